@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Checks every header below INCLUDE_DIR/lockstep: it includes only headers that exist, of its own
+# directory or of a lower layer; it has at most 400 lines; and lockstep.hpp reaches it.
+#
+#   cmake -D INCLUDE_DIR=include -P check_layers.cmake
+
+cmake_minimum_required(VERSION 3.22)
+
+# Low to high. A line is a layer; directories of one layer do not include each other. The headers
+# directly in lockstep/ stand under their file name.
+set(
+  layers
+  "error.hpp"
+  "device"
+  "backend"
+  "tensor"
+  "autograd"
+  "ops"
+  "module"
+  "nn optim parallel"
+  "data io"
+  "lockstep.hpp cuda.hpp"
+)
+set(max_lines 400)
+
+set(rank 0)
+foreach(layer IN LISTS layers)
+  separate_arguments(directories UNIX_COMMAND "${layer}")
+  foreach(directory IN LISTS directories)
+    set(rank_of_${directory} ${rank})
+  endforeach()
+  math(EXPR rank "${rank} + 1")
+endforeach()
+
+set(problems 0)
+macro(problem text)
+  message("${text}")
+  math(EXPR problems "${problems} + 1")
+endmacro()
+
+# The directory or file name, directly in lockstep/, that decides a header's layer.
+function(layer_name header result)
+  string(REGEX REPLACE "^lockstep/([^/]+).*$" "\\1" name "${header}")
+  set(${result} "${name}" PARENT_SCOPE)
+endfunction()
+
+cmake_path(ABSOLUTE_PATH INCLUDE_DIR)
+file(GLOB_RECURSE headers RELATIVE "${INCLUDE_DIR}" "${INCLUDE_DIR}/lockstep/*")
+if(NOT headers)
+  message(FATAL_ERROR "No headers below ${INCLUDE_DIR}/lockstep")
+endif()
+
+foreach(header IN LISTS headers)
+  layer_name("${header}" own)
+  if(NOT DEFINED rank_of_${own})
+    problem("${header}: '${own}' is in no layer of check_layers.cmake")
+    continue()
+  endif()
+
+  file(READ "${INCLUDE_DIR}/${header}" text)
+  string(REGEX MATCHALL "\n" newlines "${text}")
+  list(LENGTH newlines lines)
+  if(lines GREATER max_lines)
+    problem("${header}: ${lines} lines, ${max_lines} is the most")
+  endif()
+
+  # No semicolon or bracket can stand in an include line that matches, so the list is safe.
+  string(REGEX MATCHALL "(^|\n)[ \t]*#[ \t]*include[ \t]*[<\"][^>\"\n]*[>\"]" includes "${text}")
+  set(includes_of_${header})
+  foreach(line IN LISTS includes)
+    string(REGEX REPLACE ".*([<\"])([^>\"]*)[>\"]$" "\\1;\\2" parts "${line}")
+    list(GET parts 0 bracket)
+    list(GET parts 1 included)
+    if(bracket STREQUAL "\"")
+      problem("${header}: includes \"${included}\"; write <lockstep/...>")
+      continue()
+    elseif(NOT included MATCHES "^lockstep/")
+      continue()
+    elseif(NOT EXISTS "${INCLUDE_DIR}/${included}")
+      problem("${header}: includes <${included}>, which does not exist")
+      continue()
+    endif()
+    list(APPEND includes_of_${header} "${included}")
+    layer_name("${included}" other)
+    if(NOT DEFINED rank_of_${other})
+      continue()  # reported where that header is checked
+    elseif(NOT other STREQUAL own AND NOT rank_of_${other} LESS rank_of_${own})
+      problem("${header}: includes <${included}>; '${other}' is not below '${own}'")
+    endif()
+  endforeach()
+endforeach()
+
+# What lockstep.hpp reaches; headers that need nvcc are reached from cuda.hpp instead.
+set(reached)
+set(pending lockstep/lockstep.hpp lockstep/cuda.hpp)
+while(pending)
+  list(POP_FRONT pending header)
+  if(NOT header IN_LIST reached)
+    list(APPEND reached "${header}")
+    list(APPEND pending ${includes_of_${header}})
+  endif()
+endwhile()
+foreach(header IN LISTS headers)
+  if(NOT header IN_LIST reached)
+    problem("${header}: not reached from lockstep.hpp")
+  endif()
+endforeach()
+
+if(problems GREATER 0)
+  message(FATAL_ERROR "${problems} problem(s)")
+endif()
+list(LENGTH headers count)
+message("${count} headers in order")

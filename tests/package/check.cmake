@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Builds and runs the project in consumer/ against lockstep, which it gets in the way WAY. The
+# arguments are those that CMakeLists.txt beside this file passes.
+
+cmake_minimum_required(VERSION 3.22)
+
+function(run what)
+  execute_process(
+    COMMAND ${ARGN}
+    OUTPUT_VARIABLE output
+    ERROR_VARIABLE output
+    RESULT_VARIABLE result
+  )
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${what} ended with ${result}:\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE "${WORK_DIR}")
+set(prefix "${WORK_DIR}/prefix")
+set(build "${WORK_DIR}/build")
+
+set(origin "-DCMAKE_PREFIX_PATH=${prefix}")
+if(WAY STREQUAL "find_package")
+  run("The installation" "${CMAKE_COMMAND}" --install "${BINARY_DIR}" --prefix "${prefix}")
+else()
+  set(origin "-DLOCKSTEP_SOURCE_DIR=${SOURCE_DIR}")
+endif()
+
+run(
+  "Configuring the consumer"
+  "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/consumer" -B "${build}" -G "${GENERATOR}"
+  "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}"
+  "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
+  -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON "${origin}"
+)
+run("Building the consumer" "${CMAKE_COMMAND}" --build "${build}")
+run("The consumer" "${build}/consumer")
+
+file(READ "${build}/compile_commands.json" commands)
+if(commands MATCHES " (-W[^ \"]*)")
+  message(FATAL_ERROR "The consumer inherited ${CMAKE_MATCH_1}:\n${commands}")
+endif()
+string(JSON units LENGTH "${commands}")
+if(NOT units EQUAL 1)
+  message(FATAL_ERROR "The consumer compiles more than its own one file:\n${commands}")
+endif()
+if(WAY STREQUAL "find_package" AND commands MATCHES "${SOURCE_DIR}/include")
+  message(FATAL_ERROR "The consumer compiles against the source tree, not the prefix:\n${commands}")
+endif()
