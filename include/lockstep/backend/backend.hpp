@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/memory_stats.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <span>
+
+namespace lockstep::detail {
+
+// One rectangle of bytes: `rows` runs of `width` bytes, their starts `pitch` bytes apart. What a
+// chunk along a dimension other than the first looks like in memory.
+struct Pitched {
+  std::size_t width;
+  std::size_t rows;
+  std::size_t dst_pitch;
+  std::size_t src_pitch;
+};
+
+// The seam between the library and the hardware: all that a kind of device has to be able to do.
+//
+// There is one Backend for all devices of a type, chosen at run time by a tensor's device, so that
+// one binary serves every machine and devices can be mixed. A copy that touches a GPU is the CUDA
+// backend's, whichever end it is; its stream belongs to one of the two devices.
+//
+// Kernels and library calls do not pass through here but through `launch` (backend/launch.hpp),
+// which is a template over the functor.
+//
+// Threads: every member may be called from any thread. Objects live until the process ends.
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  // The stream that work of a device goes to unless a StreamGuard says otherwise, the one that its
+  // background copies go to, and further ones (from a pool, in turn). `device` exists.
+  virtual StreamState& default_stream(Device device) = 0;
+  virtual StreamState& copy_stream(Device device) = 0;
+  virtual StreamState& pool_stream(Device device) = 0;
+
+  // Memory in stream order: usable by work issued to `owner` from now on. Given back, it is reused
+  // only after all work issued so far to `owner` and to the streams in `used_on`.
+  virtual void* allocate(std::size_t bytes, StreamState& owner) = 0;
+  virtual void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                          std::span<StreamState* const> used_on) noexcept = 0;
+  virtual MemoryStats memory_stats(Device device) = 0;
+  virtual void empty_cache(Device device) = 0;
+
+  // True if a kernel on `reader` can read the memory of `owner` where it is.
+  virtual bool can_access(Device reader, Device owner) = 0;
+
+  // Copies on a stream, between any two devices that this backend serves.
+  virtual void copy(void* dst, Device dst_device, const void* src, Device src_device,
+                    std::size_t bytes, StreamState& stream) = 0;
+  virtual void copy_pitched(void* dst, Device dst_device, const void* src, Device src_device,
+                            const Pitched& shape, StreamState& stream) = 0;
+};
+
+// The CUDA side of the library puts its backend here before `main`.
+inline constinit std::atomic<Backend*> cuda_backend{nullptr};
+
+}  // namespace lockstep::detail

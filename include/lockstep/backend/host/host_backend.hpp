@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/host/host_allocator.hpp>
+#include <lockstep/backend/host/host_stream.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Host devices, and plain host memory as a device without parallelism of its own.
+//
+// Everything is made when the backend is first used and never destroyed.
+class HostBackend final : public Backend {
+ public:
+  static HostBackend& instance() {
+    static HostBackend& backend = *new HostBackend;
+    return backend;
+  }
+
+  HostStream& default_stream(Device device) override { return at(device).compute; }
+  HostStream& copy_stream(Device device) override { return at(device).copy; }
+  HostStream& pool_stream(Device device) override {
+    PerDevice& mine = at(device);
+    return *mine.pool[mine.next_pool.fetch_add(1, std::memory_order_relaxed) % kPoolStreams];
+  }
+
+  void* allocate(std::size_t bytes, StreamState& owner) override {
+    return at(owner.device()).allocator.allocate(bytes, owner);
+  }
+
+  void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                  std::span<StreamState* const> used_on) noexcept override {
+    if (forked()) return;  // the child shares no thread that could end the work of these streams
+    std::vector<EventPtr> busy;
+    try {
+      if (!owner.idle()) busy.push_back(owner.record());
+      for (StreamState* stream : used_on) {
+        if (!stream->idle()) busy.push_back(stream->record());
+      }
+    } catch (...) {
+      return;  // no memory to note the order: the block is lost rather than reused too early
+    }
+    at(owner.device()).allocator.deallocate(data, bytes, std::move(busy));
+  }
+
+  MemoryStats memory_stats(Device device) override { return at(device).allocator.stats(); }
+  void empty_cache(Device device) override { at(device).allocator.empty_cache(); }
+
+  bool can_access(Device, Device owner) override { return owner.is_cpu(); }
+
+  void copy(void* dst, Device, const void* src, Device, std::size_t bytes,
+            StreamState& stream) override {
+    if (bytes == 0) return;
+    const auto run = [=] { std::memcpy(dst, src, bytes); };
+    submit(static_cast<HostStream&>(stream), bytes, run);
+  }
+
+  void copy_pitched(void* dst, Device, const void* src, Device, const Pitched& shape,
+                    StreamState& stream) override {
+    if (shape.width == 0) return;
+    const auto run = [=] {
+      auto* to = static_cast<std::byte*>(dst);
+      const auto* from = static_cast<const std::byte*>(src);
+      for (std::size_t row = 0; row < shape.rows; ++row) {
+        std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
+      }
+    };
+    submit(static_cast<HostStream&>(stream), shape.width * shape.rows, run);
+  }
+
+  // A copy of up to this size may run in its issuer when the stream is idle.
+  static constexpr std::size_t kSmallCopy = std::size_t{32} << 10;
+
+ private:
+  static constexpr std::size_t kPoolStreams = 8;
+
+  struct PerDevice {
+    explicit PerDevice(Device device)
+        : allocator(device),
+          compute(device, HostStream::Mode::immediate),
+          copy(device, device.is_host_memory() ? HostStream::Mode::immediate
+                                               : HostStream::Mode::queued) {
+      for (auto& stream : pool) {
+        stream = std::make_unique<HostStream>(device, HostStream::Mode::immediate);
+      }
+    }
+    HostAllocator allocator;
+    HostStream compute;
+    HostStream copy;
+    std::array<std::unique_ptr<HostStream>, kPoolStreams> pool;
+    std::atomic<std::size_t> next_pool{0};
+  };
+
+  HostBackend() {
+    const int count = device_count(DeviceType::cpu);
+    for (int i = -1; i < count; ++i) {
+      devices_.push_back(std::make_unique<PerDevice>(Device(DeviceType::cpu, i)));
+    }
+  }
+
+  PerDevice& at(Device device) { return *devices_[static_cast<std::size_t>(device.index + 1)]; }
+
+  template <class F>
+  static void submit(HostStream& stream, std::size_t bytes, const F& run) {
+    if (bytes <= kSmallCopy) {
+      stream.submit_small(run);
+    } else {
+      stream.submit(run);
+    }
+  }
+
+  std::vector<std::unique_ptr<PerDevice>> devices_;  // plain cpu first
+};
+
+}  // namespace lockstep::detail

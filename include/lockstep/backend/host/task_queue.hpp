@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// A move-only callable without arguments, kept in place up to kInline bytes: an operation on a
+// stream is a few pointers and sizes, and queueing it should not allocate.
+class Task {
+ public:
+  Task() = default;
+
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, Task>)
+  explicit Task(F&& function) {
+    using Stored = std::remove_cvref_t<F>;
+    if constexpr (sizeof(Stored) <= kInline && alignof(Stored) <= alignof(std::max_align_t) &&
+                  std::is_nothrow_move_constructible_v<Stored>) {
+      ::new (static_cast<void*>(buffer_)) Stored(std::forward<F>(function));
+      operations_ = &kOperations<Stored>;
+    } else {
+      using Owner = std::unique_ptr<Boxed<Stored>>;
+      ::new (static_cast<void*>(buffer_))
+          Owner(std::make_unique<Boxed<Stored>>(Boxed<Stored>{std::forward<F>(function)}));
+      operations_ = &kOperations<Owner>;
+    }
+  }
+
+  Task(Task&& other) noexcept : operations_(std::exchange(other.operations_, nullptr)) {
+    if (operations_) operations_->relocate(buffer_, other.buffer_);
+  }
+  Task& operator=(Task&& other) noexcept {
+    if (this != &other) {
+      reset();
+      operations_ = std::exchange(other.operations_, nullptr);
+      if (operations_) operations_->relocate(buffer_, other.buffer_);
+    }
+    return *this;
+  }
+  ~Task() { reset(); }
+
+  void operator()() { operations_->call(buffer_); }
+
+ private:
+  static constexpr std::size_t kInline = 104;
+
+  template <class F>
+  struct Boxed {
+    F function;
+    void operator()() { function(); }
+  };
+  struct Operations {
+    void (*call)(void*);
+    void (*relocate)(void* to, void* from);
+    void (*destroy)(void*);
+  };
+  template <class F>
+  static void call(F& function) {
+    function();
+  }
+  template <class F>
+  static void call(std::unique_ptr<F>& function) {
+    (*function)();
+  }
+  template <class F>
+  static constexpr Operations kOperations{
+      [](void* at) { call(*static_cast<F*>(at)); },
+      [](void* to, void* from) {
+        ::new (to) F(std::move(*static_cast<F*>(from)));
+        static_cast<F*>(from)->~F();
+      },
+      [](void* at) { static_cast<F*>(at)->~F(); }};
+
+  void reset() {
+    if (const Operations* operations = std::exchange(operations_, nullptr)) {
+      operations->destroy(buffer_);
+    }
+  }
+
+  const Operations* operations_ = nullptr;
+  alignas(std::max_align_t) unsigned char buffer_[kInline];
+};
+
+// A ring of tasks, first in first out, that grows and never shrinks. Not synchronised: its stream
+// guards it.
+class TaskQueue {
+ public:
+  bool empty() const { return count_ == 0; }
+
+  void push(Task task) {
+    if (count_ == ring_.size()) grow();
+    ring_[(head_ + count_) % ring_.size()] = std::move(task);
+    ++count_;
+  }
+
+  Task pop() {
+    Task task = std::move(ring_[head_]);
+    head_ = (head_ + 1) % ring_.size();
+    --count_;
+    return task;
+  }
+
+ private:
+  void grow() {
+    std::vector<Task> larger(ring_.empty() ? 16 : 2 * ring_.size());
+    for (std::size_t i = 0; i < count_; ++i) larger[i] = std::move(ring_[(head_ + i) % ring_.size()]);
+    ring_.swap(larger);
+    head_ = 0;
+  }
+
+  std::vector<Task> ring_;
+  std::size_t head_ = 0;
+  std::size_t count_ = 0;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <type_traits>
+#include <typeinfo>
+
+// What a functor's operator() must carry so that nvcc compiles it for the GPU as well.
+#if defined(__CUDACC__)
+#define LOCKSTEP_HD __host__ __device__
+#else
+#define LOCKSTEP_HD
+#endif
+
+// The iterations of an element-wise loop do not depend on one another, even where the output is the
+// input: without being told, the compiler checks every pair of pointers or does not vectorise.
+#if defined(__clang__)
+#define LOCKSTEP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define LOCKSTEP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace lockstep {
+
+// What a functor sees of a tensor: contiguous elements, or any range of them. `View<const T>`
+// members are what a kernel reads, `View<T>` members what it writes (and may read); there is no
+// other way to tell what a launch touches, so a functor holds no raw pointer.
+template <class T>
+struct View {
+  T* data = nullptr;
+  std::size_t size = 0;
+  LOCKSTEP_HD T& operator[](std::size_t i) const { return data[i]; }
+};
+
+namespace detail {
+
+// How a file that g++ or clang compiles gets its kernel onto a GPU: one slot a functor, filled by
+// the CUDA side for the library's own functors (a user's functor takes one line in a .cu file).
+using Launcher = void (*)(StreamState& stream, std::size_t count, const void* functor);
+template <class F>
+inline constinit std::atomic<Launcher> kernel_slot{nullptr};
+
+template <class F>
+void launch_on_device(const Stream& stream, std::size_t count, const F& functor) {
+  const Launcher launcher = kernel_slot<F>.load(std::memory_order_acquire);
+  check<DeviceError>(launcher != nullptr, "no CUDA kernel for ", typeid(F).name(), " on ",
+                     stream.device(),
+                     ": include lockstep/cuda.hpp in one file that nvcc compiles");
+  launcher(stream.state(), count, &functor);
+}
+
+}  // namespace detail
+
+// Runs `functor(i)` for each i in [0, count) on a stream, in any order and on a GPU at once.
+//
+// The functor is a trivially copyable struct whose members are Views and numbers; its operator() is
+// const and marked LOCKSTEP_HD.
+//
+// **Devices and streams.** Ordered like all work of `stream`; the memory behind the Views must be
+// usable there.
+template <class F>
+void launch(const Stream& stream, std::size_t count, const F& functor) {
+  static_assert(std::is_trivially_copyable_v<F>, "a kernel functor is copied as bytes");
+  if (count == 0) return;
+  if (!stream.device().is_cpu()) return detail::launch_on_device(stream, count, functor);
+  static_cast<detail::HostStream&>(stream.state()).submit([count, functor] {
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) functor(i);
+  });
+}
+
+// Runs `call()` once on a stream: a library call, or an algorithm with a loop of its own. As with
+// `launch`, its View members are what it reads and writes; the operator() is the host's, and a GPU
+// has a call of its own in the slot.
+template <class F>
+void launch_call(const Stream& stream, const F& call) {
+  static_assert(std::is_trivially_copyable_v<F>, "a kernel functor is copied as bytes");
+  if (!stream.device().is_cpu()) return detail::launch_on_device(stream, 1, call);
+  static_cast<detail::HostStream&>(stream.state()).submit(call);
+}
+
+}  // namespace lockstep

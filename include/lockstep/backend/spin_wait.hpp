@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace lockstep::detail {
+
+// The number of cores that the calling thread may run on, at least 1. `hardware_concurrency` alone
+// would count cores that taskset or a batch system has taken away.
+inline unsigned usable_cores() noexcept {
+#if defined(__linux__)
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+    return static_cast<unsigned>(CPU_COUNT(&allowed));
+  }
+#endif
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores > 0 ? cores : 1;
+}
+
+// Tells the core that this thread spins.
+inline void cpu_relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  asm volatile("pause");
+#elif defined(__aarch64__)
+  asm volatile("isb");
+#endif
+}
+
+// How long a thread spins before it parks. Waking a parked thread costs 2 to 20 µs, so spinning
+// longer than this gains little, and beside a busy neighbour it takes the very core that the
+// awaited thread needs.
+inline constexpr std::chrono::nanoseconds kSpinTime{2500};
+
+// Calls `ready` until it is true (then returns true) or `kSpinTime` is over (false). The bound is a
+// time and not a count because one pause lasts from 2 to over 50 ns, depending on the machine.
+template <class Ready>
+bool spin_until(Ready ready) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kPausesPerLook = 8;  // a look at the clock costs about as much as one pause
+  if (ready()) return true;
+  const Clock::time_point end = Clock::now() + kSpinTime;
+  do {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      cpu_relax();
+      if (ready()) return true;
+    }
+  } while (Clock::now() < end);
+  return false;
+}
+
+// Returns once `ready(value)` is true for the value of `atomic`, read with acquire order: spins for
+// `kSpinTime`, then parks. Whoever changes the value must notify afterwards.
+template <class T, class Ready>
+void spin_then_wait(const std::atomic<T>& atomic, Ready ready) {
+  if (spin_until([&] { return ready(atomic.load(std::memory_order_acquire)); })) return;
+  for (T value = atomic.load(std::memory_order_acquire); !ready(value);
+       value = atomic.load(std::memory_order_acquire)) {
+    atomic.wait(value, std::memory_order_acquire);
+  }
+}
+
+}  // namespace lockstep::detail

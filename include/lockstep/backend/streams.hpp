@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/host/host_backend.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace detail {
+
+// The backend of a device that exists; otherwise the DeviceError that says what there is.
+inline Backend& backend_of(Device device) {
+  check_device(device);
+  if (device.is_cpu()) return HostBackend::instance();
+  return *cuda_backend.load(std::memory_order_acquire);
+}
+
+// True if a kernel on `reader` can read the memory of `owner` where it is.
+inline bool can_access(Device reader, Device owner) {
+  return reader == owner || backend_of(reader).can_access(reader, owner);
+}
+
+// The streams that this thread's StreamGuards have put in place of the default ones, innermost
+// last. Empty in almost every thread, so a look-up is one comparison.
+inline std::vector<Stream>& stream_overrides() {
+  thread_local std::vector<Stream> overrides;
+  return overrides;
+}
+
+}  // namespace detail
+
+// The stream that this thread's work on `device` goes to.
+//
+// **Torch counterpart.** torch.cuda.current_stream.
+inline Stream current_stream(Device device) {
+  const auto& overrides = detail::stream_overrides();
+  for (auto it = overrides.rbegin(); it != overrides.rend(); ++it) {
+    if (it->device() == device) return *it;
+  }
+  return Stream(detail::backend_of(device).default_stream(device));
+}
+
+// The stream that work on `device` goes to where no StreamGuard says otherwise.
+//
+// **Torch counterpart.** torch.cuda.default_stream.
+inline Stream default_stream(Device device) {
+  return Stream(detail::backend_of(device).default_stream(device));
+}
+
+// The device's background copy stream: Scatter and prefetch copy on it while the compute stream
+// works. One for each device, shared by all threads.
+inline Stream copy_stream(Device device) {
+  return Stream(detail::backend_of(device).copy_stream(device));
+}
+
+// A further stream of `device`, from a pool that is handed out in turn.
+//
+// **Torch counterpart.** torch.cuda.Stream(device).
+inline Stream pool_stream(Device device) {
+  return Stream(detail::backend_of(device).pool_stream(device));
+}
+
+// Makes `stream` this thread's current stream of its device, until the guard is destroyed.
+//
+// **Torch counterpart.** torch.cuda.StreamContext.
+class StreamGuard {
+ public:
+  explicit StreamGuard(Stream stream) { detail::stream_overrides().push_back(stream); }
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+  ~StreamGuard() { detail::stream_overrides().pop_back(); }
+};
+
+// Blocks until all work issued so far to the device's default and copy streams has ended.
+//
+// **Torch counterpart.** torch.cuda.synchronize.
+inline void synchronize(Device device) {
+  default_stream(device).synchronize();
+  copy_stream(device).synchronize();
+}
+
+inline MemoryStats memory_stats(Device device) {
+  return detail::backend_of(device).memory_stats(device);
+}
+
+// Returns memory that no tensor uses to the system.
+//
+// **Torch counterpart.** torch.cuda.empty_cache.
+inline void empty_cache(Device device) { detail::backend_of(device).empty_cache(device); }
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+
+#include <charconv>
+#include <compare>
+#include <cstddef>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+enum class DeviceType : unsigned char { cpu, cuda };
+
+// Where a tensor lives: a value, printed and parsed as `cpu`, `cpu:0`, `cuda:0`.
+//
+// `cpu` without an index is ordinary host memory, where data is born and files are read into.
+// `cpu:i` is a host device: a slice of the CPU that behaves like an accelerator, with allocations
+// and streams of its own. `cuda:i` is a GPU. A Device only names; whether it exists is asked of
+// `device_count` when it is first used.
+//
+// **Torch counterpart.** torch::Device; an indexed `cpu` names a different device here.
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  int index = -1;
+
+  constexpr Device() = default;
+  constexpr Device(DeviceType device_type, int device_index)
+      : type(device_type), index(device_index) {}
+
+  // Parses `cpu`, `cpu:<i>`, `cuda`, `cuda:<i>`; `cuda` alone means `cuda:0`. Anything else throws
+  // a DeviceError that quotes the string.
+  Device(std::string_view text) : Device(parse(text)) {}
+  Device(const char* text) : Device(parse(text)) {}
+  Device(const std::string& text) : Device(parse(text)) {}
+
+  constexpr bool is_cpu() const { return type == DeviceType::cpu; }
+  constexpr bool is_cuda() const { return type == DeviceType::cuda; }
+  // Ordinary host memory, not one of the host devices.
+  constexpr bool is_host_memory() const { return is_cpu() && index < 0; }
+
+  std::string str() const {
+    const std::string name = is_cpu() ? "cpu" : "cuda";
+    return index < 0 ? name : name + ":" + std::to_string(index);
+  }
+
+  friend constexpr bool operator==(const Device&, const Device&) = default;
+  friend constexpr auto operator<=>(const Device&, const Device&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const Device& device) {
+    return out << device.str();
+  }
+
+ private:
+  static Device parse(std::string_view text) {
+    const std::size_t colon = text.find(':');
+    const std::string_view name = text.substr(0, colon);
+    const bool cuda = name == "cuda";
+    int index = cuda ? 0 : -1;
+    bool good = cuda || name == "cpu";
+    if (good && colon != std::string_view::npos) {
+      const std::string_view digits = text.substr(colon + 1);
+      const char* end = digits.data() + digits.size();
+      const auto [last, status] = std::from_chars(digits.data(), end, index);
+      good = status == std::errc{} && last == end && index >= 0 && digits[0] != '-';
+    }
+    check<DeviceError>(good, "unknown device string \"", text,
+                       "\": expected cpu, cpu:<index>, cuda or cuda:<index>");
+    return Device(cuda ? DeviceType::cuda : DeviceType::cpu, index);
+  }
+};
+
+}  // namespace lockstep
+
+template <>
+struct std::hash<lockstep::Device> {
+  std::size_t operator()(const lockstep::Device& device) const noexcept {
+    return static_cast<std::size_t>(device.index + 1) * 2 + (device.is_cuda() ? 1u : 0u);
+  }
+};

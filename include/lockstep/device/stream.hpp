@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace lockstep {
+
+namespace detail {
+
+class StreamState;
+
+// A point in a stream's work. Immutable, so any thread may ask it.
+class EventState {
+ public:
+  EventState() = default;
+  EventState(const EventState&) = delete;
+  EventState& operator=(const EventState&) = delete;
+  virtual ~EventState() = default;
+
+  virtual bool query() const = 0;
+  virtual void synchronize() const = 0;
+  // True if work issued to the stream from now on comes after this event by itself.
+  virtual bool precedes_new_work_of(const StreamState& stream) const = 0;
+};
+using EventPtr = std::shared_ptr<const EventState>;
+
+// What a backend keeps for a stream. Made once and never destroyed, so a handle needs no owner.
+// All members may be called from any thread.
+class StreamState {
+ public:
+  explicit StreamState(Device device) : device_(device) {}
+  StreamState(const StreamState&) = delete;
+  StreamState& operator=(const StreamState&) = delete;
+  virtual ~StreamState() = default;
+
+  Device device() const { return device_; }
+  // True if nothing issued or waited for is unfinished: then there is nothing to order against.
+  virtual bool idle() const = 0;
+  virtual EventPtr record() = 0;
+  virtual void wait(const EventPtr& event) = 0;
+  virtual void synchronize() = 0;
+
+ private:
+  const Device device_;
+};
+
+}  // namespace detail
+
+// A point in the work of a stream, recorded by `Stream::record_event`.
+//
+// A default-constructed Event has always happened.
+//
+// **Torch counterpart.** torch.cuda.Event.
+// **Threads and exceptions.** A value; copies name the same point. Any thread may ask or wait.
+class Event {
+ public:
+  Event() = default;
+  explicit Event(detail::EventPtr state) : state_(std::move(state)) {}
+
+  // True once all work issued before the event was recorded has ended.
+  bool query() const { return !state_ || state_->query(); }
+  // Blocks the calling thread until then.
+  void synchronize() const {
+    if (state_) state_->synchronize();
+  }
+  const detail::EventPtr& state() const { return state_; }
+
+ private:
+  detail::EventPtr state_;
+};
+
+// An ordered queue of work on one device: what is issued to it runs in that order. Work of
+// different streams is unordered unless one waits for the other.
+//
+// A handle: copying is free, and the queue behind it lives until the process ends.
+//
+// **Torch counterpart.** torch.cuda.Stream.
+// **Devices and streams.** A host device's compute stream runs its work at once, in the thread that
+// issues it; its copy stream is really asynchronous. See backend/streams.hpp for where streams
+// come from.
+// **Threads and exceptions.** Any thread may issue to any stream; work issued by two threads
+// without an order between them has none. An exception of an asynchronous operation is thrown by
+// the `synchronize` that waits for it.
+class Stream {
+ public:
+  explicit Stream(detail::StreamState& state) : state_(&state) {}
+
+  Device device() const { return state_->device(); }
+
+  // Everything issued to `other` so far happens before everything issued to this stream from now
+  // on. The caller is not blocked: the wait is kept with the stream and paid by its next operation.
+  void wait_stream(const Stream& other) const {
+    if (other.state_ != state_ && !other.state_->idle()) state_->wait(other.state_->record());
+  }
+  void wait_event(const Event& event) const {
+    if (!event.query()) state_->wait(event.state());
+  }
+  Event record_event() const {
+    return state_->idle() ? Event() : Event(state_->record());
+  }
+  // True if everything issued so far has ended.
+  bool query() const { return state_->idle(); }
+  // Blocks the calling thread until everything issued so far has ended.
+  void synchronize() const { state_->synchronize(); }
+
+  detail::StreamState& state() const { return *state_; }
+  friend bool operator==(const Stream&, const Stream&) = default;
+
+ private:
+  detail::StreamState* state_;
+};
+
+}  // namespace lockstep

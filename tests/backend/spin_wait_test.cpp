@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/spin_wait.hpp>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace lockstep::detail {
+namespace {
+
+TEST(SpinWait, ThereIsACoreToRunOn) { EXPECT_GE(usable_cores(), 1U); }
+
+#if defined(__linux__)
+TEST(SpinWait, CountsOnlyTheCoresThatTheThreadMayUse) {
+  std::thread([] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(usable_cores(), 1U);
+  }).join();
+}
+#endif
+
+TEST(SpinWait, SpinsUntilReady) {
+  int looks = 0;
+  EXPECT_TRUE(spin_until([&] { return ++looks == 1; }));
+  EXPECT_EQ(looks, 1);
+  EXPECT_TRUE(spin_until([&] { return ++looks == 4; }));
+  EXPECT_EQ(looks, 4);
+}
+
+TEST(SpinWait, GivesUpSpinning) {
+  EXPECT_FALSE(spin_until([] { return false; }));
+}
+
+TEST(SpinWait, WaitsForAValueThroughOthersAndSeesWhatCameBefore) {
+  constexpr std::uint64_t kLast = 2000;
+  std::atomic<std::uint64_t> published{0};
+  std::atomic<std::uint64_t> taken{0};
+  std::uint64_t plain = 0;  // ordered by `published` and `taken`
+  std::thread other([&] {
+    for (std::uint64_t i = 1; i <= kLast; ++i) {
+      plain = i;
+      published.store(i, std::memory_order_release);
+      published.notify_all();
+      spin_then_wait(taken, [i](std::uint64_t value) { return value >= i; });
+    }
+  });
+  for (std::uint64_t i = 1; i <= kLast; ++i) {
+    spin_then_wait(published, [i](std::uint64_t value) { return value >= i; });
+    EXPECT_EQ(plain, i);
+    taken.store(i, std::memory_order_release);
+    taken.notify_all();
+  }
+  other.join();
+}
+
+}  // namespace
+}  // namespace lockstep::detail
