@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+// New tensors with given values; the random ones are in tensor/random.hpp.
+namespace lockstep {
+
+// A tensor of the given shape filled with `value`, rounded to the dtype.
+//
+// **Torch counterpart.** torch::full.
+inline Tensor full(const Shape& shape, double value, const TensorOptions& options = {}) {
+  Tensor result = empty(shape, options);
+  detail::fill(result, value);
+  return result;
+}
+
+inline Tensor zeros(const Shape& shape, const TensorOptions& options = {}) {
+  return full(shape, 0, options);
+}
+
+inline Tensor ones(const Shape& shape, const TensorOptions& options = {}) {
+  return full(shape, 1, options);
+}
+
+inline Tensor empty_like(const Tensor& tensor) { return empty(tensor.sizes(), tensor.options()); }
+inline Tensor zeros_like(const Tensor& tensor) { return zeros(tensor.sizes(), tensor.options()); }
+inline Tensor ones_like(const Tensor& tensor) { return ones(tensor.sizes(), tensor.options()); }
+
+// A tensor with a copy of `values` in row-major order, of their type, converted to nothing.
+//
+// **Torch counterpart.** torch::tensor with a shape; torch::from_blob(...).clone().
+// **Threads and exceptions.** A ShapeError if the number of values is not that of the shape.
+template <Element T>
+Tensor from_values(std::span<const T> values, const Shape& shape, Device device = {}) {
+  check<ShapeError>(static_cast<std::int64_t>(values.size()) == numel(shape), "from_values: ",
+                    values.size(), " values do not fill shape ", shape);
+  Tensor host = empty(shape, {.dtype = dtype_of<T>});
+  if (!values.empty()) {
+    std::memcpy(host.template mutable_data_ptr<T>(), values.data(), values.size_bytes());
+  }
+  if (device.is_host_memory()) return host;
+  Tensor result = empty(shape, {.dtype = dtype_of<T>, .device = device});
+  detail::copy_into(result, host);
+  return result;
+}
+
+template <Element T>
+  requires(!std::is_same_v<T, bool>)
+Tensor from_values(const std::vector<T>& values, const Shape& shape, Device device = {}) {
+  return from_values(std::span<const T>(values), shape, device);
+}
+
+// A 1-dimensional tensor of the values listed.
+//
+// **Torch counterpart.** torch::tensor. **Example.** `tensor({1.0f, 2.0f})`, `tensor<double>({1, 2})`.
+template <Element T>
+Tensor tensor(std::initializer_list<T> values, Device device = {}) {
+  return from_values(std::span<const T>(values.begin(), values.size()),
+                     {static_cast<std::int64_t>(values.size())}, device);
+}
+
+// A tensor without dimensions that holds one value.
+template <Element T>
+Tensor scalar_tensor(T value, Device device = {}) {
+  return from_values(std::span<const T>(&value, 1), {}, device);
+}
+
+// 0, 1, …, count − 1 as a vector.
+//
+// **Torch counterpart.** torch::arange(count).
+inline Tensor arange(std::int64_t count, const TensorOptions& options = {.dtype = Dtype::i64}) {
+  check<ValueError>(count >= 0, "arange: expected a count of at least 0, got ", count);
+  std::vector<std::int64_t> values(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = i;
+  Tensor result = empty({count}, options);
+  detail::copy_into(result, from_values(values, {count}));
+  if (options.requires_grad) result.requires_grad_();
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+
+namespace lockstep {
+
+// The element types of a tensor, as DLPack, NCCL and safetensors have them.
+//
+// **Torch counterpart.** torch::Dtype.
+enum class Dtype : unsigned char { f32, f64, f16, bf16, i64, i32, u8, boolean };
+
+// IEEE 754 half precision: a storage format with conversions, rounding to nearest even.
+struct Half {
+  std::uint16_t bits = 0;
+
+  constexpr Half() = default;
+  constexpr explicit Half(float value) : bits(encode(value)) {}
+  constexpr explicit operator float() const { return decode(bits); }
+  friend constexpr bool operator==(Half a, Half b) { return float(a) == float(b); }
+
+ private:
+  static constexpr std::uint16_t encode(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (word >> 16) & 0x8000u;
+    const std::uint32_t magnitude = word & 0x7fffffffu;
+    std::uint32_t out = 0;
+    if (magnitude > 0x7f800000u) {
+      out = 0x7e00u;  // NaN
+    } else if (magnitude >= 0x477ff000u) {
+      out = 0x7c00u;  // rounds to infinity
+    } else if (magnitude >= 0x38800000u) {
+      out = round_shift(magnitude - 0x38000000u, 13);
+    } else if (magnitude >= 0x33000000u) {  // subnormal
+      out = round_shift((magnitude & 0x7fffffu) | 0x800000u, 126u - (magnitude >> 23));
+    }
+    return static_cast<std::uint16_t>(sign | out);
+  }
+  static constexpr std::uint32_t round_shift(std::uint32_t value, std::uint32_t shift) {
+    const std::uint32_t half = 1u << (shift - 1);
+    return (value + half - 1 + ((value >> shift) & 1u)) >> shift;
+  }
+  static constexpr float decode(std::uint16_t half) {
+    const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+    const std::uint32_t exponent = (half >> 10) & 0x1fu;
+    const std::uint32_t mantissa = half & 0x3ffu;
+    if (exponent == 0) {
+      const float value = static_cast<float>(mantissa) * 0x1p-24f;
+      return sign != 0 ? -value : value;
+    }
+    const std::uint32_t high = exponent == 31 ? 0x7f800000u : (exponent + 112u) << 23;
+    return std::bit_cast<float>(sign | high | (mantissa << 13));
+  }
+};
+
+// The upper half of an f32: a storage format with conversions, rounding to nearest even.
+struct BFloat16 {
+  std::uint16_t bits = 0;
+
+  constexpr BFloat16() = default;
+  constexpr explicit BFloat16(float value) : bits(encode(value)) {}
+  constexpr explicit operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+  friend constexpr bool operator==(BFloat16 a, BFloat16 b) { return float(a) == float(b); }
+
+ private:
+  static constexpr std::uint16_t encode(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    if ((word & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;  // NaN
+    return static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+  }
+};
+
+namespace detail {
+template <class T>
+struct DtypeOf;
+template <>
+struct DtypeOf<float> {
+  static constexpr Dtype value = Dtype::f32;
+};
+template <>
+struct DtypeOf<double> {
+  static constexpr Dtype value = Dtype::f64;
+};
+template <>
+struct DtypeOf<Half> {
+  static constexpr Dtype value = Dtype::f16;
+};
+template <>
+struct DtypeOf<BFloat16> {
+  static constexpr Dtype value = Dtype::bf16;
+};
+template <>
+struct DtypeOf<std::int64_t> {
+  static constexpr Dtype value = Dtype::i64;
+};
+template <>
+struct DtypeOf<std::int32_t> {
+  static constexpr Dtype value = Dtype::i32;
+};
+template <>
+struct DtypeOf<std::uint8_t> {
+  static constexpr Dtype value = Dtype::u8;
+};
+template <>
+struct DtypeOf<bool> {
+  static constexpr Dtype value = Dtype::boolean;
+};
+}  // namespace detail
+
+// A C++ type that tensors can hold.
+template <class T>
+concept Element = requires { detail::DtypeOf<T>::value; };
+
+template <Element T>
+inline constexpr Dtype dtype_of = detail::DtypeOf<T>::value;
+
+constexpr std::size_t element_size(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f64:
+    case Dtype::i64:
+      return 8;
+    case Dtype::f32:
+    case Dtype::i32:
+      return 4;
+    case Dtype::f16:
+    case Dtype::bf16:
+      return 2;
+    case Dtype::u8:
+    case Dtype::boolean:
+      return 1;
+  }
+  return 0;
+}
+
+// Types that gradients can have.
+constexpr bool is_floating_point(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::f64 || dtype == Dtype::f16 || dtype == Dtype::bf16;
+}
+
+constexpr const char* name(Dtype dtype) {
+  constexpr const char* kNames[] = {"f32", "f64", "f16", "bf16", "i64", "i32", "u8", "bool"};
+  return kNames[static_cast<unsigned char>(dtype)];
+}
+
+inline std::ostream& operator<<(std::ostream& out, Dtype dtype) { return out << name(dtype); }
+
+// Calls `body(T{})` with the C++ type of `dtype`, for the dtypes that most arithmetic is done in;
+// any other is a DtypeError that names the operation.
+template <class Body>
+decltype(auto) dispatch_floating(Dtype dtype, const char* operation, Body&& body) {
+  switch (dtype) {
+    case Dtype::f32:
+      return body(float{});
+    case Dtype::f64:
+      return body(double{});
+    default:
+      throw DtypeError(detail::str(operation, ": expected f32 or f64, got ", dtype));
+  }
+}
+
+// As dispatch_floating, for f32, f64, i64 and i32.
+template <class Body>
+decltype(auto) dispatch_numeric(Dtype dtype, const char* operation, Body&& body) {
+  switch (dtype) {
+    case Dtype::f32:
+      return body(float{});
+    case Dtype::f64:
+      return body(double{});
+    case Dtype::i64:
+      return body(std::int64_t{});
+    case Dtype::i32:
+      return body(std::int32_t{});
+    default:
+      throw DtypeError(detail::str(operation, ": expected f32, f64, i64 or i32, got ", dtype));
+  }
+}
+
+// As dispatch_floating, for every dtype.
+template <class Body>
+decltype(auto) dispatch_all(Dtype dtype, Body&& body) {
+  switch (dtype) {
+    case Dtype::f32:
+      return body(float{});
+    case Dtype::f64:
+      return body(double{});
+    case Dtype::f16:
+      return body(Half{});
+    case Dtype::bf16:
+      return body(BFloat16{});
+    case Dtype::i64:
+      return body(std::int64_t{});
+    case Dtype::i32:
+      return body(std::int32_t{});
+    case Dtype::u8:
+      return body(std::uint8_t{});
+    case Dtype::boolean:
+      return body(bool{});
+  }
+  throw DtypeError("a dtype outside the enumeration");
+}
+
+}  // namespace lockstep

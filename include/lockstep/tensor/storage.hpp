@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Counts the changes of a variable; shared by all views of it. Whoever writes to the data counts.
+struct VersionCounter {
+  std::atomic<std::uint64_t> value{0};
+};
+
+// A block of memory on one device, and who may still be using it.
+//
+// The block belongs to the stream that it was allocated on: work issued there needs no further
+// order. Another stream that uses it is recorded; the block is then neither reused nor overwritten
+// before that stream's work has ended.
+//
+// Threads: data, bytes and owner never change. `used_on_` is guarded by `mutex_`; `recorded_` says
+// without the lock that it is not empty, which is rare.
+class Storage {
+ public:
+  Storage(std::size_t bytes, Stream owner)
+      : owner_(owner),
+        backend_(backend_of(owner.device())),
+        bytes_(bytes),
+        data_(backend_.allocate(bytes, owner.state())) {}
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  ~Storage() { backend_.deallocate(data_, bytes_, owner_.state(), used_on_); }
+
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  Device device() const { return owner_.device(); }
+
+  // Remembers that work issued to `stream`, from before this call until the storage dies, uses the
+  // block.
+  void record_stream(const Stream& stream) {
+    if (stream == owner_) return;
+    const std::lock_guard lock(mutex_);
+    if (std::find(used_on_.begin(), used_on_.end(), &stream.state()) != used_on_.end()) return;
+    used_on_.push_back(&stream.state());
+    recorded_.store(true, std::memory_order_release);
+  }
+
+  // Makes `writer`, about to overwrite the block, wait for every other stream that was recorded.
+  void order_write(const Stream& writer) {
+    if (recorded_.load(std::memory_order_acquire)) order_after_readers(writer);
+  }
+
+  VersionCounter version;
+
+ private:
+  void order_after_readers(const Stream& writer) {
+    const std::lock_guard lock(mutex_);
+    for (StreamState* reader : used_on_) writer.wait_stream(Stream(*reader));
+  }
+
+  const Stream owner_;
+  Backend& backend_;
+  const std::size_t bytes_;
+  void* const data_;
+  std::atomic<bool> recorded_{false};
+  std::mutex mutex_;
+  std::vector<StreamState*> used_on_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/release.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/storage.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+class Node;
+class Tensor;
+
+// What a new tensor is to be. **Torch counterpart.** torch::TensorOptions.
+struct TensorOptions {
+  Dtype dtype = Dtype::f32;
+  Device device = {};
+  bool requires_grad = false;
+};
+
+namespace detail {
+struct TensorImpl;
+}
+
+// A handle on an n-dimensional array: copies name the same array, and views share its memory.
+//
+// **Torch counterpart.** torch::Tensor.
+// **Devices and streams.** A tensor lives on one device. Operations on it are issued to the calling
+// thread's current stream of that device; other streams that use it must be ordered and recorded.
+// **Threads and exceptions.** Handles may be used from several threads as shared_ptrs may; the data
+// as any memory may. Every member of an undefined tensor but `defined` is a ValueError.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(std::shared_ptr<detail::TensorImpl> impl) : impl_(std::move(impl)) {}
+
+  bool defined() const { return impl_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  // The same variable, not merely the same values.
+  bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+
+  const Shape& sizes() const;
+  std::int64_t size(std::int64_t dim) const;
+  const Shape& strides() const;  // in elements
+  std::int64_t dim() const;
+  std::int64_t numel() const;
+  Dtype dtype() const;
+  Device device() const;
+  bool is_contiguous() const;
+  TensorOptions options() const;
+
+  // Host pointers to the first element. The data must be on the CPU (plain or host device) and of
+  // type T; both wait for the device's current stream. The mutable one counts as a change, and
+  // waits as well until no copy is still reading the memory.
+  template <Element T>
+  const T* const_data_ptr() const;
+  template <Element T>
+  T* mutable_data_ptr() const;
+
+  // Remembers that work issued to `stream` uses this tensor's memory: until that has ended, the
+  // memory is neither reused nor overwritten.
+  void record_stream(const Stream& stream) const;
+
+  // How often the data has changed. Views of a tensor change with it.
+  std::uint64_t version() const;
+  // For a write that nothing could see.
+  void mark_changed() const;
+
+  // Autograd (defined in autograd/): what torch's members of these names do.
+  bool requires_grad() const;
+  const Tensor& requires_grad_(bool requires_grad = true) const;
+  bool is_leaf() const;
+  const std::shared_ptr<Node>& grad_fn() const;
+  Tensor grad() const;
+  void set_grad(Tensor grad) const;
+  Tensor detach() const;
+  void backward(const Tensor& gradient = {}, bool retain_graph = false,
+                bool create_graph = false) const;
+
+  // Replaces memory, shape, dtype and device of this variable by those of `other`, in place: every
+  // handle sees it, and an optimiser made earlier stays valid. Not recorded for backward; the
+  // gradient, if any, is left alone. Torch's assignment to `.data`.
+  void set_data(const Tensor& other) const;
+
+  // Differentiable (defined in ops/).
+  Tensor to(Device device) const;
+  Tensor to(Dtype dtype) const;
+  Tensor contiguous() const;
+  Tensor reshape(const Shape& shape) const;
+  Tensor flatten(std::int64_t start_dim = 0, std::int64_t end_dim = -1) const;
+  Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;
+  Tensor t() const;
+  Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
+  Tensor sum() const;
+  Tensor mean() const;
+
+  // In place, not recorded (defined in ops/inplace.hpp): an AutogradError where a gradient would
+  // be wrong.
+  const Tensor& fill_(double value) const;
+  const Tensor& zero_() const;
+  const Tensor& copy_(const Tensor& source) const;
+  const Tensor& add_(const Tensor& other, double alpha = 1) const;
+  const Tensor& mul_(double factor) const;
+
+  // The value of a tensor of one element, as T.
+  template <class T = double>
+  T item() const;
+  // All elements in row-major order, copied to the host; waits for the device.
+  template <Element T>
+  std::vector<T> to_vector() const;
+
+  const std::shared_ptr<detail::TensorImpl>& impl() const { return impl_; }
+
+ private:
+  const detail::TensorImpl& get() const;
+
+  std::shared_ptr<detail::TensorImpl> impl_;
+};
+
+namespace detail {
+
+// A variable: where its elements lie, and its place in the autograd graph.
+//
+// Threads: a variable belongs to whoever uses it; only `grad` and `accumulator`, which concurrent
+// backward passes reach through a shared leaf, are guarded by `mutex`.
+struct TensorImpl {
+  TensorImpl() = default;
+  TensorImpl(const TensorImpl&) = delete;
+  TensorImpl& operator=(const TensorImpl&) = delete;
+  ~TensorImpl() { release(std::move(grad_fn)); }
+
+  std::shared_ptr<Storage> storage;
+  std::shared_ptr<VersionCounter> version;
+  std::int64_t offset = 0;  // in elements
+  Shape shape;
+  Shape strides;
+  Dtype dtype = Dtype::f32;
+  std::int64_t numel = 0;
+  bool contiguous = true;
+
+  bool requires_grad = false;
+  std::size_t output_nr = 0;  // which output of grad_fn this is
+  std::shared_ptr<Node> grad_fn;
+  std::mutex mutex;
+  Tensor grad;
+  std::weak_ptr<Node> accumulator;
+
+  void* data() const {
+    return static_cast<std::byte*>(storage->data()) +
+           static_cast<std::size_t>(offset) * element_size(dtype);
+  }
+};
+
+inline bool strides_are_contiguous(const Shape& shape, const Shape& strides) {
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] != 1 && strides[i] != step) return false;
+    step *= shape[i];
+  }
+  return true;
+}
+
+// A new variable on the same memory as `base`, sharing its version. No place in any graph.
+inline Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides,
+                        std::int64_t offset) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->storage = base.impl()->storage;
+  impl->version = base.impl()->version;
+  impl->offset = offset;
+  impl->shape = shape;
+  impl->strides = strides;
+  impl->dtype = base.dtype();
+  impl->numel = lockstep::numel(shape);
+  impl->contiguous = impl->numel == 0 || strides_are_contiguous(shape, strides);
+  return Tensor(std::move(impl));
+}
+
+inline Tensor make_view(const Tensor& base) {
+  return make_view(base, base.sizes(), base.strides(), base.impl()->offset);
+}
+
+// The elements of a contiguous tensor as a kernel reads them.
+template <class T>
+View<const T> input(const Tensor& tensor) {
+  return {static_cast<const T*>(tensor.impl()->data()),
+          static_cast<std::size_t>(tensor.impl()->numel)};
+}
+
+// The same as a kernel on `stream` writes them: ordered after other streams' reads, and counted.
+template <class T>
+View<T> output(const Tensor& tensor, const Stream& stream) {
+  tensor.impl()->storage->order_write(stream);
+  tensor.mark_changed();
+  return {static_cast<T*>(tensor.impl()->data()), static_cast<std::size_t>(tensor.impl()->numel)};
+}
+
+}  // namespace detail
+
+inline const detail::TensorImpl& Tensor::get() const {
+  check<ValueError>(impl_ != nullptr, "the tensor is undefined");
+  return *impl_;
+}
+
+inline const Shape& Tensor::sizes() const { return get().shape; }
+inline const Shape& Tensor::strides() const { return get().strides; }
+inline std::int64_t Tensor::dim() const { return static_cast<std::int64_t>(get().shape.size()); }
+inline std::int64_t Tensor::numel() const { return get().numel; }
+inline Dtype Tensor::dtype() const { return get().dtype; }
+inline Device Tensor::device() const { return get().storage->device(); }
+inline bool Tensor::is_contiguous() const { return get().contiguous; }
+
+inline std::int64_t Tensor::size(std::int64_t dim) const {
+  check<IndexError>(this->dim() > 0, "size(", dim, "): the tensor has no dimensions");
+  return sizes()[wrap_dim(dim, sizes().size())];
+}
+
+inline TensorOptions Tensor::options() const { return {.dtype = dtype(), .device = device()}; }
+
+inline void Tensor::record_stream(const Stream& stream) const {
+  get().storage->record_stream(stream);
+}
+
+inline std::uint64_t Tensor::version() const {
+  return get().version->value.load(std::memory_order_relaxed);
+}
+
+inline void Tensor::mark_changed() const {
+  get().version->value.fetch_add(1, std::memory_order_relaxed);
+}
+
+template <Element T>
+const T* Tensor::const_data_ptr() const {
+  check<DeviceError>(device().is_cpu(), "the data of a tensor on ", device(),
+                     " cannot be read by the host: copy it to cpu first");
+  check<DtypeError>(dtype() == dtype_of<T>, "data pointer of ", dtype_of<T>,
+                    " asked of a tensor of ", dtype());
+  current_stream(device()).synchronize();
+  return static_cast<const T*>(impl_->data());
+}
+
+template <Element T>
+T* Tensor::mutable_data_ptr() const {
+  (void)const_data_ptr<T>();
+  const Stream stream = current_stream(device());
+  impl_->storage->order_write(stream);
+  stream.synchronize();
+  mark_changed();
+  return static_cast<T*>(impl_->data());
+}
+
+inline void Tensor::set_data(const Tensor& other) const {
+  const detail::TensorImpl& from = other.get();
+  check<ValueError>(impl_ != nullptr, "set_data: the tensor is undefined");
+  check<AutogradError>(!impl_->grad_fn, "set_data: the tensor is the result of a recorded operation");
+  impl_->storage = from.storage;
+  impl_->version = from.version;
+  impl_->offset = from.offset;
+  impl_->shape = from.shape;
+  impl_->strides = from.strides;
+  impl_->dtype = from.dtype;
+  impl_->numel = from.numel;
+  impl_->contiguous = from.contiguous;
+}
+
+}  // namespace lockstep
