@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// The sum of two gradients of one shape, recorded where recording is on (autograd/sum_gradients.hpp;
+// it is itself an operation, so it comes after this).
+Tensor sum_gradients(const Tensor& a, const Tensor& b);
+
+template <class T>
+struct AddInPlaceKernel {
+  View<T> out;
+  View<const T> in;
+  T alpha;
+  LOCKSTEP_HD void operator()(std::size_t i) const { out[i] += alpha * in[i]; }
+};
+
+// total += alpha * part, elementwise, for tensors of one shape, dtype and device; not recorded.
+inline void add_in_place(const Tensor& total, const Tensor& part, double alpha = 1) {
+  const Stream stream = current_stream(total.device());
+  const Tensor from = packed(part);
+  dispatch_numeric(total.dtype(), "add_", [&]<class T>(T) {
+    launch(stream, static_cast<std::size_t>(total.numel()),
+           AddInPlaceKernel<T>{output<T>(total, stream), input<T>(from), static_cast<T>(alpha)});
+  });
+}
+
+// The end of a gradient's way: adds it into the `grad` of a leaf.
+//
+// Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
+// `grad` changes.
+class AccumulateGrad final : public Node {
+ public:
+  explicit AccumulateGrad(Tensor variable)
+      : Node(current_stream(variable.device())), variable_(std::move(variable)) {}
+
+  const char* name() const override { return "AccumulateGrad"; }
+  bool is_accumulator() const override { return true; }
+  const Tensor& variable() const { return variable_; }
+
+  std::vector<Tensor> apply(std::vector<Tensor> gradients) override {
+    Tensor& gradient = gradients[0];
+    check<AutogradError>(gradient.sizes() == variable_.sizes() &&
+                             gradient.dtype() == variable_.dtype(),
+                         "a gradient of shape ", gradient.sizes(), " and ", gradient.dtype(),
+                         " came for a leaf of shape ", variable_.sizes(), " and ",
+                         variable_.dtype());
+    check<DeviceError>(gradient.device() == variable_.device(), "a gradient on ", gradient.device(),
+                       " came for a leaf on ", variable_.device());
+    const std::lock_guard lock(variable_.impl()->mutex);
+    Tensor& total = variable_.impl()->grad;
+    if (!total.defined()) {
+      if (is_grad_enabled() || (is_sole_owner(gradient) && gradient.is_contiguous())) {
+        total = std::move(gradient);
+      } else {
+        total = empty(gradient.sizes(), gradient.options());
+        copy_into(total, gradient);
+      }
+    } else if (is_grad_enabled()) {
+      total = sum_gradients(total, gradient);
+    } else {
+      add_in_place(total, gradient);
+    }
+    return {};
+  }
+
+ private:
+  const Tensor variable_;
+};
+
+// Where the gradient of a tensor goes: to the operation that made it, into its `grad` if it is a
+// leaf, nowhere if it needs none.
+inline Edge gradient_edge(const Tensor& tensor) {
+  if (!tensor.defined() || !tensor.requires_grad()) return {};
+  TensorImpl& impl = *tensor.impl();
+  if (impl.grad_fn) return {impl.grad_fn, impl.output_nr};
+  const std::lock_guard lock(impl.mutex);
+  std::shared_ptr<Node> accumulator = impl.accumulator.lock();
+  if (!accumulator) {
+    accumulator = std::make_shared<AccumulateGrad>(tensor);
+    impl.accumulator = accumulator;
+  }
+  return {std::move(accumulator), 0};
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/accumulate_grad.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/graph_task.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lockstep::autograd {
+
+namespace detail {
+
+// The gradients that backward starts from: those given, and one for each scalar without.
+inline std::vector<Tensor> root_gradients(const std::vector<Tensor>& tensors,
+                                          const std::vector<Tensor>& gradients) {
+  check<ValueError>(gradients.empty() || gradients.size() == tensors.size(), "backward: ",
+                    gradients.size(), " gradients were given for ", tensors.size(), " tensors");
+  std::vector<Tensor> roots;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    check<AutogradError>(tensor.defined() && tensor.requires_grad(),
+                         "backward: tensor ", i, " does not require grad and has no grad_fn");
+    Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
+    if (!gradient.defined()) {
+      check<AutogradError>(tensor.numel() == 1,
+                           "grad can be implicitly created only for scalar outputs; backward of a "
+                           "tensor of shape ",
+                           tensor.sizes(), " needs a gradient of that shape");
+      gradient = ones(tensor.sizes(), tensor.options());
+    }
+    check<ShapeError>(gradient.sizes() == tensor.sizes(), "backward: a gradient of shape ",
+                      gradient.sizes(), " was given for a tensor of shape ", tensor.sizes());
+    check<DtypeError>(gradient.dtype() == tensor.dtype(), "backward: a gradient of ",
+                      gradient.dtype(), " was given for a tensor of ", tensor.dtype());
+    check<DeviceError>(gradient.device() == tensor.device(), "backward: a gradient on ",
+                       gradient.device(), " was given for a tensor on ", tensor.device());
+    roots.push_back(std::move(gradient));
+  }
+  return roots;
+}
+
+inline std::vector<Edge> edges(const std::vector<Tensor>& tensors) {
+  std::vector<Edge> edges;
+  for (const Tensor& tensor : tensors) edges.push_back(lockstep::detail::gradient_edge(tensor));
+  return edges;
+}
+
+}  // namespace detail
+
+// Adds the gradient of `tensors` with respect to every leaf that they were computed from into that
+// leaf's `grad`.
+//
+// A scalar's own gradient is 1 unless given; any other tensor needs one of its shape. Unless
+// `retain_graph`, what operations saved is freed on the way, and a second backward is an
+// AutogradError. With `create_graph` backward is itself recorded (and the graph kept).
+//
+// **Torch counterpart.** torch::autograd::backward.
+// **Devices and streams.** A graph on several devices runs in parallel, each device's nodes in one
+// thread; a graph on one device runs on the caller. Each node runs on the stream of its forward.
+// **Threads and exceptions.** The first exception by device order is thrown once every device has
+// stopped; gradients accumulated until then stay.
+inline void backward(const std::vector<Tensor>& tensors, const std::vector<Tensor>& gradients = {},
+                     std::optional<bool> retain_graph = {}, bool create_graph = false) {
+  const std::vector<Tensor> roots = detail::root_gradients(tensors, gradients);
+  lockstep::detail::GraphTask task(retain_graph.value_or(create_graph), create_graph);
+  task.run(detail::edges(tensors), roots);
+}
+
+// The gradients of `outputs` with respect to `inputs`, leaves or not, without touching any `grad`.
+// An input that `outputs` do not depend on gets an undefined tensor if `allow_unused`, else it is
+// an AutogradError.
+//
+// **Torch counterpart.** torch::autograd::grad.
+// **Devices and streams.** As `backward`.
+inline std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
+                                const std::vector<Tensor>& inputs,
+                                const std::vector<Tensor>& grad_outputs = {},
+                                std::optional<bool> retain_graph = {}, bool create_graph = false,
+                                bool allow_unused = false) {
+  const std::vector<Tensor> roots = detail::root_gradients(outputs, grad_outputs);
+  lockstep::detail::GraphTask task(retain_graph.value_or(create_graph), create_graph);
+  check<ValueError>(!inputs.empty(), "grad: expected at least one input");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check<AutogradError>(inputs[i].defined() && inputs[i].requires_grad(), "grad: input ", i,
+                         " does not require grad");
+    task.capture(lockstep::detail::gradient_edge(inputs[i]));
+  }
+  task.run(detail::edges(outputs), roots);
+  std::vector<Tensor> results;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    results.push_back(task.captured(i));
+    check<AutogradError>(allow_unused || results[i].defined(), "grad: the outputs do not depend on "
+                         "input ", i, "; pass allow_unused = true for an undefined gradient");
+  }
+  return results;
+}
+
+}  // namespace lockstep::autograd
+
+namespace lockstep {
+
+inline void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
+  autograd::backward({*this}, gradient.defined() ? std::vector<Tensor>{gradient}
+                                                 : std::vector<Tensor>{},
+                     retain_graph || create_graph, create_graph);
+}
+
+}  // namespace lockstep

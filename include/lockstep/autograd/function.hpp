@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/accumulate_grad.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace detail {
+
+// The tensors among an operation's arguments, in order.
+template <class F>
+void for_each_tensor(const Tensor& tensor, F&& visit) {
+  visit(tensor);
+}
+template <class F>
+void for_each_tensor(const std::vector<Tensor>& tensors, F&& visit) {
+  for (const Tensor& tensor : tensors) visit(tensor);
+}
+template <class T, class F>
+  requires(!std::derived_from<T, Tensor>)
+void for_each_tensor(const T&, F&&) {}
+
+// The node of an operation written as a struct with `forward` and `backward`: the struct itself is
+// what is saved.
+template <class Op>
+class OpNode final : public Node, public std::enable_shared_from_this<OpNode<Op>> {
+ public:
+  explicit OpNode(Op op) : Node(default_stream(Device())), op_(std::move(op)) {}
+
+  Op& op() { return *op_; }
+  const char* name() const override { return Op::name; }
+  void release_saved() override { op_.reset(); }
+
+  std::vector<Tensor> apply(std::vector<Tensor> gradients) override {
+    check<AutogradError>(op_.has_value(), "backward a second time through ", Op::name,
+                         ": what it saved was freed; pass retain_graph = true the first time");
+    const Backward context(this->shared_from_this());
+    if constexpr (requires { op_->backward(context, gradients); }) {
+      return list(op_->backward(context, gradients));
+    } else {
+      return list(op_->backward(context, gradients[0]));
+    }
+  }
+
+  // Makes the outputs of forward the results of this node.
+  void own(Tensor& output) {
+    set_stream(current_stream(output.device()));
+    own(output, 0);
+  }
+  void own(std::vector<Tensor>& outputs) {
+    const auto first = std::find_if(outputs.begin(), outputs.end(),
+                                    [](const Tensor& output) { return output.defined(); });
+    if (first != outputs.end()) set_stream(current_stream(first->device()));
+    for (std::size_t i = 0; i < outputs.size(); ++i) own(outputs[i], i);
+    set_num_inputs(outputs.size());
+  }
+
+ private:
+  void own(Tensor& output, std::size_t number) {
+    if (!output.defined()) return;
+    // An operation may hand an argument through; the result is a variable of its own all the same.
+    if (output.requires_grad()) output = make_view(output);
+    if (!is_floating_point(output.dtype())) return;
+    output.impl()->grad_fn = this->shared_from_this();
+    output.impl()->output_nr = number;
+    output.impl()->requires_grad = true;
+  }
+
+  std::vector<Tensor> list(std::vector<Tensor> gradients) const {
+    check<AutogradError>(gradients.size() == next_edges.size(), "backward of ", Op::name,
+                         " returned ", gradients.size(), " gradients for ", next_edges.size(),
+                         " tensor arguments");
+    return gradients;
+  }
+  std::vector<Tensor> list(Tensor gradient) const {
+    std::vector<Tensor> gradients;
+    gradients.push_back(std::move(gradient));
+    return list(std::move(gradients));
+  }
+  template <std::size_t N>
+  std::vector<Tensor> list(std::array<Tensor, N> gradients) const {
+    return list(std::vector<Tensor>(std::make_move_iterator(gradients.begin()),
+                                    std::make_move_iterator(gradients.end())));
+  }
+
+  std::optional<Op> op_;
+};
+
+}  // namespace detail
+
+// Runs a differentiable operation and records it if a tensor among its arguments requires grad.
+//
+// An operation is a struct. Its members are its parameters and what it saves; `forward` takes the
+// arguments (Tensors, vectors of Tensors, anything else) and returns a Tensor or a vector of them;
+// `backward` takes the Backward and the gradient of the result (a vector of them where forward
+// returns one, undefined where no gradient came) and returns a Tensor, an array or a vector: one
+// gradient for each tensor argument, undefined where there is none. Operations called in `forward`
+// are not recorded. A backward written with differentiable functions has derivatives of its own.
+//
+// **Torch counterpart.** torch::autograd::Function.
+// **Backward.** On the stream that is current here on the result's device.
+// **Example.**
+//   struct Cube {
+//     static constexpr const char* name = "cube";
+//     ls::Saved x;
+//     ls::Tensor forward(const ls::Tensor& input) { x = input; return input * input * input; }
+//     ls::Tensor backward(const ls::Backward& saved, const ls::Tensor& grad) {
+//       return grad * saved(x) * saved(x) * 3;
+//     }
+//   };
+//   ls::Tensor y = ls::apply(Cube{}, x);
+template <class Op, class... Args>
+auto apply(Op op, const Args&... args) {
+  bool record = false;
+  if (is_grad_enabled()) {
+    const auto look = [&record](const Tensor& tensor) {
+      record = record || (tensor.defined() && tensor.requires_grad());
+    };
+    (detail::for_each_tensor(args, look), ...);
+  }
+  if (!record) return op.forward(args...);
+
+  const auto node = std::make_shared<detail::OpNode<Op>>(std::move(op));
+  const auto connect = [&node](const Tensor& tensor) {
+    node->next_edges.push_back(detail::gradient_edge(tensor));
+  };
+  (detail::for_each_tensor(args, connect), ...);
+  auto outputs = [&] {
+    const NoGradGuard guard;
+    return node->op().forward(args...);
+  }();
+  node->own(outputs);
+  return outputs;
+}
+
+}  // namespace lockstep

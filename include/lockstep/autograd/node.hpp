@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+// Where a gradient goes: input number `input_nr` of a node; nowhere if there is no node.
+struct Edge {
+  std::shared_ptr<Node> node;
+  std::size_t input_nr = 0;
+};
+
+// A recorded operation, seen backwards: its inputs are the gradients of the operation's outputs,
+// its outputs go along `next_edges`, one for each tensor that the operation took.
+//
+// **Torch counterpart.** torch::autograd::Node.
+// **Devices and streams.** Runs on the stream that the operation ran on.
+// **Threads and exceptions.** Built by one thread; one backward pass at a time runs it.
+class Node {
+ public:
+  explicit Node(Stream stream) : stream_(stream) {}
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  virtual ~Node() {
+    for (Edge& edge : next_edges) detail::release(std::move(edge.node));
+  }
+
+  virtual const char* name() const = 0;
+  // The gradients along `next_edges`, in that order. A gradient may be undefined on either side: it
+  // is zero, and costs nothing.
+  virtual std::vector<Tensor> apply(std::vector<Tensor> gradients) = 0;
+  // Frees what was saved for backward.
+  virtual void release_saved() {}
+  // True for the node that adds into a leaf's `grad`.
+  virtual bool is_accumulator() const { return false; }
+
+  const Stream& stream() const { return stream_; }
+  std::size_t num_inputs() const { return num_inputs_; }
+
+  std::vector<Edge> next_edges;
+
+ protected:
+  void set_num_inputs(std::size_t count) { num_inputs_ = count; }
+  void set_stream(Stream stream) { stream_ = stream; }
+
+ private:
+  Stream stream_;
+  std::size_t num_inputs_ = 1;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace lockstep {
+
+// A tensor that an operation keeps for its backward: a member of the operation's struct, assigned
+// in forward and read through `Backward::operator()`.
+//
+// Reading it checks that the data has not changed since. An input is kept as it is; an output must
+// be kept with `Saved::output`, or node and output would own each other for ever.
+//
+// **Torch counterpart.** torch::autograd::SavedVariable.
+class Saved {
+ public:
+  Saved() = default;
+  Saved(const Tensor& input) : tensor_(input) { remember(); }
+
+  static Saved output(const Tensor& tensor) {
+    Saved saved;
+    saved.tensor_ = detail::make_view(tensor);
+    saved.is_output_ = true;
+    saved.remember();
+    return saved;
+  }
+
+ private:
+  friend class Backward;
+
+  void remember() {
+    if (!tensor_.defined()) return;
+    version_ = tensor_.version();
+    counter_ = tensor_.impl()->version.get();
+  }
+
+  Tensor tensor_;
+  std::uint64_t version_ = 0;
+  const detail::VersionCounter* counter_ = nullptr;  // only compared: assigning `.data` swaps it
+  bool is_output_ = false;
+};
+
+// What an operation's backward is told besides the gradients.
+class Backward {
+ public:
+  explicit Backward(std::shared_ptr<Node> node) : node_(std::move(node)) {}
+
+  // The saved tensor, with its place in the graph, so that formulas written with differentiable
+  // functions have derivatives of their own. Throws an AutogradError if it has changed since.
+  Tensor operator()(const Saved& saved) const {
+    const Tensor& tensor = saved.tensor_;
+    if (!tensor.defined()) return tensor;
+    check<AutogradError>(
+        tensor.version() == saved.version_ && tensor.impl()->version.get() == saved.counter_,
+        "one of the variables needed for the gradient of ", node_->name(),
+        " has been modified by an inplace operation: a tensor of shape ", tensor.sizes(), " on ",
+        tensor.device(), " is at version ", tensor.version(), "; expected version ",
+        saved.version_);
+    if (!saved.is_output_) return tensor;
+    Tensor linked = detail::make_view(tensor);
+    linked.impl()->grad_fn = node_;
+    linked.impl()->requires_grad = true;
+    return linked;
+  }
+
+  // Whether the gradient of the operation's i-th tensor argument is wanted at all.
+  bool needs(std::size_t i) const { return node_->next_edges[i].node != nullptr; }
+
+ private:
+  std::shared_ptr<Node> node_;
+};
+
+}  // namespace lockstep
