@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Collectives of one process over several devices: bytes on streams, without autograd. Torch's
+// torch.nn.parallel.comm.
+#include <lockstep/parallel/comm/broadcast.hpp>
+#include <lockstep/parallel/comm/gather.hpp>
+#include <lockstep/parallel/comm/reduce_add.hpp>
+#include <lockstep/parallel/comm/scatter.hpp>

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+// What scatter, gather and broadcast have in common: part of a tensor copied to another device on
+// that device's background copy stream.
+namespace lockstep::comm::detail {
+
+using lockstep::detail::copying_backend;
+
+// The place of a chunk within a contiguous tensor of shape `whole`: `size` indices along `dim`,
+// from `start` on. In bytes.
+struct Slice {
+  std::size_t offset;
+  std::size_t width;  // of one contiguous run
+  std::size_t rows;   // number of runs
+  std::size_t pitch;  // from run to run within the whole
+};
+
+inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
+                      std::int64_t size) {
+  std::int64_t rows = 1;
+  std::int64_t inner = 1;
+  for (std::size_t d = 0; d < whole.size(); ++d) (d < dim ? rows : inner) *= d == dim ? 1 : whole[d];
+  const std::size_t unit = static_cast<std::size_t>(inner) * element_size(dtype);
+  return {.offset = static_cast<std::size_t>(start) * unit,
+          .width = static_cast<std::size_t>(size) * unit,
+          .rows = static_cast<std::size_t>(rows),
+          .pitch = static_cast<std::size_t>(whole[dim]) * unit};
+}
+
+// Copies that end on one device: issued to its copy stream, and closed by `finish`.
+//
+// Devices and streams: each copy is ordered after what is on the source's current stream, and the
+// source is recorded on the copy stream, so that memory that is still being read is neither freed
+// nor overwritten. Results are allocated on the copy stream. `finish` makes the device's compute
+// stream wait for the copy stream and records the results there.
+class Transfer {
+ public:
+  explicit Transfer(Device device)
+      : copy_(copy_stream(device)), compute_(current_stream(device)) {}
+
+  // A tensor to copy into, without values.
+  Tensor allocate(const Shape& shape, Dtype dtype) const {
+    return lockstep::detail::empty_on(copy_, shape, dtype);
+  }
+
+  // dst := src[slice], where dst is contiguous and just as large.
+  void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice) const {
+    issue(dst, 0, slice.width, src, slice.offset, slice.pitch, slice);
+  }
+  // dst[slice] := src, where src is contiguous and just as large.
+  void copy_in(const Tensor& dst, const Tensor& src, const Slice& slice) const {
+    issue(dst, slice.offset, slice.pitch, src, 0, slice.width, slice);
+  }
+
+  // From here on the device's compute stream may use `result`.
+  void finish(const Tensor& result) const {
+    compute_.wait_stream(copy_);
+    result.record_stream(compute_);
+  }
+
+ private:
+  void issue(const Tensor& dst, std::size_t dst_offset, std::size_t dst_pitch, const Tensor& src,
+             std::size_t src_offset, std::size_t src_pitch, const Slice& slice) const {
+    if (slice.width == 0 || slice.rows == 0) return;
+    copy_.wait_stream(current_stream(src.device()));
+    auto* to = static_cast<std::byte*>(dst.impl()->data()) + dst_offset;
+    const auto* from = static_cast<const std::byte*>(src.impl()->data()) + src_offset;
+    auto& backend = copying_backend(dst.device(), src.device());
+    if (slice.rows == 1) {
+      backend.copy(to, dst.device(), from, src.device(), slice.width, copy_.state());
+    } else {
+      backend.copy_pitched(to, dst.device(), from, src.device(),
+                           {slice.width, slice.rows, dst_pitch, src_pitch}, copy_.state());
+    }
+    src.record_stream(copy_);
+  }
+
+  const Stream copy_;
+  const Stream compute_;
+};
+
+// The whole of a tensor, as a slice.
+inline Slice whole_of(const Tensor& tensor) {
+  const std::size_t bytes =
+      static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
+  return {.offset = 0, .width = bytes, .rows = 1, .pitch = bytes};
+}
+
+}  // namespace lockstep::comm::detail

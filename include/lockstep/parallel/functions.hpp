@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/parallel/comm.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+// The collectives as differentiable operations: Broadcast and ReduceAddCoalesced, Scatter and
+// Gather are each the other's backward, to any order. Torch's torch.nn.parallel._functions.
+namespace lockstep::functions {
+
+namespace detail {
+
+inline std::vector<Device> devices_of(const std::vector<Tensor>& tensors) {
+  std::vector<Device> devices;
+  for (const Tensor& tensor : tensors) devices.push_back(tensor.device());
+  return devices;
+}
+
+}  // namespace detail
+
+// One tensor → a chunk for each device. Backward gathers the chunks' gradients onto the input's
+// device; a chunk that contributed nothing counts as zeros.
+//
+// **Torch counterpart.** torch.nn.parallel._functions.Scatter.
+// **Devices and streams.** comm::scatter.
+struct Scatter {
+  static constexpr const char* name = "Scatter";
+  std::vector<Device> devices = {};
+  std::vector<std::int64_t> chunk_sizes = {};  // empty: the chunk rule
+  std::int64_t dim = 0;
+
+  std::vector<Tensor> forward(const Tensor& input) {
+    std::vector<Tensor> chunks = comm::scatter(input, devices, chunk_sizes, dim);
+    input_device = input.device();
+    options = input.options();
+    for (const Tensor& chunk : chunks) shapes.push_back(chunk.sizes());
+    return chunks;
+  }
+  Tensor backward(const Backward&, std::vector<Tensor> grads) const;
+
+  // What backward needs, set by forward.
+  Device input_device = {};
+  TensorOptions options = {};
+  std::vector<Shape> shapes = {};
+};
+
+// Tensors on any devices → one on `device`, concatenated along `dim`; tensors without dimensions
+// become a vector. Backward scatters the gradient back to where the inputs were.
+//
+// **Torch counterpart.** torch.nn.parallel._functions.Gather.
+// **Devices and streams.** comm::gather.
+struct Gather {
+  static constexpr const char* name = "Gather";
+  Device device = {};
+  std::int64_t dim = 0;
+
+  Tensor forward(const std::vector<Tensor>& inputs) {
+    Tensor result = comm::gather(inputs, dim, device);
+    input_devices = detail::devices_of(inputs);
+    scalars = inputs[0].dim() == 0;
+    for (const Tensor& input : inputs) sizes.push_back(scalars ? 1 : input.size(dim));
+    return result;
+  }
+  std::vector<Tensor> backward(const Backward&, const Tensor& grad) const;
+
+  // What backward needs, set by forward.
+  std::vector<Device> input_devices = {};
+  std::vector<std::int64_t> sizes = {};
+  bool scalars = false;
+};
+
+// Tensors of one device → the same on every device, as one flat list: first all tensors of
+// devices[0], then those of devices[1]. Backward adds up what the copies of each tensor got; one
+// that none of them contributed to gets no gradient.
+//
+// **Torch counterpart.** torch.nn.parallel._functions.Broadcast, which gives zeros instead.
+// **Devices and streams.** comm::broadcast_coalesced.
+struct Broadcast {
+  static constexpr const char* name = "Broadcast";
+  std::vector<Device> devices;
+
+  std::vector<Tensor> forward(const std::vector<Tensor>& tensors) {
+    source_device = tensors.empty() ? Device() : tensors[0].device();
+    std::vector<Tensor> flat;
+    for (auto& copies : comm::broadcast_coalesced(tensors, devices)) {
+      for (Tensor& copy : copies) flat.push_back(std::move(copy));
+    }
+    return flat;
+  }
+  std::vector<Tensor> backward(const Backward&, std::vector<Tensor> grads) const;
+
+  // What backward needs, set by forward.
+  Device source_device = {};
+};
+
+// The opposite: `devices` times as many tensors as there are results, in Broadcast's order, → the
+// sums on `destination`. Undefined inputs count as zeros; where all are undefined, so is the sum.
+//
+// **Torch counterpart.** torch.nn.parallel._functions.ReduceAddCoalesced.
+// **Devices and streams.** comm::reduce_add.
+struct ReduceAddCoalesced {
+  static constexpr const char* name = "ReduceAddCoalesced";
+  std::vector<Device> devices;
+  Device destination;
+
+  std::vector<Tensor> forward(const std::vector<Tensor>& flat) const {
+    const std::size_t count = flat.size() / devices.size();
+    std::vector<Tensor> sums(count);
+    for (std::size_t j = 0; j < count; ++j) {
+      std::vector<Tensor> parts;
+      bool on_destination = false;
+      for (std::size_t i = 0; i < devices.size(); ++i) {
+        const Tensor& part = flat[i * count + j];
+        if (!part.defined()) continue;
+        parts.push_back(part);
+        on_destination = on_destination || part.device() == destination;
+      }
+      if (parts.empty()) continue;
+      if (!on_destination) parts[0] = comm::broadcast(parts[0], {destination})[0];
+      sums[j] = parts.size() == 1 ? parts[0] : comm::reduce_add(parts, destination);
+    }
+    return sums;
+  }
+  std::vector<Tensor> backward(const Backward& context, std::vector<Tensor> grads) const;
+};
+
+inline Tensor Scatter::backward(const Backward&, std::vector<Tensor> grads) const {
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) {
+      grads[i] = zeros(shapes[i], {.dtype = options.dtype, .device = devices[i]});
+    }
+  }
+  return lockstep::apply(Gather{.device = input_device, .dim = dim}, grads);
+}
+
+inline std::vector<Tensor> Gather::backward(const Backward&, const Tensor& grad) const {
+  std::vector<Tensor> grads = lockstep::apply(
+      Scatter{.devices = input_devices, .chunk_sizes = sizes, .dim = scalars ? 0 : dim}, grad);
+  if (scalars) {
+    for (Tensor& each : grads) each = each.reshape({});
+  }
+  return grads;
+}
+
+inline std::vector<Tensor> Broadcast::backward(const Backward&, std::vector<Tensor> grads) const {
+  return lockstep::apply(ReduceAddCoalesced{devices, source_device}, grads);
+}
+
+// The gradient of a sum is the sum's gradient, on each device that a summand was on.
+inline std::vector<Tensor> ReduceAddCoalesced::backward(const Backward& context,
+                                                        std::vector<Tensor> grads) const {
+  std::vector<Tensor> present;
+  std::vector<std::size_t> places;
+  for (std::size_t j = 0; j < grads.size(); ++j) {
+    if (!grads[j].defined()) continue;
+    present.push_back(grads[j]);
+    places.push_back(j);
+  }
+  std::vector<Tensor> flat(devices.size() * grads.size());
+  if (present.empty()) return flat;
+  const std::vector<Tensor> copies = lockstep::apply(Broadcast{devices}, present);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    for (std::size_t p = 0; p < places.size(); ++p) {
+      const std::size_t at = i * grads.size() + places[p];
+      if (context.needs(at)) flat[at] = copies[i * places.size() + p];
+    }
+  }
+  return flat;
+}
+
+}  // namespace lockstep::functions

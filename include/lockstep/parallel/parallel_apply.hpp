@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/worker_team.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/module.hpp>
+#include <lockstep/parallel/replica_error.hpp>
+#include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/thread_state.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_tuple = false;
+template <class... Args>
+inline constexpr bool is_tuple<std::tuple<Args...>> = true;
+
+// Calls a module with one part of the inputs: a tuple is the argument list, anything else is the
+// only argument.
+template <class M, class Input>
+decltype(auto) forward_part(M& module, const Input& input) {
+  if constexpr (is_tuple<Input>) {
+    return std::apply([&](const auto&... args) -> decltype(auto) { return forward(module, args...); },
+                      input);
+  } else {
+    return forward(module, input);
+  }
+}
+
+// The device that each replica is meant for, for messages: the first parameter's, or plain cpu.
+template <class M>
+std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
+  std::vector<Device> devices;
+  for (const M& module : modules) {
+    const std::vector<Parameter> list = parameters(module);
+    devices.push_back(list.empty() ? Device() : list[0].device());
+  }
+  return devices;
+}
+
+}  // namespace detail
+
+// Calls modules[i] with inputs[i], all at once, and returns the results in that order.
+//
+// An input that is a std::tuple is a list of arguments, anything else is the one argument. All
+// modules make progress together even where they outnumber the cores, so one may wait for another
+// inside forward. Module 0 runs on the calling thread; so does a single module.
+//
+// `devices` only serves messages; without it, each module's is where its first parameter is.
+//
+// **Torch counterpart.** torch.nn.parallel.parallel_apply, which starts a thread a module each time.
+// **Devices and streams.** Every thread sees the caller's state: grad mode and current streams.
+// **Threads and exceptions.** Persistent worker threads, leased for the call. Once all modules have
+// ended, the lowest one's exception is thrown as a ReplicaFailure of its own type, naming replica
+// and device, with the others listed and the original nested. A single module's is thrown as it is.
+// ValueError for lists that differ in length.
+template <class M, class Input>
+auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
+                    const std::vector<Device>& devices = {}) {
+  using Output = std::remove_cvref_t<decltype(detail::forward_part(modules[0], inputs[0]))>;
+  static_assert(!std::is_void_v<Output>, "lockstep: the module's forward must return something");
+  check<ValueError>(modules.size() == inputs.size(), "The number of modules ", modules.size(),
+                    " is not equal to the number of inputs ", inputs.size());
+  check<ValueError>(devices.empty() || devices.size() == modules.size(), "The number of modules ",
+                    modules.size(), " is not equal to the number of devices ", devices.size());
+  std::vector<Output> outputs;
+  outputs.reserve(modules.size());
+  if (modules.size() == 1) {
+    outputs.push_back(detail::forward_part(modules[0], inputs[0]));
+    return outputs;
+  }
+
+  // Each replica writes its own slot; the end of the team orders that before the reads below.
+  std::vector<std::optional<Output>> slots(modules.size());
+  const auto state = detail::ThreadState::capture();
+  const std::vector<std::exception_ptr> errors =
+      detail::try_run_team(modules.size(), [&](std::size_t i) {
+        const detail::ThreadState::Scope scope(state);
+        slots[i].emplace(detail::forward_part(modules[i], inputs[i]));
+      });
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    detail::throw_first_failure(errors,
+                                devices.empty() ? detail::devices_of_replicas(modules) : devices);
+  }
+  for (std::optional<Output>& slot : slots) outputs.push_back(std::move(*slot));
+  return outputs;
+}
+
+template <class M, class Input>
+auto parallel_apply(std::vector<M>& modules, const Scattered<Input>& inputs,
+                    const std::vector<Device>& devices = {}) {
+  return parallel_apply(modules, inputs.parts(), devices);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/parallel/functions.hpp>
+#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/warning.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// All that scatter, gather and DataParallel know of the tensors at the leaves of their arguments.
+// Specialise it to let a type of your own take part: another library's tensor, or a structure that
+// wants to be split in a way of its own. A type without it is walked if it is a container or a plain
+// aggregate, and otherwise shared with every device as it is.
+//
+// A specialisation has these static members:
+//   std::int64_t dim(const T&)                       number of dimensions; 0: not split, but copied
+//                                                    to every device
+//   std::int64_t size(const T&, std::int64_t dim)    rows along dim, which may be negative
+//   std::vector<T> scatter(const T&, const std::vector<Device>&,
+//                          const std::vector<std::int64_t>& sizes, std::int64_t dim)
+//   std::vector<T> broadcast(const T&, const std::vector<Device>&)
+//   T gather(const std::vector<T>&, Device, std::int64_t dim)
+// The last three are differentiable if the type is, and order their work on streams themselves.
+template <class T>
+struct tensor_traits;
+
+template <>
+struct tensor_traits<Tensor> {
+  static std::int64_t dim(const Tensor& tensor) { return tensor.dim(); }
+  static std::int64_t size(const Tensor& tensor, std::int64_t dim) { return tensor.size(dim); }
+
+  static std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
+                                     const std::vector<std::int64_t>& sizes, std::int64_t dim) {
+    return lockstep::apply(functions::Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim}, tensor);
+  }
+
+  static std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices) {
+    return lockstep::apply(functions::Broadcast{devices}, std::vector<Tensor>{tensor});
+  }
+
+  static Tensor gather(const std::vector<Tensor>& tensors, Device device, std::int64_t dim) {
+    const auto is_scalar = [](const Tensor& tensor) { return tensor.dim() == 0; };
+    if (std::all_of(tensors.begin(), tensors.end(), is_scalar)) {
+      warn("Was asked to gather along dimension " + std::to_string(dim) +
+           ", but all input tensors were scalars; will instead unsqueeze and return a vector.");
+    }
+    return lockstep::apply(functions::Gather{.device = device, .dim = dim}, tensors);
+  }
+};
+
+// A type at the leaves of nested arguments.
+template <class T>
+concept TensorLike = requires(const T& tensor, const std::vector<T>& tensors,
+                              const std::vector<Device>& devices,
+                              const std::vector<std::int64_t>& sizes) {
+  { tensor_traits<T>::dim(tensor) } -> std::convertible_to<std::int64_t>;
+  { tensor_traits<T>::size(tensor, 0) } -> std::convertible_to<std::int64_t>;
+  { tensor_traits<T>::scatter(tensor, devices, sizes, 0) } -> std::same_as<std::vector<T>>;
+  { tensor_traits<T>::broadcast(tensor, devices) } -> std::same_as<std::vector<T>>;
+  { tensor_traits<T>::gather(tensors, devices[0], 0) } -> std::same_as<T>;
+};
+
+}  // namespace lockstep
