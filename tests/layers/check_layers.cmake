@@ -11,7 +11,7 @@ cmake_minimum_required(VERSION 3.22)
 # directly in lockstep/ stand under their file name.
 set(
   layers
-  "error.hpp"
+  "error.hpp warning.hpp"
   "device"
   "backend"
   "tensor"

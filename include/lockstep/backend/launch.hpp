@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/host_device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 
@@ -9,13 +10,6 @@
 #include <cstddef>
 #include <type_traits>
 #include <typeinfo>
-
-// What a functor's operator() must carry so that nvcc compiles it for the GPU as well.
-#if defined(__CUDACC__)
-#define LOCKSTEP_HD __host__ __device__
-#else
-#define LOCKSTEP_HD
-#endif
 
 // The iterations of an element-wise loop do not depend on one another, even where the output is the
 // input: without being told, the compiler checks every pair of pointers or does not vectorise.

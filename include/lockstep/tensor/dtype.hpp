@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/host_device.hpp>
 #include <lockstep/error.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
@@ -15,18 +15,20 @@ namespace lockstep {
 // **Torch counterpart.** torch::Dtype.
 enum class Dtype : unsigned char { f32, f64, f16, bf16, i64, i32, u8, boolean };
 
+// (std::bit_cast cannot be called in a kernel; the builtin behind it can.)
+
 // IEEE 754 half precision: a storage format with conversions, rounding to nearest even.
 struct Half {
   std::uint16_t bits = 0;
 
-  constexpr Half() = default;
-  constexpr explicit Half(float value) : bits(encode(value)) {}
-  constexpr explicit operator float() const { return decode(bits); }
-  friend constexpr bool operator==(Half a, Half b) { return float(a) == float(b); }
+  Half() = default;
+  LOCKSTEP_HD constexpr explicit Half(float value) : bits(encode(value)) {}
+  LOCKSTEP_HD constexpr explicit operator float() const { return decode(bits); }
+  LOCKSTEP_HD friend constexpr bool operator==(Half a, Half b) { return float(a) == float(b); }
 
  private:
-  static constexpr std::uint16_t encode(float value) {
-    const auto word = std::bit_cast<std::uint32_t>(value);
+  LOCKSTEP_HD static constexpr std::uint16_t encode(float value) {
+    const auto word = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t sign = (word >> 16) & 0x8000u;
     const std::uint32_t magnitude = word & 0x7fffffffu;
     std::uint32_t out = 0;
@@ -41,11 +43,11 @@ struct Half {
     }
     return static_cast<std::uint16_t>(sign | out);
   }
-  static constexpr std::uint32_t round_shift(std::uint32_t value, std::uint32_t shift) {
+  LOCKSTEP_HD static constexpr std::uint32_t round_shift(std::uint32_t value, std::uint32_t shift) {
     const std::uint32_t half = 1u << (shift - 1);
     return (value + half - 1 + ((value >> shift) & 1u)) >> shift;
   }
-  static constexpr float decode(std::uint16_t half) {
+  LOCKSTEP_HD static constexpr float decode(std::uint16_t half) {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
     const std::uint32_t exponent = (half >> 10) & 0x1fu;
     const std::uint32_t mantissa = half & 0x3ffu;
@@ -54,7 +56,7 @@ struct Half {
       return sign != 0 ? -value : value;
     }
     const std::uint32_t high = exponent == 31 ? 0x7f800000u : (exponent + 112u) << 23;
-    return std::bit_cast<float>(sign | high | (mantissa << 13));
+    return __builtin_bit_cast(float, sign | high | (mantissa << 13));
   }
 };
 
@@ -62,16 +64,16 @@ struct Half {
 struct BFloat16 {
   std::uint16_t bits = 0;
 
-  constexpr BFloat16() = default;
-  constexpr explicit BFloat16(float value) : bits(encode(value)) {}
-  constexpr explicit operator float() const {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  BFloat16() = default;
+  LOCKSTEP_HD constexpr explicit BFloat16(float value) : bits(encode(value)) {}
+  LOCKSTEP_HD constexpr explicit operator float() const {
+    return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16);
   }
-  friend constexpr bool operator==(BFloat16 a, BFloat16 b) { return float(a) == float(b); }
+  LOCKSTEP_HD friend constexpr bool operator==(BFloat16 a, BFloat16 b) { return float(a) == float(b); }
 
  private:
-  static constexpr std::uint16_t encode(float value) {
-    const auto word = std::bit_cast<std::uint32_t>(value);
+  LOCKSTEP_HD static constexpr std::uint16_t encode(float value) {
+    const auto word = __builtin_bit_cast(std::uint32_t, value);
     if ((word & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;  // NaN
     return static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
   }

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <cblas.h>
+
+// Matrix products on the host, by whatever library stands behind cblas.h.
+//
+// One maths thread a caller: the callers are the devices, and they are parallel already. The number
+// of threads that a BLAS uses is a property of the process, so lockstep sets it to 1 when it first
+// needs a product and remembers what was there before.
+namespace lockstep {
+
+namespace detail {
+
+// What only one BLAS or the other has, null in a program that links another one.
+extern "C" {
+[[gnu::weak]] int openblas_get_parallel();
+[[gnu::weak]] char* openblas_get_config();
+[[gnu::weak]] int openblas_get_num_threads();
+[[gnu::weak]] void openblas_set_num_threads(int);
+[[gnu::weak]] std::int64_t bli_thread_get_num_threads();
+[[gnu::weak]] void bli_thread_set_num_threads(std::int64_t);
+}
+
+// The controls of a BLAS; a member is null where the library has none. A library that cannot be
+// told runs as many threads as it likes.
+struct BlasControls {
+  int (*parallel)() = nullptr;  // OpenBLAS: 0 built without threads, 1 with threads, 2 with OpenMP
+  char* (*config)() = nullptr;
+  int (*threads)() = nullptr;
+  void (*set_threads)(int) = nullptr;
+
+  static BlasControls linked() {
+    BlasControls controls;
+    controls.parallel = openblas_get_parallel;
+    controls.config = openblas_get_config;
+    if (openblas_set_num_threads != nullptr) {
+      controls.threads = openblas_get_num_threads;
+      controls.set_threads = openblas_set_num_threads;
+    } else if (bli_thread_set_num_threads != nullptr) {
+      controls.threads = [] { return static_cast<int>(bli_thread_get_num_threads()); };
+      controls.set_threads = [](int count) { bli_thread_set_num_threads(count); };
+    }
+    return controls;
+  }
+};
+
+// OpenBLAS built for one thread keeps its work buffers without a lock: two threads that multiply at
+// once, each their own matrices, get wrong products without any sign of it.
+inline void check_safe_for_concurrent_callers(const BlasControls& blas) {
+  check(blas.parallel == nullptr || blas.parallel() != 0,
+        "the OpenBLAS that this program runs with was built without threads (",
+        blas.config != nullptr ? blas.config() : "unknown configuration",
+        "): it returns wrong products when several threads call it at once. Install and use its "
+        "pthread build (Debian: libopenblas0-pthread, chosen with update-alternatives --config "
+        "libopenblas.so.0-x86_64-linux-gnu)");
+}
+
+// The BLAS of this process, made fit for concurrent callers at first use and never destroyed.
+class HostMath {
+ public:
+  static HostMath& instance() {
+    static HostMath& math = *new HostMath(BlasControls::linked());
+    return math;
+  }
+  explicit HostMath(const BlasControls& blas) : blas_(blas) {
+    check_safe_for_concurrent_callers(blas_);
+    if (blas_.set_threads == nullptr) return;
+    before_ = blas_.threads();
+    blas_.set_threads(1);
+  }
+
+  int threads() const { return blas_.threads != nullptr ? blas_.threads() : 1; }
+  int threads_before() const { return before_; }
+  void set_threads(int count) const {
+    if (blas_.set_threads != nullptr) blas_.set_threads(count);
+  }
+
+ private:
+  const BlasControls blas_;
+  int before_ = 1;
+};
+
+}  // namespace detail
+
+// How many threads one matrix product on the host may use. 1 unless somebody set another number
+// after lockstep's first product; 1 as well for a BLAS that cannot be asked.
+//
+// **Torch counterpart.** torch.get_num_threads.
+inline int host_math_threads() { return detail::HostMath::instance().threads(); }
+
+// Sets it, for every thread of the process: more than 1 pays only where a single device computes.
+// A BLAS that cannot be told keeps its own number.
+//
+// **Torch counterpart.** torch.set_num_threads.
+// **Threads and exceptions.** No other thread may be multiplying meanwhile. A ValueError unless
+// `count` is at least 1.
+inline void set_host_math_threads(int count) {
+  check<ValueError>(count >= 1, "set_host_math_threads: expected at least 1, got ", count);
+  detail::HostMath::instance().set_threads(count);
+}
+
+// Puts back the number that the process had before lockstep's first product: for a program that
+// goes on with BLAS calls of its own.
+inline void restore_host_math_threads() {
+  const auto& math = detail::HostMath::instance();
+  math.set_threads(math.threads_before());
+}
+
+// Sets the number of maths threads until the guard is destroyed, for every thread of the process.
+class HostMathThreadsGuard {
+ public:
+  explicit HostMathThreadsGuard(int count) : before_(host_math_threads()) {
+    set_host_math_threads(count);
+  }
+  HostMathThreadsGuard(const HostMathThreadsGuard&) = delete;
+  HostMathThreadsGuard& operator=(const HostMathThreadsGuard&) = delete;
+  ~HostMathThreadsGuard() { detail::HostMath::instance().set_threads(before_); }
+
+ private:
+  const int before_;
+};
+
+namespace detail {
+
+// The integer type of the linked CBLAS: of its 32- or its 64-bit interface.
+template <class R, class Order, class Transpose, class Int, class... Rest>
+Int blas_int_of(R (*)(Order, Transpose, Transpose, Int, Rest...));
+using BlasInt = decltype(blas_int_of(cblas_sgemm));
+
+inline BlasInt blas_int(std::int64_t value) {
+  check(std::in_range<BlasInt>(value), "a matrix product with a dimension of ", value,
+        " is too large for the BLAS, whose integers have ", 8 * sizeof(BlasInt), " bits");
+  return static_cast<BlasInt>(value);
+}
+
+// c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n and c m × n, all in row-major
+// order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. With beta = 0 what c
+// held does not matter, not even a NaN. Throws where the BLAS is not fit for it.
+template <class T>
+void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
+               const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c,
+               std::int64_t ldc) {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>);
+  (void)HostMath::instance();
+  if (m == 0 || n == 0) return;
+  if (k == 0) {  // not every BLAS scales c then
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
+    }
+    return;
+  }
+  const auto op_a = trans_a ? CblasTrans : CblasNoTrans;
+  const auto op_b = trans_b ? CblasTrans : CblasNoTrans;
+  const auto call = [&](auto* gemm) {
+    gemm(CblasRowMajor, op_a, op_b, blas_int(m), blas_int(n), blas_int(k), alpha, a, blas_int(lda),
+         b, blas_int(ldb), beta, c, blas_int(ldc));
+  };
+  if constexpr (std::is_same_v<T, float>) {
+    call(cblas_sgemm);
+  } else {
+    call(cblas_dgemm);
+  }
+}
+
+// A matrix product, or `batch` of them at fixed strides, as a launchable call. With a `bias` (n
+// values, or none) it is added to every row and what c held is not read: beta is 0 then.
+template <class T>
+struct Gemm {
+  View<const T> a;
+  View<const T> b;
+  View<const T> bias;
+  View<T> c;
+  std::int64_t m, n, k;
+  std::int64_t lda, ldb, ldc;
+  bool trans_a = false;
+  bool trans_b = false;
+  T alpha = 1;
+  T beta = 0;
+  std::int64_t batch = 1;
+  std::int64_t stride_a = 0;
+  std::int64_t stride_b = 0;
+  std::int64_t stride_c = 0;
+
+  void operator()() const {
+    for (std::int64_t i = 0; i < batch; ++i) {
+      T* const out = c.data + i * stride_c;
+      T keep = beta;
+      if (bias.data != nullptr) {  // costs nothing: the BLAS would fill c with zeros instead
+        for (std::int64_t row = 0; row < m; ++row) std::copy_n(bias.data, n, out + row * ldc);
+        keep = 1;
+      }
+      host_gemm(trans_a, trans_b, m, n, k, alpha, a.data + i * stride_a, lda, b.data + i * stride_b,
+                ldb, keep, out, ldc);
+    }
+  }
+};
+
+}  // namespace detail
+
+}  // namespace lockstep

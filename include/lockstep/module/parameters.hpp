@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/module/walk.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+
+#include <concepts>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+// What a module consists of, by name. These take anything whose members can be found: a module, a
+// struct that only holds layers, a std::vector of them.
+namespace lockstep {
+
+template <class T>
+struct Named {
+  std::string name;
+  T tensor;
+};
+
+using NamedTensor = Named<Tensor>;
+using NamedParameter = Named<Parameter>;
+using NamedBuffer = Named<Buffer>;
+
+namespace detail {
+
+// Every tensor of type T once, under its first name; absent ones are left out.
+template <class T, class M>
+std::vector<Named<T>> named_tensors(const M& module) {
+  std::vector<Named<T>> result;
+  std::unordered_set<const TensorImpl*> seen;
+  walk_module(module, [&]<class Node>(const std::string& path, const Node& node) {
+    if constexpr (std::derived_from<Node, T>) {
+      if (node.defined() && seen.insert(node.impl().get()).second) result.push_back({path, node});
+    }
+  });
+  return result;
+}
+
+template <class T>
+std::vector<T> without_names(std::vector<Named<T>> named) {
+  std::vector<T> result;
+  result.reserve(named.size());
+  for (auto& entry : named) result.push_back(std::move(entry.tensor));
+  return result;
+}
+
+}  // namespace detail
+
+// The module's parameters with their names, in the order of declaration.
+//
+// Tied parameters (the same tensor under several names) are listed once, under the first; absent
+// ones and null pointers are left out. The entries are handles: they stay the module's parameters.
+//
+// **Torch counterpart.** Module.named_parameters.
+// **Threads and exceptions.** A ModuleError for a map key that cannot be part of a name, and for a
+// pointer to a base class of the module that it holds.
+// **Example.** for (const auto& [name, parameter] : named_parameters(net)) { ... }
+template <class M>
+std::vector<NamedParameter> named_parameters(const M& module) {
+  return detail::named_tensors<Parameter>(module);
+}
+
+// **Torch counterpart.** Module.named_buffers.
+template <class M>
+std::vector<NamedBuffer> named_buffers(const M& module) {
+  return detail::named_tensors<Buffer>(module);
+}
+
+// **Torch counterpart.** Module.parameters.
+template <class M>
+std::vector<Parameter> parameters(const M& module) {
+  return detail::without_names(named_parameters(module));
+}
+
+// **Torch counterpart.** Module.buffers.
+template <class M>
+std::vector<Buffer> buffers(const M& module) {
+  return detail::without_names(named_buffers(module));
+}
+
+// Calls `visitor(const std::string& path, module&)` for the module (path "") and every module
+// within it, the outer before the inner. One that several std::shared_ptrs own is visited once.
+//
+// **Torch counterpart.** Module.named_modules.
+template <class M, class Visitor>
+void for_each_module(M& module, Visitor&& visitor) {
+  detail::walk_module(module, [&]<class Node>(const std::string& path, Node& node) {
+    using Plain = std::remove_const_t<Node>;
+    if constexpr (!std::derived_from<Plain, Tensor> &&
+                  (HasForward<Plain> || HasCallOperator<Plain>)) {
+      visitor(path, node);
+    }
+  });
+}
+
+// Sets the member `bool training` of the module and of everything within it that has one: a public
+// member, or one that the type's visit_members gives.
+//
+// **Torch counterpart.** Module.train.
+template <class M>
+void train(M& module, bool on = true) {
+  detail::walk_module(module, [on]<class Node>(const std::string& /*path*/, Node& node) {
+    if constexpr (detail::HasTraining<Node>) {
+      node.training = on;
+    } else if constexpr (HasVisitMembers<Node>) {
+      for_each_member(node, [on]<class Member>(std::string_view name, Member& member) {
+        if constexpr (std::is_same_v<Member, bool>) {
+          if (name == "training") member = on;
+        }
+      });
+    }
+  });
+}
+
+// **Torch counterpart.** Module.eval.
+template <class M>
+void eval(M& module) {
+  train(module, false);
+}
+
+// Drops the gradients of all parameters: grad() is undefined until the next backward.
+//
+// **Torch counterpart.** Module.zero_grad (with its default set_to_none = true).
+template <class M>
+void zero_grad(const M& module) {
+  for (const Parameter& parameter : parameters(module)) parameter.set_grad({});
+}
+
+// Moves all parameters, with their gradients, and all buffers to `device`, in place: every handle
+// on them sees the move, so that an optimiser made earlier stays valid.
+//
+// Tied tensors stay tied. Plain Tensor members stay where they are.
+//
+// **Torch counterpart.** Module.to(device).
+// **Devices and streams.** The copies are issued to the current streams (see copy_into).
+// **Backward.** Not recorded. A graph recorded before must not be used for backward any more.
+// **Threads and exceptions.** All or nothing: if memory runs out, everything is where it was.
+template <class M>
+void to(M& module, Device device) {
+  struct Move {
+    Tensor tensor;
+    Tensor data;
+    Tensor grad;
+  };
+  const auto copy = [device](const Tensor& tensor) {
+    const Tensor result = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = device});
+    detail::copy_into(result, tensor);
+    return result;
+  };
+  std::vector<Move> moves;
+  const auto plan = [&](const Tensor& tensor) {
+    if (tensor.device() == device) return;
+    const Tensor grad = tensor.grad();
+    moves.push_back({tensor, copy(tensor), grad.defined() ? copy(grad) : Tensor()});
+  };
+  for (const Parameter& parameter : parameters(module)) plan(parameter);
+  for (const Buffer& buffer : buffers(module)) plan(buffer);
+  for (const Move& move : moves) {
+    move.tensor.set_data(move.data);
+    move.tensor.set_grad(move.grad);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/reflect.hpp>
+
+#include <cstddef>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep {
+
+namespace detail {
+
+struct IgnoreMember {
+  template <class Member>
+  void operator()(std::string_view /*name*/, Member& /*member*/) const {}
+};
+
+}  // namespace detail
+
+// T gives its members itself, through the one hook there is:
+//
+//   template <class Self, class Visitor>
+//   static void visit_members(Self& self, Visitor&& visit) {  // Self may be const
+//     visit("weight", self.weight);
+//     visit("bias", self.bias);
+//   }
+//
+// It is public, and may name private members. Give a member `bool training` to it, too, if that is
+// private. A derived class inherits its base's hook: if it has members of its own it declares the
+// hook again and calls Base::visit_members(self, visit) in it.
+template <class T>
+concept HasVisitMembers = std::is_class_v<T> && requires(T& self, const T& const_self) {
+  std::remove_const_t<T>::visit_members(self, detail::IgnoreMember{});
+  std::remove_const_t<T>::visit_members(const_self, detail::IgnoreMember{});
+};
+
+// T's members can be found without its help: a plain aggregate of at most 64 members, none of them
+// in a base class, none a reference.
+template <class T>
+concept Reflectable = detail::is_reflectable<std::remove_const_t<T>>;
+
+namespace detail {
+
+template <class T, class Visitor, std::size_t... I>
+void visit_reflected(T& object, Visitor& visitor, std::index_sequence<I...> /*indices*/) {
+  [[maybe_unused]] const auto members = tie_members(object);
+  (static_cast<void>(visitor(member_name<T, I>, std::get<I>(members))), ...);
+}
+
+}  // namespace detail
+
+// Calls `visitor(std::string_view name, Member& member)` for every member of `object`, in the order
+// of declaration (or of the hook).
+//
+// By the type's hook if it has one, by reflection otherwise; a type that has neither a hook nor is
+// Reflectable is refused with the reason. The members are const if `object` is. A member that is
+// itself const, or a C array, is passed as it is. The names live as long as the program, if the
+// hook's do.
+// **Example.** for_each_member(linear, [](std::string_view name, auto& member) { ... });
+template <class T, class Visitor>
+void for_each_member(T& object, Visitor&& visitor) {
+  if constexpr (HasVisitMembers<T>) {
+    std::remove_const_t<T>::visit_members(object, visitor);
+  } else {
+    detail::require_reflectable<T>();
+    if constexpr (Reflectable<T>) {
+      detail::visit_reflected(object, visitor, std::make_index_sequence<detail::member_count<T>>{});
+    }
+  }
+}
+
+}  // namespace lockstep

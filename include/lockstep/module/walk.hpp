@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/walk_rules.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <typeindex>
+#include <typeinfo>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep::detail {
+
+// What a walk does with an object that several std::shared_ptrs of the module own: `once` visits it
+// under its first name only, `under_every_name` under each (but never inside itself, so that a walk
+// over a cycle ends).
+enum class SharedNodes { once, under_every_name };
+
+// Walks over the members of a module, depth first in the order of declaration.
+//
+// `visitor(const std::string& path, node&)` is called for every Parameter and Buffer, and for every
+// class whose members are walked, before its members. A visitor that has `shared(slot)` gets every
+// non-null std::shared_ptr to something walkable first, and may replace it. Nodes are const where
+// the module or an owner on the way is. Paths are torch's: member names, indices and map keys,
+// joined with dots; pointers, optional and variant add nothing.
+template <class Visitor>
+class Walker {
+ public:
+  Walker(Visitor& visitor, SharedNodes shared_nodes)
+      : visitor_(visitor), shared_nodes_(shared_nodes) {}
+
+  template <class T>
+  void walk(T& node) {
+    constexpr NodeKind kind = node_kind<T>;
+    if constexpr (kind == NodeKind::tensor) {
+      visitor_(path_, node);
+    } else if constexpr (kind == NodeKind::members) {
+      visitor_(path_, node);
+      for_each_member(
+          node, [this](std::string_view name, auto& member) { this->walk_child(name, member); });
+    } else if constexpr (kind == NodeKind::unique_owner) {
+      if (node) walk_owned<std::is_const_v<T>>(*node);
+    } else if constexpr (kind == NodeKind::shared_owner) {
+      if (node) walk_shared(node);
+    } else if constexpr (kind == NodeKind::optional) {
+      if (node) walk_if_walkable(*node);
+    } else if constexpr (kind == NodeKind::variant) {
+      if (!node.valueless_by_exception()) {
+        std::visit([this](auto& held) { this->walk_if_walkable(held); }, node);
+      }
+    } else if constexpr (kind == NodeKind::tuple) {
+      std::apply([this](auto&... elements) { this->walk_elements(elements...); }, node);
+    } else if constexpr (kind == NodeKind::map) {
+      walk_map(node);
+    } else {
+      static_assert(kind == NodeKind::array || kind == NodeKind::sequence);
+      std::size_t index = 0;
+      for (auto& element : node) walk_child(std::to_string(index++), element);
+    }
+  }
+
+ private:
+  template <class T>
+  void walk_if_walkable(T& node) {
+    if constexpr (walkable<T>) {
+      walk(node);
+    } else {
+      require_nothing_lost<T>();
+    }
+  }
+
+  template <class T>
+  void walk_child(std::string_view name, T& child) {
+    if constexpr (walkable<T>) {
+      const std::size_t length = path_.size();
+      if (length > 0) path_ += '.';
+      path_ += name;
+      walk(child);
+      path_.resize(length);
+    } else {
+      require_nothing_lost<T>();
+    }
+  }
+
+  template <class... T>
+  void walk_elements(T&... elements) {
+    std::size_t index = 0;
+    (walk_child(std::to_string(index++), elements), ...);
+  }
+
+  template <bool owner_is_const, class T>
+  void walk_owned(T& owned) {
+    if constexpr (std::is_polymorphic_v<T> && !std::is_final_v<T>) {
+      check<ModuleError>(typeid(owned) == typeid(T), "the object that \"", path_,
+                         "\" points to is a ", typeid(owned).name(), ", and only the members of ",
+                         typeid(T).name(),
+                         " can be found through the pointer: point to the class itself, or hold "
+                         "a std::variant");
+    }
+    if constexpr (owner_is_const) {
+      walk(std::as_const(owned));
+    } else {
+      walk(owned);
+    }
+  }
+
+  template <class Slot>
+  void walk_shared(Slot& slot) {
+    if constexpr (requires { visitor_.shared(slot); }) visitor_.shared(slot);
+    auto& owned = *slot;
+    const Seen key{std::addressof(owned), typeid(owned)};
+    if (!seen_.insert(key).second) return;
+    walk_owned<std::is_const_v<Slot>>(owned);
+    if (shared_nodes_ == SharedNodes::under_every_name) seen_.erase(key);
+  }
+
+  // Hash maps are walked in the order of their keys, so that equal modules give equal orders.
+  template <class Map>
+  void walk_map(Map& map) {
+    using Key = typename Map::key_type;
+    static_assert(std::convertible_to<const Key&, std::string_view> || std::integral<Key>,
+                  "lockstep: a map of modules or parameters needs strings or integers as keys: "
+                  "they become part of the parameters' names");
+    std::vector<std::pair<Key, decltype(std::addressof(map.begin()->second))>> entries;
+    for (auto& [key, value] : map) entries.emplace_back(key, std::addressof(value));
+    if constexpr (!requires { typename Map::key_compare; }) {
+      std::stable_sort(entries.begin(), entries.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
+    }
+    for (const auto& [key, value] : entries) {
+      if constexpr (std::integral<Key>) {
+        walk_child(std::to_string(key), *value);
+      } else {
+        const std::string_view name = key;
+        check<ModuleError>(!name.empty() && name.find('.') == std::string_view::npos,
+                           "a key of the map \"", path_,
+                           "\" cannot be part of a parameter's name, ",
+                           "as it is empty or has a dot: \"", name, "\"");
+        walk_child(name, *value);
+      }
+    }
+  }
+
+  using Seen = std::pair<const void*, std::type_index>;
+
+  Visitor& visitor_;
+  const SharedNodes shared_nodes_;
+  std::string path_;
+  std::set<Seen> seen_;  // what shared_ptrs own and has been visited (or, for every name, is being)
+};
+
+// Walks over `module`. More is asked of its type than of a member's: as it is meant to be a module,
+// it is refused as well where nobody could tell whether it holds parameters (a lambda that captures
+// more than numbers and pointers, a std::function).
+template <class M, class Visitor>
+void walk_module(M& module, Visitor&& visitor, SharedNodes shared_nodes = SharedNodes::once) {
+  if constexpr (walkable<M>) {
+    Walker<std::remove_reference_t<Visitor>> walker(visitor, shared_nodes);
+    walker.walk(module);
+  } else {
+    require_nothing_lost<M>();
+    static_assert(
+        !std::is_class_v<M> || node_kind<M> != NodeKind::opaque || std::is_trivially_copyable_v<M>,
+        "lockstep: the parameters of this module cannot be found: make it a struct with "
+        "its layers as members, or declare the static member template visit_members in "
+        "it (lockstep/module/visit.hpp)");
+  }
+}
+
+}  // namespace lockstep::detail

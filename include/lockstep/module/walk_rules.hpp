@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/concepts.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/module/visit.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+// What the walk over a module's members does with each type.
+//
+// - Parameter, Buffer: found.
+// - A type with the hook, or a plain aggregate, module or not: its members are walked.
+// - std::unique_ptr, std::shared_ptr, std::optional, std::variant: what they hold, if anything.
+// - std::pair, std::tuple, std::array, C arrays, std::vector and other sequences, maps: elements.
+// - Anything else is left alone, as it cannot hold a parameter that anybody could know of: numbers,
+//   strings, a plain Tensor, raw and weak pointers and references (they do not own), std::function
+//   and std::any (they do not show what they hold), other classes without a hook.
+//
+// A type that cannot be walked and yet must be a module is refused, rather than that its parameters
+// were silently lost: a class without a hook that has a member `forward`, or a single operator()
+// that takes or returns Tensors. So is an aggregate whose members cannot be counted. Trivially
+// copyable types are the exception, as they cannot own a tensor.
+namespace lockstep::detail {
+
+enum class NodeKind {
+  opaque,
+  tensor,
+  members,
+  unique_owner,
+  shared_owner,
+  optional,
+  variant,
+  tuple,
+  array,
+  map,
+  sequence
+};
+
+// The kinds of the standard library's templates, and what they hold.
+template <class T>
+struct Holder {
+  static constexpr NodeKind kind = NodeKind::opaque;
+};
+template <class T, class Deleter>
+struct Holder<std::unique_ptr<T, Deleter>> {
+  static constexpr NodeKind kind = NodeKind::unique_owner;
+  using Held = std::tuple<T>;
+};
+template <class T>
+struct Holder<std::shared_ptr<T>> {
+  static constexpr NodeKind kind = NodeKind::shared_owner;
+  using Held = std::tuple<T>;
+};
+template <class T>
+struct Holder<std::optional<T>> {
+  static constexpr NodeKind kind = NodeKind::optional;
+  using Held = std::tuple<T>;
+};
+template <class... T>
+struct Holder<std::variant<T...>> {
+  static constexpr NodeKind kind = NodeKind::variant;
+  using Held = std::tuple<T...>;
+};
+template <class... T>
+struct Holder<std::tuple<T...>> {
+  static constexpr NodeKind kind = NodeKind::tuple;
+  using Held = std::tuple<T...>;
+};
+template <class First, class Second>
+struct Holder<std::pair<First, Second>> {
+  static constexpr NodeKind kind = NodeKind::tuple;
+  using Held = std::tuple<First, Second>;
+};
+template <class T, std::size_t n>
+struct Holder<std::array<T, n>> {
+  static constexpr NodeKind kind = NodeKind::array;
+  using Held = std::tuple<T>;
+};
+template <class T, std::size_t n>
+struct Holder<T[n]> {
+  static constexpr NodeKind kind = NodeKind::array;
+  using Held = std::tuple<T>;
+};
+
+template <class T>
+concept MapLike = requires(T& map) {
+  typename T::key_type;
+  typename T::mapped_type;
+  map.begin()->second;
+  map.end();
+};
+
+// A class with begin() and end() over elements in memory, which are not of its own type.
+template <class T>
+concept SequenceLike = requires(T& sequence) {
+  { *sequence.begin() } -> std::convertible_to<const typename T::value_type&>;
+  sequence.end();
+  requires std::is_lvalue_reference_v<decltype(*sequence.begin())>;
+  requires !std::same_as<typename T::value_type, T>;
+};
+
+template <class T>
+consteval NodeKind find_node_kind() {
+  if constexpr (std::derived_from<T, Parameter> || std::derived_from<T, Buffer>) {
+    return NodeKind::tensor;
+  } else if constexpr (HasVisitMembers<T>) {
+    return NodeKind::members;
+  } else if constexpr (Holder<T>::kind != NodeKind::opaque) {
+    return Holder<T>::kind;
+  } else if constexpr (!std::is_class_v<T> || std::derived_from<T, Tensor>) {
+    return NodeKind::opaque;
+  } else if constexpr (std::is_aggregate_v<T>) {
+    return !std::is_trivially_copyable_v<T> || is_reflectable<T> ? NodeKind::members
+                                                                 : NodeKind::opaque;
+  } else if constexpr (MapLike<T>) {
+    return NodeKind::map;
+  } else if constexpr (SequenceLike<T>) {
+    return NodeKind::sequence;
+  } else {
+    return NodeKind::opaque;
+  }
+}
+
+template <class T>
+inline constexpr NodeKind node_kind = find_node_kind<std::remove_const_t<T>>();
+
+// T has a public member `bool training`.
+template <class T>
+concept HasTraining = requires(T& module) {
+  { (module.training) } -> std::same_as<bool&>;
+};
+
+// Whether the walk goes into values of type T at all. It looks through the standard library's
+// templates but not into a class's members, which may lead back to T, with one exception: it does
+// look into trivially copyable aggregates, which cannot, so that data (a vector of points) is not
+// walked element by element. Such a type is walked only for modules in it (Dropout).
+template <class T>
+consteval bool find_walkable();
+
+template <class T>
+inline constexpr bool walkable = find_walkable<std::remove_const_t<T>>();
+
+template <class Tuple>
+inline constexpr bool any_walkable = false;
+template <class... T>
+inline constexpr bool any_walkable<std::tuple<T...>> = (walkable<std::remove_reference_t<T>> ||
+                                                        ...);
+
+template <class T>
+consteval bool find_walkable() {
+  constexpr NodeKind kind = node_kind<T>;
+  if constexpr (kind == NodeKind::opaque) {
+    return false;
+  } else if constexpr (kind == NodeKind::tensor) {
+    return true;
+  } else if constexpr (kind == NodeKind::members) {
+    if constexpr (HasVisitMembers<T> || !std::is_trivially_copyable_v<T> || HasForward<T> ||
+                  HasCallOperator<T> || HasTraining<T>) {
+      return true;
+    } else {
+      return any_walkable<decltype(tie_members(std::declval<T&>()))>;
+    }
+  } else if constexpr (kind == NodeKind::map) {
+    return walkable<typename T::mapped_type>;
+  } else if constexpr (kind == NodeKind::sequence) {
+    return walkable<typename T::value_type>;
+  } else {
+    return any_walkable<typename Holder<T>::Held>;
+  }
+}
+
+// F's parameters or its result include a Tensor.
+template <class F>
+inline constexpr bool concerns_tensors = false;
+template <class R, class... Args>
+inline constexpr bool concerns_tensors<std::function<R(Args...)>> =
+    (std::derived_from<std::remove_cvref_t<R>, Tensor> || ... ||
+     std::derived_from<std::remove_cvref_t<Args>, Tensor>);
+
+template <class T>
+inline constexpr bool is_function_wrapper = false;
+template <class F>
+inline constexpr bool is_function_wrapper<std::function<F>> = true;
+
+// T's single operator() takes or returns Tensors. std::function's deduction guide reads its
+// signature.
+template <class T>
+concept CallsOnTensors = requires {
+  &T::operator();
+}
+&&concerns_tensors<decltype(std::function(std::declval<const T&>()))>;
+
+template <class T>
+consteval bool is_unwalkable_module() {
+  if constexpr (std::is_trivially_copyable_v<T> || is_function_wrapper<T> ||
+                node_kind<T> != NodeKind::opaque) {
+    return false;
+  } else {
+    return HasForward<T> || CallsOnTensors<T>;
+  }
+}
+
+template <class... T>
+consteval void require_nothing_lost_in(std::tuple<T...>* held);
+
+// Compiles if leaving a T out of the walk cannot lose a parameter that could be known of.
+template <class T>
+consteval void require_nothing_lost() {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (Holder<Plain>::kind != NodeKind::opaque) {
+    require_nothing_lost_in(static_cast<typename Holder<Plain>::Held*>(nullptr));
+  } else if constexpr (MapLike<Plain>) {
+    require_nothing_lost<typename Plain::mapped_type>();
+  } else if constexpr (SequenceLike<Plain>) {
+    require_nothing_lost<typename Plain::value_type>();
+  } else if constexpr (std::is_unbounded_array_v<Plain>) {
+    static_assert(!walkable<std::remove_extent_t<Plain>>,
+                  "lockstep: the length of an array behind a pointer is not known: hold modules "
+                  "and parameters in a std::vector");
+  } else if constexpr (std::is_class_v<Plain>) {
+    static_assert(!is_unwalkable_module<Plain>(),
+                  "lockstep: this module's parameters cannot be found, because it is no plain "
+                  "aggregate (it has constructors, private members or virtual functions): declare "
+                  "the static member template visit_members in it (lockstep/module/visit.hpp)");
+  }
+}
+
+template <class... T>
+consteval void require_nothing_lost_in(std::tuple<T...>* /*held*/) {
+  (require_nothing_lost<T>(), ...);
+}
+
+}  // namespace lockstep::detail

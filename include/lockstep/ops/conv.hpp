@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/conv_kernels.hpp>
+#include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/size2d.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+
+#include <array>
+#include <cstdint>
+
+namespace lockstep {
+
+namespace detail {
+
+// The three passes of a convolution. Each is linear in both of its operands, and its derivatives are
+// the other two: with x, weight and grad of a geometry,
+//   conv(x, weight), conv_input_grad(grad, weight), conv_weight_grad(x, grad).
+struct ConvOp {
+  static constexpr const char* name = "conv2d";
+  ConvGeometry g;
+  Saved x = {};
+  Saved weight = {};
+  Tensor forward(const Tensor& images, const Tensor& kernels, const Tensor& bias);
+  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad);
+};
+
+struct ConvInputGradOp {
+  static constexpr const char* name = "conv2d_input_grad";
+  ConvGeometry g;
+  Saved grad = {};
+  Saved weight = {};
+  Tensor forward(const Tensor& gradient, const Tensor& kernels);
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& x_grad);
+};
+
+struct ConvWeightGradOp {
+  static constexpr const char* name = "conv2d_weight_grad";
+  ConvGeometry g;
+  Saved x = {};
+  Saved grad = {};
+  Tensor forward(const Tensor& images, const Tensor& gradient);
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& weight_grad);
+};
+
+// Work space of `count` elements: it goes back in stream order as soon as the handle dies.
+inline Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype) {
+  return empty_on(stream, {count}, dtype);
+}
+
+inline Tensor ConvOp::forward(const Tensor& images, const Tensor& kernels, const Tensor& bias) {
+  x = images;
+  weight = kernels;
+  const Dtype dtype = images.dtype();
+  const Tensor in = packed(images);
+  const Tensor w = packed(kernels);
+  const Tensor b = bias.defined() ? packed(bias) : bias;
+  const Stream stream = current_stream(images.device());
+  Tensor out = empty_on(stream, {g.batch, g.out_channels, g.out_height, g.out_width}, dtype);
+  const Tensor columns = workspace(stream, g.columns_size(), dtype);
+  const Tensor results = workspace(stream, g.results_size(), dtype);
+  dispatch_floating(dtype, name, [&]<class T>(T) {
+    const View<const T> add = b.defined() ? input<T>(b) : View<const T>{};
+    launch_call(stream, ConvForward<T>{input<T>(in), input<T>(w), add, output<T>(columns, stream),
+                                       output<T>(results, stream), output<T>(out, stream), g});
+  });
+  return out;
+}
+
+inline Tensor ConvInputGradOp::forward(const Tensor& gradient, const Tensor& kernels) {
+  grad = gradient;
+  weight = kernels;
+  const Dtype dtype = gradient.dtype();
+  const Tensor from = packed(gradient);
+  const Tensor w = packed(kernels);
+  const Stream stream = current_stream(gradient.device());
+  Tensor out = empty_on(stream, {g.batch, g.in_channels, g.in_height, g.in_width}, dtype);
+  const Tensor columns = workspace(stream, g.columns_size(), dtype);
+  const Tensor results = workspace(stream, g.results_size(), dtype);
+  dispatch_floating(dtype, name, [&]<class T>(T) {
+    launch_call(stream, ConvInputGrad<T>{input<T>(from), input<T>(w), output<T>(columns, stream),
+                                         output<T>(results, stream), output<T>(out, stream), g});
+  });
+  return out;
+}
+
+inline Tensor ConvWeightGradOp::forward(const Tensor& images, const Tensor& gradient) {
+  x = images;
+  grad = gradient;
+  const Dtype dtype = images.dtype();
+  const Tensor in = packed(images);
+  const Tensor from = packed(gradient);
+  const Stream stream = current_stream(images.device());
+  Tensor out = empty_on(
+      stream, {g.out_channels, g.in_channels, g.kernel_height, g.kernel_width}, dtype);
+  const Tensor columns = workspace(stream, g.columns_size(), dtype);
+  const Tensor results = workspace(stream, g.results_size(), dtype);
+  const Tensor transposed = workspace(stream, g.patch() * g.out_channels, dtype);
+  dispatch_floating(dtype, name, [&]<class T>(T) {
+    launch_call(stream, ConvWeightGrad<T>{input<T>(in), input<T>(from), output<T>(columns, stream),
+                                          output<T>(results, stream),
+                                          output<T>(transposed, stream), output<T>(out, stream),
+                                          g});
+  });
+  return out;
+}
+
+inline std::array<Tensor, 3> ConvOp::backward(const Backward& saved, const Tensor& grad) {
+  std::array<Tensor, 3> grads;
+  if (saved.needs(0)) grads[0] = apply(ConvInputGradOp{g}, grad, saved(weight));
+  if (saved.needs(1)) grads[1] = apply(ConvWeightGradOp{g}, saved(x), grad);
+  if (saved.needs(2)) grads[2] = channel_sum(grad, 1);
+  return grads;
+}
+
+inline std::array<Tensor, 2> ConvInputGradOp::backward(const Backward& saved,
+                                                       const Tensor& x_grad) {
+  std::array<Tensor, 2> grads;
+  if (saved.needs(0)) grads[0] = apply(ConvOp{g}, x_grad, saved(weight), Tensor());
+  if (saved.needs(1)) grads[1] = apply(ConvWeightGradOp{g}, x_grad, saved(grad));
+  return grads;
+}
+
+inline std::array<Tensor, 2> ConvWeightGradOp::backward(const Backward& saved,
+                                                        const Tensor& weight_grad) {
+  std::array<Tensor, 2> grads;
+  if (saved.needs(0)) grads[0] = apply(ConvInputGradOp{g}, saved(grad), weight_grad);
+  if (saved.needs(1)) grads[1] = apply(ConvOp{g}, saved(x), weight_grad, Tensor());
+  return grads;
+}
+
+// Checked, for an input with a batch.
+inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d stride,
+                                  Size2d padding) {
+  const Shape& in = x.sizes();
+  const Shape& w = weight.sizes();
+  check<ShapeError>(w[1] == in[1], "conv2d: an input of shape ", in,
+                    " does not fit a weight of shape ", w, ": expected the input to have ", w[1],
+                    " channels, but got ", in[1], " channels instead");
+  check<ValueError>(stride.height >= 1 && stride.width >= 1,
+                    "conv2d: expected a stride of at least 1, got ", stride);
+  check<ValueError>(padding.height >= 0 && padding.width >= 0,
+                    "conv2d: expected a padding of at least 0, got ", padding);
+  const std::int64_t height = in[2] + 2 * padding.height;
+  const std::int64_t width = in[3] + 2 * padding.width;
+  check<ShapeError>(w[2] >= 1 && w[3] >= 1 && w[2] <= height && w[3] <= width,
+                    "conv2d: a kernel of shape ", Shape{w[2], w[3]}, " (weight ", w,
+                    ") does not fit an input of shape ", in, ", padded to ", Shape{height, width});
+  return {in[0],
+          in[1],
+          in[2],
+          in[3],
+          w[0],
+          w[2],
+          w[3],
+          stride.height,
+          stride.width,
+          padding.height,
+          padding.width,
+          (height - w[2]) / stride.height + 1,
+          (width - w[3]) / stride.width + 1};
+}
+
+}  // namespace detail
+
+// The cross-correlation of images [batch, channels, height, width] (or one image without the batch)
+// with kernels [out, channels, kernel height, kernel width], plus a bias [out] if there is one.
+// Padding is with zeros.
+//
+// **Torch counterpart.** torch.nn.functional.conv2d, without dilation and groups.
+// **Devices and streams.** The operands' current stream. On the host it is im2col and a BLAS, a few
+// images at a time, in one thread; the work space comes from the device's memory.
+// **Backward.** Bit for bit the same every time; derivatives of any order.
+// **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
+// that do not fit; f32 and f64 are taken.
+// **Example.** `conv2d(randn({64, 1, 28, 28}), randn({32, 1, 5, 5}))` is of shape [64, 32, 24, 24].
+inline Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                     Size2d stride = 1, Size2d padding = 0) {
+  detail::check_same_kind("conv2d", "the input", x, "the weight", weight);
+  check<ShapeError>((x.dim() == 4 || x.dim() == 3) && weight.dim() == 4,
+                    "conv2d: expected an input of shape [batch, channels, height, width] and a "
+                    "weight of shape [out, channels, height, width], got ",
+                    x.sizes(), " and ", weight.sizes());
+  if (bias.defined()) {
+    detail::check_same_kind("conv2d", "the bias", bias, "the weight", weight);
+    check<ShapeError>(bias.sizes() == Shape{weight.size(0)}, "conv2d: a bias of shape ",
+                      bias.sizes(), " does not fit a weight of shape ", weight.sizes());
+  }
+  if (x.dim() == 3) {
+    const Tensor one = x.reshape({1, x.size(0), x.size(1), x.size(2)});
+    const Tensor y = conv2d(one, weight, bias, stride, padding);
+    return y.reshape({y.size(1), y.size(2), y.size(3)});
+  }
+  const detail::ConvGeometry g = detail::conv_geometry(x, weight, stride, padding);
+  return apply(detail::ConvOp{g}, x, weight, bias);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/backend/host/blas.hpp>
+#include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/tensor/empty.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace lockstep {
+
+namespace detail {
+
+// op(a) · op(b) for matrices, or for equally many matrices in tensors of three dimensions; its
+// derivatives are products of the same kind.
+struct Mm {
+  static constexpr const char* name = "matmul";
+  bool trans_a = false;
+  bool trans_b = false;
+  Saved a = {};
+  Saved b = {};
+
+  Tensor forward(const Tensor& left, const Tensor& right) {
+    a = left;
+    b = right;
+    const std::size_t last = left.sizes().size() - 1;
+    const std::int64_t m = left.sizes()[trans_a ? last : last - 1];
+    const std::int64_t k = left.sizes()[trans_a ? last - 1 : last];
+    const std::int64_t n = right.sizes()[trans_b ? last - 1 : last];
+    Shape shape = {m, n};
+    if (last == 2) shape.insert(0, left.sizes()[0]);
+
+    const MatrixArgument from_a = as_matrix(left);
+    const MatrixArgument from_b = as_matrix(right);
+    const Stream stream = current_stream(left.device());
+    Tensor result = empty_on(stream, shape, left.dtype());
+    dispatch_floating(left.dtype(), name, [&]<class T>(T) {
+      Gemm<T> call{.a = strided_input<T>(from_a.tensor),
+                   .b = strided_input<T>(from_b.tensor),
+                   .bias = {},
+                   .c = output<T>(result, stream),
+                   .m = m,
+                   .n = n,
+                   .k = k,
+                   .lda = from_a.ld,
+                   .ldb = from_b.ld,
+                   .ldc = std::max<std::int64_t>(n, 1)};
+      call.trans_a = trans_a != from_a.transposed;
+      call.trans_b = trans_b != from_b.transposed;
+      if (last == 2) {
+        call.batch = shape[0];
+        call.stride_a = from_a.batch_stride;
+        call.stride_b = from_b.batch_stride;
+        call.stride_c = m * n;
+      }
+      launch_call(stream, call);
+    });
+    return result;
+  }
+
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
+    std::array<Tensor, 2> grads;
+    if (saved.needs(0)) {
+      grads[0] = trans_a ? apply(Mm{trans_b, true}, saved(b), grad)
+                         : apply(Mm{false, !trans_b}, grad, saved(b));
+    }
+    if (saved.needs(1)) {
+      grads[1] = trans_b ? apply(Mm{true, trans_a}, grad, saved(a))
+                         : apply(Mm{!trans_a, false}, saved(a), grad);
+    }
+    return grads;
+  }
+};
+
+// op(a) · op(b); the caller knows that the shapes fit.
+inline Tensor mm(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false) {
+  return apply(Mm{trans_a, trans_b}, a, b);
+}
+
+// The shape of `shape` without its last two dimensions broadcast against that of `other`.
+inline Shape broadcast_batch(const Tensor& a, const Tensor& b) {
+  const std::size_t count_a = a.sizes().size() - 2;
+  const std::size_t count_b = b.sizes().size() - 2;
+  const std::size_t count = std::max(count_a, count_b);
+  Shape batch;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t size_a = i + count_a < count ? 1 : a.sizes()[i + count_a - count];
+    const std::int64_t size_b = i + count_b < count ? 1 : b.sizes()[i + count_b - count];
+    check<ShapeError>(size_a == size_b || size_a == 1 || size_b == 1, "matmul: the batches of ",
+                      a.sizes(), " and ", b.sizes(), " do not fit: ", size_a, " and ", size_b);
+    batch.push_back(size_a == 1 ? size_b : size_a);
+  }
+  return batch;
+}
+
+// A tensor with the given batch, its dimensions but the last two made one.
+inline Tensor as_batch(const Tensor& tensor, const Shape& batch) {
+  Shape full = batch;
+  full.push_back(tensor.size(-2));
+  full.push_back(tensor.size(-1));
+  const Tensor expanded = tensor.sizes() == full ? tensor : expand(tensor, full);
+  if (batch.size() == 1) return expanded;
+  return expanded.reshape({numel(batch), tensor.size(-2), tensor.size(-1)});
+}
+
+}  // namespace detail
+
+// The matrix product: of two vectors (their inner product), of a matrix and a vector in either
+// order, of two matrices, or of batches of matrices in the dimensions before the last two, which
+// are broadcast against each other.
+//
+// Transposed operands (`b.t()`) and slices of matrices are multiplied where they lie.
+//
+// **Torch counterpart.** torch.matmul.
+// **Devices and streams.** The operands' current stream; on the host one call of the BLAS for each
+// matrix.
+// **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names both operands; f32
+// and f64 are taken. An Error if the linked BLAS is one that concurrent callers must not use.
+inline Tensor matmul(const Tensor& a, const Tensor& b) {
+  detail::check_same_kind("matmul", "the first operand", a, "the second", b);
+  check<ShapeError>(a.dim() > 0 && b.dim() > 0,
+                    "matmul: both operands need at least one dimension, got shapes ", a.sizes(),
+                    " and ", b.sizes());
+  const std::int64_t inner = b.dim() == 1 ? b.size(0) : b.size(-2);
+  check<ShapeError>(a.size(-1) == inner, "matmul: shapes ", a.sizes(), " and ", b.sizes(),
+                    " cannot be multiplied (", a.size(-1), " != ", inner, ")");
+  if (a.dim() == 2 && b.dim() == 2) return detail::mm(a, b);
+  if (a.dim() == 1 || b.dim() == 1) {
+    // The vector becomes a matrix, and its dimension of one leaves the result again.
+    const Tensor product = matmul(a.dim() == 1 ? a.reshape({1, a.size(0)}) : a,
+                                  b.dim() == 1 ? b.reshape({b.size(0), 1}) : b);
+    Shape shape = product.sizes();
+    if (b.dim() == 1) shape.erase(shape.size() - 1);
+    if (a.dim() == 1) shape.erase(shape.size() - (b.dim() == 1 ? 1 : 2));
+    return product.reshape(shape);
+  }
+  if (b.dim() == 2 && a.is_contiguous()) {  // one product of all rows
+    Shape shape = a.sizes();
+    shape[shape.size() - 1] = b.size(1);
+    const std::int64_t rows = numel(shape) / std::max<std::int64_t>(b.size(1), 1);
+    if (b.size(1) > 0) return detail::mm(a.reshape({rows, a.size(-1)}), b).reshape(shape);
+  }
+  const Shape batch = detail::broadcast_batch(a, b);
+  const Tensor product = detail::mm(detail::as_batch(a, batch), detail::as_batch(b, batch));
+  if (batch.size() == 1) return product;
+  Shape shape = batch;
+  shape.push_back(a.size(-2));
+  shape.push_back(b.size(-1));
+  return product.reshape(shape);
+}
+
+}  // namespace lockstep

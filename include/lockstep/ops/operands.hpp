@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+// What operations ask of their arguments.
+namespace lockstep::detail {
+
+// Throws unless both tensors are on one device.
+inline void check_same_device(const char* operation, const char* name_a, const Tensor& a,
+                              const char* name_b, const Tensor& b) {
+  check<DeviceError>(a.device() == b.device(), operation, ": ", name_a, " is on ", a.device(),
+                     ", but ", name_b, " is on ", b.device());
+}
+
+// Throws unless both tensors are on one device and of one dtype.
+inline void check_same_kind(const char* operation, const char* name_a, const Tensor& a,
+                            const char* name_b, const Tensor& b) {
+  check_same_device(operation, name_a, a, name_b, b);
+  check<DtypeError>(a.dtype() == b.dtype(), operation, ": ", name_a, " is of dtype ", a.dtype(),
+                    ", but ", name_b, " of ", b.dtype());
+}
+
+// What a kernel reads of a tensor with any strides: everything from its first to its last element.
+template <class T>
+View<const T> strided_input(const Tensor& tensor) {
+  View<const T> view = input<T>(tensor);
+  if (view.size > 0) view.size = extent(tensor);
+  return view;
+}
+
+// The matrices of a tensor (its last two dimensions) as a BLAS takes them: rows or columns are
+// contiguous, the other ones `ld` elements apart.
+struct MatrixArgument {
+  Tensor tensor;
+  bool transposed;  // columns are contiguous
+  std::int64_t ld;
+  std::int64_t batch_stride;  // between the matrices of a tensor of three dimensions
+};
+
+// Transposed and sliced matrices are taken as they are; others are packed, unrecorded.
+inline MatrixArgument as_matrix(const Tensor& tensor) {
+  const std::size_t dims = tensor.sizes().size();
+  const auto atleast1 = [](std::int64_t size) { return std::max<std::int64_t>(size, 1); };
+  const auto stride = [&](const Tensor& t) { return dims > 2 ? t.strides()[dims - 3] : 0; };
+  const std::int64_t rows = tensor.sizes()[dims - 2];
+  const std::int64_t cols = tensor.sizes()[dims - 1];
+  if (!tensor.is_contiguous()) {
+    const std::int64_t down = tensor.strides()[dims - 2];
+    const std::int64_t along = tensor.strides()[dims - 1];
+    if ((along == 1 || cols <= 1) && (down >= atleast1(cols) || rows <= 1)) {
+      return {tensor, false, rows <= 1 ? atleast1(cols) : down, stride(tensor)};
+    }
+    if ((down == 1 || rows <= 1) && (along >= atleast1(rows) || cols <= 1)) {
+      return {tensor, true, cols <= 1 ? atleast1(rows) : along, stride(tensor)};
+    }
+  }
+  Tensor contiguous = packed(tensor);
+  return {contiguous, false, atleast1(cols), stride(contiguous)};
+}
+
+}  // namespace lockstep::detail
