@@ -7,6 +7,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replica_cache.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 
@@ -25,6 +26,29 @@ inline std::vector<Device> checked_devices(const std::vector<Device>& devices) {
   check<ValueError>(!devices.empty(), "DataParallel: expected at least one device");
   for (const Device device : devices) check_device(device);
   return devices;
+}
+
+// scatter, replicate, parallel_apply, gather. `make` gives the replicas for the devices that have
+// work.
+template <class M, class MakeReplicas, class... Args>
+auto run_data_parallel(M& module, const std::tuple<Args...>& inputs,
+                       const std::vector<Device>& device_ids, Device target, std::int64_t dim,
+                       Split split, MakeReplicas make) {
+  check_module_device(module, device_ids[0]);
+  auto calls = std::apply(
+      [&](const auto&... args) { return nested::scatter_arguments(device_ids, dim, split, args...); },
+      inputs);
+  if constexpr (sizeof...(Args) == 0) calls.resize(1);  // nothing to divide: one call
+  if (calls.size() == 1) {
+    auto output = forward_part(module, calls[0]);
+    if (device_ids.size() > 1) return gather(std::vector{std::move(output)}, target, dim);
+    if (target != device_ids[0]) nested::move_to(output, target);
+    return output;
+  }
+  const std::vector<Device> used(device_ids.begin(),
+                                 device_ids.begin() + static_cast<std::ptrdiff_t>(calls.size()));
+  auto replicas = make(used);
+  return gather(parallel_apply(replicas, calls, used), target, dim);
 }
 
 }  // namespace detail
@@ -49,23 +73,9 @@ auto data_parallel(M& module, const std::tuple<Args...>& inputs,
                    Split split = Split::chunk) {
   const Device target = output_device.value_or(detail::checked_devices(device_ids)[0]);
   check_device(target);
-  detail::check_module_device(module, device_ids[0]);
-  auto calls = std::apply(
-      [&](const auto&... args) {
-        return detail::nested::scatter_arguments(device_ids, dim, split, args...);
-      },
-      inputs);
-  if constexpr (sizeof...(Args) == 0) calls.resize(1);  // nothing to divide: one call
-  if (calls.size() == 1) {
-    auto output = detail::forward_part(module, calls[0]);
-    if (device_ids.size() > 1) return gather(std::vector{std::move(output)}, target, dim);
-    if (target != device_ids[0]) detail::nested::move_to(output, target);
-    return output;
-  }
-  const std::vector<Device> used(device_ids.begin(),
-                                 device_ids.begin() + static_cast<std::ptrdiff_t>(calls.size()));
-  auto replicas = replicate(module, used, !is_grad_enabled());
-  return gather(parallel_apply(replicas, calls, used), target, dim);
+  return detail::run_data_parallel(
+      module, inputs, device_ids, target, dim, split,
+      [&](const std::vector<Device>& used) { return replicate(module, used, !is_grad_enabled()); });
 }
 
 template <class M>
@@ -78,6 +88,11 @@ auto data_parallel(M& module, const Tensor& input,
 
 // A module that runs on several devices at once: each call divides its arguments among them, and
 // the results come back together on one.
+//
+// The replicas' memory persists: a call copies only those parameters and buffers that changed since
+// the last one. Their structure is copied afresh each time, so a mode or an attribute that is set on
+// module() is seen by the next call. What forward writes into the buffers of the first replica
+// stays, what it writes into the others' does not.
 //
 // Takes the module over. One whose parameters and buffers are all on plain `cpu` is moved to
 // device_ids[0], in place: a tensor is a handle, so an optimiser made earlier stays valid. One that
@@ -111,8 +126,13 @@ class DataParallel {
 
   template <class... Args>
   auto operator()(const Args&... args) {
-    return data_parallel(module_, std::tuple<Args...>(args...), device_ids_, output_device_, dim_,
-                         split_);
+    return detail::run_data_parallel(
+        module_, std::tuple<Args...>(args...), device_ids_, output_device_, dim_, split_,
+        [this](const std::vector<Device>& used) {
+          const std::vector<Tensor> originals = detail::tensors_of(module_);
+          return detail::make_replicas(module_, originals, cache_.refresh(originals, used), used,
+                                       !is_grad_enabled());
+        });
   }
   template <class... Args>
   auto forward(const Args&... args) {
@@ -157,6 +177,7 @@ class DataParallel {
   Device output_device_;
   std::int64_t dim_;
   Split split_;
+  detail::ReplicaCache cache_;
 };
 
 }  // namespace lockstep

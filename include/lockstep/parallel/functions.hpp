@@ -86,13 +86,17 @@ struct Gather {
 struct Broadcast {
   static constexpr const char* name = "Broadcast";
   std::vector<Device> devices;
+  // Where the copies exist already, and only their place in the graph is missing: [device][tensor].
+  std::vector<std::vector<Tensor>> copies = {};
 
   std::vector<Tensor> forward(const std::vector<Tensor>& tensors) {
     source_device = tensors.empty() ? Device() : tensors[0].device();
+    if (copies.empty()) copies = comm::broadcast_coalesced(tensors, devices);
     std::vector<Tensor> flat;
-    for (auto& copies : comm::broadcast_coalesced(tensors, devices)) {
-      for (Tensor& copy : copies) flat.push_back(std::move(copy));
+    for (const auto& of_device : copies) {
+      for (const Tensor& copy : of_device) flat.push_back(lockstep::detail::make_view(copy));
     }
+    copies.clear();
     return flat;
   }
   std::vector<Tensor> backward(const Backward&, std::vector<Tensor> grads) const;

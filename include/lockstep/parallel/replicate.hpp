@@ -33,36 +33,58 @@ void check_module_device(const M& module, Device device) {
   look(named_buffers(module), "buffer");
 }
 
-// A module's tensors, and what each device has in their place.
-class ReplicaTensors {
- public:
-  // `differentiable` ones pass gradients back to the originals; the others are plain copies.
-  void add(const std::vector<Tensor>& originals, const std::vector<Device>& devices,
-           bool differentiable) {
-    if (originals.empty()) return;
-    std::vector<Tensor> flat;
-    if (differentiable) {
-      flat = lockstep::apply(functions::Broadcast{devices}, originals);
-    } else {
-      for (auto& copies : comm::broadcast_coalesced(originals, devices)) {
-        for (Tensor& copy : copies) flat.push_back(std::move(copy));
+// All parameters and buffers of a module, each once.
+template <class M>
+std::vector<Tensor> tensors_of(const M& module) {
+  std::vector<Tensor> tensors;
+  for (const Parameter& parameter : parameters(module)) tensors.push_back(parameter);
+  for (const Buffer& buffer : buffers(module)) tensors.push_back(buffer);
+  return tensors;
+}
+
+// Copies of the module that use copies[i][j] in place of originals[j]. Unless `detach`, gradients
+// flow from the copies of what requires grad back to the originals.
+template <class M>
+std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& originals,
+                             std::vector<std::vector<Tensor>> copies,
+                             const std::vector<Device>& devices, bool detach) {
+  std::vector<Tensor> trained;
+  std::vector<std::size_t> places;
+  std::unordered_map<const TensorImpl*, std::size_t> place_of;
+  for (std::size_t j = 0; j < originals.size(); ++j) {
+    place_of.emplace(originals[j].impl().get(), j);
+    if (!originals[j].requires_grad()) continue;
+    trained.push_back(originals[j]);
+    places.push_back(j);
+  }
+  if (!detach && is_grad_enabled() && !trained.empty()) {
+    functions::Broadcast broadcast{devices};
+    for (const auto& of_device : copies) {
+      auto& row = broadcast.copies.emplace_back();
+      for (const std::size_t j : places) row.push_back(of_device[j]);
+    }
+    const std::vector<Tensor> flat = lockstep::apply(std::move(broadcast), trained);
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      for (std::size_t p = 0; p < places.size(); ++p) {
+        copies[i][places[p]] = flat[i * places.size() + p];
       }
     }
-    for (std::size_t j = 0; j < originals.size(); ++j) {
-      auto& copies = copies_[originals[j].impl().get()];
-      for (std::size_t i = 0; i < devices.size(); ++i) {
-        copies.push_back(flat[i * originals.size() + j]);
-      }
+  } else {
+    // Or the replica on the originals' device would be the only one to hold what requires grad.
+    for (auto& of_device : copies) {
+      for (const std::size_t j : places) of_device[j] = of_device[j].detach();
     }
   }
 
-  const Tensor& at(const Tensor& original, std::size_t replica) const {
-    return copies_.at(original.impl().get())[replica];
+  std::vector<M> replicas;
+  replicas.reserve(devices.size());
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    rebind(replicas.emplace_back(clone_structure(module)), [&](std::string_view, Tensor& handle) {
+      handle = copies[i][place_of.at(handle.impl().get())];
+    });
   }
-
- private:
-  std::unordered_map<const TensorImpl*, std::vector<Tensor>> copies_;
-};
+  return replicas;
+}
 
 }  // namespace detail
 
@@ -82,32 +104,11 @@ class ReplicaTensors {
 template <class M>
 std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bool detach = false) {
   detail::require_module<M>();
-  std::vector<M> replicas;
-  if (devices.empty()) return replicas;
+  if (devices.empty()) return {};
   detail::check_module_device(module, devices[0]);
-
-  std::vector<Tensor> trained;
-  std::vector<Tensor> fixed;
-  const auto sort = [&](const Tensor& tensor) {
-    (tensor.requires_grad() && !detach && is_grad_enabled() ? trained : fixed).push_back(tensor);
-  };
-  for (const Parameter& parameter : parameters(module)) sort(parameter);
-  for (const Buffer& buffer : buffers(module)) sort(buffer);
-  detail::ReplicaTensors tensors;
-  tensors.add(trained, devices, true);
-  tensors.add(fixed, devices, false);
-
-  replicas.reserve(devices.size());
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    M& replica = replicas.emplace_back(clone_structure(module));
-    rebind(replica, [&]<class Handle>(std::string_view, Handle& handle) {
-      const Tensor& mine = tensors.at(handle, i);
-      // Without a graph, replica 0 would be the only one to hold tensors that require grad.
-      const bool cut = handle.requires_grad() && !mine.grad_fn();
-      static_cast<Tensor&>(handle) = cut ? mine.detach() : mine;
-    });
-  }
-  return replicas;
+  const std::vector<Tensor> originals = detail::tensors_of(module);
+  return detail::make_replicas(module, originals, comm::broadcast_coalesced(originals, devices),
+                               devices, detach);
 }
 
 }  // namespace lockstep

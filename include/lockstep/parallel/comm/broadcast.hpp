@@ -69,6 +69,28 @@ inline std::vector<std::vector<std::size_t>> buffer_groups(const std::vector<Ten
   return groups;
 }
 
+// Room on one device for copies of several tensors: each a variable of its own, lying together in
+// buffers.
+struct FlatCopies {
+  std::vector<Tensor> parts;
+  std::vector<Tensor> buffers;
+};
+
+inline FlatCopies allocate_flat(const Transfer& transfer, const std::vector<Tensor>& tensors,
+                                std::size_t buffer_size) {
+  FlatCopies copies;
+  copies.parts.resize(tensors.size());
+  for (const auto& group : buffer_groups(tensors, buffer_size)) {
+    const FlatLayout layout(tensors, group);
+    const Tensor flat = transfer.allocate({layout.total}, tensors[group[0]].dtype());
+    for (std::size_t m = 0; m < group.size(); ++m) {
+      copies.parts[group[m]] = carve(flat, layout.offsets[m], tensors[group[m]].sizes());
+    }
+    copies.buffers.push_back(flat);
+  }
+  return copies;
+}
+
 }  // namespace detail
 
 // The tensor on each device. The first entry for the device that it is on already is the tensor
@@ -114,30 +136,22 @@ inline std::vector<std::vector<Tensor>> broadcast_coalesced(
                        "broadcast_coalesced: tensor ", j, " is on ", tensors[j].device(),
                        ", but tensor 0 on ", tensors[0].device());
   }
-  std::vector<Tensor> sources;
-  for (const Tensor& tensor : tensors) sources.push_back(lockstep::detail::packed(tensor));
-  const auto groups = detail::buffer_groups(tensors, buffer_size);
-
   std::vector<std::vector<Tensor>> copies(devices.size(), tensors);
-  bool original_given = false;
   std::vector<std::pair<detail::Transfer, std::vector<Tensor>>> transfers;
+  bool original_given = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (!tensors.empty() && devices[i] == tensors[0].device() &&
         !std::exchange(original_given, true)) {
       continue;
     }
-    auto& [transfer, buffers] = transfers.emplace_back(detail::Transfer(devices[i]), 0);
-    for (const auto& group : groups) {
-      const detail::FlatLayout layout(tensors, group);
-      const Tensor flat = transfer.allocate({layout.total}, tensors[group[0]].dtype());
-      for (std::size_t m = 0; m < group.size(); ++m) {
-        const Tensor& source = sources[group[m]];
-        Tensor part = detail::carve(flat, layout.offsets[m], source.sizes());
-        transfer.copy_out(part, source, detail::whole_of(source));
-        copies[i][group[m]] = std::move(part);
-      }
-      buffers.push_back(flat);
+    const detail::Transfer transfer(devices[i]);
+    detail::FlatCopies flat = detail::allocate_flat(transfer, tensors, buffer_size);
+    for (std::size_t j = 0; j < tensors.size(); ++j) {
+      const Tensor source = lockstep::detail::packed(tensors[j]);
+      transfer.copy_out(flat.parts[j], source, detail::whole_of(source));
     }
+    copies[i] = std::move(flat.parts);
+    transfers.emplace_back(transfer, std::move(flat.buffers));
   }
   for (const auto& [transfer, buffers] : transfers) {
     for (const Tensor& buffer : buffers) transfer.finish(buffer);

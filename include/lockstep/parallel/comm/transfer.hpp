@@ -8,6 +8,7 @@
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -39,6 +40,12 @@ inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int
           .pitch = static_cast<std::size_t>(whole[dim]) * unit};
 }
 
+// How many copies Transfers have issued, in all threads: what tests count instead of time.
+inline std::atomic<std::uint64_t>& copies_issued() {
+  static std::atomic<std::uint64_t> count{0};
+  return count;
+}
+
 // Copies that end on one device: issued to its copy stream, and closed by `finish`.
 //
 // Devices and streams: each copy is ordered after what is on the source's current stream, and the
@@ -54,6 +61,10 @@ class Transfer {
   Tensor allocate(const Shape& shape, Dtype dtype) const {
     return lockstep::detail::empty_on(copy_, shape, dtype);
   }
+
+  // For a result that is not new: nothing is copied into it before the device's compute stream has
+  // done all that was issued to it so far.
+  void after_compute() const { copy_.wait_stream(compute_); }
 
   // dst := src[slice], where dst is contiguous and just as large.
   void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice) const {
@@ -74,6 +85,7 @@ class Transfer {
   void issue(const Tensor& dst, std::size_t dst_offset, std::size_t dst_pitch, const Tensor& src,
              std::size_t src_offset, std::size_t src_pitch, const Slice& slice) const {
     if (slice.width == 0 || slice.rows == 0) return;
+    copies_issued().fetch_add(1, std::memory_order_relaxed);
     copy_.wait_stream(current_stream(src.device()));
     auto* to = static_cast<std::byte*>(dst.impl()->data()) + dst_offset;
     const auto* from = static_cast<const std::byte*>(src.impl()->data()) + src_offset;

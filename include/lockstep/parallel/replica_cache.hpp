@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/parallel/comm/broadcast.hpp>
+#include <lockstep/parallel/comm/transfer.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// The replicas' memory of one module, kept from one forward to the next: for each device a copy of
+// every tensor, and what the original's version was when it was made.
+//
+// What has changed since, on either side, is copied again; what has not costs nothing. A copy that
+// is written again counts as changed, so that a backward that still needs its old values is an
+// error.
+//
+// Threads: belongs to one DataParallel, whose calls are made one at a time.
+class ReplicaCache {
+ public:
+  ReplicaCache() = default;
+  // A copy starts empty: two owners would overwrite each other's memory.
+  ReplicaCache(const ReplicaCache&) {}
+  ReplicaCache& operator=(const ReplicaCache&) {
+    originals_.clear();
+    replicas_.clear();
+    return *this;
+  }
+  ReplicaCache(ReplicaCache&&) = default;
+  ReplicaCache& operator=(ReplicaCache&&) = default;
+
+  // Copies of `originals`, all on one device, for each of `devices`: [device][tensor]. The first
+  // entry for the originals' device holds the originals themselves.
+  std::vector<std::vector<Tensor>> refresh(const std::vector<Tensor>& originals,
+                                           const std::vector<Device>& devices) {
+    forget_if_changed(originals);
+    if (replicas_.size() < devices.size()) replicas_.resize(devices.size());
+    std::vector<std::vector<Tensor>> result;
+    std::vector<std::pair<comm::detail::Transfer, const Replica*>> transfers;
+    bool original_given = false;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      if (originals.empty() ||
+          (devices[i] == originals[0].device() && !std::exchange(original_given, true))) {
+        result.push_back(originals);
+        continue;
+      }
+      const comm::detail::Transfer transfer(devices[i]);
+      Replica& replica = replicas_[i];
+      if (update(replica, devices[i], transfer, originals)) transfers.emplace_back(transfer, &replica);
+      result.push_back(replica.flat.parts);
+    }
+    for (const auto& [transfer, replica] : transfers) {
+      for (const Tensor& buffer : replica->flat.buffers) transfer.finish(buffer);
+    }
+    return result;
+  }
+
+ private:
+  struct Versions {
+    std::uint64_t original;
+    std::uint64_t copy;
+    friend bool operator==(const Versions&, const Versions&) = default;
+  };
+  struct Replica {
+    Device device;
+    comm::detail::FlatCopies flat;
+    std::vector<Versions> versions;  // empty: nothing is there yet
+  };
+  // Which memory a tensor named when it was last seen; holding it keeps that memory from being
+  // taken for another's.
+  struct Original {
+    Tensor tensor;
+    std::shared_ptr<Storage> storage;
+    std::int64_t offset;
+    Shape shape;
+  };
+
+  // Everything is made anew when the module's tensors are no longer the same memory.
+  void forget_if_changed(const std::vector<Tensor>& originals) {
+    bool same = originals.size() == originals_.size();
+    for (std::size_t j = 0; same && j < originals.size(); ++j) {
+      const TensorImpl& now = *originals[j].impl();
+      const Original& then = originals_[j];
+      same = then.tensor.is_same(originals[j]) && then.storage == now.storage &&
+             then.offset == now.offset && then.shape == now.shape;
+    }
+    if (same) return;
+    originals_.clear();
+    replicas_.clear();
+    for (const Tensor& tensor : originals) {
+      const TensorImpl& now = *tensor.impl();
+      originals_.push_back({tensor, now.storage, now.offset, now.shape});
+    }
+  }
+
+  // Returns whether anything had to be copied.
+  static bool update(Replica& replica, Device device, const comm::detail::Transfer& transfer,
+                     const std::vector<Tensor>& originals) {
+    const bool first = replica.versions.empty() || replica.device != device;
+    if (first) {
+      replica.device = device;
+      replica.flat = comm::detail::allocate_flat(transfer, originals, SIZE_MAX);
+      replica.versions.assign(originals.size(), {});
+    }
+    bool copied = false;
+    for (std::size_t j = 0; j < originals.size(); ++j) {
+      const Tensor& copy = replica.flat.parts[j];
+      const Versions now{originals[j].version(), copy.version()};
+      if (!first && replica.versions[j] == now) continue;
+      if (!std::exchange(copied, true)) transfer.after_compute();
+      const Tensor source = packed(originals[j]);
+      transfer.copy_out(copy, source, comm::detail::whole_of(source));
+      copy.mark_changed();
+      replica.versions[j] = {now.original, copy.version()};
+    }
+    return copied;
+  }
+
+  std::vector<Original> originals_;
+  std::vector<Replica> replicas_;  // in the order of the devices
+};
+
+}  // namespace lockstep::detail
