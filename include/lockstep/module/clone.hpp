@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/module/concepts.hpp>
 #include <lockstep/module/walk.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -68,10 +69,7 @@ class UnsharingVisitor {
 // **Torch counterpart.** What replicate does before it sets the replicas' parameters.
 template <class M>
 M clone_structure(const M& module) {
-  static_assert(std::copy_constructible<M>,
-                "lockstep: this module cannot be copied, as replicating it requires: hold its "
-                "sub-modules by value, in std::optional or in std::shared_ptr instead of "
-                "std::unique_ptr");
+  detail::require_copyable<M>();
   M copy(module);
   detail::walk_module(copy, detail::UnsharingVisitor{});
   return copy;

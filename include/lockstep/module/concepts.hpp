@@ -46,18 +46,18 @@ concept HasCallOperator = (detail::Inheritable<M> &&
 //
 // **Torch counterpart.** torch.nn.Module.
 template <class M>
-concept Module = std::copy_constructible<M> &&(HasForward<M> || HasCallOperator<M>);
+concept Module = (HasForward<M> || HasCallOperator<M>)&&std::copy_constructible<M>;
 
 // `module.forward(args...)` compiles.
 template <class M, class... Args>
-concept ForwardTakes = requires(M& module, Args&&... args) {
-  module.forward(std::forward<Args>(args)...);
+concept ForwardTakes = requires(M& callee, Args&&... args) {
+  callee.forward(std::forward<Args>(args)...);
 };
 
 // `module(args...)` compiles.
 template <class M, class... Args>
-concept CallOperatorTakes = requires(M& module, Args&&... args) {
-  module(std::forward<Args>(args)...);
+concept CallOperatorTakes = requires(M& callee, Args&&... args) {
+  callee(std::forward<Args>(args)...);
 };
 
 // The module's forward, or else its operator(), takes these arguments.
@@ -66,28 +66,40 @@ concept ForwardableWith = ForwardTakes<M, Args...> || CallOperatorTakes<M, Args.
 
 namespace detail {
 
-// Compiles if M is a module; says why not, and what to do, otherwise.
+// These compile if M is as their names say; they say why not, and what to do, otherwise.
 template <class M>
-consteval void require_module() {
+consteval void require_callable() {
   static_assert(HasForward<M> || HasCallOperator<M>,
                 "lockstep: this type is no module: it needs a member function `forward` or an "
                 "operator()");
+}
+
+template <class M>
+consteval void require_copyable() {
   static_assert(std::copy_constructible<M>,
                 "lockstep: this module cannot be copied, as replicating it requires: hold its "
                 "sub-modules by value, in std::optional or in std::shared_ptr instead of "
                 "std::unique_ptr");
 }
 
-// Calls the module: its forward if that takes the arguments, else its operator().
+template <class M>
+consteval void require_module() {
+  require_callable<M>();
+  require_copyable<M>();
+}
+
+// Calls the module: its forward if that takes the arguments, else its operator(). It need not be
+// copyable for that, and may be a function as well.
 template <class M, class... Args>
 decltype(auto) forward(M& module, Args&&... args) {
-  require_module<std::remove_const_t<M>>();
-  static_assert(ForwardableWith<M, Args...>,
-                "lockstep: neither forward nor operator() of this module takes these arguments");
   if constexpr (ForwardTakes<M, Args...>) {
     return module.forward(std::forward<Args>(args)...);
-  } else {
+  } else if constexpr (CallOperatorTakes<M, Args...>) {
     return module(std::forward<Args>(args)...);
+  } else {
+    require_callable<std::remove_const_t<M>>();
+    static_assert(!HasForward<M> && !HasCallOperator<M>,
+                  "lockstep: neither forward nor operator() of this module takes these arguments");
   }
 }
 

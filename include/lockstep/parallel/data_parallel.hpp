@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,27 +29,37 @@ inline std::vector<Device> checked_devices(const std::vector<Device>& devices) {
   return devices;
 }
 
-// scatter, replicate, parallel_apply, gather. `make` gives the replicas for the devices that have
-// work.
+// scatter, replicate, parallel_apply: one output for each device that has work. `make` gives the
+// replicas for those devices; where only one has, the module itself is called.
 template <class M, class MakeReplicas, class... Args>
-auto run_data_parallel(M& module, const std::tuple<Args...>& inputs,
-                       const std::vector<Device>& device_ids, Device target, std::int64_t dim,
-                       Split split, MakeReplicas make) {
+auto apply_replicas(M& module, const std::tuple<Args...>& inputs,
+                    const std::vector<Device>& device_ids, std::int64_t dim, Split split,
+                    MakeReplicas make) {
   check_module_device(module, device_ids[0]);
   auto calls = std::apply(
       [&](const auto&... args) { return nested::scatter_arguments(device_ids, dim, split, args...); },
       inputs);
   if constexpr (sizeof...(Args) == 0) calls.resize(1);  // nothing to divide: one call
+  using Output = std::remove_cvref_t<decltype(forward_part(module, calls[0]))>;
   if (calls.size() == 1) {
-    auto output = forward_part(module, calls[0]);
-    if (device_ids.size() > 1) return gather(std::vector{std::move(output)}, target, dim);
-    if (target != device_ids[0]) nested::move_to(output, target);
-    return output;
+    std::vector<Output> outputs;
+    outputs.push_back(forward_part(module, calls[0]));
+    return outputs;
   }
   const std::vector<Device> used(device_ids.begin(),
                                  device_ids.begin() + static_cast<std::ptrdiff_t>(calls.size()));
   auto replicas = make(used);
-  return gather(parallel_apply(replicas, calls, used), target, dim);
+  return parallel_apply(replicas, calls, used);
+}
+
+// The outputs of apply_replicas on `target`: gathered; but what one device alone returned keeps its
+// shape.
+template <class Output>
+Output gather_outputs(std::vector<Output> outputs, const std::vector<Device>& device_ids,
+                      Device target, std::int64_t dim) {
+  if (device_ids.size() > 1) return gather(outputs, target, dim);
+  if (target != device_ids[0]) nested::move_to(outputs[0], target);
+  return std::move(outputs[0]);
 }
 
 }  // namespace detail
@@ -73,9 +84,11 @@ auto data_parallel(M& module, const std::tuple<Args...>& inputs,
                    Split split = Split::chunk) {
   const Device target = output_device.value_or(detail::checked_devices(device_ids)[0]);
   check_device(target);
-  return detail::run_data_parallel(
-      module, inputs, device_ids, target, dim, split,
-      [&](const std::vector<Device>& used) { return replicate(module, used, !is_grad_enabled()); });
+  const auto make = [&](const std::vector<Device>& used) {
+    return replicate(module, used, !is_grad_enabled());
+  };
+  return detail::gather_outputs(
+      detail::apply_replicas(module, inputs, device_ids, dim, split, make), device_ids, target, dim);
 }
 
 template <class M>
@@ -126,13 +139,7 @@ class DataParallel {
 
   template <class... Args>
   auto operator()(const Args&... args) {
-    return detail::run_data_parallel(
-        module_, std::tuple<Args...>(args...), device_ids_, output_device_, dim_, split_,
-        [this](const std::vector<Device>& used) {
-          const std::vector<Tensor> originals = detail::tensors_of(module_);
-          return detail::make_replicas(module_, originals, cache_.refresh(originals, used), used,
-                                       !is_grad_enabled());
-        });
+    return detail::gather_outputs(apply_replicas(args...), device_ids_, output_device_, dim_);
   }
   template <class... Args>
   auto forward(const Args&... args) {
@@ -160,6 +167,19 @@ class DataParallel {
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {
     for_each_member(self.module_, visit);
+  }
+
+ protected:
+  // One output for each device that has work, where it was made.
+  template <class... Args>
+  auto apply_replicas(const Args&... args) {
+    const auto make = [this](const std::vector<Device>& used) {
+      const std::vector<Tensor> originals = detail::tensors_of(module_);
+      return detail::make_replicas(module_, originals, cache_.refresh(originals, used), used,
+                                   !is_grad_enabled());
+    };
+    return detail::apply_replicas(module_, std::tuple<Args...>(args...), device_ids_, dim_, split_,
+                                  make);
   }
 
  private:

@@ -87,6 +87,7 @@ class Transfer {
     if (slice.width == 0 || slice.rows == 0) return;
     copies_issued().fetch_add(1, std::memory_order_relaxed);
     copy_.wait_stream(current_stream(src.device()));
+    src.record_stream(copy_);
     auto* to = static_cast<std::byte*>(dst.impl()->data()) + dst_offset;
     const auto* from = static_cast<const std::byte*>(src.impl()->data()) + src_offset;
     auto& backend = copying_backend(dst.device(), src.device());
@@ -96,7 +97,6 @@ class Transfer {
       backend.copy_pitched(to, dst.device(), from, src.device(),
                            {slice.width, slice.rows, dst_pitch, src_pitch}, copy_.state());
     }
-    src.record_stream(copy_);
   }
 
   const Stream copy_;

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/module.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/parallel/functions.hpp>
+#include <lockstep/parallel/leaves.hpp>
+#include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicate.hpp>
+#include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/parallel/scattered.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace detail {
+
+// What the first tensor in a structure says of the part: its device, and its rows along dim 0.
+struct PartInfo {
+  Device device;
+  std::int64_t rows = 1;
+};
+
+template <class T>
+PartInfo part_info(const T& part) {
+  std::optional<PartInfo> info;
+  const auto look = [&info](const auto& leaf, const nested::Path&) {
+    if (info) return;
+    info = PartInfo{leaf.device(), leaf.dim() == 0 ? 1 : leaf.size(0)};
+  };
+  nested::for_each_leaf(part, nested::Path("output"), look);
+  check<ValueError>(info.has_value(), "DataParallelCriterion: an output has no tensor in it");
+  return *info;
+}
+
+}  // namespace detail
+
+// DataParallel without the gather: the outputs stay on the devices that made them.
+//
+// **Torch counterpart.** DataParallelModel of PyTorch-Encoding.
+// **Devices and streams.** As DataParallel; output i is on the i-th device.
+// **Backward.** The gradients of all replicas are summed into the module's parameters.
+template <class M>
+class DataParallelModel : public DataParallel<M> {
+ public:
+  explicit DataParallelModel(M module, std::vector<Device> device_ids = lockstep::devices(),
+                             std::int64_t dim = 0, Split split = Split::chunk)
+      : DataParallel<M>(std::move(module), std::move(device_ids), {}, dim, split) {}
+
+  template <class... Args>
+  auto operator()(const Args&... args) {
+    return Scattered(this->apply_replicas(args...));
+  }
+  template <class... Args>
+  auto forward(const Args&... args) {
+    return (*this)(args...);
+  }
+};
+
+// A loss that is computed where the outputs are: criterion(output i, target i) on each device, and
+// the results brought together on the first one.
+//
+// A mean stays the batch's mean when chunks differ in size: each device's loss is weighted with its
+// share of the rows. With `sum`, for a criterion that adds up its rows, the losses are added.
+//
+// **Torch counterpart.** DataParallelCriterion of PyTorch-Encoding, which divides by the number of
+// devices.
+// **Devices and streams.** Targets are scattered to the outputs' devices by the outputs' rows, and
+// taken as they are where they are Scattered already.
+// **Backward.** Reaches each device's output, and the criterion's parameters.
+// **Threads and exceptions.** As parallel_apply.
+// **Example.** criterion(model(images), labels).backward();
+template <class C>
+class DataParallelCriterion {
+ public:
+  enum class Reduction { mean, sum };
+
+  explicit DataParallelCriterion(C criterion, Reduction reduction = Reduction::mean)
+      : criterion_(std::move(criterion)), reduction_(reduction) {
+    detail::require_module<C>();
+  }
+
+  template <class Output, class... Targets>
+  Tensor operator()(const Scattered<Output>& outputs, const Targets&... targets) {
+    check<ValueError>(!outputs.empty(), "DataParallelCriterion: there are no outputs");
+    std::vector<Device> devices;
+    std::vector<std::int64_t> rows;
+    std::int64_t total = 0;
+    for (const Output& output : outputs) {
+      const detail::PartInfo info = detail::part_info(output);
+      devices.push_back(info.device);
+      rows.push_back(info.rows);
+      total += info.rows;
+    }
+    const auto calls =
+        detail::nested::scatter_arguments(devices, 0, Split::chunk, outputs, targets...);
+    if (on_host_memory()) to(criterion_, devices[0]);
+    auto criteria = replicate(criterion_, devices, !is_grad_enabled());
+    std::vector<Tensor> losses = parallel_apply(criteria, calls, devices);
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      check<ShapeError>(losses[i].numel() == 1, "DataParallelCriterion: the criterion gave a tensor"
+                        " of shape ", losses[i].sizes(), " on ", devices[i],
+                        "; expected a single value");
+      if (reduction_ == Reduction::mean && total > 0) {
+        losses[i] = losses[i] * (static_cast<double>(rows[i]) / static_cast<double>(total));
+      }
+    }
+    if (losses.size() == 1) return losses[0];
+    return lockstep::apply(functions::ReduceAddCoalesced{devices, devices[0]}, losses)[0];
+  }
+  template <class... Args>
+  Tensor forward(const Args&... args) {
+    return (*this)(args...);
+  }
+
+  C& module() { return criterion_; }
+  const C& module() const { return criterion_; }
+
+ private:
+  bool on_host_memory() const {
+    for (const Tensor& tensor : detail::tensors_of(criterion_)) {
+      if (!tensor.device().is_host_memory()) return false;
+    }
+    return true;
+  }
+
+  C criterion_;
+  Reduction reduction_;
+};
+
+}  // namespace lockstep

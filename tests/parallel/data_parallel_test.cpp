@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/linear.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/tensor/random.hpp>
+#include <lockstep/warning.hpp>
+
+#include "parallel/layers.hpp"
+#include "support/devices.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace ls = lockstep;
+using ls::testing::f64;
+using ls::testing::first_devices;
+using ls::testing::L0;
+using ls::testing::throws;
+using ls::testing::x5;
+using ls::testing::y5;
+
+namespace {
+
+using Values = std::vector<double>;
+
+std::vector<std::vector<ls::Device>> device_lists() {
+  return {first_devices(1), first_devices(2), first_devices(3),          first_devices(4),
+          first_devices(8), {"cpu:0", "cpu:0"}, {"cpu:0", "cpu:0", "cpu:0"}};
+}
+
+TEST(DataParallel, D01OutputsAndGradientsForAnyDevices) {
+  for (const auto& devices : device_lists()) {
+    ls::DataParallel model{L0{}, devices};
+    const ls::Tensor y = model(x5());
+    EXPECT_EQ(y.to_vector<double>(), y5()) << devices.size();
+    EXPECT_EQ(y.device(), devices[0]);
+    y.sum().backward();
+    EXPECT_EQ(model.module().weight.grad().to_vector<double>(), (Values{3, 3, 3, 3}));
+    EXPECT_EQ(model.module().bias.grad().to_vector<double>(), (Values{5, 5}));
+  }
+}
+
+TEST(DataParallel, D01TheFunctionDoesTheSame) {
+  for (const auto& devices : device_lists()) {
+    L0 module;
+    ls::to(module, devices[0]);
+    const ls::Tensor y = ls::data_parallel(module, x5(), devices);
+    EXPECT_EQ(y.to_vector<double>(), y5());
+    y.sum().backward();
+    EXPECT_EQ(module.weight.grad().to_vector<double>(), (Values{3, 3, 3, 3}));
+  }
+}
+
+struct Affine41 {
+  ls::Parameter weight{f64({1, 2, 3, 4}, {1, 4})};
+  ls::Parameter bias{f64({0.5}, {1})};
+  ls::Tensor forward(const ls::Tensor& x) const { return ls::linear(x, weight, bias); }
+};
+
+TEST(DataParallel, D04X05AGradientPenalty) {
+  ls::DataParallel model{Affine41{}, first_devices(2)};
+  const ls::Tensor x = ls::ones({2, 4}, {.dtype = ls::Dtype::f64});
+  x.requires_grad_();
+  const ls::Tensor out = model(x);
+  const ls::Tensor g =
+      ls::autograd::grad({out}, {x}, {ls::ones_like(out)}, /*retain_graph=*/true,
+                         /*create_graph=*/true)[0];
+  g.mean().backward();
+  EXPECT_EQ(model.module().weight.grad().to_vector<double>(), (Values{0.25, 0.25, 0.25, 0.25}));
+  const ls::Tensor bias_grad = model.module().bias.grad();
+  EXPECT_TRUE(!bias_grad.defined() || bias_grad.to_vector<double>() == Values{0});
+}
+
+struct FourArguments {
+  ls::Tensor forward(const ls::Tensor& v1, const ls::Tensor& v2, double s,
+                     const ls::Tensor& v3) const {
+    return (v1 * v2 + v3) * s;
+  }
+  ls::Tensor forward(const ls::Tensor& v1, const ls::Tensor& v2, double s) const {
+    return v1 * v2 * s;
+  }
+};
+
+TEST(DataParallel, D06SeveralArgumentsInAnyDeviceOrder) {
+  const auto random = [] {
+    const ls::Tensor t = ls::randn({5, 5}, {.dtype = ls::Dtype::f64});
+    t.requires_grad_();
+    return t;
+  };
+  const ls::Tensor a = random();
+  const ls::Tensor b = random();
+  const ls::Tensor c = random();
+  const std::vector<std::vector<ls::Device>> lists = {
+      {"cpu:0", "cpu:1"}, {"cpu:1", "cpu:0"}, {"cpu:0"}};
+  for (const auto& devices : lists) {
+    ls::DataParallel model{FourArguments{}, devices, ls::Device("cpu")};
+    const auto got = ls::autograd::grad({model(a, b, 2.0, c).sum()}, {a, b});
+    const auto want = ls::autograd::grad({FourArguments{}.forward(a, b, 2.0, c).sum()}, {a, b});
+    EXPECT_EQ(got[0].to_vector<double>(), want[0].to_vector<double>());
+    EXPECT_EQ(got[1].to_vector<double>(), want[1].to_vector<double>());
+    EXPECT_EQ(model(a, b, 2.0).to_vector<double>(),
+              FourArguments{}.forward(a, b, 2.0).to_vector<double>());
+  }
+}
+
+TEST(DataParallel, D07AModuleOnAnotherDevice) {
+  L0 module;
+  ls::to(module, "cpu:1");
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::data_parallel(module, x5(), first_devices(2)); },
+                                      "on device cpu:0", "found one of them on device: cpu:1",
+                                      "weight"));
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::DataParallel(module, first_devices(2)); },
+                                      "found one of them on device: cpu:1"));
+}
+
+TEST(DataParallel, D08AModuleOnTwoDevices) {
+  L0 module;
+  module.weight.set_data(module.weight.detach().to(ls::Device("cpu:0")));
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::DataParallel(module, first_devices(2)); },
+                                      "on device cpu:0", "found one of them on device: cpu", "bias"));
+}
+
+TEST(DataParallel, D09TheFirstDeviceListedIsTheRoot) {
+  L0 module;
+  ls::to(module, "cpu:1");
+  ls::DataParallel model{module, {"cpu:1", "cpu:0"}};
+  EXPECT_EQ(model(x5()).device(), ls::Device("cpu:1"));
+}
+
+TEST(DataParallel, D10AnyOutputDevice) {
+  for (const auto& devices : {first_devices(1), first_devices(2)}) {
+    for (const ls::Device target : {ls::Device("cpu:1"), ls::Device("cpu"), ls::Device("cpu:5")}) {
+      ls::DataParallel model{L0{}, devices, target};
+      const ls::Tensor y = model(x5());
+      EXPECT_EQ(y.device(), target);
+      EXPECT_EQ(y.to_vector<double>(), y5());
+      y.sum().backward();
+      EXPECT_EQ(model.module().bias.grad().to_vector<double>(), (Values{5, 5}));
+    }
+  }
+}
+
+TEST(DataParallel, D11WithoutAGpuTheDefaultIsEveryHostDevice) {
+  ls::DataParallel model{L0{}};
+  EXPECT_EQ(model.device_ids(), ls::host_devices());
+  EXPECT_EQ(model(x5()).to_vector<double>(), y5());
+}
+
+TEST(DataParallel, D12NamesHaveNoPrefix) {
+  ls::DataParallel model{L0{}, first_devices(2)};
+  EXPECT_EQ(model.named_parameters()[0].name, "weight");
+  EXPECT_EQ(ls::named_parameters(model)[0].name, "weight");
+}
+
+struct Throws {
+  ls::Tensor forward(const ls::Tensor& x) const {
+    if (x.size(0) < 3) throw std::domain_error("too small");
+    return x;
+  }
+};
+
+TEST(DataParallel, D13OneDevicesExceptionIsThrownAsItIs) {
+  ls::DataParallel one{Throws{}, first_devices(1)};
+  try {
+    one(x5().narrow(0, 0, 1));
+    FAIL();
+  } catch (const ls::ReplicaFailure&) {
+    FAIL() << "wrapped";
+  } catch (const std::domain_error& error) {
+    EXPECT_STREQ(error.what(), "too small");
+  }
+  ls::DataParallel two{Throws{}, first_devices(2)};
+  EXPECT_TRUE(throws<std::domain_error>([&] { two(x5()); }, "replica 1 on device cpu:1", "too small"));
+  EXPECT_EQ(two(f64(Values(12, 1.0), {6, 2})).size(0), 6);
+}
+
+struct Mean {
+  ls::Tensor forward(const ls::Tensor& x) const { return x.mean(); }
+};
+
+class QuietWarnings {
+ public:
+  QuietWarnings() {
+    ls::set_warning_handler([this](const std::string&) { ++count; });
+  }
+  ~QuietWarnings() { ls::set_warning_handler({}); }
+  int count = 0;
+};
+
+TEST(DataParallel, D14ScalarOutputsBecomeAVectorWithAWarning) {
+  QuietWarnings warnings;
+  ls::DataParallel model{Mean{}, first_devices(3)};
+  const ls::Tensor x = f64({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {10});
+  x.requires_grad_();
+  const ls::Tensor y = model(x);
+  EXPECT_EQ(y.to_vector<double>(), (Values{2.5, 6.5, 9.5}));
+  EXPECT_EQ(warnings.count, 1);
+  y.mean().backward();
+  const Values grad = x.grad().to_vector<double>();
+  EXPECT_DOUBLE_EQ(grad[0], 1.0 / 12);
+  EXPECT_DOUBLE_EQ(grad[9], 1.0 / 6);
+}
+
+TEST(DataParallel, D15OneRowOverTwoDevicesIsStillGathered) {
+  QuietWarnings warnings;
+  ls::DataParallel two{Mean{}, first_devices(2)};
+  EXPECT_EQ(two(f64({3}, {1})).sizes(), (ls::Shape{1}));
+  ls::DataParallel one{Mean{}, first_devices(1)};
+  EXPECT_EQ(one(f64({3}, {1})).sizes(), ls::Shape{});
+}
+
+TEST(DataParallel, D16NoRows) {
+  ls::DataParallel model{L0{}, first_devices(2)};
+  EXPECT_EQ(model(ls::empty({0, 2}, {.dtype = ls::Dtype::f64})).sizes(), (ls::Shape{0, 2}));
+}
+
+TEST(DataParallel, D17ArgumentsThatDisagreeAreAnError) {
+  struct T {
+    ls::Tensor forward(const ls::Tensor& a, const ls::Tensor& b) const { return a + b.sum(); }
+  };
+  ls::DataParallel model{T{}, first_devices(4)};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { model(f64({0, 1, 2, 3}, {4}), f64({1, 1}, {2})); },
+                                     "args[0] has 4", "args[1] has 2"));
+}
+
+TEST(DataParallel, D20WithoutGradTheOutputRequiresNone) {
+  ls::DataParallel model{L0{}, first_devices(2)};
+  const ls::NoGradGuard guard;
+  EXPECT_FALSE(model(x5()).requires_grad());
+}
+
+TEST(DataParallel, D21NoDevices) {
+  EXPECT_TRUE(throws<ls::ValueError>([] { ls::DataParallel(L0{}, std::vector<ls::Device>{}); },
+                                     "at least one device"));
+}
+
+TEST(DataParallel, D25EachReplicaSeesItsDevice) {
+  struct DeviceIndex {
+    ls::Tensor forward(const ls::Tensor& x) const {
+      return ls::full({1}, x.device().index, {.dtype = ls::Dtype::f64, .device = x.device()});
+    }
+  };
+  ls::DataParallel model{DeviceIndex{}, first_devices(4)};
+  EXPECT_EQ(model(ls::zeros({4}, {.dtype = ls::Dtype::f64})).to_vector<double>(),
+            (Values{0, 1, 2, 3}));
+}
+
+TEST(DataParallel, K03NoArgumentsAreOneCallOnTheFirstDevice) {
+  struct Constant {
+    ls::Tensor forward() const { return ls::ones({2, 3}); }
+  };
+  ls::DataParallel model{Constant{}, first_devices(2)};
+  EXPECT_EQ(model().sizes(), (ls::Shape{2, 3}));
+}
+
+TEST(DataParallel, ScatteredArgumentsAreTakenAsTheyAre) {
+  ls::DataParallel model{L0{}, first_devices(2)};
+  const auto chunks = ls::scatter(x5(), first_devices(2));
+  const auto before = ls::comm::detail::copies_issued().load();
+  EXPECT_EQ(model(chunks).to_vector<double>(), y5());
+  // Two parameters to the second replica, two outputs gathered; no input.
+  EXPECT_EQ(ls::comm::detail::copies_issued().load() - before, 4U);
+}
+
+TEST(DataParallel, OnlyWhatChangedIsCopiedAgain) {
+  ls::DataParallel model{L0{}, first_devices(2)};
+  const auto chunks = ls::scatter(x5(), first_devices(2));
+  auto& copies = ls::comm::detail::copies_issued();
+  const auto count = [&] {
+    const auto before = copies.load();
+    (void)model(chunks);
+    return copies.load() - before - 2;  // the gather's two
+  };
+  EXPECT_EQ(count(), 2U);
+  EXPECT_EQ(count(), 0U);
+  {
+    const ls::NoGradGuard guard;
+    model.module().bias.add_(ls::ones({2}, {.dtype = ls::Dtype::f64, .device = "cpu:0"}));
+  }
+  EXPECT_EQ(count(), 1U);
+  EXPECT_EQ(count(), 0U);
+  EXPECT_EQ(model(chunks).to_vector<double>()[9], 5.5);
+}
+
+TEST(DataParallel, BackwardOfALossWhoseReplicasWereOverwrittenIsAnError) {
+  ls::DataParallel model{Affine41{}, first_devices(2)};
+  const ls::Tensor x = ls::ones({2, 4}, {.dtype = ls::Dtype::f64});
+  x.requires_grad_();
+  const ls::Tensor loss = model(x).sum();
+  {
+    const ls::NoGradGuard guard;
+    model.module().weight.mul_(2);
+  }
+  (void)model(x);
+  EXPECT_TRUE(throws<ls::AutogradError>([&] { loss.backward(); }, "modified by an inplace operation"));
+}
+
+TEST(DataParallel, AttributesAndModesAreSeenAtTheNextCall) {
+  struct Scaled {
+    double factor = 1;
+    bool training = true;
+    ls::Tensor forward(const ls::Tensor& x) const { return x * (training ? factor : -factor); }
+  };
+  ls::DataParallel model{Scaled{}, first_devices(2)};
+  (void)model(x5());
+  model.module().factor = 3;
+  EXPECT_EQ(model(x5()).to_vector<double>()[0], 3);
+  model.eval();
+  EXPECT_EQ(model(x5()).to_vector<double>()[0], -3);
+}
+
+TEST(DataParallel, AModuleOnHostMemoryIsMovedInPlace) {
+  L0 module;
+  const ls::Parameter handle = module.weight;
+  ls::DataParallel model{module, first_devices(2)};
+  EXPECT_EQ(handle.device(), ls::Device("cpu:0"));
+  EXPECT_TRUE(handle.is_same(model.module().weight));
+}
+
+TEST(DataParallel, BuffersThatTheFirstReplicaChangesStayChanged) {
+  struct Counter {
+    ls::Buffer count{f64({0}, {1})};
+    ls::Tensor forward(const ls::Tensor& x) {
+      count.add_(ls::ones_like(count));
+      return x * count;
+    }
+  };
+  ls::DataParallel model{Counter{}, first_devices(2)};
+  for (int call = 1; call <= 3; ++call) {
+    const Values y = model(x5()).to_vector<double>();
+    EXPECT_EQ(y[0], call) << "replica 0";
+    EXPECT_EQ(y[9], 2 * call) << "replica 1 starts from replica 0's count";
+  }
+  EXPECT_EQ(model.module().count.item(), 3);
+}
+
+TEST(DataParallel, TheSameSeedAndDevicesGiveTheSameBits) {
+  const auto run = [] {
+    ls::manual_seed(7);
+    ls::DataParallel model{Affine41{}, first_devices(4)};
+    const ls::Tensor x = ls::randn({13, 4}, {.dtype = ls::Dtype::f64});
+    (model(x) * model(x)).sum().backward();
+    return model.module().weight.grad().to_vector<double>();
+  };
+  const Values first = run();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(run(), first);
+}
+
+}  // namespace

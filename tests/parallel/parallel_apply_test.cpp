@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicate.hpp>
+
+#include "parallel/layers.hpp"
+#include "support/devices.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <cstddef>
+#include <exception>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+namespace ls = lockstep;
+using ls::testing::f64;
+using ls::testing::first_devices;
+using ls::testing::L0;
+using ls::testing::throws;
+
+namespace {
+
+using Values = std::vector<double>;
+
+TEST(ParallelApply, P01ABareTensorAndATupleOfOneAreTheSame) {
+  std::vector<L0> modules(2);
+  const std::vector<ls::Tensor> bare = {f64({1, 0}, {1, 2}), f64({0, 1}, {1, 2})};
+  const std::vector<std::tuple<ls::Tensor>> tuples = {{bare[0]}, {bare[1]}};
+  const auto a = ls::parallel_apply(modules, bare);
+  const auto b = ls::parallel_apply(modules, tuples);
+  EXPECT_EQ(a[0].to_vector<double>(), (Values{1.5, 2.5}));
+  EXPECT_EQ(a[1].to_vector<double>(), (Values{2.5, 3.5}));
+  EXPECT_EQ(b[1].to_vector<double>(), a[1].to_vector<double>());
+}
+
+struct Counting {
+  int forward(int a, int b) const { return 10 * a + b; }
+  int forward(const std::map<std::string, int>& map) const { return map.at("a"); }
+};
+
+TEST(ParallelApply, P02ATupleIsTheArgumentListAMapIsOneArgument) {
+  std::vector<Counting> modules(2);
+  const std::vector<std::tuple<int, int>> lists = {{1, 2}, {3, 4}};
+  EXPECT_EQ(ls::parallel_apply(modules, lists), (std::vector<int>{12, 34}));
+  const std::vector<std::map<std::string, int>> maps(2, {{"a", 1}});
+  EXPECT_EQ(ls::parallel_apply(modules, maps), (std::vector<int>{1, 1}));
+}
+
+TEST(ParallelApply, P03ListsThatDifferInLength) {
+  std::vector<L0> modules(2);
+  const std::vector<ls::Tensor> one = {f64({1, 0}, {1, 2})};
+  const std::vector<ls::Tensor> two(2, one[0]);
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::parallel_apply(modules, one); },
+                                     "number of modules 2", "number of inputs 1"));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] { ls::parallel_apply(modules, two, first_devices(1)); }, "number of modules 2",
+      "number of devices 1"));
+}
+
+struct WhereAmI {
+  std::thread::id forward(int) const { return std::this_thread::get_id(); }
+};
+
+TEST(ParallelApply, P04OneModuleRunsOnTheCallersThread) {
+  std::vector<WhereAmI> one(1);
+  EXPECT_EQ(ls::parallel_apply(one, std::vector<int>{1})[0], std::this_thread::get_id());
+  std::vector<WhereAmI> three(3);
+  const auto threads = ls::parallel_apply(three, std::vector<int>{1, 2, 3});
+  EXPECT_EQ(threads[0], std::this_thread::get_id());
+  EXPECT_NE(threads[1], threads[0]);
+  EXPECT_NE(threads[2], threads[1]);
+}
+
+struct Failing {
+  int forward(int i) const {
+    if (i == 1) throw std::out_of_range("wonderful");
+    if (i == 2) throw ls::ShapeError("also wrong");
+    if (i == 3) throw 42;
+    return i;
+  }
+};
+
+TEST(ParallelApply, P05TheErrorNamesReplicaAndDeviceAndKeepsItsType) {
+  std::vector<Failing> modules(3);
+  const std::vector<int> inputs = {0, 1, 2};
+  EXPECT_TRUE(throws<std::out_of_range>(
+      [&] { ls::parallel_apply(modules, inputs, first_devices(3)); },
+      "Caught std::out_of_range in replica 1 on device cpu:1", "wonderful", "replica 2 on device cpu:2",
+      "also wrong"));
+  try {
+    ls::parallel_apply(modules, inputs, first_devices(3));
+    FAIL();
+  } catch (const ls::ReplicaFailure& failure) {
+    EXPECT_EQ(failure.replica(), 1U);
+    EXPECT_EQ(failure.device(), ls::Device("cpu:1"));
+    try {
+      std::rethrow_if_nested(failure);
+      FAIL() << "nothing is nested";
+    } catch (const std::out_of_range& original) {
+      EXPECT_STREQ(original.what(), "wonderful");
+    }
+  }
+}
+
+TEST(ParallelApply, P12AnExceptionOfAnyTypeNamesItsReplica) {
+  std::vector<Failing> modules(2);
+  EXPECT_TRUE(throws<ls::Error>(
+      [&] { ls::parallel_apply(modules, std::vector<int>{0, 3}, first_devices(2)); },
+      "Caught int in replica 1 on device cpu:1"));
+}
+
+TEST(ParallelApply, OneModulesExceptionIsThrownAsItIs) {
+  std::vector<Failing> one(1);
+  try {
+    ls::parallel_apply(one, std::vector<int>{3});
+    FAIL();
+  } catch (int value) {
+    EXPECT_EQ(value, 42);
+  }
+}
+
+struct CountsThenFails {
+  std::atomic<int>* ended;
+  int forward(int i) const {
+    if (i == 0) throw std::runtime_error("first");
+    ++*ended;
+    return i;
+  }
+};
+
+TEST(ParallelApply, AllReplicasFinishBeforeTheErrorIsRaisedAndTheNextCallWorks) {
+  std::atomic<int> ended{0};
+  std::vector<CountsThenFails> modules(4, CountsThenFails{&ended});
+  EXPECT_TRUE(throws<std::runtime_error>(
+      [&] { ls::parallel_apply(modules, std::vector<int>{0, 1, 2, 3}); }, "replica 0"));
+  EXPECT_EQ(ended.load(), 3);
+  EXPECT_EQ(ls::parallel_apply(modules, std::vector<int>{1, 1, 1, 1}).size(), 4U);
+}
+
+struct SeesGradMode {
+  bool forward(int) const { return ls::is_grad_enabled(); }
+};
+
+TEST(ParallelApply, P08X01GradModeGoesAlong) {
+  std::vector<SeesGradMode> modules(4);
+  const std::vector<int> inputs(4, 0);
+  {
+    const ls::NoGradGuard guard;
+    for (const bool enabled : ls::parallel_apply(modules, inputs)) EXPECT_FALSE(enabled);
+  }
+  for (const bool enabled : ls::parallel_apply(modules, inputs)) EXPECT_TRUE(enabled);
+}
+
+struct SeesStream {
+  ls::Device device;
+  bool forward(const ls::Stream& expected) const { return ls::current_stream(device) == expected; }
+};
+
+TEST(ParallelApply, CurrentStreamsGoAlong) {
+  const ls::Stream mine = ls::pool_stream("cpu:1");
+  const ls::StreamGuard guard(mine);
+  std::vector<SeesStream> modules = {{"cpu:0"}, {"cpu:1"}};
+  const auto seen = ls::parallel_apply(
+      modules, std::vector<ls::Stream>{ls::default_stream("cpu:0"), mine});
+  EXPECT_TRUE(seen[0]);
+  EXPECT_TRUE(seen[1]);
+}
+
+struct Meets {
+  std::barrier<>* barrier;
+  int forward(int i) const {
+    barrier->arrive_and_wait();
+    return i;
+  }
+};
+
+TEST(ParallelApply, P11X02FourReplicasMeetInsideForward) {
+  std::barrier<> barrier(4);
+  std::vector<Meets> modules(4, Meets{&barrier});
+  EXPECT_EQ(ls::parallel_apply(modules, std::vector<int>{0, 1, 2, 3}), (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(ParallelApply, P13NoModules) {
+  std::vector<L0> none;
+  EXPECT_TRUE(ls::parallel_apply(none, std::vector<ls::Tensor>{}).empty());
+}
+
+}  // namespace

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/warning.hpp>
+
+#include "support/devices.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ls = lockstep;
+using ls::testing::first_devices;
+using ls::testing::throws;
+
+namespace {
+
+using Values = std::vector<double>;
+
+ls::Tensor rows(std::int64_t count, std::int64_t width = 2) {
+  return ls::arange(count * width, {.dtype = ls::Dtype::f64}).reshape({count, width});
+}
+
+std::vector<std::int64_t> row_counts(const ls::Scattered<ls::Tensor>& chunks) {
+  std::vector<std::int64_t> counts;
+  for (const ls::Tensor& chunk : chunks) counts.push_back(chunk.size(0));
+  return counts;
+}
+
+void expect_rows_in_order(const ls::Tensor& whole, const ls::Scattered<ls::Tensor>& chunks) {
+  Values seen;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    EXPECT_EQ(chunks[i].device(), ls::Device(ls::DeviceType::cpu, static_cast<int>(i)));
+    for (const double value : chunks[i].to_vector<double>()) seen.push_back(value);
+  }
+  EXPECT_EQ(seen, whole.to_vector<double>());
+}
+
+class WarningCount {
+ public:
+  WarningCount() {
+    ls::set_warning_handler([this](const std::string& text) { texts.push_back(text); });
+  }
+  ~WarningCount() { ls::set_warning_handler({}); }
+  std::vector<std::string> texts;
+};
+
+using Counts = std::vector<std::int64_t>;
+
+TEST(Scatter, S01TenRowsOverThree) {
+  const ls::Tensor x = rows(10);
+  const auto chunks = ls::scatter(x, first_devices(3));
+  EXPECT_EQ(row_counts(chunks), (Counts{4, 4, 2}));
+  expect_rows_in_order(x, chunks);
+}
+TEST(Scatter, S02FifteenRowsOverTwo) {
+  EXPECT_EQ(row_counts(ls::scatter(rows(15), first_devices(2))), (Counts{8, 7}));
+}
+TEST(Scatter, S03OneRowIsOneChunkOnTheFirstDevice) {
+  const auto chunks = ls::scatter(rows(1), first_devices(2));
+  EXPECT_EQ(row_counts(chunks), (Counts{1}));
+  EXPECT_EQ(chunks[0].device(), ls::Device("cpu:0"));
+}
+TEST(Scatter, S04FiveRowsOverFourAreThreeChunks) {
+  EXPECT_EQ(row_counts(ls::scatter(rows(5), first_devices(4))), (Counts{2, 2, 1}));
+}
+TEST(Scatter, S06ThirtySixRowsOverSevenAreSixChunks) {
+  EXPECT_EQ(row_counts(ls::scatter(rows(36), first_devices(7))), (Counts{6, 6, 6, 6, 6, 6}));
+}
+TEST(Scatter, S07TwelveRowsOverFiveAreFourChunks) {
+  EXPECT_EQ(row_counts(ls::scatter(rows(12), first_devices(5))), (Counts{3, 3, 3, 3}));
+}
+TEST(Scatter, S09HundredRowsOverEight) {
+  EXPECT_EQ(row_counts(ls::scatter(rows(100), first_devices(8))),
+            (Counts{13, 13, 13, 13, 13, 13, 13, 9}));
+}
+TEST(Scatter, S11NoRowsAreAnEmptyChunkForEachDevice) {
+  EXPECT_EQ(row_counts(ls::scatter(rows(0), first_devices(3))), (Counts{0, 0, 0}));
+}
+TEST(Scatter, S12AlongAnInnerDimension) {
+  const ls::Tensor x = rows(6, 4).reshape({2, 3, 4});
+  const auto chunks = ls::scatter(x, first_devices(2), 1);
+  EXPECT_EQ(chunks[0].sizes(), (ls::Shape{2, 2, 4}));
+  EXPECT_EQ(chunks[1].sizes(), (ls::Shape{2, 1, 4}));
+  EXPECT_EQ(chunks[1].to_vector<double>(), (Values{8, 9, 10, 11, 20, 21, 22, 23}));
+  EXPECT_EQ(ls::gather(chunks, "cpu", 1).to_vector<double>(), x.to_vector<double>());
+}
+TEST(Scatter, S14NegativeDimCountsFromTheEnd) {
+  const auto chunks = ls::scatter(rows(4, 4), first_devices(2), -2);
+  EXPECT_EQ(row_counts(chunks), (Counts{2, 2}));
+}
+TEST(Scatter, S15DimOutOfRangeNamesTheRange) {
+  EXPECT_TRUE(throws<ls::IndexError>([] { ls::scatter(rows(4, 4), first_devices(2), 5); },
+                                     "[-2, 1]", "5"));
+}
+TEST(Scatter, S16ATensorWithoutDimensionsGoesToEveryDevice) {
+  const ls::Tensor x = ls::scalar_tensor(3.0);
+  x.requires_grad_();
+  const auto copies = ls::scatter(x, first_devices(2));
+  ASSERT_EQ(copies.size(), 2U);
+  EXPECT_EQ(copies[1].device(), ls::Device("cpu:1"));
+  EXPECT_EQ(copies[1].item(), 3.0);
+  ls::gather(copies, "cpu").sum().backward();
+  EXPECT_EQ(x.grad().item(), 2.0);
+}
+TEST(Scatter, S17ExplicitSizes) {
+  const auto chunks = ls::comm::scatter(rows(6, 4), first_devices(2), {2, 4});
+  EXPECT_EQ(chunks[0].size(0), 2);
+  EXPECT_EQ(chunks[1].size(0), 4);
+  EXPECT_EQ(chunks[1].const_data_ptr<double>()[0], 8.0);
+}
+TEST(Scatter, S18SizesMustSumToTheRows) {
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] { ls::comm::scatter(rows(6), first_devices(2), {2, 3}); }, "sum to 6", "5"));
+}
+TEST(Scatter, S19SizesMustBeAsManyAsDevices) {
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] { ls::comm::scatter(rows(6), first_devices(3), {2, 4}); }, "same length"));
+}
+TEST(Scatter, S21SizesMustNotBeNegative) {
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] { ls::comm::scatter(rows(6), first_devices(2), {-1, 7}); }, "non-negative"));
+}
+TEST(Scatter, S22NoDevices) {
+  EXPECT_TRUE(throws<ls::ValueError>([] { ls::scatter(rows(4), {}); }, "at least one device"));
+}
+TEST(Scatter, S23AChunkForTheTensorsOwnDeviceIsAView) {
+  const ls::Tensor x = rows(4).to(ls::Device("cpu:0"));
+  const auto chunks = ls::scatter(x, first_devices(2));
+  EXPECT_EQ(chunks[0].const_data_ptr<double>(), x.const_data_ptr<double>());
+}
+TEST(Scatter, S24AChunkThatContributesNothingCountsAsZeros) {
+  const ls::Tensor x = rows(4, 4);
+  x.requires_grad_();
+  const auto chunks = ls::scatter(x, first_devices(2));
+  chunks[0].backward(ls::full({2, 4}, 2, chunks[0].options()));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+TEST(Scatter, S25TheGradientLivesOnTheInputsDevice) {
+  for (const ls::Device device : {ls::Device("cpu"), ls::Device("cpu:1")}) {
+    const ls::Tensor x = ls::ones({10}, {.dtype = ls::Dtype::f64, .device = device});
+    x.requires_grad_();
+    const auto chunks = ls::scatter(x, first_devices(2));
+    const ls::Tensor sum = chunks[0] + chunks[1].to(ls::Device("cpu:0"));
+    sum.backward(ls::ones_like(sum));
+    EXPECT_EQ(x.grad().device(), device);
+    EXPECT_EQ(x.grad().sum().item(), 10.0);
+  }
+}
+
+struct Record {
+  ls::Tensor a;
+  int b;
+};
+
+TEST(Scatter, S26NestedStructures) {
+  using List = std::tuple<ls::Tensor, std::string>;
+  using Input = std::tuple<ls::Tensor, List, std::optional<ls::Tensor>>;
+  const auto parts = ls::scatter(Input{rows(4), {rows(4), "s"}, {}}, first_devices(2));
+  ASSERT_EQ(parts.size(), 2U);
+  for (const Input& part : parts) {
+    EXPECT_EQ(std::get<0>(part).size(0), 2);
+    EXPECT_EQ(std::get<0>(std::get<1>(part)).size(0), 2);
+    EXPECT_EQ(std::get<1>(std::get<1>(part)), "s");
+    EXPECT_FALSE(std::get<2>(part).has_value());
+  }
+}
+TEST(Scatter, S27APlainStruct) {
+  const auto parts = ls::scatter(Record{rows(4), 3}, first_devices(2));
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[1].a.size(0), 2);
+  EXPECT_EQ(parts[1].b, 3);
+}
+TEST(Scatter, S29AConstantFollowsTheNumberOfChunks) {
+  const auto parts = ls::scatter(std::pair(rows(1), 7), first_devices(2));
+  ASSERT_EQ(parts.size(), 1U);
+  EXPECT_EQ(parts[0].second, 7);
+}
+TEST(Scatter, S30AnOpaqueObjectIsTheSameForAll) {
+  const auto object = std::make_shared<int>(5);
+  const auto parts = ls::scatter(object, first_devices(2));
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].get(), object.get());
+  EXPECT_EQ(parts[1].get(), object.get());
+}
+TEST(Scatter, LeavesThatDisagreeAreAnErrorThatNamesBoth) {
+  using Input = std::tuple<ls::Tensor, std::map<std::string, ls::Tensor>>;
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] { ls::scatter(Input{rows(4), {{"mask", rows(3)}}}, first_devices(2)); }, "inputs[0] has 4",
+      "inputs[1].mask has 3"));
+}
+TEST(Scatter, EveryKindOfStructure) {
+  using Choice = std::variant<int, ls::Tensor>;
+  struct All {
+    std::vector<ls::Tensor> list;
+    std::array<ls::Tensor, 2> pair;
+    std::unordered_map<std::string, ls::Tensor> map;
+    Choice choice;
+    std::vector<Choice> choices;
+    std::optional<Record> record;
+  };
+  const All all{{rows(5), rows(5, 3)}, {rows(5), rows(5)}, {{"z", rows(5)}, {"a", rows(5, 4)}},
+                rows(5), {1, rows(5, 7)}, Record{rows(5), 2}};
+  const auto parts = ls::scatter(all, first_devices(2));
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[1].list[1].sizes(), (ls::Shape{2, 3}));
+  EXPECT_EQ(parts[1].map.at("a").sizes(), (ls::Shape{2, 4}));
+  EXPECT_EQ(std::get<ls::Tensor>(parts[1].choices[1]).sizes(), (ls::Shape{2, 7}));
+  EXPECT_EQ(parts[1].record->a.size(0), 2);
+  const All whole = ls::gather(parts, "cpu");
+  EXPECT_EQ(whole.map.at("a").to_vector<double>(), all.map.at("a").to_vector<double>());
+  EXPECT_EQ(whole.list[1].to_vector<double>(), all.list[1].to_vector<double>());
+  EXPECT_EQ(std::get<ls::Tensor>(whole.choice).to_vector<double>(), rows(5).to_vector<double>());
+}
+
+TEST(Gather, G01RowsInReplicaOrderAndGradientsBack) {
+  for (const ls::Device target : {ls::Device("cpu:0"), ls::Device("cpu"), ls::Device("cpu:3")}) {
+    std::vector<ls::Tensor> parts;
+    for (int i = 0; i < 2; ++i) {
+      parts.push_back(rows(2, 4).to(ls::Device(ls::DeviceType::cpu, i)).detach());
+      parts.back().requires_grad_();
+    }
+    const ls::Tensor whole = ls::gather(parts, target);
+    EXPECT_EQ(whole.sizes(), (ls::Shape{4, 4}));
+    EXPECT_EQ(whole.device(), target);
+    const ls::Tensor weight = rows(4, 4).to(target);
+    const auto first = ls::autograd::grad({(whole * whole * weight).sum()}, {parts[0], parts[1]},
+                                          {}, true, true);
+    EXPECT_EQ(first[1].device(), ls::Device("cpu:1"));
+    EXPECT_EQ(first[1].to_vector<double>()[1], 2 * 1 * 9);
+    const auto second = ls::autograd::grad({first[1].sum()}, {parts[1]});
+    EXPECT_EQ(second[0].to_vector<double>()[1], 2 * 9);
+  }
+}
+TEST(Gather, G02DifferentRowCounts) {
+  const std::vector<ls::Tensor> parts = {rows(2, 3).to(ls::Device("cpu:0")),
+                                         rows(3, 3).to(ls::Device("cpu:1"))};
+  EXPECT_EQ(ls::gather(parts, "cpu:0").sizes(), (ls::Shape{5, 3}));
+}
+TEST(Gather, G03ScalarsBecomeAVectorWithOneWarning) {
+  WarningCount warnings;
+  std::vector<ls::Tensor> parts;
+  for (int i = 0; i < 2; ++i) {
+    parts.push_back(ls::scalar_tensor(1.0 + i, ls::Device(ls::DeviceType::cpu, i)));
+    parts.back().requires_grad_();
+  }
+  const ls::Tensor whole = ls::gather(parts, "cpu:0");
+  EXPECT_EQ(whole.to_vector<double>(), (Values{1, 2}));
+  ASSERT_EQ(warnings.texts.size(), 1U);
+  EXPECT_NE(warnings.texts[0].find("all input tensors were scalars"), std::string::npos);
+  whole.backward(ls::tensor<double>({5, 7}, "cpu:0"));
+  EXPECT_EQ(parts[0].grad().sizes(), ls::Shape{});
+  EXPECT_EQ(parts[0].grad().item(), 5.0);
+  EXPECT_EQ(parts[1].grad().item(), 7.0);
+}
+TEST(Gather, G04DimMeansNothingForScalars) {
+  WarningCount warnings;
+  const std::vector<ls::Tensor> parts = {ls::scalar_tensor(1.0), ls::scalar_tensor(2.0)};
+  EXPECT_EQ(ls::gather(parts, "cpu", 1).to_vector<double>(), (Values{1, 2}));
+}
+TEST(Gather, G05AScalarAndAVectorDoNotFit) {
+  EXPECT_TRUE(throws<ls::ShapeError>(
+      [] { ls::gather(std::vector<ls::Tensor>{ls::scalar_tensor(1.0), ls::ones({2}, {.dtype = ls::Dtype::f64})}, "cpu"); },
+      "index 1"));
+}
+TEST(Gather, G06NothingEverywhereIsNothing) {
+  const std::vector<std::optional<ls::Tensor>> none(2);
+  EXPECT_FALSE(ls::gather(none, "cpu").has_value());
+}
+TEST(Gather, G08AValueInOneReplicaOnly) {
+  const std::vector<std::optional<ls::Tensor>> some = {rows(2), std::nullopt};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(some, "cpu"); }, "replica 1"));
+}
+using Dict = std::map<std::string, std::optional<ls::Tensor>>;
+TEST(Gather, G09MapsWithAnEmptyValue) {
+  const std::vector<Dict> parts(2, Dict{{"x", rows(2)}, {"y", {}}});
+  const Dict whole = ls::gather(parts, "cpu");
+  EXPECT_EQ(whole.at("x")->size(0), 4);
+  EXPECT_FALSE(whole.at("y").has_value());
+}
+TEST(Gather, G10MapsOfDifferentSize) {
+  const std::vector<Dict> parts = {{{"x", rows(2)}}, {{"x", rows(2)}, {"y", rows(2)}}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(parts, "cpu"); },
+                                     "All dicts must have the same number of keys"));
+}
+TEST(Gather, G11MapsWithOtherKeys) {
+  const std::vector<Dict> parts = {{{"x", rows(2)}}, {{"z", rows(2)}}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(parts, "cpu"); }, "key x", "replica 1"));
+}
+TEST(Gather, G13G18PlainStructs) {
+  struct Pair {
+    ls::Tensor p;
+    ls::Tensor q;
+  };
+  for (const ls::Device target : {ls::Device("cpu"), ls::Device("cpu:1")}) {
+    const Pair whole = ls::gather(std::vector<Pair>{{rows(2), rows(1)}, {rows(3), rows(1)}}, target);
+    EXPECT_EQ(whole.p.size(0), 5);
+    EXPECT_EQ(whole.q.size(0), 2);
+    EXPECT_EQ(whole.q.device(), target);
+  }
+}
+TEST(Gather, G14ListsOfDifferentLength) {
+  const std::vector<std::vector<ls::Tensor>> parts = {{rows(2), rows(2)}, {rows(2)}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(parts, "cpu"); }, "2 elements", "replica 1"));
+}
+TEST(Gather, G19ShapesThatDoNotFit) {
+  EXPECT_TRUE(throws<ls::ShapeError>(
+      [] { ls::gather(std::vector<ls::Tensor>{rows(2), rows(3)}, "cpu", 1); }, "index 1", "[3, 2]",
+      "[2, 2]"));
+}
+TEST(Gather, G21NothingToGather) {
+  EXPECT_TRUE(throws<ls::ValueError>([] { ls::gather(std::vector<ls::Tensor>{}, "cpu"); },
+                                     "no outputs"));
+}
+TEST(Gather, G22HostMemoryIsAnOrdinarySource) {
+  EXPECT_EQ(ls::gather(std::vector<ls::Tensor>{rows(2), rows(1)}, "cpu:1").sizes(),
+            (ls::Shape{3, 2}));
+}
+TEST(Gather, DtypesThatDoNotFit) {
+  const std::vector<ls::Tensor> parts = {ls::ones({2}), ls::ones({2}, {.dtype = ls::Dtype::f64})};
+  EXPECT_TRUE(throws<ls::DtypeError>([&] { ls::gather(parts, "cpu"); }, "index 1", "f64", "f32"));
+}
+
+}  // namespace

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/parallel/split.hpp>
+
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace ls = lockstep;
+using ls::split_sizes;
+using ls::testing::throws;
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+// The table of torch.chunk's results for n rows over k devices.
+TEST(Split, ChunkIsTorchsRule) {
+  struct Case {
+    std::int64_t rows;
+    std::size_t devices;
+    Sizes sizes;
+  };
+  const std::vector<Case> cases = {
+      {10, 3, {4, 4, 2}}, {5, 4, {2, 2, 1}},     {15, 2, {8, 7}},
+      {6, 4, {2, 2, 2}},  {20, 2, {10, 10}},     {7, 2, {4, 3}},
+      {1, 2, {1}},        {10, 4, {3, 3, 3, 1}}, {2, 3, {1, 1}},
+      {13, 4, {4, 4, 4, 1}}, {8, 3, {3, 3, 2}},  {12, 5, {3, 3, 3, 3}},
+      {7, 3, {3, 3, 1}},  {36, 7, {6, 6, 6, 6, 6, 6}}, {7, 4, {2, 2, 2, 1}},
+      {9, 8, {2, 2, 2, 2, 1}}, {3, 4, {1, 1, 1}}, {9, 3, {3, 3, 3}},
+      {4, 3, {2, 2}},     {100, 8, {13, 13, 13, 13, 13, 13, 13, 9}},
+      {0, 3, {0, 0, 0}},  {2, 2, {1, 1}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(split_sizes(c.rows, c.devices), c.sizes) << c.rows << " over " << c.devices;
+  }
+}
+
+TEST(Split, BalancedLeavesNoDeviceIdleWhileThereIsARow) {
+  EXPECT_EQ(split_sizes(17, 16, ls::Split::balanced).size(), 16U);
+  EXPECT_EQ(split_sizes(10, 4, ls::Split::balanced), (Sizes{3, 3, 2, 2}));
+  EXPECT_EQ(split_sizes(2, 3, ls::Split::balanced), (Sizes{1, 1}));
+  EXPECT_EQ(split_sizes(0, 2, ls::Split::balanced), (Sizes{0, 0}));
+}
+
+TEST(Split, EveryRuleKeepsAllRows) {
+  for (std::int64_t rows = 1; rows <= 40; ++rows) {
+    for (std::size_t devices = 1; devices <= 9; ++devices) {
+      for (const ls::Split split : {ls::Split::chunk, ls::Split::balanced}) {
+        const Sizes sizes = split_sizes(rows, devices, split);
+        EXPECT_EQ(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}), rows);
+        EXPECT_LE(sizes.size(), devices);
+        EXPECT_GT(*std::min_element(sizes.begin(), sizes.end()), 0);
+        if (split == ls::Split::balanced) {
+          const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+          EXPECT_LE(*most - *least, 1);
+        }
+      }
+    }
+  }
+}
+
+TEST(Split, NoDevicesAreAnError) {
+  EXPECT_TRUE(throws<ls::ValueError>([] { split_sizes(3, 0); }, "at least one device"));
+}
+
+}  // namespace
