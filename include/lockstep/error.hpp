@@ -64,12 +64,18 @@ class ModuleError : public Error {
 
 namespace detail {
 
+// Strings its arguments together. Meant for messages: kept out of line and out of the way.
 template <class... Parts>
-std::string str(const Parts&... parts) {
+[[gnu::cold, gnu::noinline]] std::string str(const Parts&... parts) {
   std::ostringstream out;
   out << std::boolalpha;
   (out << ... << parts);
   return std::move(out).str();
+}
+
+template <class E, class... Parts>
+[[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
+  throw E(str(parts...));
 }
 
 }  // namespace detail
@@ -78,9 +84,7 @@ std::string str(const Parts&... parts) {
 // failure, so they may be of any streamable type and cost nothing on the way that holds.
 template <class E = Error, class... Parts>
 void check(bool condition, const Parts&... parts) {
-  if (!condition) [[unlikely]] {
-    throw E(detail::str(parts...));
-  }
+  if (!condition) [[unlikely]] detail::fail<E>(parts...);
 }
 
 }  // namespace lockstep

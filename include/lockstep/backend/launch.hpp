@@ -11,12 +11,12 @@
 #include <type_traits>
 #include <typeinfo>
 
-// The iterations of an element-wise loop do not depend on one another, even where the output is the
-// input: without being told, the compiler checks every pair of pointers or does not vectorise.
-#if defined(__clang__)
-#define LOCKSTEP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
+// Put before an element-wise loop: its iterations do not depend on one another, even where the
+// output is the input. Otherwise g++ checks for every pair of pointers whether they overlap.
+#if defined(__GNUC__) && !defined(__clang__)
 #define LOCKSTEP_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define LOCKSTEP_INDEPENDENT
 #endif
 
 namespace lockstep {
@@ -50,6 +50,17 @@ void launch_on_device(const Stream& stream, std::size_t count, const F& functor)
 
 }  // namespace detail
 
+namespace detail {
+
+// The host's kernel. Out of line, since a stream has two ways to run it.
+template <class F>
+[[gnu::noinline]] void run_on_host(std::size_t count, const F& functor) {
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) functor(i);
+}
+
+}  // namespace detail
+
 // Runs `functor(i)` for each i in [0, count) on a stream, in any order and on a GPU at once.
 //
 // The functor is a trivially copyable struct whose members are Views and numbers; its operator() is
@@ -63,8 +74,7 @@ void launch(const Stream& stream, std::size_t count, const F& functor) {
   if (count == 0) return;
   if (!stream.device().is_cpu()) return detail::launch_on_device(stream, count, functor);
   static_cast<detail::HostStream&>(stream.state()).submit([count, functor] {
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) functor(i);
+    detail::run_on_host(count, functor);
   });
 }
 

@@ -40,11 +40,11 @@ struct Device {
   constexpr bool is_cpu() const { return type == DeviceType::cpu; }
   constexpr bool is_cuda() const { return type == DeviceType::cuda; }
   // Ordinary host memory, not one of the host devices.
-  constexpr bool is_host_memory() const { return is_cpu() && index < 0; }
+  constexpr bool is_host_memory() const { return is_cpu() && index == -1; }
 
   std::string str() const {
     const std::string name = is_cpu() ? "cpu" : "cuda";
-    return index < 0 ? name : name + ":" + std::to_string(index);
+    return index == -1 ? name : name + ":" + std::to_string(index);
   }
 
   friend constexpr bool operator==(const Device&, const Device&) = default;

@@ -85,15 +85,16 @@ std::string key_text(const Key& key) {
   }
 }
 
-// Calls `visit(leaf, path)` for every tensor in `value`, in an order that depends on the structure
+// Calls `visit(leaf, path)` for every tensor in `value` that is defined, in an order that depends on the structure
 // alone. Works on a const and on a mutable value; whatever is no structure is passed over.
 template <class T, class Visit>
 void for_each_leaf(T& value, const Path& path, Visit& visit) {
   using Plain = std::remove_const_t<T>;
   if constexpr (TensorLike<Plain>) {
-    visit(value, path);
+    if (tensor_traits<Plain>::defined(value)) visit(value, path);
   } else if constexpr (std::derived_from<Plain, Tensor>) {  // a Parameter, a Buffer
-    visit(static_cast<std::conditional_t<std::is_const_v<T>, const Tensor&, Tensor&>>(value), path);
+    for_each_leaf(static_cast<std::conditional_t<std::is_const_v<T>, const Tensor&, Tensor&>>(value),
+                  path, visit);
   } else if constexpr (TupleLike<Plain>) {
     std::apply(
         [&](auto&... elements) {
@@ -124,8 +125,12 @@ void for_each_leaf(T& value, const Path& path, Visit& visit) {
 // the same alternatives, values present in both or in neither.
 template <class T>
 void check_same_structure(const T& a, const T& b, const Path& path, std::size_t replica) {
-  if constexpr (TensorLike<T> || std::derived_from<T, Tensor>) {
-    return;
+  if constexpr (TensorLike<T>) {
+    check<ValueError>(tensor_traits<T>::defined(a) == tensor_traits<T>::defined(b), "gather: ",
+                      path.str(), " is a tensor in one of replica 0 and replica ", replica,
+                      ", and undefined in the other");
+  } else if constexpr (std::derived_from<T, Tensor>) {
+    check_same_structure(static_cast<const Tensor&>(a), static_cast<const Tensor&>(b), path, replica);
   } else if constexpr (TupleLike<T>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (check_same_structure(std::get<I>(a), std::get<I>(b), Path(path, I), replica), ...);

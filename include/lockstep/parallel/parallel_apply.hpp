@@ -38,6 +38,18 @@ decltype(auto) forward_part(M& module, const Input& input) {
   }
 }
 
+// With keyword arguments, which come last.
+template <class M, class Input, class K>
+decltype(auto) forward_part(M& module, const Input& input, const K& keywords) {
+  if constexpr (is_tuple<Input>) {
+    return std::apply(
+        [&](const auto&... args) -> decltype(auto) { return forward(module, args..., keywords); },
+        input);
+  } else {
+    return forward(module, input, keywords);
+  }
+}
+
 // The device that each replica is meant for, for messages: the first parameter's, or plain cpu.
 template <class M>
 std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
@@ -47,6 +59,39 @@ std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
     devices.push_back(list.empty() ? Device() : list[0].device());
   }
   return devices;
+}
+
+// Runs call(modules[i], i) for all i at once and returns the results in that order.
+template <class M, class Call>
+auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Call call) {
+  using Output = std::remove_cvref_t<decltype(call(modules[0], std::size_t{0}))>;
+  static_assert(!std::is_void_v<Output>, "lockstep: the module's forward must return something");
+  check<ValueError>(devices.empty() || devices.size() == modules.size(), "The number of modules ",
+                    modules.size(), " is not equal to the number of devices ", devices.size());
+  std::vector<Output> outputs;
+  outputs.reserve(modules.size());
+  if (modules.size() == 1) {
+    outputs.push_back(call(modules[0], std::size_t{0}));
+    return outputs;
+  }
+
+  // Each replica writes its own slot; the end of the team orders that before the reads below.
+  std::vector<std::optional<Output>> slots(modules.size());
+  const auto state = ThreadState::capture();
+  const std::vector<std::exception_ptr> errors = try_run_team(modules.size(), [&](std::size_t i) {
+    const ThreadState::Scope scope(state);
+    slots[i].emplace(call(modules[i], i));
+  });
+  for (const std::exception_ptr& error : errors) {
+    if (error) throw_first_failure(errors, devices.empty() ? devices_of_replicas(modules) : devices);
+  }
+  for (std::optional<Output>& slot : slots) outputs.push_back(std::move(*slot));
+  return outputs;
+}
+
+inline void check_count(std::size_t modules, const char* what, std::size_t count) {
+  check<ValueError>(modules == count, "The number of modules ", modules,
+                    " is not equal to the number of ", what, " ", count);
 }
 
 }  // namespace detail
@@ -68,40 +113,35 @@ std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
 template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
-  using Output = std::remove_cvref_t<decltype(detail::forward_part(modules[0], inputs[0]))>;
-  static_assert(!std::is_void_v<Output>, "lockstep: the module's forward must return something");
-  check<ValueError>(modules.size() == inputs.size(), "The number of modules ", modules.size(),
-                    " is not equal to the number of inputs ", inputs.size());
-  check<ValueError>(devices.empty() || devices.size() == modules.size(), "The number of modules ",
-                    modules.size(), " is not equal to the number of devices ", devices.size());
-  std::vector<Output> outputs;
-  outputs.reserve(modules.size());
-  if (modules.size() == 1) {
-    outputs.push_back(detail::forward_part(modules[0], inputs[0]));
-    return outputs;
-  }
+  detail::check_count(modules.size(), "inputs", inputs.size());
+  return detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {
+    return detail::forward_part(module, inputs[i]);
+  });
+}
 
-  // Each replica writes its own slot; the end of the team orders that before the reads below.
-  std::vector<std::optional<Output>> slots(modules.size());
-  const auto state = detail::ThreadState::capture();
-  const std::vector<std::exception_ptr> errors =
-      detail::try_run_team(modules.size(), [&](std::size_t i) {
-        const detail::ThreadState::Scope scope(state);
-        slots[i].emplace(detail::forward_part(modules[i], inputs[i]));
-      });
-  for (const std::exception_ptr& error : errors) {
-    if (!error) continue;
-    detail::throw_first_failure(errors,
-                                devices.empty() ? detail::devices_of_replicas(modules) : devices);
-  }
-  for (std::optional<Output>& slot : slots) outputs.push_back(std::move(*slot));
-  return outputs;
+// With keyword arguments: module i gets kwargs_tup[i] behind its inputs.
+template <class M, class Input, class K>
+auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
+                    const std::vector<K>& kwargs_tup, const std::vector<Device>& devices)
+  requires(!std::is_same_v<K, Device>)
+{
+  detail::check_count(modules.size(), "inputs", inputs.size());
+  detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
+  return detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {
+    return detail::forward_part(module, inputs[i], kwargs_tup[i]);
+  });
 }
 
 template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const Scattered<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
   return parallel_apply(modules, inputs.parts(), devices);
+}
+
+template <class M, class Input, class K>
+auto parallel_apply(std::vector<M>& modules, const Scattered<Input>& inputs,
+                    const Scattered<K>& kwargs_tup, const std::vector<Device>& devices = {}) {
+  return parallel_apply(modules, inputs.parts(), kwargs_tup.parts(), devices);
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/parallel/kwargs.hpp>
 #include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/split.hpp>
@@ -79,6 +80,7 @@ class ScatterPlan {
 
   template <class Leaf>
   std::vector<Leaf> scatter(const Leaf& leaf) const {
+    if (!tensor_traits<Leaf>::defined(leaf)) return std::vector<Leaf>(count_, leaf);
     if (tensor_traits<Leaf>::dim(leaf) == 0) return tensor_traits<Leaf>::broadcast(leaf, devices_);
     return tensor_traits<Leaf>::scatter(leaf, devices_, sizes_, dim_);
   }
@@ -122,6 +124,11 @@ void plan_argument(ScatterPlan& plan, const Scattered<T>& argument, const Path& 
   }
 }
 
+template <class T>
+void plan_argument(ScatterPlan& plan, const Kwargs<T>& argument, const Path&) {
+  plan_argument(plan, argument.values, Path("kwargs"));
+}
+
 // An argument as parts for the devices: copies of the structure, each with its own chunks.
 template <class T>
 std::vector<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
@@ -153,6 +160,11 @@ const std::vector<T>& scatter_argument(const ScatterPlan&, const Scattered<T>& a
   return argument.parts();
 }
 
+template <class T>
+std::vector<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
+  return scatter_argument(plan, argument.values);
+}
+
 // Moves every tensor in `value` to `device`, differentiably; those that are there stay as they are.
 template <class T>
 void move_to(T& value, Device device) {
@@ -168,6 +180,11 @@ struct PartOf {
 };
 template <class T>
 struct PartOf<Scattered<T>> {
+  using Type = T;
+};
+
+template <class T>
+struct PartOf<Kwargs<T>> {
   using Type = T;
 };
 
@@ -213,6 +230,34 @@ Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::i
   return Scattered<T>(detail::nested::scatter_argument(plan, inputs));
 }
 
+// Splits the positional and the keyword arguments of a call by one plan: as many parts of either, so
+// that neither needs padding and a constant follows the tensors.
+//
+// **Torch counterpart.** torch.nn.parallel.scatter_kwargs, which divides the two separately.
+// **Devices and streams.** **Backward.** As scatter.
+// **Threads and exceptions.** As scatter; paths start with `args` and `kwargs`.
+template <class... Args, class K>
+std::pair<Scattered<std::tuple<typename detail::nested::PartOf<Args>::Type...>>, Scattered<K>>
+scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
+               const std::vector<Device>& devices, std::int64_t dim = 0,
+               Split split = Split::chunk) {
+  using Positional = std::tuple<typename detail::nested::PartOf<Args>::Type...>;
+  auto calls = std::apply(
+      [&](const auto&... args) {
+        return detail::nested::scatter_arguments(devices, dim, split, args..., Kwargs<K>{keywords});
+      },
+      inputs);
+  std::vector<Positional> positional;
+  std::vector<K> named;
+  for (auto& call : calls) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      positional.push_back(Positional(std::get<I>(call)...));
+    }(std::index_sequence_for<Args...>{});
+    named.push_back(std::move(std::get<sizeof...(Args)>(call)));
+  }
+  return {Scattered<Positional>(std::move(positional)), Scattered<K>(std::move(named))};
+}
+
 // Puts the parts together again: every tensor concatenated along `dim` on `device`, in the order of
 // the parts, within a structure like theirs.
 //
@@ -228,10 +273,14 @@ Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::i
 template <class T>
 T gather(const std::vector<T>& outputs, Device device, std::int64_t dim = 0) {
   check<ValueError>(!outputs.empty(), "gather: there are no outputs to gather");
+  const detail::nested::Path root("output");
   if constexpr (TensorLike<T>) {
+    for (std::size_t i = 1; i < outputs.size(); ++i) {
+      detail::nested::check_same_structure(outputs[0], outputs[i], root, i);
+    }
+    if (!tensor_traits<T>::defined(outputs[0])) return outputs[0];
     return tensor_traits<T>::gather(outputs, device, dim);
   } else {
-    const detail::nested::Path root("output");
     std::vector<std::vector<const void*>> leaves(outputs.size());
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       detail::nested::check_same_structure(outputs[0], outputs[i], root, i);

@@ -21,6 +21,7 @@ namespace lockstep {
 // aggregate, and otherwise shared with every device as it is.
 //
 // A specialisation has these static members:
+//   bool defined(const T&)                           false: there is no tensor; it stays so everywhere
 //   std::int64_t dim(const T&)                       number of dimensions; 0: not split, but copied
 //                                                    to every device
 //   std::int64_t size(const T&, std::int64_t dim)    rows along dim, which may be negative
@@ -34,6 +35,7 @@ struct tensor_traits;
 
 template <>
 struct tensor_traits<Tensor> {
+  static bool defined(const Tensor& tensor) { return tensor.defined(); }
   static std::int64_t dim(const Tensor& tensor) { return tensor.dim(); }
   static std::int64_t size(const Tensor& tensor, std::int64_t dim) { return tensor.size(dim); }
 
@@ -61,6 +63,7 @@ template <class T>
 concept TensorLike = requires(const T& tensor, const std::vector<T>& tensors,
                               const std::vector<Device>& devices,
                               const std::vector<std::int64_t>& sizes) {
+  { tensor_traits<T>::defined(tensor) } -> std::convertible_to<bool>;
   { tensor_traits<T>::dim(tensor) } -> std::convertible_to<std::int64_t>;
   { tensor_traits<T>::size(tensor, 0) } -> std::convertible_to<std::int64_t>;
   { tensor_traits<T>::scatter(tensor, devices, sizes, 0) } -> std::same_as<std::vector<T>>;

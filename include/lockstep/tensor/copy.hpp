@@ -12,15 +12,15 @@
 
 namespace lockstep::detail {
 
+template <class T>
+inline constexpr bool is_half = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
+// One element converted; half-precision types through f32.
 template <class To, class From>
 LOCKSTEP_HD To convert(From value) {
-  constexpr bool small_from = std::is_same_v<From, Half> || std::is_same_v<From, BFloat16>;
-  constexpr bool small_to = std::is_same_v<To, Half> || std::is_same_v<To, BFloat16>;
-  if constexpr (std::is_same_v<To, From>) {
-    return value;
-  } else if constexpr (small_from) {
+  if constexpr (is_half<From> && !std::is_same_v<To, float>) {
     return convert<To>(static_cast<float>(value));
-  } else if constexpr (small_to) {
+  } else if constexpr (is_half<To>) {
     return To(static_cast<float>(value));
   } else {
     return static_cast<To>(value);
@@ -33,6 +33,15 @@ struct CastKernel {
   View<To> out;
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = convert<To>(in[i]); }
 };
+
+template <class To, class From>
+void launch_cast(const Tensor& to, const Tensor& from, const Stream& stream) {
+  if constexpr ((!is_half<To> || std::is_same_v<From, float>) &&
+                (!is_half<From> || std::is_same_v<To, float>)) {
+    launch(stream, static_cast<std::size_t>(from.numel()),
+           CastKernel<To, From>{input<From>(from), output<To>(to, stream)});
+  }
+}
 
 // Copies between two strided layouts of one shape, the innermost dimension in a plain loop.
 // The Views cover everything from the first to the last element touched.
@@ -101,16 +110,25 @@ inline Tensor packed(const Tensor& src) {
   return result;
 }
 
+// Half-precision types are converted through f32 alone, so that not every pair of dtypes needs a
+// kernel; nothing is lost on that way.
+inline bool needs_f32_between(Dtype from, Dtype to) {
+  const auto is_half = [](Dtype dtype) { return dtype == Dtype::f16 || dtype == Dtype::bf16; };
+  return (is_half(from) && to != Dtype::f32) || (is_half(to) && from != Dtype::f32);
+}
+
 // A contiguous tensor with the elements of `src` converted, on the same device.
 inline Tensor cast(const Tensor& src, Dtype dtype) {
   if (src.dtype() == dtype) return packed(src);
+  if (needs_f32_between(src.dtype(), dtype)) return cast(cast(src, Dtype::f32), dtype);
   const Tensor from = packed(src);
   const Stream stream = current_stream(src.device());
   Tensor result = empty_on(stream, src.sizes(), dtype);
   dispatch_all(src.dtype(), [&]<class From>(From) {
     dispatch_all(dtype, [&]<class To>(To) {
-      launch(stream, static_cast<std::size_t>(from.numel()),
-             CastKernel<To, From>{input<From>(from), output<To>(result, stream)});
+      if constexpr (dtype_of<From> != dtype_of<To>) {
+        launch_cast<To, From>(result, from, stream);
+      }
     });
   });
   return result;
@@ -125,12 +143,12 @@ inline Backend& copying_backend(Device a, Device b) { return backend_of(a.is_cud
 inline void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& stream) {
   dst.impl()->storage->order_write(stream);
   dst.mark_changed();
+  src.record_stream(stream);
+  dst.record_stream(stream);
   const std::size_t bytes = static_cast<std::size_t>(src.numel()) * element_size(src.dtype());
   copying_backend(dst.device(), src.device())
       .copy(dst.impl()->data(), dst.device(), src.impl()->data(), src.device(), bytes,
             stream.state());
-  src.record_stream(stream);
-  dst.record_stream(stream);
 }
 
 // Makes `dst` hold the elements of `src`, converted to its dtype; the shapes are equal, devices and
@@ -160,7 +178,8 @@ inline void copy_into(const Tensor& dst, const Tensor& src) {
   }
   const bool to_host = dst.device().is_host_memory();
   const Stream stream = current_stream(to_host ? src.device() : dst.device());
-  if (!to_host) stream.wait_stream(current_stream(src.device()));
+  // The other end's stream: what it has to do with either tensor comes first.
+  stream.wait_stream(current_stream(to_host ? dst.device() : src.device()));
   copy_bytes(dst, from, stream);
   if (to_host) stream.synchronize();
 }

@@ -143,9 +143,9 @@ inline BlasInt blas_int(std::int64_t value) {
   return static_cast<BlasInt>(value);
 }
 
-// c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n and c m × n, all in row-major
-// order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. With beta = 0 what c
-// held does not matter, not even a NaN. Throws where the BLAS is not fit for it.
+// c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n and c m × n, all in
+// row-major order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. With beta
+// = 0 what c held does not matter, not even a NaN. Throws where the BLAS is not fit for it.
 template <class T>
 void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
                const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c,

@@ -64,13 +64,13 @@ class HostStream final : public StreamState {
 
   bool idle() const override {
     return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire) &&
-           !has_waits_.load(std::memory_order_acquire);
+           (!has_waits_.load(std::memory_order_acquire) || waits_have_happened());
   }
 
   EventPtr record() override {
     if (mode() == Mode::immediate) {
       const std::lock_guard lock(mutex_);
-      return std::make_shared<AllOf>(waits_);
+      return std::make_shared<AllOf>(*this, waits_);
     }
     return std::make_shared<Ticket>(*this, issued_.load(std::memory_order_acquire));
   }
@@ -82,6 +82,7 @@ class HostStream final : public StreamState {
       return;
     }
     const std::lock_guard lock(mutex_);
+    std::erase_if(waits_, [](auto& earlier) { return earlier->query(); });
     waits_.push_back(event);
     has_waits_.store(true, std::memory_order_release);
   }
@@ -122,7 +123,8 @@ class HostStream final : public StreamState {
   // does whatever waits for that stream.
   class AllOf final : public EventState {
    public:
-    explicit AllOf(std::vector<EventPtr> events) : events_(std::move(events)) {}
+    AllOf(const HostStream& stream, std::vector<EventPtr> events)
+        : stream_(stream), events_(std::move(events)) {}
     bool query() const override {
       return std::all_of(events_.begin(), events_.end(), [](auto& e) { return e->query(); });
     }
@@ -130,13 +132,21 @@ class HostStream final : public StreamState {
       for (const auto& event : events_) event->synchronize();
     }
     bool precedes_new_work_of(const StreamState& stream) const override {
-      return std::all_of(events_.begin(), events_.end(),
+      return &stream == &stream_ ||
+             std::all_of(events_.begin(), events_.end(),
                          [&](auto& e) { return e->precedes_new_work_of(stream); });
     }
 
    private:
+    const HostStream& stream_;
     const std::vector<EventPtr> events_;
   };
+
+  // A wait that has happened but that no operation has paid yet orders nothing any more.
+  bool waits_have_happened() const {
+    const std::lock_guard lock(mutex_);
+    return std::all_of(waits_.begin(), waits_.end(), [](auto& event) { return event->query(); });
+  }
 
   void settle() {
     if (has_waits_.load(std::memory_order_acquire)) pay_waits();
@@ -213,7 +223,7 @@ class HostStream final : public StreamState {
   // True while error_ holds what a queued operation threw.
   std::atomic<bool> failed_{false};
 
-  std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all below
   TaskQueue queue_;
   std::vector<EventPtr> waits_;
   std::exception_ptr error_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -33,13 +34,13 @@ class Task {
   }
 
   Task(Task&& other) noexcept : operations_(std::exchange(other.operations_, nullptr)) {
-    if (operations_) operations_->relocate(buffer_, other.buffer_);
+    take(other);
   }
   Task& operator=(Task&& other) noexcept {
     if (this != &other) {
       reset();
       operations_ = std::exchange(other.operations_, nullptr);
-      if (operations_) operations_->relocate(buffer_, other.buffer_);
+      take(other);
     }
     return *this;
   }
@@ -55,10 +56,11 @@ class Task {
     F function;
     void operator()() { function(); }
   };
+  // Null for what is copied as bytes and needs no destruction, as most operations are.
   struct Operations {
     void (*call)(void*);
-    void (*relocate)(void* to, void* from);
-    void (*destroy)(void*);
+    void (*relocate)(void* to, void* from) = nullptr;
+    void (*destroy)(void*) = nullptr;
   };
   template <class F>
   static void call(F& function) {
@@ -69,18 +71,33 @@ class Task {
     (*function)();
   }
   template <class F>
-  static constexpr Operations kOperations{
-      [](void* at) { call(*static_cast<F*>(at)); },
-      [](void* to, void* from) {
+  static constexpr Operations operations_of() {
+    Operations operations{[](void* at) { call(*static_cast<F*>(at)); }};
+    if constexpr (!std::is_trivially_copyable_v<F>) {
+      operations.relocate = [](void* to, void* from) {
         ::new (to) F(std::move(*static_cast<F*>(from)));
         static_cast<F*>(from)->~F();
-      },
-      [](void* at) { static_cast<F*>(at)->~F(); }};
+      };
+      operations.destroy = [](void* at) { static_cast<F*>(at)->~F(); };
+    }
+    return operations;
+  }
+  template <class F>
+  static constexpr Operations kOperations = operations_of<F>();
+
+  // After `operations_` has come over from `other`.
+  void take(Task& other) {
+    if (!operations_) return;
+    if (operations_->relocate) {
+      operations_->relocate(buffer_, other.buffer_);
+    } else {
+      std::memcpy(buffer_, other.buffer_, kInline);
+    }
+  }
 
   void reset() {
-    if (const Operations* operations = std::exchange(operations_, nullptr)) {
-      operations->destroy(buffer_);
-    }
+    const Operations* operations = std::exchange(operations_, nullptr);
+    if (operations && operations->destroy) operations->destroy(buffer_);
   }
 
   const Operations* operations_ = nullptr;

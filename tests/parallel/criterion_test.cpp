@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/loss.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/criterion.hpp>
+
+#include "parallel/layers.hpp"
+#include "support/devices.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ls = lockstep;
+using ls::testing::f64;
+using ls::testing::first_devices;
+using ls::testing::L0;
+using ls::testing::throws;
+using ls::testing::x5;
+
+namespace {
+
+using Values = std::vector<double>;
+
+struct MeanOfDifference {
+  ls::Tensor forward(const ls::Tensor& output, const ls::Tensor& target) const {
+    return (output - target).mean();
+  }
+};
+struct Identity {
+  ls::Tensor forward(const ls::Tensor& x) const { return x; }
+};
+
+TEST(Criterion, E01TheMeanIsTheBatchsMean) {
+  ls::DataParallelModel model{Identity{}, first_devices(3)};
+  ls::DataParallelCriterion criterion{MeanOfDifference{}};
+  const ls::Tensor x = f64({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {10, 1});
+  x.requires_grad_();
+  const ls::Tensor loss = criterion(model(x), ls::zeros({10, 1}, {.dtype = ls::Dtype::f64}));
+  EXPECT_DOUBLE_EQ(loss.item(), 5.5);
+  EXPECT_EQ(loss.device(), ls::Device("cpu:0"));
+  EXPECT_EQ(loss.sizes(), ls::Shape{});
+  loss.backward();
+  for (const double g : x.grad().to_vector<double>()) EXPECT_DOUBLE_EQ(g, 0.1);
+}
+
+TEST(Criterion, E02GradientsEqualTheUnsplitOnes) {
+  const ls::Tensor target = f64({1, 1, 2, 2, 0, 0, 1, 2, 3, 4}, {5, 2});
+  for (const std::size_t devices : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
+    L0 plain;
+    const ls::Tensor want = ls::mse_loss(plain.forward(x5()), target);
+    want.backward();
+    struct Mse {
+      ls::Tensor forward(const ls::Tensor& output, const ls::Tensor& goal) const {
+        return ls::mse_loss(output, goal);
+      }
+    };
+    ls::DataParallelModel model{L0{}, first_devices(devices)};
+    ls::DataParallelCriterion criterion{Mse{}};
+    const ls::Tensor loss = criterion(model(x5()), target);
+    EXPECT_NEAR(loss.item(), want.item(), 1e-12);
+    loss.backward();
+    const Values got = model.module().weight.grad().to_vector<double>();
+    const Values expected = plain.weight.grad().to_vector<double>();
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12);
+  }
+}
+
+TEST(Criterion, E03OneSampleOverTwoDevices) {
+  ls::DataParallelModel model{Identity{}, first_devices(2)};
+  ls::DataParallelCriterion criterion{MeanOfDifference{}};
+  EXPECT_EQ(criterion(model(f64({3}, {1, 1})), f64({1}, {1, 1})).item(), 2.0);
+}
+
+TEST(Criterion, E04OutputsAreBareTensorsWhereTheyWereMade) {
+  ls::DataParallelModel model{L0{}, first_devices(2)};
+  const ls::Scattered<ls::Tensor> outputs = model(x5());
+  ASSERT_EQ(outputs.size(), 2U);
+  EXPECT_EQ(outputs[1].device(), ls::Device("cpu:1"));
+  EXPECT_EQ(outputs[1].sizes(), (ls::Shape{2, 2}));
+}
+
+TEST(Criterion, ASumIsAdded) {
+  struct Sum {
+    ls::Tensor forward(const ls::Tensor& output, const ls::Tensor& target) const {
+      return (output - target).sum();
+    }
+  };
+  ls::DataParallelModel model{Identity{}, first_devices(3)};
+  ls::DataParallelCriterion criterion{Sum{}, ls::DataParallelCriterion<Sum>::Reduction::sum};
+  EXPECT_EQ(criterion(model(f64({1, 2, 3, 4}, {4})), ls::zeros({4}, {.dtype = ls::Dtype::f64})).item(),
+            10.0);
+}
+
+TEST(Criterion, ScatteredTargetsAreTakenAsTheyAre) {
+  ls::DataParallelModel model{Identity{}, first_devices(2)};
+  ls::DataParallelCriterion criterion{MeanOfDifference{}};
+  const auto targets = ls::scatter(f64({1, 1, 1}, {3}), first_devices(2));
+  EXPECT_EQ(criterion(model(f64({1, 2, 3}, {3})), targets).item(), 1.0);
+}
+
+TEST(Criterion, TargetsOfAnotherLength) {
+  ls::DataParallelModel model{Identity{}, first_devices(2)};
+  ls::DataParallelCriterion criterion{MeanOfDifference{}};
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] { criterion(model(f64({1, 2, 3}, {3})), f64({1, 2}, {2})); }, "args[1] has 2", "args[0]"));
+}
+
+}  // namespace

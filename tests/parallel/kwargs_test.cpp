@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/data_parallel.hpp>
+
+#include "parallel/layers.hpp"
+#include "support/devices.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+namespace ls = lockstep;
+using ls::testing::first_devices;
+using ls::testing::throws;
+
+namespace {
+
+ls::Tensor rows(std::int64_t count) {
+  return ls::arange(count * 2, {.dtype = ls::Dtype::f64}).reshape({count, 2});
+}
+
+struct Options {
+  ls::Tensor data = {};
+  double scale = 1;
+  std::vector<ls::Tensor> unused = {};
+};
+
+struct Module {
+  ls::Tensor forward(const ls::Tensor& x, const Options& options) const {
+    return x * options.scale + (options.data.defined() ? options.data : x * 0.0);
+  }
+  ls::Tensor forward(const Options& options) const { return options.data * options.scale; }
+  ls::Tensor forward(const ls::KwargsMap& named) const {
+    return std::get<ls::Tensor>(named.at("data")) * std::get<double>(named.at("scale"));
+  }
+};
+
+TEST(Kwargs, K01PositionalOnly) {
+  const auto [inputs, named] =
+      ls::scatter_kwargs(std::tuple(rows(4)), Options{}, first_devices(2));
+  ASSERT_EQ(inputs.size(), 2U);
+  ASSERT_EQ(named.size(), 2U);
+  EXPECT_EQ(std::get<0>(inputs[1]).size(0), 2);
+  EXPECT_FALSE(named[1].data.defined());
+}
+
+TEST(Kwargs, K02KeywordsOnly) {
+  const auto [inputs, named] =
+      ls::scatter_kwargs(std::tuple<>(), Options{.data = rows(4)}, first_devices(2));
+  ASSERT_EQ(inputs.size(), 2U);
+  ASSERT_EQ(named.size(), 2U);
+  EXPECT_EQ(named[1].data.size(0), 2);
+  ls::DataParallel model{Module{}, first_devices(2)};
+  EXPECT_EQ(model(ls::kwargs(Options{.data = rows(4), .scale = 3})).to_vector<double>(),
+            (rows(4) * 3.0).to_vector<double>());
+}
+
+TEST(Kwargs, K05AConstantFollowsTheNumberOfChunks) {
+  ls::DataParallel model{Module{}, first_devices(4)};
+  const ls::Tensor y = model(rows(9), ls::kwargs(Options{.scale = 2}));
+  EXPECT_EQ(y.to_vector<double>(), (rows(9) * 2.0).to_vector<double>());
+}
+
+TEST(Kwargs, K06ATensorOfAnotherLengthIsNamed) {
+  ls::DataParallel model{Module{}, first_devices(2)};
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] { model(rows(4), ls::kwargs(Options{.data = rows(1)})); }, "kwargs.data has 1",
+      "args[0] has 4"));
+}
+
+TEST(Kwargs, K08AnEmptyListAmongThem) {
+  ls::DataParallel model{Module{}, first_devices(2)};
+  EXPECT_EQ(model(ls::kwargs(Options{.data = rows(20), .unused = {}})).to_vector<double>(),
+            rows(20).to_vector<double>());
+}
+
+TEST(Kwargs, ARunTimeMap) {
+  ls::DataParallel model{Module{}, first_devices(2)};
+  const ls::KwargsMap named = {{"data", rows(5)}, {"scale", 2.0}};
+  EXPECT_EQ(model(ls::kwargs(named)).to_vector<double>(), (rows(5) * 2.0).to_vector<double>());
+}
+
+TEST(Kwargs, P03KeywordsOfAnotherNumber) {
+  std::vector<Module> modules(2);
+  const std::vector<ls::Tensor> inputs(2, rows(2));
+  const std::vector<Options> named(1);
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] { ls::parallel_apply(modules, inputs, named, first_devices(2)); },
+      "number of modules 2", "number of kwargs_tup 1"));
+}
+
+}  // namespace
