@@ -76,7 +76,7 @@ class OpNode final : public Node, public std::enable_shared_from_this<OpNode<Op>
   void own(Tensor& output, std::size_t number) {
     if (!output.defined()) return;
     // An operation may hand an argument through; the result is a variable of its own all the same.
-    if (output.requires_grad()) output = make_view(output);
+    if (output.impl().use_count() > 1) output = make_view(output);
     if (!is_floating_point(output.dtype())) return;
     output.impl()->grad_fn = this->shared_from_this();
     output.impl()->output_nr = number;
@@ -151,3 +151,6 @@ auto apply(Op op, const Args&... args) {
 }
 
 }  // namespace lockstep
+
+// The engine's sum of gradients is itself such an operation; whoever records one needs it.
+#include <lockstep/autograd/sum_gradients.hpp>

@@ -77,7 +77,8 @@ class GraphTask {
     std::size_t number = 0;
     std::size_t lane = 0;
     std::size_t waiting = 0;  // how many edges have not brought their gradient yet
-    bool needed = false;
+    bool needed = false;   // something asked for is reached through it, or is the gradient it gets
+    bool applied = false;  // something asked for lies beyond it
     std::vector<Contribution> gradients;
   };
   struct Lane {
@@ -147,10 +148,11 @@ class GraphTask {
       if (known != index_.end()) known->second->needed = true;
     }
     for (NodeState* state : finished_) {  // children before parents
-      if (captures_.empty()) state->needed = true;
+      state->applied = captures_.empty();
       for (const Edge& edge : state->node->next_edges) {
-        if (edge.node && find(edge.node.get())->needed) state->needed = true;
+        if (edge.node && find(edge.node.get())->needed) state->applied = true;
       }
+      if (state->applied) state->needed = true;
     }
   }
 
@@ -216,13 +218,12 @@ class GraphTask {
       std::optional<StreamGuard> guard;
       if (current_stream(node.stream().device()) != node.stream()) guard.emplace(node.stream());
       std::vector<Tensor> gradients = collect(state);
-      const bool run = captures_.empty() || !node.is_accumulator();
       for (Capture& capture : captures_) {
         if (capture.edge.node.get() == &node) {
           capture.gradient = gradients[capture.edge.input_nr];
         }
       }
-      if (run) {
+      if (state.applied) {
         results = node.apply(std::move(gradients));
         if (!retain_graph_) node.release_saved();
       }

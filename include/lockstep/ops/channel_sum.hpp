@@ -2,7 +2,8 @@
 #pragma once
 
 #include <lockstep/autograd/function.hpp>
-#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
 
@@ -29,7 +30,7 @@ struct ChannelSumCall {
         if (inner == 1) {
           for (std::size_t c = 0; c < count; ++c) sums[c] += static_cast<double>(row[c]);
         } else {
-          for (std::size_t c = 0; c < count; ++c) sums[c] += sum(row + c * inner);
+          for (std::size_t c = 0; c < count; ++c) sums[c] += sum(row + c * inner, inner);
         }
       }
       for (std::size_t c = 0; c < count; ++c) out[first + c] = static_cast<T>(sums[c]);
@@ -37,14 +38,14 @@ struct ChannelSumCall {
   }
 
   // Several sums side by side, as one chain of additions waits for each of them.
-  double sum(const T* values) const {
+  static double sum(const T* values, std::size_t count) {
     constexpr std::size_t kLanes = 8;
     std::array<double, kLanes> lanes{};
     std::size_t i = 0;
-    for (; i + kLanes <= inner; i += kLanes) {
+    for (; i + kLanes <= count; i += kLanes) {
       for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += static_cast<double>(values[i + l]);
     }
-    for (std::size_t l = 0; i < inner; ++i, ++l) lanes[l] += static_cast<double>(values[i]);
+    for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += static_cast<double>(values[i]);
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
            ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   }
@@ -64,7 +65,8 @@ struct ChannelSum {
     std::size_t outer = 1;
     std::size_t inner = 1;
     for (std::size_t d = 0; d < dim; ++d) outer *= static_cast<std::size_t>(shape[d]);
-    for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= static_cast<std::size_t>(shape[d]);
+    for (std::size_t d = dim + 1; d < shape.size(); ++d)
+      inner *= static_cast<std::size_t>(shape[d]);
     dispatch_floating(tensor.dtype(), name, [&]<class T>(T) {
       launch_call(stream, ChannelSumCall<T>{input<T>(from), output<T>(result, stream), outer,
                                             static_cast<std::size_t>(shape[dim]), inner});

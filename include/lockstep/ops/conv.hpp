@@ -5,7 +5,7 @@
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/conv_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
-#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -17,8 +17,8 @@ namespace lockstep {
 
 namespace detail {
 
-// The three passes of a convolution. Each is linear in both of its operands, and its derivatives are
-// the other two: with x, weight and grad of a geometry,
+// The three passes of a convolution. Each is linear in both of its operands, and its derivatives
+// are the other two: with x, weight and grad of a geometry,
 //   conv(x, weight), conv_input_grad(grad, weight), conv_weight_grad(x, grad).
 struct ConvOp {
   static constexpr const char* name = "conv2d";
@@ -95,16 +95,15 @@ inline Tensor ConvWeightGradOp::forward(const Tensor& images, const Tensor& grad
   const Tensor in = packed(images);
   const Tensor from = packed(gradient);
   const Stream stream = current_stream(images.device());
-  Tensor out = empty_on(
-      stream, {g.out_channels, g.in_channels, g.kernel_height, g.kernel_width}, dtype);
+  Tensor out =
+      empty_on(stream, {g.out_channels, g.in_channels, g.kernel_height, g.kernel_width}, dtype);
   const Tensor columns = workspace(stream, g.columns_size(), dtype);
   const Tensor results = workspace(stream, g.results_size(), dtype);
   const Tensor transposed = workspace(stream, g.patch() * g.out_channels, dtype);
   dispatch_floating(dtype, name, [&]<class T>(T) {
     launch_call(stream, ConvWeightGrad<T>{input<T>(in), input<T>(from), output<T>(columns, stream),
-                                          output<T>(results, stream),
-                                          output<T>(transposed, stream), output<T>(out, stream),
-                                          g});
+                                          output<T>(results, stream), output<T>(transposed, stream),
+                                          output<T>(out, stream), g});
   });
   return out;
 }

@@ -49,27 +49,49 @@ void copy_run(const T* from, T* to, std::int64_t count) {
   }
 }
 
-// Calls row(pixel of the image or null where the row lies in the padding, first output column inside
-// the image, one past the last, place in the columns) for each output row of each kernel element.
-template <class Pixel, class T, class Row>
-void for_each_patch_row(const ConvGeometry& g, Pixel* image, T* columns, std::int64_t ld,
-                        const Row& row) {
-  for (std::int64_t c = 0; c < g.in_channels; ++c, image += g.in_height * g.in_width) {
+// to[i] += from[i], where a run of a few elements is less than the start of a vectorised loop
+// costs.
+template <class T>
+void add_run(const T* from, T* to, std::int64_t count) {
+  constexpr std::int64_t kBlock = 16 / static_cast<std::int64_t>(sizeof(T));
+  std::int64_t i = 0;
+  if (count <= 4 * kBlock) {
+    for (; i + kBlock <= count; i += kBlock) {
+      T sum[kBlock];
+      for (std::int64_t l = 0; l < kBlock; ++l) sum[l] = to[i + l] + from[i + l];
+      std::memcpy(to + i, sum, sizeof sum);
+    }
+  }
+  LOCKSTEP_INDEPENDENT
+  for (std::int64_t l = i; l < count; ++l) to[l] += from[l];
+}
+
+// The output positions [begin, end) along one dimension that a kernel element sees inside the
+// image.
+struct Inside {
+  std::int64_t begin, end;
+
+  Inside(std::int64_t out, std::int64_t in, std::int64_t stride, std::int64_t offset) {
+    const std::int64_t last = in - 1 - offset;
+    begin = offset >= 0 ? 0 : std::min(out, (stride - 1 - offset) / stride);
+    end = last < 0 ? begin : std::clamp(last / stride + 1, begin, out);
+  }
+};
+
+// Calls plane(offset in the image, rows, columns of the output that lie inside, place in the
+// columns) for each kernel element of each channel.
+template <class T, class Plane>
+void for_each_kernel_element(const ConvGeometry& g, T* columns, std::int64_t ld,
+                             const Plane& plane) {
+  for (std::int64_t c = 0; c < g.in_channels; ++c) {
     for (std::int64_t ky = 0; ky < g.kernel_height; ++ky) {
+      const std::int64_t down = ky - g.padding_height;
+      const Inside rows(g.out_height, g.in_height, g.stride_height, down);
+      const std::int64_t top = c * g.in_height + rows.begin * g.stride_height + down;
       for (std::int64_t kx = 0; kx < g.kernel_width; ++kx, columns += ld) {
-        const std::int64_t left = g.padding_width - kx;  // columns of padding to the left
-        const std::int64_t stride = g.stride_width;
-        const std::int64_t begin =
-            left <= 0 ? 0 : std::min(g.out_width, (left + stride - 1) / stride);
-        const std::int64_t last = g.in_width - 1 + left;
-        const std::int64_t end =
-            last < 0 ? begin : std::clamp(last / stride + 1, begin, g.out_width);
-        T* at = columns;
-        for (std::int64_t y = 0; y < g.out_height; ++y, at += g.out_width) {
-          const std::int64_t in_y = y * g.stride_height + ky - g.padding_height;
-          const bool inside = in_y >= 0 && in_y < g.in_height && begin < end;
-          row(inside ? image + in_y * g.in_width + begin * stride - left : nullptr, begin, end, at);
-        }
+        const std::int64_t right = kx - g.padding_width;
+        const Inside cols(g.out_width, g.in_width, g.stride_width, right);
+        plane(top * g.in_width + cols.begin * g.stride_width + right, rows, cols, columns);
       }
     }
   }
@@ -78,38 +100,56 @@ void for_each_patch_row(const ConvGeometry& g, Pixel* image, T* columns, std::in
 // Writes the patches of one image as columns, `ld` elements from row to row.
 template <class T>
 void unfold(const ConvGeometry& g, const T* image, T* columns, std::int64_t ld) {
-  for_each_patch_row(g, image, columns, ld,
-                     [&g](const T* from, std::int64_t begin, std::int64_t end, T* to) {
-                       if (from == nullptr) {
-                         std::fill_n(to, g.out_width, T(0));
-                         return;
-                       }
-                       for (std::int64_t x = 0; x < begin; ++x) to[x] = 0;
-                       if (g.stride_width == 1) {
-                         copy_run(from, to + begin, end - begin);
-                       } else {
-                         for (std::int64_t x = begin; x < end; ++x, from += g.stride_width) {
-                           to[x] = *from;
-                         }
-                       }
-                       for (std::int64_t x = end; x < g.out_width; ++x) to[x] = 0;
-                     });
+  const std::int64_t width = g.out_width;
+  const std::int64_t size = g.pixels();
+  const std::int64_t step = g.stride_width;
+  const std::int64_t line = g.stride_height * g.in_width;
+  for_each_kernel_element(
+      g, columns, ld, [=](std::int64_t offset, Inside rows, Inside cols, T* to) {
+        if (rows.begin == rows.end || cols.begin == cols.end) {
+          std::fill_n(to, size, T(0));
+          return;
+        }
+        std::fill_n(to, rows.begin * width, T(0));
+        std::fill_n(to + rows.end * width, size - rows.end * width, T(0));
+        to += rows.begin * width;
+        const T* from = image + offset;
+        if (step == 1 && cols.begin == 0 && cols.end == width) {
+          for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
+            copy_run(from, to, width);
+          }
+          return;
+        }
+        for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
+          for (std::int64_t x = 0; x < cols.begin; ++x) to[x] = 0;
+          for (std::int64_t x = cols.begin; x < cols.end; ++x) {
+            to[x] = from[(x - cols.begin) * step];
+          }
+          for (std::int64_t x = cols.end; x < width; ++x) to[x] = 0;
+        }
+      });
 }
 
 // The transpose of unfold: adds each column element to the pixel that it came from.
 template <class T>
 void fold(const ConvGeometry& g, const T* columns, std::int64_t ld, T* image) {
-  for_each_patch_row(g, image, columns, ld,
-                     [&g](T* to, std::int64_t begin, std::int64_t end, const T* from) {
-                       if (to == nullptr) return;
-                       const std::int64_t stride = g.stride_width;
-                       if (stride == 1) {
-                         LOCKSTEP_INDEPENDENT
-                         for (std::int64_t x = 0; x < end - begin; ++x) to[x] += from[begin + x];
-                       } else {
-                         for (std::int64_t x = begin; x < end; ++x, to += stride) *to += from[x];
-                       }
-                     });
+  const std::int64_t width = g.out_width;
+  const std::int64_t step = g.stride_width;
+  const std::int64_t line = g.stride_height * g.in_width;
+  for_each_kernel_element(
+      g, columns, ld, [=](std::int64_t offset, Inside rows, Inside cols, const T* from) {
+        if (rows.begin == rows.end || cols.begin == cols.end) return;
+        const std::int64_t count = cols.end - cols.begin;
+        from += rows.begin * width + cols.begin;
+        T* to = image + offset;
+        for (std::int64_t y = rows.begin; y < rows.end; ++y, to += line, from += width) {
+          if (step == 1) {
+            add_run(from, to, count);
+          } else {
+            for (std::int64_t x = 0; x < count; ++x) to[x * step] += from[x];
+          }
+        }
+      });
 }
 
 // The results of `count` images, [channels, count · pixels], from and to their places in the batch.
@@ -125,12 +165,13 @@ void gather_results(const ConvGeometry& g, const T* batch, std::int64_t count, T
 template <class T>
 void scatter_results(const ConvGeometry& g, const T* results, std::int64_t count, const T* bias,
                      T* batch) {
+  const std::int64_t pixels = g.pixels();
   for (std::int64_t o = 0; o < g.out_channels; ++o) {
     const T add = bias == nullptr ? T(0) : bias[o];
-    for (std::int64_t i = 0; i < count; ++i, results += g.pixels()) {
-      T* const to = batch + i * g.result() + o * g.pixels();
+    for (std::int64_t i = 0; i < count; ++i, results += pixels) {
+      T* const to = batch + i * g.result() + o * pixels;
       LOCKSTEP_INDEPENDENT
-      for (std::int64_t p = 0; p < g.pixels(); ++p) to[p] = results[p] + add;
+      for (std::int64_t p = 0; p < pixels; ++p) to[p] = results[p] + add;
     }
   }
 }

@@ -6,7 +6,7 @@
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/operands.hpp>
-#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/empty.hpp>
 
 #include <algorithm>

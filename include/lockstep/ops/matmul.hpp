@@ -3,15 +3,17 @@
 
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/backend/host/blas.hpp>
+#include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/layout.hpp>
 #include <lockstep/ops/operands.hpp>
-#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/empty.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <span>
 
 namespace lockstep {
 
@@ -83,20 +85,11 @@ inline Tensor mm(const Tensor& a, const Tensor& b, bool trans_a = false, bool tr
   return apply(Mm{trans_a, trans_b}, a, b);
 }
 
-// The shape of `shape` without its last two dimensions broadcast against that of `other`.
+// The dimensions before the last two, broadcast against each other.
 inline Shape broadcast_batch(const Tensor& a, const Tensor& b) {
-  const std::size_t count_a = a.sizes().size() - 2;
-  const std::size_t count_b = b.sizes().size() - 2;
-  const std::size_t count = std::max(count_a, count_b);
-  Shape batch;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t size_a = i + count_a < count ? 1 : a.sizes()[i + count_a - count];
-    const std::int64_t size_b = i + count_b < count ? 1 : b.sizes()[i + count_b - count];
-    check<ShapeError>(size_a == size_b || size_a == 1 || size_b == 1, "matmul: the batches of ",
-                      a.sizes(), " and ", b.sizes(), " do not fit: ", size_a, " and ", size_b);
-    batch.push_back(size_a == 1 ? size_b : size_a);
-  }
-  return batch;
+  const Shape batch_a(std::span(a.sizes().begin(), a.sizes().size() - 2));
+  const Shape batch_b(std::span(b.sizes().begin(), b.sizes().size() - 2));
+  return broadcast_shapes("matmul (batches)", batch_a, batch_b);
 }
 
 // A tensor with the given batch, its dimensions but the last two made one.

@@ -80,8 +80,8 @@ struct MaxPoolCall {
     const std::int64_t left = x * g.stride_width - g.padding_width;
     const std::int64_t bottom = std::min(top + g.kernel_height, g.in_height);
     const std::int64_t right = std::min(left + g.kernel_width, g.in_width);
-    std::int64_t found = std::max<std::int64_t>(top, 0) * g.in_width +
-                         std::max<std::int64_t>(left, 0);
+    std::int64_t found =
+        std::max<std::int64_t>(top, 0) * g.in_width + std::max<std::int64_t>(left, 0);
     T greatest = plane[found];
     for (std::int64_t i = std::max<std::int64_t>(top, 0); i < bottom; ++i) {
       for (std::int64_t j = std::max<std::int64_t>(left, 0); j < right; ++j) {
@@ -157,8 +157,7 @@ struct PoolRoute {
       const std::int64_t from_size = in.numel() / planes;
       const std::int64_t to_size = out.numel() / planes;
       if constexpr (Scatter) {
-        launch_call(stream,
-                    PoolScatterCall<T>{values, at, result, planes, from_size, to_size});
+        launch_call(stream, PoolScatterCall<T>{values, at, result, planes, from_size, to_size});
       } else {
         launch_call(stream, PoolGatherCall<T>{values, at, result, planes, from_size, to_size});
       }
@@ -205,10 +204,10 @@ struct MaxPoolOp {
 // any element; a window that would reach past it is left out.
 //
 // **Torch counterpart.** torch.nn.functional.max_pool2d, without dilation and ceil_mode.
-// **Backward.** To the element chosen, the first of equal ones. As in torch a NaN is chosen over any
-// number, the last of several.
-// **Threads and exceptions.** A ShapeError that names kernel and shape, a ValueError for a stride or
-// padding that makes no sense.
+// **Backward.** To the element chosen, the first of equal ones. As in torch a NaN is chosen over
+// any number, the last of several.
+// **Threads and exceptions.** A ShapeError that names kernel and shape, a ValueError for a stride
+// or padding that makes no sense.
 inline Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding = 0) {
   check<ShapeError>(x.dim() == 3 || x.dim() == 4,
                     "max_pool2d: expected an input of shape [batch, channels, height, width] or "
@@ -224,10 +223,10 @@ inline Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d p
                     padding);
   const std::int64_t height = x.size(-2) + 2 * padding.height;
   const std::int64_t width = x.size(-1) + 2 * padding.width;
-  check<ShapeError>(x.size(-2) > 0 && x.size(-1) > 0 && kernel.height <= height &&
-                        kernel.width <= width,
-                    "max_pool2d: a kernel of ", kernel, " does not fit an input of shape ",
-                    x.sizes(), ", padded to ", Shape{height, width});
+  check<ShapeError>(
+      x.size(-2) > 0 && x.size(-1) > 0 && kernel.height <= height && kernel.width <= width,
+      "max_pool2d: a kernel of ", kernel, " does not fit an input of shape ", x.sizes(),
+      ", padded to ", Shape{height, width});
   check<ShapeError>(x.size(-2) <= std::numeric_limits<std::int32_t>::max() / x.size(-1),
                     "max_pool2d: an input of shape ", x.sizes(), " has too large a plane");
   const std::int64_t planes = x.dim() == 4 ? x.size(0) * x.size(1) : x.size(0);

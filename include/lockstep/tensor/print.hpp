@@ -46,9 +46,9 @@ class TensorPrinter {
     out_ += '[';
     const std::int64_t size = sizes[dim];
     const bool last = dim + 1 == sizes.size();
-    const std::string gap =
-        last ? ", "
-             : "," + std::string(sizes.size() - dim - 1, '\n') + std::string(kIndent + dim + 1, ' ');
+    const std::string gap = last ? ", "
+                                 : "," + std::string(sizes.size() - dim - 1, '\n') +
+                                       std::string(kIndent + dim + 1, ' ');
     const bool shortened = host_.numel() > kMostElements && size > 2 * kEdge;
     for (std::int64_t i = 0; i < size; ++i) {
       if (i > 0) out_ += gap;
@@ -62,9 +62,8 @@ class TensorPrinter {
   }
 
   void write_number(std::int64_t offset) {
-    const std::string text = dispatch_all(host_.dtype(), [&]<class T>(T) {
-      return format(host_.const_data_ptr<T>()[offset]);
-    });
+    const std::string text = dispatch_all(
+        host_.dtype(), [&]<class T>(T) { return format(host_.const_data_ptr<T>()[offset]); });
     if (measuring_) {
       width_ = std::max(width_, text.size());
     } else {

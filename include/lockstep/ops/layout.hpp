@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+// How kernels walk over operands of different strides.
+namespace lockstep::detail {
+
+// The shape that two operands are stretched to: aligned at their last dimensions, a size of 1 fits
+// any other.
+inline Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
+  const std::size_t dims = std::max(a.size(), b.size());
+  Shape shape = a.size() == dims ? a : b;
+  for (std::size_t back = 1; back <= std::min(a.size(), b.size()); ++back) {
+    const std::int64_t in_a = a[a.size() - back];
+    const std::int64_t in_b = b[b.size() - back];
+    check<ShapeError>(in_a == in_b || in_a == 1 || in_b == 1, operation, ": a tensor of shape ", a,
+                      " and one of shape ", b, " do not fit: sizes ", in_a, " and ", in_b,
+                      " differ at dimension ", dims - back, " and neither is 1");
+    shape[dims - back] = in_a == 1 ? in_b : in_a;
+  }
+  return shape;
+}
+
+// The strides with which `tensor` is read as one of `shape`, which it can be stretched to: 0 where
+// an element stands for many.
+inline Shape broadcast_strides(const Tensor& tensor, const Shape& shape) {
+  Shape strides = shape;
+  const Shape& sizes = tensor.sizes();
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    const bool missing = d + sizes.size() < shape.size();
+    const std::size_t own = d + sizes.size() - shape.size();
+    strides[d] = missing || (sizes[own] == 1 && shape[d] != 1) ? 0 : tensor.strides()[own];
+  }
+  return strides;
+}
+
+// One walk over N operands: as few dimensions as their strides allow, the innermost last.
+template <std::size_t N>
+struct Walk {
+  Shape sizes;
+  std::array<Shape, N> strides;
+
+  std::int64_t inner_size() const { return sizes.empty() ? 1 : sizes.back(); }
+  std::int64_t inner_stride(std::size_t operand) const {
+    return sizes.empty() ? 0 : strides[operand].back();
+  }
+
+  // Calls `body(offsets)` with each operand's offset for every index of the first `dims`
+  // dimensions, in row-major order.
+  template <class Body>
+  void for_each(std::size_t dims, const Body& body) const {
+    for (std::size_t d = 0; d < dims; ++d) {
+      if (sizes[d] == 0) return;
+    }
+    std::array<std::int64_t, Shape::kMaxDims> index{};
+    std::array<std::int64_t, N> offsets{};
+    while (true) {
+      body(offsets);
+      std::size_t d = dims;
+      while (d > 0) {
+        --d;
+        for (std::size_t n = 0; n < N; ++n) offsets[n] += strides[n][d];
+        if (++index[d] < sizes[d]) break;
+        for (std::size_t n = 0; n < N; ++n) offsets[n] -= strides[n][d] * sizes[d];
+        index[d] = 0;
+        if (d == 0) return;
+      }
+      if (dims == 0) return;
+    }
+  }
+  // The same for all but the innermost dimension.
+  template <class Body>
+  void for_each_row(const Body& body) const {
+    for_each(sizes.empty() ? 0 : sizes.size() - 1, body);
+  }
+};
+
+// Drops dimensions of size 1 and joins those that every operand walks over in one go.
+template <std::size_t N>
+Walk<N> make_walk(const Shape& sizes, const std::array<Shape, N>& strides) {
+  Walk<N> walk;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 1) continue;
+    bool joins = !walk.sizes.empty();
+    for (std::size_t n = 0; n < N && joins; ++n) {
+      joins = walk.strides[n].back() == strides[n][d] * sizes[d];
+    }
+    if (!joins) {
+      walk.sizes.push_back(sizes[d]);
+      for (std::size_t n = 0; n < N; ++n) walk.strides[n].push_back(strides[n][d]);
+      continue;
+    }
+    const std::size_t last = walk.sizes.size() - 1;
+    walk.sizes[last] *= sizes[d];
+    for (std::size_t n = 0; n < N; ++n) walk.strides[n][last] = strides[n][d];
+  }
+  return walk;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+// Sums, means and the place of the greatest element.
+namespace lockstep {
+
+namespace detail {
+
+// The dimensions to reduce (none named: all), and what is left.
+struct Reduction {
+  DimSet over;
+  Shape shape;
+  std::int64_t count = 1;  // elements that go into one
+};
+
+inline Reduction make_reduction(const char* operation, const Shape& from, const Shape& dims,
+                                bool keepdim) {
+  Reduction reduction;
+  for (const std::int64_t dim : dims) {
+    const std::size_t at = wrap_dim(dim, from.size());
+    check<ValueError>(!reduction.over[at], operation, ": dimension ", at,
+                      " appears more than once in the list of dims ", dims);
+    reduction.over[at] = true;
+  }
+  if (dims.empty()) reduction.over.set();
+  for (std::size_t d = 0; d < from.size(); ++d) {
+    if (!reduction.over[d]) {
+      reduction.shape.push_back(from[d]);
+      continue;
+    }
+    reduction.count *= from[d];
+    if (keepdim) reduction.shape.push_back(1);
+  }
+  return reduction;
+}
+
+// A NaN counts as greater than any number, and the first of equals wins.
+template <class T>
+struct ArgmaxCall {
+  View<const T> in;
+  View<std::int64_t> out;
+  std::size_t outer;
+  std::size_t count;
+  std::size_t inner;
+
+  void operator()() const {
+    for (std::size_t o = 0; o < outer; ++o) {
+      for (std::size_t i = 0; i < inner; ++i) {
+        const T* const from = in.data + o * count * inner + i;
+        std::size_t best = 0;
+        for (std::size_t c = 1; c < count; ++c) {
+          const T value = from[c * inner];
+          const T greatest = from[best * inner];
+          const bool is_number = greatest == greatest;
+          if (is_number && !(value <= greatest)) best = c;
+        }
+        out[o * inner + i] = static_cast<std::int64_t>(best);
+      }
+    }
+  }
+};
+
+}  // namespace detail
+
+// The sum over the dimensions listed; over all if none is. With `keepdim` they stay, of size 1.
+//
+// f32 is summed in double and rounded once; integers and booleans give i64. The same input gives
+// the same bits.
+//
+// **Torch counterpart.** torch.sum.
+// **Example.** `sum(x, {0, 2})`, `sum(x, {-1}, true)`
+inline Tensor sum(const Tensor& x, const Shape& dims, bool keepdim = false) {
+  const detail::Reduction to = detail::make_reduction("sum", x.sizes(), dims, keepdim);
+  return apply(detail::SumOp{to.over, to.shape}, x);
+}
+inline Tensor sum(const Tensor& x) { return sum(x, {}); }
+
+// The mean over the dimensions listed, as `sum`; of f32 and f64. Of no elements it is NaN.
+//
+// **Torch counterpart.** torch.mean.
+inline Tensor mean(const Tensor& x, const Shape& dims, bool keepdim = false) {
+  check<DtypeError>(is_floating_point(x.dtype()), "mean: expected a floating-point dtype, got ",
+                    x.dtype());
+  const detail::Reduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);
+  return apply(detail::SumOp{to.over, to.shape, static_cast<double>(to.count)}, x);
+}
+inline Tensor mean(const Tensor& x) { return mean(x, {}); }
+
+// The index of the greatest element along `dim`, the first of equals, as i64.
+//
+// **Torch counterpart.** torch.argmax. **Backward.** None: it is not differentiable.
+inline Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false) {
+  const Shape& from = x.sizes();
+  const std::size_t at = wrap_dim(dim, from.size());
+  Shape shape = from;
+  std::size_t outer = 1;
+  std::size_t inner = 1;
+  std::size_t count = 1;
+  for (std::size_t d = 0; d < from.size(); ++d) {
+    (d < at ? outer : d > at ? inner : count) *= static_cast<std::size_t>(from[d]);
+  }
+  check<IndexError>(count > 0, "argmax: expected dimension ", at,
+                    " to have a size other than 0 in shape ", from);
+  if (!from.empty()) {
+    if (keepdim) {
+      shape[at] = 1;
+    } else {
+      shape.erase(at);
+    }
+  }
+  const Tensor source = detail::packed(x);
+  const Stream stream = current_stream(x.device());
+  Tensor result = detail::empty_on(stream, shape, Dtype::i64);
+  dispatch_numeric(x.dtype(), "argmax", [&]<class T>(T) {
+    launch_call(stream, detail::ArgmaxCall<T>{detail::input<T>(source),
+                                              detail::output<std::int64_t>(result, stream), outer,
+                                              count, inner});
+  });
+  return result;
+}
+
+inline Tensor Tensor::sum() const { return lockstep::sum(*this); }
+inline Tensor Tensor::mean() const { return lockstep::mean(*this); }
+
+}  // namespace lockstep

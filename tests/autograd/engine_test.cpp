@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
+
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/random.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <latch>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
+
+template <class E, class F>
+std::string message_of(const F& function) {
+  try {
+    function();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "no exception";
+}
+
+Tensor leaf(double value, Device device = {}) {
+  return full({}, value, {.dtype = Dtype::f64, .device = device, .requires_grad = true});
+}
+
+// A backward that ends only once it runs on all devices at the same time.
+struct Meet {
+  static constexpr const char* name = "meet";
+  std::latch* latch;
+  std::atomic<std::thread::id>* thread;
+  Tensor forward(const Tensor& x) const { return x * 1; }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    latch->arrive_and_wait();
+    thread->store(std::this_thread::get_id());
+    return grad;
+  }
+};
+
+struct WhichThread {
+  static constexpr const char* name = "which_thread";
+  std::thread::id* thread;
+  Tensor forward(const Tensor& x) const { return x * 1; }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    *thread = std::this_thread::get_id();
+    return grad;
+  }
+};
+
+struct Throws {
+  static constexpr const char* name = "throws";
+  Tensor forward(const Tensor& x) const { return x * 1; }
+  Tensor backward(const Backward&, const Tensor&) const {
+    throw std::runtime_error("from backward");
+  }
+};
+
+// Checkpointing: forward again, with a graph of its own, within backward.
+struct Recompute {
+  static constexpr const char* name = "recompute";
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return (input * input).to(Device("cpu:1")).to(Device("cpu:0"));
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor again = saved(x).detach().requires_grad_();
+    const GradModeGuard guard(true);
+    const Tensor y = (again * again).to(Device("cpu:1")).to(Device("cpu:0"));
+    y.backward(grad);
+    return again.grad();
+  }
+};
+
+struct WhichStream {
+  static constexpr const char* name = "which_stream";
+  std::vector<Stream>* streams;
+  Tensor forward(const Tensor& x) const { return x * 1; }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    streams->push_back(current_stream("cpu:0"));
+    return grad;
+  }
+};
+
+TEST(Engine, LeavesAccumulate) {
+  const Tensor x = leaf(3);
+  (x * x).backward();
+  EXPECT_EQ(x.grad().item(), 6);
+  (x * 2).backward();
+  EXPECT_EQ(x.grad().item(), 8);
+  x.set_grad({});
+  (x * 2).backward();
+  EXPECT_EQ(x.grad().item(), 2);
+}
+
+TEST(Engine, ALeafIsItsOwnRoot) {
+  const Tensor x = leaf(3);
+  x.backward();
+  x.backward(full({}, 4, {.dtype = Dtype::f64}));
+  EXPECT_EQ(x.grad().item(), 5);
+}
+
+TEST(Engine, TheGradientOfALeafIsItsOwn) {
+  const Tensor x = ones({2}, kLeaf);
+  const Tensor given = ones({2}, {.dtype = Dtype::f64});
+  (x + 0).backward(given);
+  given.fill_(7);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{1, 1}));
+  const Tensor a = ones({2}, kLeaf);
+  const Tensor b = ones({2}, kLeaf);
+  sum(a + b).backward();
+  a.grad().fill_(9);
+  EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{1, 1}));
+}
+
+TEST(Engine, SharedSubexpressionsAddUp) {
+  const Tensor x = leaf(2);
+  const Tensor square = x * x;
+  const Tensor y = square * square + square + x;  // x⁴ + x² + x
+  y.backward();
+  EXPECT_EQ(x.grad().item(), 4 * 8 + 2 * 2 + 1);
+}
+
+TEST(Engine, ASecondBackwardNeedsTheGraphRetained) {
+  const Tensor x = leaf(3);
+  const Tensor y = x * x;
+  y.backward({}, true);
+  y.backward();
+  EXPECT_EQ(x.grad().item(), 12);
+  EXPECT_EQ(message_of<AutogradError>([&] { y.backward(); }),
+            "backward a second time through mul: what it saved was freed; pass retain_graph = true"
+            " the first time");
+}
+
+TEST(Engine, BackwardFreesWhatWasSaved) {
+  const Tensor x = ones({2}, kLeaf);
+  std::weak_ptr<detail::TensorImpl> saved;
+  const Tensor y = [&] {
+    const Tensor factor = ones({2}, {.dtype = Dtype::f64});
+    saved = factor.impl();
+    return sum(x * factor);
+  }();
+  EXPECT_FALSE(saved.expired());
+  y.backward();
+  EXPECT_TRUE(saved.expired());
+}
+
+TEST(Engine, AGraphIsFreedWithItsResult) {
+  std::weak_ptr<Node> node;
+  {
+    const Tensor x = leaf(3);
+    const Tensor y = exp(x);  // saves its own result
+    node = y.grad_fn();
+    EXPECT_FALSE(node.expired());
+  }
+  EXPECT_TRUE(node.expired());
+}
+
+TEST(Engine, GradientsOfGradients) {
+  const Tensor x = leaf(2);
+  const Tensor y = x * x * x;
+  const Tensor first = autograd::grad({y}, {x}, {}, {}, true)[0];
+  EXPECT_EQ(first.item(), 12);
+  const Tensor second = autograd::grad({first}, {x}, {}, {}, true)[0];
+  EXPECT_EQ(second.item(), 12);
+  second.backward();
+  EXPECT_EQ(x.grad().item(), 6);
+}
+
+TEST(Engine, BackwardWithCreateGraphRecordsTheAccumulation) {
+  const Tensor x = leaf(2);
+  (x * x * x).backward({}, false, true);
+  (x * x).backward({}, false, true);
+  const Tensor total = x.grad();  // 3x² + 2x
+  EXPECT_EQ(total.item(), 16);
+  EXPECT_EQ(autograd::grad({total}, {x})[0].item(), 14);
+  x.set_grad({});
+}
+
+TEST(Engine, GradOfInnerTensorsTouchesNoLeaf) {
+  const Tensor x = leaf(3);
+  const Tensor square = x * x;
+  const Tensor y = square * 5;
+  const std::vector<Tensor> grads = autograd::grad({y}, {square, x});
+  EXPECT_EQ(grads[0].item(), 5);
+  EXPECT_EQ(grads[1].item(), 30);
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(Engine, GradStopsAtWhatWasAskedFor) {
+  const Tensor x = leaf(3);
+  const Tensor square = x * x;
+  EXPECT_EQ(autograd::grad({square * 5}, {square})[0].item(), 5);
+  // The way from `square` on was not run, so it has not been freed.
+  EXPECT_EQ(autograd::grad({square * 2}, {x})[0].item(), 12);
+}
+
+TEST(Engine, GradTakesEachOutputsGradient) {
+  const Tensor x = leaf(3);
+  const Tensor y = x * 2;
+  const Tensor z = x * x;
+  const Tensor ten = full({}, 10, {.dtype = Dtype::f64});
+  EXPECT_EQ(autograd::grad({y, z}, {x}, {ten, Tensor()}, true)[0].item(), 26);
+  EXPECT_EQ(autograd::grad({y, y}, {x}, {}, true)[0].item(), 4);
+  EXPECT_EQ(autograd::grad({y}, {y})[0].item(), 1);
+  EXPECT_EQ(autograd::grad({z}, {x, x})[1].item(), 6);
+}
+
+TEST(Engine, AnInputThatIsNotUsedIsAnErrorUnlessAllowed) {
+  const Tensor x = leaf(3);
+  const Tensor other = leaf(4);
+  const Tensor y = x * 2;
+  EXPECT_EQ(message_of<AutogradError>([&] {
+              (void)autograd::grad({y}, {x, other}, {}, true);
+            }),
+            "grad: the outputs do not depend on input 1; pass allow_unused = true for an undefined"
+            " gradient");
+  const std::vector<Tensor> grads = autograd::grad({y}, {x, other}, {}, {}, false, true);
+  EXPECT_EQ(grads[0].item(), 2);
+  EXPECT_FALSE(grads[1].defined());
+}
+
+TEST(Engine, RootsThatCannotBeAreErrors) {
+  const Tensor x = ones({2, 3}, kLeaf);
+  EXPECT_EQ(message_of<AutogradError>([&] { (x * 2).backward(); }),
+            "grad can be implicitly created only for scalar outputs; backward of a tensor of shape"
+            " [2, 3] needs a gradient of that shape");
+  EXPECT_EQ(message_of<ShapeError>([&] { (x * 2).backward(ones({3})); }),
+            "backward: a gradient of shape [3] was given for a tensor of shape [2, 3]");
+  EXPECT_THROW((x * 2).backward(ones({2, 3})), DtypeError);
+  EXPECT_THROW((x * 2).backward(ones({2, 3}, {.dtype = Dtype::f64, .device = "cpu:0"})),
+               DeviceError);
+  EXPECT_EQ(message_of<AutogradError>([] { ones({1}).backward(); }),
+            "backward: tensor 0 does not require grad and has no grad_fn");
+  EXPECT_THROW(Tensor().backward(), AutogradError);
+  EXPECT_THROW((void)autograd::grad({sum(x)}, {}), ValueError);
+  EXPECT_THROW((void)autograd::grad({sum(x)}, {ones({1})}), AutogradError);
+  EXPECT_THROW(autograd::backward({sum(x)}, {Tensor(), Tensor()}), ValueError);
+}
+
+TEST(Engine, NoGradRecordsNothing) {
+  const Tensor x = leaf(3);
+  {
+    const NoGradGuard guard;
+    EXPECT_FALSE(is_grad_enabled());
+    EXPECT_FALSE((x * x).requires_grad());
+    const GradModeGuard inner(true);
+    EXPECT_TRUE((x * x).requires_grad());
+  }
+  EXPECT_TRUE(is_grad_enabled());
+  EXPECT_FALSE((x.detach() * 2).requires_grad());
+  std::thread([&] { EXPECT_TRUE(is_grad_enabled()); }).join();
+}
+
+TEST(Engine, BackwardRestoresTheGradMode) {
+  const Tensor x = leaf(3);
+  (x * x).backward();
+  EXPECT_TRUE(is_grad_enabled());
+  const Tensor y = x * x;
+  const NoGradGuard guard;
+  y.backward();
+  EXPECT_FALSE(is_grad_enabled());
+  EXPECT_EQ(x.grad().item(), 12);
+  EXPECT_FALSE(x.grad().requires_grad());
+}
+
+TEST(Engine, ATensorChangedSinceForwardIsAnError) {
+  const Tensor x = leaf(3);
+  const Tensor factor = full({}, 2, {.dtype = Dtype::f64});
+  const Tensor y = x * factor;
+  factor.fill_(5);
+  EXPECT_EQ(message_of<AutogradError>([&] { y.backward(); }),
+            "one of the variables needed for the gradient of mul has been modified by an inplace"
+            " operation: a tensor of shape [] on cpu is at version " +
+                std::to_string(factor.version()) + "; expected version " +
+                std::to_string(factor.version() - 1));
+  const Tensor z = x * x;
+  x.set_data(leaf(4));
+  EXPECT_THROW(z.backward(), AutogradError);
+}
+
+TEST(Engine, DevicesRunBackwardInThreadsOfTheirOwn) {
+  constexpr std::ptrdiff_t kDevices = 3;
+  std::latch latch(kDevices);
+  std::array<std::atomic<std::thread::id>, kDevices> threads{};
+  const Tensor x = leaf(1);
+  Tensor total;
+  for (std::size_t i = 0; i < kDevices; ++i) {
+    const Tensor here = x.to(Device(DeviceType::cpu, static_cast<int>(i)));
+    const Tensor back = apply(Meet{&latch, &threads[i]}, here * 2).to(Device());
+    total = total.defined() ? total + back : back;
+  }
+  total.backward();
+  EXPECT_EQ(x.grad().item(), 2.0 * kDevices);
+  EXPECT_NE(threads[0].load(), threads[1].load());
+  EXPECT_NE(threads[0].load(), threads[2].load());
+  EXPECT_NE(threads[1].load(), threads[2].load());
+}
+
+TEST(Engine, OneDeviceStaysInTheCallersThread) {
+  std::thread::id thread;
+  const Tensor x = leaf(1);
+  apply(WhichThread{&thread}, x.to(Device("cpu:1"))).to(Device()).backward();
+  EXPECT_EQ(thread, std::this_thread::get_id());
+}
+
+// Sums whose rounding depends on their order: the order must not depend on the threads'.
+TEST(Engine, ManyDevicesGiveTheSameBitsEveryRun) {
+  manual_seed(11);
+  const Tensor x = randn({257}, {.requires_grad = true});
+  std::vector<Tensor> weights;
+  for (int i = 0; i < 8; ++i) {
+    weights.push_back(randn({257}, {.device = Device(DeviceType::cpu, i)}));
+  }
+  std::vector<float> first;
+  for (int run = 0; run < 50; ++run) {
+    x.set_grad({});
+    Tensor total;
+    for (int i = 0; i < 24; ++i) {
+      const Tensor& weight = weights[static_cast<std::size_t>(i % 8)];
+      const Tensor part = sum(tanh(x.to(weight.device()) * weight * (i + 1))).to(Device("cpu:2"));
+      total = total.defined() ? total + part : part;
+    }
+    total.backward();
+    const std::vector<float> bits = x.grad().to_vector<float>();
+    if (run == 0) first = bits;
+    ASSERT_EQ(bits, first) << "run " << run;
+  }
+}
+
+TEST(Engine, AnExceptionInBackwardComesOutAndTheEngineGoesOn) {
+  const Tensor x = leaf(1);
+  EXPECT_EQ(message_of<std::runtime_error>([&] { apply(Throws{}, x).backward(); }),
+            "from backward");
+  for (int run = 0; run < 20; ++run) {
+    Tensor total = leaf(0);
+    for (int i = 0; i < 4; ++i) {
+      const Tensor here = x.to(Device(DeviceType::cpu, i)) * 2;
+      total = total + (i == 2 ? apply(Throws{}, here) : here).to(Device());
+    }
+    EXPECT_EQ(message_of<std::runtime_error>([&] { total.backward(); }), "from backward");
+  }
+  x.set_grad({});
+  (x * 3).backward();
+  EXPECT_EQ(x.grad().item(), 3);
+}
+
+TEST(Engine, DeepGraphsNeedNoDeepStack) {
+  constexpr int kDepth = 200000;
+  const Tensor x = leaf(1);
+  {
+    Tensor y = x;
+    for (int i = 0; i < kDepth; ++i) y = y + 1;
+    y.backward();
+    EXPECT_EQ(x.grad().item(), 1);
+  }
+  Tensor unused = x;
+  for (int i = 0; i < kDepth; ++i) unused = unused * 1;
+}
+
+TEST(Engine, BackwardInsideBackward) {
+  const Tensor x = leaf(3, "cpu:0");
+  const Tensor y = apply(Recompute{}, x * 1);
+  (y + apply(Recompute{}, x.to(Device("cpu:2")).to(Device("cpu:0"))) * 2).backward();
+  EXPECT_EQ(x.grad().item(), 18);
+}
+
+TEST(Engine, SeveralThreadsAccumulateIntoOneLeaf) {
+  constexpr int kThreads = 4;
+  constexpr int kRuns = 100;
+  const Tensor x = leaf(1);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int run = 0; run < kRuns; ++run) (x * 2).backward();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(x.grad().item(), 2 * kThreads * kRuns);
+}
+
+TEST(Engine, BackwardRunsOnTheStreamOfForward) {
+  std::vector<Stream> streams;
+  const Tensor x = leaf(1, "cpu:0");
+  const Stream side = pool_stream("cpu:0");
+  Tensor y;
+  {
+    const StreamGuard guard(side);
+    y = apply(WhichStream{&streams}, x);
+  }
+  apply(WhichStream{&streams}, y).backward();
+  ASSERT_EQ(streams.size(), 2U);
+  EXPECT_EQ(streams[0], default_stream("cpu:0"));
+  EXPECT_EQ(streams[1], side);
+}
+
+}  // namespace
+}  // namespace lockstep

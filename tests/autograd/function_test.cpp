@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/function.hpp>
+
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/tensor/random.hpp>
+
+#include "support/gradcheck.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace ls = lockstep;
+
+namespace {
+
+// The example of the header.
+struct Cube {
+  static constexpr const char* name = "cube";
+  ls::Saved x = {};
+  ls::Tensor forward(const ls::Tensor& input) {
+    x = input;
+    return input * input * input;
+  }
+  ls::Tensor backward(const ls::Backward& saved, const ls::Tensor& grad) {
+    return grad * saved(x) * saved(x) * 3;
+  }
+};
+
+constexpr ls::TensorOptions kLeaf{.dtype = ls::Dtype::f64, .device = {}, .requires_grad = true};
+
+TEST(Function, AnOperationOfOnesOwnHasAllDerivatives) {
+  const ls::Tensor x = ls::tensor<double>({2}).requires_grad_();
+  const ls::Tensor y = ls::apply(Cube{}, x);
+  EXPECT_EQ(y.item(), 8);
+  EXPECT_STREQ(y.grad_fn()->name(), "cube");
+  const ls::Tensor first = ls::autograd::grad({y}, {x}, {}, {}, true)[0];
+  EXPECT_EQ(first.item(), 12);
+  EXPECT_EQ(ls::autograd::grad({first}, {x})[0].item(), 12);
+  const auto cube = [](const ls::Tensor& a) { return ls::apply(Cube{}, a); };
+  EXPECT_TRUE(ls::testing::gradcheck(cube, {ls::rand({3}, kLeaf, 1, 2)}));
+  EXPECT_TRUE(ls::testing::gradgradcheck(cube, {ls::rand({3}, kLeaf, 1, 2)}));
+}
+
+TEST(Function, NothingIsRecordedWithoutNeed) {
+  EXPECT_FALSE(ls::apply(Cube{}, ls::ones({2})).requires_grad());
+  const ls::NoGradGuard guard;
+  EXPECT_FALSE(ls::apply(Cube{}, ls::ones({2}, kLeaf)).requires_grad());
+}
+
+// Two results of several tensors and a number; one result may go unused.
+struct SumAndScale {
+  static constexpr const char* name = "sum_and_scale";
+  double factor = 0;
+  std::size_t count = 0;
+  std::vector<ls::Tensor> forward(const std::vector<ls::Tensor>& inputs, double by) {
+    factor = by;
+    count = inputs.size();
+    ls::Tensor total = inputs[0];
+    for (std::size_t i = 1; i < inputs.size(); ++i) total = total + inputs[i];
+    return {total * 1, inputs[0] * by};
+  }
+  std::vector<ls::Tensor> backward(const ls::Backward& saved,
+                                   const std::vector<ls::Tensor>& grads) const {
+    std::vector<ls::Tensor> results(count, grads[0]);
+    if (saved.needs(0) && grads[1].defined()) {
+      const ls::Tensor scaled = grads[1] * factor;
+      results[0] = grads[0].defined() ? grads[0] + scaled : scaled;
+    }
+    return results;
+  }
+};
+
+TEST(Function, SeveralResultsAndLists) {
+  const ls::Tensor a = ls::ones({2}, kLeaf);
+  const ls::Tensor b = ls::ones({2}, kLeaf);
+  const ls::Tensor c = ls::ones({2}, {.dtype = ls::Dtype::f64});
+  const std::vector<ls::Tensor> y = ls::apply(SumAndScale{}, std::vector<ls::Tensor>{a, b, c}, 5.0);
+  EXPECT_EQ(y[0].grad_fn(), y[1].grad_fn());
+  sum(y[1]).backward({}, true);
+  EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{5, 5}));
+  EXPECT_FALSE(b.grad().defined());
+  sum(y[0]).backward();
+  EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{6, 6}));
+  EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{1, 1}));
+  EXPECT_FALSE(c.requires_grad());
+}
+
+// Hands one of its arguments through.
+struct First {
+  static constexpr const char* name = "first";
+  ls::Tensor forward(const ls::Tensor& a, const ls::Tensor&) const { return a; }
+  std::array<ls::Tensor, 2> backward(const ls::Backward&, const ls::Tensor& grad) const {
+    return {grad, ls::Tensor()};
+  }
+};
+
+TEST(Function, AnArgumentHandedThroughIsLeftAlone) {
+  const ls::Tensor plain = ls::ones({1});
+  const ls::Tensor learnt = ls::ones({1}, {.requires_grad = true});
+  const ls::Tensor from_plain = ls::apply(First{}, plain, learnt);
+  EXPECT_TRUE(from_plain.requires_grad());
+  EXPECT_FALSE(plain.requires_grad());
+  EXPECT_TRUE(plain.is_leaf());
+  const ls::Tensor from_learnt = ls::apply(First{}, learnt, plain);
+  EXPECT_TRUE(learnt.is_leaf());
+  from_learnt.backward();
+  EXPECT_EQ(learnt.grad().item(), 1);
+}
+
+struct WrongCount {
+  static constexpr const char* name = "wrong_count";
+  ls::Tensor forward(const ls::Tensor& a, const ls::Tensor& b) const { return a + b; }
+  ls::Tensor backward(const ls::Backward&, const ls::Tensor& grad) const { return grad; }
+};
+
+struct WrongShape {
+  static constexpr const char* name = "wrong_shape";
+  ls::Tensor forward(const ls::Tensor& a) const { return ls::sum(a); }
+  ls::Tensor backward(const ls::Backward&, const ls::Tensor& grad) const { return grad; }
+};
+
+TEST(Function, GradientsThatCannotBeAreErrors) {
+  const ls::Tensor x = ls::ones({3}, kLeaf);
+  try {
+    ls::sum(ls::apply(WrongCount{}, x, x)).backward();
+    FAIL();
+  } catch (const ls::AutogradError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "backward of wrong_count returned 1 gradients for 2 tensor arguments");
+  }
+  try {
+    ls::apply(WrongShape{}, x).backward();
+    FAIL();
+  } catch (const ls::AutogradError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "a gradient of shape [] and f64 came for a leaf of shape [3] and f64");
+  }
+}
+
+// Keeps its own result, as exp does.
+struct Doubling {
+  static constexpr const char* name = "doubling";
+  ls::Saved y = {};
+  ls::Tensor forward(const ls::Tensor& x) {
+    ls::Tensor result = x * 2;
+    y = ls::Saved::output(result);
+    return result;
+  }
+  ls::Tensor backward(const ls::Backward& saved, const ls::Tensor& grad) const {
+    return grad * saved(y) / saved(y) * 2;
+  }
+};
+
+TEST(Function, ASavedResultKeepsItsPlaceInTheGraph) {
+  const auto doubling = [](const ls::Tensor& a) { return ls::apply(Doubling{}, a) * a; };
+  EXPECT_TRUE(ls::testing::gradcheck(doubling, {ls::rand({3}, kLeaf, 1, 2)}));
+  EXPECT_TRUE(ls::testing::gradgradcheck(doubling, {ls::rand({3}, kLeaf, 1, 2)}));
+  const ls::Tensor x = ls::ones({1}, kLeaf);
+  const ls::Tensor y = ls::apply(Doubling{}, x);
+  y.mark_changed();
+  EXPECT_THROW(y.backward(), ls::AutogradError);
+}
+
+}  // namespace

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/blas.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <latch>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/wait.h>
+
+namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Matrix {
+  std::int64_t rows, cols;
+  std::vector<double> values = std::vector<double>(static_cast<std::size_t>(rows * cols));
+  double& at(std::int64_t i, std::int64_t j) {
+    return values[static_cast<std::size_t>(i * cols + j)];
+  }
+};
+
+Matrix filled(std::int64_t rows, std::int64_t cols, int seed) {
+  Matrix matrix{rows, cols};
+  for (std::size_t i = 0; i < matrix.values.size(); ++i) {
+    matrix.values[i] = static_cast<double>((static_cast<int>(i) * 7 + seed * 13) % 11) - 5;
+  }
+  return matrix;
+}
+
+// Small whole numbers, so that both precisions are exact.
+template <class T>
+void check_product(bool trans_a, bool trans_b, T alpha, T beta) {
+  const std::int64_t m = 5, n = 7, k = 6, pad = 3;
+  Matrix a = trans_a ? filled(k, m + pad, 1) : filled(m, k + pad, 1);
+  Matrix b = trans_b ? filled(n, k + pad, 2) : filled(k, n + pad, 2);
+  Matrix c = filled(m, n + pad, 3);
+  const std::vector<T> in_a(a.values.begin(), a.values.end());
+  const std::vector<T> in_b(b.values.begin(), b.values.end());
+  std::vector<T> out(c.values.begin(), c.values.end());
+  host_gemm<T>(trans_a, trans_b, m, n, k, alpha, in_a.data(), a.cols, in_b.data(), b.cols, beta,
+               out.data(), c.cols);
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (std::int64_t p = 0; p < k; ++p) {
+        sum += (trans_a ? a.at(p, i) : a.at(i, p)) * (trans_b ? b.at(j, p) : b.at(p, j));
+      }
+      c.at(i, j) = static_cast<double>(alpha) * sum + static_cast<double>(beta) * c.at(i, j);
+    }
+  }
+  EXPECT_EQ(out, std::vector<T>(c.values.begin(), c.values.end())) << trans_a << trans_b;
+}
+
+TEST(HostGemm, AgreesWithTheDefinitionInAllForms) {
+  for (const bool trans_a : {false, true}) {
+    for (const bool trans_b : {false, true}) {
+      check_product<float>(trans_a, trans_b, 1, 0);
+      check_product<float>(trans_a, trans_b, 2, -3);
+      check_product<double>(trans_a, trans_b, 1, 1);
+      check_product<double>(trans_a, trans_b, -1, 2);
+    }
+  }
+}
+
+TEST(HostGemm, OverwritesWhateverWasThereWhenBetaIsZero) {
+  for (const std::int64_t size : {1, 3, 40}) {
+    const auto count = static_cast<std::size_t>(size * size);
+    const std::vector<float> ones(count, 1);
+    std::vector<float> out(count, std::numeric_limits<float>::quiet_NaN());
+    host_gemm<float>(false, false, size, size, size, 1, ones.data(), size, ones.data(), size, 0,
+                     out.data(), size);
+    EXPECT_EQ(out, std::vector<float>(count, static_cast<float>(size)));
+  }
+}
+
+TEST(HostGemm, TakesEmptyMatrices) {
+  std::vector<double> out(6, 5);
+  host_gemm<double>(false, false, 0, 3, 2, 1, nullptr, 2, nullptr, 3, 0, out.data(), 3);
+  EXPECT_EQ(out, std::vector<double>(6, 5));
+  host_gemm<double>(false, false, 2, 3, 0, 1, nullptr, 1, nullptr, 3, 2, out.data(), 3);
+  EXPECT_EQ(out, std::vector<double>(6, 10));
+  host_gemm<double>(false, false, 2, 3, 0, 1, nullptr, 1, nullptr, 3, 0, out.data(), 3);
+  EXPECT_EQ(out, std::vector<double>(6, 0));
+}
+
+TEST(HostGemm, RefusesDimensionsThatTheBlasCannotCount) {
+  if (sizeof(BlasInt) == 8) GTEST_SKIP() << "the linked BLAS counts with 64 bits";
+  const std::int64_t huge = std::int64_t{1} << 32;
+  float out = 0;
+  try {
+    host_gemm<float>(false, false, 1, 1, huge, 1, &out, huge, &out, 1, 0, &out, 1);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("4294967296"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Gemm, AddsABiasToEachRowAndRunsBatches) {
+  const Stream stream = current_stream(Device("cpu:0"));
+  const std::vector<float> a{1, 2, 3, 4, 5, 6, 7, 8};  // two matrices of 2 × 2
+  const std::vector<float> b{1, 0, 0, 1};
+  const std::vector<float> bias{10, 20};
+  std::vector<float> c(8, std::numeric_limits<float>::quiet_NaN());
+  Gemm<float> call{.a = {a.data(), 8},
+                   .b = {b.data(), 4},
+                   .bias = {bias.data(), 2},
+                   .c = {c.data(), 8},
+                   .m = 2,
+                   .n = 2,
+                   .k = 2,
+                   .lda = 2,
+                   .ldb = 2,
+                   .ldc = 2};
+  call.batch = 2;
+  call.stride_a = 4;
+  call.stride_c = 4;
+  launch_call(stream, call);
+  EXPECT_EQ(c, (std::vector<float>{11, 22, 13, 24, 15, 26, 17, 28}));
+}
+
+TEST(HostGemm, GivesEveryCallerItsOwnProductAtTheSameTime) {
+  const std::int64_t n = 96;
+  const auto count = static_cast<std::size_t>(n * n);
+  std::latch start(4);
+  std::atomic<int> wrong{0};
+  {
+    std::vector<std::jthread> callers;
+    for (int caller = 1; caller <= 4; ++caller) {
+      callers.emplace_back([&, caller] {
+        const std::vector<float> a(count, static_cast<float>(caller));
+        const std::vector<float> b(count, 1);
+        start.arrive_and_wait();
+        for (int round = 0; round < 50; ++round) {
+          std::vector<float> c(count, -1);
+          host_gemm<float>(false, true, n, n, n, 1, a.data(), n, b.data(), n, 0, c.data(), n);
+          const std::vector<float> expected(count, static_cast<float>(caller * n));
+          if (c != expected) ++wrong;
+        }
+      });
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+// A BLAS that remembers what it was told.
+struct FakeBlas {
+  static inline int kind = 1;
+  static inline int count = 12;
+  static int parallel() { return kind; }
+  static char* config() {
+    static std::array<char, 16> text{"OpenBLAS 0.3.21"};
+    return text.data();
+  }
+  static int threads() { return count; }
+  static void set_threads(int value) { count = value; }
+  static BlasControls controls() { return {parallel, config, threads, set_threads}; }
+};
+
+TEST(HostMath, SetsOneThreadAndRemembersTheNumberBefore) {
+  FakeBlas::kind = 1;
+  FakeBlas::count = 12;
+  const HostMath math(FakeBlas::controls());
+  EXPECT_EQ(FakeBlas::count, 1);
+  EXPECT_EQ(math.threads(), 1);
+  EXPECT_EQ(math.threads_before(), 12);
+  math.set_threads(3);
+  EXPECT_EQ(FakeBlas::count, 3);
+}
+
+TEST(HostMath, AcceptsABlasThatCannotBeAsked) {
+  const HostMath math(BlasControls{});
+  EXPECT_EQ(math.threads(), 1);
+  math.set_threads(4);
+  EXPECT_EQ(math.threads(), 1);
+}
+
+TEST(HostMath, RefusesAnOpenBlasWithoutThreads) {
+  FakeBlas::kind = 0;
+  try {
+    const HostMath math(FakeBlas::controls());
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("OpenBLAS 0.3.21"), std::string::npos) << text;
+    EXPECT_NE(text.find("wrong products"), std::string::npos) << text;
+    EXPECT_NE(text.find("libopenblas0-pthread"), std::string::npos) << text;
+  }
+}
+
+TEST(HostMath, ThreadsCanBeSetGuardedAndRestored) {
+  if (BlasControls::linked().set_threads == nullptr) GTEST_SKIP() << "this BLAS cannot be told";
+  EXPECT_EQ(host_math_threads(), 1);
+  {
+    const HostMathThreadsGuard guard(2);
+    EXPECT_EQ(host_math_threads(), 2);
+  }
+  EXPECT_EQ(host_math_threads(), 1);
+  EXPECT_THROW(set_host_math_threads(0), ValueError);
+  restore_host_math_threads();
+  EXPECT_EQ(host_math_threads(), HostMath::instance().threads_before());
+  set_host_math_threads(1);
+}
+
+// A file of Debian's libopenblas0-serial, installed or named by LOCKSTEP_TEST_SERIAL_OPENBLAS.
+std::string serial_openblas() {
+  if (const char* named = std::getenv("LOCKSTEP_TEST_SERIAL_OPENBLAS")) return named;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/usr/lib", ignored)) {
+    const fs::path file = entry.path() / "openblas-serial" / "libopenblas.so.0";
+    if (fs::exists(file, ignored)) return file.string();
+  }
+  return {};
+}
+
+// Runs itself with the real serial library loaded first; the inner run then sees the error.
+TEST(HostMath, RefusesTheRealSerialLibrary) {
+  constexpr const char* kInner = "LOCKSTEP_TEST_RUNS_SERIAL_OPENBLAS";
+  if (std::getenv(kInner) != nullptr) {
+    ASSERT_NE(openblas_get_parallel, nullptr);
+    ASSERT_EQ(openblas_get_parallel(), 0);
+    EXPECT_THROW((void)host_math_threads(), Error);
+    const float one = 1;
+    float out = 0;
+    EXPECT_THROW(host_gemm<float>(false, false, 1, 1, 1, 1, &one, 1, &one, 1, 0, &out, 1), Error);
+    return;
+  }
+  const std::string library = serial_openblas();
+  if (library.empty()) GTEST_SKIP() << "libopenblas0-serial is not installed";
+  const std::string self = fs::read_symlink("/proc/self/exe").string();
+  const std::string command = std::string(kInner) + "=1 ASAN_OPTIONS=verify_asan_link_order=0" +
+                              " LD_PRELOAD='" + library + "' '" + self +
+                              "' --gtest_filter=HostMath.RefusesTheRealSerialLibrary >&2";
+  const int status = std::system(command.c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command;
+}
+
+}  // namespace
+}  // namespace lockstep::detail

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/host_allocator.hpp>
+#include <lockstep/backend/host/host_stream.hpp>
+
+#include "support/expect_error.hpp"
+#include "support/sanitizers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+// Sizes beyond all reason are to be the allocator's error, not the sanitizer's.
+extern "C" const char* __asan_default_options();
+extern "C" const char* __tsan_default_options();
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+
+namespace lockstep::detail {
+namespace {
+
+using testing::kAddressSanitizer;
+using testing::throws;
+
+// An event that happens when the test says so, and comes before all work of one stream.
+class ManualEvent final : public EventState {
+ public:
+  explicit ManualEvent(const StreamState* precedes = nullptr) : precedes_(precedes) {}
+  bool query() const override { return happened_; }
+  void synchronize() const override {}
+  bool precedes_new_work_of(const StreamState& stream) const override {
+    return happened_ || &stream == precedes_;
+  }
+  void happen() { happened_ = true; }
+
+ private:
+  bool happened_ = false;
+  const StreamState* precedes_;
+};
+
+class HostAllocatorTest : public ::testing::Test {
+ protected:
+  void* allocate(std::size_t bytes) { return allocator.allocate(bytes, stream); }
+
+  HostAllocator allocator{Device("cpu:3")};
+  HostStream stream{Device("cpu:3"), HostStream::Mode::immediate};
+  HostStream other_stream{Device("cpu:3"), HostStream::Mode::immediate};
+
+  ~HostAllocatorTest() override { allocator.empty_cache(); }
+};
+
+// Each size at a boundary of the classes: whole multiples up to 256, then quarters of powers of
+// two.
+std::vector<std::size_t> boundary_sizes() {
+  std::vector<std::size_t> sizes{0,  1,  2,  3,   4,   7,   8,   15,  31,
+                                 63, 64, 65, 127, 128, 129, 191, 192, 193};
+  for (std::size_t power = 256; power <= (std::size_t{2} << 30); power *= 2) {
+    for (std::size_t quarter = 4; quarter < 8; ++quarter) {
+      const std::size_t edge = power / 4 * quarter;
+      for (const std::size_t size : {edge - 1, edge, edge + 1}) sizes.push_back(size);
+    }
+  }
+  // Poisoning a block of gigabytes would write hundreds of megabytes of shadow.
+  if (kAddressSanitizer) std::erase_if(sizes, [](std::size_t size) { return size > 32 << 20; });
+  return sizes;
+}
+
+TEST_F(HostAllocatorTest, GivesAlignedMemoryOfAnySizeWithLittleWaste) {
+  std::size_t last_class = 0;
+  for (const std::size_t size : boundary_sizes()) {
+    void* data = allocate(size);
+    ASSERT_NE(data, nullptr) << size;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % HostAllocator::kAlignment, 0U) << size;
+    if (size > 0) {
+      static_cast<unsigned char*>(data)[0] = 1;
+      static_cast<unsigned char*>(data)[size - 1] = 1;
+    }
+    const std::size_t block = allocator.stats().allocated_bytes;
+    EXPECT_GE(block, size);
+    EXPECT_GE(block, last_class) << size;
+    const std::size_t rounding = size < (2 << 20) ? 64 : 2 << 20;
+    EXPECT_LE(block - size, block / 5 + rounding) << size;
+    last_class = block;
+    allocator.deallocate(data, size, {});
+    EXPECT_EQ(allocator.stats().allocated_bytes, 0U) << size;
+    // What a block takes is what it gives back, whichever list it was in.
+    EXPECT_EQ(allocator.stats().reserved_bytes, block) << size;
+    allocator.empty_cache();
+    EXPECT_EQ(allocator.stats().reserved_bytes, 0U) << size;
+  }
+}
+
+TEST_F(HostAllocatorTest, ReusesTheLastFreedFirst) {
+  void* a = allocate(1000);
+  void* b = allocate(1000);
+  EXPECT_NE(a, b);
+  allocator.deallocate(a, 1000, {});
+  allocator.deallocate(b, 1000, {});
+  EXPECT_EQ(allocate(1000), b);
+  EXPECT_EQ(allocate(1000), a);
+  EXPECT_EQ(allocator.stats().fresh_allocations, 2U);
+  allocator.deallocate(a, 1000, {});
+  allocator.deallocate(b, 1000, {});
+}
+
+TEST_F(HostAllocatorTest, ReusesABlockForAnySizeOfItsClassAndForNoOther) {
+  void* a = allocate(64);
+  allocator.deallocate(a, 64, {});
+  void* larger = allocate(65);
+  EXPECT_NE(larger, a);
+  EXPECT_EQ(allocate(0), a);
+  allocator.deallocate(a, 0, {});
+  EXPECT_EQ(allocate(1), a);
+  allocator.deallocate(a, 1, {});
+  allocator.deallocate(larger, 65, {});
+}
+
+TEST_F(HostAllocatorTest, KeepsABusyBlockUntilAllItsEventsHaveHappened) {
+  const auto first = std::make_shared<ManualEvent>();
+  const auto second = std::make_shared<ManualEvent>();
+  void* busy = allocate(256);
+  allocator.deallocate(busy, 256, {first, second});
+  void* fresh = allocate(256);
+  EXPECT_NE(fresh, busy);
+  first->happen();
+  void* fresher = allocate(256);
+  EXPECT_NE(fresher, busy);
+  second->happen();
+  EXPECT_EQ(allocate(256), busy);
+  for (void* data : {busy, fresh, fresher}) allocator.deallocate(data, 256, {});
+}
+
+TEST_F(HostAllocatorTest, GivesABusyBlockToAStreamThatItsEventsPrecede) {
+  const auto event = std::make_shared<ManualEvent>(&stream);
+  void* busy = allocate(256);
+  allocator.deallocate(busy, 256, {event});
+  void* elsewhere = allocator.allocate(256, other_stream);
+  EXPECT_NE(elsewhere, busy);
+  EXPECT_EQ(allocator.allocate(256, stream), busy);
+  for (void* data : {busy, elsewhere}) allocator.deallocate(data, 256, {});
+}
+
+TEST_F(HostAllocatorTest, LooksBehindABusyBlockForAFreeOne) {
+  const auto event = std::make_shared<ManualEvent>();
+  void* free = allocate(256);
+  void* busy = allocate(256);
+  allocator.deallocate(free, 256, {});
+  allocator.deallocate(busy, 256, {event});
+  EXPECT_EQ(allocate(256), free);
+  event->happen();
+  EXPECT_EQ(allocate(256), busy);
+  for (void* data : {busy, free}) allocator.deallocate(data, 256, {});
+}
+
+TEST_F(HostAllocatorTest, LeavesABusyBlockReadableForTheWorkThatKeepsItBusy) {
+  const auto event = std::make_shared<ManualEvent>();
+  auto* data = static_cast<unsigned char*>(allocate(256));
+  std::memset(data, 7, 256);
+  allocator.deallocate(data, 256, {event});
+  EXPECT_EQ(data[255], 7);
+  event->happen();
+}
+
+TEST_F(HostAllocatorTest, CountsWhatItDoes) {
+  void* a = allocate(100);  // a block of 128
+  void* b = allocate(1024);
+  MemoryStats stats = allocator.stats();
+  EXPECT_EQ(stats.allocations, 2U);
+  EXPECT_EQ(stats.fresh_allocations, 2U);
+  EXPECT_EQ(stats.allocated_bytes, 1152U);
+  EXPECT_EQ(stats.peak_bytes, 1152U);
+  EXPECT_EQ(stats.reserved_bytes, 1152U);
+  allocator.deallocate(b, 1024, {});
+  EXPECT_EQ(allocate(1000), b);
+  allocator.deallocate(b, 1000, {});
+  allocator.deallocate(a, 100, {});
+  stats = allocator.stats();
+  EXPECT_EQ(stats.allocations, 3U);
+  EXPECT_EQ(stats.fresh_allocations, 2U);
+  EXPECT_EQ(stats.allocated_bytes, 0U);
+  EXPECT_EQ(stats.peak_bytes, 1152U);
+  EXPECT_EQ(stats.reserved_bytes, 1152U);
+}
+
+TEST_F(HostAllocatorTest, EmptyCacheReturnsWhatNobodyMayStillTouch) {
+  const auto event = std::make_shared<ManualEvent>();
+  void* used = allocate(64);
+  void* busy = allocate(128);
+  void* free = allocate(3 << 20);
+  allocator.deallocate(busy, 128, {event});
+  allocator.deallocate(free, 3 << 20, {});
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.stats().reserved_bytes, 192U);
+  event->happen();
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.stats().reserved_bytes, 64U);
+  allocator.deallocate(used, 64, {});
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.stats().reserved_bytes, 0U);
+}
+
+TEST_F(HostAllocatorTest, NamesWhatWasAskedForWhenThereIsNotThatMuch) {
+  for (const std::size_t size : {std::size_t{PTRDIFF_MAX}, std::size_t{PTRDIFF_MAX} / 2 + 2,
+                                 std::size_t{PTRDIFF_MAX} + 1, SIZE_MAX - 1, SIZE_MAX}) {
+    EXPECT_TRUE(throws<Error>([&] { (void)allocate(size); }, "out of memory on cpu:3",
+                              "asked for " + std::to_string(size) + " bytes"));
+  }
+  const MemoryStats stats = allocator.stats();
+  EXPECT_EQ(stats.allocations, 0U);
+  EXPECT_EQ(stats.allocated_bytes, 0U);
+  EXPECT_EQ(stats.reserved_bytes, 0U);
+}
+
+TEST_F(HostAllocatorTest, GivesUpItsCacheBeforeItGivesUp) {
+  void* used = allocate(64);
+  void* kept = allocate(1 << 20);
+  allocator.deallocate(kept, 1 << 20, {});
+  EXPECT_TRUE(throws<Error>([&] { (void)allocate(PTRDIFF_MAX); }, "with 64 bytes in use"));
+  EXPECT_EQ(allocator.stats().reserved_bytes, 64U);
+  allocator.deallocate(used, 64, {});
+}
+
+TEST_F(HostAllocatorTest, ServesManyThreads) {
+  std::vector<std::jthread> threads;
+  std::atomic<int> overwritten{0};
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      struct Held {
+        unsigned char* data;
+        std::size_t bytes;
+      };
+      std::vector<Held> held;
+      std::mt19937 random(t);
+      const auto mark = static_cast<unsigned char>(t + 1);
+      const auto give_back = [&] {
+        const Held block = held.back();
+        held.pop_back();
+        for (std::size_t i = 0; i < block.bytes; ++i) overwritten += block.data[i] != mark;
+        allocator.deallocate(block.data, block.bytes, {});
+      };
+      for (int i = 0; i < 500; ++i) {
+        const std::size_t bytes = random() % 500;
+        held.push_back({static_cast<unsigned char*>(allocate(bytes)), bytes});
+        std::memset(held.back().data, mark, bytes);
+        while (held.size() > random() % 8) give_back();
+      }
+      while (!held.empty()) give_back();
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(overwritten, 0);
+  EXPECT_EQ(allocator.stats().allocations, 2000U);
+  EXPECT_EQ(allocator.stats().allocated_bytes, 0U);
+}
+
+using HostAllocatorDeathTest = HostAllocatorTest;
+
+TEST_F(HostAllocatorDeathTest, AddressSanitizerCatchesUseAfterTheFreeAndBeyondTheEnd) {
+  if (!kAddressSanitizer) GTEST_SKIP() << "needs a build with AddressSanitizer";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto* data = static_cast<volatile unsigned char*>(allocate(40));
+  void* block = const_cast<unsigned char*>(data);
+  data[39] = 1;
+  EXPECT_DEATH(data[40] = 1, "use-after-poison");
+  allocator.deallocate(block, 40, {});
+  EXPECT_DEATH(data[0] = 1, "use-after-poison");
+}
+
+}  // namespace
+}  // namespace lockstep::detail

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/host_backend.hpp>
+
+#include "support/gate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <numeric>
+#include <set>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace lockstep::detail {
+namespace {
+
+using testing::Gate;
+using testing::QueuedCompute;
+using Mode = HostStream::Mode;
+
+HostBackend& backend() { return HostBackend::instance(); }
+
+void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                std::vector<StreamState*> used_on = {}) {
+  backend().deallocate(data, bytes, owner, used_on);
+}
+
+TEST(HostBackend, GivesEachDeviceStreamsOfItsOwn) {
+  std::set<StreamState*> streams;
+  std::size_t count = 0;
+  std::vector<Device> all = host_devices();
+  all.emplace_back("cpu");
+  for (const Device device : all) {
+    for (StreamState* stream : {static_cast<StreamState*>(&backend().default_stream(device)),
+                                static_cast<StreamState*>(&backend().copy_stream(device))}) {
+      EXPECT_EQ(stream->device(), device);
+      EXPECT_TRUE(stream->idle());
+      streams.insert(stream);
+      ++count;
+    }
+    EXPECT_EQ(&backend().default_stream(device), &backend().default_stream(device));
+    EXPECT_EQ(&backend().copy_stream(device), &backend().copy_stream(device));
+  }
+  EXPECT_EQ(streams.size(), count);
+}
+
+TEST(HostBackend, ComputesAtOnceAndCopiesInTheBackground) {
+  for (const Device device : host_devices()) {
+    EXPECT_EQ(backend().default_stream(device).mode(), Mode::immediate);
+    EXPECT_EQ(backend().copy_stream(device).mode(), Mode::queued);
+  }
+  EXPECT_EQ(backend().default_stream("cpu").mode(), Mode::immediate);
+  EXPECT_EQ(backend().copy_stream("cpu").mode(), Mode::immediate);
+}
+
+TEST(HostBackend, HandsOutPoolStreamsInTurn) {
+  std::set<StreamState*> streams;
+  StreamState* first = &backend().pool_stream("cpu:1");
+  StreamState* next = first;
+  do {
+    EXPECT_EQ(next->device(), Device("cpu:1"));
+    EXPECT_TRUE(streams.insert(next).second);
+    next = &backend().pool_stream("cpu:1");
+  } while (next != first);
+  EXPECT_GT(streams.size(), 1U);
+  EXPECT_FALSE(streams.contains(&backend().default_stream("cpu:1")));
+}
+
+TEST(HostBackend, ReachesAllHostMemoryAndNoOther) {
+  EXPECT_TRUE(backend().can_access("cpu:0", "cpu:1"));
+  EXPECT_TRUE(backend().can_access("cpu:0", "cpu"));
+  EXPECT_TRUE(backend().can_access("cpu", "cpu:0"));
+  EXPECT_FALSE(backend().can_access("cpu:0", "cuda:0"));
+}
+
+TEST(HostBackend, KeepsTheMemoryOfDevicesApart) {
+  const MemoryStats one = backend().memory_stats("cpu:1");
+  const MemoryStats two = backend().memory_stats("cpu:2");
+  void* data = backend().allocate(1 << 10, backend().default_stream("cpu:1"));
+  EXPECT_EQ(backend().memory_stats("cpu:1").allocations, one.allocations + 1);
+  EXPECT_EQ(backend().memory_stats("cpu:1").allocated_bytes, one.allocated_bytes + (1 << 10));
+  EXPECT_EQ(backend().memory_stats("cpu:2").allocations, two.allocations);
+  deallocate(data, 1 << 10, backend().default_stream("cpu:1"));
+  EXPECT_EQ(backend().memory_stats("cpu:1").allocated_bytes, one.allocated_bytes);
+  void* elsewhere = backend().allocate(1 << 10, backend().default_stream("cpu:2"));
+  EXPECT_NE(elsewhere, data);
+  deallocate(elsewhere, 1 << 10, backend().default_stream("cpu:2"));
+}
+
+TEST(HostBackend, ReusesMemoryOnlyAfterTheWorkOfItsOwnerOrOnIt) {
+  constexpr std::size_t kBytes = 5000;
+  Gate gate;
+  HostStream& copy = backend().copy_stream("cpu:1");
+  HostStream& compute = backend().default_stream("cpu:1");
+  void* data = backend().allocate(kBytes, copy);
+  gate.hold(Stream(copy));
+  deallocate(data, kBytes, copy);
+  void* elsewhere = backend().allocate(kBytes, compute);
+  EXPECT_NE(elsewhere, data);
+  EXPECT_EQ(backend().allocate(kBytes, copy), data);  // in stream order that is fine
+  gate.open();
+  copy.synchronize();
+  deallocate(data, kBytes, copy);
+  EXPECT_EQ(backend().allocate(kBytes, compute), data);
+  deallocate(data, kBytes, compute);
+  deallocate(elsewhere, kBytes, compute);
+}
+
+TEST(HostBackend, ReusesMemoryOnlyAfterTheWorkOfEveryStreamThatUsedIt) {
+  constexpr std::size_t kBytes = 6000;
+  HostStream& owner = backend().default_stream("cpu:1");
+  HostStream& one = backend().copy_stream("cpu:2");
+  HostStream& two = backend().copy_stream("cpu:3");
+  Gate gate_one;
+  Gate gate_two;
+  gate_one.hold(Stream(one));
+  gate_two.hold(Stream(two));
+  void* data = backend().allocate(kBytes, owner);
+  deallocate(data, kBytes, owner, {&one, &two});
+  void* second = backend().allocate(kBytes, owner);
+  gate_one.open();
+  one.synchronize();
+  void* third = backend().allocate(kBytes, owner);
+  gate_two.open();
+  two.synchronize();
+  void* fourth = backend().allocate(kBytes, owner);
+  EXPECT_NE(second, data);
+  EXPECT_NE(third, data);
+  EXPECT_EQ(fourth, data);
+  for (void* block : {second, third, fourth}) deallocate(block, kBytes, owner);
+}
+
+TEST(HostBackend, ReusesMemoryAtOnceInAStreamThatItselfWaits) {
+  constexpr std::size_t kBytes = 7000;
+  Gate gate;
+  HostStream& copy = backend().copy_stream("cpu:1");
+  HostStream& compute = backend().default_stream("cpu:1");
+  gate.hold(Stream(copy));
+  Stream(compute).wait_stream(Stream(copy));
+  void* data = backend().allocate(kBytes, compute);
+  deallocate(data, kBytes, compute);
+  void* elsewhere = backend().allocate(kBytes, backend().default_stream("cpu:1"));
+  EXPECT_EQ(elsewhere, data);
+  deallocate(elsewhere, kBytes, compute);
+  gate.open();
+  compute.synchronize();
+}
+
+TEST(HostBackend, CopiesSmallAndLarge) {
+  HostStream& stream = backend().copy_stream("cpu:1");
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, HostBackend::kSmallCopy,
+                                  HostBackend::kSmallCopy + 1, std::size_t{1} << 20}) {
+    std::vector<unsigned char> from(bytes + 1);
+    std::iota(from.begin(), from.end(), static_cast<unsigned char>(1));
+    std::vector<unsigned char> to(bytes + 1, 0);
+    backend().copy(to.data(), "cpu:1", from.data(), "cpu", bytes, stream);
+    stream.synchronize();
+    EXPECT_EQ(std::memcmp(to.data(), from.data(), bytes), 0) << bytes;
+    EXPECT_EQ(to[bytes], 0) << bytes;
+  }
+}
+
+TEST(HostBackend, CopiesSmallOnesBehindWhatTheStreamHas) {
+  std::array<int, 4> from{1, 2, 3, 4};
+  std::array<int, 4> to{};
+  Gate gate;
+  HostStream& stream = backend().copy_stream("cpu:1");
+  backend().copy(to.data(), "cpu:1", from.data(), "cpu", sizeof from, stream);
+  EXPECT_TRUE(stream.idle());  // it was idle, so the copy was made on the way
+  EXPECT_EQ(to, from);
+  gate.hold(Stream(stream));
+  stream.submit([&] { from = {5, 6, 7, 8}; });
+  backend().copy(to.data(), "cpu:1", from.data(), "cpu", sizeof from, stream);
+  EXPECT_FALSE(stream.idle());
+  gate.open();
+  stream.synchronize();
+  EXPECT_EQ(to, (std::array<int, 4>{5, 6, 7, 8}));
+}
+
+TEST(HostBackend, CopiesRectangles) {
+  HostStream& stream = backend().copy_stream("cpu:1");
+  // Columns 1 and 2 of 3 rows of 4 become a packed 3 by 2, and the reverse.
+  const std::array<char, 12> whole{'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l'};
+  std::array<char, 6> packed{};
+  backend().copy_pitched(packed.data(), "cpu:1", whole.data() + 1, "cpu",
+                         {.width = 2, .rows = 3, .dst_pitch = 2, .src_pitch = 4}, stream);
+  stream.synchronize();
+  EXPECT_EQ(packed, (std::array<char, 6>{'b', 'c', 'f', 'g', 'j', 'k'}));
+  std::array<char, 12> back{};
+  backend().copy_pitched(back.data() + 2, "cpu:1", packed.data(), "cpu",
+                         {.width = 2, .rows = 3, .dst_pitch = 4, .src_pitch = 2}, stream);
+  backend().copy_pitched(back.data(), "cpu:1", packed.data(), "cpu",
+                         {.width = 0, .rows = 3, .dst_pitch = 4, .src_pitch = 2}, stream);
+  stream.synchronize();
+  EXPECT_EQ(back, (std::array<char, 12>{0, 0, 'b', 'c', 0, 0, 'f', 'g', 0, 0, 'j', 'k'}));
+}
+
+TEST(HostBackend, CopiesLargeRectanglesInTheBackground) {
+  constexpr std::size_t kRows = 100;
+  constexpr std::size_t kWidth = 1000;
+  std::vector<unsigned char> from(kRows * kWidth);
+  std::iota(from.begin(), from.end(), static_cast<unsigned char>(0));
+  std::vector<unsigned char> to(kRows * kWidth);
+  Gate gate;
+  HostStream& stream = backend().copy_stream("cpu:1");
+  gate.hold(Stream(stream));
+  backend().copy_pitched(to.data(), "cpu:1", from.data(), "cpu", {kWidth, kRows, kWidth, kWidth},
+                         stream);
+  EXPECT_FALSE(stream.idle());
+  gate.open();
+  stream.synchronize();
+  EXPECT_EQ(to, from);
+}
+
+TEST(HostBackend, MayBeSwitchedToQueuedComputeAndBack) {
+  HostStream& stream = backend().default_stream("cpu:1");
+  std::thread::id thread;
+  {
+    const QueuedCompute queued;
+    stream.submit([&] { thread = std::this_thread::get_id(); });
+    stream.synchronize();
+    EXPECT_NE(thread, std::this_thread::get_id());
+    EXPECT_EQ(backend().default_stream("cpu").mode(), Mode::immediate);
+  }
+  stream.submit([&] { thread = std::this_thread::get_id(); });
+  EXPECT_EQ(thread, std::this_thread::get_id());
+}
+
+}  // namespace
+}  // namespace lockstep::detail

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/host_stream.hpp>
+
+#include "support/expect_error.hpp"
+#include "support/gate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace lockstep::detail {
+namespace {
+
+using testing::Gate;
+using testing::throws;
+using Mode = HostStream::Mode;
+
+// A stream's thread uses it until the process ends, so these are never destroyed either.
+Stream new_stream(Mode mode) {
+  static auto& streams = *new std::vector<std::unique_ptr<HostStream>>;
+  return Stream(*streams.emplace_back(std::make_unique<HostStream>(Device("cpu:0"), mode)));
+}
+
+HostStream& host(const Stream& stream) { return static_cast<HostStream&>(stream.state()); }
+
+TEST(HostStream, RunsQueuedOperationsInTheOrderIssued) {
+  Gate gate;
+  const Stream stream = new_stream(Mode::queued);
+  gate.hold(stream);
+  std::vector<int> seen;
+  for (int i = 0; i < 100; ++i) host(stream).submit([&seen, i] { seen.push_back(i); });
+  EXPECT_FALSE(stream.query());
+  gate.open();
+  stream.synchronize();
+  EXPECT_TRUE(stream.query());
+  std::vector<int> expected(100);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(HostStream, GoesOnInOrderAfterItsQueueHasWrappedAround) {
+  const Stream stream = new_stream(Mode::queued);
+  std::vector<int> seen;
+  int next = 0;
+  for (const int burst : {10, 10, 10, 40, 3, 70}) {
+    Gate gate;
+    gate.hold(stream);
+    for (int i = 0; i < burst; ++i, ++next) {
+      host(stream).submit([&seen, next] { seen.push_back(next); });
+    }
+    gate.open();
+    stream.synchronize();
+  }
+  std::vector<int> expected(static_cast<std::size_t>(next));
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(HostStream, RunsImmediateOperationsInTheIssuer) {
+  const Stream stream = new_stream(Mode::immediate);
+  std::thread::id thread;
+  host(stream).submit([&] { thread = std::this_thread::get_id(); });
+  EXPECT_EQ(thread, std::this_thread::get_id());
+  EXPECT_TRUE(stream.query());
+}
+
+TEST(HostStream, RunsQueuedOperationsOnOneThreadOfItsOwn) {
+  const Stream stream = new_stream(Mode::queued);
+  std::array<std::thread::id, 3> threads;
+  for (auto& thread : threads) {
+    host(stream).submit([&thread] { thread = std::this_thread::get_id(); });
+  }
+  stream.synchronize();
+  EXPECT_NE(threads[0], std::this_thread::get_id());
+  EXPECT_NE(threads[0], std::thread::id());
+  EXPECT_EQ(threads[0], threads[1]);
+  EXPECT_EQ(threads[0], threads[2]);
+}
+
+TEST(HostStream, ChangesModeOnceItsWorkHasEnded) {
+  const Stream stream = new_stream(Mode::queued);
+  int value = 0;
+  host(stream).submit([&] { value = 1; });
+  host(stream).set_mode(Mode::immediate);
+  EXPECT_EQ(value, 1);
+  host(stream).submit([&] { value = 2; });
+  EXPECT_EQ(value, 2);
+  host(stream).set_mode(Mode::queued);
+  host(stream).submit([&] { value = 3; });
+  stream.synchronize();
+  EXPECT_EQ(value, 3);
+}
+
+TEST(HostStream, WaitsForWhatAnotherQueuedStreamHasSoFarAndNoMore) {
+  Gate later;
+  Gate gate;
+  const Stream producer = new_stream(Mode::queued);
+  const Stream consumer = new_stream(Mode::queued);
+  int value = 0;
+  int seen = 0;
+  gate.hold(producer);
+  host(producer).submit([&] { value = 1; });
+  consumer.wait_stream(producer);
+  host(consumer).submit([&] { seen = value; });
+  later.hold(producer);
+  EXPECT_FALSE(consumer.query());
+  gate.open();
+  consumer.synchronize();
+  EXPECT_EQ(seen, 1);
+  EXPECT_TRUE(consumer.query());
+  EXPECT_FALSE(producer.query());
+  later.open();
+  producer.synchronize();
+}
+
+TEST(HostStream, WaitsForEveryStreamItWasToldToWaitFor) {
+  const Stream a = new_stream(Mode::queued);
+  const Stream b = new_stream(Mode::queued);
+  for (const Mode mode : {Mode::queued, Mode::immediate}) {
+    Gate gate_a;
+    Gate gate_b;
+    const Stream joined = new_stream(mode);
+    gate_a.hold(a);
+    gate_b.hold(b);
+    joined.wait_stream(a);
+    joined.wait_stream(b);
+    gate_b.open();
+    b.synchronize();
+    EXPECT_FALSE(joined.query());
+    gate_a.open();
+    joined.synchronize();
+    EXPECT_TRUE(joined.query());
+  }
+}
+
+TEST(HostStream, DoesNotWaitForItselfOrForAnIdleStream) {
+  Gate gate;
+  const Stream idle = new_stream(Mode::queued);
+  const Stream stream = new_stream(Mode::immediate);
+  stream.wait_stream(idle);
+  stream.wait_stream(stream);
+  EXPECT_TRUE(stream.query());
+  const Stream held = new_stream(Mode::queued);
+  gate.hold(held);
+  held.wait_stream(held);
+  held.wait_event(held.record_event());
+  gate.open();
+  held.synchronize();
+}
+
+TEST(HostStream, KeepsAWaitForTheNextOperationOfAnImmediateStream) {
+  int value = 0;
+  int seen = 0;
+  bool was_open = false;
+  std::jthread issuer;
+  Gate later;
+  Gate gate;
+  const Stream copy = new_stream(Mode::queued);
+  const Stream compute = new_stream(Mode::immediate);
+  gate.hold(copy);
+  host(copy).submit([&] { value = 1; });
+  compute.wait_stream(copy);  // the caller comes back at once
+  EXPECT_FALSE(compute.query());
+  const Event event = compute.record_event();
+  EXPECT_FALSE(event.query());
+
+  issuer = std::jthread([&] {
+    host(compute).submit([&] {
+      seen = value;
+      was_open = gate.is_open();
+    });
+  });
+  gate.open();
+  issuer.join();
+  EXPECT_EQ(seen, 1);
+  EXPECT_TRUE(was_open);
+  EXPECT_TRUE(event.query());
+  EXPECT_TRUE(compute.query());
+
+  // The wait is paid: what the other stream does now is no concern of this one.
+  later.hold(copy);
+  host(compute).submit([&] { seen = 2; });
+  EXPECT_EQ(seen, 2);
+  later.open();
+  copy.synchronize();
+}
+
+TEST(HostStream, IsIdleOnceItsWaitsHaveHappenedEvenWithoutAnOperation) {
+  Gate gate;
+  const Stream copy = new_stream(Mode::queued);
+  const Stream compute = new_stream(Mode::immediate);
+  gate.hold(copy);
+  compute.wait_stream(copy);
+  const Event event = compute.record_event();
+  EXPECT_FALSE(compute.query());
+  gate.open();
+  copy.synchronize();
+  EXPECT_TRUE(compute.query());
+  EXPECT_TRUE(event.query());
+  EXPECT_TRUE(compute.record_event().query());
+}
+
+TEST(HostStream, SynchronizePaysTheWaitsOfAnImmediateStream) {
+  int value = 0;
+  Gate gate;
+  const Stream copy = new_stream(Mode::queued);
+  const Stream compute = new_stream(Mode::immediate);
+  gate.hold(copy);
+  host(copy).submit([&] { value = 1; });
+  compute.wait_stream(copy);
+  gate.open();
+  compute.synchronize();
+  EXPECT_EQ(value, 1);
+}
+
+TEST(HostStream, LetsEveryThreadThatIssuesWaitNotOnlyTheFirst) {
+  constexpr std::size_t kThreads = 4;
+  int value = 0;
+  std::array<int, kThreads> seen{};
+  std::vector<std::jthread> issuers;
+  Gate gate;
+  const Stream copy = new_stream(Mode::queued);
+  const Stream compute = new_stream(Mode::immediate);
+  gate.hold(copy);
+  host(copy).submit([&] { value = 1; });
+  compute.wait_stream(copy);
+  for (int& mine : seen) {
+    issuers.emplace_back([&] { host(compute).submit([&] { mine = value; }); });
+  }
+  gate.open();
+  issuers.clear();
+  EXPECT_EQ(seen, (std::array<int, kThreads>{1, 1, 1, 1}));
+}
+
+TEST(HostStream, CarriesAWaitOnThroughAnImmediateStream) {
+  for (const bool through_event : {true, false}) {
+    int value = 0;
+    int seen = 0;
+    Gate gate;
+    const Stream copy = new_stream(Mode::queued);
+    const Stream compute = new_stream(Mode::immediate);
+    const Stream third = new_stream(Mode::queued);
+    gate.hold(copy);
+    host(copy).submit([&] { value = 1; });
+    compute.wait_stream(copy);
+    if (through_event) {
+      third.wait_event(compute.record_event());
+    } else {
+      third.wait_stream(compute);
+    }
+    host(third).submit([&] { seen = value; });
+    EXPECT_FALSE(third.query());
+    gate.open();
+    third.synchronize();
+    EXPECT_EQ(seen, 1);
+  }
+}
+
+TEST(HostStream, CarriesAWaitOnThroughTwoImmediateStreams) {
+  int value = 0;
+  Gate gate;
+  const Stream copy = new_stream(Mode::queued);
+  const Stream first = new_stream(Mode::immediate);
+  const Stream second = new_stream(Mode::immediate);
+  gate.hold(copy);
+  host(copy).submit([&] { value = 1; });
+  first.wait_stream(copy);
+  second.wait_stream(first);
+  EXPECT_FALSE(second.query());
+  gate.open();
+  second.synchronize();
+  EXPECT_EQ(value, 1);
+}
+
+TEST(HostStream, RecordsAnEventThatLaterWorkDoesNotDelay) {
+  Gate later;
+  Gate gate;
+  const Stream stream = new_stream(Mode::queued);
+  EXPECT_TRUE(stream.record_event().query());
+  gate.hold(stream);
+  const Event event = stream.record_event();
+  later.hold(stream);
+  EXPECT_FALSE(event.query());
+  gate.open();
+  event.synchronize();
+  EXPECT_TRUE(event.query());
+  EXPECT_FALSE(stream.query());
+  later.open();
+  stream.synchronize();
+}
+
+TEST(HostStream, KnowsWhichStreamsAnEventPrecedesByItself) {
+  Gate gate;
+  const Stream copy = new_stream(Mode::queued);
+  const Stream compute = new_stream(Mode::immediate);
+  const Stream other = new_stream(Mode::immediate);
+  gate.hold(copy);
+  compute.wait_stream(copy);
+  const EventPtr on_copy = copy.state().record();
+  const EventPtr on_compute = compute.state().record();
+  EXPECT_TRUE(on_copy->precedes_new_work_of(copy.state()));
+  EXPECT_FALSE(on_copy->precedes_new_work_of(other.state()));
+  EXPECT_TRUE(on_compute->precedes_new_work_of(compute.state()));
+  EXPECT_TRUE(on_compute->precedes_new_work_of(copy.state()));
+  EXPECT_FALSE(on_compute->precedes_new_work_of(other.state()));
+  gate.open();
+  copy.synchronize();
+  EXPECT_TRUE(on_copy->precedes_new_work_of(other.state()));
+  EXPECT_TRUE(on_compute->precedes_new_work_of(other.state()));
+}
+
+TEST(HostStream, ThrowsWhatAQueuedOperationThrewOnceAndGoesOn) {
+  const Stream stream = new_stream(Mode::queued);
+  bool ran = false;
+  host(stream).submit([] { throw std::out_of_range("the first"); });
+  host(stream).submit([] { throw std::out_of_range("the second"); });
+  host(stream).submit([&] { ran = true; });
+  EXPECT_TRUE(throws<std::out_of_range>([&] { stream.synchronize(); }, "the first"));
+  EXPECT_TRUE(ran);
+  EXPECT_NO_THROW(stream.synchronize());
+  host(stream).submit([] { throw std::out_of_range("the third"); });
+  EXPECT_TRUE(throws<std::out_of_range>([&] { stream.synchronize(); }, "the third"));
+}
+
+TEST(HostStream, ThrowsWhatAnImmediateOperationThrewAtTheCall) {
+  const Stream stream = new_stream(Mode::immediate);
+  EXPECT_TRUE(throws<std::out_of_range>(
+      [&] { host(stream).submit([] { throw std::out_of_range("at once"); }); }, "at once"));
+  EXPECT_NO_THROW(stream.synchronize());
+}
+
+TEST(HostStream, RunsASmallCopyInItsIssuerOnlyWhenIdle) {
+  Gate gate;
+  const Stream stream = new_stream(Mode::queued);
+  std::thread::id thread;
+  const auto copy = [&] { thread = std::this_thread::get_id(); };
+  host(stream).submit_small(copy);
+  EXPECT_EQ(thread, std::this_thread::get_id());
+
+  thread = {};
+  gate.hold(stream);
+  host(stream).submit_small(copy);
+  EXPECT_FALSE(stream.query());
+  gate.open();
+  stream.synchronize();
+  EXPECT_NE(thread, std::thread::id());
+  EXPECT_NE(thread, std::this_thread::get_id());
+}
+
+TEST(HostStream, RunsASmallCopyBehindAWait) {
+  int value = 0;
+  int seen = 0;
+  Gate gate;
+  const Stream producer = new_stream(Mode::queued);
+  const Stream copy = new_stream(Mode::queued);
+  gate.hold(producer);
+  host(producer).submit([&] { value = 1; });
+  copy.wait_stream(producer);
+  host(copy).submit_small([&] { seen = value; });
+  EXPECT_FALSE(copy.query());
+  gate.open();
+  copy.synchronize();
+  EXPECT_EQ(seen, 1);
+}
+
+TEST(HostStream, KeepsEachIssuersOrderWhereManyIssue) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 300;
+  const Stream stream = new_stream(Mode::queued);
+  std::vector<std::pair<int, int>> seen;  // written by the stream's thread alone
+  {
+    std::vector<std::jthread> issuers;
+    for (int t = 0; t < kThreads; ++t) {
+      issuers.emplace_back([&, t] {
+        for (int i = 0; i < kEach; ++i)
+          host(stream).submit([&seen, t, i] { seen.emplace_back(t, i); });
+      });
+    }
+  }
+  stream.synchronize();
+  std::array<int, kThreads> next{};
+  for (const auto& [thread, i] : seen) EXPECT_EQ(i, next[static_cast<std::size_t>(thread)]++);
+  EXPECT_EQ(seen.size(), std::size_t{kThreads * kEach});
+}
+
+TEST(HostStream, ReleasesWhatAnOperationHeldBeforeItCountsAsDone) {
+  const Stream stream = new_stream(Mode::queued);
+  auto held = std::make_shared<int>(1);
+  const std::weak_ptr<int> watch = held;
+  host(stream).submit([held = std::move(held)] { EXPECT_EQ(*held, 1); });
+  stream.synchronize();
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(HostStream, RefusesWorkInAForkedChild) {
+  const Stream stream = new_stream(Mode::queued);
+  host(stream).submit([] {});
+  stream.synchronize();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      host(stream).submit([] {});
+    } catch (const Error&) {
+      ::_exit(0);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// Says where it lies when it is called.
+template <std::size_t Bytes>
+struct Whereabouts {
+  std::array<unsigned char, Bytes> ballast{};
+  const void** place = nullptr;
+  void operator()() const { *place = this; }
+};
+
+template <std::size_t Bytes>
+bool kept_inside_the_task() {
+  const void* place = nullptr;
+  Task task(Whereabouts<Bytes>{{}, &place});
+  Task moved = std::move(task);
+  moved();
+  const auto begin = reinterpret_cast<std::uintptr_t>(&moved);
+  const auto at = reinterpret_cast<std::uintptr_t>(place);
+  return at >= begin && at < begin + sizeof moved;
+}
+
+TEST(Task, KeepsASmallFunctorInPlaceSoThatQueueingDoesNotAllocate) {
+  EXPECT_TRUE(kept_inside_the_task<8>());
+  EXPECT_TRUE(kept_inside_the_task<96>());
+}
+
+TEST(Task, KeepsALargeFunctorElsewhere) {
+  EXPECT_FALSE(kept_inside_the_task<97>());
+  EXPECT_FALSE(kept_inside_the_task<4096>());
+}
+
+TEST(Task, MayHoldWhatCanOnlyBeMoved) {
+  int seen = 0;
+  Task small([&seen, value = std::make_unique<int>(7)] { seen = *value; });
+  Task task;
+  task = std::move(small);
+  task();
+  EXPECT_EQ(seen, 7);
+  Task large([&seen, value = std::make_unique<int>(8), ballast = std::array<char, 500>{}] {
+    seen = *value + ballast[499];
+  });
+  task = std::move(large);
+  task();
+  EXPECT_EQ(seen, 8);
+}
+
+TEST(Task, DestroysWhatItHolds) {
+  auto held = std::make_shared<int>(1);
+  const std::weak_ptr<int> watch = held;
+  Task task([held = std::move(held), ballast = std::array<char, 500>{}] { (void)ballast; });
+  EXPECT_FALSE(watch.expired());
+  task = Task();
+  EXPECT_TRUE(watch.expired());
+}
+
+}  // namespace
+}  // namespace lockstep::detail

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/pointwise.hpp>
+
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/tensor/random.hpp>
+
+#include "support/gradcheck.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using testing::gradcheck;
+using testing::gradgradcheck;
+
+constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+TEST(Pointwise, ComputesWhatTheStandardLibraryDoes) {
+  const Tensor x = rand({3, 4}, {.dtype = Dtype::f64}, 0.1, 2).t();
+  const std::vector<double> in = x.to_vector<double>();
+  const auto expect = [&](const Tensor& result, auto function) {
+    ASSERT_EQ(result.sizes(), x.sizes());
+    const std::vector<double> out = result.to_vector<double>();
+    for (std::size_t i = 0; i < in.size(); ++i) EXPECT_DOUBLE_EQ(out[i], function(in[i]));
+  };
+  expect(exp(x), [](double v) { return std::exp(v); });
+  expect(log(x), [](double v) { return std::log(v); });
+  expect(sqrt(x), [](double v) { return std::sqrt(v); });
+  expect(tanh(x), [](double v) { return std::tanh(v); });
+  expect(sigmoid(x), [](double v) { return 1 / (1 + std::exp(-v)); });
+  expect(pow(x, 2.5), [](double v) { return std::pow(v, 2.5); });
+  expect(square(x), [](double v) { return v * v; });
+}
+
+TEST(Pointwise, SignsAndNans) {
+  const Tensor x = tensor({-2.0F, 0.0F, 3.0F});
+  EXPECT_EQ(relu(x).to_vector<float>(), (std::vector<float>{0, 0, 3}));
+  EXPECT_EQ(abs(x).to_vector<float>(), (std::vector<float>{2, 0, 3}));
+  EXPECT_TRUE(std::isnan(relu(tensor({kNan})).item<float>()));
+  EXPECT_EQ(sigmoid(tensor({-200.0F, 200.0F})).to_vector<float>(), (std::vector<float>{0, 1}));
+}
+
+TEST(Pointwise, SomeTakeIntegers) {
+  const Tensor x = tensor<std::int64_t>({-3, 0, 4});
+  EXPECT_EQ(relu(x).to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 0, 4}));
+  EXPECT_EQ(abs(x).to_vector<std::int64_t>(), (std::vector<std::int64_t>{3, 0, 4}));
+  EXPECT_EQ(square(x).to_vector<std::int64_t>(), (std::vector<std::int64_t>{9, 0, 16}));
+  EXPECT_THROW((void)exp(x), DtypeError);
+  EXPECT_THROW((void)pow(x, 2), DtypeError);
+  EXPECT_THROW((void)relu(Tensor()), ValueError);
+}
+
+TEST(Pointwise, GradientsAgreeWithFiniteDifferences) {
+  const auto smooth = [](const Tensor& x) {
+    return std::vector<Tensor>{exp(x),    log(x),      sqrt(x),    tanh(x),   sigmoid(x),
+                               square(x), pow(x, 2.5), pow(x, -1), pow(x, 0), pow(x, 1)};
+  };
+  const std::vector<Tensor> positive = {rand({2, 3}, kLeaf, 0.5, 2)};
+  EXPECT_TRUE(gradcheck(smooth, positive));
+  EXPECT_TRUE(gradgradcheck(smooth, positive));
+
+  const auto kinked = [](const Tensor& x) { return std::vector<Tensor>{relu(x), abs(x)}; };
+  const std::vector<Tensor> mixed = {tensor<double>({-2, -0.5, 0.25, 3}).requires_grad_()};
+  EXPECT_TRUE(gradcheck(kinked, mixed));
+  EXPECT_TRUE(gradgradcheck([](const Tensor& x) { return relu(x) * relu(x) + abs(x) * x; }, mixed));
+}
+
+TEST(Pointwise, GradientsAtKinksAreTorchs) {
+  const Tensor x = tensor({0.0F, kNan}).requires_grad_();
+  relu(x).backward(tensor({1.0F, 1.0F}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 1}));
+  const Tensor y = tensor({0.0F}).requires_grad_();
+  abs(y).backward();
+  EXPECT_EQ(y.grad().item<float>(), 0);
+  const Tensor z = tensor({0.0F}).requires_grad_();
+  pow(z, 0).backward();
+  EXPECT_EQ(z.grad().item<float>(), 0);
+}
+
+TEST(Pointwise, AChangedResultIsNoticedWhereBackwardNeedsIt) {
+  const Tensor x = tensor({1.0F}).requires_grad_();
+  const Tensor y = exp(x);
+  y.mark_changed();
+  EXPECT_THROW(y.backward(), AutogradError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/reduce.hpp>
+
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/tensor/random.hpp>
+
+#include "support/gradcheck.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using testing::gradcheck;
+using testing::gradgradcheck;
+using Integers = std::vector<std::int64_t>;
+
+constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
+
+TEST(Reduce, SumsOverTheDimensionsListed) {
+  const Tensor x = arange(6).reshape({2, 3});
+  EXPECT_EQ(sum(x).item<std::int64_t>(), 15);
+  EXPECT_EQ(sum(x).sizes(), Shape{});
+  EXPECT_EQ(sum(x, {0}).to_vector<std::int64_t>(), (Integers{3, 5, 7}));
+  EXPECT_EQ(sum(x, {-1}).to_vector<std::int64_t>(), (Integers{3, 12}));
+  EXPECT_EQ(sum(x, {1}, true).sizes(), (Shape{2, 1}));
+  EXPECT_EQ(sum(x, {0, 1}, true).sizes(), (Shape{1, 1}));
+  EXPECT_EQ(sum(x, {}, true).sizes(), (Shape{1, 1}));
+  EXPECT_EQ(x.sum().item<std::int64_t>(), 15);
+  EXPECT_EQ(sum(scalar_tensor(2.0F)).item<float>(), 2);
+}
+
+// Every set of dimensions of every order of four dimensions, against sums written out.
+TEST(Reduce, SumsAnyDimensionsOfAnyLayout) {
+  const Shape sizes = {2, 3, 10, 5};
+  const Tensor base = arange(numel(sizes)).reshape(sizes);
+  for (const Shape& order : {Shape{0, 1, 2, 3}, Shape{3, 2, 1, 0}, Shape{1, 3, 0, 2}}) {
+    const Tensor x = permute(base, order);
+    const Integers values = x.to_vector<std::int64_t>();
+    for (unsigned set = 1; set < 16; ++set) {
+      Shape dims;
+      Shape kept;
+      for (unsigned d = 0; d < 4; ++d) {
+        if ((set >> d & 1U) != 0) {
+          dims.push_back(d);
+        } else {
+          kept.push_back(x.sizes()[d]);
+        }
+      }
+      Integers expected(static_cast<std::size_t>(numel(kept)), 0);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        std::size_t rest = i;
+        std::size_t place = 0;
+        std::size_t step = 1;
+        for (unsigned d = 4; d-- > 0;) {
+          const auto size = static_cast<std::size_t>(x.sizes()[d]);
+          if ((set >> d & 1U) == 0) {
+            place += rest % size * step;
+            step *= size;
+          }
+          rest /= size;
+        }
+        expected[place] += values[i];
+      }
+      const Tensor result = sum(x, dims);
+      EXPECT_EQ(result.sizes(), kept);
+      EXPECT_EQ(result.to_vector<std::int64_t>(), expected) << dims << " of " << x.sizes();
+      EXPECT_EQ(sum(x.to(Dtype::f32), dims).to(Dtype::i64).to_vector<std::int64_t>(), expected);
+    }
+  }
+}
+
+TEST(Reduce, SumsOfWideRowsUseEveryBlock) {
+  const Tensor x = ones({3, 150}, {.dtype = Dtype::f64});
+  EXPECT_EQ(sum(x, {0}).to_vector<double>(), std::vector<double>(150, 3.0));
+  EXPECT_EQ(sum(x, {1}).to_vector<double>(), std::vector<double>(3, 150.0));
+}
+
+TEST(Reduce, SumsOfF32AreRoundedOnce) {
+  const Tensor many = full({1 << 20}, 0.1F);
+  EXPECT_EQ(sum(many).item<float>(), static_cast<float>((1 << 20) * static_cast<double>(0.1F)));
+  EXPECT_EQ(sum(full({1 << 20, 1}, 0.1F), {0}).item<float>(), sum(many).item<float>());
+  EXPECT_EQ(sum(tensor({1e8F, 1.0F, -1e8F})).item<float>(), 1);
+}
+
+TEST(Reduce, IntegersAndBooleansBecomeI64) {
+  EXPECT_EQ(sum(tensor<std::int32_t>({2147483647, 1})).item<std::int64_t>(), 2147483648);
+  EXPECT_EQ(sum(ones({300}, {.dtype = Dtype::boolean})).item<std::int64_t>(), 300);
+  EXPECT_EQ(sum(full({300}, 255, {.dtype = Dtype::u8})).dtype(), Dtype::i64);
+  EXPECT_EQ(sum(full({300}, 255, {.dtype = Dtype::u8})).item<std::int64_t>(), 76500);
+  EXPECT_THROW((void)sum(zeros({1}, {.dtype = Dtype::f16})), DtypeError);
+}
+
+TEST(Reduce, OfNothing) {
+  EXPECT_EQ(sum(zeros({0})).item<float>(), 0);
+  EXPECT_EQ(sum(zeros({0, 2}), {0}).to_vector<float>(), (std::vector<float>{0, 0}));
+  EXPECT_EQ(sum(zeros({2, 0}), {1}).to_vector<float>(), (std::vector<float>{0, 0}));
+  EXPECT_EQ(sum(zeros({0, 2}), {1}).numel(), 0);
+  EXPECT_TRUE(std::isnan(mean(zeros({0})).item<float>()));
+}
+
+TEST(Reduce, MeansDivideByTheCount) {
+  const Tensor x = arange(6, {.dtype = Dtype::f64}).reshape({2, 3});
+  EXPECT_EQ(mean(x).item(), 2.5);
+  EXPECT_EQ(x.mean().item(), 2.5);
+  EXPECT_EQ(mean(x, {0}).to_vector<double>(), (std::vector<double>{1.5, 2.5, 3.5}));
+  EXPECT_EQ(mean(x, {1}, true).sizes(), (Shape{2, 1}));
+  EXPECT_THROW((void)mean(arange(3)), DtypeError);
+}
+
+TEST(Reduce, ArgmaxIsTheFirstOfEqualsAndANanWins) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = tensor({1.0F, 5.0F, 5.0F, 7.0F, nan, 9.0F}).reshape({2, 3});
+  EXPECT_EQ(argmax(x, 1).to_vector<std::int64_t>(), (Integers{1, 1}));
+  EXPECT_EQ(argmax(x, 0).to_vector<std::int64_t>(), (Integers{1, 1, 1}));
+  EXPECT_EQ(argmax(x.t(), -1).to_vector<std::int64_t>(), (Integers{1, 1, 1}));
+  EXPECT_EQ(argmax(x, 1, true).sizes(), (Shape{2, 1}));
+  EXPECT_EQ(argmax(scalar_tensor(1.0F), 0).item<std::int64_t>(), 0);
+  EXPECT_THROW((void)argmax(zeros({2, 0}), 1), IndexError);
+  EXPECT_THROW((void)argmax(zeros({2, 2}), 2), IndexError);
+  EXPECT_FALSE(argmax(ones({2}, kLeaf), 0).requires_grad());
+}
+
+TEST(Reduce, DimensionsAreChecked) {
+  EXPECT_THROW((void)sum(zeros({2, 3}), {2}), IndexError);
+  EXPECT_THROW((void)sum(zeros({2, 3}), {1, -1}), ValueError);
+}
+
+TEST(Reduce, GradientsAgreeWithFiniteDifferences) {
+  const auto all = [](const Tensor& x) {
+    const Tensor y = x * x;
+    return std::vector<Tensor>{
+        sum(y),        sum(y, {1}),    sum(y, {0, 2}, true),    mean(y), mean(y, {0}, true),
+        mean(y, {-1}), sum(y, {1, 2}), mean(y, {0, 1, 2}, true)};
+  };
+  const std::vector<Tensor> x = {rand({2, 3, 2}, kLeaf, 1, 2)};
+  EXPECT_TRUE(gradcheck(all, x));
+  EXPECT_TRUE(gradgradcheck(all, x));
+}
+
+TEST(Reduce, OneGradientForManyElementsIsAccumulatedForEach) {
+  const Tensor x = ones({2, 2}, kLeaf);
+  sum(x).backward();
+  sum(x).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 2, 2, 2}));
+}
+
+TEST(Reduce, SumToTheShapeOfAnOperand) {
+  const Tensor x = ones({2, 3, 4});
+  EXPECT_TRUE(detail::sum_to(x, {2, 3, 4}).is_same(x));
+  EXPECT_EQ(detail::sum_to(x, {3, 1}).to_vector<float>(), (std::vector<float>{8, 8, 8}));
+  EXPECT_EQ(detail::sum_to(x, {}).item<float>(), 24);
+  EXPECT_EQ(detail::sum_to(x, {1, 1, 4}).sizes(), (Shape{1, 1, 4}));
+  EXPECT_EQ(detail::sum_to(zeros({0, 4}), {1, 4}).to_vector<float>(), std::vector<float>(4, 0.0F));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/tensor/copy.hpp>
+
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::detail {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+// Every pair of contiguous and strided, on one device or two, of one dtype or two.
+TEST(Copy, BetweenAnyLayoutsDevicesAndDtypes) {
+  for (const Device to : {Device("cpu"), Device("cpu:1"), Device("cpu:2")}) {
+    for (const Device from : {Device("cpu"), Device("cpu:1")}) {
+      for (const bool strided_to : {false, true}) {
+        for (const bool strided_from : {false, true}) {
+          for (const Dtype dtype : {Dtype::i64, Dtype::f32}) {
+            const Tensor base = arange(6, {.dtype = Dtype::i64, .device = from});
+            const Tensor src = strided_from ? base.reshape({3, 2}).t() : base.reshape({2, 3});
+            const Tensor room = zeros({12}, {.dtype = dtype, .device = to});
+            const Tensor dst = strided_to ? room.reshape({2, 6}).narrow(1, 2, 3)
+                                          : room.narrow(0, 1, 6).reshape({2, 3});
+            copy_into(dst, src);
+            const Tensor values = dst.to(Dtype::i64);
+            EXPECT_EQ(values.to_vector<std::int64_t>(),
+                      strided_from ? (Integers{0, 2, 4, 1, 3, 5}) : (Integers{0, 1, 2, 3, 4, 5}));
+            std::int64_t total = 0;
+            for (const std::int64_t v : room.to(Dtype::i64).to_vector<std::int64_t>()) total += v;
+            EXPECT_EQ(total, 15) << "elements beside the view changed";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Copy, CountsAsAChangeOfTheDestination) {
+  const Tensor src = ones({2});
+  const Tensor dst = zeros({2}, {.device = "cpu:1"});
+  const std::uint64_t before = dst.version();
+  copy_into(dst, src);
+  EXPECT_GT(dst.version(), before);
+  EXPECT_EQ(src.version(), ones({2}).version());
+}
+
+TEST(Copy, ShapesMustBeEqual) {
+  EXPECT_THROW(copy_into(zeros({2}), zeros({1, 2})), ShapeError);
+  copy_into(zeros({0, 2}), zeros({0, 2}));
+}
+
+TEST(Copy, PackedIsTheTensorItselfIfItCan) {
+  const Tensor x = arange(6).reshape({2, 3});
+  EXPECT_TRUE(packed(x).is_same(x));
+  const Tensor y = packed(permute(x.reshape({1, 2, 3}), {2, 0, 1}));
+  EXPECT_TRUE(y.is_contiguous());
+  EXPECT_EQ(y.to_vector<std::int64_t>(), (Integers{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ(packed(expand(tensor({7.0F}), {2, 3})).to_vector<float>(), std::vector<float>(6, 7.0F));
+  EXPECT_EQ(extent(x.t()), 6U);
+  EXPECT_EQ(extent(x.narrow(1, 0, 2)), 5U);
+  EXPECT_EQ(extent(scalar_tensor(1.0F)), 1U);
+}
+
+}  // namespace
+}  // namespace lockstep::detail

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/tensor/creation.hpp>
+
+#include <lockstep/ops/to.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+TEST(Creation, FillsEveryDtype) {
+  for (int i = 0; i < 8; ++i) {
+    const auto dtype = static_cast<Dtype>(i);
+    const Tensor x = ones({3}, {.dtype = dtype, .device = "cpu:1"});
+    EXPECT_EQ(x.dtype(), dtype);
+    EXPECT_EQ(x.to(Dtype::f64).to_vector<double>(), (std::vector<double>{1, 1, 1})) << dtype;
+  }
+  EXPECT_EQ(full({2}, -2.5).to_vector<float>(), (std::vector<float>{-2.5, -2.5}));
+  EXPECT_EQ(zeros({}).item(), 0);
+  EXPECT_EQ(zeros({0, 5}).numel(), 0);
+  EXPECT_TRUE(ones({1}, {.requires_grad = true}).requires_grad());
+}
+
+TEST(Creation, LikeAnotherTensor) {
+  const Tensor x = ones({2, 3}, {.dtype = Dtype::f64, .device = "cpu:1", .requires_grad = true});
+  for (const Tensor& y : {empty_like(x), zeros_like(x), ones_like(x)}) {
+    EXPECT_EQ(y.sizes(), x.sizes());
+    EXPECT_EQ(y.dtype(), x.dtype());
+    EXPECT_EQ(y.device(), x.device());
+    EXPECT_FALSE(y.requires_grad());
+  }
+}
+
+TEST(Creation, FromValues) {
+  EXPECT_EQ(tensor({1.5F, 2.0F}).sizes(), (Shape{2}));
+  EXPECT_EQ(tensor<double>({1, 2}).dtype(), Dtype::f64);
+  EXPECT_EQ(tensor({true, false}).to_vector<bool>(), (std::vector<bool>{true, false}));
+  const std::vector<std::int32_t> values = {1, 2, 3, 4};
+  const Tensor x = from_values(values, {2, 2}, "cpu:2");
+  EXPECT_EQ(x.device(), Device("cpu:2"));
+  EXPECT_EQ(x.to_vector<std::int32_t>(), values);
+  EXPECT_EQ(from_values(std::span<const float>(), {0, 3}).sizes(), (Shape{0, 3}));
+  EXPECT_EQ(scalar_tensor(std::int64_t{7}, "cpu:1").item<std::int64_t>(), 7);
+  EXPECT_THROW((void)from_values(values, {3}), ShapeError);
+}
+
+TEST(Creation, Arange) {
+  EXPECT_EQ(arange(3).to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(arange(3, {.dtype = Dtype::f32, .device = "cpu:1"}).to_vector<float>(),
+            (std::vector<float>{0, 1, 2}));
+  EXPECT_EQ(arange(0).numel(), 0);
+  EXPECT_THROW((void)arange(-1), ValueError);
+}
+
+TEST(Creation, ShapesThatNoMemoryHoldsAreErrors) {
+  EXPECT_THROW((void)empty({-1}), ShapeError);
+  EXPECT_THROW((void)empty({std::int64_t{1} << 40, std::int64_t{1} << 40}), ShapeError);
+}
+
+}  // namespace
+}  // namespace lockstep

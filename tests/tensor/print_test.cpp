@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/tensor/print.hpp>
+
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+TEST(Print, NumbersInBrackets) {
+  EXPECT_EQ(detail::str(Tensor()), "tensor(undefined)");
+  EXPECT_EQ(detail::str(scalar_tensor(3.0F)), "tensor(3.)");
+  EXPECT_EQ(detail::str(arange(4).reshape({2, 2})), "tensor([[0, 1],\n        [2, 3]])");
+  EXPECT_EQ(detail::str(arange(4).reshape({2, 1, 2})), "tensor([[[0, 1]],\n\n        [[2, 3]]])");
+  EXPECT_EQ(detail::str(arange(4).reshape({2, 2}).t()), "tensor([[0, 2],\n        [1, 3]])");
+  EXPECT_EQ(detail::str(tensor({true, false})), "tensor([ true, false])");
+}
+
+TEST(Print, RealNumbersShareOneFormat) {
+  EXPECT_EQ(detail::str(tensor({1.0F, -2.0F})), "tensor([ 1., -2.])");
+  EXPECT_EQ(detail::str(tensor({0.5F, 100.0F})), "tensor([  0.5000, 100.0000])");
+  EXPECT_EQ(detail::str(tensor({-1.5F, 100.0F})), "tensor([ -1.5000, 100.0000])");
+  EXPECT_EQ(detail::str(tensor({1e10F, 1.0F})), "tensor([1.0000e+10, 1.0000e+00])");
+  EXPECT_EQ(detail::str(tensor({std::nanf(""), -HUGE_VALF, 1.0F})), "tensor([ nan, -inf,   1.])");
+}
+
+TEST(Print, WhatIsNotTheDefaultIsSaid) {
+  EXPECT_EQ(detail::str(ones({1}, {.dtype = Dtype::f64, .device = "cpu:1", .requires_grad = true})),
+            "tensor([1.], dtype=f64, device=cpu:1, requires_grad=true)");
+  EXPECT_EQ(detail::str(ones({1}, {.dtype = Dtype::bf16})), "tensor([1.], dtype=bf16)");
+  EXPECT_EQ(detail::str(zeros({0})), "tensor([])");
+  EXPECT_EQ(detail::str(zeros({0, 3})), "tensor([], size=[0, 3])");
+}
+
+TEST(Print, LargeTensorsAreShortened) {
+  EXPECT_EQ(detail::str(arange(1001)), "tensor([   0,    1,    2, ...,  998,  999, 1000])");
+  EXPECT_EQ(detail::str(arange(1000)).find("..."), std::string::npos);
+  const std::string wide = detail::str(zeros({500, 4}));
+  EXPECT_NE(wide.find("...,\n        [0."), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/tensor/random.hpp>
+
+#include <lockstep/ops/to.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+TEST(Random, TheSeedDecidesTheNumbers) {
+  Generator a(42);
+  Generator b(42);
+  EXPECT_EQ(randn({100}, {}, a).to_vector<float>(), randn({100}, {}, b).to_vector<float>());
+  manual_seed(7);
+  const std::vector<float> first = rand({5}).to_vector<float>();
+  manual_seed(7);
+  EXPECT_EQ(rand({5}, {.device = "cpu:1"}).to_vector<float>(), first);
+  EXPECT_NE(rand({5}).to_vector<float>(), first);
+}
+
+// The sequence is part of what a seed promises: the same on every machine and compiler.
+TEST(Random, TheSequenceIsThatOfTheStandardsEngine) {
+  Generator generator(5489);
+  for (int i = 1; i < 10000; ++i) (void)generator.bits();
+  EXPECT_EQ(generator.bits(), 9981545732273789042U);
+}
+
+TEST(Random, NumbersAreDistributedAsSaid) {
+  Generator generator(1);
+  const std::vector<double> uniform =
+      rand({20000}, {.dtype = Dtype::f64}, -1, 3, generator).to_vector<double>();
+  double sum = 0;
+  for (const double value : uniform) {
+    EXPECT_GE(value, -1);
+    EXPECT_LT(value, 3);
+    sum += value;
+  }
+  EXPECT_NEAR(sum / 20000, 1, 0.05);
+  sum = 0;
+  double squares = 0;
+  for (const double value : randn({20000}, {.dtype = Dtype::f64}, generator).to_vector<double>()) {
+    EXPECT_TRUE(std::isfinite(value));
+    sum += value;
+    squares += value * value;
+  }
+  EXPECT_NEAR(sum / 20000, 0, 0.05);
+  EXPECT_NEAR(squares / 20000, 1, 0.05);
+}
+
+TEST(Random, BelowReachesEveryNumberAndNoOther) {
+  Generator generator(3);
+  std::array<int, 7> counts{};
+  for (int i = 0; i < 7000; ++i) ++counts.at(static_cast<std::size_t>(generator.below(7)));
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 200);
+  EXPECT_EQ(generator.below(1), 0U);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/tensor/release.hpp>
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+namespace lockstep::detail {
+namespace {
+
+struct Link {
+  explicit Link(int* count) : alive(count) { ++*alive; }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link() {
+    --*alive;
+    release(std::move(next));
+    release(std::move(other));
+  }
+  int* alive;
+  std::shared_ptr<Link> next;
+  std::shared_ptr<Link> other;
+};
+
+TEST(Release, ALongChainIsDestroyedWithoutRecursion) {
+  int alive = 0;
+  std::shared_ptr<Link> head;
+  for (int i = 0; i < 300000; ++i) {
+    auto link = std::make_shared<Link>(&alive);
+    link->next = head;
+    link->other = std::move(head);
+    head = std::move(link);
+  }
+  EXPECT_EQ(alive, 300000);
+  release(std::move(head));
+  EXPECT_EQ(alive, 0);
+  release(nullptr);
+}
+
+TEST(Release, WhatOthersHoldStays) {
+  int alive = 0;
+  auto kept = std::make_shared<Link>(&alive);
+  auto head = std::make_shared<Link>(&alive);
+  head->next = kept;
+  release(std::move(head));
+  EXPECT_EQ(alive, 1);
+}
+
+}  // namespace
+}  // namespace lockstep::detail
