@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/layer.hpp>
+#include <lockstep/ops/conv.hpp>
+#include <lockstep/ops/size2d.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
+
+namespace lockstep::nn {
+
+struct Conv2dOptions {
+  Size2d stride = 1;
+  Size2d padding = 0;
+  bool bias = true;
+  Dtype dtype = Dtype::f32;
+  Device device = {};
+};
+
+// The cross-correlation of images [batch, in, height, width] (or one without the batch) with a
+// kernel for each output channel, plus a bias.
+//
+// A copy shares its parameters with the original: they are handles.
+//
+// **Torch counterpart.** torch.nn.Conv2d without dilation and groups, with its first values: weight
+// and bias uniform in ±1/√(in · kernel height · kernel width), drawn from the default generator.
+// **Threads and exceptions.** A ValueError for a size that makes no sense, a DtypeError for a dtype
+// other than f32 and f64; forward's are those of lockstep::conv2d.
+// **Example.** nn::Conv2d conv{1, 32, 5, {.padding = 2}};
+struct Conv2d {
+  Parameter weight;  // [out, in, kernel height, kernel width]
+  Parameter bias;    // [out], or absent
+  Size2d stride;
+  Size2d padding;
+
+  Conv2d(std::int64_t in_channels, std::int64_t out_channels, Size2d kernel,
+         const Conv2dOptions& options = {})
+      : stride(options.stride), padding(options.padding) {
+    detail::check_layer_size("Conv2d", "in_channels", in_channels);
+    detail::check_layer_size("Conv2d", "out_channels", out_channels);
+    detail::check_layer_dtype("Conv2d", options.dtype);
+    check<ValueError>(kernel.height >= 1 && kernel.width >= 1,
+                      "Conv2d: expected a kernel of at least 1, got ", kernel);
+    check<ValueError>(stride.height >= 1 && stride.width >= 1,
+                      "Conv2d: expected a stride of at least 1, got ", stride);
+    check<ValueError>(padding.height >= 0 && padding.width >= 0,
+                      "Conv2d: expected a padding of at least 0, got ", padding);
+    const TensorOptions tensor_options{.dtype = options.dtype, .device = options.device};
+    weight = detail::first_weight({out_channels, in_channels, kernel.height, kernel.width},
+                                  tensor_options);
+    if (options.bias) bias = detail::first_bias(weight);
+  }
+
+  Tensor forward(const Tensor& x) const { return conv2d(x, weight, bias, stride, padding); }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("weight", self.weight);
+    visit("bias", self.bias);
+    visit("stride", self.stride);
+    visit("padding", self.padding);
+  }
+};
+
+}  // namespace lockstep::nn

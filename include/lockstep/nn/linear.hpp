@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/layer.hpp>
+#include <lockstep/ops/linear.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
+
+namespace lockstep::nn {
+
+struct LinearOptions {
+  bool bias = true;
+  Dtype dtype = Dtype::f32;
+  Device device = {};
+};
+
+// y = x · weightᵀ + bias, for x of shape [*, in]: the result is [*, out].
+//
+// A copy shares its parameters with the original: they are handles.
+//
+// **Torch counterpart.** torch.nn.Linear, with its first values: weight and bias uniform in
+// ±1/√in, drawn from the default generator.
+// **Threads and exceptions.** A ValueError for fewer than one input or output, a DtypeError for a
+// dtype other than f32 and f64; forward's are those of lockstep::linear.
+// **Example.** nn::Linear fc{784, 512, {.bias = false}};
+struct Linear {
+  Parameter weight;  // [out, in]
+  Parameter bias;    // [out], or absent
+
+  Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options = {}) {
+    detail::check_layer_size("Linear", "in_features", in_features);
+    detail::check_layer_size("Linear", "out_features", out_features);
+    detail::check_layer_dtype("Linear", options.dtype);
+    const TensorOptions tensor_options{.dtype = options.dtype, .device = options.device};
+    weight = detail::first_weight({out_features, in_features}, tensor_options);
+    if (options.bias) bias = detail::first_bias(weight);
+  }
+
+  Tensor forward(const Tensor& x) const { return lockstep::linear(x, weight, bias); }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("weight", self.weight);
+    visit("bias", self.bias);
+  }
+};
+
+}  // namespace lockstep::nn

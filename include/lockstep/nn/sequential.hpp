@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/concepts.hpp>
+#include <lockstep/module/visit.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+namespace lockstep {
+
+namespace detail {
+
+template <std::size_t index>
+consteval auto index_digits() {
+  constexpr std::size_t length = [] {
+    std::size_t digits = 1;
+    for (std::size_t rest = index / 10; rest > 0; rest /= 10) ++digits;
+    return digits;
+  }();
+  std::array<char, length> text{};
+  std::size_t rest = index;
+  for (std::size_t at = length; at-- > 0; rest /= 10) {
+    text[at] = static_cast<char>('0' + rest % 10);
+  }
+  return text;
+}
+
+template <std::size_t index>
+inline constexpr auto kIndexDigits = index_digits<index>();
+
+// "0", "1", …: the name of a module that is known by its place.
+template <std::size_t index>
+constexpr std::string_view index_name() {
+  return {kIndexDigits<index>.data(), kIndexDigits<index>.size()};
+}
+
+}  // namespace detail
+
+namespace nn {
+
+// Modules one after the other, each given what the one before returns; the first takes any number
+// of arguments. They are held by value, are of any types, and may be lambdas without captures.
+// Their names are their places: "0.weight", "0.bias", "2.weight".
+//
+// A copy shares its parameters with the original. (As with other class templates of the standard
+// kind, `Sequential{other}` of a Sequential is its copy, not one that holds it.)
+//
+// **Torch counterpart.** torch.nn.Sequential.
+// **Example.** nn::Sequential net{nn::Linear{784, 512}, nn::ReLU{}, nn::Linear{512, 10}};
+template <class... Modules>
+requires(sizeof...(Modules) > 0 && (Module<Modules> && ...)) class Sequential {
+ public:
+  explicit Sequential(Modules... modules) : modules_(std::move(modules)...) {}
+
+  template <class... Args>
+  auto forward(Args&&... args) {
+    return run<0>(modules_, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  auto forward(Args&&... args) const {
+    return run<0>(modules_, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  auto operator()(Args&&... args) {
+    return forward(std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  auto operator()(Args&&... args) const {
+    return forward(std::forward<Args>(args)...);
+  }
+
+  static constexpr std::size_t size() { return sizeof...(Modules); }
+  template <std::size_t index>
+  auto& get() {
+    return std::get<index>(modules_);
+  }
+  template <std::size_t index>
+  const auto& get() const {
+    return std::get<index>(modules_);
+  }
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit_each(self, visit, std::index_sequence_for<Modules...>{});
+  }
+
+ private:
+  template <std::size_t index, class Tuple, class... Args>
+  static auto run(Tuple& modules, Args&&... args) {
+    if constexpr (index + 1 == sizeof...(Modules)) {
+      return detail::forward(std::get<index>(modules), std::forward<Args>(args)...);
+    } else {
+      return run<index + 1>(modules,
+                            detail::forward(std::get<index>(modules), std::forward<Args>(args)...));
+    }
+  }
+
+  template <class Self, class Visitor, std::size_t... index>
+  static void visit_each(Self& self, Visitor& visit, std::index_sequence<index...> /*indices*/) {
+    (static_cast<void>(visit(detail::index_name<index>(), std::get<index>(self.modules_))), ...);
+  }
+
+  std::tuple<Modules...> modules_;
+};
+
+}  // namespace nn
+
+}  // namespace lockstep

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace lockstep::optim {
+
+// What every optimiser has: the parameters that it changes, and their learning rate.
+//
+// It keeps handles, so a module that is moved by to(), or that DataParallel takes, stays the one
+// that is optimised; the optimiser's own state (such as a momentum) is made by the first step that
+// needs it and follows its parameter to another device or dtype. A parameter that is listed twice,
+// as tied ones are, is kept once. An optimiser is moved, not copied: two copies would share state.
+//
+// **Torch counterpart.** torch.optim.Optimizer, with one group of parameters.
+// **Devices and streams.** A step is issued to the current stream of each parameter's device, and
+// the state belongs to the stream that is current when it is made. Whoever steps on another stream
+// later lets that one wait first, as for the parameters themselves.
+// **Backward.** Not recorded. A step counts as a change of each parameter that it writes: a graph
+// that still needs the values before it fails with a version error.
+// **Threads and exceptions.** One thread at a time. If a gradient does not fit its parameter, the
+// step throws before anything is changed.
+class Optimizer {
+ public:
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  const std::vector<Tensor>& parameters() const { return parameters_; }
+
+  double lr() const { return lr_; }
+  // The learning rate of the steps from now on; a ValueError unless it is finite and at least 0.
+  void set_lr(double lr) { lr_ = checked("lr", lr); }
+
+  // Forgets all gradients, so that the next backward starts anew: grad() is undefined until then,
+  // or zeros in place if `set_to_none` is false.
+  //
+  // **Torch counterpart.** Optimizer.zero_grad.
+  void zero_grad(bool set_to_none = true) {
+    for (const Tensor& parameter : parameters_) {
+      const Tensor grad = set_to_none ? Tensor() : parameter.grad();
+      if (!grad.defined()) {
+        parameter.set_grad({});
+      } else if (grad.requires_grad() || !grad.is_contiguous()) {
+        parameter.set_grad(zeros(grad.sizes(), grad.options()));
+      } else {
+        detail::fill(grad, 0);
+      }
+    }
+  }
+
+ protected:
+  // `name` is a literal that messages begin with.
+  template <std::derived_from<Tensor> T>
+  Optimizer(const char* name, const std::vector<T>& parameters, double lr)
+      : name_(name), lr_(checked("lr", lr)) {
+    check<ValueError>(!parameters.empty(), name_, ": the list of parameters is empty");
+    std::unordered_set<const detail::TensorImpl*> seen;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Tensor& parameter = parameters[i];
+      check<ValueError>(parameter.defined(), name_, ": parameter ", i, " is undefined");
+      check<AutogradError>(parameter.is_leaf(), name_, ": parameter ", i, " of shape ",
+                           parameter.sizes(),
+                           " is the result of a recorded operation: only leaves can be optimised");
+      check<AutogradError>(parameter.requires_grad(), name_, ": parameter ", i, " of shape ",
+                           parameter.sizes(), " does not require gradients: leave it out");
+      if (seen.insert(parameter.impl().get()).second) parameters_.push_back(parameter);
+    }
+  }
+
+  Optimizer(Optimizer&&) = default;
+  Optimizer& operator=(Optimizer&&) = default;
+  ~Optimizer() = default;
+
+  // A setting that has to be finite and at least 0.
+  double checked(const char* setting, double value) const {
+    check<ValueError>(std::isfinite(value) && value >= 0, name_, ": expected ", setting,
+                      " to be a finite number of at least 0, got ", value);
+    return value;
+  }
+
+  // Calls `update(i, parameter, gradient, stream)` for each parameter that has a gradient. Both
+  // tensors are contiguous and of one shape, dtype and device, whose current stream it is.
+  template <class Update>
+  void update_each(Update&& update) const {
+    const NoGradGuard guard;
+    std::vector<Tensor> gradients;
+    gradients.reserve(parameters_.size());
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      gradients.push_back(parameters_[i].grad());
+      if (gradients[i].defined()) check_gradient(i, gradients[i]);
+    }
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      const Tensor& parameter = parameters_[i];
+      const Stream stream = current_stream(parameter.device());
+      const Tensor target = detail::packed(parameter);
+      update(i, target, detail::packed(gradients[i]), stream);
+      if (!parameter.is_contiguous()) detail::copy_strided(parameter, target, stream);
+    }
+  }
+
+  // Makes `state` fit the parameter: zeros the first time, moved if the parameter was.
+  void follow(Tensor& state, const Tensor& parameter, const Stream& stream) const {
+    if (!state.defined()) {
+      state = zeros_like(parameter);
+      return;
+    }
+    check<ShapeError>(state.sizes() == parameter.sizes(), name_, ": a parameter had shape ",
+                      state.sizes(), " when its state was made, and has ", parameter.sizes(),
+                      " now");
+    if (state.device() != parameter.device() || state.dtype() != parameter.dtype()) {
+      const Tensor moved = empty_like(parameter);
+      detail::copy_into(moved, state);
+      state = moved;
+    }
+    state.record_stream(stream);  // nobody else can, as nobody else has a handle
+  }
+
+  const char* name() const { return name_; }
+
+ private:
+  void check_gradient(std::size_t i, const Tensor& gradient) const {
+    const Tensor& parameter = parameters_[i];
+    check<ShapeError>(gradient.sizes() == parameter.sizes(), name_, ": parameter ", i,
+                      " is of shape ", parameter.sizes(), ", but its gradient of shape ",
+                      gradient.sizes());
+    check<DeviceError>(gradient.device() == parameter.device(), name_, ": parameter ", i, " is on ",
+                       parameter.device(), ", but its gradient is on ", gradient.device());
+    check<DtypeError>(gradient.dtype() == parameter.dtype(), name_, ": parameter ", i, " is of ",
+                      parameter.dtype(), ", but its gradient of ", gradient.dtype());
+    check<DtypeError>(parameter.dtype() == Dtype::f32 || parameter.dtype() == Dtype::f64, name_,
+                      ": parameter ", i, " is of ", parameter.dtype(), ": expected f32 or f64");
+  }
+
+  const char* name_;
+  std::vector<Tensor> parameters_;
+  double lr_;
+};
+
+}  // namespace lockstep::optim

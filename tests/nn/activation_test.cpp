@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/module/concepts.hpp>
+#include <lockstep/nn/activation.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/support.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::Values;
+using testing::values_of;
+
+static_assert(Module<nn::ReLU> && Module<nn::Tanh> && Module<nn::Sigmoid>);
+
+const Values kValues{-2, 0, 0.5};
+
+Tensor input() { return from_values(kValues, {3}); }
+
+TEST(Activation, ReLU) {
+  EXPECT_EQ(values_of(nn::ReLU{}(input())), (Values{0, 0, 0.5}));
+  EXPECT_EQ(values_of(nn::ReLU{}.forward(input())), (Values{0, 0, 0.5}));
+}
+
+TEST(Activation, Tanh) {
+  const Values values = values_of(nn::Tanh{}(input()));
+  for (std::size_t i = 0; i < kValues.size(); ++i) {
+    EXPECT_NEAR(values[i], std::tanh(kValues[i]), 1e-15);
+  }
+}
+
+TEST(Activation, Sigmoid) {
+  const Values values = values_of(nn::Sigmoid{}(input()));
+  for (std::size_t i = 0; i < kValues.size(); ++i) {
+    EXPECT_NEAR(values[i], 1 / (1 + std::exp(-kValues[i])), 1e-15);
+  }
+}
+
+TEST(Activation, HasNoParameters) {
+  EXPECT_TRUE(parameters(nn::ReLU{}).empty());
+  EXPECT_TRUE(parameters(nn::Tanh{}).empty());
+  EXPECT_TRUE(parameters(nn::Sigmoid{}).empty());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::testing {
+
+using Values = std::vector<double>;
+
+inline Tensor make_vector(const Values& values, Dtype dtype = Dtype::f64, Device device = {}) {
+  const Tensor host = from_values(values, {static_cast<std::int64_t>(values.size())});
+  Tensor result = empty(host.sizes(), {.dtype = dtype, .device = device});
+  detail::copy_into(result, host);
+  return result;
+}
+
+inline Parameter make_parameter(const Values& values, Dtype dtype = Dtype::f64,
+                                Device device = {}) {
+  return Parameter(make_vector(values, dtype, device));
+}
+
+// Gives the parameter a gradient of its own dtype and device.
+inline void give_gradient(const Tensor& parameter, const Values& values) {
+  parameter.set_grad(make_vector(values, parameter.dtype(), parameter.device()));
+}
+
+inline Values values_of(const Tensor& tensor) {
+  const Tensor host = empty(tensor.sizes(), {.dtype = Dtype::f64});
+  detail::copy_into(host, tensor);
+  const double* data = host.const_data_ptr<double>();
+  return {data, data + host.numel()};
+}
+
+}  // namespace lockstep::testing
