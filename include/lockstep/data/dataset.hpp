@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/data/rows.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace lockstep::data {
+
+// Samples that can be had one by one, in any order: `get(i)` is sample i of size().
+template <class D>
+concept SampleDataset = requires(const D& dataset, std::int64_t index) {
+  { dataset.size() } -> std::convertible_to<std::int64_t>;
+  dataset.get(index);
+};
+
+// Samples that can be had as a whole batch, which is faster: `get_batch(indices)` returns what
+// collating the samples of these indices would.
+template <class D>
+concept BatchDataset = requires(const D& dataset, std::span<const std::int64_t> indices) {
+  { dataset.size() } -> std::convertible_to<std::int64_t>;
+  dataset.get_batch(indices);
+};
+
+// What a DataLoader reads.
+//
+// **Torch counterpart.** torch.utils.data.Dataset with __len__, __getitem__ and __getitems__.
+template <class D>
+concept Dataset = SampleDataset<D> || BatchDataset<D>;
+
+// Tensors of equally many rows; sample i is row i of each. Holds handles: copies share the data.
+//
+// **Torch counterpart.** torch.utils.data.TensorDataset.
+// **Devices and streams.** Samples and batches are where the tensors are.
+// **Backward.** Not recorded.
+// **Threads and exceptions.** ShapeError for a tensor without dimensions, and for rows that differ
+// in number, with both shapes; IndexError for a sample that is not there.
+// **Example.**
+//   ls::data::TensorDataset points{inputs, targets};
+//   auto [input, target] = points.get(7);
+template <std::size_t count>
+class TensorDataset {
+ public:
+  static_assert(count > 0, "lockstep: a TensorDataset holds at least one tensor");
+
+  template <class... Tensors>
+  requires(sizeof...(Tensors) == count && (std::convertible_to<const Tensors&, Tensor> &&
+                                           ...)) explicit TensorDataset(const Tensors&... tensors)
+      : tensors_{tensors...} {
+    for (std::size_t i = 0; i < count; ++i) {
+      check<ShapeError>(tensors_[i].dim() > 0, "TensorDataset: tensor ", i,
+                        " has no dimensions, so no rows");
+      check<ShapeError>(tensors_[i].size(0) == size(), "TensorDataset: tensor 0 of shape ",
+                        tensors_[0].sizes(), " has not as many rows as tensor ", i, " of shape ",
+                        tensors_[i].sizes());
+    }
+  }
+
+  std::int64_t size() const { return tensors_[0].size(0); }
+
+  // Views: to change a sample is to change the dataset.
+  std::array<Tensor, count> get(std::int64_t index) const {
+    return map([index](const Tensor& tensor) { return detail::row_of(tensor, index); });
+  }
+
+  std::array<Tensor, count> get_batch(std::span<const std::int64_t> indices) const {
+    return map([indices](const Tensor& tensor) { return detail::select_rows(tensor, indices); });
+  }
+
+  const std::array<Tensor, count>& tensors() const { return tensors_; }
+
+ private:
+  template <class Function>
+  std::array<Tensor, count> map(Function function) const {
+    std::array<Tensor, count> result;
+    for (std::size_t i = 0; i < count; ++i) result[i] = function(tensors_[i]);
+    return result;
+  }
+
+  std::array<Tensor, count> tensors_;
+};
+
+template <class... Tensors>
+requires(std::convertible_to<const Tensors&, Tensor>&&...) TensorDataset(const Tensors&...)
+->TensorDataset<sizeof...(Tensors)>;
+
+}  // namespace lockstep::data

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+// Rows of tensors as samples. Nothing here is recorded for backward.
+namespace lockstep::data::detail {
+
+inline void check_row(std::int64_t row, std::int64_t rows) {
+  check<IndexError>(row >= 0 && row < rows, "sample ", row, " is out of range: there are ", rows);
+}
+
+// tensor[row], a view.
+inline Tensor row_of(const Tensor& tensor, std::int64_t row) {
+  check_row(row, tensor.size(0));
+  Shape shape = tensor.sizes();
+  Shape strides = tensor.strides();
+  shape.erase(0);
+  strides.erase(0);
+  return lockstep::detail::make_view(tensor, shape, strides,
+                                     tensor.impl()->offset + row * tensor.strides()[0]);
+}
+
+// The rows named, in that order, as a new tensor on the same device.
+inline Tensor select_rows(const Tensor& tensor, std::span<const std::int64_t> rows) {
+  for (const std::int64_t row : rows) check_row(row, tensor.size(0));
+  Shape shape = tensor.sizes();
+  shape[0] = static_cast<std::int64_t>(rows.size());
+  Tensor result = empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
+  if (result.numel() == 0) return result;
+  if (!tensor.device().is_host_memory() || !tensor.is_contiguous()) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      lockstep::detail::copy_into(row_of(result, static_cast<std::int64_t>(i)),
+                                  row_of(tensor, rows[i]));
+    }
+    return result;
+  }
+  dispatch_all(tensor.dtype(), [&]<class T>(T) {
+    const T* from = tensor.const_data_ptr<T>();
+    T* to = result.mutable_data_ptr<T>();
+    const auto width = static_cast<std::size_t>(result.numel()) / rows.size();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::memcpy(to + i * width, from + static_cast<std::size_t>(rows[i]) * width,
+                  width * sizeof(T));
+    }
+  });
+  return result;
+}
+
+// Tensors of one shape, dtype and device as the rows of a new one.
+inline Tensor stack_rows(std::span<const Tensor> tensors) {
+  check<ValueError>(!tensors.empty(), "collate: there are no samples");
+  const Tensor& first = tensors[0];
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    const Tensor& other = tensors[i];
+    check<ShapeError>(other.sizes() == first.sizes(), "collate: sample 0 of the batch has shape ",
+                      first.sizes(), ", but sample ", i, " has ", other.sizes());
+    check<DtypeError>(other.dtype() == first.dtype(), "collate: sample 0 of the batch is of ",
+                      first.dtype(), ", but sample ", i, " of ", other.dtype());
+    check<DeviceError>(other.device() == first.device(), "collate: sample 0 of the batch is on ",
+                       first.device(), ", but sample ", i, " on ", other.device());
+  }
+  Shape shape = first.sizes();
+  shape.insert(0, static_cast<std::int64_t>(tensors.size()));
+  Tensor result = empty(shape, {.dtype = first.dtype(), .device = first.device()});
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    lockstep::detail::copy_into(row_of(result, static_cast<std::int64_t>(i)), tensors[i]);
+  }
+  return result;
+}
+
+}  // namespace lockstep::data::detail

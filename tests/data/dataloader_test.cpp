@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/data/dataloader.hpp>
+
+#include <lockstep/tensor/creation.hpp>
+
+#include "data/files.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using lockstep::arange;
+using lockstep::Shape;
+using lockstep::Tensor;
+using lockstep::data::DataLoader;
+using lockstep::data::TensorDataset;
+using lockstep::testing::contains;
+using lockstep::testing::message_of;
+using lockstep::testing::values_of;
+using Indices = std::vector<std::int64_t>;
+
+template <class Loader>
+std::vector<Indices> pass(Loader& loader) {
+  std::vector<Indices> batches;
+  for (auto [numbers] : loader) batches.push_back(values_of<std::int64_t>(numbers));
+  return batches;
+}
+
+using CountingLoader = DataLoader<TensorDataset<1>>;
+static_assert(std::input_iterator<CountingLoader::Iterator>);
+static_assert(std::sentinel_for<std::default_sentinel_t, CountingLoader::Iterator>);
+
+TEST(DataLoader, GivesBatchesInOrder) {
+  DataLoader loader{TensorDataset{arange(7)}, {.batch_size = 3}};
+  EXPECT_EQ(loader.size(), 3);
+  EXPECT_EQ(pass(loader), (std::vector<Indices>{{0, 1, 2}, {3, 4, 5}, {6}}));
+  EXPECT_EQ(pass(loader), (std::vector<Indices>{{0, 1, 2}, {3, 4, 5}, {6}}));
+}
+
+TEST(DataLoader, LeavesOutAPartOfABatch) {
+  DataLoader loader{TensorDataset{arange(7)}, {.batch_size = 3, .drop_last = true}};
+  EXPECT_EQ(loader.size(), 2);
+  EXPECT_EQ(pass(loader), (std::vector<Indices>{{0, 1, 2}, {3, 4, 5}}));
+  DataLoader large{TensorDataset{arange(2)}, {.batch_size = 3, .drop_last = true}};
+  EXPECT_EQ(large.size(), 0);
+  EXPECT_EQ(pass(large), std::vector<Indices>{});
+}
+
+TEST(DataLoader, BatchesMayBeLargerThanTheDataset) {
+  DataLoader loader{TensorDataset{arange(2)}, {.batch_size = INT64_MAX}};
+  EXPECT_EQ(loader.size(), 1);
+  EXPECT_EQ(pass(loader), (std::vector<Indices>{{0, 1}}));
+}
+
+TEST(DataLoader, AnEmptyDatasetHasNoBatches) {
+  DataLoader loader{TensorDataset{arange(0)}, {.batch_size = 3, .shuffle = true}};
+  EXPECT_EQ(loader.size(), 0);
+  EXPECT_EQ(pass(loader), std::vector<Indices>{});
+}
+
+TEST(DataLoader, ABatchSizeBelowOneIsAnError) {
+  const auto make = [](std::int64_t size) {
+    return DataLoader{TensorDataset{arange(7)}, {.batch_size = size}};
+  };
+  EXPECT_EQ(message_of<lockstep::ValueError>([&] { make(0); }),
+            "DataLoader: expected a batch size of at least 1, got 0");
+  EXPECT_THROW(make(-3), lockstep::ValueError);
+}
+
+TEST(DataLoader, ShufflesAnewInEachEpochAndAlikeForASeed) {
+  const auto make = [](std::uint64_t seed) {
+    return DataLoader{TensorDataset{arange(50)}, {.batch_size = 20, .shuffle = true, .seed = seed}};
+  };
+  auto loader = make(1);
+  const auto first = pass(loader);
+  const auto second = pass(loader);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(loader.epoch(), 2U);
+  auto same = make(1);
+  EXPECT_EQ(pass(same), first);
+  EXPECT_EQ(pass(same), second);
+  auto other = make(2);
+  EXPECT_NE(pass(other), first);
+
+  loader.set_epoch(0);
+  EXPECT_EQ(pass(loader), first);
+  EXPECT_EQ(loader.epoch(), 1U);
+}
+
+TEST(DataLoader, KeepsTheTensorsOfASampleTogether) {
+  const TensorDataset dataset{arange(30), arange(30)};
+  DataLoader loader{dataset, {.batch_size = 7, .shuffle = true}};
+  for (const auto& [left, right] : loader) {
+    EXPECT_EQ(values_of<std::int64_t>(left), values_of<std::int64_t>(right));
+  }
+}
+
+TEST(DataLoader, TwoPassesMayRunAtOnce) {
+  DataLoader loader{TensorDataset{arange(4)}, {.batch_size = 2, .shuffle = true}};
+  auto a = loader.begin();
+  auto b = loader.begin();
+  ++a;
+  EXPECT_EQ((*b)[0].sizes(), Shape{2});
+  ++a;
+  EXPECT_TRUE(a == loader.end());
+  EXPECT_FALSE(b == loader.end());
+}
+
+// Samples one by one, of a type that collate takes apart; not copyable, and no handle.
+struct Words {
+  std::unique_ptr<std::vector<std::string>> words;
+
+  std::int64_t size() const { return static_cast<std::int64_t>(words->size()); }
+  std::pair<std::string, int> get(std::int64_t i) const {
+    const std::string& word = words->at(static_cast<std::size_t>(i));
+    if (word.empty()) throw std::runtime_error("an empty word");
+    return {word, static_cast<int>(word.size())};
+  }
+};
+
+TEST(DataLoader, CollatesSamples) {
+  Words words{
+      std::make_unique<std::vector<std::string>>(std::vector<std::string>{"one", "two", "three"})};
+  DataLoader loader{std::move(words), {.batch_size = 2}};
+  std::vector<std::string> all;
+  Indices lengths;
+  for (auto [batch, sizes] : loader) {
+    all.insert(all.end(), batch.begin(), batch.end());
+    for (const std::int64_t size : values_of<std::int64_t>(sizes)) lengths.push_back(size);
+  }
+  EXPECT_EQ(all, (std::vector<std::string>{"one", "two", "three"}));
+  EXPECT_EQ(lengths, (Indices{3, 3, 5}));
+}
+
+TEST(DataLoader, PassesTheDatasetsExceptionsOnAndWorksAfterwards) {
+  Words words{std::make_unique<std::vector<std::string>>(std::vector<std::string>{"one", ""})};
+  DataLoader loader{std::move(words), {.batch_size = 1}};
+  const auto read = [&] {
+    for (auto [batch, sizes] : loader) EXPECT_EQ(batch[0], "one");
+  };
+  EXPECT_EQ(message_of<std::runtime_error>(read), "an empty word");
+  EXPECT_EQ(message_of<std::runtime_error>(read), "an empty word");
+}
+
+}  // namespace
