@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "data/files.hpp"
+#include "examples/program.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+// The training program on a data set that takes no time: each class is a bar of its own.
+namespace {
+
+using lockstep::testing::contains;
+using lockstep::testing::idx_header;
+using lockstep::testing::lines_of;
+using lockstep::testing::ProgramResult;
+using lockstep::testing::run_example;
+using lockstep::testing::TempDirectory;
+using lockstep::testing::write_file;
+using lockstep::testing::write_gzip;
+
+using Row = std::vector<std::string>;
+
+class TrainFashionMnist : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kTrain = 100;
+  static constexpr std::uint32_t kTest = 30;
+
+  TrainFashionMnist() {
+    write("train", kTrain);
+    write("t10k", kTest);
+  }
+
+  void write(const std::string& part, std::uint32_t count) const {
+    std::string images = idx_header(8, {count, 28, 28});
+    std::string labels = idx_header(8, {count});
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t label = i % 10;
+      std::string image(784, static_cast<char>(i % 7));
+      image.replace(label * 56, 56, 56, static_cast<char>(200));
+      images += image;
+      labels.push_back(static_cast<char>(label));
+    }
+    write_gzip(directory_ / (part + "-images-idx3-ubyte.gz"), images);
+    write_file(directory_ / (part + "-labels-idx1-ubyte"), labels);
+  }
+
+  std::string metrics() const { return (directory_ / "metrics.csv").string(); }
+
+  ProgramResult train(const std::string& arguments) const {
+    return run_example("train_fashion_mnist --data " + directory_.path().string() + " --metrics " +
+                       metrics() + " " + arguments);
+  }
+
+  // The rows of the metrics file, split at the commas; every line must have all of them.
+  std::vector<Row> rows() const {
+    std::vector<Row> rows;
+    for (const std::string& line : lines_of(lockstep::testing::read_file(metrics()))) {
+      std::istringstream in(line + ",");
+      Row row;
+      for (std::string cell; std::getline(in, cell, ',');) row.push_back(cell);
+      EXPECT_EQ(row.size(), 5U) << line;
+      rows.push_back(row);
+    }
+    return rows;
+  }
+
+  std::vector<double> losses(const std::string& arguments) const {
+    const ProgramResult result = train(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    std::vector<double> losses;
+    for (const Row& row : rows()) {
+      if (row[0] != "step" && !row[2].empty()) losses.push_back(std::stod(row[2]));
+    }
+    return losses;
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(TrainFashionMnist, PrintsProgressAndAccuracyAndWritesMetrics) {
+  const ProgramResult result = train("--devices 2 --epochs 2 --batch-size 30");
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.status, 0);
+  // No terminal, no bar.
+  EXPECT_EQ(result.out.find('\r'), std::string::npos);
+  EXPECT_TRUE(contains(result.out, "epoch 1  step 4/4  loss ", " images/s\n",
+                       "epoch 1  test accuracy 0.", "epoch 2  test accuracy 0."));
+
+  const std::vector<Row> table = rows();
+  ASSERT_EQ(table.size(), 1U + 2 * (4 + 1));
+  EXPECT_EQ(table[0], (Row{"step", "epoch", "loss", "images_per_second", "test_accuracy"}));
+  EXPECT_EQ(table[4][0], "4");
+  EXPECT_EQ(table[4][1], "1");
+  EXPECT_GT(std::stod(table[4][3]), 0);
+  EXPECT_EQ(table[4][4], "");
+  EXPECT_EQ(table[10][0], "8");
+  EXPECT_EQ(table[10][1], "2");
+  EXPECT_EQ(table[10][2], "");
+  EXPECT_GE(std::stod(table[10][4]), 0);
+  EXPECT_LE(std::stod(table[10][4]), 1);
+}
+
+TEST_F(TrainFashionMnist, DrawsABarOnATerminal) {
+  const lockstep::testing::Terminal terminal;
+  EXPECT_EQ(train("--epochs 1 --batch-size 25 >" + terminal.name()).status, 0);
+  const std::string screen = terminal.read();
+  EXPECT_TRUE(contains(screen, "\repoch 1 [==============================] 4/4  loss ", " images/s",
+                       "\nepoch 1  test accuracy "));
+  EXPECT_FALSE(contains(screen, "  step "));
+}
+
+TEST_F(TrainFashionMnist, Learns) {
+  const ProgramResult result = train("--devices 2 --epochs 8 --batch-size 10");
+  EXPECT_TRUE(contains(result.out, "epoch 8  test accuracy 1.0000"));
+}
+
+TEST_F(TrainFashionMnist, TheSameSeedAndDevicesGiveTheSameBits) {
+  const std::string arguments = "--devices 2 --epochs 2 --batch-size 30 --seed 7";
+  const std::vector<double> first = losses(arguments);
+  EXPECT_EQ(first.size(), 8U);
+  EXPECT_EQ(losses(arguments), first);
+  EXPECT_NE(losses("--devices 2 --epochs 2 --batch-size 30 --seed 8"), first);
+}
+
+TEST_F(TrainFashionMnist, EveryNumberOfDevicesGivesTheSameLosses) {
+  struct Case {
+    const char* dtype;
+    double tolerance;
+  };
+  for (const Case& wanted : {Case{"f64", 1e-9}, Case{"f32", 1e-3}}) {
+    const std::string rest = std::string(" --epochs 4 --batch-size 40 --dtype ") + wanted.dtype;
+    const std::vector<double> one = losses("--devices 1" + rest);
+    ASSERT_EQ(one.size(), 12U);
+    for (const char* devices : {"--devices 2", "--devices 3"}) {
+      const std::vector<double> several = losses(devices + rest);
+      ASSERT_EQ(several.size(), one.size());
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        EXPECT_NEAR(several[i], one[i], wanted.tolerance * std::abs(one[i]))
+            << devices << " step " << i << " in " << wanted.dtype;
+      }
+    }
+  }
+}
+
+TEST_F(TrainFashionMnist, StopsAfterTheStepsAskedFor) {
+  EXPECT_EQ(losses("--devices cpu:0 --batch-size=30 --max-steps=5").size(), 5U);
+}
+
+TEST_F(TrainFashionMnist, RefusesACommandLineThatMeansNothing) {
+  for (const char* arguments : {"--device 2", "5", "--epochs", "--epochs two", "--epochs 2x",
+                                "--seed -1", "--lr fast", "--dtype f16", "--devices 0"}) {
+    const ProgramResult result = train(arguments);
+    EXPECT_EQ(result.status, 2) << arguments;
+    EXPECT_EQ(result.out, "") << arguments;
+    EXPECT_EQ(lines_of(result.err).size(), 1U) << arguments;
+    EXPECT_TRUE(contains(result.err, "train_fashion_mnist: ", "--help")) << arguments;
+  }
+}
+
+TEST_F(TrainFashionMnist, SaysInOneLineWhatFailed) {
+  struct Case {
+    const char* arguments;
+    const char* reason;
+  };
+  for (const Case& wanted :
+       {Case{"--data /nowhere", "/nowhere/train-images-idx3-ubyte.gz: no such file"},
+        Case{"--devices tpu:0", "unknown device string \"tpu:0\""},
+        Case{"--devices cpu:0,", "unknown device string \"\""},
+        Case{"--devices cpu:9999", "device cpu:9999 is out of range"},
+        Case{"--devices 100000", "expected 1 to"},
+        Case{"--batch-size 0", "expected a batch size of at least 1, got 0"},
+        Case{"--metrics /nowhere/m.csv", "cannot write /nowhere/m.csv: No such file or directory"},
+        Case{"--lr -1", "lr"}}) {
+    const ProgramResult result = train(wanted.arguments);
+    EXPECT_EQ(result.status, 1) << wanted.arguments;
+    EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+    EXPECT_TRUE(contains(result.err, "train_fashion_mnist: ", wanted.reason));
+  }
+}
+
+TEST_F(TrainFashionMnist, NamesADamagedFile) {
+  std::filesystem::resize_file(directory_ / "t10k-images-idx3-ubyte.gz", 100);
+  EXPECT_TRUE(contains(train("").err, "t10k-images-idx3-ubyte.gz: truncated: ends at byte "));
+}
+
+TEST_F(TrainFashionMnist, Helps) {
+  const ProgramResult result = train("--help");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(contains(result.out, "Usage: train_fashion_mnist", "--devices", "--max-steps"));
+}
+
+}  // namespace
