@@ -84,7 +84,8 @@ template <class E, class... Parts>
 // failure, so they may be of any streamable type and cost nothing on the way that holds.
 template <class E = Error, class... Parts>
 void check(bool condition, const Parts&... parts) {
-  if (!condition) [[unlikely]] detail::fail<E>(parts...);
+  if (!condition) [[unlikely]]
+    detail::fail<E>(parts...);
 }
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace engine_test {
 
 constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
 
@@ -412,5 +412,5 @@ TEST(Engine, BackwardRunsOnTheStreamOfForward) {
   EXPECT_EQ(streams[1], side);
 }
 
-}  // namespace
+}  // namespace engine_test
 }  // namespace lockstep

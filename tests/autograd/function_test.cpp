@@ -16,7 +16,7 @@
 
 namespace ls = lockstep;
 
-namespace {
+namespace function_test {
 
 // The example of the header.
 struct Cube {
@@ -166,4 +166,4 @@ TEST(Function, ASavedResultKeepsItsPlaceInTheGraph) {
   EXPECT_THROW(y.backward(), ls::AutogradError);
 }
 
-}  // namespace
+}  // namespace function_test

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 namespace lockstep::detail {
-namespace {
+namespace fork_guard_test {
 
 int status_of(pid_t child) {
   int status = 0;
@@ -43,5 +43,5 @@ TEST(ForkGuard, MarksGrandchildrenToo) {
   EXPECT_EQ(status_of(child), 0);
 }
 
-}  // namespace
+}  // namespace fork_guard_test
 }  // namespace lockstep::detail

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace launch_test {
 
 using testing::Gate;
 using testing::QueuedCompute;
@@ -131,9 +131,15 @@ class GpuStream final : public detail::StreamState {
   void synchronize() override {}
 };
 
+// Out of line: g++ would otherwise see that the object is no HostStream and warn of the branch that
+// is not taken.
+[[gnu::noinline]] Stream gpu_stream() {
+  static GpuStream state;
+  return Stream(state);
+}
+
 TEST(Launch, OnAGpuWithoutTheKernelIsAnErrorThatSaysWhatIsMissing) {
-  GpuStream state;
-  const Stream stream(state);
+  const Stream stream = gpu_stream();
   float value = 1;
   EXPECT_TRUE(throws<DeviceError>(
       [&] {
@@ -174,5 +180,5 @@ TEST(Launch, OnAGpuGoesThroughTheFunctorsSlot) {
   EXPECT_EQ(launched.value, 3.5F);
 }
 
-}  // namespace
+}  // namespace launch_test
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 #endif
 
 namespace lockstep::detail {
-namespace {
+namespace spin_wait_test {
 
 TEST(SpinWait, ThereIsACoreToRunOn) { EXPECT_GE(usable_cores(), 1U); }
 
@@ -62,5 +62,5 @@ TEST(SpinWait, WaitsForAValueThroughOthersAndSeesWhatCameBefore) {
   other.join();
 }
 
-}  // namespace
+}  // namespace spin_wait_test
 }  // namespace lockstep::detail

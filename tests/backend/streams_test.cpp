@@ -12,7 +12,7 @@
 #include <thread>
 
 namespace lockstep {
-namespace {
+namespace streams_test {
 
 using testing::Gate;
 using testing::QueuedCompute;
@@ -111,5 +111,5 @@ TEST(Streams, KnowWhoseMemoryAKernelReaches) {
   EXPECT_TRUE(detail::can_access("cpu:1", "cpu"));
 }
 
-}  // namespace
+}  // namespace streams_test
 }  // namespace lockstep

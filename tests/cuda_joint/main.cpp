@@ -53,7 +53,8 @@ int main() {
   expect(devices_before_main > 0, "a device list could be had before main");
   expect(gpus > 0 || ls::no_cuda_reason() != "built without CUDA",
          "the CUDA half has registered its device counter");
-  expect(gpus > 0 || ls::devices() == ls::host_devices(), "without a GPU, devices() are the host's");
+  expect(gpus > 0 || ls::devices() == ls::host_devices(),
+         "without a GPU, devices() are the host's");
   using Add = ls::detail::AddInPlaceKernel<float>;
   expect(ls::detail::kernel_slot<Add>.load() != nullptr, "the slot of a named functor is filled");
   expect(ls::detail::kernel_slot<UnknownKernel>.load() == nullptr, "any other slot is empty");
@@ -69,8 +70,8 @@ int main() {
   } catch (const ls::DeviceError& error) {
     message = error.what();
   }
-  expect(message.find("include lockstep/cuda.hpp in one file that nvcc compiles") !=
-             std::string::npos,
-         "an empty slot is an error that says what to do");
+  expect(
+      message.find("include lockstep/cuda.hpp in one file that nvcc compiles") != std::string::npos,
+      "an empty slot is an error that says what to do");
   return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace dataloader_test {
 
 using lockstep::arange;
 using lockstep::Shape;
@@ -150,4 +150,4 @@ TEST(DataLoader, PassesTheDatasetsExceptionsOnAndWorksAfterwards) {
   EXPECT_EQ(message_of<std::runtime_error>(read), "an empty word");
 }
 
-}  // namespace
+}  // namespace dataloader_test

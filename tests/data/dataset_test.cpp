@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace dataset_test {
 
 using lockstep::arange;
 using lockstep::Device;
@@ -99,4 +99,4 @@ TEST(TensorDataset, ASampleThatIsNotThereIsAnError) {
   EXPECT_THROW((void)dataset.get_batch(wanted), IndexError);
 }
 
-}  // namespace
+}  // namespace dataset_test

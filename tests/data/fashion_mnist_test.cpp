@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace fashion_mnist_test {
 
 using lockstep::DataError;
 using lockstep::Dtype;
@@ -166,4 +166,4 @@ TEST(FashionMnist, IsAsPublished) {
   }
 }
 
-}  // namespace
+}  // namespace fashion_mnist_test

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace gzip_file_test {
 
 using lockstep::DataError;
 using lockstep::data::GzipFile;
@@ -179,4 +179,4 @@ TEST(GzipFile, TakesNoMemoryForBytesThatAreNotThere) {
   EXPECT_THROW((void)file.read(std::uint64_t{1} << 60), DataError);
 }
 
-}  // namespace
+}  // namespace gzip_file_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace idx_test {
 
 using lockstep::DataError;
 using lockstep::Dtype;
@@ -108,4 +108,4 @@ TEST(Idx, TakesNoMemoryForSizesThatAreNotThere) {
                        "more than memory can hold"));
 }
 
-}  // namespace
+}  // namespace idx_test

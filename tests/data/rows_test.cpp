@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace {
+namespace rows_test {
 
 using lockstep::Shape;
 using lockstep::Tensor;
@@ -52,4 +52,4 @@ TEST(Rows, StackedTensorsMustBeAlike) {
                        "sample 0 of the batch is on cpu, but sample 1 on cpu:0"));
 }
 
-}  // namespace
+}  // namespace rows_test

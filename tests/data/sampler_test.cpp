@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace {
+namespace sampler_test {
 
 using lockstep::data::RandomSampler;
 using lockstep::data::Sampler;
@@ -57,4 +57,4 @@ TEST(RandomSampler, DrawsAllOrdersEquallyOften) {
   for (const std::size_t code : {5U, 7U, 11U, 15U, 19U, 21U}) EXPECT_NEAR(count[code], 1000, 144);
 }
 
-}  // namespace
+}  // namespace sampler_test

@@ -10,7 +10,7 @@
 #include <unordered_set>
 
 namespace lockstep {
-namespace {
+namespace device_test {
 
 TEST(Device, ParsesWhatItPrints) {
   for (const char* text : {"cpu", "cpu:0", "cpu:17", "cuda:0", "cuda:3"}) {
@@ -56,5 +56,5 @@ TEST(Device, OrdersAndHashes) {
   EXPECT_EQ(set.size(), 3U);
 }
 
-}  // namespace
+}  // namespace device_test
 }  // namespace lockstep

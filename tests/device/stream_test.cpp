@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace stream_test {
 
 class FakeEvent final : public detail::EventState {
  public:
@@ -102,5 +102,5 @@ TEST(Stream, RecordsAnEventOnlyWhereWorkIsUnfinished) {
   EXPECT_EQ(Stream(a).record_event().state(), a.recorded);
 }
 
-}  // namespace
+}  // namespace stream_test
 }  // namespace lockstep

@@ -16,7 +16,7 @@
 #include "module/layers.hpp"
 
 namespace lockstep {
-namespace {
+namespace clone_test {
 
 using testing::Names;
 using testing::Norm;
@@ -136,5 +136,5 @@ TEST(Rebind, LeavesAbsentHandlesOut) {
   EXPECT_EQ(calls, 1);
 }
 
-}  // namespace
+}  // namespace clone_test
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include <string>
 
 namespace lockstep {
-namespace {
+namespace concepts_test {
 
 struct WithForward {
   int forward(int x) { return x + 1; }
@@ -86,5 +86,5 @@ TEST(ModuleConcept, ForwardPassesReferencesAndMoveOnlyArguments) {
   EXPECT_EQ(&result, &x);
 }
 
-}  // namespace
+}  // namespace concepts_test
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 
 // One module of every form through everything that can be done with a module.
 namespace lockstep {
-namespace {
+namespace module_test {
 
 using testing::Names;
 using testing::names_of;
@@ -70,5 +70,5 @@ TEST(ModuleTest, AReplicaIsACloneThatIsReboundAndLoaded) {
   EXPECT_TRUE(model.training && model.blocks[0].dropout.training);
 }
 
-}  // namespace
+}  // namespace module_test
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 namespace lockstep {
-namespace {
+namespace parameter_test {
 
 TEST(Parameter, RequiresGradAndSharesTheTensorsMemory) {
   const Tensor data = tensor({1.0F, 2.0F});
@@ -58,5 +58,5 @@ TEST(Buffer, IsTheTensorItIsMadeFrom) {
   EXPECT_FALSE(buffer.requires_grad());
 }
 
-}  // namespace
+}  // namespace parameter_test
 }  // namespace lockstep

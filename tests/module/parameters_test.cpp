@@ -12,7 +12,7 @@
 #include "module/layers.hpp"
 
 namespace lockstep {
-namespace {
+namespace parameters_test {
 
 using testing::Names;
 using testing::names_of;
@@ -133,5 +133,5 @@ TEST(To, LeavesWhatIsThereAlready) {
   EXPECT_EQ(net.scale.weight.const_data_ptr<float>(), before);
 }
 
-}  // namespace
+}  // namespace parameters_test
 }  // namespace lockstep

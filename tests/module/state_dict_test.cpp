@@ -11,7 +11,7 @@
 #include "module/layers.hpp"
 
 namespace lockstep {
-namespace {
+namespace state_dict_test {
 
 using testing::Names;
 using testing::names_of;
@@ -165,5 +165,5 @@ TEST(LoadStateDict, AnEmptyModuleTakesAnEmptyDict) {
   EXPECT_NE(load_error(Net{}, {}).find("missing: scale.weight"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace state_dict_test
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace visit_test {
 
 struct Aggregate {
   int first = 1;
@@ -102,5 +102,5 @@ TEST(Visit, MembersOfConstObjectsAreConst) {
   for_each_member(hooked, expect_const);
 }
 
-}  // namespace
+}  // namespace visit_test
 }  // namespace lockstep

@@ -24,7 +24,7 @@
 #include "module/layers.hpp"
 
 namespace lockstep {
-namespace {
+namespace walk_test {
 
 using testing::Names;
 using testing::names_of;
@@ -264,5 +264,5 @@ TEST(Walk, NodesAreConstWhereAnOwnerIs) {
   });
 }
 
-}  // namespace
+}  // namespace walk_test
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 #include "nn/support.hpp"
 
 namespace lockstep {
-namespace {
+namespace activation_test {
 
 using testing::Values;
 using testing::values_of;
@@ -45,5 +45,5 @@ TEST(Activation, HasNoParameters) {
   EXPECT_TRUE(parameters(nn::Sigmoid{}).empty());
 }
 
-}  // namespace
+}  // namespace activation_test
 }  // namespace lockstep

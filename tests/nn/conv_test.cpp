@@ -13,7 +13,7 @@
 #include "nn/support.hpp"
 
 namespace lockstep {
-namespace {
+namespace conv_test {
 
 using testing::f32;
 using testing::greatest_magnitude;
@@ -93,5 +93,5 @@ TEST(Conv2d, RefusesBadArguments) {
             "Conv2d: expected a kernel of at least 1, got [5, 0]");
 }
 
-}  // namespace
+}  // namespace conv_test
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include "nn/support.hpp"
 
 namespace lockstep {
-namespace {
+namespace flatten_test {
 
 static_assert(Module<nn::Flatten> && ForwardableWith<const nn::Flatten, Tensor>);
 
@@ -25,5 +25,5 @@ TEST(Flatten, TakesARangeOfDimensions) {
 
 TEST(Flatten, HasNoParameters) { EXPECT_TRUE(parameters(nn::Flatten{}).empty()); }
 
-}  // namespace
+}  // namespace flatten_test
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace init_test {
 
 namespace init = nn::init;
 
@@ -200,5 +200,5 @@ TEST_F(Init, RefusesBadArguments) {
   EXPECT_EQ(values_of(tensor), (std::vector<double>{0, 0, 0, 0}));
 }
 
-}  // namespace
+}  // namespace init_test
 }  // namespace lockstep

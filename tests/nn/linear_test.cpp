@@ -13,7 +13,7 @@
 #include "nn/support.hpp"
 
 namespace lockstep {
-namespace {
+namespace linear_test {
 
 using testing::f32;
 using testing::greatest_magnitude;
@@ -111,5 +111,5 @@ TEST(Linear, RefusesBadArguments) {
             "Linear: expected parameters of f32 or f64, got i64");
 }
 
-}  // namespace
+}  // namespace linear_test
 }  // namespace lockstep

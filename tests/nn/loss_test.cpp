@@ -13,7 +13,7 @@
 #include "nn/support.hpp"
 
 namespace lockstep {
-namespace {
+namespace loss_test {
 
 using testing::f32;
 using testing::message_of;
@@ -66,5 +66,5 @@ TEST(Losses, HaveNoParameters) {
   EXPECT_TRUE(parameters(nn::MSELoss{}).empty());
 }
 
-}  // namespace
+}  // namespace loss_test
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include "nn/support.hpp"
 
 namespace lockstep {
-namespace {
+namespace pooling_test {
 
 using testing::f32;
 using testing::message_of;
@@ -55,5 +55,5 @@ TEST(MaxPool2d, RefusesBadArguments) {
             "MaxPool2d: expected a padding from 0 to half the kernel [2, 2], got [2, 2]");
 }
 
-}  // namespace
+}  // namespace pooling_test
 }  // namespace lockstep

@@ -16,7 +16,7 @@
 #include "nn/support.hpp"
 
 namespace lockstep {
-namespace {
+namespace sequential_test {
 
 using testing::f32;
 using testing::Names;
@@ -120,5 +120,5 @@ TEST(Sequential, LoadsItsStateByName) {
   EXPECT_EQ(values_of(into.get<2>().weight), values_of(from.get<2>().weight));
 }
 
-}  // namespace
+}  // namespace sequential_test
 }  // namespace lockstep

@@ -20,7 +20,7 @@
 
 // Layers, losses and optimisers together: what they are for.
 namespace lockstep {
-namespace {
+namespace training_test {
 
 using testing::f32;
 using testing::Values;
@@ -83,5 +83,5 @@ TEST(Training, AdamLearnsXor) {
   EXPECT_EQ(train_by_adam("cpu:1"), first) << "on any host device";
 }
 
-}  // namespace
+}  // namespace training_test
 }  // namespace lockstep

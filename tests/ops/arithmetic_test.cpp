@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace arithmetic_test {
 
 using testing::gradcheck;
 using testing::gradgradcheck;
@@ -197,5 +197,5 @@ TEST(Arithmetic, ResultsStayOnTheDevice) {
   EXPECT_EQ((a + a * 2).to_vector<float>(), (std::vector<float>{3, 3, 3}));
 }
 
-}  // namespace
+}  // namespace arithmetic_test
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace cat_test {
 
 using Integers = std::vector<std::int64_t>;
 
@@ -75,5 +75,5 @@ TEST(Cat, OnlyWhatRequiresGradGetsOne) {
   EXPECT_FALSE(b.grad().defined());
 }
 
-}  // namespace
+}  // namespace cat_test
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include "support/varied.hpp"
 
 namespace lockstep {
-namespace {
+namespace channel_sum_test {
 
 using testing::gradcheck;
 using testing::gradgradcheck;
@@ -47,5 +47,5 @@ TEST(ChannelSum, HasFirstAndSecondDerivatives) {
   }
 }
 
-}  // namespace
+}  // namespace channel_sum_test
 }  // namespace lockstep

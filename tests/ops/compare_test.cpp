@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace compare_test {
 
 TEST(Compare, EqualElementsAreTrue) {
   const Tensor a = tensor({1.0F, 2.0F, std::nanf("")});
@@ -32,5 +32,5 @@ TEST(Compare, CountsHowManyOfABatchAreRight) {
   EXPECT_EQ(sum(eq(argmax(scores, 1), labels)).item<std::int64_t>(), 2);
 }
 
-}  // namespace
+}  // namespace compare_test
 }  // namespace lockstep

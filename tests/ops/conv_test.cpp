@@ -16,7 +16,7 @@
 #include "support/varied.hpp"
 
 namespace lockstep {
-namespace {
+namespace conv_test {
 
 using testing::all_close;
 using testing::expect_error;
@@ -221,5 +221,5 @@ TEST(Conv2d, NamesBothOperandsInItsErrors) {
       {"conv2d", "cpu:0", "cpu:1"});
 }
 
-}  // namespace
+}  // namespace conv_test
 }  // namespace lockstep

@@ -19,7 +19,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace elementwise_test {
 
 // Switches a device's compute stream to queued, as asynchronous as a GPU's, and back.
 class Queued {
@@ -86,5 +86,5 @@ TEST(Elementwise, BroadcastShapes) {
   EXPECT_THROW((void)detail::broadcast_shapes("add", {0}, {2}), ShapeError);
 }
 
-}  // namespace
+}  // namespace elementwise_test
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace expand_test {
 
 TEST(Expand, StretchesWithoutCopying) {
   const Tensor x = tensor({1.0F, 2.0F}).reshape({2, 1});
@@ -46,5 +46,5 @@ TEST(Expand, GradientsAgreeWithFiniteDifferences) {
   EXPECT_TRUE(testing::gradgradcheck(stretch, x));
 }
 
-}  // namespace
+}  // namespace expand_test
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace inplace_test {
 
 using Integers = std::vector<std::int64_t>;
 
@@ -95,5 +95,5 @@ TEST(InPlace, BackwardNoticesWhatItNeedsUnchanged) {
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, 1}));
 }
 
-}  // namespace
+}  // namespace inplace_test
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include "support/varied.hpp"
 
 namespace lockstep {
-namespace {
+namespace linear_test {
 
 using testing::expect_error;
 using testing::gradcheck;
@@ -91,5 +91,5 @@ TEST(Linear, NamesBothOperandsInItsErrors) {
       {"bias", "cpu:1", "cpu:0"});
 }
 
-}  // namespace
+}  // namespace linear_test
 }  // namespace lockstep

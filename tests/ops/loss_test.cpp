@@ -13,7 +13,7 @@
 #include "support/varied.hpp"
 
 namespace lockstep {
-namespace {
+namespace loss_test {
 
 using testing::all_close;
 using testing::expect_error;
@@ -184,5 +184,5 @@ TEST(MseLoss, NamesBothArgumentsInItsErrors) {
       {"cpu:0", "cpu:3"});
 }
 
-}  // namespace
+}  // namespace loss_test
 }  // namespace lockstep

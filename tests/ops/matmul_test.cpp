@@ -14,7 +14,7 @@
 #include "support/varied.hpp"
 
 namespace lockstep {
-namespace {
+namespace matmul_test {
 
 using testing::expect_error;
 using testing::gradcheck;
@@ -159,5 +159,5 @@ TEST(Matmul, NamesBothOperandsInItsErrors) {
   expect_error<DtypeError>([&] { matmul(whole, whole); }, {"matmul", "i64"});
 }
 
-}  // namespace
+}  // namespace matmul_test
 }  // namespace lockstep

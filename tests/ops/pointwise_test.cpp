@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace pointwise_test {
 
 using testing::gradcheck;
 using testing::gradgradcheck;
@@ -92,5 +92,5 @@ TEST(Pointwise, AChangedResultIsNoticedWhereBackwardNeedsIt) {
   EXPECT_THROW(y.backward(), AutogradError);
 }
 
-}  // namespace
+}  // namespace pointwise_test
 }  // namespace lockstep

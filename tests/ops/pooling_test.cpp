@@ -15,7 +15,7 @@
 #include "support/varied.hpp"
 
 namespace lockstep {
-namespace {
+namespace pooling_test {
 
 using testing::expect_error;
 using testing::gradcheck;
@@ -146,5 +146,5 @@ TEST(MaxPool2d, SaysWhatDoesNotFit) {
       {"max_pool2d", "i64"});
 }
 
-}  // namespace
+}  // namespace pooling_test
 }  // namespace lockstep

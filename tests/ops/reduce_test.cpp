@@ -16,7 +16,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace reduce_test {
 
 using testing::gradcheck;
 using testing::gradgradcheck;
@@ -161,5 +161,5 @@ TEST(Reduce, SumToTheShapeOfAnOperand) {
   EXPECT_EQ(detail::sum_to(zeros({0, 4}), {1, 4}).to_vector<float>(), std::vector<float>(4, 0.0F));
 }
 
-}  // namespace
+}  // namespace reduce_test
 }  // namespace lockstep

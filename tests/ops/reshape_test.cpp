@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace reshape_test {
 
 using testing::gradcheck;
 using testing::gradgradcheck;
@@ -112,5 +112,5 @@ TEST(Reshape, GradientsAgreeWithFiniteDifferences) {
   EXPECT_TRUE(gradgradcheck(all, x));
 }
 
-}  // namespace
+}  // namespace reshape_test
 }  // namespace lockstep

@@ -14,7 +14,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace shape_test {
 
 using Integers = std::vector<std::int64_t>;
 
@@ -78,5 +78,5 @@ TEST(ShapeOps, GradientsAgreeWithFiniteDifferences) {
   EXPECT_TRUE(testing::gradgradcheck(all, x));
 }
 
-}  // namespace
+}  // namespace shape_test
 }  // namespace lockstep

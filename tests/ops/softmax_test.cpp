@@ -14,7 +14,7 @@
 #include "support/varied.hpp"
 
 namespace lockstep {
-namespace {
+namespace softmax_test {
 
 using testing::all_close;
 using testing::expect_error;
@@ -76,5 +76,5 @@ TEST(Softmax, RefusesWhatItCannotTake) {
   expect_error<DtypeError>([] { softmax(arange(3), 0); }, {"softmax", "i64"});
 }
 
-}  // namespace
+}  // namespace softmax_test
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace split_test {
 
 using Integers = std::vector<std::int64_t>;
 
@@ -73,5 +73,5 @@ TEST(Split, APartThatWasNotUsedCountsAsZeros) {
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 3, 0, 0}));
 }
 
-}  // namespace
+}  // namespace split_test
 }  // namespace lockstep

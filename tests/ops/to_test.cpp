@@ -14,7 +14,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace to_test {
 
 TEST(To, SameDeviceOrDtypeIsTheTensorItself) {
   const Tensor x = ones({2}, {.device = "cpu:1"});
@@ -80,5 +80,5 @@ TEST(To, VectorsAreRowMajorAndOfTheTensorsDtype) {
   EXPECT_THROW((void)x.to_vector<float>(), DtypeError);
 }
 
-}  // namespace
+}  // namespace to_test
 }  // namespace lockstep

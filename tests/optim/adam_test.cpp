@@ -12,7 +12,7 @@
 #include "optim/parameters.hpp"
 
 namespace lockstep {
-namespace {
+namespace adam_test {
 
 using testing::give_gradient;
 using testing::make_parameter;
@@ -127,5 +127,5 @@ TEST(Adam, RefusesSettingsOutOfRange) {
   EXPECT_THROW((optim::Adam{list, {.weight_decay = -1}}), ValueError);
 }
 
-}  // namespace
+}  // namespace adam_test
 }  // namespace lockstep

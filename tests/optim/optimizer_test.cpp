@@ -22,7 +22,7 @@
 #include "optim/parameters.hpp"
 
 namespace lockstep {
-namespace {
+namespace optimizer_test {
 
 using testing::give_gradient;
 using testing::make_parameter;
@@ -339,5 +339,5 @@ TEST(Optimizer, TakesAGradientWithStrides) {
   EXPECT_EQ(values_of(parameter), (Values{-1, -3, -2, -4}));
 }
 
-}  // namespace
+}  // namespace optimizer_test
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 #include "optim/parameters.hpp"
 
 namespace lockstep {
-namespace {
+namespace sgd_test {
 
 using testing::give_gradient;
 using testing::make_parameter;
@@ -144,5 +144,5 @@ TEST(SGD, RefusesSettingsOutOfRange) {
                ValueError);
 }
 
-}  // namespace
+}  // namespace sgd_test
 }  // namespace lockstep

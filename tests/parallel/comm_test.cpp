@@ -19,7 +19,7 @@ namespace comm = lockstep::comm;
 using ls::testing::first_devices;
 using ls::testing::throws;
 
-namespace {
+namespace comm_test {
 
 ls::Tensor numbers(std::int64_t count, ls::Dtype dtype, ls::Device device = "cpu:0") {
   return ls::arange(count, {.dtype = ls::Dtype::i64}).to(dtype).to(device);
@@ -34,9 +34,9 @@ TEST(Comm, M01BroadcastKeepsTheOriginalAndCopiesToTheOthers) {
 }
 
 TEST(Comm, M03BroadcastCoalescedEqualsOneByOne) {
-  const std::vector<ls::Tensor> tensors = {
-      numbers(5, ls::Dtype::i64),  numbers(10, ls::Dtype::f64), numbers(5, ls::Dtype::i64),
-      numbers(10, ls::Dtype::i64), numbers(5, ls::Dtype::i32),  numbers(5, ls::Dtype::f64)};
+  const std::vector<ls::Tensor> tensors = {numbers(5, ls::Dtype::i64), numbers(10, ls::Dtype::f64),
+                                           numbers(5, ls::Dtype::i64), numbers(10, ls::Dtype::i64),
+                                           numbers(5, ls::Dtype::i32), numbers(5, ls::Dtype::f64)};
   const auto copies = comm::broadcast_coalesced(tensors, first_devices(2), 100);
   for (std::size_t j = 0; j < tensors.size(); ++j) {
     EXPECT_TRUE(copies[0][j].is_same(tensors[j]));
@@ -89,28 +89,31 @@ TEST(Comm, M07TheDestinationMustHoldOneOfTheInputs) {
 TEST(Comm, M08ShapesThatDiffer) {
   const ls::Tensor a = ls::ones({5, 5}, {.device = "cpu:0"});
   const ls::Tensor b = ls::ones({5, 4}, {.device = "cpu:1"});
-  EXPECT_TRUE(throws<ls::ShapeError>([&] { comm::reduce_add({a, b}, "cpu:0"); },
-                                     "input 1 has invalid size: got 5x4, but expected 5x5"));
+  EXPECT_TRUE(throws<ls::ShapeError>(
+      [&] {
+        comm::reduce_add({a, b}, "cpu:0");
+      },
+      "input 1 has invalid size: got 5x4, but expected 5x5"));
 }
 
 TEST(Comm, TheSumIsTakenInTheOrderGiven) {
   std::vector<ls::Tensor> parts;
   const std::vector<double> values = {1e16, 1.0, -1e16, 1.0};
   for (int i = 0; i < 4; ++i) {
-    parts.push_back(ls::scalar_tensor(values[static_cast<std::size_t>(i)],
-                                      ls::Device(ls::DeviceType::cpu, i)));
+    parts.push_back(
+        ls::scalar_tensor(values[static_cast<std::size_t>(i)], ls::Device(ls::DeviceType::cpu, i)));
   }
   EXPECT_EQ(comm::reduce_add(parts, "cpu:0").item(), ((1e16 + 1.0) - 1e16) + 1.0);
 }
 
 TEST(Comm, AnOversizeTensorClosesItsBuffer) {
   // f32 and i64 never share one; a buffer is closed once it has reached the limit.
-  const std::vector<ls::Tensor> tensors = {
-      numbers(5, ls::Dtype::f32), numbers(5, ls::Dtype::i64),  numbers(5, ls::Dtype::f32),
-      numbers(5, ls::Dtype::f32), numbers(30, ls::Dtype::f32), numbers(5, ls::Dtype::i64)};
+  const std::vector<ls::Tensor> tensors = {numbers(5, ls::Dtype::f32),  numbers(5, ls::Dtype::i64),
+                                           numbers(5, ls::Dtype::f32),  numbers(5, ls::Dtype::f32),
+                                           numbers(30, ls::Dtype::f32), numbers(5, ls::Dtype::i64)};
   const auto groups = comm::detail::buffer_groups(tensors, 40);
   const std::vector<std::vector<std::size_t>> expected = {{0, 2}, {1}, {3, 4}, {5}};
   EXPECT_EQ(groups, expected);
 }
 
-}  // namespace
+}  // namespace comm_test

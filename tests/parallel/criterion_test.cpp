@@ -21,7 +21,7 @@ using ls::testing::L0;
 using ls::testing::throws;
 using ls::testing::x5;
 
-namespace {
+namespace criterion_test {
 
 using Values = std::vector<double>;
 
@@ -91,8 +91,9 @@ TEST(Criterion, ASumIsAdded) {
   };
   ls::DataParallelModel model{Identity{}, first_devices(3)};
   ls::DataParallelCriterion criterion{Sum{}, ls::DataParallelCriterion<Sum>::Reduction::sum};
-  EXPECT_EQ(criterion(model(f64({1, 2, 3, 4}, {4})), ls::zeros({4}, {.dtype = ls::Dtype::f64})).item(),
-            10.0);
+  EXPECT_EQ(
+      criterion(model(f64({1, 2, 3, 4}, {4})), ls::zeros({4}, {.dtype = ls::Dtype::f64})).item(),
+      10.0);
 }
 
 TEST(Criterion, ScatteredTargetsAreTakenAsTheyAre) {
@@ -106,7 +107,10 @@ TEST(Criterion, TargetsOfAnotherLength) {
   ls::DataParallelModel model{Identity{}, first_devices(2)};
   ls::DataParallelCriterion criterion{MeanOfDifference{}};
   EXPECT_TRUE(throws<ls::ValueError>(
-      [&] { criterion(model(f64({1, 2, 3}, {3})), f64({1, 2}, {2})); }, "args[1] has 2", "args[0]"));
+      [&] {
+        criterion(model(f64({1, 2, 3}, {3})), f64({1, 2}, {2}));
+      },
+      "args[1] has 2", "args[0]"));
 }
 
-}  // namespace
+}  // namespace criterion_test

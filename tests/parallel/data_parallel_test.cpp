@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/reduce.hpp>
-#include <lockstep/ops/to.hpp>
-#include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/warning.hpp>
@@ -30,12 +30,12 @@ using ls::testing::throws;
 using ls::testing::x5;
 using ls::testing::y5;
 
-namespace {
+namespace data_parallel_test {
 
 using Values = std::vector<double>;
 
 std::vector<std::vector<ls::Device>> device_lists() {
-  return {first_devices(1), first_devices(2), first_devices(3),          first_devices(4),
+  return {first_devices(1), first_devices(2),   first_devices(3),           first_devices(4),
           first_devices(8), {"cpu:0", "cpu:0"}, {"cpu:0", "cpu:0", "cpu:0"}};
 }
 
@@ -73,9 +73,8 @@ TEST(DataParallel, D04X05AGradientPenalty) {
   const ls::Tensor x = ls::ones({2, 4}, {.dtype = ls::Dtype::f64});
   x.requires_grad_();
   const ls::Tensor out = model(x);
-  const ls::Tensor g =
-      ls::autograd::grad({out}, {x}, {ls::ones_like(out)}, /*retain_graph=*/true,
-                         /*create_graph=*/true)[0];
+  const ls::Tensor g = ls::autograd::grad({out}, {x}, {ls::ones_like(out)}, /*retain_graph=*/true,
+                                          /*create_graph=*/true)[0];
   g.mean().backward();
   EXPECT_EQ(model.module().weight.grad().to_vector<double>(), (Values{0.25, 0.25, 0.25, 0.25}));
   const ls::Tensor bias_grad = model.module().bias.grad();
@@ -128,7 +127,8 @@ TEST(DataParallel, D08AModuleOnTwoDevices) {
   L0 module;
   module.weight.set_data(module.weight.detach().to(ls::Device("cpu:0")));
   EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::DataParallel(module, first_devices(2)); },
-                                      "on device cpu:0", "found one of them on device: cpu", "bias"));
+                                      "on device cpu:0", "found one of them on device: cpu",
+                                      "bias"));
 }
 
 TEST(DataParallel, D09TheFirstDeviceListedIsTheRoot) {
@@ -181,7 +181,8 @@ TEST(DataParallel, D13OneDevicesExceptionIsThrownAsItIs) {
     EXPECT_STREQ(error.what(), "too small");
   }
   ls::DataParallel two{Throws{}, first_devices(2)};
-  EXPECT_TRUE(throws<std::domain_error>([&] { two(x5()); }, "replica 1 on device cpu:1", "too small"));
+  EXPECT_TRUE(
+      throws<std::domain_error>([&] { two(x5()); }, "replica 1 on device cpu:1", "too small"));
   EXPECT_EQ(two(f64(Values(12, 1.0), {6, 2})).size(0), 6);
 }
 
@@ -230,8 +231,11 @@ TEST(DataParallel, D17ArgumentsThatDisagreeAreAnError) {
     ls::Tensor forward(const ls::Tensor& a, const ls::Tensor& b) const { return a + b.sum(); }
   };
   ls::DataParallel model{T{}, first_devices(4)};
-  EXPECT_TRUE(throws<ls::ValueError>([&] { model(f64({0, 1, 2, 3}, {4}), f64({1, 1}, {2})); },
-                                     "args[0] has 4", "args[1] has 2"));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] {
+        model(f64({0, 1, 2, 3}, {4}), f64({1, 1}, {2}));
+      },
+      "args[0] has 4", "args[1] has 2"));
 }
 
 TEST(DataParallel, D20WithoutGradTheOutputRequiresNone) {
@@ -303,7 +307,8 @@ TEST(DataParallel, BackwardOfALossWhoseReplicasWereOverwrittenIsAnError) {
     model.module().weight.mul_(2);
   }
   (void)model(x);
-  EXPECT_TRUE(throws<ls::AutogradError>([&] { loss.backward(); }, "modified by an inplace operation"));
+  EXPECT_TRUE(
+      throws<ls::AutogradError>([&] { loss.backward(); }, "modified by an inplace operation"));
 }
 
 TEST(DataParallel, AttributesAndModesAreSeenAtTheNextCall) {
@@ -357,4 +362,4 @@ TEST(DataParallel, TheSameSeedAndDevicesGiveTheSameBits) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(run(), first);
 }
 
-}  // namespace
+}  // namespace data_parallel_test

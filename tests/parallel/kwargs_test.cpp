@@ -23,7 +23,7 @@ namespace ls = lockstep;
 using ls::testing::first_devices;
 using ls::testing::throws;
 
-namespace {
+namespace kwargs_test {
 
 ls::Tensor rows(std::int64_t count) {
   return ls::arange(count * 2, {.dtype = ls::Dtype::f64}).reshape({count, 2});
@@ -46,8 +46,7 @@ struct Module {
 };
 
 TEST(Kwargs, K01PositionalOnly) {
-  const auto [inputs, named] =
-      ls::scatter_kwargs(std::tuple(rows(4)), Options{}, first_devices(2));
+  const auto [inputs, named] = ls::scatter_kwargs(std::tuple(rows(4)), Options{}, first_devices(2));
   ASSERT_EQ(inputs.size(), 2U);
   ASSERT_EQ(named.size(), 2U);
   EXPECT_EQ(std::get<0>(inputs[1]).size(0), 2);
@@ -73,9 +72,8 @@ TEST(Kwargs, K05AConstantFollowsTheNumberOfChunks) {
 
 TEST(Kwargs, K06ATensorOfAnotherLengthIsNamed) {
   ls::DataParallel model{Module{}, first_devices(2)};
-  EXPECT_TRUE(throws<ls::ValueError>(
-      [&] { model(rows(4), ls::kwargs(Options{.data = rows(1)})); }, "kwargs.data has 1",
-      "args[0] has 4"));
+  EXPECT_TRUE(throws<ls::ValueError>([&] { model(rows(4), ls::kwargs(Options{.data = rows(1)})); },
+                                     "kwargs.data has 1", "args[0] has 4"));
 }
 
 TEST(Kwargs, K08AnEmptyListAmongThem) {
@@ -94,9 +92,9 @@ TEST(Kwargs, P03KeywordsOfAnotherNumber) {
   std::vector<Module> modules(2);
   const std::vector<ls::Tensor> inputs(2, rows(2));
   const std::vector<Options> named(1);
-  EXPECT_TRUE(throws<ls::ValueError>(
-      [&] { ls::parallel_apply(modules, inputs, named, first_devices(2)); },
-      "number of modules 2", "number of kwargs_tup 1"));
+  EXPECT_TRUE(
+      throws<ls::ValueError>([&] { ls::parallel_apply(modules, inputs, named, first_devices(2)); },
+                             "number of modules 2", "number of kwargs_tup 1"));
 }
 
-}  // namespace
+}  // namespace kwargs_test

@@ -28,7 +28,7 @@ using ls::testing::first_devices;
 using ls::testing::L0;
 using ls::testing::throws;
 
-namespace {
+namespace parallel_apply_test {
 
 using Values = std::vector<double>;
 
@@ -62,9 +62,8 @@ TEST(ParallelApply, P03ListsThatDifferInLength) {
   const std::vector<ls::Tensor> two(2, one[0]);
   EXPECT_TRUE(throws<ls::ValueError>([&] { ls::parallel_apply(modules, one); },
                                      "number of modules 2", "number of inputs 1"));
-  EXPECT_TRUE(throws<ls::ValueError>(
-      [&] { ls::parallel_apply(modules, two, first_devices(1)); }, "number of modules 2",
-      "number of devices 1"));
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::parallel_apply(modules, two, first_devices(1)); },
+                                     "number of modules 2", "number of devices 1"));
 }
 
 struct WhereAmI {
@@ -93,10 +92,10 @@ struct Failing {
 TEST(ParallelApply, P05TheErrorNamesReplicaAndDeviceAndKeepsItsType) {
   std::vector<Failing> modules(3);
   const std::vector<int> inputs = {0, 1, 2};
-  EXPECT_TRUE(throws<std::out_of_range>(
-      [&] { ls::parallel_apply(modules, inputs, first_devices(3)); },
-      "Caught std::out_of_range in replica 1 on device cpu:1", "wonderful", "replica 2 on device cpu:2",
-      "also wrong"));
+  EXPECT_TRUE(
+      throws<std::out_of_range>([&] { ls::parallel_apply(modules, inputs, first_devices(3)); },
+                                "Caught std::out_of_range in replica 1 on device cpu:1",
+                                "wonderful", "replica 2 on device cpu:2", "also wrong"));
   try {
     ls::parallel_apply(modules, inputs, first_devices(3));
     FAIL();
@@ -115,7 +114,9 @@ TEST(ParallelApply, P05TheErrorNamesReplicaAndDeviceAndKeepsItsType) {
 TEST(ParallelApply, P12AnExceptionOfAnyTypeNamesItsReplica) {
   std::vector<Failing> modules(2);
   EXPECT_TRUE(throws<ls::Error>(
-      [&] { ls::parallel_apply(modules, std::vector<int>{0, 3}, first_devices(2)); },
+      [&] {
+        ls::parallel_apply(modules, std::vector<int>{0, 3}, first_devices(2));
+      },
       "Caught int in replica 1 on device cpu:1"));
 }
 
@@ -142,7 +143,10 @@ TEST(ParallelApply, AllReplicasFinishBeforeTheErrorIsRaisedAndTheNextCallWorks) 
   std::atomic<int> ended{0};
   std::vector<CountsThenFails> modules(4, CountsThenFails{&ended});
   EXPECT_TRUE(throws<std::runtime_error>(
-      [&] { ls::parallel_apply(modules, std::vector<int>{0, 1, 2, 3}); }, "replica 0"));
+      [&] {
+        ls::parallel_apply(modules, std::vector<int>{0, 1, 2, 3});
+      },
+      "replica 0"));
   EXPECT_EQ(ended.load(), 3);
   EXPECT_EQ(ls::parallel_apply(modules, std::vector<int>{1, 1, 1, 1}).size(), 4U);
 }
@@ -170,8 +174,8 @@ TEST(ParallelApply, CurrentStreamsGoAlong) {
   const ls::Stream mine = ls::pool_stream("cpu:1");
   const ls::StreamGuard guard(mine);
   std::vector<SeesStream> modules = {{"cpu:0"}, {"cpu:1"}};
-  const auto seen = ls::parallel_apply(
-      modules, std::vector<ls::Stream>{ls::default_stream("cpu:0"), mine});
+  const auto seen =
+      ls::parallel_apply(modules, std::vector<ls::Stream>{ls::default_stream("cpu:0"), mine});
   EXPECT_TRUE(seen[0]);
   EXPECT_TRUE(seen[1]);
 }
@@ -187,7 +191,8 @@ struct Meets {
 TEST(ParallelApply, P11X02FourReplicasMeetInsideForward) {
   std::barrier<> barrier(4);
   std::vector<Meets> modules(4, Meets{&barrier});
-  EXPECT_EQ(ls::parallel_apply(modules, std::vector<int>{0, 1, 2, 3}), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(ls::parallel_apply(modules, std::vector<int>{0, 1, 2, 3}),
+            (std::vector<int>{0, 1, 2, 3}));
 }
 
 TEST(ParallelApply, P13NoModules) {
@@ -195,4 +200,4 @@ TEST(ParallelApply, P13NoModules) {
   EXPECT_TRUE(ls::parallel_apply(none, std::vector<ls::Tensor>{}).empty());
 }
 
-}  // namespace
+}  // namespace parallel_apply_test

@@ -23,7 +23,7 @@ using ls::testing::first_devices;
 using ls::testing::L0;
 using ls::testing::throws;
 
-namespace {
+namespace replicate_test {
 
 using Values = std::vector<double>;
 
@@ -40,7 +40,9 @@ TEST(Replicate, R01ParametersAreOnTheReplicasDevice) {
   for (int i = 0; i < 2; ++i) {
     const ls::Device device(ls::DeviceType::cpu, i);
     EXPECT_EQ(replicas[static_cast<std::size_t>(i)].weight.device(), device);
-    EXPECT_EQ(replicas[static_cast<std::size_t>(i)].forward(f64({1, 1}, {1, 2}, device)).to_vector<double>(),
+    EXPECT_EQ(replicas[static_cast<std::size_t>(i)]
+                  .forward(f64({1, 1}, {1, 2}, device))
+                  .to_vector<double>(),
               (Values{3.5, 6.5}));
   }
 }
@@ -123,9 +125,7 @@ TEST(Replicate, R08DetachIsTheSameForAllReplicas) {
   }
 }
 
-TEST(Replicate, R09NoDevicesNoReplicas) {
-  EXPECT_TRUE(ls::replicate(L0{}, {}).empty());
-}
+TEST(Replicate, R09NoDevicesNoReplicas) { EXPECT_TRUE(ls::replicate(L0{}, {}).empty()); }
 
 struct Empty {
   ls::Tensor forward(const ls::Tensor& x) const { return x; }
@@ -170,7 +170,8 @@ TEST(Replicate, R19ADeviceListedTwiceHasTwoReplicas) {
   const L0 module = on_first_device(L0{});
   const std::vector<ls::Device> devices(3, ls::Device("cpu:0"));
   auto replicas = ls::replicate(module, devices);
-  EXPECT_NE(replicas[1].weight.const_data_ptr<double>(), replicas[2].weight.const_data_ptr<double>());
+  EXPECT_NE(replicas[1].weight.const_data_ptr<double>(),
+            replicas[2].weight.const_data_ptr<double>());
   const ls::Tensor x = f64({1, 1}, {1, 2}, "cpu:0");
   (replicas[0].forward(x) + replicas[1].forward(x) + replicas[2].forward(x)).sum().backward();
   EXPECT_EQ(module.weight.grad().to_vector<double>(), (Values{3, 3, 3, 3}));
@@ -211,4 +212,4 @@ TEST(Replicate, AParameterThatNoReplicaUsedGetsNoGradient) {
   EXPECT_FALSE(module.never.weight.grad().defined());
 }
 
-}  // namespace
+}  // namespace replicate_test

@@ -2,8 +2,8 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
-#include <lockstep/ops/to.hpp>
 #include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/warning.hpp>
 
@@ -28,7 +28,7 @@ namespace ls = lockstep;
 using ls::testing::first_devices;
 using ls::testing::throws;
 
-namespace {
+namespace scatter_gather_test {
 
 using Values = std::vector<double>;
 
@@ -105,8 +105,8 @@ TEST(Scatter, S14NegativeDimCountsFromTheEnd) {
   EXPECT_EQ(row_counts(chunks), (Counts{2, 2}));
 }
 TEST(Scatter, S15DimOutOfRangeNamesTheRange) {
-  EXPECT_TRUE(throws<ls::IndexError>([] { ls::scatter(rows(4, 4), first_devices(2), 5); },
-                                     "[-2, 1]", "5"));
+  EXPECT_TRUE(
+      throws<ls::IndexError>([] { ls::scatter(rows(4, 4), first_devices(2), 5); }, "[-2, 1]", "5"));
 }
 TEST(Scatter, S16ATensorWithoutDimensionsGoesToEveryDevice) {
   const ls::Tensor x = ls::scalar_tensor(3.0);
@@ -126,15 +126,24 @@ TEST(Scatter, S17ExplicitSizes) {
 }
 TEST(Scatter, S18SizesMustSumToTheRows) {
   EXPECT_TRUE(throws<ls::ValueError>(
-      [] { ls::comm::scatter(rows(6), first_devices(2), {2, 3}); }, "sum to 6", "5"));
+      [] {
+        ls::comm::scatter(rows(6), first_devices(2), {2, 3});
+      },
+      "sum to 6", "5"));
 }
 TEST(Scatter, S19SizesMustBeAsManyAsDevices) {
   EXPECT_TRUE(throws<ls::ValueError>(
-      [] { ls::comm::scatter(rows(6), first_devices(3), {2, 4}); }, "same length"));
+      [] {
+        ls::comm::scatter(rows(6), first_devices(3), {2, 4});
+      },
+      "same length"));
 }
 TEST(Scatter, S21SizesMustNotBeNegative) {
   EXPECT_TRUE(throws<ls::ValueError>(
-      [] { ls::comm::scatter(rows(6), first_devices(2), {-1, 7}); }, "non-negative"));
+      [] {
+        ls::comm::scatter(rows(6), first_devices(2), {-1, 7});
+      },
+      "non-negative"));
 }
 TEST(Scatter, S22NoDevices) {
   EXPECT_TRUE(throws<ls::ValueError>([] { ls::scatter(rows(4), {}); }, "at least one device"));
@@ -201,8 +210,10 @@ TEST(Scatter, S30AnOpaqueObjectIsTheSameForAll) {
 TEST(Scatter, LeavesThatDisagreeAreAnErrorThatNamesBoth) {
   using Input = std::tuple<ls::Tensor, std::map<std::string, ls::Tensor>>;
   EXPECT_TRUE(throws<ls::ValueError>(
-      [] { ls::scatter(Input{rows(4), {{"mask", rows(3)}}}, first_devices(2)); }, "inputs[0] has 4",
-      "inputs[1].mask has 3"));
+      [] {
+        ls::scatter(Input{rows(4), {{"mask", rows(3)}}}, first_devices(2));
+      },
+      "inputs[0] has 4", "inputs[1].mask has 3"));
 }
 TEST(Scatter, EveryKindOfStructure) {
   using Choice = std::variant<int, ls::Tensor>;
@@ -214,8 +225,9 @@ TEST(Scatter, EveryKindOfStructure) {
     std::vector<Choice> choices;
     std::optional<Record> record;
   };
-  const All all{{rows(5), rows(5, 3)}, {rows(5), rows(5)}, {{"z", rows(5)}, {"a", rows(5, 4)}},
-                rows(5), {1, rows(5, 7)}, Record{rows(5), 2}};
+  const All all{
+      {rows(5), rows(5, 3)}, {rows(5), rows(5)}, {{"z", rows(5)}, {"a", rows(5, 4)}}, rows(5),
+      {1, rows(5, 7)},       Record{rows(5), 2}};
   const auto parts = ls::scatter(all, first_devices(2));
   ASSERT_EQ(parts.size(), 2U);
   EXPECT_EQ(parts[1].list[1].sizes(), (ls::Shape{2, 3}));
@@ -239,8 +251,8 @@ TEST(Gather, G01RowsInReplicaOrderAndGradientsBack) {
     EXPECT_EQ(whole.sizes(), (ls::Shape{4, 4}));
     EXPECT_EQ(whole.device(), target);
     const ls::Tensor weight = rows(4, 4).to(target);
-    const auto first = ls::autograd::grad({(whole * whole * weight).sum()}, {parts[0], parts[1]},
-                                          {}, true, true);
+    const auto first =
+        ls::autograd::grad({(whole * whole * weight).sum()}, {parts[0], parts[1]}, {}, true, true);
     EXPECT_EQ(first[1].device(), ls::Device("cpu:1"));
     EXPECT_EQ(first[1].to_vector<double>()[1], 2 * 1 * 9);
     const auto second = ls::autograd::grad({first[1].sum()}, {parts[1]});
@@ -275,7 +287,11 @@ TEST(Gather, G04DimMeansNothingForScalars) {
 }
 TEST(Gather, G05AScalarAndAVectorDoNotFit) {
   EXPECT_TRUE(throws<ls::ShapeError>(
-      [] { ls::gather(std::vector<ls::Tensor>{ls::scalar_tensor(1.0), ls::ones({2}, {.dtype = ls::Dtype::f64})}, "cpu"); },
+      [] {
+        ls::gather(std::vector<ls::Tensor>{ls::scalar_tensor(1.0),
+                                           ls::ones({2}, {.dtype = ls::Dtype::f64})},
+                   "cpu");
+      },
       "index 1"));
 }
 TEST(Gather, G06NothingEverywhereIsNothing) {
@@ -308,7 +324,8 @@ TEST(Gather, G13G18PlainStructs) {
     ls::Tensor q;
   };
   for (const ls::Device target : {ls::Device("cpu"), ls::Device("cpu:1")}) {
-    const Pair whole = ls::gather(std::vector<Pair>{{rows(2), rows(1)}, {rows(3), rows(1)}}, target);
+    const Pair whole =
+        ls::gather(std::vector<Pair>{{rows(2), rows(1)}, {rows(3), rows(1)}}, target);
     EXPECT_EQ(whole.p.size(0), 5);
     EXPECT_EQ(whole.q.size(0), 2);
     EXPECT_EQ(whole.q.device(), target);
@@ -320,12 +337,14 @@ TEST(Gather, G14ListsOfDifferentLength) {
 }
 TEST(Gather, G19ShapesThatDoNotFit) {
   EXPECT_TRUE(throws<ls::ShapeError>(
-      [] { ls::gather(std::vector<ls::Tensor>{rows(2), rows(3)}, "cpu", 1); }, "index 1", "[3, 2]",
-      "[2, 2]"));
+      [] {
+        ls::gather(std::vector<ls::Tensor>{rows(2), rows(3)}, "cpu", 1);
+      },
+      "index 1", "[3, 2]", "[2, 2]"));
 }
 TEST(Gather, G21NothingToGather) {
-  EXPECT_TRUE(throws<ls::ValueError>([] { ls::gather(std::vector<ls::Tensor>{}, "cpu"); },
-                                     "no outputs"));
+  EXPECT_TRUE(
+      throws<ls::ValueError>([] { ls::gather(std::vector<ls::Tensor>{}, "cpu"); }, "no outputs"));
 }
 TEST(Gather, G22HostMemoryIsAnOrdinarySource) {
   EXPECT_EQ(ls::gather(std::vector<ls::Tensor>{rows(2), rows(1)}, "cpu:1").sizes(),
@@ -336,4 +355,4 @@ TEST(Gather, DtypesThatDoNotFit) {
   EXPECT_TRUE(throws<ls::DtypeError>([&] { ls::gather(parts, "cpu"); }, "index 1", "f64", "f32"));
 }
 
-}  // namespace
+}  // namespace scatter_gather_test

@@ -24,7 +24,7 @@
 // holds the work that it is about, so that a test fails every time that the order is missing:
 // tests/mutations deletes them one by one.
 namespace lockstep {
-namespace {
+namespace scatter_order_test {
 
 using testing::Gate;
 using testing::QueuedCompute;
@@ -444,5 +444,5 @@ TEST(QueuedBroadcastOrder, TheCopyWaitsForTheKernelThatMakesTheSource) {
   EXPECT_EQ(values_of(copies[1][0]), (Values{5, 5, 5, 5}));
 }
 
-}  // namespace
+}  // namespace scatter_order_test
 }  // namespace lockstep

@@ -11,7 +11,8 @@ namespace lockstep::testing {
 // The first `count` host devices.
 inline std::vector<Device> first_devices(std::size_t count) {
   std::vector<Device> devices;
-  for (std::size_t i = 0; i < count; ++i) devices.emplace_back(DeviceType::cpu, static_cast<int>(i));
+  for (std::size_t i = 0; i < count; ++i)
+    devices.emplace_back(DeviceType::cpu, static_cast<int>(i));
   return devices;
 }
 

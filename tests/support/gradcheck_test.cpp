@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace lockstep::testing {
-namespace {
+namespace gradcheck_test {
 
 constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
 
@@ -56,5 +56,5 @@ TEST(Gradcheck, SaysWhatItCannotCheck) {
   EXPECT_FALSE(gradcheck([](const Tensor& a) { return a.detach(); }, {ones({2}, kLeaf)}));
 }
 
-}  // namespace
+}  // namespace gradcheck_test
 }  // namespace lockstep::testing

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which sanitizer the test is compiled with, for the few tests that mean something only with it.
+// Which sanitizers the test is compiled with, for the few tests that mean something only with one
+// or take too long with it.
+#if defined(__has_feature)
+#define LOCKSTEP_HAS_FEATURE(name) __has_feature(name)
+#else
+#define LOCKSTEP_HAS_FEATURE(name) 0
+#endif
+
 namespace lockstep::testing {
 
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kAddressSanitizer = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#if defined(__SANITIZE_ADDRESS__) || LOCKSTEP_HAS_FEATURE(address_sanitizer)
 inline constexpr bool kAddressSanitizer = true;
 #else
 inline constexpr bool kAddressSanitizer = false;
 #endif
+
+#if defined(__SANITIZE_THREAD__) || LOCKSTEP_HAS_FEATURE(thread_sanitizer)
+inline constexpr bool kThreadSanitizer = true;
 #else
-inline constexpr bool kAddressSanitizer = false;
+inline constexpr bool kThreadSanitizer = false;
 #endif
 
 }  // namespace lockstep::testing
+
+#undef LOCKSTEP_HAS_FEATURE

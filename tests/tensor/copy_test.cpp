@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace lockstep::detail {
-namespace {
+namespace copy_test {
 
 using Integers = std::vector<std::int64_t>;
 
@@ -67,5 +67,5 @@ TEST(Copy, PackedIsTheTensorItselfIfItCan) {
   EXPECT_EQ(extent(scalar_tensor(1.0F)), 1U);
 }
 
-}  // namespace
+}  // namespace copy_test
 }  // namespace lockstep::detail

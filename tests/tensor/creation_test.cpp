@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace creation_test {
 
 TEST(Creation, FillsEveryDtype) {
   for (int i = 0; i < 8; ++i) {
@@ -61,5 +61,5 @@ TEST(Creation, ShapesThatNoMemoryHoldsAreErrors) {
   EXPECT_THROW((void)empty({std::int64_t{1} << 40, std::int64_t{1} << 40}), ShapeError);
 }
 
-}  // namespace
+}  // namespace creation_test
 }  // namespace lockstep

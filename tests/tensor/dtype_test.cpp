@@ -10,7 +10,7 @@
 #include <string>
 
 namespace lockstep {
-namespace {
+namespace dtype_test {
 
 TEST(Dtype, NamesAndSizes) {
   EXPECT_EQ(detail::str(Dtype::f32, ' ', Dtype::f64, ' ', Dtype::f16, ' ', Dtype::bf16, ' ',
@@ -86,5 +86,5 @@ TEST(Dtype, TheLargestAndBeyond) {
   EXPECT_EQ(static_cast<float>(BFloat16(std::numeric_limits<float>::max())), inf);
 }
 
-}  // namespace
+}  // namespace dtype_test
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include <string>
 
 namespace lockstep {
-namespace {
+namespace print_test {
 
 TEST(Print, NumbersInBrackets) {
   EXPECT_EQ(detail::str(Tensor()), "tensor(undefined)");
@@ -45,5 +45,5 @@ TEST(Print, LargeTensorsAreShortened) {
   EXPECT_NE(wide.find("...,\n        [0."), std::string::npos);
 }
 
-}  // namespace
+}  // namespace print_test
 }  // namespace lockstep

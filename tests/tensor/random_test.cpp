@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace random_test {
 
 TEST(Random, TheSeedDecidesTheNumbers) {
   Generator a(42);
@@ -62,5 +62,5 @@ TEST(Random, BelowReachesEveryNumberAndNoOther) {
   EXPECT_EQ(generator.below(1), 0U);
 }
 
-}  // namespace
+}  // namespace random_test
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <utility>
 
 namespace lockstep::detail {
-namespace {
+namespace release_test {
 
 struct Link {
   explicit Link(int* count) : alive(count) { ++*alive; }
@@ -47,5 +47,5 @@ TEST(Release, WhatOthersHoldStays) {
   EXPECT_EQ(alive, 1);
 }
 
-}  // namespace
+}  // namespace release_test
 }  // namespace lockstep::detail

@@ -8,7 +8,7 @@
 #include <string>
 
 namespace lockstep {
-namespace {
+namespace shape_test {
 
 TEST(Shape, IsAShortVectorThatPrintsAsTorchs) {
   Shape shape = {30, 5};
@@ -64,5 +64,5 @@ TEST(Shape, DimensionsCountFromEitherEnd) {
   EXPECT_THROW((void)wrap_dim(-4, 3), IndexError);
 }
 
-}  // namespace
+}  // namespace shape_test
 }  // namespace lockstep

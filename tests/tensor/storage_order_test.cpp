@@ -17,7 +17,7 @@
 
 // When a storage may be reused or overwritten, looked at while a gate holds the work that uses it.
 namespace lockstep::detail {
-namespace {
+namespace storage_order_test {
 
 using testing::Gate;
 using testing::kAddressSanitizer;
@@ -189,5 +189,5 @@ TEST(StorageOrderDeathTest, AddressSanitizerCatchesUseAfterTheTensorsDeath) {
   EXPECT_DEATH((void)data[3], "use-after-poison");
 }
 
-}  // namespace
+}  // namespace storage_order_test
 }  // namespace lockstep::detail

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace storage_test {
 
 // Holds a stream until it is opened.
 class Gate {
@@ -67,5 +67,5 @@ TEST(Storage, ItsOwnStreamNeedsNoRecord) {
   EXPECT_TRUE(copy_stream(device).query());
 }
 
-}  // namespace
+}  // namespace storage_test
 }  // namespace lockstep

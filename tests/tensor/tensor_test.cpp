@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
+namespace tensor_test {
 
 TEST(Tensor, UndefinedTensorsSaySo) {
   const Tensor none;
@@ -107,5 +107,5 @@ TEST(Tensor, ADeviceThatDoesNotExistIsAnError) {
   EXPECT_THROW((void)zeros({1}, {.device = "cpu:99"}), DeviceError);
 }
 
-}  // namespace
+}  // namespace tensor_test
 }  // namespace lockstep

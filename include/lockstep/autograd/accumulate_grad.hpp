@@ -17,8 +17,8 @@
 
 namespace lockstep::detail {
 
-// The sum of two gradients of one shape, recorded where recording is on (autograd/sum_gradients.hpp;
-// it is itself an operation, so it comes after this).
+// The sum of two gradients of one shape, recorded where recording is on
+// (autograd/sum_gradients.hpp; it is itself an operation, so it comes after this).
 Tensor sum_gradients(const Tensor& a, const Tensor& b);
 
 template <class T>
@@ -54,11 +54,10 @@ class AccumulateGrad final : public Node {
 
   std::vector<Tensor> apply(std::vector<Tensor> gradients) override {
     Tensor& gradient = gradients[0];
-    check<AutogradError>(gradient.sizes() == variable_.sizes() &&
-                             gradient.dtype() == variable_.dtype(),
-                         "a gradient of shape ", gradient.sizes(), " and ", gradient.dtype(),
-                         " came for a leaf of shape ", variable_.sizes(), " and ",
-                         variable_.dtype());
+    check<AutogradError>(
+        gradient.sizes() == variable_.sizes() && gradient.dtype() == variable_.dtype(),
+        "a gradient of shape ", gradient.sizes(), " and ", gradient.dtype(),
+        " came for a leaf of shape ", variable_.sizes(), " and ", variable_.dtype());
     check<DeviceError>(gradient.device() == variable_.device(), "a gradient on ", gradient.device(),
                        " came for a leaf on ", variable_.device());
     const std::lock_guard lock(variable_.impl()->mutex);

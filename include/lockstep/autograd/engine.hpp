@@ -20,13 +20,14 @@ namespace detail {
 // The gradients that backward starts from: those given, and one for each scalar without.
 inline std::vector<Tensor> root_gradients(const std::vector<Tensor>& tensors,
                                           const std::vector<Tensor>& gradients) {
-  check<ValueError>(gradients.empty() || gradients.size() == tensors.size(), "backward: ",
-                    gradients.size(), " gradients were given for ", tensors.size(), " tensors");
+  check<ValueError>(gradients.empty() || gradients.size() == tensors.size(),
+                    "backward: ", gradients.size(), " gradients were given for ", tensors.size(),
+                    " tensors");
   std::vector<Tensor> roots;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
-    check<AutogradError>(tensor.defined() && tensor.requires_grad(),
-                         "backward: tensor ", i, " does not require grad and has no grad_fn");
+    check<AutogradError>(tensor.defined() && tensor.requires_grad(), "backward: tensor ", i,
+                         " does not require grad and has no grad_fn");
     Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
     if (!gradient.defined()) {
       check<AutogradError>(tensor.numel() == 1,
@@ -96,8 +97,10 @@ inline std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
   std::vector<Tensor> results;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     results.push_back(task.captured(i));
-    check<AutogradError>(allow_unused || results[i].defined(), "grad: the outputs do not depend on "
-                         "input ", i, "; pass allow_unused = true for an undefined gradient");
+    check<AutogradError>(allow_unused || results[i].defined(),
+                         "grad: the outputs do not depend on "
+                         "input ",
+                         i, "; pass allow_unused = true for an undefined gradient");
   }
   return results;
 }
@@ -107,8 +110,8 @@ inline std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
 namespace lockstep {
 
 inline void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
-  autograd::backward({*this}, gradient.defined() ? std::vector<Tensor>{gradient}
-                                                 : std::vector<Tensor>{},
+  autograd::backward({*this},
+                     gradient.defined() ? std::vector<Tensor>{gradient} : std::vector<Tensor>{},
                      retain_graph || create_graph, create_graph);
 }
 

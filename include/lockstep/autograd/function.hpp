@@ -34,8 +34,7 @@ void for_each_tensor(const std::vector<Tensor>& tensors, F&& visit) {
   for (const Tensor& tensor : tensors) visit(tensor);
 }
 template <class T, class F>
-  requires(!std::derived_from<T, Tensor>)
-void for_each_tensor(const T&, F&&) {}
+requires(!std::derived_from<T, Tensor>) void for_each_tensor(const T&, F&&) {}
 
 // The node of an operation written as a struct with `forward` and `backward`: the struct itself is
 // what is saved.

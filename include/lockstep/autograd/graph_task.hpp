@@ -163,8 +163,8 @@ class GraphTask {
     state.gradients.push_back({input_nr, from, std::move(gradient), stream});
   }
 
-  // The node is ready to run if it waits for nothing more. With the lane's mutex held, or before the
-  // team has started.
+  // The node is ready to run if it waits for nothing more. With the lane's mutex held, or before
+  // the team has started.
   void settle(NodeState& state) {
     if (state.waiting > 0) return;
     state.waiting = kReady;
@@ -279,7 +279,7 @@ class GraphTask {
   std::vector<NodeState*> finished_;
   std::unordered_map<const Node*, NodeState*> index_;
   std::deque<Lane> lanes_;
-  std::vector<Capture> captures_;  // each written by the lane of its node
+  std::vector<Capture> captures_;     // each written by the lane of its node
   std::atomic<std::size_t> open_{0};  // nodes that have not been run
   std::atomic<bool> failed_{false};
 };

@@ -27,6 +27,8 @@ struct SumGradients {
   std::array<Tensor, 2> backward(const Backward&, const Tensor& grad) const { return {grad, grad}; }
 };
 
-inline Tensor sum_gradients(const Tensor& a, const Tensor& b) { return apply(SumGradients{}, a, b); }
+inline Tensor sum_gradients(const Tensor& a, const Tensor& b) {
+  return apply(SumGradients{}, a, b);
+}
 
 }  // namespace lockstep::detail

@@ -43,8 +43,7 @@ template <class F>
 void launch_on_device(const Stream& stream, std::size_t count, const F& functor) {
   const Launcher launcher = kernel_slot<F>.load(std::memory_order_acquire);
   check<DeviceError>(launcher != nullptr, "no CUDA kernel for ", typeid(F).name(), " on ",
-                     stream.device(),
-                     ": include lockstep/cuda.hpp in one file that nvcc compiles");
+                     stream.device(), ": include lockstep/cuda.hpp in one file that nvcc compiles");
   launcher(stream.state(), count, &functor);
 }
 

@@ -98,9 +98,7 @@ class Stream {
   void wait_event(const Event& event) const {
     if (!event.query()) state_->wait(event.state());
   }
-  Event record_event() const {
-    return state_->idle() ? Event() : Event(state_->record());
-  }
+  Event record_event() const { return state_->idle() ? Event() : Event(state_->record()); }
   // True if everything issued so far has ended.
   bool query() const { return state_->idle(); }
   // Blocks the calling thread until everything issued so far has ended.

@@ -108,9 +108,10 @@ class DataParallelCriterion {
     auto criteria = replicate(criterion_, devices, !is_grad_enabled());
     std::vector<Tensor> losses = parallel_apply(criteria, calls, devices);
     for (std::size_t i = 0; i < losses.size(); ++i) {
-      check<ShapeError>(losses[i].numel() == 1, "DataParallelCriterion: the criterion gave a tensor"
-                        " of shape ", losses[i].sizes(), " on ", devices[i],
-                        "; expected a single value");
+      check<ShapeError>(losses[i].numel() == 1,
+                        "DataParallelCriterion: the criterion gave a tensor"
+                        " of shape ",
+                        losses[i].sizes(), " on ", devices[i], "; expected a single value");
       if (reduction_ == Reduction::mean && total > 0) {
         losses[i] = losses[i] * (static_cast<double>(rows[i]) / static_cast<double>(total));
       }

@@ -37,7 +37,9 @@ auto apply_replicas(M& module, const std::tuple<Args...>& inputs,
                     MakeReplicas make) {
   check_module_device(module, device_ids[0]);
   auto calls = std::apply(
-      [&](const auto&... args) { return nested::scatter_arguments(device_ids, dim, split, args...); },
+      [&](const auto&... args) {
+        return nested::scatter_arguments(device_ids, dim, split, args...);
+      },
       inputs);
   if constexpr (sizeof...(Args) == 0) calls.resize(1);  // nothing to divide: one call
   using Output = std::remove_cvref_t<decltype(forward_part(module, calls[0]))>;
@@ -88,7 +90,8 @@ auto data_parallel(M& module, const std::tuple<Args...>& inputs,
     return replicate(module, used, !is_grad_enabled());
   };
   return detail::gather_outputs(
-      detail::apply_replicas(module, inputs, device_ids, dim, split, make), device_ids, target, dim);
+      detail::apply_replicas(module, inputs, device_ids, dim, split, make), device_ids, target,
+      dim);
 }
 
 template <class M>
@@ -103,8 +106,8 @@ auto data_parallel(M& module, const Tensor& input,
 // the results come back together on one.
 //
 // The replicas' memory persists: a call copies only those parameters and buffers that changed since
-// the last one. Their structure is copied afresh each time, so a mode or an attribute that is set on
-// module() is seen by the next call. What forward writes into the buffers of the first replica
+// the last one. Their structure is copied afresh each time, so a mode or an attribute that is set
+// on module() is seen by the next call. What forward writes into the buffers of the first replica
 // stays, what it writes into the others' does not.
 //
 // Takes the module over. One whose parameters and buffers are all on plain `cpu` is moved to

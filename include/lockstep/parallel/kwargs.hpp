@@ -31,7 +31,7 @@ Kwargs<T> kwargs(T values) {
 
 // For keywords that are only known at run time: the same as a struct, looked up by name.
 using KwargsMap =
-    std::map<std::string, std::variant<std::monostate, Tensor, double, std::int64_t, bool, std::string>>;
-
+    std::map<std::string,
+             std::variant<std::monostate, Tensor, double, std::int64_t, bool, std::string>>;
 
 }  // namespace lockstep

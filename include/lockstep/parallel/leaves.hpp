@@ -59,8 +59,8 @@ concept TupleLike = is_specialization<T, std::tuple> || is_specialization<T, std
 template <class T>
 concept MapLike = is_specialization<T, std::map> || is_specialization<T, std::unordered_map>;
 template <class T>
-concept ListLike = is_std_array<T> || (is_specialization<T, std::vector> &&
-                                       !std::is_arithmetic_v<typename T::value_type>);
+concept ListLike = is_std_array<T> ||
+    (is_specialization<T, std::vector> && !std::is_arithmetic_v<typename T::value_type>);
 // A plain struct whose fields can be found; the library's own handles are no such thing.
 template <class T>
 concept StructLike = std::is_class_v<T> && std::is_aggregate_v<T> && Reflectable<T>;
@@ -85,16 +85,18 @@ std::string key_text(const Key& key) {
   }
 }
 
-// Calls `visit(leaf, path)` for every tensor in `value` that is defined, in an order that depends on the structure
-// alone. Works on a const and on a mutable value; whatever is no structure is passed over.
+// Calls `visit(leaf, path)` for every tensor in `value` that is defined, in an order that depends
+// on the structure alone. Works on a const and on a mutable value; whatever is no structure is
+// passed over.
 template <class T, class Visit>
 void for_each_leaf(T& value, const Path& path, Visit& visit) {
   using Plain = std::remove_const_t<T>;
   if constexpr (TensorLike<Plain>) {
     if (tensor_traits<Plain>::defined(value)) visit(value, path);
   } else if constexpr (std::derived_from<Plain, Tensor>) {  // a Parameter, a Buffer
-    for_each_leaf(static_cast<std::conditional_t<std::is_const_v<T>, const Tensor&, Tensor&>>(value),
-                  path, visit);
+    for_each_leaf(
+        static_cast<std::conditional_t<std::is_const_v<T>, const Tensor&, Tensor&>>(value), path,
+        visit);
   } else if constexpr (TupleLike<Plain>) {
     std::apply(
         [&](auto&... elements) {
@@ -126,15 +128,17 @@ void for_each_leaf(T& value, const Path& path, Visit& visit) {
 template <class T>
 void check_same_structure(const T& a, const T& b, const Path& path, std::size_t replica) {
   if constexpr (TensorLike<T>) {
-    check<ValueError>(tensor_traits<T>::defined(a) == tensor_traits<T>::defined(b), "gather: ",
-                      path.str(), " is a tensor in one of replica 0 and replica ", replica,
-                      ", and undefined in the other");
+    check<ValueError>(tensor_traits<T>::defined(a) == tensor_traits<T>::defined(b),
+                      "gather: ", path.str(), " is a tensor in one of replica 0 and replica ",
+                      replica, ", and undefined in the other");
   } else if constexpr (std::derived_from<T, Tensor>) {
-    check_same_structure(static_cast<const Tensor&>(a), static_cast<const Tensor&>(b), path, replica);
+    check_same_structure(static_cast<const Tensor&>(a), static_cast<const Tensor&>(b), path,
+                         replica);
   } else if constexpr (TupleLike<T>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (check_same_structure(std::get<I>(a), std::get<I>(b), Path(path, I), replica), ...);
-    }(std::make_index_sequence<std::tuple_size_v<T>>{});
+    }
+    (std::make_index_sequence<std::tuple_size_v<T>>{});
   } else if constexpr (ListLike<T>) {
     check<ValueError>(a.size() == b.size(), "gather: ", path.str(), " has ", a.size(),
                       " elements in replica 0, but ", b.size(), " in replica ", replica);
@@ -142,9 +146,9 @@ void check_same_structure(const T& a, const T& b, const Path& path, std::size_t 
       check_same_structure(a[i], b[i], Path(path, i), replica);
     }
   } else if constexpr (MapLike<T>) {
-    check<ValueError>(a.size() == b.size(), "All dicts must have the same number of keys: gather: ",
-                      path.str(), " has ", a.size(), " in replica 0, but ", b.size(),
-                      " in replica ", replica);
+    check<ValueError>(a.size() == b.size(),
+                      "All dicts must have the same number of keys: gather: ", path.str(), " has ",
+                      a.size(), " in replica 0, but ", b.size(), " in replica ", replica);
     for (const auto& [key, value] : a) {
       const auto other = b.find(key);
       check<ValueError>(other != b.end(), "gather: ", path.str(), " has the key ", key_text(key),
@@ -163,10 +167,12 @@ void check_same_structure(const T& a, const T& b, const Path& path, std::size_t 
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       (
           [&] {
-            if (a.index() == I) check_same_structure(*std::get_if<I>(&a), *std::get_if<I>(&b), path, replica);
+            if (a.index() == I)
+              check_same_structure(*std::get_if<I>(&a), *std::get_if<I>(&b), path, replica);
           }(),
           ...);
-    }(std::make_index_sequence<std::variant_size_v<T>>{});
+    }
+    (std::make_index_sequence<std::variant_size_v<T>>{});
   } else if constexpr (StructLike<T>) {
     const auto mine = tie_members(a);
     const auto theirs = tie_members(b);
@@ -174,7 +180,8 @@ void check_same_structure(const T& a, const T& b, const Path& path, std::size_t 
       (check_same_structure(std::get<I>(mine), std::get<I>(theirs), Path(path, member_name<T, I>),
                             replica),
        ...);
-    }(std::make_index_sequence<member_count<T>>{});
+    }
+    (std::make_index_sequence<member_count<T>>{});
   }
 }
 

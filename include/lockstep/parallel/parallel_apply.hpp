@@ -31,8 +31,8 @@ inline constexpr bool is_tuple<std::tuple<Args...>> = true;
 template <class M, class Input>
 decltype(auto) forward_part(M& module, const Input& input) {
   if constexpr (is_tuple<Input>) {
-    return std::apply([&](const auto&... args) -> decltype(auto) { return forward(module, args...); },
-                      input);
+    return std::apply(
+        [&](const auto&... args) -> decltype(auto) { return forward(module, args...); }, input);
   } else {
     return forward(module, input);
   }
@@ -83,7 +83,8 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Call
     slots[i].emplace(call(modules[i], i));
   });
   for (const std::exception_ptr& error : errors) {
-    if (error) throw_first_failure(errors, devices.empty() ? devices_of_replicas(modules) : devices);
+    if (error)
+      throw_first_failure(errors, devices.empty() ? devices_of_replicas(modules) : devices);
   }
   for (std::optional<Output>& slot : slots) outputs.push_back(std::move(*slot));
   return outputs;
@@ -104,7 +105,8 @@ inline void check_count(std::size_t modules, const char* what, std::size_t count
 //
 // `devices` only serves messages; without it, each module's is where its first parameter is.
 //
-// **Torch counterpart.** torch.nn.parallel.parallel_apply, which starts a thread a module each time.
+// **Torch counterpart.** torch.nn.parallel.parallel_apply, which starts a thread a module each
+// time.
 // **Devices and streams.** Every thread sees the caller's state: grad mode and current streams.
 // **Threads and exceptions.** Persistent worker threads, leased for the call. Once all modules have
 // ended, the lowest one's exception is thrown as a ReplicaFailure of its own type, naming replica
@@ -122,9 +124,8 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
 // With keyword arguments: module i gets kwargs_tup[i] behind its inputs.
 template <class M, class Input, class K>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
-                    const std::vector<K>& kwargs_tup, const std::vector<Device>& devices)
-  requires(!std::is_same_v<K, Device>)
-{
+                    const std::vector<K>& kwargs_tup,
+                    const std::vector<Device>& devices) requires(!std::is_same_v<K, Device>) {
   detail::check_count(modules.size(), "inputs", inputs.size());
   detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
   return detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {

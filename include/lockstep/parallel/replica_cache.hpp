@@ -53,7 +53,8 @@ class ReplicaCache {
       }
       const comm::detail::Transfer transfer(devices[i]);
       Replica& replica = replicas_[i];
-      if (update(replica, devices[i], transfer, originals)) transfers.emplace_back(transfer, &replica);
+      if (update(replica, devices[i], transfer, originals))
+        transfers.emplace_back(transfer, &replica);
       result.push_back(replica.flat.parts);
     }
     for (const auto& [transfer, replica] : transfers) {

@@ -98,8 +98,8 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 //
 // **Torch counterpart.** torch.nn.parallel.replicate, whose replicas have no parameters().
 // **Devices and streams.** comm::broadcast_coalesced: one flat buffer a device and dtype.
-// **Backward.** The replicas' gradients are summed into the module's parameters, in the order of the
-// devices; a parameter that no replica used gets none.
+// **Backward.** The replicas' gradients are summed into the module's parameters, in the order of
+// the devices; a parameter that no replica used gets none.
 // **Threads and exceptions.** ModuleError naming the parameter that is not on devices[0].
 template <class M>
 std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bool detach = false) {

@@ -44,9 +44,9 @@ class ScatterPlan {
   void add_parts(std::size_t parts, const Path& path) {
     check<ValueError>(parts > 0 && parts <= devices_.size(), path.str(), " is scattered over ",
                       parts, " devices, but there are ", devices_.size());
-    check<ValueError>(!parts_ || *parts_ == parts, "arguments are scattered differently: ",
-                      parts_path_, " has ", parts_.value_or(0), " parts, but ", path.str(), " has ",
-                      parts);
+    check<ValueError>(!parts_ || *parts_ == parts,
+                      "arguments are scattered differently: ", parts_path_, " has ",
+                      parts_.value_or(0), " parts, but ", path.str(), " has ", parts);
     parts_ = parts;
     parts_path_ = path.str();
   }
@@ -62,9 +62,11 @@ class ScatterPlan {
       if (rows_) {
         std::int64_t total = 0;
         for (const std::int64_t size : sizes_) total += size;
-        check<ValueError>(sizes_.size() == count_ && total == *rows_, "arguments disagree in length"
-                          " along dim ", dim_, ": ", rows_path_, " has ", *rows_, " rows, but ",
-                          parts_path_, " has ", total, " over its ", count_, " parts");
+        check<ValueError>(sizes_.size() == count_ && total == *rows_,
+                          "arguments disagree in length"
+                          " along dim ",
+                          dim_, ": ", rows_path_, " has ", *rows_, " rows, but ", parts_path_,
+                          " has ", total, " over its ", count_, " parts");
       }
     } else if (rows_) {
       sizes_ = split_sizes(*rows_, devices_.size(), split_);
@@ -206,8 +208,8 @@ std::vector<std::tuple<typename PartOf<Args>::Type...>> scatter_arguments(
 
 }  // namespace detail::nested
 
-// Splits every tensor in `inputs` along `dim` and returns one copy of the structure for each device,
-// holding its chunks.
+// Splits every tensor in `inputs` along `dim` and returns one copy of the structure for each
+// device, holding its chunks.
 //
 // `inputs` is a tensor or any nesting of std::tuple, pair, array, vector, map, unordered_map,
 // optional, variant and plain structs; anything else in it, and a tensor without dimensions, goes
@@ -230,8 +232,8 @@ Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::i
   return Scattered<T>(detail::nested::scatter_argument(plan, inputs));
 }
 
-// Splits the positional and the keyword arguments of a call by one plan: as many parts of either, so
-// that neither needs padding and a constant follows the tensors.
+// Splits the positional and the keyword arguments of a call by one plan: as many parts of either,
+// so that neither needs padding and a constant follows the tensors.
 //
 // **Torch counterpart.** torch.nn.parallel.scatter_kwargs, which divides the two separately.
 // **Devices and streams.** **Backward.** As scatter.
@@ -252,7 +254,8 @@ scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
   for (auto& call : calls) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       positional.push_back(Positional(std::get<I>(call)...));
-    }(std::index_sequence_for<Args...>{});
+    }
+    (std::index_sequence_for<Args...>{});
     named.push_back(std::move(std::get<sizeof...(Args)>(call)));
   }
   return {Scattered<Positional>(std::move(positional)), Scattered<K>(std::move(named))};

@@ -12,7 +12,7 @@ namespace lockstep {
 
 // How the rows of a batch are divided among devices.
 enum class Split {
-  chunk,     // torch's rule: chunks of ⌈n/k⌉, the last one shorter, trailing devices may get none
+  chunk,  // torch's rule: chunks of ⌈n/k⌉, the last one shorter, trailing devices may get none
   balanced,  // sizes differ by at most one; no device is idle while there is a row for it
 };
 

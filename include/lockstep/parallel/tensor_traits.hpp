@@ -17,12 +17,13 @@ namespace lockstep {
 
 // All that scatter, gather and DataParallel know of the tensors at the leaves of their arguments.
 // Specialise it to let a type of your own take part: another library's tensor, or a structure that
-// wants to be split in a way of its own. A type without it is walked if it is a container or a plain
-// aggregate, and otherwise shared with every device as it is.
+// wants to be split in a way of its own. A type without it is walked if it is a container or a
+// plain aggregate, and otherwise shared with every device as it is.
 //
 // A specialisation has these static members:
-//   bool defined(const T&)                           false: there is no tensor; it stays so everywhere
-//   std::int64_t dim(const T&)                       number of dimensions; 0: not split, but copied
+//   bool defined(const T&)                           false: there is no tensor; it stays so
+//   everywhere std::int64_t dim(const T&)                       number of dimensions; 0: not split,
+//   but copied
 //                                                    to every device
 //   std::int64_t size(const T&, std::int64_t dim)    rows along dim, which may be negative
 //   std::vector<T> scatter(const T&, const std::vector<Device>&,
@@ -41,7 +42,8 @@ struct tensor_traits<Tensor> {
 
   static std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
                                      const std::vector<std::int64_t>& sizes, std::int64_t dim) {
-    return lockstep::apply(functions::Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim}, tensor);
+    return lockstep::apply(functions::Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim},
+                           tensor);
   }
 
   static std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices) {

@@ -36,8 +36,8 @@ struct CastKernel {
 
 template <class To, class From>
 void launch_cast(const Tensor& to, const Tensor& from, const Stream& stream) {
-  if constexpr ((!is_half<To> || std::is_same_v<From, float>) &&
-                (!is_half<From> || std::is_same_v<To, float>)) {
+  if constexpr ((!is_half<To> || std::is_same_v<From, float>)&&(!is_half<From> ||
+                                                                std::is_same_v<To, float>)) {
     launch(stream, static_cast<std::size_t>(from.numel()),
            CastKernel<To, From>{input<From>(from), output<To>(to, stream)});
   }

@@ -44,8 +44,8 @@ inline Tensor ones_like(const Tensor& tensor) { return ones(tensor.sizes(), tens
 // **Threads and exceptions.** A ShapeError if the number of values is not that of the shape.
 template <Element T>
 Tensor from_values(std::span<const T> values, const Shape& shape, Device device = {}) {
-  check<ShapeError>(static_cast<std::int64_t>(values.size()) == numel(shape), "from_values: ",
-                    values.size(), " values do not fill shape ", shape);
+  check<ShapeError>(static_cast<std::int64_t>(values.size()) == numel(shape),
+                    "from_values: ", values.size(), " values do not fill shape ", shape);
   Tensor host = empty(shape, {.dtype = dtype_of<T>});
   if (!values.empty()) {
     std::memcpy(host.template mutable_data_ptr<T>(), values.data(), values.size_bytes());
@@ -57,14 +57,15 @@ Tensor from_values(std::span<const T> values, const Shape& shape, Device device 
 }
 
 template <Element T>
-  requires(!std::is_same_v<T, bool>)
-Tensor from_values(const std::vector<T>& values, const Shape& shape, Device device = {}) {
+requires(!std::is_same_v<T, bool>) Tensor
+    from_values(const std::vector<T>& values, const Shape& shape, Device device = {}) {
   return from_values(std::span<const T>(values), shape, device);
 }
 
 // A 1-dimensional tensor of the values listed.
 //
-// **Torch counterpart.** torch::tensor. **Example.** `tensor({1.0f, 2.0f})`, `tensor<double>({1, 2})`.
+// **Torch counterpart.** torch::tensor. **Example.** `tensor({1.0f, 2.0f})`, `tensor<double>({1,
+// 2})`.
 template <Element T>
 Tensor tensor(std::initializer_list<T> values, Device device = {}) {
   return from_values(std::span<const T>(values.begin(), values.size()),

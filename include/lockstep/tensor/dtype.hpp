@@ -69,7 +69,9 @@ struct BFloat16 {
   LOCKSTEP_HD constexpr explicit operator float() const {
     return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16);
   }
-  LOCKSTEP_HD friend constexpr bool operator==(BFloat16 a, BFloat16 b) { return float(a) == float(b); }
+  LOCKSTEP_HD friend constexpr bool operator==(BFloat16 a, BFloat16 b) {
+    return float(a) == float(b);
+  }
 
  private:
   LOCKSTEP_HD static constexpr std::uint16_t encode(float value) {
@@ -118,7 +120,9 @@ struct DtypeOf<bool> {
 
 // A C++ type that tensors can hold.
 template <class T>
-concept Element = requires { detail::DtypeOf<T>::value; };
+concept Element = requires {
+  detail::DtypeOf<T>::value;
+};
 
 template <Element T>
 inline constexpr Dtype dtype_of = detail::DtypeOf<T>::value;

@@ -261,7 +261,8 @@ T* Tensor::mutable_data_ptr() const {
 inline void Tensor::set_data(const Tensor& other) const {
   const detail::TensorImpl& from = other.get();
   check<ValueError>(impl_ != nullptr, "set_data: the tensor is undefined");
-  check<AutogradError>(!impl_->grad_fn, "set_data: the tensor is the result of a recorded operation");
+  check<AutogradError>(!impl_->grad_fn,
+                       "set_data: the tensor is the result of a recorded operation");
   impl_->storage = from.storage;
   impl_->version = from.version;
   impl_->offset = from.offset;

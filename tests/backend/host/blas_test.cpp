@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 
 namespace lockstep::detail {
-namespace {
+namespace blas_test {
 
 namespace fs = std::filesystem;
 
@@ -247,5 +247,5 @@ TEST(HostMath, RefusesTheRealSerialLibrary) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command;
 }
 
-}  // namespace
+}  // namespace blas_test
 }  // namespace lockstep::detail

@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace lockstep::detail {
-namespace {
+namespace host_backend_test {
 
 using testing::Gate;
 using testing::QueuedCompute;
@@ -229,5 +229,5 @@ TEST(HostBackend, MayBeSwitchedToQueuedComputeAndBack) {
   EXPECT_EQ(thread, std::this_thread::get_id());
 }
 
-}  // namespace
+}  // namespace host_backend_test
 }  // namespace lockstep::detail

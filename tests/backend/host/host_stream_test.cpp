@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 namespace lockstep::detail {
-namespace {
+namespace host_stream_test {
 
 using testing::Gate;
 using testing::throws;
@@ -475,5 +475,5 @@ TEST(Task, DestroysWhatItHolds) {
   EXPECT_TRUE(watch.expired());
 }
 
-}  // namespace
+}  // namespace host_stream_test
 }  // namespace lockstep::detail

@@ -88,8 +88,8 @@ class HostBackend final : public Backend {
     explicit PerDevice(Device device)
         : allocator(device),
           compute(device, HostStream::Mode::immediate),
-          copy(device, device.is_host_memory() ? HostStream::Mode::immediate
-                                               : HostStream::Mode::queued) {
+          copy(device,
+               device.is_host_memory() ? HostStream::Mode::immediate : HostStream::Mode::queued) {
       for (auto& stream : pool) {
         stream = std::make_unique<HostStream>(device, HostStream::Mode::immediate);
       }

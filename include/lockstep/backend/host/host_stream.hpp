@@ -132,9 +132,9 @@ class HostStream final : public StreamState {
       for (const auto& event : events_) event->synchronize();
     }
     bool precedes_new_work_of(const StreamState& stream) const override {
-      return &stream == &stream_ ||
-             std::all_of(events_.begin(), events_.end(),
-                         [&](auto& e) { return e->precedes_new_work_of(stream); });
+      return &stream == &stream_ || std::all_of(events_.begin(), events_.end(), [&](auto& e) {
+        return e->precedes_new_work_of(stream);
+      });
     }
 
    private:

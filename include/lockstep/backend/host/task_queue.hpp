@@ -18,8 +18,7 @@ class Task {
   Task() = default;
 
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, Task>)
-  explicit Task(F&& function) {
+  requires(!std::is_same_v<std::remove_cvref_t<F>, Task>) explicit Task(F&& function) {
     using Stored = std::remove_cvref_t<F>;
     if constexpr (sizeof(Stored) <= kInline && alignof(Stored) <= alignof(std::max_align_t) &&
                   std::is_nothrow_move_constructible_v<Stored>) {
@@ -126,7 +125,8 @@ class TaskQueue {
  private:
   void grow() {
     std::vector<Task> larger(ring_.empty() ? 16 : 2 * ring_.size());
-    for (std::size_t i = 0; i < count_; ++i) larger[i] = std::move(ring_[(head_ + i) % ring_.size()]);
+    for (std::size_t i = 0; i < count_; ++i)
+      larger[i] = std::move(ring_[(head_ + i) % ring_.size()]);
     ring_.swap(larger);
     head_ = 0;
   }

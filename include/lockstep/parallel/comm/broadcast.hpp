@@ -121,8 +121,8 @@ inline std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Dev
 // Several tensors of one device on each device, small ones collected into buffers of about
 // `buffer_size` bytes. Result [i][j] is tensor j on devices[i].
 //
-// The first entry for the device that the tensors are on holds the tensors themselves. The copies of
-// a device lie together in one buffer for each dtype, but each has a version of its own.
+// The first entry for the device that the tensors are on holds the tensors themselves. The copies
+// of a device lie together in one buffer for each dtype, but each has a version of its own.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast_coalesced.
 // **Devices and streams.** As broadcast.
@@ -132,9 +132,9 @@ inline std::vector<std::vector<Tensor>> broadcast_coalesced(
     std::size_t buffer_size = kDefaultBufferSize) {
   check<ValueError>(!devices.empty(), "Expected at least one device to broadcast to");
   for (std::size_t j = 1; j < tensors.size(); ++j) {
-    check<DeviceError>(tensors[j].device() == tensors[0].device(),
-                       "broadcast_coalesced: tensor ", j, " is on ", tensors[j].device(),
-                       ", but tensor 0 on ", tensors[0].device());
+    check<DeviceError>(tensors[j].device() == tensors[0].device(), "broadcast_coalesced: tensor ",
+                       j, " is on ", tensors[j].device(), ", but tensor 0 on ",
+                       tensors[0].device());
   }
   std::vector<std::vector<Tensor>> copies(devices.size(), tensors);
   std::vector<std::pair<detail::Transfer, std::vector<Tensor>>> transfers;

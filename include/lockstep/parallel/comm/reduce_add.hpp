@@ -74,8 +74,8 @@ inline Tensor reduce_add(const std::vector<Tensor>& inputs, Device destination) 
     check<ShapeError>(inputs[i].sizes() == shape, "reduce_add: input ", i,
                       " has invalid size: got ", detail::times(inputs[i].sizes()),
                       ", but expected ", detail::times(shape));
-    check<DtypeError>(inputs[i].dtype() == inputs[0].dtype(), "reduce_add: input ", i, " has dtype ",
-                      inputs[i].dtype(), ", but expected ", inputs[0].dtype());
+    check<DtypeError>(inputs[i].dtype() == inputs[0].dtype(), "reduce_add: input ", i,
+                      " has dtype ", inputs[i].dtype(), ", but expected ", inputs[0].dtype());
   }
   check<DeviceError>(
       std::any_of(inputs.begin(), inputs.end(),
@@ -104,8 +104,8 @@ inline Tensor reduce_add(const std::vector<Tensor>& inputs, Device destination) 
   return total;
 }
 
-// reduce_add of several tensors at once: inputs[i][j] is tensor j of device i, and the result's j-th
-// entry the sum over i.
+// reduce_add of several tensors at once: inputs[i][j] is tensor j of device i, and the result's
+// j-th entry the sum over i.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add_coalesced.
 // **Devices and streams.** As reduce_add.

@@ -63,8 +63,9 @@ inline std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Devic
     }
     const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
     chunks.push_back(transfer.allocate(shape, tensor.dtype()));
-    transfer.copy_out(chunks[i], source,
-                      detail::slice_of(source.sizes(), source.dtype(), along, start, chunk_sizes[i]));
+    transfer.copy_out(
+        chunks[i], source,
+        detail::slice_of(source.sizes(), source.dtype(), along, start, chunk_sizes[i]));
   }
   // Only now, when every device's copy is under way, does anybody wait.
   auto transfer = transfers.begin();

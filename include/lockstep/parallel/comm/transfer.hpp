@@ -32,7 +32,8 @@ inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int
                       std::int64_t size) {
   std::int64_t rows = 1;
   std::int64_t inner = 1;
-  for (std::size_t d = 0; d < whole.size(); ++d) (d < dim ? rows : inner) *= d == dim ? 1 : whole[d];
+  for (std::size_t d = 0; d < whole.size(); ++d)
+    (d < dim ? rows : inner) *= d == dim ? 1 : whole[d];
   const std::size_t unit = static_cast<std::size_t>(inner) * element_size(dtype);
   return {.offset = static_cast<std::size_t>(start) * unit,
           .width = static_cast<std::size_t>(size) * unit,
@@ -54,8 +55,7 @@ inline std::atomic<std::uint64_t>& copies_issued() {
 // stream wait for the copy stream and records the results there.
 class Transfer {
  public:
-  explicit Transfer(Device device)
-      : copy_(copy_stream(device)), compute_(current_stream(device)) {}
+  explicit Transfer(Device device) : copy_(copy_stream(device)), compute_(current_stream(device)) {}
 
   // A tensor to copy into, without values.
   Tensor allocate(const Shape& shape, Dtype dtype) const {
@@ -105,8 +105,7 @@ class Transfer {
 
 // The whole of a tensor, as a slice.
 inline Slice whole_of(const Tensor& tensor) {
-  const std::size_t bytes =
-      static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
+  const std::size_t bytes = static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
   return {.offset = 0, .width = bytes, .rows = 1, .pitch = bytes};
 }
 
