@@ -85,13 +85,14 @@ inline std::int64_t numel(const Shape& shape) {
   return count;
 }
 
-// Row-major strides, in elements.
+// Row-major strides, in elements. A shape without elements may have sizes whose product no number
+// holds; its strides are never used, and wrap around.
 inline Shape contiguous_strides(const Shape& shape) {
   Shape strides = shape;
-  std::int64_t step = 1;
+  std::uint64_t step = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
-    strides[i] = step;
-    step *= std::max<std::int64_t>(shape[i], 1);
+    strides[i] = static_cast<std::int64_t>(step);
+    step *= static_cast<std::uint64_t>(std::max<std::int64_t>(shape[i], 1));
   }
   return strides;
 }
