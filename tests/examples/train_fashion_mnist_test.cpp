@@ -149,6 +149,33 @@ TEST_F(TrainFashionMnist, EveryNumberOfDevicesGivesTheSameLosses) {
   }
 }
 
+// On the real images, with the program's own settings.
+TEST_F(TrainFashionMnist, FiftyStepsOnTheRealImagesAgreeForEveryNumberOfDevices) {
+  const std::filesystem::path real = "/usr/share/datasets/fashion-mnist";
+  if (!std::filesystem::exists(real)) {
+    GTEST_SKIP() << "lacks the images in " << real << " (Debian package dataset-fashion-mnist)";
+  }
+  struct Case {
+    const char* dtype;
+    double tolerance;
+  };
+  for (const Case& wanted : {Case{"f64", 1e-9}, Case{"f32", 1e-3}}) {
+    const std::string rest = " --data " + real.string() + " --max-steps 50 --dtype " + wanted.dtype;
+    const std::vector<double> one = losses("--devices 1" + rest);
+    ASSERT_EQ(one.size(), 50U);
+    for (const char* devices : {"--devices 2", "--devices 3"}) {
+      const std::vector<double> several = losses(devices + rest);
+      ASSERT_EQ(several.size(), one.size());
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        EXPECT_NEAR(several[i], one[i], wanted.tolerance * std::abs(one[i]))
+            << devices << " step " << i << " in " << wanted.dtype;
+      }
+    }
+  }
+  const std::string again = "--devices 2 --data " + real.string() + " --max-steps 50";
+  EXPECT_EQ(losses(again), losses(again));
+}
+
 TEST_F(TrainFashionMnist, StopsAfterTheStepsAskedFor) {
   EXPECT_EQ(losses("--devices cpu:0 --batch-size=30 --max-steps=5").size(), 5U);
 }

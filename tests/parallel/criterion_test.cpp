@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace ls = lockstep;
@@ -111,6 +112,29 @@ TEST(Criterion, TargetsOfAnotherLength) {
         criterion(model(f64({1, 2, 3}, {3})), f64({1, 2}, {2}));
       },
       "args[1] has 2", "args[0]"));
+}
+
+TEST(Criterion, OutputsThatAreStructures) {
+  struct TwoHeads {
+    std::pair<ls::Tensor, ls::Tensor> forward(const ls::Tensor& x) const { return {x, x * 2.0}; }
+  };
+  struct First {
+    ls::Tensor forward(const std::pair<ls::Tensor, ls::Tensor>& output,
+                       const ls::Tensor& target) const {
+      return (output.second - target).mean();
+    }
+  };
+  ls::DataParallelModel model{TwoHeads{}, first_devices(2)};
+  ls::DataParallelCriterion criterion{First{}};
+  EXPECT_DOUBLE_EQ(criterion(model(f64({1, 2, 3}, {3})), f64({1, 1, 1}, {3})).item(), 3.0);
+}
+
+TEST(Criterion, TheBatchMayLieAlongAnotherDim) {
+  ls::DataParallelModel model{Identity{}, first_devices(2), 1};
+  using Criterion = ls::DataParallelCriterion<MeanOfDifference>;
+  Criterion criterion{MeanOfDifference{}, Criterion::Reduction::mean, 1};
+  const ls::Tensor x = f64({1, 2, 3, 4, 5}, {1, 5});
+  EXPECT_DOUBLE_EQ(criterion(model(x), ls::zeros({1, 5}, {.dtype = ls::Dtype::f64})).item(), 3.0);
 }
 
 }  // namespace criterion_test

@@ -362,4 +362,45 @@ TEST(DataParallel, TheSameSeedAndDevicesGiveTheSameBits) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(run(), first);
 }
 
+TEST(DataParallel, ANewLayoutOfAParameterIsSeenByAllReplicas) {
+  ls::DataParallel model{L0{}, first_devices(2)};
+  (void)model(x5());
+  ls::Parameter& weight = model.module().weight;
+  weight.set_data(weight.detach().t());
+  const Values y = model(f64({1, 2, 1, 2}, {2, 2})).to_vector<double>();
+  EXPECT_EQ((Values{y[0], y[1]}), (Values{y[2], y[3]}));
+}
+
+TEST(DataParallel, AnyConstantGoesToEveryReplica) {
+  struct Choose {
+    ls::Tensor forward(const ls::Tensor& x, bool negate, const std::string& name) const {
+      return negate && name == "n" ? x * -1.0 : x;
+    }
+  };
+  ls::DataParallel model{Choose{}, first_devices(2)};
+  EXPECT_EQ(model(x5(), true, std::string("n")).to_vector<double>()[0], -1);
+}
+
+TEST(DataParallel, ScatteredAndPlainArgumentsMeetAlongAnyDim) {
+  struct Sum {
+    ls::Tensor forward(const ls::Tensor& a, const ls::Tensor& b) const { return a + b; }
+  };
+  ls::DataParallel model{Sum{}, first_devices(2), {}, 1};
+  const ls::Tensor x = f64({1, 2, 3, 4, 5, 6}, {2, 3});
+  EXPECT_EQ(model(ls::scatter(x, first_devices(2), 1), x).to_vector<double>(),
+            (Values{2, 4, 6, 8, 10, 12}));
+}
+
+TEST(DataParallel, AnUndefinedTensorStaysUndefinedEverywhere) {
+  struct Optional {
+    ls::Tensor forward(const ls::Tensor& x, const ls::Tensor& mask) const {
+      return mask.defined() ? x * mask : x;
+    }
+  };
+  ls::DataParallel model{Optional{}, first_devices(2)};
+  const auto nothing = ls::scatter(ls::Tensor(), first_devices(2));
+  EXPECT_EQ(model(x5(), ls::Tensor()).to_vector<double>(), x5().to_vector<double>());
+  EXPECT_EQ(model(x5(), nothing).to_vector<double>(), x5().to_vector<double>());
+}
+
 }  // namespace data_parallel_test

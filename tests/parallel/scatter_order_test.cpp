@@ -102,6 +102,19 @@ TEST_P(ScatterOrder, ComputeWaitsForTheCopy) {
   EXPECT_EQ(values_of(read_by_kernel(chunks[1])), (Values{4, 5, 6, 7}));
 }
 
+TEST_P(GatherOrder, AChunkIsNotOverwrittenWhileItsOwnStreamReadsIt) {
+  const auto chunks = comm::scatter(counting(8), {"cpu:0", "cpu:1"});
+  copy_stream("cpu:0").synchronize();
+  Gate gate;
+  gate.hold(copy_stream("cpu:0"));
+  const Tensor whole = comm::gather({chunks[0]}, 0, "cpu:0");
+  const Stream writer = pool_stream("cpu:0");
+  chunks[0].impl()->storage->order_write(writer);
+  expect_unfinished(writer);
+  gate.open();
+  EXPECT_EQ(values_of(whole), (Values{0, 1, 2, 3}));
+}
+
 TEST_P(ScatterOrder, ComputeWaitsForTheCopyOfColumns) {
   const Tensor source = from_values(Values{0, 1, 2, 3, 4, 5, 6, 7}, {2, 4});
   Gate gate;

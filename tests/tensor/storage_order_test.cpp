@@ -103,14 +103,13 @@ TEST(StorageOrder, LetsAWriterWaitForEveryReader) {
   EXPECT_TRUE(writer.query());
 }
 
-TEST(StorageOrder, LetsNoStreamWaitForItselfOrForTheOwner) {
+TEST(StorageOrder, LetsNoStreamWaitForItselfNorForWhomNobodyRecorded) {
   const QueuedCompute queued;
   Gate gate;
   const Stream owner = current_stream("cpu:1");
   const Stream copy = copy_stream("cpu:1");
   const Stream idle = copy_stream("cpu:2");
   Storage storage(kBytes, owner);
-  storage.record_stream(owner);
   gate.hold(owner);
   storage.order_write(copy);
   EXPECT_TRUE(copy.query());
@@ -119,6 +118,20 @@ TEST(StorageOrder, LetsNoStreamWaitForItselfOrForTheOwner) {
   storage.record_stream(idle);
   storage.order_write(copy);
   EXPECT_TRUE(copy.query());
+}
+
+TEST(StorageOrder, AWriteWaitsForTheOwnerWhereItReadsTheBlock) {
+  const QueuedCompute queued;
+  Gate gate;
+  const Stream owner = current_stream("cpu:1");
+  const Stream writer = copy_stream("cpu:1");
+  Storage storage(kBytes, owner);
+  gate.hold(owner);
+  storage.record_stream(owner);
+  storage.order_write(writer);
+  EXPECT_FALSE(writer.query());
+  gate.open();
+  writer.synchronize();
 }
 
 TEST(StorageOrder, MayBeAskedForByManyThreads) {

@@ -27,7 +27,8 @@ namespace lockstep::detail {
 // One backward pass over the part of a graph that its roots reach.
 //
 // The nodes are divided into lanes, one for each device, and each lane is worked off by one thread,
-// so that the devices run backward at the same time and no device is issued to by two threads. A
+// so that the devices run backward at the same time. (A node that moves gradients to other devices,
+// as Gather's does, issues to their streams as well.) A
 // pass with a single lane stays on the calling thread. Nodes of plain host memory go with the first
 // lane, which is the caller's.
 //
@@ -55,7 +56,8 @@ class GraphTask {
     for (const Edge& root : roots) discover(root.node);
     mark_needed();
     for (std::size_t i = 0; i < roots.size(); ++i) {
-      contribute(*find(roots[i].node.get()), roots[i].input_nr, 0, gradients[i]);
+      contribute(*find(roots[i].node.get()), roots[i].input_nr, 0, gradients[i],
+                 current_stream(gradients[i].device()));
     }
     open_.store(states_.size(), std::memory_order_relaxed);
     for (const Edge& root : roots) settle(*find(root.node.get()));
@@ -70,7 +72,7 @@ class GraphTask {
     std::size_t input_nr;
     std::size_t from;  // number of the node that it comes from, 0 for a root
     Tensor gradient;
-    std::optional<Stream> stream;  // where it was computed; none: ready
+    Stream stream;  // where it was computed
   };
   struct NodeState {
     std::shared_ptr<Node> node;
@@ -158,7 +160,7 @@ class GraphTask {
 
   // A gradient that came; `state` may get more.
   void contribute(NodeState& state, std::size_t input_nr, std::size_t from, Tensor gradient,
-                  std::optional<Stream> stream = {}) {
+                  const Stream& stream) {
     if (!gradient.defined()) return;
     state.gradients.push_back({input_nr, from, std::move(gradient), stream});
   }
@@ -239,9 +241,11 @@ class GraphTask {
   std::vector<Tensor> collect(NodeState& state) {
     const Stream& stream = state.node->stream();
     for (const Contribution& part : state.gradients) {
-      if (part.stream && *part.stream != stream) {
-        stream.wait_stream(*part.stream);
-        part.gradient.record_stream(stream);
+      // A gradient on another device is read through that device's current stream.
+      for (const Stream& reader : {stream, current_stream(part.gradient.device())}) {
+        if (part.stream == reader) continue;
+        reader.wait_stream(part.stream);
+        part.gradient.record_stream(reader);
       }
     }
     std::stable_sort(state.gradients.begin(), state.gradients.end(),
@@ -258,10 +262,14 @@ class GraphTask {
   void deliver(const NodeState& from, const Edge& edge, Tensor gradient) {
     NodeState& to = *find(edge.node.get());
     Lane& lane = lanes_[to.lane];
+    // What a node puts on another device was issued to that device's current stream.
+    const Stream& own = from.node->stream();
+    const bool elsewhere = gradient.defined() && gradient.device() != own.device();
+    const Stream stream = elsewhere ? current_stream(gradient.device()) : own;
     bool ready = false;
     {
       const std::lock_guard lock(lane.mutex);
-      contribute(to, edge.input_nr, from.number, std::move(gradient), from.node->stream());
+      contribute(to, edge.input_nr, from.number, std::move(gradient), stream);
       ready = --to.waiting == 0;
       if (ready) settle(to);
     }

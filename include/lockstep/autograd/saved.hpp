@@ -23,10 +23,12 @@ class Saved {
   Saved() = default;
   Saved(const Tensor& input) : tensor_(input) { remember(); }
 
-  static Saved output(const Tensor& tensor) {
+  // `number` is which of the operation's outputs it is.
+  static Saved output(const Tensor& tensor, std::size_t number = 0) {
     Saved saved;
     saved.tensor_ = detail::make_view(tensor);
     saved.is_output_ = true;
+    saved.output_nr_ = number;
     saved.remember();
     return saved;
   }
@@ -44,6 +46,7 @@ class Saved {
   std::uint64_t version_ = 0;
   const detail::VersionCounter* counter_ = nullptr;  // only compared: assigning `.data` swaps it
   bool is_output_ = false;
+  std::size_t output_nr_ = 0;
 };
 
 // What an operation's backward is told besides the gradients.
@@ -65,6 +68,7 @@ class Backward {
     if (!saved.is_output_) return tensor;
     Tensor linked = detail::make_view(tensor);
     linked.impl()->grad_fn = node_;
+    linked.impl()->output_nr = saved.output_nr_;
     linked.impl()->requires_grad = true;
     return linked;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/cores.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 
@@ -10,7 +11,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 namespace lockstep {
@@ -78,8 +78,7 @@ struct DeviceCounts {
           kMaxHostDevices);
       return count;
     }
-    const unsigned cores = std::thread::hardware_concurrency();
-    return cores > 0 ? static_cast<int>(cores) : 1;
+    return static_cast<int>(usable_cores());
   }
 };
 

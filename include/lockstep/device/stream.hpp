@@ -83,7 +83,7 @@ class Event {
 // come from.
 // **Threads and exceptions.** Any thread may issue to any stream; work issued by two threads
 // without an order between them has none. An exception of an asynchronous operation is thrown by
-// the `synchronize` that waits for it.
+// the next `synchronize` of its stream.
 class Stream {
  public:
   explicit Stream(detail::StreamState& state) : state_(&state) {}

@@ -25,18 +25,19 @@ namespace lockstep {
 
 namespace detail {
 
-// What the first tensor in a structure says of the part: its device, and its rows along dim 0.
+// What the first tensor in a structure says of the part: its device, and its rows along the batch's
+// dim.
 struct PartInfo {
   Device device;
   std::int64_t rows = 1;
 };
 
 template <class T>
-PartInfo part_info(const T& part) {
+PartInfo part_info(const T& part, std::int64_t dim) {
   std::optional<PartInfo> info;
-  const auto look = [&info](const auto& leaf, const nested::Path&) {
+  const auto look = [&info, dim](const auto& leaf, const nested::Path&) {
     if (info) return;
-    info = PartInfo{leaf.device(), leaf.dim() == 0 ? 1 : leaf.size(0)};
+    info = PartInfo{leaf.device(), leaf.dim() == 0 ? 1 : leaf.size(dim)};
   };
   nested::for_each_leaf(part, nested::Path("output"), look);
   check<ValueError>(info.has_value(), "DataParallelCriterion: an output has no tensor in it");
@@ -71,7 +72,8 @@ class DataParallelModel : public DataParallel<M> {
 // the results brought together on the first one.
 //
 // A mean stays the batch's mean when chunks differ in size: each device's loss is weighted with its
-// share of the rows. With `sum`, for a criterion that adds up its rows, the losses are added.
+// share of the rows along `dim`. With `sum`, for a criterion that adds up its rows, the losses are
+// added.
 //
 // **Torch counterpart.** DataParallelCriterion of PyTorch-Encoding, which divides by the number of
 // devices.
@@ -85,8 +87,9 @@ class DataParallelCriterion {
  public:
   enum class Reduction { mean, sum };
 
-  explicit DataParallelCriterion(C criterion, Reduction reduction = Reduction::mean)
-      : criterion_(std::move(criterion)), reduction_(reduction) {
+  explicit DataParallelCriterion(C criterion, Reduction reduction = Reduction::mean,
+                                 std::int64_t dim = 0)
+      : criterion_(std::move(criterion)), reduction_(reduction), dim_(dim) {
     detail::require_module<C>();
   }
 
@@ -97,13 +100,13 @@ class DataParallelCriterion {
     std::vector<std::int64_t> rows;
     std::int64_t total = 0;
     for (const Output& output : outputs) {
-      const detail::PartInfo info = detail::part_info(output);
+      const detail::PartInfo info = detail::part_info(output, dim_);
       devices.push_back(info.device);
       rows.push_back(info.rows);
       total += info.rows;
     }
     const auto calls =
-        detail::nested::scatter_arguments(devices, 0, Split::chunk, outputs, targets...);
+        detail::nested::scatter_arguments(devices, dim_, Split::chunk, outputs, targets...);
     if (on_host_memory()) to(criterion_, devices[0]);
     auto criteria = replicate(criterion_, devices, !is_grad_enabled());
     std::vector<Tensor> losses = parallel_apply(criteria, calls, devices);
@@ -137,6 +140,7 @@ class DataParallelCriterion {
 
   C criterion_;
   Reduction reduction_;
+  std::int64_t dim_;
 };
 
 }  // namespace lockstep

@@ -125,7 +125,7 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
 template <class M, class Input, class K>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<K>& kwargs_tup,
-                    const std::vector<Device>& devices) requires(!std::is_same_v<K, Device>) {
+                    const std::vector<Device>& devices = {}) requires(!std::is_same_v<K, Device>) {
   detail::check_count(modules.size(), "inputs", inputs.size());
   detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
   return detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {

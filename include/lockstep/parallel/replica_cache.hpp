@@ -53,10 +53,12 @@ class ReplicaCache {
       }
       const comm::detail::Transfer transfer(devices[i]);
       Replica& replica = replicas_[i];
-      if (update(replica, devices[i], transfer, originals))
-        transfers.emplace_back(transfer, &replica);
+      update(replica, devices[i], transfer, originals);
+      transfers.emplace_back(transfer, &replica);
       result.push_back(replica.flat.parts);
     }
+    // Also where nothing was copied now: the stream that is current may be another one than the one
+    // that waited for the copy.
     for (const auto& [transfer, replica] : transfers) {
       for (const Tensor& buffer : replica->flat.buffers) transfer.finish(buffer);
     }
@@ -65,8 +67,8 @@ class ReplicaCache {
 
  private:
   struct Versions {
-    std::uint64_t original;
-    std::uint64_t copy;
+    std::uint64_t original = UINT64_MAX;  // never copied
+    std::uint64_t copy = UINT64_MAX;
     friend bool operator==(const Versions&, const Versions&) = default;
   };
   struct Replica {
@@ -81,6 +83,9 @@ class ReplicaCache {
     std::shared_ptr<Storage> storage;
     std::int64_t offset;
     Shape shape;
+    Shape strides;
+    Dtype dtype;
+    std::shared_ptr<VersionCounter> version;
   };
 
   // Everything is made anew when the module's tensors are no longer the same memory.
@@ -90,38 +95,38 @@ class ReplicaCache {
       const TensorImpl& now = *originals[j].impl();
       const Original& then = originals_[j];
       same = then.tensor.is_same(originals[j]) && then.storage == now.storage &&
-             then.offset == now.offset && then.shape == now.shape;
+             then.offset == now.offset && then.shape == now.shape && then.strides == now.strides &&
+             then.dtype == now.dtype && then.version == now.version;
     }
     if (same) return;
     originals_.clear();
     replicas_.clear();
     for (const Tensor& tensor : originals) {
       const TensorImpl& now = *tensor.impl();
-      originals_.push_back({tensor, now.storage, now.offset, now.shape});
+      originals_.push_back(
+          {tensor, now.storage, now.offset, now.shape, now.strides, now.dtype, now.version});
     }
   }
 
-  // Returns whether anything had to be copied.
-  static bool update(Replica& replica, Device device, const comm::detail::Transfer& transfer,
+  // Issues the copies of what has changed.
+  static void update(Replica& replica, Device device, const comm::detail::Transfer& transfer,
                      const std::vector<Tensor>& originals) {
-    const bool first = replica.versions.empty() || replica.device != device;
-    if (first) {
+    if (replica.versions.empty() || replica.device != device) {
       replica.device = device;
       replica.flat = comm::detail::allocate_flat(transfer, originals, SIZE_MAX);
-      replica.versions.assign(originals.size(), {});
+      replica.versions.assign(originals.size(), Versions{});
     }
     bool copied = false;
     for (std::size_t j = 0; j < originals.size(); ++j) {
       const Tensor& copy = replica.flat.parts[j];
       const Versions now{originals[j].version(), copy.version()};
-      if (!first && replica.versions[j] == now) continue;
+      if (replica.versions[j] == now) continue;
       if (!std::exchange(copied, true)) transfer.after_compute();
       const Tensor source = packed(originals[j]);
       transfer.copy_out(copy, source, comm::detail::whole_of(source));
       copy.mark_changed();
-      replica.versions[j] = {now.original, copy.version()};
+      replica.versions[j] = Versions{now.original, copy.version()};
     }
-    return copied;
   }
 
   std::vector<Original> originals_;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,7 @@ class ScatterPlan {
     require(tensor_traits<Leaf>::size(leaf, dim_), path);
   }
 
-  // Takes an argument into account that is in parts already, the tensors of part i having rows[i].
+  // Takes an argument into account that is in parts already.
   void add_parts(std::size_t parts, const Path& path) {
     check<ValueError>(parts > 0 && parts <= devices_.size(), path.str(), " is scattered over ",
                       parts, " devices, but there are ", devices_.size());
@@ -50,23 +51,27 @@ class ScatterPlan {
     parts_ = parts;
     parts_path_ = path.str();
   }
-  void add_part_rows(std::size_t part, std::int64_t rows) {
-    if (part == part_rows_.size()) part_rows_.push_back(rows);
+  // The first tensor of part i that has dimensions tells how many rows it has.
+  template <class Leaf>
+  void add_part_leaf(std::size_t part, const Leaf& leaf) {
+    if (part != part_rows_.size() || tensor_traits<Leaf>::dim(leaf) == 0) return;
+    part_rows_.push_back(tensor_traits<Leaf>::size(leaf, dim_));
   }
 
   // Call when everything has been added.
   void decide() {
     if (parts_) {
-      sizes_ = part_rows_;
       count_ = *parts_;
+      // Parts without a tensor in them leave the division of the others to the rule.
+      sizes_ =
+          part_rows_.empty() && rows_ ? split_sizes(*rows_, devices_.size(), split_) : part_rows_;
       if (rows_) {
         std::int64_t total = 0;
         for (const std::int64_t size : sizes_) total += size;
         check<ValueError>(sizes_.size() == count_ && total == *rows_,
-                          "arguments disagree in length"
-                          " along dim ",
-                          dim_, ": ", rows_path_, " has ", *rows_, " rows, but ", parts_path_,
-                          " has ", total, " over its ", count_, " parts");
+                          "arguments disagree in length along dim ", dim_, ": ", rows_path_,
+                          " has ", *rows_, " rows, but ", parts_path_, " has ", total, " over its ",
+                          count_, " parts");
       }
     } else if (rows_) {
       sizes_ = split_sizes(*rows_, devices_.size(), split_);
@@ -119,10 +124,9 @@ void plan_argument(ScatterPlan& plan, const T& argument, const Path& path) {
 template <class T>
 void plan_argument(ScatterPlan& plan, const Scattered<T>& argument, const Path& path) {
   plan.add_parts(argument.size(), path);
-  if constexpr (std::is_same_v<T, Tensor>) {
-    for (std::size_t i = 0; i < argument.size(); ++i) {
-      if (argument[i].dim() > 0) plan.add_part_rows(i, argument[i].size(0));
-    }
+  for (std::size_t i = 0; i < argument.size(); ++i) {
+    const auto add = [&plan, i](const auto& leaf, const Path&) { plan.add_part_leaf(i, leaf); };
+    for_each_leaf(argument[i], path, add);
   }
 }
 
@@ -131,13 +135,17 @@ void plan_argument(ScatterPlan& plan, const Kwargs<T>& argument, const Path&) {
   plan_argument(plan, argument.values, Path("kwargs"));
 }
 
+// One T for each device. (A std::vector<bool> holds no bool that could be referred to.)
+template <class T>
+using Parts = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>, std::vector<T>>;
+
 // An argument as parts for the devices: copies of the structure, each with its own chunks.
 template <class T>
-std::vector<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
+Parts<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
   if constexpr (TensorLike<T>) {
     return plan.scatter(argument);
   } else {
-    std::vector<T> parts(plan.count(), argument);
+    Parts<T> parts(plan.count(), argument);
     // The walk meets the tensors of every copy in the same order as those of the original.
     std::vector<std::shared_ptr<void>> chunks;
     const auto scatter = [&](const auto& leaf, const Path&) {
@@ -163,7 +171,7 @@ const std::vector<T>& scatter_argument(const ScatterPlan&, const Scattered<T>& a
 }
 
 template <class T>
-std::vector<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
+Parts<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
   return scatter_argument(plan, argument.values);
 }
 

@@ -144,7 +144,7 @@ inline void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& strea
   dst.impl()->storage->order_write(stream);
   dst.mark_changed();
   src.record_stream(stream);
-  dst.record_stream(stream);
+  if (stream != dst.impl()->storage->owner()) dst.record_stream(stream);
   const std::size_t bytes = static_cast<std::size_t>(src.numel()) * element_size(src.dtype());
   copying_backend(dst.device(), src.device())
       .copy(dst.impl()->data(), dst.device(), src.impl()->data(), src.device(), bytes,

@@ -23,8 +23,9 @@ struct VersionCounter {
 // A block of memory on one device, and who may still be using it.
 //
 // The block belongs to the stream that it was allocated on: work issued there needs no further
-// order. Another stream that uses it is recorded; the block is then neither reused nor overwritten
-// before that stream's work has ended.
+// order among itself. A stream that uses it is recorded; the block is then neither reused, nor
+// overwritten by another stream, before that stream's work has ended. That goes for the owner, too,
+// where others write: a chunk that scatter made belongs to the copy stream.
 //
 // Threads: data, bytes and owner never change. `used_on_` is guarded by `mutex_`; `recorded_` says
 // without the lock that it is not empty, which is rare.
@@ -42,11 +43,11 @@ class Storage {
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return owner_.device(); }
+  const Stream& owner() const { return owner_; }
 
   // Remembers that work issued to `stream`, from before this call until the storage dies, uses the
   // block.
   void record_stream(const Stream& stream) {
-    if (stream == owner_) return;
     const std::lock_guard lock(mutex_);
     if (std::find(used_on_.begin(), used_on_.end(), &stream.state()) != used_on_.end()) return;
     used_on_.push_back(&stream.state());

@@ -35,6 +35,7 @@ class HostBackend final : public Backend {
   }
 
   void* allocate(std::size_t bytes, StreamState& owner) override {
+    check_not_forked();
     return at(owner.device()).allocator.allocate(bytes, owner);
   }
 
