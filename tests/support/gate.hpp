@@ -29,9 +29,10 @@ class Gate {
   ~Gate() { open(); }
 
   void hold(const Stream& stream) const {
-    auto& host = static_cast<detail::HostStream&>(stream.state());
-    check<ValueError>(host.mode() == detail::HostStream::Mode::queued, "Gate: a stream of ",
-                      stream.device(), " is not queued, so holding it would block the test");
+    auto& host = static_cast<lockstep::detail::HostStream&>(stream.state());
+    check<ValueError>(host.mode() == lockstep::detail::HostStream::Mode::queued,
+                      "Gate: a stream of ", stream.device(),
+                      " is not queued, so holding it would block the test");
     host.submit([opened = opened_] { opened->wait(false, std::memory_order_acquire); });
   }
 
@@ -52,15 +53,15 @@ class Gate {
 // Only one at a time, and no other thread may issue work while it is made or destroyed.
 class QueuedCompute {
  public:
-  QueuedCompute() { set_modes(detail::HostStream::Mode::queued); }
+  QueuedCompute() { set_modes(lockstep::detail::HostStream::Mode::queued); }
   QueuedCompute(const QueuedCompute&) = delete;
   QueuedCompute& operator=(const QueuedCompute&) = delete;
-  ~QueuedCompute() { set_modes(detail::HostStream::Mode::immediate); }
+  ~QueuedCompute() { set_modes(lockstep::detail::HostStream::Mode::immediate); }
 
  private:
-  static void set_modes(detail::HostStream::Mode mode) noexcept {
+  static void set_modes(lockstep::detail::HostStream::Mode mode) noexcept {
     for (const Device device : host_devices()) {
-      auto& stream = detail::HostBackend::instance().default_stream(device);
+      auto& stream = lockstep::detail::HostBackend::instance().default_stream(device);
       try {
         stream.synchronize();
       } catch (const std::exception& error) {
