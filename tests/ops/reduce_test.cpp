@@ -3,6 +3,7 @@
 
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include "support/gradcheck.hpp"
@@ -95,7 +96,12 @@ TEST(Reduce, IntegersAndBooleansBecomeI64) {
   EXPECT_EQ(sum(ones({300}, {.dtype = Dtype::boolean})).item<std::int64_t>(), 300);
   EXPECT_EQ(sum(full({300}, 255, {.dtype = Dtype::u8})).dtype(), Dtype::i64);
   EXPECT_EQ(sum(full({300}, 255, {.dtype = Dtype::u8})).item<std::int64_t>(), 76500);
-  EXPECT_THROW((void)sum(zeros({1}, {.dtype = Dtype::f16})), DtypeError);
+}
+
+TEST(Reduce, HalfPrecisionIsSummedWiderAndRoundedOnce) {
+  const Tensor x = tensor({2048.0F, 1.0F, 1.0F, -2048.0F}).to(Dtype::f16);
+  EXPECT_EQ(sum(x).dtype(), Dtype::f16);
+  EXPECT_EQ(sum(x).item<float>(), 2);  // 2048 + 1 would be 2048 in f16
 }
 
 TEST(Reduce, OfNothing) {

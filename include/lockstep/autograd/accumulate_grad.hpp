@@ -7,6 +7,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -31,6 +32,11 @@ struct AddInPlaceKernel {
 
 // total += alpha * part, elementwise, for tensors of one shape, dtype and device; not recorded.
 inline void add_in_place(const Tensor& total, const Tensor& part, double alpha = 1) {
+  if (is_half_precision(total.dtype())) {
+    const Tensor sum = widened(total);
+    add_in_place(sum, widened(part), alpha);
+    return copy_into(total, sum);
+  }
   const Stream stream = current_stream(total.device());
   const Tensor from = packed(part);
   dispatch_numeric(total.dtype(), "add_", [&]<class T>(T) {

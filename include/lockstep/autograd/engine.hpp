@@ -4,6 +4,7 @@
 #include <lockstep/autograd/accumulate_grad.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/graph_task.hpp>
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -23,6 +24,7 @@ inline std::vector<Tensor> root_gradients(const std::vector<Tensor>& tensors,
   check<ValueError>(gradients.empty() || gradients.size() == tensors.size(),
                     "backward: ", gradients.size(), " gradients were given for ", tensors.size(),
                     " tensors");
+  const InferenceModeGuard normal(false);  // what is made here may become the grad of a leaf
   std::vector<Tensor> roots;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <lockstep/autograd/accumulate_grad.hpp>
-#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -35,6 +35,23 @@ void for_each_tensor(const std::vector<Tensor>& tensors, F&& visit) {
 }
 template <class T, class F>
 requires(!std::derived_from<T, Tensor>) void for_each_tensor(const T&, F&&) {}
+
+// What holds while an operation's `forward` runs: if it is recorded, what it calls is not, and what
+// it saves is for a backward.
+class ForwardScope {
+ public:
+  ForwardScope(AutogradState& state, bool recorded) : state_(state), before_(state) {
+    state_.grad = before_.grad && !recorded;
+    state_.saving = recorded;
+  }
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+  ~ForwardScope() { state_ = before_; }
+
+ private:
+  AutogradState& state_;
+  const AutogradState before_;
+};
 
 // The node of an operation written as a struct with `forward` and `backward`: the struct itself is
 // what is saved.
@@ -127,14 +144,18 @@ class OpNode final : public Node, public std::enable_shared_from_this<OpNode<Op>
 //   ls::Tensor y = ls::apply(Cube{}, x);
 template <class Op, class... Args>
 auto apply(Op op, const Args&... args) {
+  detail::AutogradState& state = detail::autograd_state();
   bool record = false;
-  if (is_grad_enabled()) {
+  if (state.records()) {
     const auto look = [&record](const Tensor& tensor) {
       record = record || (tensor.defined() && tensor.requires_grad());
     };
     (detail::for_each_tensor(args, look), ...);
   }
-  if (!record) return op.forward(args...);
+  if (!record) {
+    const detail::ForwardScope scope(state, false);
+    return op.forward(args...);
+  }
 
   const auto node = std::make_shared<detail::OpNode<Op>>(std::move(op));
   const auto connect = [&node](const Tensor& tensor) {
@@ -142,7 +163,7 @@ auto apply(Op op, const Args&... args) {
   };
   (detail::for_each_tensor(args, connect), ...);
   auto outputs = [&] {
-    const NoGradGuard guard;
+    const detail::ForwardScope scope(state, true);
     return node->op().forward(args...);
   }();
   node->own(outputs);

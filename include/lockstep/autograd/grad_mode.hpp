@@ -1,31 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/tensor/autograd_state.hpp>
+
 namespace lockstep {
 
-namespace detail {
-inline bool& grad_mode() {
-  static constinit thread_local bool enabled = true;
-  return enabled;
-}
-}  // namespace detail
-
-// True if this thread records operations for backward.
+// True if this thread records operations for backward. (In inference mode, where nothing is
+// recorded, it is true only within a GradModeGuard that asks for it in vain.)
 //
 // **Torch counterpart.** torch.is_grad_enabled.
-inline bool is_grad_enabled() { return detail::grad_mode(); }
+inline bool is_grad_enabled() { return detail::autograd_state().grad; }
 
-// Turns recording on or off for this thread until the guard is destroyed.
+// Turns recording on or off for this thread until the guard is destroyed. Within inference mode it
+// stays off.
 //
 // **Torch counterpart.** torch::AutoGradMode.
 class GradModeGuard {
  public:
-  explicit GradModeGuard(bool enabled) : before_(detail::grad_mode()) {
-    detail::grad_mode() = enabled;
+  explicit GradModeGuard(bool enabled) : before_(detail::autograd_state().grad) {
+    detail::autograd_state().grad = enabled;
   }
   GradModeGuard(const GradModeGuard&) = delete;
   GradModeGuard& operator=(const GradModeGuard&) = delete;
-  ~GradModeGuard() { detail::grad_mode() = before_; }
+  ~GradModeGuard() { detail::autograd_state().grad = before_; }
 
  private:
   const bool before_;

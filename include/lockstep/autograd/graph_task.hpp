@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/sum_gradients.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/backend/worker_team.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -175,7 +176,10 @@ class GraphTask {
 
   void work(Lane& lane) {
     try {
-      const GradModeGuard guard(create_graph_);
+      // The same in every lane, whatever the caller has set: gradients are normal tensors, computed
+      // in the dtypes of forward.
+      const AutogradStateScope autograd({.grad = create_graph_});
+      const AutocastStateScope autocast({.enabled = false});
       while (NodeState* state = next(lane)) {
         execute(*state);
         if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) wake_all();

@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -15,7 +16,8 @@ namespace lockstep {
 // in forward and read through `Backward::operator()`.
 //
 // Reading it checks that the data has not changed since. An input is kept as it is; an output must
-// be kept with `Saved::output`, or node and output would own each other for ever.
+// be kept with `Saved::output`, or node and output would own each other for ever. An inference
+// tensor is an AutogradError where the operation is recorded.
 //
 // **Torch counterpart.** torch::autograd::SavedVariable.
 class Saved {
@@ -38,6 +40,11 @@ class Saved {
 
   void remember() {
     if (!tensor_.defined()) return;
+    check<AutogradError>(!tensor_.is_inference() || !detail::autograd_state().saving,
+                         "Inference tensors cannot be saved for backward. To work around you can "
+                         "make a clone to get a normal tensor and use it in autograd: a tensor of "
+                         "shape ",
+                         tensor_.sizes(), " on ", tensor_.device());
     version_ = tensor_.version();
     counter_ = tensor_.impl()->version.get();
   }

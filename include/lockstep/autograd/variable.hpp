@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -22,6 +22,11 @@ inline const Tensor& Tensor::requires_grad_(bool requires_grad) const {
                        "requires_grad_(false) on the result of a recorded operation: use detach()");
   check<DtypeError>(!requires_grad || is_floating_point(dtype()),
                     "only tensors of floating-point dtype can require gradients, not ", dtype());
+  check<AutogradError>(!requires_grad || !is_inference() || is_inference_mode_enabled(),
+                       "Setting requires_grad=True on inference tensor outside InferenceMode is "
+                       "not allowed: a tensor "
+                       "of shape ",
+                       sizes(), " on ", device(), "; clone() it first");
   impl_->requires_grad = requires_grad;
   return *this;
 }
@@ -55,9 +60,18 @@ namespace detail {
 
 // Throws where an in-place change would make a gradient silently wrong.
 inline void check_inplace(const Tensor& tensor, const char* operation) {
-  check<AutogradError>(!tensor.requires_grad() || !is_grad_enabled(), operation,
+  check<AutogradError>(!tensor.requires_grad() || !autograd_state().records(), operation,
                        " on a tensor that requires grad is not recorded: do it under NoGradGuard,"
                        " or out of place");
+}
+
+// Throws where an inference tensor would be changed outside its mode.
+inline void check_not_inference(const Tensor& tensor, const char* operation) {
+  check<AutogradError>(!tensor.is_inference() || is_inference_mode_enabled(), operation,
+                       ": Inplace update to inference tensor outside InferenceMode is not allowed: "
+                       "a tensor of shape ",
+                       tensor.sizes(), " on ", tensor.device(),
+                       "; clone() it to get a normal tensor to change");
 }
 
 // True if nobody else can see this tensor's memory, so that it may be taken over.

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/operands.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
 #include <type_traits>
+#include <utility>
 
 // Sums, differences, products and quotients of tensors and numbers.
 //
-// Two tensors are stretched to a common shape; they are on one device and of one dtype, of f32,
-// f64, i64 or i32 (quotients: f32 or f64). Integers wrap around. A number takes the tensor's dtype,
-// and has to be a whole one for integers.
+// Two tensors are stretched to a common shape; they are on one device and of one dtype,
+// floating-point or i64 or i32 (quotients: floating-point). Integers wrap around. A number takes
+// the tensor's dtype, and has to be a whole one for integers.
 //
-// **Torch counterpart.** torch.add, sub, mul, div, neg; without promotion between dtypes.
+// **Torch counterpart.** torch.add, sub, mul, div, neg; without promotion between dtypes, but that
+// where autocast is on f32 and half precision meet in f32.
 // **Backward.** A stretched operand's gradient is summed to its shape.
 // **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names both operands.
 namespace lockstep {
@@ -29,8 +34,15 @@ Tensor neg(const Tensor& x);
 
 namespace detail {
 
-inline void check_operands(const char* operation, const Tensor& a, const Tensor& b) {
-  check_same_kind(operation, "the first operand", a, "the second operand", b);
+template <class Op>
+Tensor apply_to_both(Op op, const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() && is_autocast_enabled()) {
+    return autocast_to_f32(
+        [&op](const Tensor& x, const Tensor& y) { return apply_to_both(std::move(op), x, y); }, a,
+        b);
+  }
+  check_same_kind(Op::name, "the first operand", a, "the second operand", b);
+  return apply(std::move(op), a, b);
 }
 
 struct AddOp {
@@ -42,7 +54,7 @@ struct AddOp {
   Tensor forward(const Tensor& a, const Tensor& b) {
     shape_a = a.sizes();
     shape_b = b.sizes();
-    return dispatch_numeric(a.dtype(), name, [&]<class T>(T) {
+    return compute_numeric(a.dtype(), name, [&]<class T>(T) {
       if (alpha == 1) return map<T, T>(name, a, b, Plus<T>{});
       return map<T, T>(name, a, b, PlusScaled<T>{scalar<T>(name, alpha)});
     });
@@ -66,8 +78,8 @@ struct SubOp {
   Tensor forward(const Tensor& a, const Tensor& b) {
     shape_a = a.sizes();
     shape_b = b.sizes();
-    return dispatch_numeric(a.dtype(), name,
-                            [&]<class T>(T) { return map<T, T>(name, a, b, Minus<T>{}); });
+    return compute_numeric(a.dtype(), name,
+                           [&]<class T>(T) { return map<T, T>(name, a, b, Minus<T>{}); });
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     std::array<Tensor, 2> grads;
@@ -89,8 +101,8 @@ struct MulOp {
     shape_b = b.sizes();
     if (b.requires_grad()) saved_a = a;
     if (a.requires_grad()) saved_b = b;
-    return dispatch_numeric(a.dtype(), name,
-                            [&]<class T>(T) { return map<T, T>(name, a, b, Times<T>{}); });
+    return compute_numeric(a.dtype(), name,
+                           [&]<class T>(T) { return map<T, T>(name, a, b, Times<T>{}); });
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     std::array<Tensor, 2> grads;
@@ -112,8 +124,8 @@ struct DivOp {
     shape_b = b.sizes();
     if (b.requires_grad()) saved_a = a;
     saved_b = b;
-    return dispatch_floating(a.dtype(), name,
-                             [&]<class T>(T) { return map<T, T>(name, a, b, Over<T>{}); });
+    return compute_floating(a.dtype(), name,
+                            [&]<class T>(T) { return map<T, T>(name, a, b, Over<T>{}); });
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     std::array<Tensor, 2> grads;
@@ -130,7 +142,7 @@ struct AddScalarOp {
   static constexpr const char* name = "add";
   double number;
   Tensor forward(const Tensor& x) const {
-    return dispatch_numeric(x.dtype(), name, [&]<class T>(T) {
+    return compute_numeric(x.dtype(), name, [&]<class T>(T) {
       return map<T, T>(x, BindRight<T, Plus<T>>{{}, scalar<T>(name, number)});
     });
   }
@@ -142,7 +154,7 @@ struct SubFromOp {
   static constexpr const char* name = "sub";
   double number;
   Tensor forward(const Tensor& x) const {
-    return dispatch_numeric(x.dtype(), name, [&]<class T>(T) {
+    return compute_numeric(x.dtype(), name, [&]<class T>(T) {
       return map<T, T>(x, BindLeft<T, Minus<T>>{{}, scalar<T>(name, number)});
     });
   }
@@ -153,7 +165,7 @@ struct MulScalarOp {
   static constexpr const char* name = "mul";
   double number;
   Tensor forward(const Tensor& x) const {
-    return dispatch_numeric(x.dtype(), name, [&]<class T>(T) {
+    return compute_numeric(x.dtype(), name, [&]<class T>(T) {
       return map<T, T>(x, BindRight<T, Times<T>>{{}, scalar<T>(name, number)});
     });
   }
@@ -175,7 +187,7 @@ struct ReciprocalOp {
   Saved x = {};
   Tensor forward(const Tensor& input) {
     x = input;
-    return dispatch_floating(input.dtype(), name, [&]<class T>(T) {
+    return compute_floating(input.dtype(), name, [&]<class T>(T) {
       return map<T, T>(input, BindLeft<T, Over<T>>{{}, static_cast<T>(number)});
     });
   }
@@ -199,7 +211,7 @@ struct Negate {
 struct NegOp {
   static constexpr const char* name = "neg";
   Tensor forward(const Tensor& x) const {
-    return dispatch_numeric(x.dtype(), name, [&]<class T>(T) { return map<T, T>(x, Negate<T>{}); });
+    return compute_numeric(x.dtype(), name, [&]<class T>(T) { return map<T, T>(x, Negate<T>{}); });
   }
   Tensor backward(const Backward&, const Tensor& grad) const { return neg(grad); }
 };
@@ -208,27 +220,23 @@ struct NegOp {
 
 // a + alpha · b
 inline Tensor add(const Tensor& a, const Tensor& b, double alpha = 1) {
-  detail::check_operands("add", a, b);
-  return apply(detail::AddOp{alpha}, a, b);
+  return detail::apply_to_both(detail::AddOp{alpha}, a, b);
 }
 inline Tensor add(const Tensor& a, double b) { return apply(detail::AddScalarOp{b}, a); }
 
 inline Tensor sub(const Tensor& a, const Tensor& b) {
-  detail::check_operands("sub", a, b);
-  return apply(detail::SubOp{}, a, b);
+  return detail::apply_to_both(detail::SubOp{}, a, b);
 }
 inline Tensor sub(const Tensor& a, double b) { return apply(detail::AddScalarOp{-b}, a); }
 inline Tensor sub(double a, const Tensor& b) { return apply(detail::SubFromOp{a}, b); }
 
 inline Tensor mul(const Tensor& a, const Tensor& b) {
-  detail::check_operands("mul", a, b);
-  return apply(detail::MulOp{}, a, b);
+  return detail::apply_to_both(detail::MulOp{}, a, b);
 }
 inline Tensor mul(const Tensor& a, double b) { return apply(detail::MulScalarOp{b}, a); }
 
 inline Tensor div(const Tensor& a, const Tensor& b) {
-  detail::check_operands("div", a, b);
-  return apply(detail::DivOp{}, a, b);
+  return detail::apply_to_both(detail::DivOp{}, a, b);
 }
 inline Tensor div(const Tensor& a, double b) { return apply(detail::DivScalarOp{b}, a); }
 inline Tensor div(double a, const Tensor& b) { return apply(detail::ReciprocalOp{a}, b); }

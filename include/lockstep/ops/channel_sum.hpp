@@ -6,6 +6,7 @@
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 
 #include <algorithm>
 #include <array>
@@ -59,19 +60,19 @@ struct ChannelSum {
 
   Tensor forward(const Tensor& tensor) {
     shape = tensor.sizes();
-    const Tensor from = packed(tensor);
+    const Tensor from = packed_wide(tensor);
     const Stream stream = current_stream(tensor.device());
-    Tensor result = empty_on(stream, {shape[dim]}, tensor.dtype());
     std::size_t outer = 1;
     std::size_t inner = 1;
     for (std::size_t d = 0; d < dim; ++d) outer *= static_cast<std::size_t>(shape[d]);
     for (std::size_t d = dim + 1; d < shape.size(); ++d)
       inner *= static_cast<std::size_t>(shape[d]);
-    dispatch_floating(tensor.dtype(), name, [&]<class T>(T) {
+    return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
+      Tensor result = empty_on(stream, {shape[dim]}, dtype_of<T>);
       launch_call(stream, ChannelSumCall<T>{input<T>(from), output<T>(result, stream), outer,
                                             static_cast<std::size_t>(shape[dim]), inner});
+      return result;
     });
-    return result;
   }
 
   Tensor backward(const Backward&, const Tensor& grad) const {

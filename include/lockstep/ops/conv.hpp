@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/conv_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
@@ -9,6 +11,7 @@
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 
 #include <array>
 #include <cstdint>
@@ -55,57 +58,55 @@ inline Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype) {
 inline Tensor ConvOp::forward(const Tensor& images, const Tensor& kernels, const Tensor& bias) {
   x = images;
   weight = kernels;
-  const Dtype dtype = images.dtype();
-  const Tensor in = packed(images);
-  const Tensor w = packed(kernels);
-  const Tensor b = bias.defined() ? packed(bias) : bias;
+  const Tensor in = packed_wide(images);
+  const Tensor w = packed_wide(kernels);
+  const Tensor b = bias.defined() ? packed_wide(bias) : bias;
   const Stream stream = current_stream(images.device());
-  Tensor out = empty_on(stream, {g.batch, g.out_channels, g.out_height, g.out_width}, dtype);
-  const Tensor columns = workspace(stream, g.columns_size(), dtype);
-  const Tensor results = workspace(stream, g.results_size(), dtype);
-  dispatch_floating(dtype, name, [&]<class T>(T) {
+  return compute_floating(images.dtype(), name, [&]<class T>(T) {
+    Tensor out =
+        empty_on(stream, {g.batch, g.out_channels, g.out_height, g.out_width}, dtype_of<T>);
+    const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
+    const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);
     const View<const T> add = b.defined() ? input<T>(b) : View<const T>{};
     launch_call(stream, ConvForward<T>{input<T>(in), input<T>(w), add, output<T>(columns, stream),
                                        output<T>(results, stream), output<T>(out, stream), g});
+    return out;
   });
-  return out;
 }
 
 inline Tensor ConvInputGradOp::forward(const Tensor& gradient, const Tensor& kernels) {
   grad = gradient;
   weight = kernels;
-  const Dtype dtype = gradient.dtype();
-  const Tensor from = packed(gradient);
-  const Tensor w = packed(kernels);
+  const Tensor from = packed_wide(gradient);
+  const Tensor w = packed_wide(kernels);
   const Stream stream = current_stream(gradient.device());
-  Tensor out = empty_on(stream, {g.batch, g.in_channels, g.in_height, g.in_width}, dtype);
-  const Tensor columns = workspace(stream, g.columns_size(), dtype);
-  const Tensor results = workspace(stream, g.results_size(), dtype);
-  dispatch_floating(dtype, name, [&]<class T>(T) {
+  return compute_floating(gradient.dtype(), name, [&]<class T>(T) {
+    Tensor out = empty_on(stream, {g.batch, g.in_channels, g.in_height, g.in_width}, dtype_of<T>);
+    const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
+    const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);
     launch_call(stream, ConvInputGrad<T>{input<T>(from), input<T>(w), output<T>(columns, stream),
                                          output<T>(results, stream), output<T>(out, stream), g});
+    return out;
   });
-  return out;
 }
 
 inline Tensor ConvWeightGradOp::forward(const Tensor& images, const Tensor& gradient) {
   x = images;
   grad = gradient;
-  const Dtype dtype = images.dtype();
-  const Tensor in = packed(images);
-  const Tensor from = packed(gradient);
+  const Tensor in = packed_wide(images);
+  const Tensor from = packed_wide(gradient);
   const Stream stream = current_stream(images.device());
-  Tensor out =
-      empty_on(stream, {g.out_channels, g.in_channels, g.kernel_height, g.kernel_width}, dtype);
-  const Tensor columns = workspace(stream, g.columns_size(), dtype);
-  const Tensor results = workspace(stream, g.results_size(), dtype);
-  const Tensor transposed = workspace(stream, g.patch() * g.out_channels, dtype);
-  dispatch_floating(dtype, name, [&]<class T>(T) {
+  return compute_floating(images.dtype(), name, [&]<class T>(T) {
+    Tensor out = empty_on(stream, {g.out_channels, g.in_channels, g.kernel_height, g.kernel_width},
+                          dtype_of<T>);
+    const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
+    const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);
+    const Tensor transposed = workspace(stream, g.patch() * g.out_channels, dtype_of<T>);
     launch_call(stream, ConvWeightGrad<T>{input<T>(in), input<T>(from), output<T>(columns, stream),
                                           output<T>(results, stream), output<T>(transposed, stream),
                                           output<T>(out, stream), g});
+    return out;
   });
-  return out;
 }
 
 inline std::array<Tensor, 3> ConvOp::backward(const Backward& saved, const Tensor& grad) {
@@ -172,13 +173,17 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
 //
 // **Torch counterpart.** torch.nn.functional.conv2d, without dilation and groups.
 // **Devices and streams.** The operands' current stream. On the host it is im2col and a BLAS, a few
-// images at a time, in one thread; the work space comes from the device's memory.
+// images at a time, in one thread; the work space comes from the device's memory. Half precision is
+// computed in f32 there, and the result rounded once.
 // **Backward.** Bit for bit the same every time; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
-// that do not fit; f32 and f64 are taken.
+// that do not fit; all are of one floating-point dtype, unless autocast is on.
 // **Example.** `conv2d(randn({64, 1, 28, 28}), randn({32, 1, 5, 5}))` is of shape [64, 32, 24, 24].
 inline Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                      Size2d stride = 1, Size2d padding = 0) {
+  if (is_autocast_enabled()) {
+    return detail::autocast_to_half(conv2d, x, weight, bias, stride, padding);
+  }
   detail::check_same_kind("conv2d", "the input", x, "the weight", weight);
   check<ShapeError>((x.dim() == 4 || x.dim() == 3) && weight.dim() == 4,
                     "conv2d: expected an input of shape [batch, channels, height, width] and a "

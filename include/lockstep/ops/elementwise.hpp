@@ -8,6 +8,7 @@
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -76,9 +77,13 @@ struct BroadcastCall {
   }
 };
 
-// f(x) for every element, as a new tensor; the dtypes are In and Out. Not recorded.
+// f(x) for every element, as a new tensor; the dtypes are In and Out. Where In is float, x may be
+// of half precision. Not recorded.
 template <class In, class Out, class F>
 Tensor map(const Tensor& x, F f) {
+  if constexpr (std::is_same_v<In, float>) {
+    if (is_half_precision(x.dtype())) return map<In, Out>(widened(x), f);
+  }
   const Tensor from = packed(x);
   const Stream stream = current_stream(x.device());
   Tensor result = empty_on(stream, x.sizes(), dtype_of<Out>);
@@ -88,9 +93,12 @@ Tensor map(const Tensor& x, F f) {
 }
 
 // f(a, b) for every pair of elements, the operands stretched to a common shape; both are of dtype
-// In and on one device. Not recorded.
+// In (or of half precision where it is float) and on one device. Not recorded.
 template <class In, class Out, class F>
 Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
+  if constexpr (std::is_same_v<In, float>) {
+    if (is_half_precision(a.dtype())) return map<In, Out>(operation, widened(a), widened(b), f);
+  }
   const Stream stream = current_stream(a.device());
   if (a.is_contiguous() && b.is_contiguous() && a.sizes() == b.sizes()) {
     Tensor result = empty_on(stream, a.sizes(), dtype_of<Out>);

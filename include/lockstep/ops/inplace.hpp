@@ -18,7 +18,8 @@
 // The members of Tensor that change its elements.
 //
 // They are not recorded. Where recording is on, a tensor that requires grad is not changed, nor one
-// changed by it; a tensor that backward needs unchanged notices by its version.
+// changed by it; a tensor that backward needs unchanged notices by its version. An inference tensor
+// is changed in inference mode only.
 //
 // **Torch counterpart.** The members of these names.
 namespace lockstep {
@@ -28,6 +29,7 @@ namespace detail {
 // Throws unless the tensor may be changed, and each of its elements has memory of its own.
 inline void check_changeable(const Tensor& tensor, const char* operation) {
   check_inplace(tensor, operation);
+  check_not_inference(tensor, operation);
   for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
     check<ValueError>(tensor.sizes()[d] <= 1 || tensor.strides()[d] != 0, operation,
                       ": more than one element of the tensor of shape ", tensor.sizes(),

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/backend/host/blas.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 
 #include <algorithm>
 #include <array>
@@ -30,10 +33,10 @@ struct LinearOp {
     const std::int64_t out = matrix.sizes()[0];
     const MatrixArgument from_x = as_matrix(rows);
     const MatrixArgument from_w = as_matrix(matrix);
-    const Tensor from_b = bias.defined() ? packed(bias) : bias;
+    const Tensor from_b = bias.defined() ? packed_wide(bias) : bias;
     const Stream stream = current_stream(rows.device());
-    Tensor result = empty_on(stream, {rows.sizes()[0], out}, rows.dtype());
-    dispatch_floating(rows.dtype(), name, [&]<class T>(T) {
+    return compute_floating(rows.dtype(), name, [&]<class T>(T) {
+      Tensor result = empty_on(stream, {rows.sizes()[0], out}, dtype_of<T>);
       Gemm<T> call{.a = strided_input<T>(from_x.tensor),
                    .b = strided_input<T>(from_w.tensor),
                    .bias = from_b.defined() ? input<T>(from_b) : View<const T>{},
@@ -47,8 +50,8 @@ struct LinearOp {
       call.trans_a = from_x.transposed;
       call.trans_b = !from_w.transposed;
       launch_call(stream, call);
+      return result;
     });
-    return result;
   }
 
   std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) {
@@ -66,11 +69,12 @@ struct LinearOp {
 //
 // **Torch counterpart.** torch.nn.functional.linear.
 // **Devices and streams.** The operands' current stream; on the host one call of the BLAS, the bias
-// within it.
+// within it. Half precision is multiplied in f32 there, and the result rounded once.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
-// that do not fit; f32 and f64 are taken.
+// that do not fit; all are of one floating-point dtype, unless autocast is on.
 // **Example.** `linear(randn({30, 5}), weight, bias)` with a weight of [2, 5] is of shape [30, 2].
 inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
+  if (is_autocast_enabled()) return detail::autocast_to_half(linear, x, weight, bias);
   detail::check_same_kind("linear", "the input", x, "the weight", weight);
   check<ShapeError>(weight.dim() == 2, "linear: expected a weight of shape [out, in], got ",
                     weight.sizes(), " for an input of shape ", x.sizes());

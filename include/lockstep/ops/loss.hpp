@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/loss_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -261,6 +263,7 @@ struct MseLossOp {
 // **Threads and exceptions.** As cross_entropy.
 inline Tensor nll_loss(const Tensor& input, const Tensor& target,
                        Reduction reduction = Reduction::mean) {
+  if (is_autocast_enabled()) return detail::autocast_to_f32(nll_loss, input, target, reduction);
   detail::check_class_loss("nll_loss", input, target);
   return apply(detail::NllLossOp{reduction}, input, target);
 }
@@ -277,6 +280,9 @@ inline Tensor nll_loss(const Tensor& input, const Tensor& target,
 // **Example.** `cross_entropy(model(images), labels).backward();`
 inline Tensor cross_entropy(const Tensor& input, const Tensor& target,
                             Reduction reduction = Reduction::mean) {
+  if (is_autocast_enabled()) {
+    return detail::autocast_to_f32(cross_entropy, input, target, reduction);
+  }
   detail::check_class_loss("cross_entropy", input, target);
   return apply(detail::CrossEntropyOp{reduction}, input, target);
 }
@@ -289,6 +295,7 @@ inline Tensor cross_entropy(const Tensor& input, const Tensor& target,
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError names both arguments.
 inline Tensor mse_loss(const Tensor& input, const Tensor& target,
                        Reduction reduction = Reduction::mean) {
+  if (is_autocast_enabled()) return detail::autocast_to_f32(mse_loss, input, target, reduction);
   detail::check_same_kind("mse_loss", "the input", input, "the target", target);
   check<ShapeError>(input.sizes() == target.sizes(), "mse_loss: an input of shape ", input.sizes(),
                     " does not fit a target of shape ", target.sizes());

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/reduction.hpp>
 #include <lockstep/ops/softmax.hpp>
 
 #include <algorithm>
@@ -10,11 +11,6 @@
 #include <cstdint>
 
 namespace lockstep {
-
-// What becomes of the losses of single rows or elements.
-//
-// **Torch counterpart.** The strings "none", "mean", "sum".
-enum class Reduction { none, mean, sum };
 
 namespace detail {
 

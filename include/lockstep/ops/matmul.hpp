@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/backend/host/blas.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 
 #include <algorithm>
 #include <array>
@@ -41,8 +44,8 @@ struct Mm {
     const MatrixArgument from_a = as_matrix(left);
     const MatrixArgument from_b = as_matrix(right);
     const Stream stream = current_stream(left.device());
-    Tensor result = empty_on(stream, shape, left.dtype());
-    dispatch_floating(left.dtype(), name, [&]<class T>(T) {
+    return compute_floating(left.dtype(), name, [&]<class T>(T) {
+      Tensor result = empty_on(stream, shape, dtype_of<T>);
       Gemm<T> call{.a = strided_input<T>(from_a.tensor),
                    .b = strided_input<T>(from_b.tensor),
                    .bias = {},
@@ -62,8 +65,8 @@ struct Mm {
         call.stride_c = m * n;
       }
       launch_call(stream, call);
+      return result;
     });
-    return result;
   }
 
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
@@ -112,10 +115,12 @@ inline Tensor as_batch(const Tensor& tensor, const Shape& batch) {
 //
 // **Torch counterpart.** torch.matmul.
 // **Devices and streams.** The operands' current stream; on the host one call of the BLAS for each
-// matrix.
-// **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names both operands; f32
-// and f64 are taken. An Error if the linked BLAS is one that concurrent callers must not use.
+// matrix. Half precision is multiplied in f32 there, and the result rounded once.
+// **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names both operands;
+// both are of one floating-point dtype, unless autocast is on. An Error if the linked BLAS is one
+// that concurrent callers must not use.
 inline Tensor matmul(const Tensor& a, const Tensor& b) {
+  if (is_autocast_enabled()) return detail::autocast_to_half(matmul, a, b);
   detail::check_same_kind("matmul", "the first operand", a, "the second", b);
   check<ShapeError>(a.dim() > 0 && b.dim() > 0,
                     "matmul: both operands need at least one dimension, got shapes ", a.sizes(),

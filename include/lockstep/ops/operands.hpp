@@ -3,6 +3,7 @@
 
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -45,8 +46,10 @@ struct MatrixArgument {
   std::int64_t batch_stride;  // between the matrices of a tensor of three dimensions
 };
 
-// Transposed and sliced matrices are taken as they are; others are packed, unrecorded.
+// Transposed and sliced matrices are taken as they are; others are packed, and half precision is
+// widened to f32, unrecorded.
 inline MatrixArgument as_matrix(const Tensor& tensor) {
+  if (is_half_precision(tensor.dtype())) return as_matrix(widened(tensor));
   const std::size_t dims = tensor.sizes().size();
   const auto atleast1 = [](std::int64_t size) { return std::max<std::int64_t>(size, 1); };
   const auto stride = [&](const Tensor& t) { return dims > 2 ? t.strides()[dims - 3] : 0; };

@@ -5,14 +5,15 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
 #include <cmath>
 #include <type_traits>
 
-// Functions of one tensor, element by element. f32 and f64 are taken; `relu`, `abs` and `square`
-// take i64 and i32 as well.
+// Functions of one tensor, element by element. Floating-point tensors are taken; `relu`, `abs` and
+// `square` take i64 and i32 as well.
 //
 // **Torch counterpart.** The functions of these names in torch.
 namespace lockstep {
@@ -37,7 +38,7 @@ struct ReluBackwardOp {
   Saved y = {};
   Tensor forward(const Tensor& grad, const Tensor& result) {
     y = result;
-    return dispatch_numeric(grad.dtype(), name, [&]<class T>(T) {
+    return compute_numeric(grad.dtype(), name, [&]<class T>(T) {
       return map<T, T>(name, grad, result, ReluGradient<T>{});
     });
   }
@@ -51,7 +52,7 @@ struct ReluOp {
   Saved y = {};
   Tensor forward(const Tensor& x) {
     Tensor result =
-        dispatch_numeric(x.dtype(), name, [&]<class T>(T) { return map<T, T>(x, Relu<T>{}); });
+        compute_numeric(x.dtype(), name, [&]<class T>(T) { return map<T, T>(x, Relu<T>{}); });
     y = Saved::output(result);
     return result;
   }
@@ -109,7 +110,7 @@ struct Sign {
 // Functions whose derivative is written with their result.
 template <template <class> class F>
 Tensor map_floating(const char* operation, const Tensor& x) {
-  return dispatch_floating(x.dtype(), operation, [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
+  return compute_floating(x.dtype(), operation, [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
 }
 
 struct ExpOp {
@@ -177,8 +178,8 @@ struct AbsOp {
   Saved x = {};
   Tensor forward(const Tensor& input) {
     x = input;
-    return dispatch_numeric(input.dtype(), name,
-                            [&]<class T>(T) { return map<T, T>(input, Abs<T>{}); });
+    return compute_numeric(input.dtype(), name,
+                           [&]<class T>(T) { return map<T, T>(input, Abs<T>{}); });
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     return grad * map_floating<Sign>(name, saved(x));
@@ -190,8 +191,8 @@ struct SquareOp {
   Saved x = {};
   Tensor forward(const Tensor& input) {
     x = input;
-    return dispatch_numeric(input.dtype(), name,
-                            [&]<class T>(T) { return map<T, T>(input, Square<T>{}); });
+    return compute_numeric(input.dtype(), name,
+                           [&]<class T>(T) { return map<T, T>(input, Square<T>{}); });
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const { return grad * saved(x) * 2; }
 };
@@ -202,7 +203,7 @@ struct PowOp {
   Saved x = {};
   Tensor forward(const Tensor& input) {
     x = input;
-    return dispatch_floating(input.dtype(), name, [&]<class T>(T) {
+    return compute_floating(input.dtype(), name, [&]<class T>(T) {
       return map<T, T>(input, Pow<T>{static_cast<T>(exponent)});
     });
   }

@@ -6,6 +6,7 @@
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -146,11 +147,11 @@ struct PoolRoute {
 
   Tensor forward(const Tensor& tensor) {
     from = tensor.sizes();
-    const Tensor in = packed(tensor);
+    const Tensor in = packed_wide(tensor);
     const Stream stream = current_stream(tensor.device());
-    Tensor out = empty_on(stream, shape, tensor.dtype());
-    if (planes == 0) return out;
-    dispatch_floating(tensor.dtype(), name, [&]<class T>(T) {
+    return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
+      Tensor out = empty_on(stream, shape, dtype_of<T>);
+      if (planes == 0) return out;
       const View<const T> values = input<T>(in);
       const View<const std::int32_t> at = input<std::int32_t>(indices);
       const View<T> result = output<T>(out, stream);
@@ -161,8 +162,8 @@ struct PoolRoute {
       } else {
         launch_call(stream, PoolGatherCall<T>{values, at, result, planes, from_size, to_size});
       }
+      return out;
     });
-    return out;
   }
 
   Tensor backward(const Backward&, const Tensor& grad) const {
@@ -178,18 +179,18 @@ struct MaxPoolOp {
 
   Tensor forward(const Tensor& x) {
     shape = x.sizes();
-    const Tensor in = packed(x);
+    const Tensor in = packed_wide(x);
     const Stream stream = current_stream(x.device());
     Shape pooled = shape;
     pooled[pooled.size() - 2] = g.out_height;
     pooled[pooled.size() - 1] = g.out_width;
-    Tensor out = empty_on(stream, pooled, x.dtype());
     indices = empty_on(stream, pooled, Dtype::i32);
-    dispatch_floating(x.dtype(), name, [&]<class T>(T) {
+    return compute_floating(x.dtype(), name, [&]<class T>(T) {
+      Tensor out = empty_on(stream, pooled, dtype_of<T>);
       launch_call(stream, MaxPoolCall<T>{input<T>(in), output<T>(out, stream),
                                          output<std::int32_t>(indices, stream), g});
+      return out;
     });
-    return out;
   }
 
   Tensor backward(const Backward&, const Tensor& grad) const {

@@ -8,6 +8,7 @@
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -19,15 +20,15 @@ namespace lockstep {
 namespace detail {
 
 // The dimensions to reduce (none named: all), and what is left.
-struct Reduction {
+struct DimReduction {
   DimSet over;
   Shape shape;
   std::int64_t count = 1;  // elements that go into one
 };
 
-inline Reduction make_reduction(const char* operation, const Shape& from, const Shape& dims,
-                                bool keepdim) {
-  Reduction reduction;
+inline DimReduction make_reduction(const char* operation, const Shape& from, const Shape& dims,
+                                   bool keepdim) {
+  DimReduction reduction;
   for (const std::int64_t dim : dims) {
     const std::size_t at = wrap_dim(dim, from.size());
     check<ValueError>(!reduction.over[at], operation, ": dimension ", at,
@@ -76,24 +77,25 @@ struct ArgmaxCall {
 
 // The sum over the dimensions listed; over all if none is. With `keepdim` they stay, of size 1.
 //
-// f32 is summed in double and rounded once; integers and booleans give i64. The same input gives
-// the same bits.
+// Floating-point elements are summed in double and rounded once; integers and booleans give i64.
+// The same input gives the same bits.
 //
 // **Torch counterpart.** torch.sum.
 // **Example.** `sum(x, {0, 2})`, `sum(x, {-1}, true)`
 inline Tensor sum(const Tensor& x, const Shape& dims, bool keepdim = false) {
-  const detail::Reduction to = detail::make_reduction("sum", x.sizes(), dims, keepdim);
+  const detail::DimReduction to = detail::make_reduction("sum", x.sizes(), dims, keepdim);
   return apply(detail::SumOp{to.over, to.shape}, x);
 }
 inline Tensor sum(const Tensor& x) { return sum(x, {}); }
 
-// The mean over the dimensions listed, as `sum`; of f32 and f64. Of no elements it is NaN.
+// The mean over the dimensions listed, as `sum`; of floating-point tensors. Of no elements it is
+// NaN.
 //
 // **Torch counterpart.** torch.mean.
 inline Tensor mean(const Tensor& x, const Shape& dims, bool keepdim = false) {
   check<DtypeError>(is_floating_point(x.dtype()), "mean: expected a floating-point dtype, got ",
                     x.dtype());
-  const detail::Reduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);
+  const detail::DimReduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);
   return apply(detail::SumOp{to.over, to.shape, static_cast<double>(to.count)}, x);
 }
 inline Tensor mean(const Tensor& x) { return mean(x, {}); }
@@ -120,10 +122,10 @@ inline Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false) {
       shape.erase(at);
     }
   }
-  const Tensor source = detail::packed(x);
+  const Tensor source = detail::packed_wide(x);
   const Stream stream = current_stream(x.device());
   Tensor result = detail::empty_on(stream, shape, Dtype::i64);
-  dispatch_numeric(x.dtype(), "argmax", [&]<class T>(T) {
+  dispatch_numeric(source.dtype(), "argmax", [&]<class T>(T) {
     launch_call(stream, detail::ArgmaxCall<T>{detail::input<T>(source),
                                               detail::output<std::int64_t>(result, stream), outer,
                                               count, inner});

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -111,6 +113,7 @@ struct SoftmaxOp {
 
 template <bool Log>
 Tensor softmax_along(const Tensor& x, std::int64_t dim) {
+  if (is_autocast_enabled()) return autocast_to_f32(softmax_along<Log>, x, dim);
   const std::size_t at = wrap_dim(dim, x.sizes().size());
   if (x.dim() == 0) return softmax_along<Log>(x.reshape({1}), 0).reshape({});
   return apply(SoftmaxOp<Log>{at}, x);
@@ -118,7 +121,8 @@ Tensor softmax_along(const Tensor& x, std::int64_t dim) {
 
 }  // namespace detail
 
-// exp(x) divided by its sum along `dim`, without overflow. f32 and f64 are taken.
+// exp(x) divided by its sum along `dim`, without overflow. f32 and f64 are taken, and where
+// autocast is on half precision, as f32.
 //
 // **Torch counterpart.** torch.nn.functional.softmax.
 inline Tensor softmax(const Tensor& x, std::int64_t dim) {

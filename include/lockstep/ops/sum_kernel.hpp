@@ -5,6 +5,7 @@
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -106,10 +107,13 @@ struct SumCall {
   }
 };
 
-// The sum over the dimensions in `over`, divided; `shape` has the kept sizes in order. f32 and f64
-// stay what they are, integers and booleans become i64. Not recorded.
+// The sum over the dimensions in `over`, divided; `shape` has the kept sizes in order.
+// Floating-point tensors stay what they are, integers and booleans become i64. Not recorded.
 inline Tensor sum_over(const Tensor& x, const std::bitset<Shape::kMaxDims>& over,
                        const Shape& shape, double divisor) {
+  if (is_half_precision(x.dtype())) {
+    return cast(sum_over(widened(x), over, shape, divisor), x.dtype());
+  }
   std::array<Shape, 2> sizes;  // kept, reduced
   std::array<Shape, 2> strides;
   for (std::size_t d = 0; d < x.sizes().size(); ++d) {
@@ -137,9 +141,9 @@ inline Tensor sum_over(const Tensor& x, const std::bitset<Shape::kMaxDims>& over
   return result;
 }
 
-// Every element divided by a number; f32 and f64. Not recorded.
+// Every element divided by a number. Not recorded.
 inline Tensor quotient(const Tensor& x, double divisor) {
-  return dispatch_floating(x.dtype(), "div", [&]<class T>(T) {
+  return compute_floating(x.dtype(), "div", [&]<class T>(T) {
     return map<T, T>(x, BindRight<T, Over<T>>{{}, static_cast<T>(divisor)});
   });
 }

@@ -41,6 +41,16 @@ struct ToDtypeOp {
   Tensor backward(const Backward&, const Tensor& grad) const { return grad.to(from); }
 };
 
+struct CloneOp {
+  static constexpr const char* name = "clone";
+  Tensor forward(const Tensor& x) const {
+    Tensor result = empty(x.sizes(), x.options());
+    copy_into(result, x);
+    return result;
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
+};
+
 // A contiguous tensor with the same elements that the host can read.
 inline Tensor on_host(const Tensor& x) {
   if (x.device().is_cpu()) return packed(x);
@@ -70,6 +80,11 @@ inline Tensor Tensor::to(Dtype dtype) const {
   if (!is_floating_point(dtype)) return detail::cast(*this, dtype);
   return apply(detail::ToDtypeOp{dtype}, *this);
 }
+
+// A contiguous copy with memory of its own.
+//
+// **Torch counterpart.** torch.Tensor.clone.
+inline Tensor Tensor::clone() const { return apply(detail::CloneOp{}, *this); }
 
 template <class T>
 T Tensor::item() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
@@ -112,6 +113,7 @@ class ReplicaCache {
   static void update(Replica& replica, Device device, const comm::detail::Transfer& transfer,
                      const std::vector<Tensor>& originals) {
     if (replica.versions.empty() || replica.device != device) {
+      const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
       replica.device = device;
       replica.flat = comm::detail::allocate_flat(transfer, originals, SIZE_MAX);
       replica.versions.assign(originals.size(), Versions{});

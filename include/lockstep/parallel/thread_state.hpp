@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
 
 #include <utility>
 #include <vector>
@@ -14,13 +15,15 @@ namespace lockstep::detail {
 // on another thread must therefore find set as its caller had it.
 class ThreadState {
  public:
-  static ThreadState capture() { return ThreadState(is_grad_enabled(), stream_overrides()); }
+  static ThreadState capture() {
+    return ThreadState(autograd_state(), autocast_state(), stream_overrides());
+  }
 
   // Makes this the state of the calling thread until destroyed.
   class Scope {
    public:
     explicit Scope(const ThreadState& state)
-        : grad_mode_(state.grad_enabled_), streams_before_(state.streams_) {
+        : autograd_(state.autograd_), autocast_(state.autocast_), streams_before_(state.streams_) {
       stream_overrides().swap(streams_before_);
     }
     Scope(const Scope&) = delete;
@@ -28,15 +31,18 @@ class ThreadState {
     ~Scope() { stream_overrides().swap(streams_before_); }
 
    private:
-    const GradModeGuard grad_mode_;
+    const AutogradStateScope autograd_;
+    const AutocastStateScope autocast_;
     std::vector<Stream> streams_before_;
   };
 
  private:
-  ThreadState(bool grad_enabled, std::vector<Stream> streams)
-      : grad_enabled_(grad_enabled), streams_(std::move(streams)) {}
+  ThreadState(const AutogradState& autograd, const AutocastState& autocast,
+              std::vector<Stream> streams)
+      : autograd_(autograd), autocast_(autocast), streams_(std::move(streams)) {}
 
-  bool grad_enabled_;
+  AutogradState autograd_;
+  AutocastState autocast_;
   std::vector<Stream> streams_;
 };
 

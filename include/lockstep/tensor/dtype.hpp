@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
+#include <type_traits>
 
 namespace lockstep {
 
@@ -115,6 +116,19 @@ struct DtypeOf<std::uint8_t> {
 template <>
 struct DtypeOf<bool> {
   static constexpr Dtype value = Dtype::boolean;
+};
+// std::complex and its like.
+template <class T>
+requires requires(const T& number) {
+  typename T::value_type;
+  number.real();
+  number.imag();
+}
+struct DtypeOf<T> {
+  static_assert(!std::is_same_v<T, T>,
+                "lockstep: tensors of complex numbers are not supported: hold real and imaginary "
+                "parts in tensors of their own");
+  static constexpr Dtype value = Dtype::f32;
 };
 }  // namespace detail
 

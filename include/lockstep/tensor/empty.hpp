@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -20,6 +21,7 @@ inline Tensor empty_on(const Stream& stream, const Shape& shape, Dtype dtype) {
   impl->shape = shape;
   impl->strides = contiguous_strides(shape);
   impl->dtype = dtype;
+  impl->inference = autograd_state().inference;
   return Tensor(std::move(impl));
 }
 

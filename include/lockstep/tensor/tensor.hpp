@@ -80,6 +80,8 @@ class Tensor {
   bool requires_grad() const;
   const Tensor& requires_grad_(bool requires_grad = true) const;
   bool is_leaf() const;
+  // Whether it was made in inference mode (autograd/inference_mode.hpp).
+  bool is_inference() const;
   const std::shared_ptr<Node>& grad_fn() const;
   Tensor grad() const;
   void set_grad(Tensor grad) const;
@@ -89,12 +91,14 @@ class Tensor {
 
   // Replaces memory, shape, dtype and device of this variable by those of `other`, in place: every
   // handle sees it, and an optimiser made earlier stays valid. Not recorded for backward; the
-  // gradient, if any, is left alone. Torch's assignment to `.data`.
+  // gradient, if any, is left alone, and a normal tensor stays normal. Torch's assignment to
+  // `.data`.
   void set_data(const Tensor& other) const;
 
   // Differentiable (defined in ops/).
   Tensor to(Device device) const;
   Tensor to(Dtype dtype) const;
+  Tensor clone() const;
   Tensor contiguous() const;
   Tensor reshape(const Shape& shape) const;
   Tensor flatten(std::int64_t start_dim = 0, std::int64_t end_dim = -1) const;
@@ -148,6 +152,7 @@ struct TensorImpl {
   std::int64_t numel = 0;
   bool contiguous = true;
 
+  bool inference = false;  // made in inference mode, or a view of what was
   bool requires_grad = false;
   std::size_t output_nr = 0;  // which output of grad_fn this is
   std::shared_ptr<Node> grad_fn;
@@ -182,6 +187,7 @@ inline Tensor make_view(const Tensor& base, const Shape& shape, const Shape& str
   impl->dtype = base.dtype();
   impl->numel = lockstep::numel(shape);
   impl->contiguous = impl->numel == 0 || strides_are_contiguous(shape, strides);
+  impl->inference = base.impl()->inference;
   return Tensor(std::move(impl));
 }
 
@@ -218,6 +224,7 @@ inline std::int64_t Tensor::numel() const { return get().numel; }
 inline Dtype Tensor::dtype() const { return get().dtype; }
 inline Device Tensor::device() const { return get().storage->device(); }
 inline bool Tensor::is_contiguous() const { return get().contiguous; }
+inline bool Tensor::is_inference() const { return get().inference; }
 
 inline std::int64_t Tensor::size(std::int64_t dim) const {
   check<IndexError>(this->dim() > 0, "size(", dim, "): the tensor has no dimensions");

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
+
+namespace lockstep {
+
+namespace detail {
+
+struct AutocastState {
+  bool enabled = false;
+  Dtype dtype = Dtype::bf16;
+};
+
+inline AutocastState& autocast_state() {
+  static constinit thread_local AutocastState state;
+  return state;
+}
+
+// Makes `state` the calling thread's until destroyed.
+class AutocastStateScope {
+ public:
+  explicit AutocastStateScope(const AutocastState& state) : before_(autocast_state()) {
+    autocast_state() = state;
+  }
+  AutocastStateScope(const AutocastStateScope&) = delete;
+  AutocastStateScope& operator=(const AutocastStateScope&) = delete;
+  ~AutocastStateScope() { autocast_state() = before_; }
+
+ private:
+  const AutocastState before_;
+};
+
+}  // namespace detail
+
+// True if operations of this thread choose the dtype that they compute in.
+//
+// **Torch counterpart.** torch.is_autocast_enabled.
+inline bool is_autocast_enabled() { return detail::autocast_state().enabled; }
+
+// The half-precision dtype that they choose; bf16 unless set.
+//
+// **Torch counterpart.** torch.get_autocast_dtype.
+inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
+
+// Lets the operations of this thread choose the dtype that they compute in, until the guard is
+// destroyed: products are made in half precision, losses in f32, and the parameters stay what they
+// are.
+//
+// linear, matmul and conv2d convert their floating-point arguments to `dtype`, parameters too, and
+// give results of it. softmax, log_softmax and the losses convert half-precision arguments to f32,
+// and so do + − · / where the dtypes of their two operands differ. All other operations take what
+// comes, as in-place ones do everywhere; f64 is never converted.
+//
+// Wrap forward and loss, not backward: backward computes in the dtypes of forward, and the gradient
+// of an f32 parameter is f32. Gradients of f16 underflow unless the loss is scaled; those of bf16
+// have the range of f32.
+//
+// **Torch counterpart.** torch.autocast, for every device at once and without its cache of
+// converted parameters; the operations are those of its CUDA lists.
+// **Devices and streams.** Host devices convert half precision to f32, compute, and round once.
+// **Threads and exceptions.** The state is the thread's; replicas have their caller's. DtypeError
+// unless the dtype is bf16 or f16.
+// **Example.**
+//   ls::Tensor loss;
+//   {
+//     const ls::AutocastGuard guard{ls::Dtype::bf16};
+//     loss = ls::cross_entropy(model(images), labels);
+//   }
+//   loss.backward();
+class AutocastGuard {
+ public:
+  explicit AutocastGuard(Dtype dtype = Dtype::bf16) : AutocastGuard(true, dtype) {}
+  // With `enabled` false autocast is off until the guard is destroyed.
+  explicit AutocastGuard(bool enabled, Dtype dtype = Dtype::bf16)
+      : scope_({enabled, checked(dtype)}) {}
+
+ private:
+  static Dtype checked(Dtype dtype) {
+    check<DtypeError>(dtype == Dtype::bf16 || dtype == Dtype::f16,
+                      "AutocastGuard: expected bf16 or f16, got ", dtype);
+    return dtype;
+  }
+
+  const detail::AutocastStateScope scope_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/tensor/autograd_state.hpp>
+
+namespace lockstep {
+
+// True if this thread is in inference mode.
+//
+// **Torch counterpart.** torch.is_inference_mode_enabled.
+inline bool is_inference_mode_enabled() { return detail::autograd_state().inference; }
+
+// Puts this thread in inference mode until the guard is destroyed: for code whose results no
+// gradient will ever be asked of.
+//
+// Nothing is recorded, and a tensor that is made is an inference tensor (`Tensor::is_inference`).
+// The mark stays with it: outside, it may be read and computed with, but neither changed in place,
+// nor made to require grad, nor saved for a backward; each is an AutogradError. What is computed
+// from it outside, a `clone()` for instance, is a normal tensor again. A view is what its base is,
+// whatever the mode; a normal tensor may be changed within, and notices by its version.
+//
+// With `enabled` false the guard leaves inference mode, and turns recording on: for a tensor that
+// is made within, but has to outlive the mode.
+//
+// What the library keeps from one call to the next (replicas' memory, gradients) is normal in
+// either mode, so a model that was first used in inference mode can be trained afterwards.
+//
+// **Torch counterpart.** c10::InferenceMode; torch.inference_mode. Inference tensors have version
+// counters here.
+// **Backward.** A graph that was recorded outside may be walked within; its gradients are normal
+// tensors.
+// **Threads and exceptions.** The mode is the thread's; replicas have their caller's.
+// **Example.**
+//   const ls::InferenceModeGuard guard;
+//   ls::Tensor classes = ls::argmax(model(images), 1);
+class InferenceModeGuard {
+ public:
+  explicit InferenceModeGuard(bool enabled = true)
+      : scope_(
+            {.grad = !enabled, .inference = enabled, .saving = detail::autograd_state().saving}) {}
+
+ private:
+  const detail::AutogradStateScope scope_;
+};
+
+}  // namespace lockstep

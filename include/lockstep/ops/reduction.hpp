@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace lockstep {
+
+// What becomes of several losses: each is kept, or their mean or their sum is the result.
+//
+// **Torch counterpart.** The argument `reduction` of torch's losses.
+enum class Reduction { none, mean, sum };
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+// How operations take f16 and bf16, which no CPU and no CBLAS can be relied on to compute in: the
+// operands are converted to f32, the operation is done there, and its result is rounded once. That
+// is what a GPU gives, too, whose products of half-precision matrices are summed in f32.
+namespace lockstep::detail {
+
+constexpr bool is_half_precision(Dtype dtype) {
+  return dtype == Dtype::f16 || dtype == Dtype::bf16;
+}
+
+// The tensor in f32 if it is of half precision; any other as it is. Not recorded.
+inline Tensor widened(const Tensor& x) {
+  return is_half_precision(x.dtype()) ? cast(x, Dtype::f32) : x;
+}
+
+// The same as a contiguous tensor.
+inline Tensor packed_wide(const Tensor& x) {
+  return is_half_precision(x.dtype()) ? cast(x, Dtype::f32) : packed(x);
+}
+
+// The tensor that body(T{}) returns, for the type T that tensors of `dtype` are computed in: float
+// for half precision, and the result is rounded to `dtype`; otherwise dispatch_floating's. The body
+// reads its operands `widened` or `packed_wide`.
+template <class Body>
+Tensor compute_floating(Dtype dtype, const char* operation, const Body& body) {
+  if (is_half_precision(dtype)) return cast(body(float{}), dtype);
+  return dispatch_floating(dtype, operation, body);
+}
+
+// As compute_floating, with dispatch_numeric's types.
+template <class Body>
+Tensor compute_numeric(Dtype dtype, const char* operation, const Body& body) {
+  if (is_half_precision(dtype)) return cast(body(float{}), dtype);
+  return dispatch_numeric(dtype, operation, body);
+}
+
+}  // namespace lockstep::detail
