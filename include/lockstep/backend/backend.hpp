@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/device_properties.hpp>
 #include <lockstep/backend/memory_stats.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
@@ -38,6 +39,8 @@ class Backend {
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
+
+  virtual DeviceProperties properties(Device device) = 0;
 
   // The stream that work of a device goes to unless a StreamGuard says otherwise, the one that its
   // background copies go to, and further ones (from a pool, in turn). `device` exists.

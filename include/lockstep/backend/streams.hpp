@@ -86,6 +86,11 @@ inline void synchronize(Device device) {
   copy_stream(device).synchronize();
 }
 
+// **Torch counterpart.** torch.cuda.get_device_properties.
+inline DeviceProperties device_properties(Device device) {
+  return detail::backend_of(device).properties(device);
+}
+
 inline MemoryStats memory_stats(Device device) {
   return detail::backend_of(device).memory_stats(device);
 }

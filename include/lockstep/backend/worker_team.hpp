@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <exception>
+#include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -12,13 +14,25 @@ namespace lockstep::detail {
 
 inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
 
+// As try_run_team for at least two shares, but hands each error to `on_error(index, exception_ptr)`
+// on the calling thread once all have ended. Allocates nothing itself.
 template <class F, class OnError>
 void run_team_shares(std::size_t n, F& share, OnError on_error) {
-  auto call = [&share](std::size_t index) { share(index); };
-  const Share::Invoke invoke = [](void* context, std::size_t index) {
-    (*static_cast<decltype(call)*>(context))(index);
+  // A function has no address that a void* could hold; its reference has.
+  using Callee = std::conditional_t<std::is_function_v<F>, F*, F>;
+  const auto run = [&](Callee& callee) {
+    const Share::Invoke invoke = [](void* context, std::size_t index) {
+      (*static_cast<Callee*>(context))(index);
+    };
+    auto* const context = const_cast<std::remove_const_t<Callee>*>(std::addressof(callee));
+    WorkerPool::instance().run(n, invoke, context, on_error);
   };
-  WorkerPool::instance().run(n, invoke, &call, on_error);
+  if constexpr (std::is_function_v<F>) {
+    F* function = &share;
+    run(function);
+  } else {
+    run(share);
+  }
 }
 
 // Runs share(0) … share(n - 1), all at once, each on a thread of its own, and returns one

@@ -6,7 +6,9 @@
 #include <lockstep/module/walk.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/warning.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <string>
 #include <string_view>
@@ -44,11 +46,29 @@ std::vector<Named<T>> named_tensors(const M& module) {
   return result;
 }
 
+// Drops all but the first of the handles that name one variable.
 template <class T>
-std::vector<T> without_names(std::vector<Named<T>> named) {
+void keep_first_of_each(std::vector<T>& handles) {
+  std::vector<const TensorImpl*> variables;
+  variables.reserve(handles.size());
+  for (const T& handle : handles) variables.push_back(handle.impl().get());
+  std::sort(variables.begin(), variables.end());
+  if (std::adjacent_find(variables.begin(), variables.end()) == variables.end()) return;
+  std::unordered_set<const TensorImpl*> seen;
+  std::erase_if(handles,
+                [&seen](const T& handle) { return !seen.insert(handle.impl().get()).second; });
+}
+
+// The same without names, for which nothing is allocated: what is asked at every step of training.
+template <class T, class M>
+std::vector<T> tensors(const M& module) {
   std::vector<T> result;
-  result.reserve(named.size());
-  for (auto& entry : named) result.push_back(std::move(entry.tensor));
+  walk_module<Paths::none>(module, [&]<class Node>(const Node& node) {
+    if constexpr (std::derived_from<Node, T>) {
+      if (node.defined()) result.push_back(node);
+    }
+  });
+  keep_first_of_each(result);
   return result;
 }
 
@@ -77,13 +97,13 @@ std::vector<NamedBuffer> named_buffers(const M& module) {
 // **Torch counterpart.** Module.parameters.
 template <class M>
 std::vector<Parameter> parameters(const M& module) {
-  return detail::without_names(named_parameters(module));
+  return detail::tensors<Parameter>(module);
 }
 
 // **Torch counterpart.** Module.buffers.
 template <class M>
 std::vector<Buffer> buffers(const M& module) {
-  return detail::without_names(named_buffers(module));
+  return detail::tensors<Buffer>(module);
 }
 
 // Calls `visitor(const std::string& path, module&)` for the module (path "") and every module
@@ -128,10 +148,24 @@ void eval(M& module) {
 
 // Drops the gradients of all parameters: grad() is undefined until the next backward.
 //
+// Inside the forward of a replica it has no effect, and a warning says so: a replica's parameters
+// are results of an operation, whose gradients are the original's.
+//
 // **Torch counterpart.** Module.zero_grad (with its default set_to_none = true).
 template <class M>
 void zero_grad(const M& module) {
-  for (const Parameter& parameter : parameters(module)) parameter.set_grad({});
+  bool replica = false;
+  for (const Parameter& parameter : parameters(module)) {
+    replica = replica || !parameter.is_leaf();
+    parameter.set_grad({});
+  }
+  if (replica) {
+    warn(
+        "Calling zero_grad() from a module created with DataParallel has no effect. The "
+        "parameters are copied (in a differentiable manner) from the original module. This means "
+        "they are not leaf nodes in autograd and so don't accumulate gradients. If you need "
+        "gradients in your forward method, consider using autograd::grad instead.");
+  }
 }
 
 // Moves all parameters, with their gradients, and all buffers to `device`, in place: every handle

@@ -26,14 +26,18 @@ namespace lockstep::detail {
 // over a cycle ends).
 enum class SharedNodes { once, under_every_name };
 
+// Whether a walk makes the paths of what it visits. Without, it allocates nothing for them.
+enum class Paths { build, none };
+
 // Walks over the members of a module, depth first in the order of declaration.
 //
 // `visitor(const std::string& path, node&)` is called for every Parameter and Buffer, and for every
 // class whose members are walked, before its members. A visitor that has `shared(slot)` gets every
 // non-null std::shared_ptr to something walkable first, and may replace it. Nodes are const where
 // the module or an owner on the way is. Paths are torch's: member names, indices and map keys,
-// joined with dots; pointers, optional and variant add nothing.
-template <class Visitor>
+// joined with dots; pointers, optional and variant add nothing. With Paths::none the visitor gets
+// the node alone.
+template <class Visitor, Paths paths>
 class Walker {
  public:
   Walker(Visitor& visitor, SharedNodes shared_nodes)
@@ -43,9 +47,9 @@ class Walker {
   void walk(T& node) {
     constexpr NodeKind kind = node_kind<T>;
     if constexpr (kind == NodeKind::tensor) {
-      visitor_(path_, node);
+      visit(node);
     } else if constexpr (kind == NodeKind::members) {
-      visitor_(path_, node);
+      visit(node);
       for_each_member(
           node, [this](std::string_view name, auto& member) { this->walk_child(name, member); });
     } else if constexpr (kind == NodeKind::unique_owner) {
@@ -65,11 +69,20 @@ class Walker {
     } else {
       static_assert(kind == NodeKind::array || kind == NodeKind::sequence);
       std::size_t index = 0;
-      for (auto& element : node) walk_child(std::to_string(index++), element);
+      for (auto& element : node) walk_child(index++, element);
     }
   }
 
  private:
+  template <class T>
+  void visit(T& node) {
+    if constexpr (paths == Paths::build) {
+      visitor_(path_, node);
+    } else {
+      visitor_(node);
+    }
+  }
+
   template <class T>
   void walk_if_walkable(T& node) {
     if constexpr (walkable<T>) {
@@ -79,23 +92,30 @@ class Walker {
     }
   }
 
-  template <class T>
-  void walk_child(std::string_view name, T& child) {
-    if constexpr (walkable<T>) {
+  // `name` is a member's name, a key or an index.
+  template <class Name, class T>
+  void walk_child(const Name& name, T& child) {
+    if constexpr (!walkable<T>) {
+      require_nothing_lost<T>();
+    } else if constexpr (paths == Paths::none) {
+      walk(child);
+    } else {
       const std::size_t length = path_.size();
       if (length > 0) path_ += '.';
-      path_ += name;
+      if constexpr (std::integral<Name>) {
+        path_ += std::to_string(name);
+      } else {
+        path_ += name;
+      }
       walk(child);
       path_.resize(length);
-    } else {
-      require_nothing_lost<T>();
     }
   }
 
   template <class... T>
   void walk_elements(T&... elements) {
     std::size_t index = 0;
-    (walk_child(std::to_string(index++), elements), ...);
+    (walk_child(index++, elements), ...);
   }
 
   template <bool owner_is_const, class T>
@@ -139,7 +159,7 @@ class Walker {
     }
     for (const auto& [key, value] : entries) {
       if constexpr (std::integral<Key>) {
-        walk_child(std::to_string(key), *value);
+        walk_child(key, *value);
       } else {
         const std::string_view name = key;
         check<ModuleError>(!name.empty() && name.find('.') == std::string_view::npos,
@@ -162,10 +182,10 @@ class Walker {
 // Walks over `module`. More is asked of its type than of a member's: as it is meant to be a module,
 // it is refused as well where nobody could tell whether it holds parameters (a lambda that captures
 // more than numbers and pointers, a std::function).
-template <class M, class Visitor>
+template <Paths paths = Paths::build, class M, class Visitor>
 void walk_module(M& module, Visitor&& visitor, SharedNodes shared_nodes = SharedNodes::once) {
   if constexpr (walkable<M>) {
-    Walker<std::remove_reference_t<Visitor>> walker(visitor, shared_nodes);
+    Walker<std::remove_reference_t<Visitor>, paths> walker(visitor, shared_nodes);
     walker.walk(module);
   } else {
     require_nothing_lost<M>();

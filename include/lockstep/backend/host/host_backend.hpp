@@ -5,7 +5,11 @@
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/device/cores.hpp>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -25,6 +29,15 @@ class HostBackend final : public Backend {
   static HostBackend& instance() {
     static HostBackend& backend = *new HostBackend;
     return backend;
+  }
+
+  DeviceProperties properties(Device device) override {
+    const int cores = static_cast<int>(usable_cores());
+    const int slices = device.is_host_memory() ? 1 : device_count(DeviceType::cpu);
+    const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
+    return {.name = "host",
+            .total_memory = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)),
+            .multi_processor_count = std::max(1, cores / slices)};
   }
 
   HostStream& default_stream(Device device) override { return at(device).compute; }

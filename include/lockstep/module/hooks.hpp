@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/concepts.hpp>
+#include <lockstep/module/visit.hpp>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// Functions that run before or after a module's forward. A module here is any struct and keeps no
+// list of them: a hook is a module around the module, which is transparent to names and parameters.
+namespace lockstep {
+
+struct NoHook {};
+
+// A module that calls a hook, another module, and another hook; either hook may be NoHook.
+template <class M, class PreHook, class Hook>
+class HookedModule {
+ public:
+  HookedModule(M module, PreHook pre_hook, Hook hook)
+      : module_(std::move(module)), pre_hook_(std::move(pre_hook)), hook_(std::move(hook)) {
+    detail::require_module<M>();
+  }
+
+  template <class... Args>
+  auto forward(const Args&... args) {
+    if constexpr (std::is_same_v<PreHook, NoHook>) {
+      return forward_then_hook(args...);
+    } else if constexpr (std::is_void_v<decltype(pre_hook_(original(), std::tie(args...)))>) {
+      pre_hook_(original(), std::tie(args...));
+      return forward_then_hook(args...);
+    } else {
+      return std::apply(
+          [this](const auto&... changed) { return this->forward_then_hook(changed...); },
+          pre_hook_(original(), std::tie(args...)));
+    }
+  }
+  template <class... Args>
+  auto operator()(const Args&... args) {
+    return forward(args...);
+  }
+
+  M& module() { return module_; }
+  const M& module() const { return module_; }
+
+  // The module's own members, under their own names.
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    for_each_member(self.module_, visit);
+  }
+
+ private:
+  const M& original() const { return module_; }
+
+  template <class... Args>
+  auto forward_then_hook(const Args&... args) {
+    if constexpr (std::is_same_v<Hook, NoHook>) {
+      return detail::forward(module_, args...);
+    } else {
+      const auto output = detail::forward(module_, args...);
+      if constexpr (std::is_void_v<decltype(hook_(original(), std::tie(args...), output))>) {
+        hook_(original(), std::tie(args...), output);
+        return output;
+      } else {
+        return hook_(original(), std::tie(args...), output);
+      }
+    }
+  }
+
+  M module_;
+  PreHook pre_hook_;
+  Hook hook_;
+};
+
+// The module with `hook(module, arguments, output)` after its forward: `arguments` is a std::tuple
+// of references. What the hook returns, if anything, takes the output's place.
+//
+// Names of parameters stay as they are. Every replica runs the hook; copies of it share what its
+// closure refers to, which is then used by several threads at once.
+//
+// **Torch counterpart.** Module.register_forward_hook.
+// **Threads and exceptions.** Those of the module and of the hook.
+// **Example.**
+//   auto layer = ls::register_forward_hook(
+//       ls::nn::Linear{4, 2}, [](const auto&, const auto&, const ls::Tensor& y) { std::cout << y;
+//       });
+template <class M, class Hook>
+HookedModule<M, NoHook, Hook> register_forward_hook(M module, Hook hook) {
+  return {std::move(module), NoHook{}, std::move(hook)};
+}
+
+// The module with `hook(module, arguments)` before its forward. If the hook returns a std::tuple,
+// that is what forward is called with.
+//
+// **Torch counterpart.** Module.register_forward_pre_hook.
+// **Threads and exceptions.** As register_forward_hook.
+template <class M, class Hook>
+HookedModule<M, Hook, NoHook> register_forward_pre_hook(M module, Hook hook) {
+  return {std::move(module), std::move(hook), NoHook{}};
+}
+
+}  // namespace lockstep

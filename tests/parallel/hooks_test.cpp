@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/module/hooks.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/data_parallel.hpp>
+
+#include "parallel/layers.hpp"
+#include "support/devices.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace ls = lockstep;
+using ls::testing::first_devices;
+using ls::testing::L0;
+using ls::testing::x5;
+using ls::testing::y5;
+
+namespace hooks_test {
+
+using Values = std::vector<double>;
+
+TEST(Hooks, R15AForwardHookRunsOnceForEachReplica) {
+  std::mutex mutex;
+  std::vector<std::string> devices;
+  std::int64_t rows = 0;
+  ls::DataParallel model{
+      ls::register_forward_hook(L0{},
+                                [&](const L0& module, const auto& inputs, const ls::Tensor& y) {
+                                  const std::lock_guard lock(mutex);
+                                  EXPECT_EQ(module.weight.device(), y.device());
+                                  EXPECT_EQ(std::get<0>(inputs).device(), y.device());
+                                  devices.push_back(y.device().str());
+                                  rows += y.size(0);
+                                }),
+      first_devices(3)};
+  const ls::Tensor y = model(x5());
+  EXPECT_EQ(y.to_vector<double>(), y5());
+  std::sort(devices.begin(), devices.end());
+  EXPECT_EQ(devices, (std::vector<std::string>{"cpu:0", "cpu:1", "cpu:2"}));
+  EXPECT_EQ(rows, 5);
+  y.sum().backward();
+  EXPECT_EQ(model.module().module().bias.grad().to_vector<double>(), (Values{5, 5}));
+}
+
+TEST(Hooks, NamesStayAsTheyAre) {
+  auto module = ls::register_forward_pre_hook(
+      ls::register_forward_hook(L0{}, [](const auto&, const auto&, const auto&) {}),
+      [](const auto&, const auto&) {});
+  const auto named = ls::named_parameters(module);
+  ASSERT_EQ(named.size(), 2U);
+  EXPECT_EQ(named[0].name, "weight");
+  EXPECT_EQ(named[1].name, "bias");
+  struct Net {
+    decltype(module) layer;
+    ls::Tensor forward(const ls::Tensor& x) { return layer(x); }
+  };
+  Net net{module};
+  EXPECT_EQ(ls::named_parameters(net)[0].name, "layer.weight");
+  EXPECT_EQ(net.forward(x5()).to_vector<double>(), y5());
+}
+
+TEST(Hooks, WhatAHookReturnsTakesThePlaceOfArgumentsOrOutput) {
+  auto doubled = ls::register_forward_hook(
+      L0{}, [](const auto&, const auto&, const ls::Tensor& y) { return y * 2; });
+  EXPECT_EQ(doubled(x5()).to_vector<double>()[0], 3);
+  auto shifted = ls::register_forward_pre_hook(
+      L0{}, [](const L0&, const auto& inputs) { return std::tuple(std::get<0>(inputs) + 1); });
+  EXPECT_EQ(shifted(x5()).to_vector<double>()[0], 1.5 + 3);
+  for (const std::size_t devices : {1U, 3U}) {
+    ls::DataParallel model{shifted, first_devices(devices)};
+    EXPECT_EQ(model(x5()).to_vector<double>()[1], 2.5 + 7);
+  }
+}
+
+TEST(Hooks, ModesReachTheModuleWithin) {
+  struct Moody {
+    bool training = true;
+    bool forward(const ls::Tensor&) const { return training; }
+  };
+  auto module = ls::register_forward_hook(Moody{}, [](const auto&, const auto&, bool) {});
+  ls::eval(module);
+  EXPECT_FALSE(module(x5()));
+}
+
+}  // namespace hooks_test
