@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
@@ -335,6 +336,75 @@ TEST(Gather, G14ListsOfDifferentLength) {
   const std::vector<std::vector<ls::Tensor>> parts = {{rows(2), rows(2)}, {rows(2)}};
   EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(parts, "cpu"); }, "2 elements", "replica 1"));
 }
+TEST(Gather, G15ADeepNestingComesBackAsItWas) {
+  using Map = std::map<std::string, std::variant<ls::Tensor, std::vector<ls::Tensor>>>;
+  using Nested = std::tuple<ls::Tensor, std::tuple<ls::Tensor, ls::Tensor, std::vector<ls::Tensor>>,
+                            ls::Tensor, Map>;
+  const auto nest = [](const ls::Tensor& t) {
+    return Nested{t,
+                  {ls::tanh(t), ls::exp(t), {t + 1}},
+                  t,
+                  {{"a", t}, {"b", std::vector<ls::Tensor>{ls::tanh(t)}}}};
+  };
+  const ls::Tensor t = rows(11);
+  const Nested expected = nest(t);
+  std::vector<Nested> parts;
+  for (const ls::Tensor& chunk : ls::scatter(t, first_devices(8))) parts.push_back(nest(chunk));
+  const Nested whole = ls::gather(parts, "cpu:0");
+  const auto leaves = [](const Nested& value) {
+    const auto& [a, inner, d, map] = value;
+    const auto& [b, c, list] = inner;
+    return std::vector<ls::Tensor>{a,
+                                   b,
+                                   c,
+                                   list.at(0),
+                                   d,
+                                   std::get<ls::Tensor>(map.at("a")),
+                                   std::get<std::vector<ls::Tensor>>(map.at("b")).at(0)};
+  };
+  const auto got = leaves(whole);
+  const auto want = leaves(expected);
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(got[i].to_vector<double>(), want[i].to_vector<double>()) << i;
+    EXPECT_EQ(got[i].sizes(), want[i].sizes());
+  }
+}
+
+TEST(Gather, G16NumbersBecomeAListWithOneForEachReplica) {
+  EXPECT_EQ(ls::gather(std::vector<int>{1, 2}, "cpu:0"), (std::vector<int>{1, 2}));
+  EXPECT_EQ(ls::gather(std::vector<double>{1.5, 2.5}, "cpu:0"), (std::vector<double>{1.5, 2.5}));
+  EXPECT_EQ(ls::gather(std::vector<bool>{true, false}, "cpu:0"), (std::vector<bool>{true, false}));
+}
+
+TEST(Gather, G17StringsBecomeAListToo) {
+  EXPECT_EQ(ls::gather(std::vector<std::string>{"ab", "cd"}, "cpu:0"),
+            (std::vector<std::string>{"ab", "cd"}));
+}
+
+TEST(Gather, G16G17NumbersAndStringsWithinAStructureHaveToAgree) {
+  struct Result {
+    ls::Tensor values;
+    int count;
+    std::string name;
+    std::vector<double> numbers;
+  };
+  const auto result = [](int count, const std::string& name, double number) {
+    return Result{ls::ones({2}), count, name, {0.5, number}};
+  };
+  const Result both = ls::gather(std::vector{result(3, "a", 1), result(3, "a", 1)}, "cpu:0");
+  EXPECT_EQ(both.values.sizes(), (ls::Shape{4}));
+  EXPECT_EQ(both.count, 3);
+  EXPECT_EQ(both.name, "a");
+  EXPECT_EQ(both.numbers, (std::vector<double>{0.5, 1}));
+  const auto gather_with = [&](const Result& other) {
+    return [&result, other] { ls::gather(std::vector{result(3, "a", 1), other}, "cpu:0"); };
+  };
+  EXPECT_TRUE(throws<ls::ValueError>(gather_with(result(4, "a", 1)), "output.count is 3", "but 4",
+                                     "replica 1", "tensor"));
+  EXPECT_TRUE(throws<ls::ValueError>(gather_with(result(3, "b", 1)), "output.name is a", "but b"));
+  EXPECT_TRUE(throws<ls::ValueError>(gather_with(result(3, "a", 2)), "output.numbers"));
+}
+
 TEST(Gather, G19ShapesThatDoNotFit) {
   EXPECT_TRUE(throws<ls::ShapeError>(
       [] {

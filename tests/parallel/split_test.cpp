@@ -54,11 +54,18 @@ TEST(Split, BalancedLeavesNoDeviceIdleWhileThereIsARow) {
 TEST(Split, EveryRuleKeepsAllRows) {
   for (std::int64_t rows = 1; rows <= 40; ++rows) {
     for (std::size_t devices = 1; devices <= 9; ++devices) {
-      for (const ls::Split split : {ls::Split::chunk, ls::Split::balanced}) {
+      std::vector<double> weights;
+      for (std::size_t i = 0; i < devices; ++i)
+        weights.push_back(i % 3 == 0 ? 0.01 : 7.0 * static_cast<double>(i));
+      const ls::Split weighted = ls::Split::weights(weights);
+      for (const ls::Split& split : {ls::Split::chunk, ls::Split::balanced, weighted}) {
         const Sizes sizes = split_sizes(rows, devices, split);
         EXPECT_EQ(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}), rows);
         EXPECT_LE(sizes.size(), devices);
         EXPECT_GT(*std::min_element(sizes.begin(), sizes.end()), 0);
+        if (split != ls::Split::chunk) {
+          EXPECT_EQ(sizes.size(), std::min(devices, static_cast<std::size_t>(rows)));
+        }
         if (split == ls::Split::balanced) {
           const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
           EXPECT_LE(*most - *least, 1);
@@ -66,6 +73,31 @@ TEST(Split, EveryRuleKeepsAllRows) {
       }
     }
   }
+}
+
+TEST(Split, WeightsAreProportions) {
+  EXPECT_EQ(split_sizes(100, 3, ls::Split::weights({1, 2, 1})), (Sizes{25, 50, 25}));
+  EXPECT_EQ(split_sizes(7, 2, ls::Split::weights({2, 1})), (Sizes{5, 2}));
+  EXPECT_EQ(split_sizes(0, 2, ls::Split::weights({2, 1})), (Sizes{0, 0}));
+  EXPECT_EQ(split_sizes(4, 4, ls::Split::weights({1000, 1, 1, 1})), (Sizes{1, 1, 1, 1}));
+}
+
+TEST(Split, FewerDevicesWhereEachIsToHaveSomeRows) {
+  EXPECT_EQ(split_sizes(3, 2, ls::Split::balanced.at_least(2)), Sizes{3});
+  EXPECT_EQ(split_sizes(7, 3, ls::Split::chunk.at_least(2)), (Sizes{4, 3}));
+  EXPECT_EQ(split_sizes(9, 4, ls::Split::balanced.at_least(2)), (Sizes{3, 2, 2, 2}));
+  EXPECT_EQ(split_sizes(9, 3, ls::Split::weights({8, 1, 1}).at_least(2)), Sizes{9});
+  EXPECT_EQ(split_sizes(12, 3, ls::Split::weights({4, 2, 1}).at_least(3)), (Sizes{8, 4}));
+  EXPECT_EQ(split_sizes(1, 4, ls::Split::chunk.at_least(2)), Sizes{1});
+}
+
+TEST(Split, SizesAreTakenAsGiven) {
+  EXPECT_EQ(split_sizes(6, 3, ls::Split::sizes({1, 0, 5})), (Sizes{1, 0, 5}));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] {
+        split_sizes(6, 2, ls::Split::sizes({-1, 7}));
+      },
+      "non-negative", "-1"));
 }
 
 TEST(Split, NoDevicesAreAnError) {

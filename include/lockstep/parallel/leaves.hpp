@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -32,10 +33,10 @@ class Path {
   Path(const Path& parent, std::string_view member) : parent_(&parent), name_(member) {}
   Path(const Path& parent, std::size_t index) : parent_(&parent), index_(index) {}
 
-  std::string str() const {
-    if (!parent_) return std::string(name_);
-    return name_.data() ? parent_->str() + '.' + std::string(name_)
-                        : parent_->str() + '[' + std::to_string(index_) + ']';
+  friend std::ostream& operator<<(std::ostream& out, const Path& path) {
+    if (!path.parent_) return out << path.name_;
+    out << *path.parent_;
+    return path.name_.data() ? out << '.' << path.name_ : out << '[' << path.index_ << ']';
   }
 
  private:
@@ -64,6 +65,11 @@ concept ListLike = is_std_array<T> ||
 // A plain struct whose fields can be found; the library's own handles are no such thing.
 template <class T>
 concept StructLike = std::is_class_v<T> && std::is_aggregate_v<T> && Reflectable<T>;
+
+// A number, an enumerator or a string: never structure, and comparable.
+template <class T>
+concept PlainValue =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::convertible_to<const T&, std::string_view>;
 
 // The entries of a map in the order of their keys, so that two maps with the same keys are walked
 // alike whatever their layout.
@@ -120,68 +126,6 @@ void for_each_leaf(T& value, const Path& path, Visit& visit) {
     for_each_member(value, [&](std::string_view name, auto& member) {
       for_each_leaf(member, Path(path, name), visit);
     });
-  }
-}
-
-// Throws a ValueError unless two results have the same structure: as many elements, the same keys,
-// the same alternatives, values present in both or in neither.
-template <class T>
-void check_same_structure(const T& a, const T& b, const Path& path, std::size_t replica) {
-  if constexpr (TensorLike<T>) {
-    check<ValueError>(tensor_traits<T>::defined(a) == tensor_traits<T>::defined(b),
-                      "gather: ", path.str(), " is a tensor in one of replica 0 and replica ",
-                      replica, ", and undefined in the other");
-  } else if constexpr (std::derived_from<T, Tensor>) {
-    check_same_structure(static_cast<const Tensor&>(a), static_cast<const Tensor&>(b), path,
-                         replica);
-  } else if constexpr (TupleLike<T>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (check_same_structure(std::get<I>(a), std::get<I>(b), Path(path, I), replica), ...);
-    }
-    (std::make_index_sequence<std::tuple_size_v<T>>{});
-  } else if constexpr (ListLike<T>) {
-    check<ValueError>(a.size() == b.size(), "gather: ", path.str(), " has ", a.size(),
-                      " elements in replica 0, but ", b.size(), " in replica ", replica);
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      check_same_structure(a[i], b[i], Path(path, i), replica);
-    }
-  } else if constexpr (MapLike<T>) {
-    check<ValueError>(a.size() == b.size(),
-                      "All dicts must have the same number of keys: gather: ", path.str(), " has ",
-                      a.size(), " in replica 0, but ", b.size(), " in replica ", replica);
-    for (const auto& [key, value] : a) {
-      const auto other = b.find(key);
-      check<ValueError>(other != b.end(), "gather: ", path.str(), " has the key ", key_text(key),
-                        " in replica 0, but not in replica ", replica);
-      check_same_structure(value, other->second, Path(path, key_text(key)), replica);
-    }
-  } else if constexpr (is_specialization<T, std::optional>) {
-    check<ValueError>(a.has_value() == b.has_value(), "gather: ", path.str(),
-                      a ? " has a value in replica 0, but none in replica "
-                        : " has no value in replica 0, but one in replica ",
-                      replica);
-    if (a) check_same_structure(*a, *b, path, replica);
-  } else if constexpr (is_specialization<T, std::variant>) {
-    check<ValueError>(a.index() == b.index(), "gather: ", path.str(), " holds alternative ",
-                      a.index(), " in replica 0, but ", b.index(), " in replica ", replica);
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (
-          [&] {
-            if (a.index() == I)
-              check_same_structure(*std::get_if<I>(&a), *std::get_if<I>(&b), path, replica);
-          }(),
-          ...);
-    }
-    (std::make_index_sequence<std::variant_size_v<T>>{});
-  } else if constexpr (StructLike<T>) {
-    const auto mine = tie_members(a);
-    const auto theirs = tie_members(b);
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (check_same_structure(std::get<I>(mine), std::get<I>(theirs), Path(path, member_name<T, I>),
-                            replica),
-       ...);
-    }
-    (std::make_index_sequence<member_count<T>>{});
   }
 }
 

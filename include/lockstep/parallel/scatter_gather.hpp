@@ -3,8 +3,12 @@
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/reduction.hpp>
 #include <lockstep/parallel/kwargs.hpp>
 #include <lockstep/parallel/leaves.hpp>
+#include <lockstep/parallel/same_structure.hpp>
+#include <lockstep/parallel/scatter_plan.hpp>
+#include <lockstep/parallel/scatterable.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
@@ -12,209 +16,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <memory>
-#include <optional>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace lockstep {
-
-namespace detail::nested {
-
-// How one call's arguments are divided: found by looking at all tensors of all arguments before
-// anything is copied, so that every one of them is split alike or none is.
-class ScatterPlan {
- public:
-  ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, Split split)
-      : dim_(dim), split_(split), devices_(devices) {
-    check<ValueError>(!devices.empty(), "Expected at least one device to scatter to");
-  }
-
-  // Takes a tensor into account; one without dimensions goes to every device as it is.
-  template <class Leaf>
-  void add(const Leaf& leaf, const Path& path) {
-    if (tensor_traits<Leaf>::dim(leaf) == 0) return;
-    require(tensor_traits<Leaf>::size(leaf, dim_), path);
-  }
-
-  // Takes an argument into account that is in parts already.
-  void add_parts(std::size_t parts, const Path& path) {
-    check<ValueError>(parts > 0 && parts <= devices_.size(), path.str(), " is scattered over ",
-                      parts, " devices, but there are ", devices_.size());
-    check<ValueError>(!parts_ || *parts_ == parts,
-                      "arguments are scattered differently: ", parts_path_, " has ",
-                      parts_.value_or(0), " parts, but ", path.str(), " has ", parts);
-    parts_ = parts;
-    parts_path_ = path.str();
-  }
-  // The first tensor of part i that has dimensions tells how many rows it has.
-  template <class Leaf>
-  void add_part_leaf(std::size_t part, const Leaf& leaf) {
-    if (part != part_rows_.size() || tensor_traits<Leaf>::dim(leaf) == 0) return;
-    part_rows_.push_back(tensor_traits<Leaf>::size(leaf, dim_));
-  }
-
-  // Call when everything has been added.
-  void decide() {
-    if (parts_) {
-      count_ = *parts_;
-      // Parts without a tensor in them leave the division of the others to the rule.
-      sizes_ =
-          part_rows_.empty() && rows_ ? split_sizes(*rows_, devices_.size(), split_) : part_rows_;
-      if (rows_) {
-        std::int64_t total = 0;
-        for (const std::int64_t size : sizes_) total += size;
-        check<ValueError>(sizes_.size() == count_ && total == *rows_,
-                          "arguments disagree in length along dim ", dim_, ": ", rows_path_,
-                          " has ", *rows_, " rows, but ", parts_path_, " has ", total, " over its ",
-                          count_, " parts");
-      }
-    } else if (rows_) {
-      sizes_ = split_sizes(*rows_, devices_.size(), split_);
-      count_ = sizes_.size();
-    } else {
-      count_ = devices_.size();
-    }
-    devices_.resize(count_);
-  }
-
-  std::size_t count() const { return count_; }
-  const std::vector<Device>& devices() const { return devices_; }
-
-  template <class Leaf>
-  std::vector<Leaf> scatter(const Leaf& leaf) const {
-    if (!tensor_traits<Leaf>::defined(leaf)) return std::vector<Leaf>(count_, leaf);
-    if (tensor_traits<Leaf>::dim(leaf) == 0) return tensor_traits<Leaf>::broadcast(leaf, devices_);
-    return tensor_traits<Leaf>::scatter(leaf, devices_, sizes_, dim_);
-  }
-
- private:
-  void require(std::int64_t rows, const Path& path) {
-    if (!rows_) {
-      rows_ = rows;
-      rows_path_ = path.str();
-      return;
-    }
-    check<ValueError>(rows == *rows_, "arguments disagree in length along dim ", dim_, ": ",
-                      rows_path_, " has ", *rows_, " rows, but ", path.str(), " has ", rows);
-  }
-
-  const std::int64_t dim_;
-  const Split split_;
-  std::vector<Device> devices_;
-  std::optional<std::int64_t> rows_;
-  std::string rows_path_;
-  std::optional<std::size_t> parts_;
-  std::string parts_path_;
-  std::vector<std::int64_t> part_rows_;
-  std::vector<std::int64_t> sizes_;
-  std::size_t count_ = 0;
-};
-
-// Takes an argument into account: all tensors in it, or the parts that it is in already.
-template <class T>
-void plan_argument(ScatterPlan& plan, const T& argument, const Path& path) {
-  const auto add = [&plan](const auto& leaf, const Path& where) { plan.add(leaf, where); };
-  for_each_leaf(argument, path, add);
-}
-template <class T>
-void plan_argument(ScatterPlan& plan, const Scattered<T>& argument, const Path& path) {
-  plan.add_parts(argument.size(), path);
-  for (std::size_t i = 0; i < argument.size(); ++i) {
-    const auto add = [&plan, i](const auto& leaf, const Path&) { plan.add_part_leaf(i, leaf); };
-    for_each_leaf(argument[i], path, add);
-  }
-}
-
-template <class T>
-void plan_argument(ScatterPlan& plan, const Kwargs<T>& argument, const Path&) {
-  plan_argument(plan, argument.values, Path("kwargs"));
-}
-
-// One T for each device. (A std::vector<bool> holds no bool that could be referred to.)
-template <class T>
-using Parts = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>, std::vector<T>>;
-
-// An argument as parts for the devices: copies of the structure, each with its own chunks.
-template <class T>
-Parts<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
-  if constexpr (TensorLike<T>) {
-    return plan.scatter(argument);
-  } else {
-    Parts<T> parts(plan.count(), argument);
-    // The walk meets the tensors of every copy in the same order as those of the original.
-    std::vector<std::shared_ptr<void>> chunks;
-    const auto scatter = [&](const auto& leaf, const Path&) {
-      using Leaf = std::remove_cvref_t<decltype(leaf)>;
-      chunks.push_back(std::make_shared<std::vector<Leaf>>(plan.scatter(leaf)));
-    };
-    const Path root("");
-    for_each_leaf(argument, root, scatter);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      std::size_t next = 0;
-      const auto assign = [&](auto& leaf, const Path&) {
-        using Leaf = std::remove_cvref_t<decltype(leaf)>;
-        leaf = std::move((*static_cast<std::vector<Leaf>*>(chunks[next++].get()))[i]);
-      };
-      for_each_leaf(parts[i], root, assign);
-    }
-    return parts;
-  }
-}
-template <class T>
-const std::vector<T>& scatter_argument(const ScatterPlan&, const Scattered<T>& argument) {
-  return argument.parts();
-}
-
-template <class T>
-Parts<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
-  return scatter_argument(plan, argument.values);
-}
-
-// Moves every tensor in `value` to `device`, differentiably; those that are there stay as they are.
-template <class T>
-void move_to(T& value, Device device) {
-  const auto move = [device](auto& leaf, const Path&) {
-    leaf = tensor_traits<std::remove_cvref_t<decltype(leaf)>>::broadcast(leaf, {device})[0];
-  };
-  for_each_leaf(value, Path("output"), move);
-}
-
-template <class T>
-struct PartOf {
-  using Type = T;
-};
-template <class T>
-struct PartOf<Scattered<T>> {
-  using Type = T;
-};
-
-template <class T>
-struct PartOf<Kwargs<T>> {
-  using Type = T;
-};
-
-// All arguments of a call, divided by one plan: one tuple of arguments for each device.
-template <class... Args>
-std::vector<std::tuple<typename PartOf<Args>::Type...>> scatter_arguments(
-    const std::vector<Device>& devices, std::int64_t dim, Split split, const Args&... args) {
-  ScatterPlan plan(devices, dim, split);
-  std::size_t index = 0;
-  const Path root("args");
-  (plan_argument(plan, args, Path(root, index++)), ...);
-  plan.decide();
-  std::vector<std::tuple<typename PartOf<Args>::Type...>> calls;
-  [&](auto&&... parts) {
-    for (std::size_t i = 0; i < plan.count(); ++i) calls.emplace_back(parts[i]...);
-  }(scatter_argument(plan, args)...);
-  return calls;
-}
-
-}  // namespace detail::nested
 
 // Splits every tensor in `inputs` along `dim` and returns one copy of the structure for each
 // device, holding its chunks.
@@ -233,7 +40,8 @@ std::vector<std::tuple<typename PartOf<Args>::Type...>> scatter_arguments(
 // **Example.** auto chunks = ls::scatter(batch, {"cpu:0", "cpu:1"});  // 15 rows: 8 and 7
 template <class T>
 Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::int64_t dim = 0,
-                     Split split = Split::chunk) {
+                     const Split& split = Split::chunk) {
+  detail::require_scatterable<T>();
   detail::nested::ScatterPlan plan(devices, dim, split);
   detail::nested::plan_argument(plan, inputs, detail::nested::Path("inputs"));
   plan.decide();
@@ -247,11 +55,13 @@ Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::i
 // **Devices and streams.** **Backward.** As scatter.
 // **Threads and exceptions.** As scatter; paths start with `args` and `kwargs`.
 template <class... Args, class K>
-std::pair<Scattered<std::tuple<typename detail::nested::PartOf<Args>::Type...>>, Scattered<K>>
-scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
-               const std::vector<Device>& devices, std::int64_t dim = 0,
-               Split split = Split::chunk) {
-  using Positional = std::tuple<typename detail::nested::PartOf<Args>::Type...>;
+auto scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
+                    const std::vector<Device>& devices, std::int64_t dim = 0,
+                    const Split& split = Split::chunk) {
+  using Positional =
+      std::tuple<typename detail::nested::PartOf<std::remove_cvref_t<Args>>::Type...>;
+  detail::require_scatterable<Positional>();
+  detail::require_scatterable<K>();
   auto calls = std::apply(
       [&](const auto&... args) {
         return detail::nested::scatter_arguments(devices, dim, split, args..., Kwargs<K>{keywords});
@@ -259,21 +69,109 @@ scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
       inputs);
   std::vector<Positional> positional;
   std::vector<K> named;
-  for (auto& call : calls) {
+  for (auto& call : calls.arguments) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       positional.push_back(Positional(std::get<I>(call)...));
     }
     (std::index_sequence_for<Args...>{});
     named.push_back(std::move(std::get<sizeof...(Args)>(call)));
   }
-  return {Scattered<Positional>(std::move(positional)), Scattered<K>(std::move(named))};
+  return std::pair(Scattered<Positional>(std::move(positional)), Scattered<K>(std::move(named)));
 }
+
+// What gathering values of type T gives: something of the same type; but plain values (numbers,
+// strings) as a list with one for each part.
+template <class T>
+using Gathered = std::conditional_t<detail::nested::PlainValue<T>, std::vector<T>, T>;
+
+namespace detail::nested {
+
+// The share that each of several parts has in all rows; the same for all where there are none.
+inline std::vector<double> row_weights(const std::vector<std::int64_t>& rows, std::size_t parts) {
+  std::int64_t total = 0;
+  for (const std::int64_t n : rows) total += n;
+  if (total == 0) return std::vector<double>(parts, 1 / static_cast<double>(parts));
+  std::vector<double> weights;
+  for (const std::int64_t n : rows) {
+    weights.push_back(static_cast<double>(n) / static_cast<double>(total));
+  }
+  return weights;
+}
+
+// How leaves that are scalars in every part come together, and how many rows each part stands for
+// (empty: all count the same).
+struct ScalarRule {
+  Reduction reduction = Reduction::none;
+  std::vector<std::int64_t> rows = {};
+
+  std::vector<double> weights(std::size_t parts) const {
+    return reduction == Reduction::sum ? std::vector<double>(parts, 1) : row_weights(rows, parts);
+  }
+};
+
+template <class Leaf>
+Leaf gather_leaf(const std::vector<Leaf>& parts, Device device, std::int64_t dim,
+                 const ScalarRule& rule) {
+  if (rule.reduction != Reduction::none) {
+    const auto is_scalar = [](const Leaf& leaf) { return tensor_traits<Leaf>::dim(leaf) == 0; };
+    if (std::all_of(parts.begin(), parts.end(), is_scalar)) {
+      if constexpr (SummableTensor<Leaf>) {
+        return tensor_traits<Leaf>::weighted_sum(parts, rule.weights(parts.size()), device);
+      } else {
+        fail<ValueError>(
+            "gather: scalars of this tensor type cannot be added up: its "
+            "tensor_traits have no weighted_sum");
+      }
+    }
+  }
+  return tensor_traits<Leaf>::gather(parts, device, dim);
+}
+
+template <class T>
+Gathered<T> gather_parts(const std::vector<T>& parts, Device device, std::int64_t dim,
+                         const ScalarRule& rule) {
+  require_scatterable<T>();
+  check<ValueError>(!parts.empty(), "gather: there are no outputs to gather");
+  if constexpr (PlainValue<T>) {
+    return parts;
+  } else {
+    const Path root("output");
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      check_same_structure(parts[0], parts[i], root, i);
+    }
+    if constexpr (TensorLike<T>) {
+      if (!tensor_traits<T>::defined(parts[0])) return parts[0];
+      return gather_leaf(parts, device, dim, rule);
+    } else {
+      std::vector<std::vector<const void*>> leaves(parts.size());
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const auto collect = [&](const auto& leaf, const Path&) { leaves[i].push_back(&leaf); };
+        for_each_leaf(parts[i], root, collect);
+      }
+      T result = parts[0];
+      std::size_t next = 0;
+      const auto concatenate = [&](auto& leaf, const Path&) {
+        using Leaf = std::remove_cvref_t<decltype(leaf)>;
+        std::vector<Leaf> row;
+        for (const auto& of_part : leaves) row.push_back(*static_cast<const Leaf*>(of_part[next]));
+        leaf = gather_leaf(row, device, dim, rule);
+        ++next;
+      };
+      for_each_leaf(result, root, concatenate);
+      return result;
+    }
+  }
+}
+
+}  // namespace detail::nested
 
 // Puts the parts together again: every tensor concatenated along `dim` on `device`, in the order of
 // the parts, within a structure like theirs.
 //
-// All parts must have the same structure. What is no tensor is taken from part 0. Tensors without
-// dimensions become a vector with one element a part, and a warning says so.
+// All parts must have the same structure, and the same numbers and strings within it; objects of
+// other types are taken from part 0. Parts that are nothing but a number or a string become a
+// std::vector of them. Tensors without dimensions become a vector with one element a part, and a
+// warning says so; with Reduction::sum or mean, their sum or mean.
 //
 // **Torch counterpart.** torch.nn.parallel.gather, which looks at part 0 alone.
 // **Devices and streams.** comm::gather. Any device, plain `cpu` included; a result there is
@@ -282,39 +180,15 @@ scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
 // **Threads and exceptions.** ValueError for no outputs, or for structures that differ, naming the
 // place and the replica; ShapeError, naming index and shapes.
 template <class T>
-T gather(const std::vector<T>& outputs, Device device, std::int64_t dim = 0) {
-  check<ValueError>(!outputs.empty(), "gather: there are no outputs to gather");
-  const detail::nested::Path root("output");
-  if constexpr (TensorLike<T>) {
-    for (std::size_t i = 1; i < outputs.size(); ++i) {
-      detail::nested::check_same_structure(outputs[0], outputs[i], root, i);
-    }
-    if (!tensor_traits<T>::defined(outputs[0])) return outputs[0];
-    return tensor_traits<T>::gather(outputs, device, dim);
-  } else {
-    std::vector<std::vector<const void*>> leaves(outputs.size());
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      detail::nested::check_same_structure(outputs[0], outputs[i], root, i);
-      const auto collect = [&](const auto& leaf, const auto&) { leaves[i].push_back(&leaf); };
-      detail::nested::for_each_leaf(outputs[i], root, collect);
-    }
-    T result = outputs[0];
-    std::size_t next = 0;
-    const auto concatenate = [&](auto& leaf, const auto&) {
-      using Leaf = std::remove_cvref_t<decltype(leaf)>;
-      std::vector<Leaf> parts;
-      for (const auto& of_part : leaves) parts.push_back(*static_cast<const Leaf*>(of_part[next]));
-      leaf = tensor_traits<Leaf>::gather(parts, device, dim);
-      ++next;
-    };
-    detail::nested::for_each_leaf(result, root, concatenate);
-    return result;
-  }
+Gathered<T> gather(const std::vector<T>& outputs, Device device, std::int64_t dim = 0,
+                   Reduction scalars = Reduction::none) {
+  return detail::nested::gather_parts(outputs, device, dim, {.reduction = scalars});
 }
 
 template <class T>
-T gather(const Scattered<T>& outputs, Device device, std::int64_t dim = 0) {
-  return gather(outputs.parts(), device, dim);
+Gathered<T> gather(const Scattered<T>& outputs, Device device, std::int64_t dim = 0,
+                   Reduction scalars = Reduction::none) {
+  return gather(outputs.parts(), device, dim, scalars);
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/warning.hpp>
@@ -21,22 +22,31 @@ namespace lockstep {
 // plain aggregate, and otherwise shared with every device as it is.
 //
 // A specialisation has these static members:
+//
 //   bool defined(const T&)                           false: there is no tensor; it stays so
-//   everywhere std::int64_t dim(const T&)                       number of dimensions; 0: not split,
-//   but copied
+//                                                    everywhere
+//   Device device(const T&)
+//   std::int64_t dim(const T&)                       number of dimensions; 0: not split, but copied
 //                                                    to every device
 //   std::int64_t size(const T&, std::int64_t dim)    rows along dim, which may be negative
 //   std::vector<T> scatter(const T&, const std::vector<Device>&,
 //                          const std::vector<std::int64_t>& sizes, std::int64_t dim)
 //   std::vector<T> broadcast(const T&, const std::vector<Device>&)
 //   T gather(const std::vector<T>&, Device, std::int64_t dim)
-// The last three are differentiable if the type is, and order their work on streams themselves.
+//
+// and, if sums and means of scalar outputs are to be taken:
+//
+//   T weighted_sum(const std::vector<T>& scalars, const std::vector<double>& weights, Device)
+//
+// Those that return a T are differentiable if the type is, and order their work on streams
+// themselves.
 template <class T>
 struct tensor_traits;
 
 template <>
 struct tensor_traits<Tensor> {
   static bool defined(const Tensor& tensor) { return tensor.defined(); }
+  static Device device(const Tensor& tensor) { return tensor.device(); }
   static std::int64_t dim(const Tensor& tensor) { return tensor.dim(); }
   static std::int64_t size(const Tensor& tensor, std::int64_t dim) { return tensor.size(dim); }
 
@@ -47,6 +57,8 @@ struct tensor_traits<Tensor> {
   }
 
   static std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices) {
+    // To one device it is the same as a single chunk, which needs no buffer for several tensors.
+    if (devices.size() == 1 && tensor.dim() > 0) return scatter(tensor, devices, {}, 0);
     return lockstep::apply(functions::Broadcast{devices}, std::vector<Tensor>{tensor});
   }
 
@@ -58,6 +70,16 @@ struct tensor_traits<Tensor> {
     }
     return lockstep::apply(functions::Gather{.device = device, .dim = dim}, tensors);
   }
+
+  static Tensor weighted_sum(std::vector<Tensor> scalars, const std::vector<double>& weights,
+                             Device device) {
+    std::vector<Device> devices;
+    for (std::size_t i = 0; i < scalars.size(); ++i) {
+      devices.push_back(scalars[i].device());
+      if (weights[i] != 1) scalars[i] = scalars[i] * weights[i];
+    }
+    return lockstep::apply(functions::ReduceAddCoalesced{devices, device}, scalars)[0];
+  }
 };
 
 // A type at the leaves of nested arguments.
@@ -66,11 +88,19 @@ concept TensorLike = requires(const T& tensor, const std::vector<T>& tensors,
                               const std::vector<Device>& devices,
                               const std::vector<std::int64_t>& sizes) {
   { tensor_traits<T>::defined(tensor) } -> std::convertible_to<bool>;
+  { tensor_traits<T>::device(tensor) } -> std::same_as<Device>;
   { tensor_traits<T>::dim(tensor) } -> std::convertible_to<std::int64_t>;
   { tensor_traits<T>::size(tensor, 0) } -> std::convertible_to<std::int64_t>;
   { tensor_traits<T>::scatter(tensor, devices, sizes, 0) } -> std::same_as<std::vector<T>>;
   { tensor_traits<T>::broadcast(tensor, devices) } -> std::same_as<std::vector<T>>;
   { tensor_traits<T>::gather(tensors, devices[0], 0) } -> std::same_as<T>;
+};
+
+// One whose scalars can be added up.
+template <class T>
+concept SummableTensor = TensorLike<T> &&
+    requires(const std::vector<T>& scalars, const std::vector<double>& weights) {
+  { tensor_traits<T>::weighted_sum(scalars, weights, Device()) } -> std::same_as<T>;
 };
 
 }  // namespace lockstep

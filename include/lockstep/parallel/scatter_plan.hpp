@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/kwargs.hpp>
+#include <lockstep/parallel/leaves.hpp>
+#include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/split.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace detail::nested {
+
+// How one call's arguments are divided: found by looking at all tensors of all arguments before
+// anything is copied, so that every one of them is split alike or none is.
+class ScatterPlan {
+ public:
+  ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split)
+      : dim_(dim), split_(split), devices_(devices) {
+    check<ValueError>(!devices.empty(), "Expected at least one device to scatter to");
+  }
+
+  // Takes a tensor into account; one without dimensions goes to every device as it is.
+  template <class Leaf>
+  void add(const Leaf& leaf, const Path& path) {
+    if (tensor_traits<Leaf>::dim(leaf) == 0) return;
+    require(tensor_traits<Leaf>::size(leaf, dim_), path);
+  }
+
+  // Takes an argument into account that is in parts already.
+  void add_parts(std::size_t parts, const Path& path) {
+    check<ValueError>(parts > 0 && parts <= devices_.size(), path, " is scattered over ", parts,
+                      " devices, but there are ", devices_.size());
+    check<ValueError>(!parts_ || *parts_ == parts,
+                      "arguments are scattered differently: ", parts_path_, " has ",
+                      parts_.value_or(0), " parts, but ", path, " has ", parts);
+    parts_ = parts;
+    parts_path_ = str(path);
+  }
+  // The first tensor of part i that has dimensions tells how many rows it has.
+  template <class Leaf>
+  void add_part_leaf(std::size_t part, const Leaf& leaf) {
+    if (part != part_rows_.size() || tensor_traits<Leaf>::dim(leaf) == 0) return;
+    part_rows_.push_back(tensor_traits<Leaf>::size(leaf, dim_));
+  }
+
+  // Call when everything has been added.
+  void decide() {
+    if (parts_) {
+      count_ = *parts_;
+      // Parts without a tensor in them leave the division of the others to the rule.
+      sizes_ =
+          part_rows_.empty() && rows_ ? split_sizes(*rows_, devices_.size(), split_) : part_rows_;
+      if (rows_) {
+        std::int64_t total = 0;
+        for (const std::int64_t size : sizes_) total += size;
+        check<ValueError>(sizes_.size() == count_ && total == *rows_,
+                          "arguments disagree in length along dim ", dim_, ": ", rows_path_,
+                          " has ", *rows_, " rows, but ", parts_path_, " has ", total, " over its ",
+                          count_, " parts");
+      }
+    } else if (rows_) {
+      sizes_ = split_sizes(*rows_, devices_.size(), split_);
+      count_ = sizes_.size();
+    } else {
+      count_ = devices_.size();
+    }
+    devices_.resize(count_);
+  }
+
+  // How many parts there are, for which devices, and how many rows each has (empty: no argument has
+  // rows).
+  std::size_t count() const { return count_; }
+  const std::vector<Device>& devices() const { return devices_; }
+  const std::vector<std::int64_t>& rows() const { return sizes_; }
+
+  template <class Leaf>
+  std::vector<Leaf> scatter(const Leaf& leaf) const {
+    if (!tensor_traits<Leaf>::defined(leaf)) return std::vector<Leaf>(count_, leaf);
+    if (tensor_traits<Leaf>::dim(leaf) == 0) return tensor_traits<Leaf>::broadcast(leaf, devices_);
+    return tensor_traits<Leaf>::scatter(leaf, devices_, sizes_, dim_);
+  }
+
+ private:
+  void require(std::int64_t rows, const Path& path) {
+    if (!rows_) {
+      rows_ = rows;
+      rows_path_ = str(path);
+      return;
+    }
+    check<ValueError>(rows == *rows_, "arguments disagree in length along dim ", dim_, ": ",
+                      rows_path_, " has ", *rows_, " rows, but ", path, " has ", rows);
+  }
+
+  const std::int64_t dim_;
+  const Split& split_;
+  std::vector<Device> devices_;
+  std::optional<std::int64_t> rows_;
+  std::string rows_path_;
+  std::optional<std::size_t> parts_;
+  std::string parts_path_;
+  std::vector<std::int64_t> part_rows_;
+  std::vector<std::int64_t> sizes_;
+  std::size_t count_ = 0;
+};
+
+// Takes an argument into account: all tensors in it, or the parts that it is in already.
+template <class T>
+void plan_argument(ScatterPlan& plan, const T& argument, const Path& path) {
+  const auto add = [&plan](const auto& leaf, const Path& where) { plan.add(leaf, where); };
+  for_each_leaf(argument, path, add);
+}
+template <class T>
+void plan_argument(ScatterPlan& plan, const Scattered<T>& argument, const Path& path) {
+  plan.add_parts(argument.size(), path);
+  for (std::size_t i = 0; i < argument.size(); ++i) {
+    const auto add = [&plan, i](const auto& leaf, const Path&) { plan.add_part_leaf(i, leaf); };
+    for_each_leaf(argument[i], path, add);
+  }
+}
+
+template <class T>
+void plan_argument(ScatterPlan& plan, const Kwargs<T>& argument, const Path&) {
+  plan_argument(plan, argument.values, Path("kwargs"));
+}
+
+// One T for each device. (A std::vector<bool> holds no bool that could be referred to.)
+template <class T>
+using Parts = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>, std::vector<T>>;
+
+// An argument as parts for the devices: copies of the structure, each with its own chunks.
+template <class T>
+Parts<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
+  if constexpr (TensorLike<T>) {
+    return plan.scatter(argument);
+  } else {
+    Parts<T> parts(plan.count(), argument);
+    // The walk meets the tensors of every copy in the same order as those of the original.
+    std::vector<std::shared_ptr<void>> chunks;
+    const auto scatter = [&](const auto& leaf, const Path&) {
+      using Leaf = std::remove_cvref_t<decltype(leaf)>;
+      chunks.push_back(std::make_shared<std::vector<Leaf>>(plan.scatter(leaf)));
+    };
+    const Path root("");
+    for_each_leaf(argument, root, scatter);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      std::size_t next = 0;
+      const auto assign = [&](auto& leaf, const Path&) {
+        using Leaf = std::remove_cvref_t<decltype(leaf)>;
+        leaf = std::move((*static_cast<std::vector<Leaf>*>(chunks[next++].get()))[i]);
+      };
+      for_each_leaf(parts[i], root, assign);
+    }
+    return parts;
+  }
+}
+template <class T>
+const std::vector<T>& scatter_argument(const ScatterPlan&, const Scattered<T>& argument) {
+  return argument.parts();
+}
+
+template <class T>
+Parts<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
+  return scatter_argument(plan, argument.values);
+}
+
+template <class T>
+struct PartOf {
+  using Type = T;
+};
+template <class T>
+struct PartOf<Scattered<T>> {
+  using Type = T;
+};
+
+template <class T>
+struct PartOf<Kwargs<T>> {
+  using Type = T;
+};
+
+// A call's arguments for each device that has work, and the rows of each (empty: there are none).
+template <class... Args>
+struct Calls {
+  std::vector<std::tuple<typename PartOf<Args>::Type...>> arguments;
+  std::vector<std::int64_t> rows;
+};
+
+// All arguments of a call, divided by one plan.
+template <class... Args>
+Calls<Args...> scatter_arguments(const std::vector<Device>& devices, std::int64_t dim,
+                                 const Split& split, const Args&... args) {
+  ScatterPlan plan(devices, dim, split);
+  std::size_t index = 0;
+  const Path root("args");
+  (plan_argument(plan, args, Path(root, index++)), ...);
+  plan.decide();
+  Calls<Args...> calls;
+  calls.rows = plan.rows();
+  calls.arguments.reserve(plan.count());
+  [&](auto&&... parts) {
+    for (std::size_t i = 0; i < plan.count(); ++i) calls.arguments.emplace_back(parts[i]...);
+  }(scatter_argument(plan, args)...);
+  return calls;
+}
+
+}  // namespace detail::nested
+
+}  // namespace lockstep
