@@ -3,10 +3,12 @@
 
 // Everything but the CUDA side.
 #include <lockstep/autograd/accumulate_grad.hpp>
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/graph_task.hpp>
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/autograd/sum_gradients.hpp>
@@ -46,6 +48,7 @@
 #include <lockstep/nn/pooling.hpp>
 #include <lockstep/nn/sequential.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/compare.hpp>
@@ -76,19 +79,24 @@
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/per_replica.hpp>
 #include <lockstep/parallel/replica_cache.hpp>
 #include <lockstep/parallel/replica_error.hpp>
+#include <lockstep/parallel/replica_group.hpp>
 #include <lockstep/parallel/replicate.hpp>
+#include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/parallel/thread_state.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/print.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/release.hpp>

@@ -91,7 +91,7 @@ TEST(Criterion, ASumIsAdded) {
     }
   };
   ls::DataParallelModel model{Identity{}, first_devices(3)};
-  ls::DataParallelCriterion criterion{Sum{}, ls::DataParallelCriterion<Sum>::Reduction::sum};
+  ls::DataParallelCriterion criterion{Sum{}, ls::Reduction::sum};
   EXPECT_EQ(
       criterion(model(f64({1, 2, 3, 4}, {4})), ls::zeros({4}, {.dtype = ls::Dtype::f64})).item(),
       10.0);
@@ -130,11 +130,30 @@ TEST(Criterion, OutputsThatAreStructures) {
 }
 
 TEST(Criterion, TheBatchMayLieAlongAnotherDim) {
-  ls::DataParallelModel model{Identity{}, first_devices(2), 1};
-  using Criterion = ls::DataParallelCriterion<MeanOfDifference>;
-  Criterion criterion{MeanOfDifference{}, Criterion::Reduction::mean, 1};
+  ls::DataParallelModel model{Identity{}, first_devices(2), {.dim = 1}};
+  ls::DataParallelCriterion criterion{MeanOfDifference{}, ls::Reduction::mean, 1};
   const ls::Tensor x = f64({1, 2, 3, 4, 5}, {1, 5});
   EXPECT_DOUBLE_EQ(criterion(model(x), ls::zeros({1, 5}, {.dtype = ls::Dtype::f64})).item(), 3.0);
+}
+
+TEST(Criterion, LossesOfRowsAreConcatenated) {
+  struct Each {
+    ls::Tensor forward(const ls::Tensor& x, const ls::Tensor& target) const { return x - target; }
+  };
+  for (const std::size_t devices : {1U, 2U, 3U}) {
+    ls::DataParallelModel model{Identity{}, first_devices(devices)};
+    ls::DataParallelCriterion criterion{Each{}, ls::Reduction::none};
+    const ls::Tensor losses = criterion(model(f64({3, 5, 7}, {3})), f64({1, 2, 3}, {3}));
+    EXPECT_EQ(losses.to_vector<double>(), (std::vector<double>{2, 3, 4}));
+  }
+}
+
+TEST(Criterion, WithoutDevicesTheModelIsCalledAsItIs) {
+  ls::DataParallelModel model{Identity{}, std::nullopt};
+  ls::DataParallelCriterion criterion{MeanOfDifference{}};
+  const auto outputs = model(f64({1, 2, 3}, {3}));
+  EXPECT_EQ(outputs.size(), 1U);
+  EXPECT_DOUBLE_EQ(criterion(outputs, ls::zeros({3}, {.dtype = ls::Dtype::f64})).item(), 2.0);
 }
 
 }  // namespace criterion_test

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/nn/activation.hpp>
+#include <lockstep/nn/conv.hpp>
+#include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/random.hpp>
-#include <lockstep/warning.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/warnings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,6 +27,7 @@
 #include <vector>
 
 namespace ls = lockstep;
+using ls::testing::CaughtWarnings;
 using ls::testing::f64;
 using ls::testing::first_devices;
 using ls::testing::L0;
@@ -190,23 +195,14 @@ struct Mean {
   ls::Tensor forward(const ls::Tensor& x) const { return x.mean(); }
 };
 
-class QuietWarnings {
- public:
-  QuietWarnings() {
-    ls::set_warning_handler([this](const std::string&) { ++count; });
-  }
-  ~QuietWarnings() { ls::set_warning_handler({}); }
-  int count = 0;
-};
-
 TEST(DataParallel, D14ScalarOutputsBecomeAVectorWithAWarning) {
-  QuietWarnings warnings;
+  CaughtWarnings warnings;
   ls::DataParallel model{Mean{}, first_devices(3)};
   const ls::Tensor x = f64({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {10});
   x.requires_grad_();
   const ls::Tensor y = model(x);
   EXPECT_EQ(y.to_vector<double>(), (Values{2.5, 6.5, 9.5}));
-  EXPECT_EQ(warnings.count, 1);
+  EXPECT_EQ(warnings.count(), 1);
   y.mean().backward();
   const Values grad = x.grad().to_vector<double>();
   EXPECT_DOUBLE_EQ(grad[0], 1.0 / 12);
@@ -214,7 +210,7 @@ TEST(DataParallel, D14ScalarOutputsBecomeAVectorWithAWarning) {
 }
 
 TEST(DataParallel, D15OneRowOverTwoDevicesIsStillGathered) {
-  QuietWarnings warnings;
+  CaughtWarnings warnings;
   ls::DataParallel two{Mean{}, first_devices(2)};
   EXPECT_EQ(two(f64({3}, {1})).sizes(), (ls::Shape{1}));
   ls::DataParallel one{Mean{}, first_devices(1)};
@@ -258,6 +254,56 @@ TEST(DataParallel, D25EachReplicaSeesItsDevice) {
   ls::DataParallel model{DeviceIndex{}, first_devices(4)};
   EXPECT_EQ(model(ls::zeros({4}, {.dtype = ls::Dtype::f64})).to_vector<double>(),
             (Values{0, 1, 2, 3}));
+}
+
+TEST(DataParallel, D26ThreeStepsOfTrainingGiveTheSameParameters) {
+  struct ConvNet {
+    ls::nn::Conv2d conv{1, 2, 3};
+    ls::nn::Linear fc{2 * 4 * 4, 3};
+    ls::Tensor forward(const ls::Tensor& x) { return fc(ls::flatten(ls::relu(conv(x)), 1)); }
+  };
+  const ls::Tensor input = ls::ones({16, 1, 6, 6});
+  const auto train = [&](auto& model) {
+    ls::optim::SGD sgd{ls::parameters(model), {.lr = 0.1}};
+    for (int step = 0; step < 3; ++step) {
+      const ls::Tensor y = model.forward(input);
+      sgd.zero_grad();
+      (y * y).mean().backward();
+      sgd.step();
+    }
+  };
+  ls::manual_seed(7);
+  ConvNet plain;
+  ls::manual_seed(7);
+  ls::DataParallel parallel{ConvNet{}, first_devices(2)};
+  train(plain);
+  train(parallel);
+  const auto expected = ls::named_parameters(plain);
+  const auto got = parallel.named_parameters();
+  ASSERT_EQ(expected.size(), got.size());
+  for (std::size_t p = 0; p < got.size(); ++p) {
+    const auto want = expected[p].tensor.to_vector<float>();
+    const auto have = got[p].tensor.to_vector<float>();
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(have[i], want[i], 1e-5F) << got[p].name << '[' << i << ']';
+    }
+  }
+}
+
+TEST(DataParallel, R16ZeroGradInsideForwardWarnsAndHasNoEffect) {
+  struct Zeroing {
+    L0 layer;
+    ls::Tensor forward(const ls::Tensor& x) const {
+      ls::zero_grad(layer);
+      return layer.forward(x);
+    }
+  };
+  ls::DataParallel model{Zeroing{}, first_devices(2)};
+  model.module().layer.bias.set_grad(f64({7, 7}, {2}, "cpu:0"));
+  const CaughtWarnings warnings;
+  model(x5()).sum().backward();
+  EXPECT_EQ(warnings.count("zero_grad() from a module created with DataParallel has no effect"), 2);
+  EXPECT_EQ(model.module().layer.bias.grad().to_vector<double>(), (Values{12, 12}));
 }
 
 TEST(DataParallel, K03NoArgumentsAreOneCallOnTheFirstDevice) {
@@ -333,7 +379,7 @@ TEST(DataParallel, AModuleOnHostMemoryIsMovedInPlace) {
   EXPECT_TRUE(handle.is_same(model.module().weight));
 }
 
-TEST(DataParallel, BuffersThatTheFirstReplicaChangesStayChanged) {
+TEST(DataParallel, X04BuffersThatTheFirstReplicaChangesStayChanged) {
   struct Counter {
     ls::Buffer count{f64({0}, {1})};
     ls::Tensor forward(const ls::Tensor& x) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/to.hpp>
@@ -89,7 +90,7 @@ struct Failing {
   }
 };
 
-TEST(ParallelApply, P05TheErrorNamesReplicaAndDeviceAndKeepsItsType) {
+TEST(ParallelApply, P05X07TheLowestErrorNamesReplicaAndDeviceAndKeepsItsType) {
   std::vector<Failing> modules(3);
   const std::vector<int> inputs = {0, 1, 2};
   EXPECT_TRUE(
@@ -198,6 +199,26 @@ TEST(ParallelApply, P11X02FourReplicasMeetInsideForward) {
 TEST(ParallelApply, P13NoModules) {
   std::vector<L0> none;
   EXPECT_TRUE(ls::parallel_apply(none, std::vector<ls::Tensor>{}).empty());
+}
+
+TEST(ParallelApply, P14ResultsAreMovedToTheDevices) {
+  struct OnHost {
+    ls::Tensor forward(const ls::Tensor& x) const { return x.to("cpu") * 2; }
+  };
+  std::vector<OnHost> modules(3);
+  const std::vector<ls::Device> devices = {"cpu:1", "cpu:0", "cpu"};
+  std::vector<ls::Tensor> inputs;
+  for (const double value : {1.0, 2.0, 3.0}) {
+    inputs.push_back(ls::full({1}, value));
+    inputs.back().requires_grad_();
+  }
+  const std::vector<ls::Tensor> outputs = ls::parallel_apply(modules, inputs, devices);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    EXPECT_EQ(outputs[i].device(), devices[i]);
+    EXPECT_EQ(outputs[i].item(), 2 * static_cast<double>(i + 1));
+    outputs[i].backward();
+    EXPECT_EQ(inputs[i].grad().item(), 2) << "moving them is differentiable";
+  }
 }
 
 }  // namespace parallel_apply_test

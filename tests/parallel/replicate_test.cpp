@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,6 +45,38 @@ TEST(Replicate, R01ParametersAreOnTheReplicasDevice) {
                   .forward(f64({1, 1}, {1, 2}, device))
                   .to_vector<double>(),
               (Values{3.5, 6.5}));
+  }
+}
+
+TEST(Replicate, X03OnlyOneReplicasOutputEntersTheLoss) {
+  const L0 module = on_first_device(L0{});
+  auto replicas = ls::replicate(module, first_devices(2));
+  (void)replicas[0].forward(f64({1, 1}, {1, 2}, "cpu:0"));
+  replicas[1].forward(f64({1, 2, 3, 4}, {2, 2}, "cpu:1")).sum().backward();
+  EXPECT_EQ(module.weight.grad().to_vector<double>(), (Values{4, 6, 4, 6}));
+  EXPECT_EQ(module.bias.grad().to_vector<double>(), (Values{2, 2}));
+}
+
+// The buffers of a BatchNorm.
+struct Statistics {
+  ls::Parameter weight{f64({1, 1}, {2})};
+  ls::Buffer running_mean{f64({1, 2}, {2})};
+  ls::Buffer running_var{f64({3, 4}, {2})};
+  ls::Buffer num_batches_tracked{ls::zeros({}, {.dtype = ls::Dtype::i64})};
+  ls::Tensor forward(const ls::Tensor& x) const { return x; }
+};
+
+TEST(Replicate, R06BuffersAreOnTheReplicasDevice) {
+  const Statistics module = on_first_device(Statistics{});
+  const auto replicas = ls::replicate(module, first_devices(2));
+  for (int i = 0; i < 2; ++i) {
+    const Statistics& replica = replicas[static_cast<std::size_t>(i)];
+    for (const ls::Buffer& buffer : ls::buffers(replica)) {
+      EXPECT_EQ(buffer.device(), ls::Device(ls::DeviceType::cpu, i));
+    }
+    EXPECT_EQ(replica.running_mean.to_vector<double>(), (Values{1, 2}));
+    EXPECT_EQ(replica.running_var.to_vector<double>(), (Values{3, 4}));
+    EXPECT_EQ(replica.num_batches_tracked.item<std::int64_t>(), 0);
   }
 }
 

@@ -4,20 +4,21 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
-#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/reduction.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
-#include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/split.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -37,7 +38,8 @@ PartInfo part_info(const T& part, std::int64_t dim) {
   std::optional<PartInfo> info;
   const auto look = [&info, dim](const auto& leaf, const nested::Path&) {
     if (info) return;
-    info = PartInfo{leaf.device(), leaf.dim() == 0 ? 1 : leaf.size(dim)};
+    using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
+    info = PartInfo{Traits::device(leaf), Traits::dim(leaf) == 0 ? 1 : Traits::size(leaf, dim)};
   };
   nested::for_each_leaf(part, nested::Path("output"), look);
   check<ValueError>(info.has_value(), "DataParallelCriterion: an output has no tensor in it");
@@ -48,6 +50,8 @@ PartInfo part_info(const T& part, std::int64_t dim) {
 
 // DataParallel without the gather: the outputs stay on the devices that made them.
 //
+// Of the options, output_device and scalar_outputs concern the gather and play no part.
+//
 // **Torch counterpart.** DataParallelModel of PyTorch-Encoding.
 // **Devices and streams.** As DataParallel; output i is on the i-th device.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
@@ -55,12 +59,18 @@ template <class M>
 class DataParallelModel : public DataParallel<M> {
  public:
   explicit DataParallelModel(M module, std::vector<Device> device_ids = lockstep::devices(),
-                             std::int64_t dim = 0, Split split = Split::chunk)
-      : DataParallel<M>(std::move(module), std::move(device_ids), {}, dim, split) {}
+                             DataParallelOptions options = {})
+      : DataParallel<M>(std::move(module), std::move(device_ids), std::move(options)) {}
+
+  DataParallelModel(M module, std::nullopt_t none) : DataParallel<M>(std::move(module), none) {}
 
   template <class... Args>
   auto operator()(const Args&... args) {
-    return Scattered(this->apply_replicas(args...));
+    if (this->device_ids().size() > 1) return Scattered(this->apply_replicas(args...).outputs);
+    using Output = decltype(this->call_alone(args...));
+    std::vector<Output> outputs;
+    outputs.push_back(this->call_alone(args...));
+    return Scattered(std::move(outputs));
   }
   template <class... Args>
   auto forward(const Args&... args) {
@@ -71,9 +81,10 @@ class DataParallelModel : public DataParallel<M> {
 // A loss that is computed where the outputs are: criterion(output i, target i) on each device, and
 // the results brought together on the first one.
 //
-// A mean stays the batch's mean when chunks differ in size: each device's loss is weighted with its
-// share of the rows along `dim`. With `sum`, for a criterion that adds up its rows, the losses are
-// added.
+// With Reduction::mean each device's loss is weighted with its share of the rows along `dim`, so
+// that the mean of chunks that differ in size stays the batch's mean. With sum, for a criterion
+// that adds up its rows, the losses are added; with none, for one that gives a loss a row, they are
+// concatenated.
 //
 // **Torch counterpart.** DataParallelCriterion of PyTorch-Encoding, which divides by the number of
 // devices.
@@ -85,8 +96,6 @@ class DataParallelModel : public DataParallel<M> {
 template <class C>
 class DataParallelCriterion {
  public:
-  enum class Reduction { mean, sum };
-
   explicit DataParallelCriterion(C criterion, Reduction reduction = Reduction::mean,
                                  std::int64_t dim = 0)
       : criterion_(std::move(criterion)), reduction_(reduction), dim_(dim) {
@@ -98,29 +107,24 @@ class DataParallelCriterion {
     check<ValueError>(!outputs.empty(), "DataParallelCriterion: there are no outputs");
     std::vector<Device> devices;
     std::vector<std::int64_t> rows;
-    std::int64_t total = 0;
     for (const Output& output : outputs) {
       const detail::PartInfo info = detail::part_info(output, dim_);
       devices.push_back(info.device);
       rows.push_back(info.rows);
-      total += info.rows;
     }
     const auto calls =
         detail::nested::scatter_arguments(devices, dim_, Split::chunk, outputs, targets...);
     if (on_host_memory()) to(criterion_, devices[0]);
     auto criteria = replicate(criterion_, devices, !is_grad_enabled());
-    std::vector<Tensor> losses = parallel_apply(criteria, calls, devices);
+    const std::vector<Tensor> losses = parallel_apply(criteria, calls.arguments, devices);
+    if (reduction_ == Reduction::none) return gather(losses, devices[0], dim_);
     for (std::size_t i = 0; i < losses.size(); ++i) {
       check<ShapeError>(losses[i].numel() == 1,
-                        "DataParallelCriterion: the criterion gave a tensor"
-                        " of shape ",
+                        "DataParallelCriterion: the criterion gave a tensor of shape ",
                         losses[i].sizes(), " on ", devices[i], "; expected a single value");
-      if (reduction_ == Reduction::mean && total > 0) {
-        losses[i] = losses[i] * (static_cast<double>(rows[i]) / static_cast<double>(total));
-      }
     }
-    if (losses.size() == 1) return losses[0];
-    return lockstep::apply(functions::ReduceAddCoalesced{devices, devices[0]}, losses)[0];
+    const detail::nested::ScalarRule rule{reduction_, rows};
+    return tensor_traits<Tensor>::weighted_sum(losses, rule.weights(losses.size()), devices[0]);
   }
   template <class... Args>
   Tensor forward(const Args&... args) {

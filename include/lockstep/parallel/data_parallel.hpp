@@ -6,73 +6,34 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
-#include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/apply_replicas.hpp>
+#include <lockstep/parallel/balance.hpp>
+#include <lockstep/parallel/data_parallel_options.hpp>
 #include <lockstep/parallel/replica_cache.hpp>
 #include <lockstep/parallel/replicate.hpp>
+#include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace lockstep {
 
-namespace detail {
-
-inline std::vector<Device> checked_devices(const std::vector<Device>& devices) {
-  check<ValueError>(!devices.empty(), "DataParallel: expected at least one device");
-  for (const Device device : devices) check_device(device);
-  return devices;
-}
-
-// scatter, replicate, parallel_apply: one output for each device that has work. `make` gives the
-// replicas for those devices; where only one has, the module itself is called.
-template <class M, class MakeReplicas, class... Args>
-auto apply_replicas(M& module, const std::tuple<Args...>& inputs,
-                    const std::vector<Device>& device_ids, std::int64_t dim, Split split,
-                    MakeReplicas make) {
-  check_module_device(module, device_ids[0]);
-  auto calls = std::apply(
-      [&](const auto&... args) {
-        return nested::scatter_arguments(device_ids, dim, split, args...);
-      },
-      inputs);
-  if constexpr (sizeof...(Args) == 0) calls.resize(1);  // nothing to divide: one call
-  using Output = std::remove_cvref_t<decltype(forward_part(module, calls[0]))>;
-  if (calls.size() == 1) {
-    std::vector<Output> outputs;
-    outputs.push_back(forward_part(module, calls[0]));
-    return outputs;
-  }
-  const std::vector<Device> used(device_ids.begin(),
-                                 device_ids.begin() + static_cast<std::ptrdiff_t>(calls.size()));
-  auto replicas = make(used);
-  return parallel_apply(replicas, calls, used);
-}
-
-// The outputs of apply_replicas on `target`: gathered; but what one device alone returned keeps its
-// shape.
-template <class Output>
-Output gather_outputs(std::vector<Output> outputs, const std::vector<Device>& device_ids,
-                      Device target, std::int64_t dim) {
-  if (device_ids.size() > 1) return gather(outputs, target, dim);
-  if (target != device_ids[0]) nested::move_to(outputs[0], target);
-  return std::move(outputs[0]);
-}
-
-}  // namespace detail
-
 // Runs `module` on all devices, each on its chunk of the arguments, and gathers the results on
 // `output_device`: scatter, replicate, parallel_apply, gather.
 //
+// `inputs` is the tuple of arguments; keyword arguments come last in it, as ls::kwargs(…).
 // `device_ids` default to every device of the machine, `output_device` to the first of them. The
 // module must be on device_ids[0]. With one device, or where the rows make only one chunk, the
 // module itself is called on the calling thread. With one device the result is what the module
-// returns; with several it is always gathered, so a tensor without dimensions becomes a vector.
+// returns; with several it is always gathered, so a tensor without dimensions becomes a vector
+// unless the options ask for a sum or mean.
 //
 // **Torch counterpart.** torch.nn.parallel.data_parallel.
 // **Devices and streams.** Those of the four functions.
@@ -81,40 +42,58 @@ Output gather_outputs(std::vector<Output> outputs, const std::vector<Device>& de
 // **Example.** ls::Tensor out = ls::data_parallel(net, std::tuple(images), {"cpu:0", "cpu:1"});
 template <class M, class... Args>
 auto data_parallel(M& module, const std::tuple<Args...>& inputs,
-                   const std::vector<Device>& device_ids = devices(),
-                   std::optional<Device> output_device = {}, std::int64_t dim = 0,
-                   Split split = Split::chunk) {
-  const Device target = output_device.value_or(detail::checked_devices(device_ids)[0]);
+                   const std::vector<Device>& device_ids, const DataParallelOptions& options) {
+  detail::check_devices(device_ids);
+  const Device target = options.output_device.value_or(device_ids[0]);
   check_device(target);
-  const auto make = [&](const std::vector<Device>& used) {
-    return replicate(module, used, !is_grad_enabled());
-  };
-  return detail::gather_outputs(
-      detail::apply_replicas(module, inputs, device_ids, dim, split, make), device_ids, target,
-      dim);
+  return std::apply(
+      [&](const auto&... args) {
+        if (device_ids.size() == 1) {
+          return detail::gather_one(detail::call_on(module, device_ids[0], args...), target);
+        }
+        const auto make = [&](const std::vector<Device>& used) {
+          return replicate(module, used, !is_grad_enabled());
+        };
+        return detail::gather_outputs(
+            detail::apply_replicas(module, device_ids, options, make, args...), target, options);
+      },
+      inputs);
+}
+
+template <class M, class... Args>
+auto data_parallel(M& module, const std::tuple<Args...>& inputs,
+                   const std::vector<Device>& device_ids = devices(),
+                   std::optional<Device> output_device = {}, std::int64_t dim = 0) {
+  return data_parallel(module, inputs, device_ids,
+                       DataParallelOptions{.output_device = output_device, .dim = dim});
 }
 
 template <class M>
 auto data_parallel(M& module, const Tensor& input,
                    const std::vector<Device>& device_ids = devices(),
-                   std::optional<Device> output_device = {}, std::int64_t dim = 0,
-                   Split split = Split::chunk) {
-  return data_parallel(module, std::tuple<Tensor>(input), device_ids, output_device, dim, split);
+                   std::optional<Device> output_device = {}, std::int64_t dim = 0) {
+  return data_parallel(module, std::tuple<Tensor>(input), device_ids, output_device, dim);
 }
 
 // A module that runs on several devices at once: each call divides its arguments among them, and
 // the results come back together on one.
 //
+// With one device the arguments are moved there and the module itself is called; with std::nullopt
+// in place of devices it is called as it is, wherever it may be.
+//
 // The replicas' memory persists: a call copies only those parameters and buffers that changed since
 // the last one. Their structure is copied afresh each time, so a mode or an attribute that is set
 // on module() is seen by the next call. What forward writes into the buffers of the first replica
-// stays, what it writes into the others' does not.
+// stays, what it writes into the others' does not, unless the options say otherwise; other state
+// that a replica is to keep is a PerReplica.
 //
 // Takes the module over. One whose parameters and buffers are all on plain `cpu` is moved to
 // device_ids[0], in place: a tensor is a handle, so an optimiser made earlier stays valid. One that
 // is mixed or elsewhere is a ModuleError that names the parameter.
 //
-// Copies of a DataParallel share the parameters, as copies of the module do.
+// Copies of a DataParallel share the parameters, as copies of the module do, and have replicas of
+// their own; a moved one takes its replicas along. One DataParallel may be part of another's
+// module: within a replica its devices begin with the replica's.
 //
 // **Torch counterpart.** torch.nn.DataParallel. Parameter names have no `module.` in front.
 // **Devices and streams.** Arguments may be on any device; results are on output_device.
@@ -127,22 +106,30 @@ template <class M>
 class DataParallel {
  public:
   explicit DataParallel(M module, std::vector<Device> device_ids = lockstep::devices(),
-                        std::optional<Device> output_device = {}, std::int64_t dim = 0,
-                        Split split = Split::chunk)
+                        std::optional<Device> output_device = {}, std::int64_t dim = 0)
+      : DataParallel(std::move(module), std::move(device_ids),
+                     DataParallelOptions{.output_device = output_device, .dim = dim}) {}
+
+  DataParallel(M module, std::vector<Device> device_ids, DataParallelOptions options)
       : module_(std::move(module)),
-        device_ids_(detail::checked_devices(device_ids)),
-        output_device_(output_device.value_or(device_ids_[0])),
-        dim_(dim),
-        split_(split) {
+        device_ids_(std::move(device_ids)),
+        options_(std::move(options)) {
     detail::require_module<M>();
-    check_device(output_device_);
+    detail::check_devices(device_ids_);
+    check_device(output_device());
+    detail::check_balance(device_ids_);
     if (is_on_host_memory()) to(module_, device_ids_[0]);
     detail::check_module_device(module_, device_ids_[0]);
   }
 
+  DataParallel(M module, std::nullopt_t /*no devices*/) : module_(std::move(module)) {
+    detail::require_module<M>();
+  }
+
   template <class... Args>
   auto operator()(const Args&... args) {
-    return detail::gather_outputs(apply_replicas(args...), device_ids_, output_device_, dim_);
+    if (device_ids_.size() < 2) return detail::gather_one(call_alone(args...), output_target());
+    return detail::gather_outputs(apply_replicas(args...), output_device(), options_);
   }
   template <class... Args>
   auto forward(const Args&... args) {
@@ -153,14 +140,25 @@ class DataParallel {
   const M& module() const { return module_; }
   const std::vector<Device>& devices() const { return device_ids_; }
   const std::vector<Device>& device_ids() const { return device_ids_; }
-  Device output_device() const { return output_device_; }
-  std::int64_t dim() const { return dim_; }
+  // Where results are; without devices, where the module's first parameter is.
+  Device output_device() const {
+    if (options_.output_device) return *options_.output_device;
+    if (!device_ids_.empty()) return device_ids_[0];
+    const std::vector<Tensor> tensors = detail::tensors_of(module_);
+    return tensors.empty() ? Device() : tensors[0].device();
+  }
+  std::int64_t dim() const { return options_.dim; }
+  const DataParallelOptions& options() const { return options_; }
 
   std::vector<Parameter> parameters() const { return lockstep::parameters(module_); }
   std::vector<NamedParameter> named_parameters() const {
     return lockstep::named_parameters(module_);
   }
   std::vector<Buffer> buffers() const { return lockstep::buffers(module_); }
+  StateDict state_dict() const { return lockstep::state_dict(module_); }
+  LoadResult load_state_dict(const StateDict& dict, bool strict = true) {
+    return lockstep::load_state_dict(module_, dict, strict);
+  }
   void train(bool on = true) { lockstep::train(module_, on); }
   void eval() { lockstep::eval(module_); }
   void zero_grad() { lockstep::zero_grad(module_); }
@@ -172,6 +170,19 @@ class DataParallel {
     for_each_member(self.module_, visit);
   }
 
+  // As part of a replica it starts from where the replica's parameters are.
+  void data_parallel_replicate(const std::shared_ptr<CallbackContext>& context,
+                               std::size_t copy_id) {
+    if (device_ids_.empty()) return;
+    const Device root = context->devices[copy_id];
+    const auto place = std::find(device_ids_.begin(), device_ids_.end(), root);
+    if (place == device_ids_.end()) {
+      device_ids_[0] = root;
+    } else {
+      std::rotate(device_ids_.begin(), place, place + 1);
+    }
+  }
+
  protected:
   // One output for each device that has work, where it was made.
   template <class... Args>
@@ -181,25 +192,32 @@ class DataParallel {
       return detail::make_replicas(module_, originals, cache_.refresh(originals, used), used,
                                    !is_grad_enabled());
     };
-    return detail::apply_replicas(module_, std::tuple<Args...>(args...), device_ids_, dim_, split_,
-                                  make);
+    return detail::apply_replicas(module_, device_ids_, options_, make, args...);
+  }
+
+  // The module's own result, for no device or one.
+  template <class... Args>
+  auto call_alone(const Args&... args) {
+    if (!device_ids_.empty()) return detail::call_on(module_, device_ids_[0], args...);
+    return detail::call_as_it_is(module_, args...);
   }
 
  private:
   bool is_on_host_memory() const {
-    bool all = true;
-    for (const Parameter& parameter : parameters()) {
-      all = all && parameter.device().is_host_memory();
-    }
-    for (const Buffer& buffer : buffers()) all = all && buffer.device().is_host_memory();
-    return all;
+    const std::vector<Tensor> tensors = detail::tensors_of(module_);
+    return std::all_of(tensors.begin(), tensors.end(),
+                       [](const Tensor& tensor) { return tensor.device().is_host_memory(); });
+  }
+
+  // Where results have to be moved to, if anywhere.
+  std::optional<Device> output_target() const {
+    if (options_.output_device || device_ids_.empty()) return options_.output_device;
+    return device_ids_[0];
   }
 
   M module_;
   std::vector<Device> device_ids_;
-  Device output_device_;
-  std::int64_t dim_;
-  Split split_;
+  DataParallelOptions options_;
   detail::ReplicaCache cache_;
 };
 

@@ -5,7 +5,10 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
+#include <lockstep/parallel/leaves.hpp>
+#include <lockstep/parallel/move_to.hpp>
 #include <lockstep/parallel/replica_error.hpp>
+#include <lockstep/parallel/replica_group.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/thread_state.hpp>
 
@@ -61,32 +64,59 @@ std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
   return devices;
 }
 
+// What one replica returned. The padding keeps the replicas' threads off each other's cache lines.
+template <class Output>
+struct OutputSlot {
+  std::optional<Output> output;
+  std::byte padding[64] = {};
+};
+
+// All that the threads of one apply read, in one place, so that few cache lines go between them.
+template <class M, class Call, class Output>
+struct alignas(64) ApplyJob {
+  M* modules;
+  OutputSlot<Output>* slots;
+  ReplicaGroup* group;
+  ThreadState state;
+  Call call;
+
+  void operator()(std::size_t i) const {
+    const ThreadState::Scope thread_state(state);
+    const ReplicaScope replica(*group, i);
+    slots[i].output.emplace(call(modules[i], i));
+  }
+};
+
 // Runs call(modules[i], i) for all i at once and returns the results in that order.
 template <class M, class Call>
-auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Call call) {
+auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Call call,
+               bool synchronized = false) {
   using Output = std::remove_cvref_t<decltype(call(modules[0], std::size_t{0}))>;
   static_assert(!std::is_void_v<Output>, "lockstep: the module's forward must return something");
   check<ValueError>(devices.empty() || devices.size() == modules.size(), "The number of modules ",
                     modules.size(), " is not equal to the number of devices ", devices.size());
   std::vector<Output> outputs;
   outputs.reserve(modules.size());
+  if (modules.empty()) return outputs;
   if (modules.size() == 1) {
     outputs.push_back(call(modules[0], std::size_t{0}));
     return outputs;
   }
 
   // Each replica writes its own slot; the end of the team orders that before the reads below.
-  std::vector<std::optional<Output>> slots(modules.size());
-  const auto state = ThreadState::capture();
-  const std::vector<std::exception_ptr> errors = try_run_team(modules.size(), [&](std::size_t i) {
-    const ThreadState::Scope scope(state);
-    slots[i].emplace(call(modules[i], i));
+  std::vector<OutputSlot<Output>> slots(modules.size());
+  ReplicaGroup group(modules.size(), synchronized);
+  const ApplyJob<M, Call, Output> job{modules.data(), slots.data(), &group, ThreadState::capture(),
+                                      std::move(call)};
+  std::vector<std::exception_ptr> errors;
+  run_team_shares(modules.size(), job, [&](std::size_t i, std::exception_ptr error) {
+    errors.resize(modules.size());
+    errors[i] = std::move(error);
   });
-  for (const std::exception_ptr& error : errors) {
-    if (error)
-      throw_first_failure(errors, devices.empty() ? devices_of_replicas(modules) : devices);
+  if (!errors.empty()) {
+    throw_first_failure(errors, devices.empty() ? devices_of_replicas(modules) : devices);
   }
-  for (std::optional<Output>& slot : slots) outputs.push_back(std::move(*slot));
+  for (OutputSlot<Output>& slot : slots) outputs.push_back(std::move(*slot.output));
   return outputs;
 }
 
@@ -95,30 +125,43 @@ inline void check_count(std::size_t modules, const char* what, std::size_t count
                     " is not equal to the number of ", what, " ", count);
 }
 
+template <class Output>
+void move_each(std::vector<Output>& outputs, const std::vector<Device>& devices) {
+  if constexpr (!nested::PlainValue<Output>) {
+    for (std::size_t i = 0; i < devices.size(); ++i) nested::move_to(outputs[i], devices[i]);
+  }
+}
+
 }  // namespace detail
 
 // Calls modules[i] with inputs[i], all at once, and returns the results in that order.
 //
 // An input that is a std::tuple is a list of arguments, anything else is the one argument. All
 // modules make progress together even where they outnumber the cores, so one may wait for another
-// inside forward. Module 0 runs on the calling thread; so does a single module.
+// inside forward (replicas::all_reduce, replicas::barrier). Module 0 runs on the calling thread; so
+// does a single module.
 //
-// `devices` only serves messages; without it, each module's is where its first parameter is.
+// With `devices`, the tensors of result i are moved to devices[i], if they are elsewhere.
 //
 // **Torch counterpart.** torch.nn.parallel.parallel_apply, which starts a thread a module each
-// time.
-// **Devices and streams.** Every thread sees the caller's state: grad mode and current streams.
+// time; moving the results is torch::nn::parallel::parallel_apply's.
+// **Devices and streams.** Every thread sees the caller's state: grad and inference mode, autocast
+// and current streams.
 // **Threads and exceptions.** Persistent worker threads, leased for the call. Once all modules have
 // ended, the lowest one's exception is thrown as a ReplicaFailure of its own type, naming replica
-// and device, with the others listed and the original nested. A single module's is thrown as it is.
-// ValueError for lists that differ in length.
+// and device (without `devices`, where the module's first parameter is), with the others listed and
+// the original nested. A single module's is thrown as it is. ValueError for lists that differ in
+// length.
 template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
   detail::check_count(modules.size(), "inputs", inputs.size());
-  return detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {
-    return detail::forward_part(module, inputs[i]);
-  });
+  auto outputs =
+      detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {
+        return detail::forward_part(module, inputs[i]);
+      });
+  detail::move_each(outputs, devices);
+  return outputs;
 }
 
 // With keyword arguments: module i gets kwargs_tup[i] behind its inputs.
@@ -128,9 +171,12 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) requires(!std::is_same_v<K, Device>) {
   detail::check_count(modules.size(), "inputs", inputs.size());
   detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
-  return detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {
-    return detail::forward_part(module, inputs[i], kwargs_tup[i]);
-  });
+  auto outputs =
+      detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {
+        return detail::forward_part(module, inputs[i], kwargs_tup[i]);
+      });
+  detail::move_each(outputs, devices);
+  return outputs;
 }
 
 template <class M, class Input>

@@ -6,6 +6,7 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdlib>
@@ -36,6 +37,13 @@ class ReplicaFailure {
  private:
   std::size_t replica_;
   Device device_;
+};
+
+// What is thrown in a replica that waits for another one which has ended. It is never the cause, so
+// parallel_apply throws the other one's error, if it has one.
+class ReplicaReleased : public Error {
+ public:
+  using Error::Error;
 };
 
 namespace detail {
@@ -79,16 +87,30 @@ void rethrow_as(const std::string& text, std::size_t replica, Device device) {
   }
 }
 
+inline bool is_release(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ReplicaReleased&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 // Throws the lowest replica's error, naming replica and device, with the others listed in its text.
 // Does nothing if no replica failed.
 inline void throw_first_failure(const std::vector<std::exception_ptr>& errors,
                                 const std::vector<Device>& devices) {
-  std::size_t first = 0;
-  while (first < errors.size() && !errors[first]) ++first;
-  if (first == errors.size()) return;
+  const auto failed = [](const std::exception_ptr& error) { return error && !is_release(error); };
+  auto found = std::find_if(errors.begin(), errors.end(), failed);
+  if (found == errors.end()) {
+    found = std::find_if(errors.begin(), errors.end(), [](const auto& error) { return !!error; });
+  }
+  if (found == errors.end()) return;
+  const auto first = static_cast<std::size_t>(found - errors.begin());
   std::string text = describe(errors[first], first, devices[first]);
   for (std::size_t i = first + 1; i < errors.size(); ++i) {
-    if (errors[i]) text += "\nAlso: " + describe(errors[i], i, devices[i]);
+    if (failed(errors[i])) text += "\nAlso: " + describe(errors[i], i, devices[i]);
   }
   try {
     std::rethrow_exception(errors[first]);
@@ -101,11 +123,12 @@ inline void throw_first_failure(const std::vector<std::exception_ptr>& errors,
               std::type_identity<DtypeError>{}, std::type_identity<ValueError>{},
               std::type_identity<IndexError>{}, std::type_identity<DataError>{},
               std::type_identity<AutogradError>{}, std::type_identity<ModuleError>{},
-              std::type_identity<Error>{}, std::type_identity<std::out_of_range>{},
-              std::type_identity<std::invalid_argument>{}, std::type_identity<std::domain_error>{},
-              std::type_identity<std::length_error>{}, std::type_identity<std::logic_error>{},
-              std::type_identity<std::overflow_error>{}, std::type_identity<std::underflow_error>{},
-              std::type_identity<std::range_error>{}, std::type_identity<std::runtime_error>{});
+              std::type_identity<ReplicaReleased>{}, std::type_identity<Error>{},
+              std::type_identity<std::out_of_range>{}, std::type_identity<std::invalid_argument>{},
+              std::type_identity<std::domain_error>{}, std::type_identity<std::length_error>{},
+              std::type_identity<std::logic_error>{}, std::type_identity<std::overflow_error>{},
+              std::type_identity<std::underflow_error>{}, std::type_identity<std::range_error>{},
+              std::type_identity<std::runtime_error>{});
     throw CaughtInReplica<Error>(text, first, devices[first]);
   }
 }

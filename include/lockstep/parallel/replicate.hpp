@@ -6,10 +6,12 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/parallel/functions.hpp>
+#include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <concepts>
 #include <cstddef>
-#include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -18,9 +20,17 @@ namespace lockstep {
 
 namespace detail {
 
-// Throws a ModuleError unless all parameters and buffers of the module are on `device`.
+// Throws a ModuleError unless all parameters and buffers of the module are on `device`. Names are
+// only made where one is not.
 template <class M>
 void check_module_device(const M& module, Device device) {
+  bool everywhere = true;
+  walk_module<Paths::none>(module, [&]<class Node>(const Node& node) {
+    if constexpr (std::derived_from<Node, Tensor>) {
+      everywhere = everywhere && (!node.defined() || node.device() == device);
+    }
+  });
+  if (everywhere) return;
   const auto look = [device](const auto& named, const char* kind) {
     for (const auto& [name, tensor] : named) {
       check<ModuleError>(tensor.device() == device,
@@ -37,8 +47,8 @@ void check_module_device(const M& module, Device device) {
 template <class M>
 std::vector<Tensor> tensors_of(const M& module) {
   std::vector<Tensor> tensors;
-  for (const Parameter& parameter : parameters(module)) tensors.push_back(parameter);
-  for (const Buffer& buffer : buffers(module)) tensors.push_back(buffer);
+  for (Parameter& parameter : parameters(module)) tensors.push_back(std::move(parameter));
+  for (Buffer& buffer : buffers(module)) tensors.push_back(std::move(buffer));
   return tensors;
 }
 
@@ -78,11 +88,23 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 
   std::vector<M> replicas;
   replicas.reserve(devices.size());
+  bool has_callback = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    rebind(replicas.emplace_back(clone_structure(module)), [&](std::string_view, Tensor& handle) {
-      handle = copies[i][place_of.at(handle.impl().get())];
-    });
+    walk_module<Paths::none>(
+        replicas.emplace_back(clone_structure(module)), [&]<class Node>(Node& node) {
+          if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
+            static_assert(!std::is_const_v<Node>,
+                          "lockstep: a module that is replicated holds its parameters, buffers and "
+                          "sub-modules as members that are not const");
+            // A handle that two pointers lead to has its copy already when it is met again.
+            const auto place = place_of.find(node.impl().get());
+            if (place != place_of.end()) static_cast<Tensor&>(node) = copies[i][place->second];
+          } else if constexpr (HasReplicationCallback<Node>) {
+            has_callback = true;
+          }
+        });
   }
+  if (has_callback) execute_replication_callbacks(replicas, devices);
   return replicas;
 }
 

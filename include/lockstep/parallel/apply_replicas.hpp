@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/module.hpp>
+#include <lockstep/parallel/data_parallel_options.hpp>
+#include <lockstep/parallel/move_to.hpp>
+#include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicate.hpp>
+#include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/parallel/scatter_plan.hpp>
+#include <lockstep/parallel/scatterable.hpp>
+#include <lockstep/tensor/copy.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// What data_parallel and DataParallel are made of: the calls for no device, one, and several.
+namespace lockstep::detail {
+
+inline void check_devices(const std::vector<Device>& devices) {
+  check<ValueError>(!devices.empty(), "DataParallel: expected at least one device");
+  for (const Device device : devices) check_device(device);
+}
+
+// The module's own result, with the arguments as they are.
+template <class M, class... Args>
+auto call_as_it_is(M& module, const Args&... args) {
+  return forward_part(module, std::tie(nested::undivided(args)...));
+}
+
+// The module's own result, with the arguments moved to its device.
+template <class M, class... Args>
+auto call_on(M& module, Device device, const Args&... args) {
+  check_module_device(module, device);
+  return forward_part(module, std::tuple(nested::on_device(args, device)...));
+}
+
+// What each replica returned, where it was made, and how many rows it was given (empty: no argument
+// had rows).
+template <class Output>
+struct Outputs {
+  std::vector<Output> outputs;
+  std::vector<std::int64_t> rows;
+};
+
+// Brings together what replicas have made of the module's buffers.
+class BufferMerge {
+ public:
+  // Before forward.
+  template <class M>
+  BufferMerge(const M& module, const std::vector<M>& replicas) : originals_(buffers(module)) {
+    for (const M& replica : replicas) {
+      versions_.emplace_back();
+      for (const Buffer& buffer : copies_.emplace_back(buffers(replica))) {
+        versions_.back().push_back(buffer.version());
+      }
+    }
+  }
+
+  // After forward.
+  void finish(const std::vector<double>& weights) const {
+    const NoGradGuard guard;
+    for (std::size_t j = 0; j < originals_.size(); ++j) {
+      std::vector<Tensor> parts;
+      bool changed = false;
+      for (std::size_t i = 0; i < copies_.size(); ++i) {
+        parts.push_back(copies_[i][j]);
+        changed = changed || copies_[i][j].version() != versions_[i][j];
+      }
+      if (!changed || !is_floating_point(originals_[j].dtype())) continue;
+      copy_into(originals_[j], tensor_traits<Tensor>::weighted_sum(std::move(parts), weights,
+                                                                   originals_[j].device()));
+    }
+  }
+
+ private:
+  std::vector<Buffer> originals_;
+  std::vector<std::vector<Buffer>> copies_;  // [replica][buffer]
+  std::vector<std::vector<std::uint64_t>> versions_;
+};
+
+// scatter, replicate, parallel_apply: one output for each device that has work. `make` gives the
+// replicas for those devices; where only one has, the module itself is called.
+template <class M, class MakeReplicas, class... Args>
+auto apply_replicas(M& module, const std::vector<Device>& device_ids,
+                    const DataParallelOptions& options, MakeReplicas make, const Args&... args) {
+  (require_scatterable<typename nested::PartOf<Args>::Type>(), ...);
+  check_module_device(module, device_ids[0]);
+  auto calls = nested::scatter_arguments(device_ids, options.dim, options.split, args...);
+  if constexpr (sizeof...(Args) == 0) calls.arguments.resize(1);  // nothing to divide: one call
+  using Output = std::remove_cvref_t<decltype(forward_part(module, calls.arguments[0]))>;
+  static_assert(!std::is_void_v<Output>, "lockstep: the module's forward must return something");
+  Outputs<Output> result{{}, std::move(calls.rows)};
+  const std::size_t count = calls.arguments.size();
+  if (count == 1) {
+    result.outputs.push_back(forward_part(module, calls.arguments[0]));
+    return result;
+  }
+  const std::vector<Device> used(device_ids.begin(),
+                                 device_ids.begin() + static_cast<std::ptrdiff_t>(count));
+  std::vector<M> replicas = make(used);
+  std::optional<BufferMerge> merge;
+  if (options.buffers == ReplicaBuffers::merged) merge.emplace(module, replicas);
+  const auto call = [&](M& replica, std::size_t i) -> decltype(auto) {
+    return forward_part(replica, calls.arguments[i]);
+  };
+  result.outputs = apply_all(replicas, used, call, options.buffers == ReplicaBuffers::synchronized);
+  if (merge) merge->finish(nested::row_weights(result.rows, count));
+  return result;
+}
+
+// The outputs of apply_replicas together on `target`.
+template <class Output>
+Gathered<Output> gather_outputs(const Outputs<Output>& results, Device target,
+                                const DataParallelOptions& options) {
+  return nested::gather_parts(results.outputs, target, options.dim,
+                              {options.scalar_outputs, results.rows});
+}
+
+// What one module alone returned keeps its shape; it is moved if it has to be elsewhere.
+template <class Output>
+Gathered<Output> gather_one(Output output, std::optional<Device> target) {
+  if constexpr (nested::PlainValue<Output>) {
+    return {std::move(output)};
+  } else {
+    if (target) nested::move_to(output, *target);
+    return output;
+  }
+}
+
+}  // namespace lockstep::detail

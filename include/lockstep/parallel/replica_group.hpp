@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/functions.hpp>
+#include <lockstep/parallel/replica_error.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace detail {
+
+// The replicas that one parallel_apply runs at once, and where they meet inside forward.
+//
+// Threads: one a replica. `mutex_` guards everything but the two atomics: a replica that ends first
+// counts itself and then looks for waiting ones, a replica that waits first counts itself and then
+// looks for ended ones, so that one of the two always sees the other.
+class ReplicaGroup {
+ public:
+  ReplicaGroup(std::size_t size, bool synchronized) : size_(size), synchronized_(synchronized) {}
+
+  std::size_t size() const { return size_; }
+  bool synchronized() const { return synchronized_; }
+
+  // Blocks until every replica has come here with a tensor (or every one without), and returns the
+  // sum of all, on this replica's device.
+  Tensor all_reduce(std::size_t index, const Tensor& mine) {
+    std::unique_lock lock(mutex_);
+    inputs_.resize(size_);
+    inputs_[index] = mine;
+    if (++arrived_ == size_) {
+      complete();
+    } else {
+      wait(lock, index);
+    }
+    if (error_) std::rethrow_exception(error_);
+    return outputs_[index];
+  }
+
+  // A replica has ended, in whatever way: nobody need wait for it any more.
+  void leave() {
+    ended_.fetch_add(1);
+    if (waiting_.load() == 0) return;
+    const std::lock_guard lock(mutex_);
+    meeting_.notify_all();
+  }
+
+ private:
+  // The results of a round stay until the next one is complete, which no replica can be without.
+  void complete() {
+    error_ = nullptr;
+    try {
+      outputs_ = sums(inputs_);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    inputs_.assign(size_, Tensor());
+    arrived_ = 0;
+    ++round_;
+    meeting_.notify_all();
+  }
+
+  void wait(std::unique_lock<std::mutex>& lock, std::size_t index) {
+    const std::size_t round = round_;
+    waiting_.fetch_add(1);
+    meeting_.wait(lock, [&] { return round_ != round || ended_.load() > 0; });
+    waiting_.fetch_sub(1);
+    if (round_ != round) return;
+    inputs_[index] = Tensor();
+    --arrived_;
+    throw ReplicaReleased(
+        str("replica ", index, " waits for the others, but one of them has ended"));
+  }
+
+  static std::vector<Tensor> sums(const std::vector<Tensor>& inputs) {
+    std::vector<Device> devices;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      check<ValueError>(inputs[i].defined() == inputs[0].defined(),
+                        "replicas meet, but only one of replica 0 and replica ", i,
+                        " brings a tensor");
+      if (inputs[i].defined()) devices.push_back(inputs[i].device());
+    }
+    if (devices.empty()) return inputs;
+    const std::vector<Tensor> total =
+        lockstep::apply(functions::ReduceAddCoalesced{devices, devices[0]}, inputs);
+    return lockstep::apply(functions::Broadcast{devices}, total);
+  }
+
+  const std::size_t size_;
+  const bool synchronized_;
+  std::mutex mutex_;
+  std::condition_variable meeting_;
+  std::vector<Tensor> inputs_;
+  std::vector<Tensor> outputs_;
+  std::exception_ptr error_;
+  std::size_t arrived_ = 0;
+  std::size_t round_ = 0;
+  std::atomic<std::size_t> ended_{0};
+  std::atomic<std::size_t> waiting_{0};
+};
+
+// Which replica the calling thread runs; outside of any, no group.
+struct CurrentReplica {
+  ReplicaGroup* group = nullptr;
+  std::size_t index = 0;
+};
+inline constinit thread_local CurrentReplica current_replica{};
+
+// Makes the calling thread a replica of a group until destroyed.
+class ReplicaScope {
+ public:
+  ReplicaScope(ReplicaGroup& group, std::size_t index)
+      : before_(std::exchange(current_replica, CurrentReplica{&group, index})) {}
+  ReplicaScope(const ReplicaScope&) = delete;
+  ReplicaScope& operator=(const ReplicaScope&) = delete;
+  ~ReplicaScope() { std::exchange(current_replica, before_).group->leave(); }
+
+ private:
+  const CurrentReplica before_;
+};
+
+}  // namespace detail
+
+// For a module's forward: the replicas that run with this one. Outside of parallel_apply, and where
+// one module runs alone, that is one replica, for which nothing here does anything; so a layer that
+// uses this needs no other code for one device.
+namespace replicas {
+
+inline std::size_t count() {
+  const detail::ReplicaGroup* group = detail::current_replica.group;
+  return group ? group->size() : 1;
+}
+inline std::size_t index() { return detail::current_replica.index; }
+
+// Whether statistics of the batch are to be taken over all replicas: DataParallel was given
+// ReplicaBuffers::synchronized.
+inline bool synchronized() {
+  const detail::ReplicaGroup* group = detail::current_replica.group;
+  return group && group->synchronized();
+}
+
+// The sum of every replica's `tensor`, for each on its own device; waits until all have called.
+//
+// **Torch counterpart.** torch.distributed.nn.functional.all_reduce, among replicas.
+// **Devices and streams.** As functions::ReduceAddCoalesced and Broadcast, on the current streams
+// of the thread that came last.
+// **Backward.** Each replica's gradient is the sum of those of all results, to any order.
+// **Threads and exceptions.** Each replica calls it equally often, with equal shapes: a ShapeError
+// or DtypeError otherwise, in all of them. If a replica ends or throws instead, those that wait for
+// it are released with a ReplicaReleased.
+inline Tensor all_reduce(const Tensor& tensor) {
+  const auto [group, index] = detail::current_replica;
+  return group ? group->all_reduce(index, tensor) : tensor;
+}
+
+// Waits until all replicas have called it.
+//
+// **Torch counterpart.** torch.distributed.barrier, among replicas.
+// **Threads and exceptions.** As all_reduce.
+inline void barrier() {
+  const auto [group, index] = detail::current_replica;
+  if (group) (void)group->all_reduce(index, Tensor());
+}
+
+}  // namespace replicas
+
+}  // namespace lockstep

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/parallel/replica_group.hpp>
+
+#include "parallel/layers.hpp"
+#include "support/devices.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+namespace ls = lockstep;
+using ls::testing::f64;
+using ls::testing::first_devices;
+using ls::testing::throws;
+
+namespace replica_group_test {
+
+using Values = std::vector<double>;
+
+// Subtracts the mean of the whole batch, wherever its rows are, and keeps a running mean of it.
+struct Centre {
+  ls::Parameter gain{f64({2}, {1})};
+  ls::Buffer running{f64({0}, {1})};
+
+  ls::Tensor forward(const ls::Tensor& x) const {
+    ls::Tensor sum = x.sum().reshape({1});
+    ls::Tensor rows = ls::full({1}, static_cast<double>(x.size(0)), sum.options());
+    if (ls::replicas::synchronized()) {
+      sum = ls::replicas::all_reduce(sum);
+      rows = ls::replicas::all_reduce(rows);
+    }
+    const ls::Tensor mean = sum / rows;
+    {
+      const ls::NoGradGuard guard;
+      running.copy_((running + mean) * 0.5);
+    }
+    return (x - mean) * gain;
+  }
+};
+
+ls::Tensor batch() {
+  const ls::Tensor x = f64({1, 2, 4, 8, 16, 32, 64}, {7});
+  x.requires_grad_();
+  return x;
+}
+
+TEST(Replicas, StatisticsOverAllReplicasAreThoseOfOneDevice) {
+  const auto weights = f64({1, -2, 3, -4, 5, -6, 7}, {7}, "cpu:0");
+  ls::DataParallel one{Centre{}, first_devices(1)};
+  const ls::Tensor x = batch();
+  const ls::Tensor y = one(x);
+  (y * y * weights).sum().backward();
+  for (const std::size_t k : {2U, 3U, 4U}) {
+    ls::DataParallel model{
+        Centre{}, first_devices(k), {.buffers = ls::ReplicaBuffers::synchronized}};
+    const ls::Tensor input = batch();
+    const ls::Tensor output = model(input);
+    const auto expect_near = [&](const ls::Tensor& got, const ls::Tensor& want) {
+      const Values a = got.to_vector<double>();
+      const Values b = want.to_vector<double>();
+      ASSERT_EQ(a.size(), b.size());
+      for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-9) << k << ' ' << i;
+    };
+    expect_near(output, y);
+    (output * output * weights).sum().backward();
+    expect_near(input.grad(), x.grad());
+    expect_near(model.module().gain.grad(), one.module().gain.grad());
+    expect_near(model.module().running, one.module().running);
+  }
+}
+
+TEST(Replicas, WithoutTheOptionEachHasItsOwn) {
+  ls::DataParallel model{Centre{}, first_devices(2)};
+  EXPECT_EQ(model(f64({1, 3, 5, 7}, {4})).to_vector<double>(), (Values{-2, 2, -2, 2}));
+}
+
+TEST(Replicas, GradientsOfGradientsPassThroughASum) {
+  struct Product {
+    ls::Tensor forward(const ls::Tensor& x) const {
+      return ls::replicas::all_reduce(x * x * x).reshape({1});
+    }
+  };
+  const ls::Tensor x = f64({2, 3}, {2});
+  x.requires_grad_();
+  ls::DataParallel model{Product{}, first_devices(2)};
+  const ls::Tensor y = model(x);  // both are 2³ + 3³
+  EXPECT_EQ(y.to_vector<double>(), (Values{35, 35}));
+  const ls::Tensor grad = ls::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
+  EXPECT_EQ(grad.to_vector<double>(), (Values{24, 54}));  // 2 · 3x²
+  EXPECT_EQ(ls::autograd::grad({grad.sum()}, {x})[0].to_vector<double>(), (Values{24, 36}));
+}
+
+TEST(Replicas, OutsideThereIsOne) {
+  EXPECT_EQ(ls::replicas::count(), 1U);
+  EXPECT_EQ(ls::replicas::index(), 0U);
+  EXPECT_FALSE(ls::replicas::synchronized());
+  ls::replicas::barrier();
+  const ls::Tensor x = f64({1}, {1});
+  EXPECT_TRUE(ls::replicas::all_reduce(x).is_same(x));
+}
+
+TEST(Replicas, TheyKnowTheirPlaceAndMeetAsOftenAsTheyLike) {
+  struct Ring {
+    std::atomic<int>* arrived;
+    ls::Tensor forward(const ls::Tensor& x) const {
+      EXPECT_EQ(ls::replicas::count(), 6U);
+      for (int round = 1; round <= 20; ++round) {
+        arrived->fetch_add(1);
+        ls::replicas::barrier();
+        EXPECT_EQ(arrived->load(), 6 * round);
+        ls::replicas::barrier();
+      }
+      return x + static_cast<double>(ls::replicas::index());
+    }
+  };
+  std::atomic<int> arrived{0};
+  ls::DataParallel model{Ring{&arrived}, first_devices(6)};
+  EXPECT_EQ(model(ls::zeros({6})).to_vector<float>(), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(ls::replicas::count(), 1U);
+}
+
+TEST(Replicas, OneThatThrowsReleasesThoseThatWaitForIt) {
+  struct Failing {
+    ls::Tensor forward(const ls::Tensor& x) const {
+      if (ls::replicas::index() == 2) throw std::out_of_range("no more data");
+      return ls::replicas::all_reduce(x);
+    }
+  };
+  ls::DataParallel model{Failing{}, first_devices(4)};
+  const auto call = [&] { model(ls::ones({4})); };
+  EXPECT_TRUE(throws<std::out_of_range>(call, "replica 2", "cpu:2", "no more data"));
+  try {
+    call();
+  } catch (const std::out_of_range& error) {
+    EXPECT_EQ(std::string(error.what()).find("waits for the others"), std::string::npos)
+        << "those that were released are not failures";
+  }
+}
+
+TEST(Replicas, OneThatReturnsEarlyReleasesThemToo) {
+  struct Early {
+    ls::Tensor forward(const ls::Tensor& x) const {
+      if (ls::replicas::index() == 0) return x;
+      return ls::replicas::all_reduce(x);
+    }
+  };
+  ls::DataParallel model{Early{}, first_devices(3)};
+  EXPECT_TRUE(throws<ls::ReplicaReleased>([&] { model(ls::ones({3})); }, "replica 1",
+                                          "one of them has ended"));
+}
+
+TEST(Replicas, TensorsThatDoNotFitAreAnErrorForAll) {
+  struct Uneven {
+    ls::Tensor forward(const ls::Tensor& x) const { return ls::replicas::all_reduce(x); }
+  };
+  ls::DataParallel model{Uneven{}, first_devices(2)};
+  EXPECT_TRUE(
+      throws<ls::ShapeError>([&] { model(ls::ones({3})); }, "input 1", "got 1", "expected 2"));
+  struct Mixed {
+    ls::Tensor forward(const ls::Tensor& x) const {
+      if (ls::replicas::index() == 0) {
+        ls::replicas::barrier();
+        return x;
+      }
+      return ls::replicas::all_reduce(x);
+    }
+  };
+  ls::DataParallel mixed{Mixed{}, first_devices(2)};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { mixed(ls::ones({2})); }, "replica 0", "replica 1",
+                                     "brings a tensor"));
+}
+
+TEST(Replicas, GroupsAreNested) {
+  struct Inner {
+    ls::Tensor forward(const ls::Tensor& x) const { return ls::replicas::all_reduce(x); }
+  };
+  struct Outer {
+    ls::DataParallel<Inner> inner{Inner{}, first_devices(2)};
+    ls::Tensor forward(const ls::Tensor& x) {
+      const ls::Tensor y = inner(x);  // the sum of this replica's two halves, twice
+      EXPECT_EQ(ls::replicas::count(), 2U);
+      return ls::replicas::all_reduce(y.to(x.device()));
+    }
+  };
+  ls::DataParallel model{Outer{}, first_devices(2)};
+  EXPECT_EQ(model(f64({1, 2, 3, 4}, {4})).to_vector<double>(), (Values{10, 10, 10, 10}));
+}
+
+}  // namespace replica_group_test

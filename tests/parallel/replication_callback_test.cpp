@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/parallel/per_replica.hpp>
+#include <lockstep/parallel/replicate.hpp>
+#include <lockstep/parallel/replication_callback.hpp>
+
+#include "parallel/layers.hpp"
+#include "support/devices.hpp"
+
+#include <gtest/gtest.h>
+
+#include <any>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ls = lockstep;
+using ls::testing::first_devices;
+using ls::testing::L0;
+using ls::testing::x5;
+
+namespace replication_callback_test {
+
+struct Call {
+  std::string module;
+  std::size_t copy_id;
+  const ls::CallbackContext* context;
+};
+std::vector<Call> calls;
+
+struct Part {
+  std::string name;
+  ls::Parameter weight{ls::ones({1})};
+  std::shared_ptr<ls::CallbackContext> context = {};
+
+  ls::Tensor forward(const ls::Tensor& x) const { return x; }
+  void data_parallel_replicate(const std::shared_ptr<ls::CallbackContext>& shared,
+                               std::size_t copy_id) {
+    EXPECT_EQ(weight.device(), shared->devices[copy_id]) << "the replica is complete by then";
+    if (copy_id == 0) shared->shared = name;
+    EXPECT_EQ(std::any_cast<std::string>(shared->shared), name);
+    context = shared;
+    calls.push_back({name, copy_id, shared.get()});
+  }
+};
+
+struct Net {
+  Part a{"a"};
+  std::vector<Part> rest{{"b"}, {"c"}};
+  ls::Tensor forward(const ls::Tensor& x) const { return x; }
+};
+
+TEST(ReplicationCallback, E05CopyByCopyWithOneContextForEachSubModule) {
+  calls.clear();
+  Net net;
+  ls::to(net, "cpu:0");
+  const std::vector<Net> replicas = ls::replicate(net, first_devices(2));
+  ASSERT_EQ(calls.size(), 6U);
+  const std::vector<std::string> order = {"a", "b", "c", "a", "b", "c"};
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i].module, order[i]);
+    EXPECT_EQ(calls[i].copy_id, i / 3);
+    EXPECT_EQ(calls[i].context, calls[i % 3].context);
+  }
+  EXPECT_NE(calls[0].context, calls[1].context);
+  EXPECT_NE(calls[1].context, calls[2].context);
+  EXPECT_EQ(replicas[0].a.context->devices, first_devices(2));
+  EXPECT_EQ(net.a.context, nullptr) << "the module itself is no replica";
+}
+
+// Counts the rows that a replica has seen.
+struct Counting {
+  ls::PerReplica<std::int64_t> rows{0, std::plus<>{}};
+  ls::PerReplica<std::string> log{
+      "", [](const std::string& a, const std::string& b) { return a + '|' + b; }};
+  ls::Parameter weight{ls::ones({1})};
+  ls::Tensor forward(const ls::Tensor& x) const {
+    *rows += x.size(0);
+    log->append(std::to_string(x.size(0)));
+    return x * 2;
+  }
+};
+
+TEST(PerReplica, StaysWithEachReplicaAndIsMerged) {
+  ls::DataParallel model{Counting{}, first_devices(3)};
+  model(x5().to(ls::Dtype::f32));
+  model(x5().to(ls::Dtype::f32));
+  const Counting& module = model.module();
+  EXPECT_EQ(module.rows.values(), (std::vector<std::int64_t>{4, 4, 2}));
+  EXPECT_EQ(module.rows.merged(), 10);
+  EXPECT_EQ(module.log.merged(), "22|22|11");
+  EXPECT_EQ(*module.rows, 4) << "the module itself has the first replica's";
+}
+
+TEST(PerReplica, TheModuleItselfIsTheFirstReplica) {
+  ls::DataParallel model{Counting{}, first_devices(2)};
+  model(ls::ones({1, 2}));  // one chunk: the module itself is called
+  model(ls::ones({4, 2}));
+  EXPECT_EQ(model.module().rows.values(), (std::vector<std::int64_t>{3, 2}));
+  Counting copy = model.module();
+  copy.rows.reset();
+  EXPECT_EQ(model.module().rows.merged(), 0) << "a copy of the module shares its state";
+}
+
+TEST(PerReplica, WithoutAMergeTheFirstReplicasValueCounts) {
+  struct Last {
+    ls::PerReplica<double> value{-1};
+    ls::Tensor forward(const ls::Tensor& x) const {
+      *value = x.device().index;
+      return x;
+    }
+  };
+  ls::DataParallel model{Last{}, {"cpu:2", "cpu:1"}};
+  EXPECT_EQ(model.module().value.merged(), -1);
+  model(ls::ones({2}));
+  EXPECT_EQ(model.module().value.values(), (std::vector<double>{2, 1}));
+  EXPECT_EQ(model.module().value.merged(), 2);
+}
+
+}  // namespace replication_callback_test
