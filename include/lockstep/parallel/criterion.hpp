@@ -114,7 +114,7 @@ class DataParallelCriterion {
     }
     const auto calls =
         detail::nested::scatter_arguments(devices, dim_, Split::chunk, outputs, targets...);
-    if (on_host_memory()) to(criterion_, devices[0]);
+    if (detail::is_on_host_memory(criterion_)) to(criterion_, devices[0]);
     auto criteria = replicate(criterion_, devices, !is_grad_enabled());
     const std::vector<Tensor> losses = parallel_apply(criteria, calls.arguments, devices);
     if (reduction_ == Reduction::none) return gather(losses, devices[0], dim_);
@@ -135,13 +135,6 @@ class DataParallelCriterion {
   const C& module() const { return criterion_; }
 
  private:
-  bool on_host_memory() const {
-    for (const Tensor& tensor : detail::tensors_of(criterion_)) {
-      if (!tensor.device().is_host_memory()) return false;
-    }
-    return true;
-  }
-
   C criterion_;
   Reduction reduction_;
   std::int64_t dim_;

@@ -118,7 +118,7 @@ class DataParallel {
     detail::check_devices(device_ids_);
     check_device(output_device());
     detail::check_balance(device_ids_);
-    if (is_on_host_memory()) to(module_, device_ids_[0]);
+    if (detail::is_on_host_memory(module_)) to(module_, device_ids_[0]);
     detail::check_module_device(module_, device_ids_[0]);
   }
 
@@ -203,12 +203,6 @@ class DataParallel {
   }
 
  private:
-  bool is_on_host_memory() const {
-    const std::vector<Tensor> tensors = detail::tensors_of(module_);
-    return std::all_of(tensors.begin(), tensors.end(),
-                       [](const Tensor& tensor) { return tensor.device().is_host_memory(); });
-  }
-
   // Where results have to be moved to, if anywhere.
   std::optional<Device> output_target() const {
     if (options_.output_device || device_ids_.empty()) return options_.output_device;

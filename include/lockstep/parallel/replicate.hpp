@@ -52,6 +52,19 @@ std::vector<Tensor> tensors_of(const M& module) {
   return tensors;
 }
 
+// All parameters and buffers of the module, if there are any, are on plain `cpu`: it has not been
+// put on a device yet.
+template <class M>
+bool is_on_host_memory(const M& module) {
+  bool everywhere = true;
+  walk_module<Paths::none>(module, [&]<class Node>(const Node& node) {
+    if constexpr (std::derived_from<Node, Tensor>) {
+      everywhere = everywhere && (!node.defined() || node.device().is_host_memory());
+    }
+  });
+  return everywhere;
+}
+
 // Copies of the module that use copies[i][j] in place of originals[j]. Unless `detach`, gradients
 // flow from the copies of what requires grad back to the originals.
 template <class M>
