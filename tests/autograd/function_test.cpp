@@ -166,4 +166,33 @@ TEST(Function, ASavedResultKeepsItsPlaceInTheGraph) {
   EXPECT_THROW(y.backward(), ls::AutogradError);
 }
 
+// Its first result is x², its second 3x, and the gradient of the first is written with the second.
+struct SquareAndTriple {
+  static constexpr const char* name = "square_and_triple";
+  ls::Saved triple = {};
+  std::vector<ls::Tensor> forward(const ls::Tensor& x) {
+    std::vector<ls::Tensor> results = {x * x, x * 3};
+    triple = ls::Saved::output(results[1], 1);
+    return results;
+  }
+  ls::Tensor backward(const ls::Backward& saved, const std::vector<ls::Tensor>& grads) const {
+    ls::Tensor result;
+    if (grads[0].defined()) result = grads[0] * saved(triple) * (2.0 / 3);
+    if (!grads[1].defined()) return result;
+    return result.defined() ? result + grads[1] * 3 : grads[1] * 3;
+  }
+};
+
+TEST(Function, ASavedResultIsTheOutputOfItsNumber) {
+  // The second derivative of x² goes through the second result: 2/3 · 3, not 2/3 · 2x.
+  const ls::Tensor x = ls::tensor<double>({5}).requires_grad_();
+  const std::vector<ls::Tensor> y = ls::apply(SquareAndTriple{}, x);
+  const ls::Tensor first = ls::autograd::grad({y[0]}, {x}, {}, {}, true)[0];
+  EXPECT_DOUBLE_EQ(first.item(), 10);
+  EXPECT_DOUBLE_EQ(ls::autograd::grad({first}, {x})[0].item(), 2);
+  const auto both = [](const ls::Tensor& a) { return ls::apply(SquareAndTriple{}, a); };
+  EXPECT_TRUE(ls::testing::gradcheck(both, {ls::rand({3}, kLeaf, 1, 2)}));
+  EXPECT_TRUE(ls::testing::gradgradcheck(both, {ls::rand({3}, kLeaf, 1, 2)}));
+}
+
 }  // namespace function_test

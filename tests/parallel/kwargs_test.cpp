@@ -97,4 +97,20 @@ TEST(Kwargs, P03KeywordsOfAnotherNumber) {
                              "number of modules 2", "number of kwargs_tup 1"));
 }
 
+TEST(Kwargs, ParallelApplyTakesThemWithoutDevices) {
+  std::vector<Module> modules(2);
+  const std::vector<ls::Tensor> inputs = {rows(1).to("cpu:1"), rows(2).to("cpu:3")};
+  const std::vector<Options> named = {{.scale = 2}, {.scale = 3}};
+  const std::vector<ls::Tensor> outputs = ls::parallel_apply(modules, inputs, named);
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    EXPECT_EQ(outputs[i].device(), inputs[i].device());  // where it was made
+    EXPECT_EQ(outputs[i].to_vector<double>(), (inputs[i] * named[i].scale).to_vector<double>());
+  }
+  const auto [parts, named_parts] = ls::scatter_kwargs(
+      std::tuple(rows(4)), Options{.data = rows(4), .scale = 2}, first_devices(2));
+  const std::vector<ls::Tensor> scattered = ls::parallel_apply(modules, parts, named_parts);
+  EXPECT_EQ(scattered[1].device(), ls::Device("cpu:1"));
+  EXPECT_EQ(scattered[1].to_vector<double>(), (std::vector<double>{12, 15, 18, 21}));
+}
+
 }  // namespace kwargs_test

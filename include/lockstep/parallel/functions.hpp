@@ -109,7 +109,7 @@ struct Broadcast {
 // sums on `destination`. Undefined inputs count as zeros; where all are undefined, so is the sum.
 //
 // **Torch counterpart.** torch.nn.parallel._functions.ReduceAddCoalesced.
-// **Devices and streams.** comm::reduce_add.
+// **Devices and streams.** comm::reduce_add_coalesced.
 struct ReduceAddCoalesced {
   static constexpr const char* name = "ReduceAddCoalesced";
   std::vector<Device> devices;
@@ -118,6 +118,8 @@ struct ReduceAddCoalesced {
   std::vector<Tensor> forward(const std::vector<Tensor>& flat) const {
     const std::size_t count = flat.size() / devices.size();
     std::vector<Tensor> sums(count);
+    std::vector<std::vector<Tensor>> summands;  // of each sum that has several
+    std::vector<std::size_t> places;
     for (std::size_t j = 0; j < count; ++j) {
       std::vector<Tensor> parts;
       bool on_destination = false;
@@ -129,8 +131,17 @@ struct ReduceAddCoalesced {
       }
       if (parts.empty()) continue;
       if (!on_destination) parts[0] = comm::broadcast(parts[0], {destination})[0];
-      sums[j] = parts.size() == 1 ? parts[0] : comm::reduce_add(parts, destination);
+      if (parts.size() == 1) {
+        sums[j] = parts[0];
+        continue;
+      }
+      comm::detail::check_summands(name, parts, destination);
+      summands.push_back(std::move(parts));
+      places.push_back(j);
     }
+    const std::vector<Tensor> together =
+        comm::detail::sum_coalesced(summands, destination, comm::kDefaultBufferSize);
+    for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = together[p];
     return sums;
   }
   std::vector<Tensor> backward(const Backward& context, std::vector<Tensor> grads) const;

@@ -2,104 +2,39 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/parallel/comm/out.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
-#include <cstdint>
-#include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
 namespace lockstep::comm {
 
-// 10 MiB, torch's default: how much is collected into one buffer.
-inline constexpr std::size_t kDefaultBufferSize = std::size_t{10} << 20;
-
 namespace detail {
 
-// A part of a flat buffer as a variable of its own: shares the memory, not the version.
-inline Tensor carve(const Tensor& flat, std::int64_t offset, const Shape& shape) {
-  Tensor part = lockstep::detail::make_view(flat, shape, contiguous_strides(shape), offset);
-  part.impl()->version = std::make_shared<lockstep::detail::VersionCounter>();
-  return part;
-}
-
-// The places of several tensors of one dtype in a flat buffer, each aligned as a tensor of its own
-// would be. In elements.
-struct FlatLayout {
-  std::vector<std::int64_t> offsets;
-  std::int64_t total = 0;
-
-  FlatLayout(const std::vector<Tensor>& tensors, const std::vector<std::size_t>& members) {
-    for (const std::size_t member : members) {
-      const auto unit =
-          static_cast<std::int64_t>(kAlignment / element_size(tensors[member].dtype()));
-      offsets.push_back(total);
-      total += (tensors[member].numel() + unit - 1) / unit * unit;
-    }
-  }
-
-  static constexpr std::size_t kAlignment = 64;
-};
-
-// Which tensors share a buffer: those of one dtype in order, a buffer being closed once it has
-// reached `buffer_size` bytes.
-inline std::vector<std::vector<std::size_t>> buffer_groups(const std::vector<Tensor>& tensors,
-                                                           std::size_t buffer_size) {
-  std::vector<std::vector<std::size_t>> groups;
-  struct Open {
-    std::size_t group;
-    std::size_t bytes;
-  };
-  std::map<Dtype, Open> open;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const Dtype dtype = tensors[i].dtype();
-    auto found = open.find(dtype);
-    if (found == open.end()) {
-      found = open.emplace(dtype, Open{groups.size(), 0}).first;
-      groups.emplace_back();
-    }
-    groups[found->second.group].push_back(i);
-    found->second.bytes += static_cast<std::size_t>(tensors[i].numel()) * element_size(dtype);
-    if (found->second.bytes >= buffer_size) open.erase(found);
-  }
-  return groups;
-}
-
-// Room on one device for copies of several tensors: each a variable of its own, lying together in
-// buffers.
-struct FlatCopies {
-  std::vector<Tensor> parts;
-  std::vector<Tensor> buffers;
-};
-
+// Room on one device for copies of several tensors.
 inline FlatCopies allocate_flat(const Transfer& transfer, const std::vector<Tensor>& tensors,
                                 std::size_t buffer_size) {
-  FlatCopies copies;
-  copies.parts.resize(tensors.size());
-  for (const auto& group : buffer_groups(tensors, buffer_size)) {
-    const FlatLayout layout(tensors, group);
-    const Tensor flat = transfer.allocate({layout.total}, tensors[group[0]].dtype());
-    for (std::size_t m = 0; m < group.size(); ++m) {
-      copies.parts[group[m]] = carve(flat, layout.offsets[m], tensors[group[m]].sizes());
-    }
-    copies.buffers.push_back(flat);
-  }
-  return copies;
+  return allocate_groups(transfer.stream(), tensors, buffer_groups(tensors, buffer_size));
 }
 
 }  // namespace detail
 
 // The tensor on each device. The first entry for the device that it is on already is the tensor
-// itself, every other one a copy of its own.
+// itself, every other one a copy of its own. Without devices given, all that are meant for
+// training.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast.
 // **Devices and streams.** Copied on each device's copy stream, as in scatter.
 // **Backward.** None: see functions.hpp.
-inline std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices) {
+inline std::vector<Tensor> broadcast(const Tensor& tensor,
+                                     const std::vector<Device>& devices = lockstep::devices()) {
   check<ValueError>(!devices.empty(), "Expected at least one device to broadcast to");
   const Tensor source = lockstep::detail::packed(tensor);
   std::vector<Tensor> copies;
@@ -118,6 +53,32 @@ inline std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Dev
   return copies;
 }
 
+// Writes the tensor's elements into each of `outs`, wherever they are, and returns these.
+//
+// They may be strided, but must not share memory with the tensor or with one another.
+//
+// **Torch counterpart.** torch::cuda::broadcast_out, the `out` of torch.nn.parallel.comm.broadcast.
+// **Devices and streams.** As broadcast; what uses an out's memory already comes first.
+// **Backward.** None: an out that requires grad is an AutogradError while recording is on. The
+// versions of the outs count the change.
+// **Threads and exceptions.** ValueError without outs, or for memory that is shared; ShapeError and
+// DtypeError name the index. Nothing has been written then.
+inline std::vector<Tensor> broadcast_out(const Tensor& tensor, const std::vector<Tensor>& outs) {
+  check<ValueError>(!outs.empty(), "Expected at least one output tensor to broadcast to");
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    detail::check_out("broadcast_out", outs, i, tensor.sizes(), tensor.dtype());
+    detail::check_apart("broadcast_out", outs[i], i, tensor);
+  }
+  const Tensor source = lockstep::detail::packed(tensor);
+  std::vector<detail::OutTransfer> transfers;
+  for (const Tensor& out : outs) {
+    const auto& transfer = transfers.emplace_back(out);
+    transfer.copies().copy_out(transfer.room(), source, detail::whole_of(source));
+  }
+  for (const auto& transfer : transfers) transfer.finish();
+  return outs;
+}
+
 // Several tensors of one device on each device, small ones collected into buffers of about
 // `buffer_size` bytes. Result [i][j] is tensor j on devices[i].
 //
@@ -128,7 +89,7 @@ inline std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Dev
 // **Devices and streams.** As broadcast.
 // **Backward.** None: see functions.hpp.
 inline std::vector<std::vector<Tensor>> broadcast_coalesced(
-    const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
+    const std::vector<Tensor>& tensors, const std::vector<Device>& devices = lockstep::devices(),
     std::size_t buffer_size = kDefaultBufferSize) {
   check<ValueError>(!devices.empty(), "Expected at least one device to broadcast to");
   for (std::size_t j = 1; j < tensors.size(); ++j) {

@@ -6,13 +6,16 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/parallel/comm/buffers.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,73 +59,113 @@ inline Tensor within_reach(const Tensor& tensor, Device destination) {
   return copy;
 }
 
-}  // namespace detail
-
-// The sum of tensors of one shape, each on a device of its own, on `destination`: a new tensor.
-//
-// Added in the order given, so the same inputs give the same bits.
-//
-// **Torch counterpart.** torch.nn.parallel.comm.reduce_add; `destination` must be the device of one
-// of the inputs.
-// **Devices and streams.** On the destination's current stream, after what is on each input's.
-// **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** ShapeError, DtypeError and DeviceError name the input.
-inline Tensor reduce_add(const std::vector<Tensor>& inputs, Device destination) {
-  check<ValueError>(!inputs.empty(), "reduce_add: expected at least one input");
+// Throws unless the summands can be added up on `destination`.
+inline void check_summands(const char* operation, const std::vector<Tensor>& inputs,
+                           Device destination) {
+  check<ValueError>(!inputs.empty(), operation, ": expected at least one input");
   const Shape& shape = inputs[0].sizes();
   for (std::size_t i = 1; i < inputs.size(); ++i) {
-    check<ShapeError>(inputs[i].sizes() == shape, "reduce_add: input ", i,
-                      " has invalid size: got ", detail::times(inputs[i].sizes()),
-                      ", but expected ", detail::times(shape));
-    check<DtypeError>(inputs[i].dtype() == inputs[0].dtype(), "reduce_add: input ", i,
+    check<ShapeError>(inputs[i].sizes() == shape, operation, ": input ", i,
+                      " has invalid size: got ", times(inputs[i].sizes()), ", but expected ",
+                      times(shape));
+    check<DtypeError>(inputs[i].dtype() == inputs[0].dtype(), operation, ": input ", i,
                       " has dtype ", inputs[i].dtype(), ", but expected ", inputs[0].dtype());
   }
   check<DeviceError>(
       std::any_of(inputs.begin(), inputs.end(),
                   [&](const Tensor& input) { return input.device() == destination; }),
-      "reduce_add expects destination to be on the same device with one of the tensors, but none "
-      "is on ",
+      operation,
+      " expects destination to be on the same device with one of the tensors, but none is on ",
       destination);
+}
 
+// total := the sum of the inputs, in the order given. Half precision is summed in f32 and rounded
+// once.
+inline void sum_into(const Tensor& total, const std::vector<Tensor>& inputs) {
+  using lockstep::detail::input;
+  using lockstep::detail::output;
+  if (inputs.size() == 1) return lockstep::detail::copy_into(total, inputs[0]);
+  const Device destination = total.device();
   const Stream stream = current_stream(destination);
-  Tensor total = lockstep::detail::empty_on(stream, shape, inputs[0].dtype());
-  if (inputs.size() == 1) {
-    lockstep::detail::copy_into(total, inputs[0]);
-    return total;
+  if (lockstep::detail::is_half_precision(total.dtype())) {
+    std::vector<Tensor> wide;
+    for (const Tensor& each : inputs) wide.push_back(lockstep::detail::widened(each));
+    const Tensor sum = lockstep::detail::empty_on(stream, total.sizes(), Dtype::f32);
+    sum_into(sum, wide);
+    return lockstep::detail::copy_into(total, sum);
   }
   dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    using lockstep::detail::input;
-    using lockstep::detail::output;
-    const Tensor first = detail::within_reach(inputs[0], destination);
-    const Tensor second = detail::within_reach(inputs[1], destination);
+    const Tensor first = within_reach(inputs[0], destination);
+    const Tensor second = within_reach(inputs[1], destination);
     launch(stream, static_cast<std::size_t>(total.numel()),
-           detail::AddKernel<T>{input<T>(first), input<T>(second), output<T>(total, stream)});
+           AddKernel<T>{input<T>(first), input<T>(second), output<T>(total, stream)});
   });
   for (std::size_t i = 2; i < inputs.size(); ++i) {
-    lockstep::detail::add_in_place(total, detail::within_reach(inputs[i], destination));
+    lockstep::detail::add_in_place(total, within_reach(inputs[i], destination));
   }
+}
+
+// The sums of several lists of summands, which have been checked. They lie together in buffers on
+// the destination, one for each of take_tensors' groups, and each has a version of its own.
+inline std::vector<Tensor> sum_coalesced(const std::vector<std::vector<Tensor>>& summands,
+                                         Device destination, std::size_t buffer_size) {
+  std::vector<Tensor> likes;
+  for (const auto& inputs : summands) likes.push_back(inputs[0]);
+  const std::vector<Tensor> sums =
+      allocate_groups(current_stream(destination), likes, take_tensors(likes, buffer_size)).parts;
+  for (std::size_t j = 0; j < sums.size(); ++j) sum_into(sums[j], summands[j]);
+  return sums;
+}
+
+}  // namespace detail
+
+// The sum of tensors of one shape, each on a device of its own, on `destination`: a new tensor.
+//
+// Added in the order given, so the same inputs give the same bits. Without a destination the sum is
+// where the first input is.
+//
+// **Torch counterpart.** torch.nn.parallel.comm.reduce_add, whose default is the current device;
+// there is none here. As there, `destination` must be the device of one of the inputs.
+// **Devices and streams.** On the destination's current stream, after what is on each input's.
+// **Backward.** None: see functions.hpp.
+// **Threads and exceptions.** ShapeError, DtypeError and DeviceError name the input.
+inline Tensor reduce_add(const std::vector<Tensor>& inputs,
+                         std::optional<Device> destination = {}) {
+  check<ValueError>(!inputs.empty(), "reduce_add: expected at least one input");
+  const Device target = destination.value_or(inputs[0].device());
+  detail::check_summands("reduce_add", inputs, target);
+  Tensor total =
+      lockstep::detail::empty_on(current_stream(target), inputs[0].sizes(), inputs[0].dtype());
+  detail::sum_into(total, inputs);
   return total;
 }
 
 // reduce_add of several tensors at once: inputs[i][j] is tensor j of device i, and the result's
 // j-th entry the sum over i.
 //
+// The sums of one dtype lie together in buffers of at most `buffer_size` bytes, or of one tensor
+// that is larger, but each has a version of its own. A buffer lives as long as one of its sums.
+//
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add_coalesced.
-// **Devices and streams.** As reduce_add.
+// **Devices and streams.** As reduce_add. One allocation for each buffer.
+// **Backward.** None: see functions.hpp.
+// **Threads and exceptions.** As reduce_add; ValueError for lists of different lengths.
 inline std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>& inputs,
-                                                Device destination) {
+                                                std::optional<Device> destination = {},
+                                                std::size_t buffer_size = kDefaultBufferSize) {
   check<ValueError>(!inputs.empty(), "reduce_add_coalesced: expected at least one list of tensors");
-  std::vector<Tensor> sums;
-  for (std::size_t j = 0; j < inputs[0].size(); ++j) {
-    std::vector<Tensor> parts;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      check<ValueError>(inputs[i].size() == inputs[0].size(), "reduce_add_coalesced: list ", i,
-                        " has ", inputs[i].size(), " tensors, but list 0 has ", inputs[0].size());
-      parts.push_back(inputs[i][j]);
-    }
-    sums.push_back(reduce_add(parts, destination));
+  for (std::size_t i = 1; i < inputs.size(); ++i) {
+    check<ValueError>(inputs[i].size() == inputs[0].size(), "reduce_add_coalesced: list ", i,
+                      " has ", inputs[i].size(), " tensors, but list 0 has ", inputs[0].size());
   }
-  return sums;
+  if (inputs[0].empty()) return {};
+  const Device target = destination.value_or(inputs[0][0].device());
+  std::vector<std::vector<Tensor>> summands(inputs[0].size());
+  for (std::size_t j = 0; j < summands.size(); ++j) {
+    for (const auto& of_device : inputs) summands[j].push_back(of_device[j]);
+    detail::check_summands("reduce_add_coalesced", summands[j], target);
+  }
+  return detail::sum_coalesced(summands, target, buffer_size);
 }
 
 }  // namespace lockstep::comm

@@ -2,70 +2,90 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/parallel/comm/out.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/parallel/split.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace lockstep::comm {
 
+namespace detail {
+
+// Throws unless there is one entry for each device, and each stream is of its device.
+inline void check_streams(const std::vector<std::optional<Stream>>& streams,
+                          const std::vector<Device>& devices) {
+  if (streams.empty()) return;
+  check<ValueError>(streams.size() == devices.size(),
+                    "Expected devices and streams to be of same length, but got ", devices.size(),
+                    " devices and ", streams.size(), " streams");
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (!streams[i]) continue;
+    check<DeviceError>(streams[i]->device() == devices[i],
+                       "Expected the device associated with the stream at index ", i, " (was ",
+                       streams[i]->device(), ") to match the device supplied at that index (",
+                       devices[i], ")");
+  }
+}
+
+}  // namespace detail
+
 // Splits a tensor along `dim` and puts chunk i on devices[i].
 //
-// `chunk_sizes`, one for each device, must sum to the tensor's size along `dim`; without it torch's
-// chunk rule decides, and there may be fewer chunks than devices. A chunk for the device that the
-// tensor is on already is a view of it.
+// `devices` default to all that are meant for training. `chunk_sizes`, one for each device, must
+// sum to the tensor's size along `dim`; without it torch's chunk rule decides, and there may be
+// fewer chunks than devices. A chunk for the device that the tensor is on already is a view of it.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.scatter.
-// **Devices and streams.** Each chunk is copied on its device's background copy stream; the
+// **Devices and streams.** Each chunk is copied on its device's background copy stream, or on the
+// one given for it in `streams` (one entry for each device, std::nullopt for the copy stream); the
 // device's current stream waits for that, and the chunk is recorded on it. The source is recorded
 // on the copy streams. The caller is not blocked.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** ValueError without devices or for sizes that do not fit; IndexError
-// for a dim out of range; ShapeError for a tensor without dimensions.
-inline std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
-                                   std::vector<std::int64_t> chunk_sizes = {},
-                                   std::int64_t dim = 0) {
+// for a dim out of range; ShapeError for a tensor without dimensions; DeviceError for a stream of
+// another device.
+inline std::vector<Tensor> scatter(const Tensor& tensor,
+                                   const std::vector<Device>& devices = lockstep::devices(),
+                                   const std::vector<std::int64_t>& chunk_sizes = {},
+                                   std::int64_t dim = 0,
+                                   const std::vector<std::optional<Stream>>& streams = {}) {
   check<ValueError>(!devices.empty(), "Expected at least one device to scatter to");
   check<ShapeError>(tensor.dim() > 0, "chunk expects at least a 1-dimensional tensor");
   const std::size_t along = wrap_dim(dim, tensor.sizes().size());
-  const std::int64_t rows = tensor.sizes()[along];
-  if (chunk_sizes.empty()) {
-    chunk_sizes = split_sizes(rows, devices.size());
-  } else {
-    check<ValueError>(chunk_sizes.size() == devices.size(),
-                      "Expected devices and chunk_sizes to be of same length, but got ",
-                      devices.size(), " devices and ", chunk_sizes.size(), " chunk sizes");
-    std::int64_t total = 0;
-    for (const std::int64_t size : chunk_sizes) {
-      check<ValueError>(size >= 0, "expected non-negative chunk sizes, got ", size);
-      total += size;
-    }
-    check<ValueError>(total == rows, "expected chunk sizes to sum to ", rows,
-                      ", the tensor's size along dim ", along, ", but they sum to ", total);
-  }
+  const std::vector<std::int64_t> sizes =
+      split_sizes(tensor.sizes()[along], devices.size(),
+                  chunk_sizes.empty() ? Split::chunk : Split::sizes(chunk_sizes));
+  detail::check_streams(streams, devices);
 
   const Tensor source = lockstep::detail::packed(tensor);
   std::vector<Tensor> chunks;
   std::vector<detail::Transfer> transfers;
-  chunks.reserve(chunk_sizes.size());
+  chunks.reserve(sizes.size());
   std::int64_t start = 0;
-  for (std::size_t i = 0; i < chunk_sizes.size(); start += chunk_sizes[i], ++i) {
+  for (std::size_t i = 0; i < sizes.size(); start += sizes[i], ++i) {
     Shape shape = tensor.sizes();
-    shape[along] = chunk_sizes[i];
+    shape[along] = sizes[i];
     if (devices[i] == tensor.device()) {
       const std::int64_t offset = tensor.impl()->offset + start * tensor.strides()[along];
       chunks.push_back(lockstep::detail::make_view(tensor, shape, tensor.strides(), offset));
       continue;
     }
-    const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
+    const bool stream_given = !streams.empty() && streams[i];
+    const detail::Transfer& transfer =
+        transfers.emplace_back(stream_given ? *streams[i] : copy_stream(devices[i]));
     chunks.push_back(transfer.allocate(shape, tensor.dtype()));
-    transfer.copy_out(
-        chunks[i], source,
-        detail::slice_of(source.sizes(), source.dtype(), along, start, chunk_sizes[i]));
+    transfer.copy_out(chunks[i], source,
+                      detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]));
   }
   // Only now, when every device's copy is under way, does anybody wait.
   auto transfer = transfers.begin();
@@ -73,6 +93,47 @@ inline std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Devic
     if (devices[i] != tensor.device()) (transfer++)->finish(chunks[i]);
   }
   return chunks;
+}
+
+// Writes chunk i of the tensor into outs[i], wherever that is, and returns the outs.
+//
+// The outs' sizes along `dim` are the chunks', and must sum to the tensor's; all other sizes are
+// the tensor's. They may be strided, but must not share memory with the tensor or with one another.
+//
+// **Torch counterpart.** torch::cuda::scatter_out, the `out` of torch.nn.parallel.comm.scatter.
+// **Devices and streams.** As scatter; what uses an out's memory already comes first.
+// **Backward.** None: an out that requires grad is an AutogradError while recording is on. The
+// versions of the outs count the change.
+// **Threads and exceptions.** ValueError without outs, for sizes that do not sum up, or for memory
+// that is shared; ShapeError and DtypeError name the index. Nothing has been written then.
+inline std::vector<Tensor> scatter_out(const Tensor& tensor, const std::vector<Tensor>& outs,
+                                       std::int64_t dim = 0) {
+  check<ValueError>(!outs.empty(), "Expected at least one output tensor to scatter to");
+  check<ShapeError>(tensor.dim() > 0, "chunk expects at least a 1-dimensional tensor");
+  const std::size_t along = wrap_dim(dim, tensor.sizes().size());
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    Shape expected = tensor.sizes();
+    if (outs[i].defined() && outs[i].dim() == tensor.dim()) {
+      expected[along] = outs[i].sizes()[along];
+    }
+    detail::check_out("scatter_out", outs, i, expected, tensor.dtype());
+    detail::check_apart("scatter_out", outs[i], i, tensor);
+    sizes.push_back(expected[along]);
+  }
+  (void)split_sizes(tensor.sizes()[along], outs.size(), Split::sizes(sizes));
+
+  const Tensor source = lockstep::detail::packed(tensor);
+  std::vector<detail::OutTransfer> transfers;
+  std::int64_t start = 0;
+  for (std::size_t i = 0; i < outs.size(); start += sizes[i], ++i) {
+    const auto& transfer = transfers.emplace_back(outs[i]);
+    transfer.copies().copy_out(
+        transfer.room(), source,
+        detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]));
+  }
+  for (const auto& transfer : transfers) transfer.finish();
+  return outs;
 }
 
 }  // namespace lockstep::comm

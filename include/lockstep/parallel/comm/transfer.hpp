@@ -47,7 +47,8 @@ inline std::atomic<std::uint64_t>& copies_issued() {
   return count;
 }
 
-// Copies that end on one device: issued to its copy stream, and closed by `finish`.
+// Copies that end on one device: issued to its copy stream, or another one that is given, and
+// closed by `finish`.
 //
 // Devices and streams: each copy is ordered after what is on the source's current stream, and the
 // source is recorded on the copy stream, so that memory that is still being read is neither freed
@@ -55,7 +56,11 @@ inline std::atomic<std::uint64_t>& copies_issued() {
 // stream wait for the copy stream and records the results there.
 class Transfer {
  public:
-  explicit Transfer(Device device) : copy_(copy_stream(device)), compute_(current_stream(device)) {}
+  explicit Transfer(Device device) : Transfer(copy_stream(device)) {}
+  explicit Transfer(const Stream& stream)
+      : copy_(stream), compute_(current_stream(stream.device())) {}
+
+  const Stream& stream() const { return copy_; }
 
   // A tensor to copy into, without values.
   Tensor allocate(const Shape& shape, Dtype dtype) const {
@@ -65,6 +70,15 @@ class Transfer {
   // For a result that is not new: nothing is copied into it before the device's compute stream has
   // done all that was issued to it so far.
   void after_compute() const { copy_.wait_stream(compute_); }
+
+  // The same, and after whatever else was recorded to use the result's memory; counts as a change.
+  // The memory is not reused too early even if an exception comes before `finish`.
+  void overwrite(const Tensor& result) const {
+    after_compute();
+    result.impl()->storage->order_write(copy_);
+    result.record_stream(copy_);
+    result.mark_changed();
+  }
 
   // dst := src[slice], where dst is contiguous and just as large.
   void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice) const {
