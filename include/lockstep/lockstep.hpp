@@ -31,6 +31,8 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/clone.hpp>
 #include <lockstep/module/concepts.hpp>
+#include <lockstep/module/hooks.hpp>
+#include <lockstep/module/initialized.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
@@ -43,6 +45,7 @@
 #include <lockstep/nn/flatten.hpp>
 #include <lockstep/nn/init.hpp>
 #include <lockstep/nn/layer.hpp>
+#include <lockstep/nn/lazy_linear.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/nn/loss.hpp>
 #include <lockstep/nn/pooling.hpp>

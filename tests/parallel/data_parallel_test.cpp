@@ -2,6 +2,7 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/nn/activation.hpp>
 #include <lockstep/nn/conv.hpp>
+#include <lockstep/nn/lazy_linear.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -304,6 +305,18 @@ TEST(DataParallel, R16ZeroGradInsideForwardWarnsAndHasNoEffect) {
   model(x5()).sum().backward();
   EXPECT_EQ(warnings.count("zero_grad() from a module created with DataParallel has no effect"), 2);
   EXPECT_EQ(model.module().layer.bias.grad().to_vector<double>(), (Values{12, 12}));
+}
+
+TEST(DataParallel, R17AModuleThatIsNotInitializedIsRefused) {
+  ls::nn::LazyLinear lazy{3};
+  const std::string text =
+      "Modules with uninitialized parameters can't be used with `DataParallel`";
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::DataParallel(lazy, first_devices(2)); }, text,
+                                      "dummy forward", "weight"));
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::replicate(lazy, first_devices(2)); }, text));
+  (void)lazy(ls::ones({1, 2}));
+  ls::DataParallel model{lazy, first_devices(2)};
+  EXPECT_EQ(model(ls::ones({4, 2})).sizes(), (ls::Shape{4, 3}));
 }
 
 TEST(DataParallel, K03NoArgumentsAreOneCallOnTheFirstDevice) {

@@ -58,12 +58,13 @@ class HookedModule {
     if constexpr (std::is_same_v<Hook, NoHook>) {
       return detail::forward(module_, args...);
     } else {
-      const auto output = detail::forward(module_, args...);
-      if constexpr (std::is_void_v<decltype(hook_(original(), std::tie(args...), output))>) {
-        hook_(original(), std::tie(args...), output);
+      auto output = detail::forward(module_, args...);
+      const auto call = [&] { return hook_(original(), std::tie(args...), std::as_const(output)); };
+      if constexpr (std::is_void_v<decltype(call())>) {
+        call();
         return output;
       } else {
-        return hook_(original(), std::tie(args...), output);
+        return call();
       }
     }
   }

@@ -185,6 +185,9 @@ void to(M& module, Device device) {
     Tensor grad;
   };
   const auto copy = [device](const Tensor& tensor) {
+    if (detail::is_uninitialized(tensor)) {
+      return detail::uninitialized_tensor({.dtype = tensor.dtype(), .device = device});
+    }
     const Tensor result = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = device});
     detail::copy_into(result, tensor);
     return result;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/walk.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -54,13 +57,16 @@ inline std::string list_names(std::string_view heading, const std::vector<std::s
 //
 // Tied tensors are listed under each of their names, as torch does, so that the dict can be loaded
 // into a module in which they are not tied. The tensors are on the module's own memory, without a
-// place in a graph: writing to them changes the module, and training changes them.
+// place in a graph: writing to them changes the module, and training changes them. An uninitialised
+// parameter is listed as itself.
 //
 // **Torch counterpart.** Module.state_dict.
 template <class M>
 StateDict state_dict(const M& module) {
   StateDict result = detail::state_handles(module);
-  for (NamedTensor& entry : result) entry.tensor = entry.tensor.detach();
+  for (NamedTensor& entry : result) {
+    if (!detail::is_uninitialized(entry.tensor)) entry.tensor = entry.tensor.detach();
+  }
   return result;
 }
 
@@ -75,7 +81,8 @@ struct LoadResult {
 // Values are converted to the dtype and copied to the device of the module's tensor. If every name
 // of the dict begins with "module." and none of the module's does, that prefix is dropped. A tied
 // tensor needs only one of its names. With `strict` every name must have its counterpart; without,
-// names without one are left out and returned.
+// names without one are left out and returned. An uninitialised parameter of the module takes the
+// shape that the dict gives; one of the dict fits only another.
 //
 // **Torch counterpart.** Module.load_state_dict.
 // **Devices and streams.** The copies are issued to the current streams (see copy_into).
@@ -99,7 +106,8 @@ LoadResult load_state_dict(const M& module, const StateDict& dict, bool strict =
     }
   }
 
-  std::vector<std::pair<Tensor, Tensor>> copies;  // target, source
+  std::vector<std::pair<Tensor, Tensor>> copies;                    // target, source
+  std::unordered_map<const detail::TensorImpl*, Shape> new_shapes;  // of what has none yet
   std::unordered_set<const detail::TensorImpl*> given;
   std::vector<NamedTensor> not_given;
   for (const NamedTensor& target : targets) {
@@ -108,14 +116,25 @@ LoadResult load_state_dict(const M& module, const StateDict& dict, bool strict =
       not_given.push_back(target);
       continue;
     }
-    given.insert(target.tensor.impl().get());
+    const detail::TensorImpl* const variable = target.tensor.impl().get();
+    const bool has_shape = !detail::is_uninitialized(target.tensor);
+    given.insert(variable);
     if (!source->second.defined()) {
       misfits.push_back(detail::str(target.name, " (the dict's tensor is undefined)"));
-    } else if (source->second.sizes() != target.tensor.sizes()) {
-      misfits.push_back(detail::str(target.name, " (the module's shape is ", target.tensor.sizes(),
-                                    ", the dict's ", source->second.sizes(), ")"));
+    } else if (detail::is_uninitialized(source->second)) {
+      if (has_shape) {
+        misfits.push_back(detail::str(target.name, " (the dict's tensor is uninitialized)"));
+      }
     } else {
-      copies.emplace_back(target.tensor, source->second);
+      const Shape& given_shape = source->second.sizes();
+      const Shape& shape = has_shape ? target.tensor.sizes()
+                                     : new_shapes.emplace(variable, given_shape).first->second;
+      if (given_shape == shape) {
+        copies.emplace_back(target.tensor, source->second);
+      } else {
+        misfits.push_back(detail::str(target.name, " (the module's shape is ", shape,
+                                      ", the dict's ", given_shape, ")"));
+      }
     }
     sources.erase(source);
   }
@@ -130,7 +149,10 @@ LoadResult load_state_dict(const M& module, const StateDict& dict, bool strict =
                      strict ? detail::list_names("missing", result.missing) : "",
                      strict ? detail::list_names("unexpected", result.unexpected) : "",
                      detail::list_names("does not fit", misfits));
-  for (const auto& [target, source] : copies) detail::copy_into(target, source);
+  for (const auto& [target, source] : copies) {
+    if (detail::is_uninitialized(target)) detail::materialize(target, source.sizes());
+    detail::copy_into(target, source);
+  }
   return result;
 }
 

@@ -118,6 +118,7 @@ class DataParallel {
     detail::check_devices(device_ids_);
     check_device(output_device());
     detail::check_balance(device_ids_);
+    detail::check_initialized(module_);
     if (detail::is_on_host_memory(module_)) to(module_, device_ids_[0]);
     detail::check_module_device(module_, device_ids_[0]);
   }

@@ -114,6 +114,7 @@ class ReplicaCache {
                      const std::vector<Tensor>& originals) {
     if (replica.versions.empty() || replica.device != device) {
       const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
+      replica.versions.clear();  // or what follows, if it throws, would be taken for done
       replica.device = device;
       replica.flat = comm::detail::allocate_flat(transfer, originals, SIZE_MAX);
       replica.versions.assign(originals.size(), Versions{});

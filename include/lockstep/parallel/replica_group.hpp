@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/current_replica.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
@@ -109,18 +110,17 @@ class ReplicaGroup {
   std::atomic<std::size_t> waiting_{0};
 };
 
-// Which replica the calling thread runs; outside of any, no group.
-struct CurrentReplica {
-  ReplicaGroup* group = nullptr;
-  std::size_t index = 0;
-};
-inline constinit thread_local CurrentReplica current_replica{};
+// replicas::all_reduce as a function of its own, for the layers of nn.
+inline Tensor sum_over_replicas(const Tensor& tensor) {
+  return current_replica.group->all_reduce(current_replica.index, tensor);
+}
 
 // Makes the calling thread a replica of a group until destroyed.
 class ReplicaScope {
  public:
-  ReplicaScope(ReplicaGroup& group, std::size_t index)
-      : before_(std::exchange(current_replica, CurrentReplica{&group, index})) {}
+  ReplicaScope(ReplicaGroup& group, std::size_t index) : before_(current_replica) {
+    current_replica = {&group, index, group.synchronized() ? sum_over_replicas : nullptr};
+  }
   ReplicaScope(const ReplicaScope&) = delete;
   ReplicaScope& operator=(const ReplicaScope&) = delete;
   ~ReplicaScope() { std::exchange(current_replica, before_).group->leave(); }
@@ -159,8 +159,7 @@ inline bool synchronized() {
 // or DtypeError otherwise, in all of them. If a replica ends or throws instead, those that wait for
 // it are released with a ReplicaReleased.
 inline Tensor all_reduce(const Tensor& tensor) {
-  const auto [group, index] = detail::current_replica;
-  return group ? group->all_reduce(index, tensor) : tensor;
+  return detail::current_replica.group ? detail::sum_over_replicas(tensor) : tensor;
 }
 
 // Waits until all replicas have called it.
@@ -168,8 +167,7 @@ inline Tensor all_reduce(const Tensor& tensor) {
 // **Torch counterpart.** torch.distributed.barrier, among replicas.
 // **Threads and exceptions.** As all_reduce.
 inline void barrier() {
-  const auto [group, index] = detail::current_replica;
-  if (group) (void)group->all_reduce(index, Tensor());
+  if (detail::current_replica.group) (void)detail::sum_over_replicas(Tensor());
 }
 
 }  // namespace replicas

@@ -135,11 +135,13 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 // **Devices and streams.** comm::broadcast_coalesced: one flat buffer a device and dtype.
 // **Backward.** The replicas' gradients are summed into the module's parameters, in the order of
 // the devices; a parameter that no replica used gets none.
-// **Threads and exceptions.** ModuleError naming the parameter that is not on devices[0].
+// **Threads and exceptions.** ModuleError naming a parameter that is not on devices[0], or is not
+// initialised yet.
 template <class M>
 std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bool detach = false) {
   detail::require_module<M>();
   if (devices.empty()) return {};
+  detail::check_initialized(module);
   detail::check_module_device(module, devices[0]);
   const std::vector<Tensor> originals = detail::tensors_of(module);
   return detail::make_replicas(module, originals, comm::broadcast_coalesced(originals, devices),

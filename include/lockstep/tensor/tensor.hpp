@@ -127,6 +127,8 @@ class Tensor {
 
  private:
   const detail::TensorImpl& get() const;
+  // The same, of a tensor that has a shape.
+  const detail::TensorImpl& shaped() const;
 
   std::shared_ptr<detail::TensorImpl> impl_;
 };
@@ -151,6 +153,7 @@ struct TensorImpl {
   Dtype dtype = Dtype::f32;
   std::int64_t numel = 0;
   bool contiguous = true;
+  bool uninitialized = false;  // a parameter without a shape or elements (module/parameter.hpp)
 
   bool inference = false;  // made in inference mode, or a view of what was
   bool requires_grad = false;
@@ -217,13 +220,22 @@ inline const detail::TensorImpl& Tensor::get() const {
   return *impl_;
 }
 
-inline const Shape& Tensor::sizes() const { return get().shape; }
-inline const Shape& Tensor::strides() const { return get().strides; }
-inline std::int64_t Tensor::dim() const { return static_cast<std::int64_t>(get().shape.size()); }
-inline std::int64_t Tensor::numel() const { return get().numel; }
+inline const detail::TensorImpl& Tensor::shaped() const {
+  const detail::TensorImpl& impl = get();
+  check<ModuleError>(!impl.uninitialized, "an uninitialized parameter of ", impl.dtype, " on ",
+                     impl.storage->device(),
+                     " has no shape and no elements yet: call forward to initialize the module's "
+                     "parameters before anything else uses them");
+  return impl;
+}
+
+inline const Shape& Tensor::sizes() const { return shaped().shape; }
+inline const Shape& Tensor::strides() const { return shaped().strides; }
+inline std::int64_t Tensor::dim() const { return static_cast<std::int64_t>(shaped().shape.size()); }
+inline std::int64_t Tensor::numel() const { return shaped().numel; }
 inline Dtype Tensor::dtype() const { return get().dtype; }
 inline Device Tensor::device() const { return get().storage->device(); }
-inline bool Tensor::is_contiguous() const { return get().contiguous; }
+inline bool Tensor::is_contiguous() const { return shaped().contiguous; }
 inline bool Tensor::is_inference() const { return get().inference; }
 
 inline std::int64_t Tensor::size(std::int64_t dim) const {
@@ -252,7 +264,7 @@ const T* Tensor::const_data_ptr() const {
   check<DtypeError>(dtype() == dtype_of<T>, "data pointer of ", dtype_of<T>,
                     " asked of a tensor of ", dtype());
   current_stream(device()).synchronize();
-  return static_cast<const T*>(impl_->data());
+  return static_cast<const T*>(shaped().data());
 }
 
 template <Element T>
@@ -278,6 +290,7 @@ inline void Tensor::set_data(const Tensor& other) const {
   impl_->dtype = from.dtype;
   impl_->numel = from.numel;
   impl_->contiguous = from.contiguous;
+  impl_->uninitialized = from.uninitialized;
 }
 
 }  // namespace lockstep

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/layer.hpp>
+#include <lockstep/nn/linear.hpp>
+#include <lockstep/ops/linear.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
+
+namespace lockstep::nn {
+
+// A Linear whose number of inputs is the size of the first input's last dimension.
+//
+// Its parameters are uninitialised until the first forward, or until load_state_dict gives them a
+// shape. Then it is a Linear in all but its type: a forward that initialises draws the values that
+// Linear{in, out} would have drawn. They are initialised in place, so handles made earlier are the
+// layer's parameters still, and copies of the layer are initialised with it.
+//
+// DataParallel and replicate refuse a module with uninitialised parameters, since each replica
+// would draw its own, and so does an optimiser: call the module once before.
+//
+// **Torch counterpart.** torch.nn.LazyLinear.
+// **Threads and exceptions.** As Linear; a ShapeError for a first input without dimensions. The
+// first forward changes the layer: one thread may call it.
+// **Example.**
+//   ls::nn::LazyLinear fc{10};
+//   fc(ls::zeros({1, 784}));  // fc.weight is [10, 784]
+struct LazyLinear {
+  Parameter weight;  // [out, in]
+  Parameter bias;    // [out], or absent
+
+  explicit LazyLinear(std::int64_t out_features, const LinearOptions& options = {})
+      : out_features_(out_features) {
+    detail::check_layer_size("LazyLinear", "out_features", out_features);
+    detail::check_layer_dtype("LazyLinear", options.dtype);
+    const TensorOptions tensor_options{.dtype = options.dtype, .device = options.device};
+    weight = Parameter::uninitialized(tensor_options);
+    if (options.bias) bias = Parameter::uninitialized(tensor_options);
+  }
+
+  Tensor forward(const Tensor& x) const {
+    if (weight.is_uninitialized() || bias.is_uninitialized()) initialize(x);
+    return lockstep::linear(x, weight, bias);
+  }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("weight", self.weight);
+    visit("bias", self.bias);
+  }
+
+ private:
+  // Either parameter may have been loaded.
+  void initialize(const Tensor& x) const {
+    if (weight.is_uninitialized()) {
+      check<ShapeError>(x.dim() > 0,
+                        "LazyLinear: expected a first input of at least 1 dimension, "
+                        "got one without dimensions");
+      const std::int64_t in_features = x.size(-1);
+      detail::check_layer_size("LazyLinear", "in_features", in_features);
+      weight.set_data(detail::first_weight({out_features_, in_features}, weight.options()));
+    }
+    if (bias.is_uninitialized()) bias.set_data(detail::first_bias(weight));
+  }
+
+  std::int64_t out_features_;
+};
+
+}  // namespace lockstep::nn
