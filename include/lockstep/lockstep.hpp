@@ -4,6 +4,7 @@
 // Everything but the CUDA side.
 #include <lockstep/autograd/accumulate_grad.hpp>
 #include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/current_replica.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
@@ -41,10 +42,14 @@
 #include <lockstep/module/visit.hpp>
 #include <lockstep/module/walk.hpp>
 #include <lockstep/nn/activation.hpp>
+#include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/nn/conv.hpp>
+#include <lockstep/nn/dropout.hpp>
+#include <lockstep/nn/embedding.hpp>
 #include <lockstep/nn/flatten.hpp>
 #include <lockstep/nn/init.hpp>
 #include <lockstep/nn/layer.hpp>
+#include <lockstep/nn/layer_norm.hpp>
 #include <lockstep/nn/lazy_linear.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/nn/loss.hpp>
@@ -52,13 +57,20 @@
 #include <lockstep/nn/sequential.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/batch_norm.hpp>
 #include <lockstep/ops/cat.hpp>
+#include <lockstep/ops/channel_norm.hpp>
+#include <lockstep/ops/channel_norm_kernels.hpp>
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/conv.hpp>
+#include <lockstep/ops/dropout.hpp>
 #include <lockstep/ops/elementwise.hpp>
+#include <lockstep/ops/embedding.hpp>
+#include <lockstep/ops/embedding_kernels.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/layer_norm.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/loss.hpp>
@@ -96,6 +108,7 @@
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/fill.hpp>

@@ -49,9 +49,9 @@ inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
 // are.
 //
 // linear, matmul and conv2d convert their floating-point arguments to `dtype`, parameters too, and
-// give results of it. softmax, log_softmax and the losses convert half-precision arguments to f32,
-// and so do + − · / where the dtypes of their two operands differ. All other operations take what
-// comes, as in-place ones do everywhere; f64 is never converted.
+// give results of it. softmax, log_softmax, layer_norm and the losses convert half-precision
+// arguments to f32, and so do + − · / where the dtypes of their two operands differ. All other
+// operations take what comes, as in-place ones do everywhere; f64 is never converted.
 //
 // Wrap forward and loss, not backward: backward computes in the dtypes of forward, and the gradient
 // of an f32 parameter is f32. Gradients of f16 underflow unless the loss is scaled; those of bf16

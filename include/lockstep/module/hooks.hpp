@@ -47,7 +47,7 @@ class HookedModule {
   // The module's own members, under their own names.
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {
-    for_each_member(self.module_, visit);
+    detail::visit_wrapped(self.module_, visit);
   }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <lockstep/module/reflect.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <string_view>
 #include <tuple>
@@ -71,5 +72,23 @@ void for_each_member(T& object, Visitor&& visitor) {
     }
   }
 }
+
+namespace detail {
+
+// T has a public member `bool training`.
+template <class T>
+concept HasTraining = requires(T& module) {
+  { (module.training) } -> std::same_as<bool&>;
+};
+
+// For the hook of a module around another one, which then has the other's members under their own
+// names: also its mode, should its own hook leave that out.
+template <class M, class Visitor>
+void visit_wrapped(M& module, Visitor& visit) {
+  for_each_member(module, visit);
+  if constexpr (HasVisitMembers<M> && HasTraining<M>) visit("training", module.training);
+}
+
+}  // namespace detail
 
 }  // namespace lockstep

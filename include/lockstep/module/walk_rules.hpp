@@ -136,12 +136,6 @@ consteval NodeKind find_node_kind() {
 template <class T>
 inline constexpr NodeKind node_kind = find_node_kind<std::remove_const_t<T>>();
 
-// T has a public member `bool training`.
-template <class T>
-concept HasTraining = requires(T& module) {
-  { (module.training) } -> std::same_as<bool&>;
-};
-
 // Whether the walk goes into values of type T at all. It looks through the standard library's
 // templates but not into a class's members, which may lead back to T, with one exception: it does
 // look into trivially copyable aggregates, which cannot, so that data (a vector of points) is not

@@ -168,7 +168,7 @@ class DataParallel {
   // walks a module.
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {
-    for_each_member(self.module_, visit);
+    detail::visit_wrapped(self.module_, visit);
   }
 
   // As part of a replica it starts from where the replica's parameters are.

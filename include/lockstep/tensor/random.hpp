@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cmath>
@@ -58,7 +59,10 @@ inline Generator& default_generator() {
 }
 
 // **Torch counterpart.** torch::manual_seed.
-inline void manual_seed(std::uint64_t seed) { default_generator().manual_seed(seed); }
+inline void manual_seed(std::uint64_t seed) {
+  default_generator().manual_seed(seed);
+  detail::device_random().manual_seed(seed);
+}
 
 namespace detail {
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/init.hpp>
+#include <lockstep/nn/layer.hpp>
+#include <lockstep/ops/embedding.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
+#include <optional>
+
+namespace lockstep::nn {
+
+struct EmbeddingOptions {
+  std::optional<std::int64_t> padding_idx = {};  // counted from the end if negative
+  Dtype dtype = Dtype::f32;
+  Device device = {};
+};
+
+// A vector for each index in [0, num_embeddings): indices of shape [*] give [*, embedding_dim].
+//
+// The row padding_idx, if there is one, is zeros at first and gets no gradient. A copy shares its
+// weight with the original: it is a handle.
+//
+// **Torch counterpart.** torch.nn.Embedding, with its first values: normal with mean 0 and
+// deviation 1, drawn from the default generator. Gradients are dense: there is no `sparse`.
+// **Threads and exceptions.** A ValueError for a size or a padding_idx that makes no sense, a
+// DtypeError for a dtype other than f32 and f64; forward's are those of lockstep::embedding.
+// **Example.** nn::Embedding words{10000, 64, {.padding_idx = 0}};
+struct Embedding {
+  Parameter weight;  // [num_embeddings, embedding_dim]
+  std::optional<std::int64_t> padding_idx;
+
+  Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim,
+            const EmbeddingOptions& options = {}) {
+    detail::check_layer_size("Embedding", "num_embeddings", num_embeddings);
+    detail::check_layer_size("Embedding", "embedding_dim", embedding_dim);
+    detail::check_layer_dtype("Embedding", options.dtype);
+    const std::int64_t padding =
+        detail::wrap_padding("Embedding", options.padding_idx, num_embeddings);
+    const Tensor values =
+        empty({num_embeddings, embedding_dim}, {.dtype = options.dtype, .device = options.device});
+    init::normal_(values);
+    if (options.padding_idx) {
+      padding_idx = padding;
+      values.narrow(0, padding, 1).zero_();
+    }
+    weight = Parameter(values);
+  }
+
+  Tensor forward(const Tensor& indices) const { return embedding(indices, weight, padding_idx); }
+  Tensor operator()(const Tensor& indices) const { return forward(indices); }
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("weight", self.weight);
+  }
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/layer.hpp>
+#include <lockstep/ops/layer_norm.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
+
+namespace lockstep::nn {
+
+struct LayerNormOptions {
+  double eps = 1e-5;
+  bool elementwise_affine = true;
+  bool bias = true;
+  Dtype dtype = Dtype::f32;
+  Device device = {};
+};
+
+// Normalises each part of x along its last dimensions, which are `normalized_shape`, then scales
+// and shifts its elements.
+//
+// A copy shares its parameters with the original: they are handles.
+//
+// **Torch counterpart.** torch.nn.LayerNorm.
+// **Threads and exceptions.** A ValueError for a size or eps that makes no sense, a DtypeError for
+// a dtype other than f32 and f64; forward's are those of lockstep::layer_norm.
+// **Example.** nn::LayerNorm norm{64};
+struct LayerNorm {
+  Parameter weight;  // normalized_shape, first 1, or absent
+  Parameter bias;    // normalized_shape, first 0, or absent
+  Shape normalized_shape;
+  double eps;
+
+  explicit LayerNorm(const Shape& shape, const LayerNormOptions& options = {})
+      : normalized_shape(shape), eps(options.eps) {
+    check<ValueError>(!shape.empty(), "LayerNorm: expected normalized_shape to have a dimension");
+    for (const std::int64_t size : shape) {
+      detail::check_layer_size("LayerNorm", "each size of normalized_shape", size);
+    }
+    detail::check_layer_dtype("LayerNorm", options.dtype);
+    check<ValueError>(options.eps >= 0, "LayerNorm: expected an eps of at least 0, got ",
+                      options.eps);
+    if (!options.elementwise_affine) return;
+    const TensorOptions like{.dtype = options.dtype, .device = options.device};
+    weight = Parameter(ones(shape, like));
+    if (options.bias) bias = Parameter(zeros(shape, like));
+  }
+  explicit LayerNorm(std::int64_t size, const LayerNormOptions& options = {})
+      : LayerNorm(Shape{size}, options) {}
+
+  Tensor forward(const Tensor& x) const {
+    return layer_norm(x, normalized_shape, weight, bias, eps);
+  }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("weight", self.weight);
+    visit("bias", self.bias);
+  }
+};
+
+}  // namespace lockstep::nn

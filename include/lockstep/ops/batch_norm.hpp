@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/current_replica.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/cat.hpp>
+#include <lockstep/ops/channel_norm.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/half.hpp>
+
+namespace lockstep {
+
+namespace detail {
+
+// What training normalises with.
+struct BatchStatistics {
+  Tensor mean;
+  Tensor var;       // of the batch itself: divided by the number of values
+  Tensor unbiased;  // of what it was drawn from: by one less; not recorded
+};
+
+inline BatchStatistics own_statistics(const Moments& own, double count) {
+  const NoGradGuard guard;
+  return {own.mean, own.var, own.var * (count / (count - 1))};
+}
+
+// Over all replicas, each with its own number of values. They meet twice, and not once for sums and
+// squares, from whose difference little is left where the mean is large.
+inline BatchStatistics statistics_of_all(const Moments& own, double count,
+                                         Tensor (*sum_of_batch)(const Tensor&)) {
+  const std::int64_t channels = own.mean.numel();
+  const Tensor total = sum_of_batch(cat({own.mean * count, full({1}, count, own.mean.options())}));
+  const Tensor values = total.narrow(0, channels, 1);
+  const Tensor mean = total.narrow(0, 0, channels) / values;
+  const Tensor squares = sum_of_batch((own.var + square(own.mean - mean)) * count);
+  const Tensor var = squares / values;
+  const NoGradGuard guard;
+  return {mean, var, squares / (relu(values - 2) + 1)};  // not below 1, for a single value
+}
+
+inline void check_channels(const char* name, const Tensor& tensor, const Tensor& x) {
+  if (!tensor.defined()) return;
+  check_same_kind("batch_norm", "the input", x, name, tensor);
+  check<ShapeError>(tensor.sizes() == Shape{x.size(1)}, "batch_norm: expected ", name,
+                    " to be of shape ", Shape{x.size(1)}, ", got ", tensor.sizes(),
+                    " for an input of shape ", x.sizes());
+}
+
+}  // namespace detail
+
+// (x − mean) / √(var + eps) · weight + bias, for each channel of x [batch, channels, …]; weight and
+// bias may be undefined.
+//
+// In training mean and variance are the batch's, and running_mean and running_var, if defined, move
+// towards them by `momentum` (running_var towards the unbiased variance); otherwise they are used.
+// In replicas of a DataParallel with ReplicaBuffers::synchronized they are the whole batch's, so
+// that every replica's running statistics are alike; otherwise each replica's own.
+//
+// **Torch counterpart.** torch.nn.functional.batch_norm; within replicas, SyncBatchNorm.
+// **Devices and streams.** All on one device. Statistics are summed in double, in a fixed order.
+// Half precision is computed in f32, which the other tensors are of, and the result rounded.
+// **Backward.** Into x, weight and bias, through the statistics; with derivatives of its own. The
+// running statistics are changed in place, unrecorded.
+// **Threads and exceptions.** A ValueError for one value per channel in training, and where running
+// statistics are missing. A ShapeError, DtypeError or DeviceError names the tensor that does not
+// fit.
+inline Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                         const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
+                         double momentum = 0.1, double eps = 1e-5) {
+  if (detail::is_half_precision(x.dtype())) {
+    return batch_norm(x.to(Dtype::f32), running_mean, running_var, weight, bias, training, momentum,
+                      eps)
+        .to(x.dtype());
+  }
+  check<ShapeError>(x.dim() >= 2,
+                    "batch_norm: expected an input of shape [batch, channels, …], got ", x.sizes());
+  check<ValueError>(
+      running_mean.defined() == running_var.defined() && (training || running_mean.defined()),
+      "batch_norm: expected running_mean and running_var to be defined when "
+      "training is false, and both or none when it is true");
+  detail::check_channels("running_mean", running_mean, x);
+  detail::check_channels("running_var", running_var, x);
+  detail::check_channels("weight", weight, x);
+  detail::check_channels("bias", bias, x);
+
+  Tensor mean = running_mean;
+  Tensor var = running_var;
+  if (training) {
+    const detail::Axis axis(x.sizes(), 1);
+    const auto count = static_cast<double>(axis.outer * axis.inner);
+    const auto sum_of_batch = axis.inner > 0 ? detail::current_replica.sum_of_batch : nullptr;
+    check<ValueError>(sum_of_batch || count != 1,
+                      "Expected more than 1 value per channel when training, got input size ",
+                      x.sizes());
+    const detail::Moments own = detail::channel_moments(x, 1);
+    const detail::BatchStatistics batch = sum_of_batch
+                                              ? detail::statistics_of_all(own, count, sum_of_batch)
+                                              : detail::own_statistics(own, count);
+    if (running_mean.defined() && (sum_of_batch || count > 0)) {
+      const NoGradGuard guard;
+      running_mean.mul_(1 - momentum).add_(batch.mean, momentum);
+      running_var.mul_(1 - momentum).add_(batch.unbiased, momentum);
+    }
+    mean = batch.mean;
+    var = batch.var;
+  }
+  const Tensor scale = detail::inverse_deviation(var, eps);
+  return detail::channel_affine(x, 1, mean, weight.defined() ? scale * weight : scale, bias);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host_device.hpp>
+#include <lockstep/device/device.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+
+// Random numbers that a kernel draws where it needs them.
+namespace lockstep::detail {
+
+// SplitMix64's output function (Steele, Lea and Flood, 2014).
+LOCKSTEP_HD constexpr std::uint64_t mix_bits(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31);
+}
+
+inline constexpr std::uint64_t kGoldenGamma = 0x9e3779b97f4a7c15U;
+
+// Numbers of a sequence from some place on, in any order: SplitMix64, whose state is a counter.
+struct RandomRange {
+  std::uint64_t key = 0;
+  std::uint64_t first = 0;
+
+  LOCKSTEP_HD std::uint64_t bits(std::size_t i) const {
+    return mix_bits(key + (first + i + 1) * kGoldenGamma);
+  }
+  // Uniform in [0, 2⁵³).
+  LOCKSTEP_HD std::uint64_t bits53(std::size_t i) const { return bits(i) >> 11; }
+};
+
+// A sequence for each device, and on it for each replica, so that replicas that run at once do not
+// take one another's numbers: the seed and the devices decide all of them, whatever the threads'
+// order.
+//
+// Threads: any may take numbers. Two that take them for one device as the same replica do it in
+// whatever order they come.
+class DeviceRandom {
+ public:
+  // All sequences start anew.
+  void manual_seed(std::uint64_t seed) {
+    const std::lock_guard lock(mutex_);
+    seed_ = seed;
+    taken_.clear();
+  }
+
+  // The next `count` numbers.
+  RandomRange take(Device device, std::size_t replica, std::size_t count) {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t& taken = taken_[{device, replica}];
+    return {key_of(seed_, device, replica), std::exchange(taken, taken + count)};
+  }
+
+ private:
+  static std::uint64_t key_of(std::uint64_t seed, Device device, std::size_t replica) {
+    std::uint64_t key = seed;
+    for (const auto part :
+         {static_cast<std::uint64_t>(device.type), static_cast<std::uint64_t>(device.index + 1),
+          static_cast<std::uint64_t>(replica)}) {
+      key = mix_bits(key + kGoldenGamma * (part + 1));
+    }
+    return key;
+  }
+
+  std::mutex mutex_;
+  std::uint64_t seed_ = 67280421310721;
+  std::map<std::pair<Device, std::size_t>, std::uint64_t>
+      taken_;  // how many, by device and replica
+};
+
+inline DeviceRandom& device_random() {
+  static DeviceRandom& random = *new DeviceRandom;
+  return random;
+}
+
+}  // namespace lockstep::detail

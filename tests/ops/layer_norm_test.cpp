@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/layer_norm.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "support/gradcheck.hpp"
+#include "support/varied.hpp"
+
+namespace lockstep {
+namespace layer_norm_test {
+
+using testing::all_close;
+using testing::expect_error;
+using testing::gradcheck;
+using testing::gradgradcheck;
+using testing::varied;
+using testing::varied_leaf;
+
+using Values = std::vector<double>;
+
+// The formula of torch's documentation, part by part.
+Tensor by_formula(const Tensor& x, std::size_t width, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  Values y = x.to_vector<double>();
+  const Values w = weight.defined() ? weight.to_vector<double>() : Values(width, 1);
+  const Values b = bias.defined() ? bias.to_vector<double>() : Values(width, 0);
+  const auto count = static_cast<double>(width);
+  for (std::size_t first = 0; first < y.size(); first += width) {
+    double mean = 0;
+    double var = 0;
+    for (std::size_t i = 0; i < width; ++i) mean += y[first + i] / count;
+    for (std::size_t i = 0; i < width; ++i) var += std::pow(y[first + i] - mean, 2) / count;
+    for (std::size_t i = 0; i < width; ++i) {
+      y[first + i] = (y[first + i] - mean) / std::sqrt(var + eps) * w[i] + b[i];
+    }
+  }
+  return from_values(y, x.sizes(), x.device());
+}
+
+TEST(LayerNorm, NormalisesTheLastDimensions) {
+  const Tensor x = varied({2, 3, 4, 5});
+  for (const Shape& shape : {Shape{5}, Shape{4, 5}, Shape{2, 3, 4, 5}}) {
+    const auto width = static_cast<std::size_t>(numel(shape));
+    const Tensor weight = varied(shape, 1);
+    const Tensor bias = varied(shape, 2);
+    EXPECT_TRUE(all_close(layer_norm(x, shape), by_formula(x, width, {}, {}, 1e-5), 1e-10));
+    EXPECT_TRUE(all_close(layer_norm(x, shape, weight, bias, 1e-3),
+                          by_formula(x, width, weight, bias, 1e-3), 1e-10));
+    EXPECT_TRUE(
+        all_close(layer_norm(x, shape, weight), by_formula(x, width, weight, {}, 1e-5), 1e-10));
+    EXPECT_TRUE(
+        all_close(layer_norm(x, shape, {}, bias), by_formula(x, width, {}, bias, 1e-5), 1e-10));
+  }
+  const Tensor strided = x.transpose(0, 2);
+  EXPECT_TRUE(all_close(layer_norm(strided, {5}), by_formula(strided.contiguous(), 5, {}, {}, 1e-5),
+                        1e-10));
+}
+
+TEST(LayerNorm, HasFirstAndSecondDerivatives) {
+  for (const Shape& shape : {Shape{4}, Shape{2, 4}}) {
+    const auto f = [&](const std::vector<Tensor>& in) {
+      return layer_norm(in[0], shape, in.size() > 1 ? in[1] : Tensor(),
+                        in.size() > 1 ? in[2] : Tensor());
+    };
+    const Tensor x = varied_leaf({3, 2, 4});
+    EXPECT_TRUE(gradcheck(f, {x})) << shape;
+    EXPECT_TRUE(gradgradcheck(f, {x})) << shape;
+    const std::vector<Tensor> all = {x, varied_leaf(shape, 1), varied_leaf(shape, 2)};
+    EXPECT_TRUE(gradcheck(f, all)) << shape;
+    EXPECT_TRUE(gradgradcheck(f, all)) << shape;
+  }
+}
+
+TEST(LayerNorm, AnEmptyBatchStaysEmpty) {
+  EXPECT_EQ(layer_norm(varied({0, 3}), {3}, varied({3}), varied({3})).sizes(), (Shape{0, 3}));
+}
+
+TEST(LayerNorm, HalfPrecisionIsComputedInF32) {
+  const Tensor x = varied<float>({3, 6}).to(Dtype::bf16);
+  const Tensor weight = varied<float>({6}, 1);
+  const Tensor wide = layer_norm(x.to(Dtype::f32), {6}, weight);
+  const Tensor y = layer_norm(x, {6}, weight);
+  EXPECT_EQ(y.dtype(), Dtype::bf16);
+  EXPECT_EQ(y.to(Dtype::f32).to_vector<float>(),
+            wide.to(Dtype::bf16).to(Dtype::f32).to_vector<float>());
+  const AutocastGuard autocast(Dtype::bf16);
+  EXPECT_EQ(layer_norm(x, {6}, weight).to_vector<float>(), wide.to_vector<float>());
+}
+
+TEST(LayerNorm, NamesWhatDoesNotFit) {
+  const Tensor x = varied({2, 3});
+  expect_error<ShapeError>([&] { layer_norm(x, {2}); }, {"normalized_shape = [2]", "[2, 3]"});
+  expect_error<ShapeError>([&] { layer_norm(x, {}); }, {"normalized_shape"});
+  expect_error<ShapeError>([&] { layer_norm(x, {1, 2, 3}); }, {"[1, 2, 3]"});
+  expect_error<ShapeError>([&] { layer_norm(x, {3}, varied({2})); }, {"weight", "[3]", "[2]"});
+  expect_error<DtypeError>([&] { layer_norm(x, {3}, {}, varied<float>({3})); }, {"bias", "f32"});
+  expect_error<DeviceError>([&] { layer_norm(x, {3}, varied({3}, 0, Device("cpu:1"))); },
+                            {"weight", "cpu:1"});
+}
+
+}  // namespace layer_norm_test
+}  // namespace lockstep
