@@ -12,6 +12,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -154,6 +156,23 @@ TEST(Criterion, WithoutDevicesTheModelIsCalledAsItIs) {
   const auto outputs = model(f64({1, 2, 3}, {3}));
   EXPECT_EQ(outputs.size(), 1U);
   EXPECT_DOUBLE_EQ(criterion(outputs, ls::zeros({3}, {.dtype = ls::Dtype::f64})).item(), 2.0);
+}
+
+TEST(Criterion, AScalarBesideTheOutputDoesNotCountAsItsRows) {
+  struct WithAux {
+    std::tuple<ls::Tensor, ls::Tensor> forward(const ls::Tensor& x) const {
+      return {ls::ones({}, x.options()), x};
+    }
+  };
+  struct Second {
+    ls::Tensor forward(const std::tuple<ls::Tensor, ls::Tensor>& outputs,
+                       const ls::Tensor& target) const {
+      return (std::get<1>(outputs) - target).mean();
+    }
+  };
+  ls::DataParallelModel model{WithAux{}, first_devices(2)};
+  ls::DataParallelCriterion criterion{Second{}};
+  EXPECT_DOUBLE_EQ(criterion(model(f64({1, 2, 9}, {3})), f64({0, 0, 0}, {3})).item(), 4);
 }
 
 }  // namespace criterion_test

@@ -18,6 +18,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -314,6 +316,95 @@ TEST(Balance, HostDevicesAreAlike) {
   EXPECT_EQ(warnings.count(), 0);
   EXPECT_GT(ls::device_properties("cpu:0").total_memory, 0U);
   EXPECT_GE(ls::device_properties("cpu:0").multi_processor_count, 1);
+}
+
+TEST(DataParallelScalars, APartWithoutRowsDoesNotCount) {
+  const auto split = ls::Split::sizes({4, 0});
+  ls::DataParallel model{
+      Mean{}, first_devices(2), {.split = split, .scalar_outputs = ls::Reduction::mean}};
+  EXPECT_DOUBLE_EQ(model(f64({1, 2, 3, 4}, {4})).item(), 2.5);
+  ls::DataParallel merged{
+      Running{}, first_devices(2), {.split = split, .buffers = ls::ReplicaBuffers::merged}};
+  merged(f64({1, 2, 3, 4}, {4}));
+  EXPECT_EQ(merged.module().mean.to_vector<double>(), Values{1.25});
+}
+
+TEST(DataParallelScalars, PartsWithoutATensorCountAlike) {
+  struct MayBeAbsent {
+    ls::Tensor forward(const std::optional<ls::Tensor>& x) const {
+      return x ? x->mean() : ls::full({}, 7, {.dtype = ls::Dtype::f64, .device = "cpu:1"});
+    }
+  };
+  ls::DataParallel model{MayBeAbsent{}, first_devices(2), {.scalar_outputs = ls::Reduction::mean}};
+  const ls::Scattered<std::optional<ls::Tensor>> parts(
+      {f64({1, 2, 3}, {3}, "cpu:0"), std::nullopt});
+  EXPECT_DOUBLE_EQ(model(parts).item(), 4.5);
+}
+
+TEST(DataParallelScalars, IntegersHaveASumButNoMean) {
+  struct Count {
+    ls::Tensor forward(const ls::Tensor& x) const {
+      return ls::full({}, static_cast<double>(x.size(0)),
+                      {.dtype = ls::Dtype::i64, .device = x.device()});
+    }
+  };
+  ls::DataParallel sum{Count{}, first_devices(2), {.scalar_outputs = ls::Reduction::sum}};
+  EXPECT_EQ(sum(one_to_ten()).item<std::int64_t>(), 10);
+  ls::DataParallel mean{Count{}, first_devices(2), {.scalar_outputs = ls::Reduction::mean}};
+  EXPECT_TRUE(throws<ls::DtypeError>([&] { mean(one_to_ten()); }, "mean", "i64", "Reduction::sum"));
+}
+
+TEST(NestedDataParallel, ResultsAndWeightsFollowTheReplica) {
+  struct Outer {
+    ls::DataParallel<Rows> inner{
+        Rows{}, first_devices(2), {.output_device = "cpu:0", .split = ls::Split::weights({3, 1})}};
+    ls::Tensor forward(const ls::Tensor& x) {
+      const ls::Tensor rows = inner(x);
+      EXPECT_EQ(rows.device(), x.device());
+      return rows;
+    }
+  };
+  // cpu:0 is the one with weight 3, and comes second where cpu:1 is first.
+  ls::DataParallel model{Outer{}, first_devices(2)};
+  EXPECT_EQ(model(ls::ones({8, 1})).to_vector<double>(), (Values{3, 1, 1, 3}));
+}
+
+TEST(DataParallelArguments, OnePairOrTupleIsOneArgument) {
+  struct OfPair {
+    ls::Tensor forward(const std::pair<ls::Tensor, ls::Tensor>& x) const {
+      return x.first + x.second;
+    }
+  };
+  struct OfTuple {
+    ls::Tensor forward(const std::tuple<ls::Tensor, int>& x) const {
+      return std::get<0>(x) * std::get<1>(x);
+    }
+  };
+  const ls::Tensor x = one_to_ten();
+  for (const std::size_t devices : {1U, 3U}) {
+    ls::DataParallel pair{OfPair{}, first_devices(devices)};
+    EXPECT_EQ(pair(std::pair(x, x)).to_vector<double>()[9], 20);
+    ls::DataParallel tuple{OfTuple{}, first_devices(devices)};
+    EXPECT_EQ(tuple(std::tuple(x, 3)).to_vector<double>()[9], 30);
+  }
+}
+
+TEST(DataParallelArguments, OptionsMayBeWrittenInAnyForm) {
+  const auto devices = first_devices(2);
+  EXPECT_EQ((ls::DataParallel{L0{}, devices, {}}.output_device()), ls::Device("cpu:0"));
+  EXPECT_EQ((ls::DataParallel{L0{}, devices, {"cpu"}}.output_device()), ls::Device("cpu"));
+  EXPECT_EQ((ls::DataParallel{L0{}, devices, "cpu:1"}.output_device()), ls::Device("cpu:1"));
+  EXPECT_EQ((ls::DataParallel{L0{}, devices, std::nullopt, 1}.dim()), 1);
+  EXPECT_EQ((ls::DataParallel{L0{}, std::nullopt, {"cpu:3"}}(x5()).device()), ls::Device("cpu:3"));
+  const L0 module = [] {
+    L0 made;
+    ls::to(made, "cpu:0");
+    return made;
+  }();
+  EXPECT_EQ(ls::data_parallel(module, x5(), devices, {"cpu"}).device(), ls::Device("cpu"));
+  EXPECT_EQ(ls::data_parallel(module, std::tuple(x5()), devices, {}).to_vector<double>(), y5());
+  EXPECT_EQ(ls::data_parallel(module, x5(), devices, ls::Device("cpu:1")).device(),
+            ls::Device("cpu:1"));
 }
 
 }  // namespace data_parallel_options_test

@@ -444,7 +444,7 @@ TEST(DataParallel, ScatteredAndPlainArgumentsMeetAlongAnyDim) {
   struct Sum {
     ls::Tensor forward(const ls::Tensor& a, const ls::Tensor& b) const { return a + b; }
   };
-  ls::DataParallel model{Sum{}, first_devices(2), {}, 1};
+  ls::DataParallel model{Sum{}, first_devices(2), {.dim = 1}};
   const ls::Tensor x = f64({1, 2, 3, 4, 5, 6}, {2, 3});
   EXPECT_EQ(model(ls::scatter(x, first_devices(2), 1), x).to_vector<double>(),
             (Values{2, 4, 6, 8, 10, 12}));

@@ -92,4 +92,39 @@ TEST(Hooks, ModesReachTheModuleWithin) {
   EXPECT_FALSE(module(x5()));
 }
 
+// Its hook does not name the mode, which is public.
+struct WithHookAndMode {
+  bool training = true;
+  template <class Self, class Visitor>
+  static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
+  bool forward(const ls::Tensor&) const { return training; }
+};
+
+TEST(Hooks, WrappersHideNoMode) {
+  auto hooked = ls::register_forward_hook(WithHookAndMode{}, [](const auto&, const auto&, bool) {});
+  ls::eval(hooked);
+  EXPECT_FALSE(hooked(x5()));
+  struct Net {
+    ls::DataParallel<WithHookAndMode> part{WithHookAndMode{}, first_devices(1)};
+    bool forward(const ls::Tensor& x) { return part(x)[0]; }
+  };
+  Net net;
+  ls::eval(net);
+  EXPECT_FALSE(net.forward(x5()));
+}
+
+TEST(Hooks, AroundALambda) {
+  auto hooked = ls::register_forward_hook([](const ls::Tensor& x) { return x * 2; },
+                                          [](const auto&, const auto&, const auto&) {});
+  EXPECT_TRUE(ls::parameters(hooked).empty());
+  ls::DataParallel model{hooked, first_devices(2)};
+  EXPECT_EQ(model(x5()).to_vector<double>()[0], 2);
+}
+
+TEST(Hooks, APreHookMayReturnTheOneArgument) {
+  auto shifted = ls::register_forward_pre_hook(
+      L0{}, [](const L0&, const auto& inputs) { return std::get<0>(inputs) + 1; });
+  EXPECT_EQ(shifted(x5()).to_vector<double>()[0], 1.5 + 3);
+}
+
 }  // namespace hooks_test

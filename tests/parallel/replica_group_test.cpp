@@ -6,12 +6,14 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/parallel/replica_group.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/gate.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,6 +21,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace ls = lockstep;
@@ -197,6 +201,64 @@ TEST(Replicas, GroupsAreNested) {
   };
   ls::DataParallel model{Outer{}, first_devices(2)};
   EXPECT_EQ(model(f64({1, 2, 3, 4}, {4})).to_vector<double>(), (Values{10, 10, 10, 10}));
+}
+
+TEST(Replicas, OneChunkInsideAReplicaMeetsNobody) {
+  struct Inner {
+    ls::Tensor forward(const ls::Tensor& x) const { return ls::replicas::all_reduce(x.sum()); }
+  };
+  struct Outer {
+    ls::DataParallel<Inner> inner{
+        Inner{}, first_devices(2), {.scalar_outputs = ls::Reduction::mean}};
+    ls::Tensor forward(const ls::Tensor& x) { return inner(x).reshape({1}); }
+  };
+  ls::DataParallel model{Outer{}, first_devices(2)};
+  // Two rows for the first replica, which has two inner ones; one row for the second.
+  EXPECT_EQ(model(f64({1, 2, 4}, {3})).to_vector<double>(), (Values{3, 4}));
+  EXPECT_EQ(model(f64({1, 2}, {2})).to_vector<double>(), (Values{1, 2}));
+}
+
+TEST(Replicas, TheSumWaitsForStreamsThatReplicasHaveSet) {
+  using ls::detail::HostStream;
+  std::vector<ls::Stream> streams;
+  for (const ls::Device device : first_devices(2)) {
+    streams.push_back(ls::pool_stream(device));
+    static_cast<HostStream&>(streams.back().state()).set_mode(HostStream::Mode::queued);
+  }
+  struct OnItsOwnStream {
+    const std::vector<ls::Stream>* streams;
+    ls::Tensor forward(const ls::Tensor& x) const {
+      const ls::Stream& own = (*streams)[ls::replicas::index()];
+      ls::Tensor sum;
+      {
+        const ls::StreamGuard guard(own);
+        sum = ls::replicas::all_reduce(x + 1000);
+      }
+      ls::current_stream(x.device()).wait_stream(own);
+      return sum;
+    }
+  };
+  {
+    const ls::testing::QueuedCompute queued;
+    for (const std::size_t held : {0U, 1U}) {
+      ls::testing::Gate gate;
+      const auto inputs = ls::scatter(f64({1, 2}, {2}), first_devices(2));
+      ls::synchronize("cpu:1");
+      gate.hold(streams[held]);
+      ls::DataParallelModel model{OnItsOwnStream{&streams}, first_devices(2)};
+      const auto sums = model(inputs);
+      // Long enough for a sum that does not wait to read what is not there yet.
+      auto& other = static_cast<HostStream&>(streams[1 - held].state());
+      for (int i = 0; i < 20000 && !other.idle(); ++i) std::this_thread::yield();
+      EXPECT_FALSE(other.idle());
+      gate.open();
+      for (const ls::Tensor& sum : sums) EXPECT_EQ(sum.to_vector<double>(), Values{2003});
+    }
+  }
+  for (const ls::Stream& stream : streams) {
+    stream.synchronize();
+    static_cast<HostStream&>(stream.state()).set_mode(HostStream::Mode::immediate);
+  }
 }
 
 }  // namespace replica_group_test

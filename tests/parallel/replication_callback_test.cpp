@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/module/hooks.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -124,6 +126,65 @@ TEST(PerReplica, WithoutAMergeTheFirstReplicasValueCounts) {
   model(ls::ones({2}));
   EXPECT_EQ(model.module().value.values(), (std::vector<double>{2, 1}));
   EXPECT_EQ(model.module().value.merged(), 2);
+}
+
+TEST(PerReplica, NestedReplicasHaveValuesOfTheirOwn) {
+  struct Inner {
+    ls::PerReplica<int> calls{0, std::plus<>{}};
+    ls::Tensor forward(const ls::Tensor& x) const {
+      for (int i = 0; i < 1000; ++i) ++*calls;
+      return x;
+    }
+  };
+  struct Outer {
+    ls::DataParallel<Inner> inner{Inner{}, first_devices(2)};
+    ls::Tensor forward(const ls::Tensor& x) { return inner(x); }
+  };
+  ls::DataParallel model{Outer{}, first_devices(2)};
+  for (int step = 0; step < 20; ++step) model(ls::ones({4, 1}));
+  const auto& counts = model.module().inner.module().calls;
+  EXPECT_EQ(counts.values(), (std::vector<int>{20000, 20000, 20000, 20000}));
+  EXPECT_EQ(counts.merged(), 80000);
+}
+
+TEST(PerReplica, ResetReachesReplicasThatThereAre) {
+  std::vector<Counting> replicas = ls::replicate(
+      [] {
+        Counting module;
+        ls::to(module, "cpu:0");
+        return module;
+      }(),
+      first_devices(2));
+  *replicas[1].rows = 5;
+  replicas[0].rows.reset();
+  EXPECT_EQ(*replicas[1].rows, 0);
+  *replicas[1].rows += 4;
+  EXPECT_EQ(replicas[0].rows.merged(), 4);
+  const auto moved = std::move(replicas[1]);
+  EXPECT_EQ(*replicas[1].rows, *moved.rows);
+}
+
+struct CountsCallbacks {
+  int callbacks = 0;
+  void data_parallel_replicate(const std::shared_ptr<ls::CallbackContext>&, std::size_t) {
+    ++callbacks;
+  }
+  ls::Tensor forward(const ls::Tensor& x) const { return x + callbacks; }
+};
+
+TEST(ReplicationCallback, ReachesModulesWithinWrappers) {
+  const auto hook = [](const auto&, const auto&, const auto&) {};
+  const ls::Tensor x = ls::zeros({2});
+  const std::vector<float> once = {1, 1};
+  ls::DataParallel plain{CountsCallbacks{}, first_devices(2)};
+  EXPECT_EQ(plain(x).to_vector<float>(), once);
+  ls::DataParallel hooked{ls::register_forward_hook(CountsCallbacks{}, hook), first_devices(2)};
+  EXPECT_EQ(hooked(x).to_vector<float>(), once);
+  ls::DataParallel nested{ls::DataParallel{CountsCallbacks{}, std::nullopt}, first_devices(2)};
+  EXPECT_EQ(nested(x).to_vector<float>(), once);
+  ls::DataParallel both{ls::register_forward_hook(ls::DataParallel{L0{}, first_devices(2)}, hook),
+                        first_devices(2)};
+  EXPECT_EQ(both(x5()).to_vector<double>(), ls::testing::y5());
 }
 
 }  // namespace replication_callback_test

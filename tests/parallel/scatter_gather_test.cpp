@@ -425,4 +425,26 @@ TEST(Gather, DtypesThatDoNotFit) {
   EXPECT_TRUE(throws<ls::DtypeError>([&] { ls::gather(parts, "cpu"); }, "index 1", "f64", "f32"));
 }
 
+TEST(Gather, EqualCStringsAreEqualWhereverTheyLie) {
+  struct Named {
+    ls::Tensor values;
+    const char* name;
+  };
+  const std::string first = "rows";
+  const std::string second = "rows";
+  const std::vector<Named> same = {{ls::ones({1}), first.c_str()}, {ls::ones({1}), second.c_str()}};
+  EXPECT_STREQ(ls::gather(same, "cpu").name, "rows");
+  const std::vector<Named> other = {{ls::ones({1}), "rows"}, {ls::ones({1}), nullptr}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(other, "cpu"); }, "output.name", "null"));
+}
+
+TEST(Scatter, AConstantInPartsLeavesTheDivisionToTheRule) {
+  const auto [parts, kwargs] =
+      ls::scatter_kwargs(std::tuple(rows(6), ls::Scattered<int>({1, 2})), 0, first_devices(3));
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(std::get<0>(parts[1]).size(0), 3);
+  EXPECT_EQ(std::get<1>(parts[1]), 2);
+  EXPECT_EQ(kwargs.size(), 2U);
+}
+
 }  // namespace scatter_gather_test

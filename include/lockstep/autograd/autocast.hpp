@@ -4,6 +4,8 @@
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
+#include <concepts>
+
 namespace lockstep {
 
 namespace detail {
@@ -73,7 +75,9 @@ class AutocastGuard {
  public:
   explicit AutocastGuard(Dtype dtype = Dtype::bf16) : AutocastGuard(true, dtype) {}
   // With `enabled` false autocast is off until the guard is destroyed.
-  explicit AutocastGuard(bool enabled, Dtype dtype = Dtype::bf16)
+  // (Nothing else is taken for a bool: a dtype's name would be.)
+  template <std::same_as<bool> Bool>
+  explicit AutocastGuard(Bool enabled, Dtype dtype = Dtype::bf16)
       : scope_({enabled, checked(dtype)}) {}
 
  private:

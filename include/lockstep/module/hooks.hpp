@@ -27,13 +27,18 @@ class HookedModule {
   auto forward(const Args&... args) {
     if constexpr (std::is_same_v<PreHook, NoHook>) {
       return forward_then_hook(args...);
-    } else if constexpr (std::is_void_v<decltype(pre_hook_(original(), std::tie(args...)))>) {
-      pre_hook_(original(), std::tie(args...));
-      return forward_then_hook(args...);
     } else {
-      return std::apply(
-          [this](const auto&... changed) { return this->forward_then_hook(changed...); },
-          pre_hook_(original(), std::tie(args...)));
+      const auto call = [&] { return pre_hook_(original(), std::tie(args...)); };
+      using Changed = decltype(call());
+      if constexpr (std::is_void_v<Changed>) {
+        call();
+        return forward_then_hook(args...);
+      } else if constexpr (requires(Changed changed) { std::tuple_cat(changed); }) {
+        return std::apply(
+            [this](const auto&... changed) { return this->forward_then_hook(changed...); }, call());
+      } else {
+        return forward_then_hook(call());
+      }
     }
   }
   template <class... Args>
@@ -44,10 +49,9 @@ class HookedModule {
   M& module() { return module_; }
   const M& module() const { return module_; }
 
-  // The module's own members, under their own names.
-  template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    detail::visit_wrapped(self.module_, visit);
+  template <class Self>
+  static auto& wrapped_module(Self& self) {
+    return self.module_;
   }
 
  private:
@@ -91,8 +95,8 @@ HookedModule<M, NoHook, Hook> register_forward_hook(M module, Hook hook) {
   return {std::move(module), NoHook{}, std::move(hook)};
 }
 
-// The module with `hook(module, arguments)` before its forward. If the hook returns a std::tuple,
-// that is what forward is called with.
+// The module with `hook(module, arguments)` before its forward. If the hook returns something, that
+// is what forward is called with: the elements of a std::tuple, or the one argument.
 //
 // **Torch counterpart.** Module.register_forward_pre_hook.
 // **Threads and exceptions.** As register_forward_hook.

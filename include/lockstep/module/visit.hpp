@@ -81,14 +81,17 @@ concept HasTraining = requires(T& module) {
   { (module.training) } -> std::same_as<bool&>;
 };
 
-// For the hook of a module around another one, which then has the other's members under their own
-// names: also its mode, should its own hook leave that out.
-template <class M, class Visitor>
-void visit_wrapped(M& module, Visitor& visit) {
-  for_each_member(module, visit);
-  if constexpr (HasVisitMembers<M> && HasTraining<M>) visit("training", module.training);
-}
-
 }  // namespace detail
+
+// T is a module around another one and adds nothing to its names: a walk visits T, and then the
+// other one under T's own path. It has
+//
+//   template <class Self>
+//   static auto& wrapped_module(Self& self) { return self.module_; }  // Self may be const
+template <class T>
+concept HasWrappedModule = std::is_class_v<T> && requires(T& self, const T& const_self) {
+  std::remove_const_t<T>::wrapped_module(self);
+  std::remove_const_t<T>::wrapped_module(const_self);
+};
 
 }  // namespace lockstep

@@ -48,6 +48,9 @@ class Walker {
     constexpr NodeKind kind = node_kind<T>;
     if constexpr (kind == NodeKind::tensor) {
       visit(node);
+    } else if constexpr (kind == NodeKind::wrapper) {
+      visit(node);
+      walk_if_walkable(std::remove_const_t<T>::wrapped_module(node));
     } else if constexpr (kind == NodeKind::members) {
       visit(node);
       for_each_member(
@@ -186,7 +189,18 @@ template <Paths paths = Paths::build, class M, class Visitor>
 void walk_module(M& module, Visitor&& visitor, SharedNodes shared_nodes = SharedNodes::once) {
   if constexpr (walkable<M>) {
     Walker<std::remove_reference_t<Visitor>, paths> walker(visitor, shared_nodes);
-    walker.walk(module);
+    if constexpr (paths == Paths::build) {
+      walker.walk(module);
+    } else {
+      try {
+        walker.walk(module);
+      } catch (const ModuleError&) {
+        // Once more, for a message that says where; an error of the visitor's stays as it is.
+        const auto nothing = [](const std::string& /*path*/, const auto& /*node*/) {};
+        Walker<decltype(nothing), Paths::build>(nothing, shared_nodes).walk(module);
+        throw;
+      }
+    }
   } else {
     require_nothing_lost<M>();
     static_assert(

@@ -21,6 +21,7 @@
 // What the walk over a module's members does with each type.
 //
 // - Parameter, Buffer: found.
+// - A module around another one (HasWrappedModule): the other one, under the same name.
 // - A type with the hook, or a plain aggregate, module or not: its members are walked.
 // - std::unique_ptr, std::shared_ptr, std::optional, std::variant: what they hold, if anything.
 // - std::pair, std::tuple, std::array, C arrays, std::vector and other sequences, maps: elements.
@@ -37,6 +38,7 @@ namespace lockstep::detail {
 enum class NodeKind {
   opaque,
   tensor,
+  wrapper,
   members,
   unique_owner,
   shared_owner,
@@ -115,6 +117,8 @@ template <class T>
 consteval NodeKind find_node_kind() {
   if constexpr (std::derived_from<T, Parameter> || std::derived_from<T, Buffer>) {
     return NodeKind::tensor;
+  } else if constexpr (HasWrappedModule<T>) {
+    return NodeKind::wrapper;
   } else if constexpr (HasVisitMembers<T>) {
     return NodeKind::members;
   } else if constexpr (Holder<T>::kind != NodeKind::opaque) {
@@ -157,7 +161,7 @@ consteval bool find_walkable() {
   constexpr NodeKind kind = node_kind<T>;
   if constexpr (kind == NodeKind::opaque) {
     return false;
-  } else if constexpr (kind == NodeKind::tensor) {
+  } else if constexpr (kind == NodeKind::tensor || kind == NodeKind::wrapper) {
     return true;
   } else if constexpr (kind == NodeKind::members) {
     if constexpr (HasVisitMembers<T> || !std::is_trivially_copyable_v<T> || HasForward<T> ||

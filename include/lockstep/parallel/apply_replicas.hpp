@@ -41,7 +41,8 @@ auto call_as_it_is(M& module, const Args&... args) {
 template <class M, class... Args>
 auto call_on(M& module, Device device, const Args&... args) {
   check_module_device(module, device);
-  return forward_part(module, std::tuple(nested::on_device(args, device)...));
+  return forward_part(module, std::tuple<typename nested::PartOf<Args>::Type...>(
+                                  nested::on_device(args, device)...));
 }
 
 // What each replica returned, where it was made, and how many rows it was given (empty: no argument
@@ -77,8 +78,8 @@ class BufferMerge {
         changed = changed || copies_[i][j].version() != versions_[i][j];
       }
       if (!changed || !is_floating_point(originals_[j].dtype())) continue;
-      copy_into(originals_[j], tensor_traits<Tensor>::weighted_sum(std::move(parts), weights,
-                                                                   originals_[j].device()));
+      copy_into(originals_[j],
+                nested::weighted_sum(std::move(parts), weights, originals_[j].device()));
     }
   }
 
@@ -102,15 +103,16 @@ auto apply_replicas(M& module, const std::vector<Device>& device_ids,
   Outputs<Output> result{{}, std::move(calls.rows)};
   const std::size_t count = calls.arguments.size();
   if (count == 1) {
+    const LoneReplicaScope alone;
     result.outputs.push_back(forward_part(module, calls.arguments[0]));
     return result;
   }
   const std::vector<Device> used(device_ids.begin(),
                                  device_ids.begin() + static_cast<std::ptrdiff_t>(count));
-  std::vector<M> replicas = make(used);
+  auto replicas = make(used);
   std::optional<BufferMerge> merge;
   if (options.buffers == ReplicaBuffers::merged) merge.emplace(module, replicas);
-  const auto call = [&](M& replica, std::size_t i) -> decltype(auto) {
+  const auto call = [&](auto& replica, std::size_t i) -> decltype(auto) {
     return forward_part(replica, calls.arguments[i]);
   };
   result.outputs = apply_all(replicas, used, call, options.buffers == ReplicaBuffers::synchronized);

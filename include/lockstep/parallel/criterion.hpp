@@ -26,24 +26,16 @@ namespace lockstep {
 
 namespace detail {
 
-// What the first tensor in a structure says of the part: its device, and its rows along the batch's
-// dim.
-struct PartInfo {
-  Device device;
-  std::int64_t rows = 1;
-};
-
+// Where the first tensor in a structure is.
 template <class T>
-PartInfo part_info(const T& part, std::int64_t dim) {
-  std::optional<PartInfo> info;
-  const auto look = [&info, dim](const auto& leaf, const nested::Path&) {
-    if (info) return;
-    using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
-    info = PartInfo{Traits::device(leaf), Traits::dim(leaf) == 0 ? 1 : Traits::size(leaf, dim)};
+Device device_of_part(const T& part) {
+  std::optional<Device> device;
+  const auto look = [&device](const auto& leaf, const nested::Path&) {
+    if (!device) device = tensor_traits<std::remove_cvref_t<decltype(leaf)>>::device(leaf);
   };
   nested::for_each_leaf(part, nested::Path("output"), look);
-  check<ValueError>(info.has_value(), "DataParallelCriterion: an output has no tensor in it");
-  return *info;
+  check<ValueError>(device.has_value(), "DataParallelCriterion: an output has no tensor in it");
+  return *device;
 }
 
 }  // namespace detail
@@ -62,7 +54,8 @@ class DataParallelModel : public DataParallel<M> {
                              DataParallelOptions options = {})
       : DataParallel<M>(std::move(module), std::move(device_ids), std::move(options)) {}
 
-  DataParallelModel(M module, std::nullopt_t none) : DataParallel<M>(std::move(module), none) {}
+  DataParallelModel(M module, std::nullopt_t none, DataParallelOptions options = {})
+      : DataParallel<M>(std::move(module), none, std::move(options)) {}
 
   template <class... Args>
   auto operator()(const Args&... args) {
@@ -106,12 +99,7 @@ class DataParallelCriterion {
   Tensor operator()(const Scattered<Output>& outputs, const Targets&... targets) {
     check<ValueError>(!outputs.empty(), "DataParallelCriterion: there are no outputs");
     std::vector<Device> devices;
-    std::vector<std::int64_t> rows;
-    for (const Output& output : outputs) {
-      const detail::PartInfo info = detail::part_info(output, dim_);
-      devices.push_back(info.device);
-      rows.push_back(info.rows);
-    }
+    for (const Output& output : outputs) devices.push_back(detail::device_of_part(output));
     const auto calls =
         detail::nested::scatter_arguments(devices, dim_, Split::chunk, outputs, targets...);
     if (detail::is_on_host_memory(criterion_)) to(criterion_, devices[0]);
@@ -123,8 +111,8 @@ class DataParallelCriterion {
                         "DataParallelCriterion: the criterion gave a tensor of shape ",
                         losses[i].sizes(), " on ", devices[i], "; expected a single value");
     }
-    const detail::nested::ScalarRule rule{reduction_, rows};
-    return tensor_traits<Tensor>::weighted_sum(losses, rule.weights(losses.size()), devices[0]);
+    const detail::nested::ScalarRule rule{reduction_, calls.rows};
+    return detail::nested::weighted_sum(losses, rule.weights(losses.size()), devices[0]);
   }
   template <class... Args>
   Tensor forward(const Args&... args) {

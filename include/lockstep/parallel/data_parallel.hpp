@@ -15,6 +15,7 @@
 #include <lockstep/parallel/scatter_gather.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,54 +26,49 @@
 
 namespace lockstep {
 
-// Runs `module` on all devices, each on its chunk of the arguments, and gathers the results on
+// Runs `module` on all devices, each on its chunk of the input, and gathers the results on
 // `output_device`: scatter, replicate, parallel_apply, gather.
 //
-// `inputs` is the tuple of arguments; keyword arguments come last in it, as ls::kwargs(…).
-// `device_ids` default to every device of the machine, `output_device` to the first of them. The
-// module must be on device_ids[0]. With one device, or where the rows make only one chunk, the
-// module itself is called on the calling thread. With one device the result is what the module
-// returns; with several it is always gathered, so a tensor without dimensions becomes a vector
-// unless the options ask for a sum or mean.
+// An input that is a std::tuple is the list of arguments, keyword arguments last in it, as
+// ls::kwargs(…). `device_ids` default to every device of the machine, `output_device` to the first
+// of them. The module must be on device_ids[0]. With one device, or where the rows make only one
+// chunk, the module itself is called on the calling thread. With one device the result is what the
+// module returns; with several it is always gathered, so a tensor without dimensions becomes a
+// vector unless the options ask for a sum or mean.
 //
 // **Torch counterpart.** torch.nn.parallel.data_parallel.
 // **Devices and streams.** Those of the four functions.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
 // **Threads and exceptions.** Those of the four functions.
-// **Example.** ls::Tensor out = ls::data_parallel(net, std::tuple(images), {"cpu:0", "cpu:1"});
-template <class M, class... Args>
-auto data_parallel(M& module, const std::tuple<Args...>& inputs,
-                   const std::vector<Device>& device_ids, const DataParallelOptions& options) {
+// **Example.** ls::Tensor out = ls::data_parallel(net, images, {"cpu:0", "cpu:1"});
+template <class M, class Input>
+auto data_parallel(M& module, const Input& input, const std::vector<Device>& device_ids = devices(),
+                   const DataParallelOptions& options = {}) {
   detail::check_devices(device_ids);
   const Device target = options.output_device.value_or(device_ids[0]);
   check_device(target);
-  return std::apply(
-      [&](const auto&... args) {
-        if (device_ids.size() == 1) {
-          return detail::gather_one(detail::call_on(module, device_ids[0], args...), target);
-        }
-        const auto make = [&](const std::vector<Device>& used) {
-          return replicate(module, used, !is_grad_enabled());
-        };
-        return detail::gather_outputs(
-            detail::apply_replicas(module, device_ids, options, make, args...), target, options);
-      },
-      inputs);
+  const auto call = [&](const auto&... args) {
+    if (device_ids.size() == 1) {
+      return detail::gather_one(detail::call_on(module, device_ids[0], args...), target);
+    }
+    const auto make = [&](const std::vector<Device>& used) {
+      return replicate(module, used, !is_grad_enabled());
+    };
+    return detail::gather_outputs(
+        detail::apply_replicas(module, device_ids, options, make, args...), target, options);
+  };
+  if constexpr (detail::is_tuple<Input>) {
+    return std::apply(call, input);
+  } else {
+    return call(input);
+  }
 }
 
-template <class M, class... Args>
-auto data_parallel(M& module, const std::tuple<Args...>& inputs,
-                   const std::vector<Device>& device_ids = devices(),
-                   std::optional<Device> output_device = {}, std::int64_t dim = 0) {
-  return data_parallel(module, inputs, device_ids,
+template <class M, class Input, std::convertible_to<std::optional<Device>> Target>
+auto data_parallel(M& module, const Input& input, const std::vector<Device>& device_ids,
+                   const Target& output_device, std::int64_t dim = 0) {
+  return data_parallel(module, input, device_ids,
                        DataParallelOptions{.output_device = output_device, .dim = dim});
-}
-
-template <class M>
-auto data_parallel(M& module, const Tensor& input,
-                   const std::vector<Device>& device_ids = devices(),
-                   std::optional<Device> output_device = {}, std::int64_t dim = 0) {
-  return data_parallel(module, std::tuple<Tensor>(input), device_ids, output_device, dim);
 }
 
 // A module that runs on several devices at once: each call divides its arguments among them, and
@@ -82,10 +78,11 @@ auto data_parallel(M& module, const Tensor& input,
 // in place of devices it is called as it is, wherever it may be.
 //
 // The replicas' memory persists: a call copies only those parameters and buffers that changed since
-// the last one. Their structure is copied afresh each time, so a mode or an attribute that is set
-// on module() is seen by the next call. What forward writes into the buffers of the first replica
-// stays, what it writes into the others' does not, unless the options say otherwise; other state
-// that a replica is to keep is a PerReplica.
+// the last one (what is written through a kept pointer has to be told with mark_changed()). Their
+// structure is copied afresh each time, so a mode or an attribute that is set on module() is seen
+// by the next call. What forward writes into the buffers of the first replica stays, what it writes
+// into the others' does not, unless the options say otherwise; other state that a replica is to
+// keep is a PerReplica.
 //
 // Takes the module over. One whose parameters and buffers are all on plain `cpu` is moved to
 // device_ids[0], in place: a tensor is a handle, so an optimiser made earlier stays valid. One that
@@ -93,7 +90,8 @@ auto data_parallel(M& module, const Tensor& input,
 //
 // Copies of a DataParallel share the parameters, as copies of the module do, and have replicas of
 // their own; a moved one takes its replicas along. One DataParallel may be part of another's
-// module: within a replica its devices begin with the replica's.
+// module: within a replica its devices begin with the replica's, and its own replicas are filled at
+// each forward. Such a module is on one device as a whole before it is handed over.
 //
 // **Torch counterpart.** torch.nn.DataParallel. Parameter names have no `module.` in front.
 // **Devices and streams.** Arguments may be on any device; results are on output_device.
@@ -106,11 +104,7 @@ template <class M>
 class DataParallel {
  public:
   explicit DataParallel(M module, std::vector<Device> device_ids = lockstep::devices(),
-                        std::optional<Device> output_device = {}, std::int64_t dim = 0)
-      : DataParallel(std::move(module), std::move(device_ids),
-                     DataParallelOptions{.output_device = output_device, .dim = dim}) {}
-
-  DataParallel(M module, std::vector<Device> device_ids, DataParallelOptions options)
+                        DataParallelOptions options = {})
       : module_(std::move(module)),
         device_ids_(std::move(device_ids)),
         options_(std::move(options)) {
@@ -123,7 +117,15 @@ class DataParallel {
     detail::check_module_device(module_, device_ids_[0]);
   }
 
-  DataParallel(M module, std::nullopt_t /*no devices*/) : module_(std::move(module)) {
+  // torch's order of arguments.
+  template <std::convertible_to<std::optional<Device>> Target>
+  DataParallel(M module, std::vector<Device> device_ids, const Target& output_device,
+               std::int64_t dim = 0)
+      : DataParallel(std::move(module), std::move(device_ids),
+                     DataParallelOptions{.output_device = output_device, .dim = dim}) {}
+
+  DataParallel(M module, std::nullopt_t /*no devices*/, DataParallelOptions options = {})
+      : module_(std::move(module)), options_(std::move(options)) {
     detail::require_module<M>();
   }
 
@@ -164,22 +166,25 @@ class DataParallel {
   void eval() { lockstep::eval(module_); }
   void zero_grad() { lockstep::zero_grad(module_); }
 
-  // The wrapped module's members under their own names: a DataParallel is transparent to whatever
-  // walks a module.
-  template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    detail::visit_wrapped(self.module_, visit);
+  // A DataParallel is transparent to whatever walks a module.
+  template <class Self>
+  static auto& wrapped_module(Self& self) {
+    return self.module_;
   }
 
-  // As part of a replica it starts from where the replica's parameters are.
+  // As part of a replica it starts from where the replica's parameters are, and so do its results
+  // if they were to be on the first device.
   void data_parallel_replicate(const std::shared_ptr<CallbackContext>& context,
                                std::size_t copy_id) {
     if (device_ids_.empty()) return;
     const Device root = context->devices[copy_id];
+    if (options_.output_device == device_ids_[0]) options_.output_device = root;
     const auto place = std::find(device_ids_.begin(), device_ids_.end(), root);
     if (place == device_ids_.end()) {
       device_ids_[0] = root;
     } else {
+      options_.split =
+          options_.split.with_first(static_cast<std::size_t>(place - device_ids_.begin()));
       std::rotate(device_ids_.begin(), place, place + 1);
     }
   }

@@ -99,6 +99,7 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Call
   outputs.reserve(modules.size());
   if (modules.empty()) return outputs;
   if (modules.size() == 1) {
+    const LoneReplicaScope alone;
     outputs.push_back(call(modules[0], std::size_t{0}));
     return outputs;
   }

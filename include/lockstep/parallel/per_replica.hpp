@@ -6,7 +6,10 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,13 +19,14 @@ namespace lockstep {
 // counter, a cache, running statistics. In forward `*state` is the replica's own; in the module
 // itself, and where there are no replicas, it is replica 0's.
 //
-// `merge` brings two replicas' values together; without it replica 0's is what merged() gives. A
-// replica begins with the initial value. Copies of the module share the state, as they share
-// parameters.
+// `merge` brings two replicas' values together; without it replica 0's is what merged() gives. Each
+// replica begins with the initial value, so that is what a merge has to leave as it is. Within a
+// nested DataParallel every inner replica of every outer one has a value. Copies of the module
+// share the state, as they share parameters.
 //
 // **Torch counterpart.** None: what a replica of torch's writes into itself is lost.
-// **Threads and exceptions.** Each replica uses its own value; values, merged and reset are for
-// when none runs.
+// **Threads and exceptions.** Each replica uses its own value. values, merged and reset are for
+// when none runs, and of copies that share the state one may run at a time.
 // **Example.**
 //   struct Net {
 //     ls::PerReplica<std::int64_t> rows{0, std::plus<>{}};
@@ -36,43 +40,75 @@ class PerReplica {
   using Merge = std::function<T(const T&, const T&)>;
 
   explicit PerReplica(T initial = T(), Merge merge = {})
-      : shared_(std::make_shared<Shared>(Shared{initial, std::move(merge), {initial}})) {}
+      : shared_(std::make_shared<Shared>(std::move(initial), std::move(merge))),
+        slot_(&shared_->slots.front()) {}
+  // There is no move: what was moved from would have no value.
+  PerReplica(const PerReplica&) = default;
+  PerReplica& operator=(const PerReplica&) = default;
+  ~PerReplica() = default;
 
-  T& operator*() const { return shared_->values[replica_]; }
-  T* operator->() const { return &**this; }
+  T& operator*() const { return slot_->value; }
+  T* operator->() const { return &slot_->value; }
 
-  // The values of all replicas that there have been, in their order.
-  std::vector<T> values() const { return {shared_->values.begin(), shared_->values.end()}; }
+  // The values of all replicas that there have been, in the order in which they were first made.
+  std::vector<T> values() const {
+    std::vector<T> result;
+    for (const Slot& slot : shared_->slots) result.push_back(slot.value);
+    return result;
+  }
 
   T merged() const {
-    T result = shared_->values.front();
+    T result = shared_->slots.front().value;
     if (!shared_->merge) return result;
-    for (std::size_t i = 1; i < shared_->values.size(); ++i) {
-      result = shared_->merge(std::as_const(result), std::as_const(shared_->values[i]));
+    for (std::size_t i = 1; i < shared_->slots.size(); ++i) {
+      result = shared_->merge(std::as_const(result), std::as_const(shared_->slots[i].value));
     }
     return result;
   }
 
-  // Every replica begins with the initial value again.
-  void reset() const { shared_->values.assign(1, shared_->initial); }
+  // Gives every replica the initial value again.
+  void reset() const {
+    for (Slot& slot : shared_->slots) slot.value = shared_->initial;
+  }
 
   template <class Self, class Visitor>
   static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
+  // The first copy goes on with the value of what is copied.
   void data_parallel_replicate(const std::shared_ptr<CallbackContext>& /*context*/,
                                std::size_t copy_id) {
-    replica_ = copy_id;
-    while (shared_->values.size() <= copy_id) shared_->values.push_back(shared_->initial);
+    ++depth_;
+    if (copy_id > 0) slot_ = shared_->slot_of(slot_, depth_, copy_id);
   }
 
  private:
+  // On a cache line of its own, since the replicas' threads write them at once.
+  struct alignas(64) Slot {
+    T value;
+  };
+
+  // All replicas' values. They stay where they are; `mutex` guards that there come to be more.
   struct Shared {
+    Shared(T first, Merge how) : initial(std::move(first)), merge(std::move(how)) {
+      slots.push_back({initial});
+    }
+
+    Slot* slot_of(Slot* original, std::size_t depth, std::size_t copy_id) {
+      const std::lock_guard lock(mutex);
+      Slot*& slot = slot_of_copy[{original, depth, copy_id}];
+      if (!slot) slot = &slots.emplace_back(Slot{initial});
+      return slot;
+    }
+
     const T initial;
     const Merge merge;
-    std::deque<T> values;  // by replica; stays where it is while it grows
+    std::mutex mutex;
+    std::deque<Slot> slots;
+    std::map<std::tuple<Slot*, std::size_t, std::size_t>, Slot*> slot_of_copy;
   };
 
   std::shared_ptr<Shared> shared_;
-  std::size_t replica_ = 0;
+  Slot* slot_;
+  std::size_t depth_ = 0;  // of how many DataParallels, one within another, it is a replica
 };
 
 }  // namespace lockstep

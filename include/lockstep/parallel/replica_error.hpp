@@ -22,8 +22,9 @@
 namespace lockstep {
 
 // Which replica an exception comes from. What parallel_apply throws derives from this and from the
-// type that the replica threw, if that is one of the standard library's or lockstep's (otherwise
-// from Error); the original is nested within it.
+// type that the replica threw, or the nearest base of it that is made from a text alone: one of
+// lockstep's, or of <stdexcept>'s; from Error, where there is none (std::bad_alloc). The original
+// is nested within it.
 //
 // **Example.** catch (const ls::ReplicaFailure& failure) { … failure.replica() … }
 class ReplicaFailure {

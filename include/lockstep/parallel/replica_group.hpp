@@ -38,14 +38,16 @@ class ReplicaGroup {
   Tensor all_reduce(std::size_t index, const Tensor& mine) {
     std::unique_lock lock(mutex_);
     inputs_.resize(size_);
-    inputs_[index] = mine;
+    inputs_[index] = {mine, stream_of(mine)};
     if (++arrived_ == size_) {
       complete();
     } else {
       wait(lock, index);
     }
     if (error_) std::rethrow_exception(error_);
-    return outputs_[index];
+    const Place& result = outputs_[index];
+    if (result.stream) follow(*stream_of(result.tensor), result);
+    return result.tensor;
   }
 
   // A replica has ended, in whatever way: nobody need wait for it any more.
@@ -57,6 +59,24 @@ class ReplicaGroup {
   }
 
  private:
+  // A tensor, and the stream of its device that was current where it was made.
+  struct Place {
+    Tensor tensor = {};
+    std::optional<Stream> stream = {};
+  };
+
+  static std::optional<Stream> stream_of(const Tensor& tensor) {
+    if (!tensor.defined()) return {};
+    return current_stream(tensor.device());
+  }
+
+  // From here on `stream` may use the tensor: replicas may have set streams of their own.
+  static void follow(const Stream& stream, const Place& place) {
+    if (stream == *place.stream) return;
+    stream.wait_stream(*place.stream);
+    place.tensor.record_stream(stream);
+  }
+
   // The results of a round stay until the next one is complete, which no replica can be without.
   void complete() {
     error_ = nullptr;
@@ -65,7 +85,7 @@ class ReplicaGroup {
     } catch (...) {
       error_ = std::current_exception();
     }
-    inputs_.assign(size_, Tensor());
+    inputs_.assign(size_, Place());
     arrived_ = 0;
     ++round_;
     meeting_.notify_all();
@@ -77,32 +97,41 @@ class ReplicaGroup {
     meeting_.wait(lock, [&] { return round_ != round || ended_.load() > 0; });
     waiting_.fetch_sub(1);
     if (round_ != round) return;
-    inputs_[index] = Tensor();
+    inputs_[index] = Place();
     --arrived_;
     throw ReplicaReleased(
         str("replica ", index, " waits for the others, but one of them has ended"));
   }
 
-  static std::vector<Tensor> sums(const std::vector<Tensor>& inputs) {
+  static std::vector<Place> sums(const std::vector<Place>& inputs) {
     std::vector<Device> devices;
+    std::vector<Tensor> tensors;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      check<ValueError>(inputs[i].defined() == inputs[0].defined(),
+      const Tensor& tensor = inputs[i].tensor;
+      check<ValueError>(tensor.defined() == inputs[0].tensor.defined(),
                         "replicas meet, but only one of replica 0 and replica ", i,
                         " brings a tensor");
-      if (inputs[i].defined()) devices.push_back(inputs[i].device());
+      if (!tensor.defined()) continue;
+      follow(*stream_of(tensor), inputs[i]);
+      devices.push_back(tensor.device());
+      tensors.push_back(tensor);
     }
     if (devices.empty()) return inputs;
     const std::vector<Tensor> total =
-        lockstep::apply(functions::ReduceAddCoalesced{devices, devices[0]}, inputs);
-    return lockstep::apply(functions::Broadcast{devices}, total);
+        lockstep::apply(functions::ReduceAddCoalesced{devices, devices[0]}, tensors);
+    std::vector<Place> results;
+    for (Tensor& sum : lockstep::apply(functions::Broadcast{devices}, total)) {
+      results.push_back({sum, stream_of(sum)});
+    }
+    return results;
   }
 
   const std::size_t size_;
   const bool synchronized_;
   std::mutex mutex_;
   std::condition_variable meeting_;
-  std::vector<Tensor> inputs_;
-  std::vector<Tensor> outputs_;
+  std::vector<Place> inputs_;
+  std::vector<Place> outputs_;
   std::exception_ptr error_;
   std::size_t arrived_ = 0;
   std::size_t round_ = 0;
@@ -129,11 +158,25 @@ class ReplicaScope {
   const CurrentReplica before_;
 };
 
+// While a module runs alone where several might have run: it has no others to meet, and is no part
+// of a group that it runs within.
+class LoneReplicaScope {
+ public:
+  LoneReplicaScope() : before_(std::exchange(current_replica, CurrentReplica{})) {}
+  LoneReplicaScope(const LoneReplicaScope&) = delete;
+  LoneReplicaScope& operator=(const LoneReplicaScope&) = delete;
+  ~LoneReplicaScope() { current_replica = before_; }
+
+ private:
+  const CurrentReplica before_;
+};
+
 }  // namespace detail
 
 // For a module's forward: the replicas that run with this one. Outside of parallel_apply, and where
-// one module runs alone, that is one replica, for which nothing here does anything; so a layer that
-// uses this needs no other code for one device.
+// there is one chunk only, that is one replica, for which nothing here does anything; so a layer
+// that uses this needs no other code for one device. A DataParallel with one device or none adds
+// nothing to its module: within a replica of another, its module is that replica.
 namespace replicas {
 
 inline std::size_t count() {
@@ -153,7 +196,8 @@ inline bool synchronized() {
 //
 // **Torch counterpart.** torch.distributed.nn.functional.all_reduce, among replicas.
 // **Devices and streams.** As functions::ReduceAddCoalesced and Broadcast, on the current streams
-// of the thread that came last.
+// of the replica that comes last, after what is on the others'; each replica's current stream waits
+// for its result.
 // **Backward.** Each replica's gradient is the sum of those of all results, to any order.
 // **Threads and exceptions.** Each replica calls it equally often, with equal shapes: a ShapeError
 // or DtypeError otherwise, in all of them. If a replica ends or throws instead, those that wait for

@@ -52,8 +52,8 @@ std::vector<Tensor> tensors_of(const M& module) {
   return tensors;
 }
 
-// All parameters and buffers of the module, if there are any, are on plain `cpu`: it has not been
-// put on a device yet.
+// All parameters and buffers of the module, if there are any, are on plain `cpu`: it can be put on
+// any device.
 template <class M>
 bool is_on_host_memory(const M& module) {
   bool everywhere = true;

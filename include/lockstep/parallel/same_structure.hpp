@@ -34,6 +34,8 @@ template <class T>
 bool same_value(const T& a, const T& b) {
   if constexpr (std::is_floating_point_v<T>) {
     return a == b || (std::isnan(a) && std::isnan(b));
+  } else if constexpr (std::is_pointer_v<T>) {  // C strings
+    return a && b ? std::string_view(a) == std::string_view(b) : a == b;
   } else {
     return a == b;
   }
@@ -43,6 +45,8 @@ template <class T>
 std::string value_text(const T& value) {
   if constexpr (std::is_enum_v<T>) {
     return str(static_cast<std::int64_t>(value));
+  } else if constexpr (std::is_pointer_v<T>) {
+    return value ? str(value) : "null";
   } else {
     return str(value);
   }

@@ -98,6 +98,21 @@ inline std::vector<double> row_weights(const std::vector<std::int64_t>& rows, st
   return weights;
 }
 
+// The sum of scalars, each times its weight. One whose weight is 0 is left out, since the mean of
+// no rows is not a number.
+template <class Leaf>
+Leaf weighted_sum(std::vector<Leaf> scalars, std::vector<double> weights, Device device) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < scalars.size(); ++i) {
+    if (weights[i] == 0) continue;
+    scalars[kept] = scalars[i];
+    weights[kept++] = weights[i];
+  }
+  scalars.resize(kept);
+  weights.resize(kept);
+  return tensor_traits<Leaf>::weighted_sum(scalars, weights, device);
+}
+
 // How leaves that are scalars in every part come together, and how many rows each part stands for
 // (empty: all count the same).
 struct ScalarRule {
@@ -116,7 +131,7 @@ Leaf gather_leaf(const std::vector<Leaf>& parts, Device device, std::int64_t dim
     const auto is_scalar = [](const Leaf& leaf) { return tensor_traits<Leaf>::dim(leaf) == 0; };
     if (std::all_of(parts.begin(), parts.end(), is_scalar)) {
       if constexpr (SummableTensor<Leaf>) {
-        return tensor_traits<Leaf>::weighted_sum(parts, rule.weights(parts.size()), device);
+        return weighted_sum(parts, rule.weights(parts.size()), device);
       } else {
         fail<ValueError>(
             "gather: scalars of this tensor type cannot be added up: its "

@@ -50,11 +50,12 @@ class ScatterPlan {
     parts_ = parts;
     parts_path_ = str(path);
   }
-  // The first tensor of part i that has dimensions tells how many rows it has.
+  // The first tensor of a part that has dimensions tells how many rows it has.
   template <class Leaf>
   void add_part_leaf(std::size_t part, const Leaf& leaf) {
-    if (part != part_rows_.size() || tensor_traits<Leaf>::dim(leaf) == 0) return;
-    part_rows_.push_back(tensor_traits<Leaf>::size(leaf, dim_));
+    part_rows_.resize(*parts_);
+    if (part_rows_[part] || tensor_traits<Leaf>::dim(leaf) == 0) return;
+    part_rows_[part] = tensor_traits<Leaf>::size(leaf, dim_);
   }
 
   // Call when everything has been added.
@@ -62,8 +63,11 @@ class ScatterPlan {
     if (parts_) {
       count_ = *parts_;
       // Parts without a tensor in them leave the division of the others to the rule.
-      sizes_ =
-          part_rows_.empty() && rows_ ? split_sizes(*rows_, devices_.size(), split_) : part_rows_;
+      for (const auto& rows : part_rows_) {
+        if (rows) sizes_.push_back(*rows);
+      }
+      if (sizes_.size() != count_) sizes_.clear();
+      if (sizes_.empty() && rows_) sizes_ = split_sizes(*rows_, count_, split_);
       if (rows_) {
         std::int64_t total = 0;
         for (const std::int64_t size : sizes_) total += size;
@@ -112,7 +116,7 @@ class ScatterPlan {
   std::string rows_path_;
   std::optional<std::size_t> parts_;
   std::string parts_path_;
-  std::vector<std::int64_t> part_rows_;
+  std::vector<std::optional<std::int64_t>> part_rows_;  // by part
   std::vector<std::int64_t> sizes_;
   std::size_t count_ = 0;
 };
@@ -211,7 +215,9 @@ Calls<Args...> scatter_arguments(const std::vector<Device>& devices, std::int64_
   calls.rows = plan.rows();
   calls.arguments.reserve(plan.count());
   [&](auto&&... parts) {
-    for (std::size_t i = 0; i < plan.count(); ++i) calls.arguments.emplace_back(parts[i]...);
+    for (std::size_t i = 0; i < plan.count(); ++i) {
+      calls.arguments.emplace_back(std::move(parts[i])...);
+    }
   }(scatter_argument(plan, args)...);
   return calls;
 }

@@ -44,8 +44,23 @@ class Split {
   // The same, but over as many of the first devices only as get at least so many rows each: for
   // layers that need more than one, such as BatchNorm. Split::sizes does not change.
   Split at_least(std::int64_t rows) const {
+    check<ValueError>(rows >= 1, "Split::at_least: expected at least 1 row, got ", rows);
     Split split = *this;
     split.least_ = rows;
+    return split;
+  }
+
+  // The same where device i has come to the front of the list: its size or weight comes along.
+  Split with_first(std::size_t i) const {
+    Split split = *this;
+    const auto bring = [i](auto& list) {
+      const auto place = static_cast<std::ptrdiff_t>(i);
+      if (i < list.size()) {
+        std::rotate(list.begin(), list.begin() + place, list.begin() + place + 1);
+      }
+    };
+    bring(split.sizes_);
+    bring(split.weights_);
     return split;
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -76,6 +77,9 @@ struct tensor_traits<Tensor> {
     std::vector<Device> devices;
     for (std::size_t i = 0; i < scalars.size(); ++i) {
       devices.push_back(scalars[i].device());
+      check<DtypeError>(weights[i] == 1 || is_floating_point(scalars[i].dtype()),
+                        "the mean of the replicas' scalars: those of ", scalars[i].dtype(),
+                        " can only be added up; give floating-point ones, or Reduction::sum");
       if (weights[i] != 1) scalars[i] = scalars[i] * weights[i];
     }
     return lockstep::apply(functions::ReduceAddCoalesced{devices, device}, scalars)[0];
