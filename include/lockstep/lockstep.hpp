@@ -30,6 +30,9 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/io/checkpoint.hpp>
+#include <lockstep/io/random_state.hpp>
+#include <lockstep/io/safetensors.hpp>
 #include <lockstep/module/clone.hpp>
 #include <lockstep/module/concepts.hpp>
 #include <lockstep/module/hooks.hpp>
@@ -86,6 +89,9 @@
 #include <lockstep/ops/split.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/optim/adam.hpp>
+#include <lockstep/optim/adamw.hpp>
+#include <lockstep/optim/clip_grad.hpp>
+#include <lockstep/optim/lr_scheduler.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/comm.hpp>

@@ -3,7 +3,9 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/module/state_dict.hpp>
 #include <lockstep/optim/optimizer.hpp>
+#include <lockstep/optim/state_reader.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -11,6 +13,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,7 +27,8 @@ struct AdamKernel {
   View<T> mean;
   View<T> square;
   View<const T> gradient;
-  T weight_decay;
+  T kept;          // of the parameter: 1 − lr · weight_decay if that is decoupled, otherwise 1
+  T weight_decay;  // through the gradient
   T beta1;
   T rest1;  // 1 − beta1, rounded after the subtraction
   T beta2;
@@ -34,7 +38,7 @@ struct AdamKernel {
   T eps;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const T value = parameter[i];
+    const T value = kept * parameter[i];
     const T slope = gradient[i] + weight_decay * value;
     const T first = beta1 * mean[i] + rest1 * slope;
     const T second = beta2 * square[i] + rest2 * slope * slope;
@@ -73,10 +77,10 @@ struct AdamOptions {
 class Adam : public Optimizer {
  public:
   explicit Adam(const std::vector<Tensor>& parameters, const AdamOptions& options = {})
-      : Adam(Checked(), parameters, options) {}
+      : Adam("Adam", parameters, options, Decay::through_gradient) {}
   template <std::derived_from<Tensor> T>
   explicit Adam(const std::vector<T>& parameters, const AdamOptions& options = {})
-      : Adam(Checked(), parameters, options) {}
+      : Adam("Adam", parameters, options, Decay::through_gradient) {}
 
   // Changes every parameter that has a gradient.
   void step() {
@@ -90,29 +94,96 @@ class Adam : public Optimizer {
     });
   }
 
+  // The settings and the state of each parameter, by name ("state.0.exp_avg"), numbers as
+  // tensors of one element: what io::save_file can write.
+  //
+  // Parameters are known by their place in the list, so whoever loads it lists them in the same
+  // order. The tensors are the optimiser's own: the next step changes them.
+  //
+  // **Torch counterpart.** Optimizer.state_dict.
+  StateDict state_dict() const {
+    StateDict dict = common_state();
+    dict.push_back(detail::named_number(group_name("betas.0"), beta1_));
+    dict.push_back(detail::named_number(group_name("betas.1"), beta2_));
+    dict.push_back(detail::named_number(group_name("eps"), eps_));
+    dict.push_back(detail::named_number(group_name("weight_decay"), weight_decay_));
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const State& state = states_[i];
+      if (!state.mean.defined()) continue;
+      dict.push_back(detail::named_number(state_name(i, "step"), state.steps));
+      dict.push_back({state_name(i, "exp_avg"), state.mean});
+      dict.push_back({state_name(i, "exp_avg_sq"), state.square});
+    }
+    return dict;
+  }
+
+  // Takes over the settings and copies of the state that `state_dict` gave, in the dtype and on the
+  // device of each parameter: training goes on with the same bits.
+  //
+  // **Torch counterpart.** Optimizer.load_state_dict.
+  // **Devices and streams.** The copies are issued to the current streams.
+  // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
+  // another shape, or a ValueError for a setting that the constructor would not take; nothing has
+  // been changed then.
+  void load_state_dict(const StateDict& dict) {
+    detail::StateReader reader(name(), dict);
+    const AdamOptions options{.lr = read_common_state(reader),
+                              .betas = {reader.number<double>(group_name("betas.0")),
+                                        reader.number<double>(group_name("betas.1"))},
+                              .eps = reader.number<double>(group_name("eps")),
+                              .weight_decay = reader.number<double>(group_name("weight_decay"))};
+    std::vector<State> states(parameters().size());
+    for (std::size_t i = 0; i < states.size(); ++i) read_state(reader, i, states[i]);
+    reader.finish();
+    set_options(options);
+    states_ = std::move(states);
+  }
+
+ protected:
+  enum class Decay { through_gradient, decoupled };
+
+  template <class T>
+  Adam(const char* name, const std::vector<T>& list, const AdamOptions& options, Decay decay)
+      : Optimizer(name, list, options.lr), decay_(decay), states_(parameters().size()) {
+    set_options(options);
+  }
+
  private:
-  struct Checked {};
   struct State {
     Tensor mean;
     Tensor square;
     std::int64_t steps = 0;
   };
 
-  template <class T>
-  Adam(Checked /*tag*/, const std::vector<T>& list, const AdamOptions& options)
-      : Optimizer("Adam", list, options.lr),
-        beta1_(checked("the first beta", options.betas.first)),
-        beta2_(checked("the second beta", options.betas.second)),
-        eps_(checked("eps", options.eps)),
-        weight_decay_(checked("weight_decay", options.weight_decay)),
-        states_(parameters().size()) {
-    check<ValueError>(beta1_ < 1 && beta2_ < 1, "Adam: expected betas below 1, got ", beta1_,
-                      " and ", beta2_);
+  void set_options(const AdamOptions& options) {
+    const double beta1 = checked("the first beta", options.betas.first);
+    const double beta2 = checked("the second beta", options.betas.second);
+    const double eps = checked("eps", options.eps);
+    const double weight_decay = checked("weight_decay", options.weight_decay);
+    check<ValueError>(beta1 < 1 && beta2 < 1, name(), ": expected betas below 1, got ", beta1,
+                      " and ", beta2);
+    set_lr(options.lr);
+    beta1_ = beta1;
+    beta2_ = beta2;
+    eps_ = eps;
+    weight_decay_ = weight_decay;
+  }
+
+  // A parameter has all of its state or, before its first step, none.
+  void read_state(detail::StateReader& reader, std::size_t i, State& state) const {
+    if (!reader.has_any(state_name(i, ""))) return;
+    const std::string step = state_name(i, "step");
+    state.steps = reader.number<std::int64_t>(step);
+    if (state.steps < 0) reader.misfit(step, "is negative");
+    state.mean = reader.copy(state_name(i, "exp_avg"), parameters()[i]);
+    state.square = reader.copy(state_name(i, "exp_avg_sq"), parameters()[i]);
   }
 
   void update(const Tensor& parameter, const State& state, const Tensor& gradient,
               const Stream& stream) const {
     const auto steps = static_cast<double>(state.steps);
+    const bool decoupled = decay_ == Decay::decoupled;
+    const double kept = decoupled ? 1 - lr() * weight_decay_ : 1;
     const double step_size = lr() / (1 - std::pow(beta1_, steps));
     const double root_scale = 1 / std::sqrt(1 - std::pow(beta2_, steps));
     dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
@@ -120,16 +191,18 @@ class Adam : public Optimizer {
       launch(stream, static_cast<std::size_t>(parameter.numel()),
              detail::AdamKernel<T>{
                  detail::output<T>(parameter, stream), detail::output<T>(state.mean, stream),
-                 detail::output<T>(state.square, stream), detail::input<T>(gradient),
-                 number(weight_decay_), number(beta1_), number(1 - beta1_), number(beta2_),
-                 number(1 - beta2_), number(step_size), number(root_scale), number(eps_)});
+                 detail::output<T>(state.square, stream), detail::input<T>(gradient), number(kept),
+                 number(decoupled ? 0 : weight_decay_), number(beta1_), number(1 - beta1_),
+                 number(beta2_), number(1 - beta2_), number(step_size), number(root_scale),
+                 number(eps_)});
     });
   }
 
-  double beta1_;
-  double beta2_;
-  double eps_;
-  double weight_decay_;
+  Decay decay_;
+  double beta1_ = 0;
+  double beta2_ = 0;
+  double eps_ = 0;
+  double weight_decay_ = 0;
   std::vector<State> states_;  // one a parameter
 };
 

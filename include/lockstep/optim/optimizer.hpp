@@ -5,6 +5,8 @@
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/optim/state_reader.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/fill.hpp>
@@ -13,6 +15,8 @@
 #include <cmath>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -131,6 +135,26 @@ class Optimizer {
   }
 
   const char* name() const { return name_; }
+
+  // Names in a state dict, as torch's nested one has them: settings, and the state of parameter i.
+  static std::string group_name(const char* setting) {
+    return std::string("param_groups.0.") + setting;
+  }
+  static std::string state_name(std::size_t i, const char* what) {
+    return "state." + std::to_string(i) + "." + what;
+  }
+
+  // The beginning of a state dict: what every optimiser has.
+  StateDict common_state() const {
+    const auto count = static_cast<std::int64_t>(parameters_.size());
+    return {{group_name("params"), arange(count)}, detail::named_number(group_name("lr"), lr_)};
+  }
+
+  // The lr of a state dict, having checked that it is one of as many parameters.
+  double read_common_state(detail::StateReader& reader) const {
+    reader.expect_indices(group_name("params"), parameters_.size());
+    return reader.number<double>(group_name("lr"));
+  }
 
  private:
   void check_gradient(std::size_t i, const Tensor& gradient) const {

@@ -3,12 +3,16 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/module/state_dict.hpp>
 #include <lockstep/optim/optimizer.hpp>
+#include <lockstep/optim/state_reader.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
 #include <cstddef>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -96,20 +100,73 @@ class SGD : public Optimizer {
     });
   }
 
+  // The settings and the state of each parameter, by name ("state.0.momentum_buffer"), numbers as
+  // tensors of one element: what io::save_file can write.
+  //
+  // Parameters are known by their place in the list, so whoever loads it lists them in the same
+  // order. The tensors are the optimiser's own: the next step changes them.
+  //
+  // **Torch counterpart.** Optimizer.state_dict.
+  StateDict state_dict() const {
+    StateDict dict = common_state();
+    dict.push_back(detail::named_number(group_name("momentum"), momentum_));
+    dict.push_back(detail::named_number(group_name("dampening"), dampening_));
+    dict.push_back(detail::named_number(group_name("weight_decay"), weight_decay_));
+    dict.push_back(detail::named_number(group_name("nesterov"), nesterov_));
+    for (std::size_t i = 0; i < velocities_.size(); ++i) {
+      if (velocities_[i].defined()) dict.push_back({velocity_name(i), velocities_[i]});
+    }
+    return dict;
+  }
+
+  // Takes over the settings and copies of the state that `state_dict` gave, in the dtype and on the
+  // device of each parameter: training goes on with the same bits.
+  //
+  // **Torch counterpart.** Optimizer.load_state_dict.
+  // **Devices and streams.** The copies are issued to the current streams.
+  // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
+  // another shape, or a ValueError for a setting that the constructor would not take; nothing has
+  // been changed then.
+  void load_state_dict(const StateDict& dict) {
+    detail::StateReader reader(name(), dict);
+    const SGDOptions options{.lr = read_common_state(reader),
+                             .momentum = reader.number<double>(group_name("momentum")),
+                             .dampening = reader.number<double>(group_name("dampening")),
+                             .weight_decay = reader.number<double>(group_name("weight_decay")),
+                             .nesterov = reader.number<bool>(group_name("nesterov"))};
+    std::vector<Tensor> velocities(parameters().size());
+    for (std::size_t i = 0; i < velocities.size(); ++i) {
+      const std::string velocity = velocity_name(i);
+      if (reader.has_any(velocity)) velocities[i] = reader.copy(velocity, parameters()[i]);
+    }
+    reader.finish();
+    set_options(options);
+    velocities_ = std::move(velocities);
+  }
+
  private:
   struct Checked {};
 
+  static std::string velocity_name(std::size_t i) { return state_name(i, "momentum_buffer"); }
+
   template <class T>
   SGD(Checked /*tag*/, const std::vector<T>& list, const SGDOptions& options)
-      : Optimizer("SGD", list, options.lr),
-        momentum_(checked("momentum", options.momentum)),
-        dampening_(checked("dampening", options.dampening)),
-        weight_decay_(checked("weight_decay", options.weight_decay)),
-        nesterov_(options.nesterov),
-        velocities_(parameters().size()) {
-    check<ValueError>(!nesterov_ || (momentum_ > 0 && dampening_ == 0),
+      : Optimizer("SGD", list, options.lr), velocities_(parameters().size()) {
+    set_options(options);
+  }
+
+  void set_options(const SGDOptions& options) {
+    const double momentum = checked("momentum", options.momentum);
+    const double dampening = checked("dampening", options.dampening);
+    const double weight_decay = checked("weight_decay", options.weight_decay);
+    check<ValueError>(!options.nesterov || (momentum > 0 && dampening == 0),
                       "SGD: nesterov needs a momentum above 0 and no dampening, got momentum ",
-                      momentum_, " and dampening ", dampening_);
+                      momentum, " and dampening ", dampening);
+    set_lr(options.lr);
+    momentum_ = momentum;
+    dampening_ = dampening;
+    weight_decay_ = weight_decay;
+    nesterov_ = options.nesterov;
   }
 
   void descend(const Tensor& parameter, const Tensor& gradient, const Stream& stream) const {
@@ -131,10 +188,10 @@ class SGD : public Optimizer {
     });
   }
 
-  double momentum_;
-  double dampening_;
-  double weight_decay_;
-  bool nesterov_;
+  double momentum_ = 0;
+  double dampening_ = 0;
+  double weight_decay_ = 0;
+  bool nesterov_ = false;
   std::vector<Tensor> velocities_;  // one a parameter, undefined before its first step
 };
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 // Random numbers that a kernel draws where it needs them.
 namespace lockstep::detail {
@@ -54,6 +55,31 @@ class DeviceRandom {
     const std::lock_guard lock(mutex_);
     std::uint64_t& taken = taken_[{device, replica}];
     return {key_of(seed_, device, replica), std::exchange(taken, taken + count)};
+  }
+
+  // Where all sequences are.
+  struct State {
+    struct Sequence {
+      Device device;
+      std::size_t replica;
+      std::uint64_t taken;
+    };
+    std::uint64_t seed = 0;
+    std::vector<Sequence> sequences;
+  };
+  State state() {
+    const std::lock_guard lock(mutex_);
+    State result{seed_, {}};
+    for (const auto& [key, taken] : taken_) {
+      result.sequences.push_back({key.first, key.second, taken});
+    }
+    return result;
+  }
+  void set_state(const State& state) {
+    const std::lock_guard lock(mutex_);
+    seed_ = state.seed;
+    taken_.clear();
+    for (const auto& [device, replica, taken] : state.sequences) taken_[{device, replica}] = taken;
   }
 
  private:

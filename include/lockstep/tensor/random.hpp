@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cmath>
 #include <cstdint>
+#include <locale>
 #include <mutex>
 #include <numbers>
 #include <random>
+#include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -45,6 +50,31 @@ class Generator {
     std::uint64_t draw = bits();
     while (draw >= limit) draw = bits();
     return draw % bound;
+  }
+
+  // Where the sequence is, as text.
+  //
+  // **Torch counterpart.** torch::Generator::get_state.
+  std::string state() {
+    std::ostringstream out;
+    out.imbue(std::locale::classic());
+    const std::lock_guard lock(mutex_);
+    out << engine_;
+    return std::move(out).str();
+  }
+  // Goes on where `state` was taken; a ValueError if that is no state, which changes nothing.
+  //
+  // **Torch counterpart.** torch::Generator::set_state.
+  void set_state(const std::string& state) {
+    std::istringstream in(state);
+    in.imbue(std::locale::classic());
+    std::mt19937_64 engine;
+    in >> engine;
+    check<ValueError>(!in.fail() && (in >> std::ws).eof(),
+                      "Generator: expected a state of its engine, got ", state.size(),
+                      " characters of other text");
+    const std::lock_guard lock(mutex_);
+    engine_ = engine;
   }
 
  private:

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/optim/adam.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <concepts>
+#include <utility>
+#include <vector>
+
+namespace lockstep::optim {
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  std::pair<double, double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+};
+
+// Adam with decoupled weight decay: each step first multiplies the parameter by
+// 1 − lr · weight_decay, and the gradient has no part of it.
+//
+// **Torch counterpart.** torch.optim.AdamW, without amsgrad (Loshchilov and Hutter, 2019).
+// **Threads and exceptions.** As Adam's.
+// **Example.** optim::AdamW adam{model.parameters(), {.lr = 3e-4, .weight_decay = 0.1}};
+class AdamW : public Adam {
+ public:
+  explicit AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options = {})
+      : Adam("AdamW", parameters, as_adams(options), Decay::decoupled) {}
+  template <std::derived_from<Tensor> T>
+  explicit AdamW(const std::vector<T>& parameters, const AdamWOptions& options = {})
+      : Adam("AdamW", parameters, as_adams(options), Decay::decoupled) {}
+
+ private:
+  static AdamOptions as_adams(const AdamWOptions& options) {
+    return {.lr = options.lr,
+            .betas = options.betas,
+            .eps = options.eps,
+            .weight_decay = options.weight_decay};
+  }
+};
+
+}  // namespace lockstep::optim

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/error.hpp>
+#include <lockstep/optim/clip_grad.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "optim/parameters.hpp"
+#include "support/expect_error.hpp"
+
+namespace lockstep {
+namespace clip_grad_test {
+
+using testing::give_gradient;
+using testing::make_parameter;
+using testing::throws;
+using testing::Values;
+using testing::values_of;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Gradients (2, 3), (6) on two devices, and a parameter without one: the norm is 7.
+std::vector<Parameter> parameters_of_norm_7() {
+  const Parameter a = make_parameter({1, 1}, Dtype::f64, "cpu:1");
+  const Parameter b = make_parameter({1}, Dtype::f64, "cpu:2");
+  give_gradient(a, {2, 3});
+  give_gradient(b, {6});
+  return {a, make_parameter({5}), b};
+}
+
+TEST(ClipGradNorm, ScalesAllGradientsByOneFactor) {
+  const auto list = parameters_of_norm_7();
+  const Tensor gradient = list[0].grad();
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_(list, 3.5), 7);
+  const double factor = 3.5 / (7 + 1e-6);
+  EXPECT_EQ(values_of(list[0].grad()), (Values{2 * factor, 3 * factor}));
+  EXPECT_EQ(values_of(list[2].grad()), (Values{6 * factor}));
+  EXPECT_FALSE(list[1].grad().defined());
+  EXPECT_TRUE(list[0].grad().is_same(gradient)) << "in place";
+}
+
+TEST(ClipGradNorm, LeavesShorterGradientsAlone) {
+  const auto list = parameters_of_norm_7();
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_(list, 7.1), 7);
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_(list, kInfinity), 7);
+  EXPECT_EQ(values_of(list[0].grad()), (Values{2, 3}));
+}
+
+TEST(ClipGradNorm, SumsInDouble) {
+  const Parameter parameter = make_parameter({0, 0}, Dtype::f32);
+  give_gradient(parameter, {1e30, 1e30});
+  const double big = static_cast<double>(1e30F);
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_(std::vector{parameter}, kInfinity),
+                   std::sqrt(2 * big * big));
+}
+
+TEST(ClipGradNorm, WithoutGradientsTheNormIsZero) {
+  EXPECT_EQ(optim::clip_grad_norm_(std::vector{make_parameter({1})}, 1), 0);
+  EXPECT_EQ(optim::clip_grad_norm_(std::vector<Tensor>{}, 1), 0);
+}
+
+TEST(ClipGradNorm, AMaximumOfZeroMakesThemZero) {
+  const auto list = parameters_of_norm_7();
+  optim::clip_grad_norm_(list, 0);
+  EXPECT_EQ(values_of(list[0].grad()), (Values{0, 0}));
+}
+
+TEST(ClipGradNorm, RefusesANormThatIsNotFiniteIfAsked) {
+  const Parameter parameter = make_parameter({0, 0});
+  give_gradient(parameter, {1, kInfinity});
+  const std::vector list{parameter};
+  EXPECT_TRUE(throws<ValueError>([&] { optim::clip_grad_norm_(list, 1, true); }, "inf"));
+  EXPECT_EQ(values_of(parameter.grad()), (Values{1, kInfinity}));
+  EXPECT_EQ(optim::clip_grad_norm_(list, 1), kInfinity);
+  EXPECT_EQ(values_of(parameter.grad())[0], 0);
+  EXPECT_TRUE(std::isnan(values_of(parameter.grad())[1]));
+}
+
+TEST(ClipGradNorm, RefusesAMaximumBelowZero) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double max_norm : {-1.0, nan}) {
+    EXPECT_TRUE(throws<ValueError>(
+        [&] { optim::clip_grad_norm_(parameters_of_norm_7(), max_norm); }, "max_norm"));
+  }
+}
+
+}  // namespace clip_grad_test
+}  // namespace lockstep
