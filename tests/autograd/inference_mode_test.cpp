@@ -244,6 +244,9 @@ TEST(InferenceMode, GradientsComputedWithinAreNormalTensors) {
     EXPECT_EQ(x.grad().requires_grad(), create_graph);
     y.backward();
     EXPECT_EQ(x.grad().to_vector<double>(), (Values{10, 16}));
+    // A gradient with a graph of its own and its leaf would own each other for ever.
+    x.set_grad({});
+    here.set_grad({});
   }
 }
 
