@@ -195,6 +195,21 @@ TEST(Engine, BackwardWithCreateGraphRecordsTheAccumulation) {
   x.set_grad({});
 }
 
+TEST(Engine, GradientsWithAGraphShareNoMemory) {
+  const Tensor a = leaf(2);
+  const Tensor b = leaf(3);
+  ((a + b) * 3 * a.detach()).backward({}, false, true);
+  EXPECT_EQ(a.grad().item(), 6);
+  EXPECT_FALSE(a.grad().is_same(b.grad()));
+  {
+    const NoGradGuard guard;
+    a.grad().mul_(2);
+  }
+  EXPECT_EQ(b.grad().item(), 6);
+  a.set_grad({});
+  b.set_grad({});
+}
+
 TEST(Engine, GradOfInnerTensorsTouchesNoLeaf) {
   const Tensor x = leaf(3);
   const Tensor square = x * x;

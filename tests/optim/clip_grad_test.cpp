@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/error.hpp>
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/optim/clip_grad.hpp>
+#include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
 
@@ -40,6 +42,18 @@ TEST(ClipGradNorm, ScalesAllGradientsByOneFactor) {
   EXPECT_EQ(values_of(list[2].grad()), (Values{6 * factor}));
   EXPECT_FALSE(list[1].grad().defined());
   EXPECT_TRUE(list[0].grad().is_same(gradient)) << "in place";
+}
+
+TEST(ClipGradNorm, ScalesElementsThatAreOneAnotherOnce) {
+  const Parameter a = make_parameter({1}, Dtype::f64);
+  const Parameter b = make_parameter({1, 1}, Dtype::f64);
+  const Parameter c = make_parameter({1, 1}, Dtype::f64);
+  give_gradient(a, {2});
+  b.set_grad(expand(full({1}, 4, {.dtype = Dtype::f64}), {2}));
+  c.set_grad(b.grad());
+  const std::vector<Parameter> list = {a, b, c};
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_(list, 1), std::sqrt(4 + 4 * 16));
+  EXPECT_NEAR(optim::clip_grad_norm_(list, 1), 1, 1e-6);
 }
 
 TEST(ClipGradNorm, LeavesShorterGradientsAlone) {

@@ -44,6 +44,19 @@ ls::nn::BatchNorm1d norm_of(std::int64_t features) {
   return ls::nn::BatchNorm1d{features, {.momentum = 0.5, .dtype = ls::Dtype::f64}};
 }
 
+TEST(BatchNormReplicas, AnEmptyBatchLeavesTheStatisticsAsTheyAre) {
+  for (const auto buffers :
+       {ls::ReplicaBuffers::first, ls::ReplicaBuffers::merged, ls::ReplicaBuffers::synchronized}) {
+    ls::DataParallel model{norm_of(2), first_devices(2), {.buffers = buffers}};
+    model(f64({1, 2, 3, 5, 8, 13, 21, 34}, {4, 2}));
+    const Values mean = model.module().running_mean.to_vector<double>();
+    const Values var = model.module().running_var.to_vector<double>();
+    EXPECT_EQ(model(ls::zeros({0, 2}, {.dtype = ls::Dtype::f64})).sizes(), (ls::Shape{0, 2}));
+    EXPECT_EQ(model.module().running_mean.to_vector<double>(), mean);
+    EXPECT_EQ(model.module().running_var.to_vector<double>(), var);
+  }
+}
+
 TEST(BatchNormReplicas, R06EachReplicaHasTheBuffersOnItsDevice) {
   const ls::nn::BatchNorm2d norm{3, {.device = "cpu:0"}};
   const auto replicas = ls::replicate(norm, first_devices(2));

@@ -7,6 +7,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -69,8 +70,10 @@ class AccumulateGrad final : public Node {
     const std::lock_guard lock(variable_.impl()->mutex);
     Tensor& total = variable_.impl()->grad;
     if (!total.defined()) {
-      if (is_grad_enabled() || (is_sole_owner(gradient) && gradient.is_contiguous())) {
+      if (is_sole_owner(gradient) && gradient.is_contiguous()) {
         total = std::move(gradient);
+      } else if (is_grad_enabled()) {  // a recorded copy: two leaves' gradients may be one tensor
+        total = sum_gradients(zeros(gradient.sizes(), gradient.options()), gradient);
       } else {
         total = empty(gradient.sizes(), gradient.options());
         copy_into(total, gradient);

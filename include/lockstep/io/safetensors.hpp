@@ -94,7 +94,7 @@ inline std::vector<const NamedTensor*> in_file_order(const StateDict& tensors) {
 // **Threads and exceptions.** Before anything is written a ValueError for a name that is given
 // twice or is not UTF-8, an undefined tensor, and more than 100 MB of names; a ModuleError for an
 // uninitialised parameter. A DataError that names the file if it cannot be written: the old one is
-// as it was then.
+// as it was then, unless it is only the folder that could not be flushed, which the message says.
 // **Example.** io::save_file(state_dict(net), "net.safetensors", {{"epoch", "12"}});
 inline void save_file(const StateDict& tensors, const std::filesystem::path& path,
                       const Metadata& metadata = {}) {

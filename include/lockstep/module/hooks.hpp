@@ -81,6 +81,7 @@ class HookedModule {
 // The module with `hook(module, arguments, output)` after its forward: `arguments` is a std::tuple
 // of references. What the hook returns, if anything, takes the output's place.
 //
+// A hook is no part of the module: parameters within it are neither found nor moved nor saved.
 // Names of parameters stay as they are. Every replica runs the hook; copies of it share what its
 // closure refers to, which is then used by several threads at once.
 //

@@ -22,8 +22,9 @@ namespace detail {
 // What training normalises with.
 struct BatchStatistics {
   Tensor mean;
-  Tensor var;       // of the batch itself: divided by the number of values
-  Tensor unbiased;  // of what it was drawn from: by one less; not recorded
+  Tensor var;           // of the batch itself: divided by the number of values
+  Tensor unbiased;      // of what it was drawn from: by one less; not recorded
+  Tensor present = {};  // 0 if the batch is empty, otherwise 1; undefined: it is not empty
 };
 
 inline BatchStatistics own_statistics(const Moments& own, double count) {
@@ -38,11 +39,20 @@ inline BatchStatistics statistics_of_all(const Moments& own, double count,
   const std::int64_t channels = own.mean.numel();
   const Tensor total = sum_of_batch(cat({own.mean * count, full({1}, count, own.mean.options())}));
   const Tensor values = total.narrow(0, channels, 1);
-  const Tensor mean = total.narrow(0, 0, channels) / values;
+  const Tensor divisor = relu(values - 1) + 1;  // not 0 for an empty batch
+  const Tensor mean = total.narrow(0, 0, channels) / divisor;
   const Tensor squares = sum_of_batch((own.var + square(own.mean - mean)) * count);
-  const Tensor var = squares / values;
+  const Tensor var = squares / divisor;
   const NoGradGuard guard;
-  return {mean, var, squares / (relu(values - 2) + 1)};  // not below 1, for a single value
+  // (Not below 1, for a single value.)
+  return {mean, var, squares / (relu(values - 2) + 1), 1 - relu(1 - values)};
+}
+
+// running moves towards the batch's statistics; those of an empty batch leave it as it is.
+inline void move_towards(const Tensor& running, const Tensor& batch, const Tensor& present,
+                         double momentum) {
+  const Tensor target = present.defined() ? batch * present + running * (1 - present) : batch;
+  running.mul_(1 - momentum).add_(target, momentum);
 }
 
 inline void check_channels(const char* name, const Tensor& tensor, const Tensor& x) {
@@ -68,9 +78,9 @@ inline void check_channels(const char* name, const Tensor& tensor, const Tensor&
 // Half precision is computed in f32, which the other tensors are of, and the result rounded.
 // **Backward.** Into x, weight and bias, through the statistics; with derivatives of its own. The
 // running statistics are changed in place, unrecorded.
-// **Threads and exceptions.** A ValueError for one value per channel in training, and where running
-// statistics are missing. A ShapeError, DtypeError or DeviceError names the tensor that does not
-// fit.
+// **Threads and exceptions.** A ValueError for one value per channel in training (but not for one
+// of several replicas that are synchronized), and where running statistics are missing. A
+// ShapeError, DtypeError or DeviceError names the tensor that does not fit.
 inline Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                          const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                          double momentum = 0.1, double eps = 1e-5) {
@@ -105,8 +115,8 @@ inline Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tens
                                               : detail::own_statistics(own, count);
     if (running_mean.defined() && (sum_of_batch || count > 0)) {
       const NoGradGuard guard;
-      running_mean.mul_(1 - momentum).add_(batch.mean, momentum);
-      running_var.mul_(1 - momentum).add_(batch.unbiased, momentum);
+      detail::move_towards(running_mean, batch.mean, batch.present, momentum);
+      detail::move_towards(running_var, batch.unbiased, batch.present, momentum);
     }
     mean = batch.mean;
     var = batch.var;

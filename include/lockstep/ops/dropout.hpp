@@ -64,7 +64,7 @@ inline void check_probability(const char* operation, double p) {
 // of it x is returned as it is.
 //
 // The numbers are the device's, and on it the replica's: the same seed, devices and calls give the
-// same bits.
+// same bits (unless replicas of two DataParallels, one within the other, share a device).
 //
 // **Torch counterpart.** torch.nn.functional.dropout; other elements are chosen than there.
 // **Backward.** Where forward let the element pass, times the same factor; any number of times.

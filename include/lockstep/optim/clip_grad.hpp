@@ -12,6 +12,7 @@
 
 #include <cmath>
 #include <concepts>
+#include <unordered_set>
 #include <vector>
 
 namespace lockstep::optim {
@@ -36,13 +37,18 @@ double clip_grad_norm_(const std::vector<T>& parameters, double max_norm,
   check<ValueError>(max_norm >= 0, "clip_grad_norm_: expected a max_norm of at least 0, got ",
                     max_norm);
   const NoGradGuard guard;
-  std::vector<Tensor> gradients;
+  std::vector<Tensor> gradients;  // each once
+  std::unordered_set<const lockstep::detail::TensorImpl*> seen;
   std::vector<Tensor> squares;  // all are issued before the first is waited for
   for (const Tensor& parameter : parameters) {
-    const Tensor gradient = parameter.grad();
+    Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
+    if (!gradient.is_contiguous()) {  // or elements may be one another
+      gradient = gradient.contiguous();
+      parameter.set_grad(gradient);
+    }
     const Tensor wide = gradient.to(Dtype::f64);
-    gradients.push_back(gradient);
+    if (seen.insert(gradient.impl().get()).second) gradients.push_back(gradient);
     squares.push_back((wide * wide).sum());
   }
   double sum = 0;
