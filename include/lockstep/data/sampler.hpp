@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include <concepts>
@@ -33,18 +34,6 @@ struct SequentialSampler {
   }
 };
 
-namespace detail {
-
-// Steele, Lea and Flood's SplitMix64, one step: spreads neighbouring numbers over all 64 bits.
-constexpr std::uint64_t mix_bits(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15U;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31);
-}
-
-}  // namespace detail
-
 // Every sample once, in an order that is drawn anew for each epoch by Fisher and Yates' method. The
 // same seed gives the same orders on every machine.
 //
@@ -55,7 +44,10 @@ class RandomSampler {
 
   std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const {
     std::vector<std::int64_t> order = SequentialSampler().indices(size, epoch);
-    Generator generator(detail::mix_bits(detail::mix_bits(seed_) ^ epoch));
+    const auto spread = [](std::uint64_t value) {
+      return lockstep::detail::mix_bits(value + lockstep::detail::kGoldenGamma);
+    };
+    Generator generator(spread(spread(seed_) ^ epoch));
     for (std::size_t i = order.size(); i > 1; --i) {
       std::swap(order[i - 1], order[generator.below(i)]);
     }
