@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <functional>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "support/expect_error.hpp"
@@ -337,6 +338,11 @@ TEST(Autocast, TrainsAConvolutionalNetworkAsF32Does) {
         });
   }
 }
+
+// A name would be taken for `true`, and its dtype for bf16.
+static_assert(!std::is_constructible_v<AutocastGuard, const char*>);
+static_assert(!std::is_constructible_v<AutocastGuard, int>);
+static_assert(std::is_constructible_v<AutocastGuard, bool>);
 
 TEST(Autocast, ThePredictedClassIsFoundInHalfPrecisionToo) {
   const Tensor x = varied<float>({6, 5});
