@@ -62,6 +62,11 @@ TEST(Embedding, RefusesBadArguments) {
               nn::Embedding{2, 2, {.padding_idx = 2}};
             }),
             "Embedding: expected a padding_idx within the 2 embeddings, got 2");
+  EXPECT_EQ(message_of<ValueError>([] {
+              nn::Embedding{2, 2, {.sparse = true}};
+            }),
+            "Embedding: expected sparse = false, got true: sparse gradients are out of scope, the "
+            "gradient of weight is a dense tensor of its shape");
   EXPECT_THROW((nn::Embedding{2, 0}), ValueError);
   EXPECT_THROW((nn::Embedding{2, 2, {.dtype = Dtype::i32}}), DtypeError);
   const nn::Embedding layer{2, 2};

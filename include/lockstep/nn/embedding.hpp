@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/nn/init.hpp>
 #include <lockstep/nn/layer.hpp>
@@ -17,6 +18,7 @@ namespace lockstep::nn {
 
 struct EmbeddingOptions {
   std::optional<std::int64_t> padding_idx = {};  // counted from the end if negative
+  bool sparse = false;                           // refused: gradients are dense
   Dtype dtype = Dtype::f32;
   Device device = {};
 };
@@ -27,9 +29,11 @@ struct EmbeddingOptions {
 // weight with the original: it is a handle.
 //
 // **Torch counterpart.** torch.nn.Embedding, with its first values: normal with mean 0 and
-// deviation 1, drawn from the default generator. Gradients are dense: there is no `sparse`.
-// **Threads and exceptions.** A ValueError for a size or a padding_idx that makes no sense, a
-// DtypeError for a dtype other than f32 and f64; forward's are those of lockstep::embedding.
+// deviation 1, drawn from the default generator. Sparse gradients are out of scope: `sparse` is
+// here so that asking for them is answered.
+// **Threads and exceptions.** A ValueError for a size or a padding_idx that makes no sense and for
+// `sparse`, a DtypeError for a dtype other than f32 and f64; forward's are those of
+// lockstep::embedding.
 // **Example.** nn::Embedding words{10000, 64, {.padding_idx = 0}};
 struct Embedding {
   Parameter weight;  // [num_embeddings, embedding_dim]
@@ -40,6 +44,9 @@ struct Embedding {
     detail::check_layer_size("Embedding", "num_embeddings", num_embeddings);
     detail::check_layer_size("Embedding", "embedding_dim", embedding_dim);
     detail::check_layer_dtype("Embedding", options.dtype);
+    check<ValueError>(!options.sparse,
+                      "Embedding: expected sparse = false, got true: sparse gradients are out of "
+                      "scope, the gradient of weight is a dense tensor of its shape");
     const std::int64_t padding =
         detail::wrap_padding("Embedding", options.padding_idx, num_embeddings);
     const Tensor values =
