@@ -14,7 +14,7 @@
 
 #include <cstddef>
 #include <exception>
-#include <optional>
+#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -64,26 +64,36 @@ std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
   return devices;
 }
 
-// What one replica returned. The padding keeps the replicas' threads off each other's cache lines.
+// Room for what one replica returns. Until that replica's thread makes it there nobody touches the
+// room, for a line that the caller had written first would have to travel before each call; and the
+// padding keeps the threads apart (cores fetch lines of 64 bytes in pairs).
 template <class Output>
 struct OutputSlot {
-  std::optional<Output> output;
-  std::byte padding[64] = {};
+  union {
+    Output output;
+  };
+  std::byte padding[128];
+
+  OutputSlot() {}
+  OutputSlot(const OutputSlot&) = delete;
+  OutputSlot& operator=(const OutputSlot&) = delete;
+  ~OutputSlot() {}
 };
 
-// All that the threads of one apply read, in one place, so that few cache lines go between them.
+// All that the threads of one apply read, and the counters that they change, on one cache line:
+// what goes between the cores is that line and each thread's own slot.
 template <class M, class Call, class Output>
-struct alignas(64) ApplyJob {
+struct alignas(128) ApplyJob {
   M* modules;
   OutputSlot<Output>* slots;
-  ReplicaGroup* group;
   ThreadState state;
   Call call;
+  ReplicaGroup group;
 
-  void operator()(std::size_t i) const {
+  void operator()(std::size_t i) {
     const ThreadState::Scope thread_state(state);
-    const ReplicaScope replica(*group, i);
-    slots[i].output.emplace(call(modules[i], i));
+    const ReplicaScope replica(group, i);
+    std::construct_at(&slots[i].output, call(modules[i], i));
   }
 };
 
@@ -104,20 +114,23 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Call
     return outputs;
   }
 
-  // Each replica writes its own slot; the end of the team orders that before the reads below.
-  std::vector<OutputSlot<Output>> slots(modules.size());
-  ReplicaGroup group(modules.size(), synchronized);
-  const ApplyJob<M, Call, Output> job{modules.data(), slots.data(), &group, ThreadState::capture(),
-                                      std::move(call)};
+  // Each replica makes its own output; the end of the team orders that before the reads below.
+  const std::unique_ptr<OutputSlot<Output>[]> slots(new OutputSlot<Output>[modules.size()]);
+  ApplyJob<M, Call, Output> job{modules.data(), slots.get(), ThreadState::capture(),
+                                std::move(call), ReplicaGroup(modules.size(), synchronized)};
   std::vector<std::exception_ptr> errors;
   run_team_shares(modules.size(), job, [&](std::size_t i, std::exception_ptr error) {
     errors.resize(modules.size());
     errors[i] = std::move(error);
   });
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    if (!errors.empty() && errors[i]) continue;
+    outputs.push_back(std::move(slots[i].output));
+    std::destroy_at(&slots[i].output);
+  }
   if (!errors.empty()) {
     throw_first_failure(errors, devices.empty() ? devices_of_replicas(modules) : devices);
   }
-  for (OutputSlot<Output>& slot : slots) outputs.push_back(std::move(*slot.output));
   return outputs;
 }
 

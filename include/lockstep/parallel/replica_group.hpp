@@ -12,6 +12,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -29,7 +30,7 @@ namespace detail {
 // looks for ended ones, so that one of the two always sees the other.
 class ReplicaGroup {
  public:
-  ReplicaGroup(std::size_t size, bool synchronized) : size_(size), synchronized_(synchronized) {}
+  ReplicaGroup(std::size_t size, bool synchronized) : synchronized_(synchronized), size_(size) {}
 
   std::size_t size() const { return size_; }
   bool synchronized() const { return synchronized_; }
@@ -127,8 +128,12 @@ class ReplicaGroup {
     return results;
   }
 
-  const std::size_t size_;
+  // In front: what every replica touches, which ApplyJob has on the cache line that ends here.
+  std::atomic<std::uint32_t> ended_{0};
+  std::atomic<std::uint32_t> waiting_{0};
   const bool synchronized_;
+
+  const std::size_t size_;
   std::mutex mutex_;
   std::condition_variable meeting_;
   std::vector<Place> inputs_;
@@ -136,8 +141,6 @@ class ReplicaGroup {
   std::exception_ptr error_;
   std::size_t arrived_ = 0;
   std::size_t round_ = 0;
-  std::atomic<std::size_t> ended_{0};
-  std::atomic<std::size_t> waiting_{0};
 };
 
 // replicas::all_reduce as a function of its own, for the layers of nn.

@@ -6,7 +6,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 
-#include <utility>
+#include <memory>
 #include <vector>
 
 namespace lockstep::detail {
@@ -23,7 +23,8 @@ class ThreadState {
   class Scope {
    public:
     explicit Scope(const ThreadState& state)
-        : autograd_(state.autograd_), autocast_(state.autocast_), streams_before_(state.streams_) {
+        : autograd_(state.autograd_), autocast_(state.autocast_) {
+      if (state.streams_) streams_before_ = *state.streams_;
       stream_overrides().swap(streams_before_);
     }
     Scope(const Scope&) = delete;
@@ -38,12 +39,14 @@ class ThreadState {
 
  private:
   ThreadState(const AutogradState& autograd, const AutocastState& autocast,
-              std::vector<Stream> streams)
-      : autograd_(autograd), autocast_(autocast), streams_(std::move(streams)) {}
+              const std::vector<Stream>& streams)
+      : autograd_(autograd), autocast_(autocast) {
+    if (!streams.empty()) streams_ = std::make_unique<const std::vector<Stream>>(streams);
+  }
 
   AutogradState autograd_;
   AutocastState autocast_;
-  std::vector<Stream> streams_;
+  std::unique_ptr<const std::vector<Stream>> streams_;  // null for none, which is the usual
 };
 
 }  // namespace lockstep::detail
