@@ -37,9 +37,11 @@ inline constexpr const char* kVersionKey = "lockstep.checkpoint";
 inline constexpr const char* kEpochKey = "lockstep.epoch";
 inline constexpr const char* kStepKey = "lockstep.step";
 
+using CheckpointMember = StateDict Checkpoint::*;
+
 struct CheckpointPart {
   std::string_view prefix;  // of the names in the file
-  StateDict Checkpoint::*dict;
+  CheckpointMember dict;
 };
 
 inline constexpr std::array<CheckpointPart, 4> kCheckpointParts = {

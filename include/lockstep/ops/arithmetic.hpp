@@ -197,17 +197,6 @@ struct ReciprocalOp {
   }
 };
 
-template <class T>
-struct Negate {
-  LOCKSTEP_HD T operator()(T x) const {
-    if constexpr (std::is_integral_v<T>) {
-      return Minus<T>{}(T{}, x);
-    } else {
-      return -x;
-    }
-  }
-};
-
 struct NegOp {
   static constexpr const char* name = "neg";
   Tensor forward(const Tensor& x) const {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/ops/softmax.hpp>
+#include <lockstep/ops/softmax_kernels.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ View<const T> optional_input(const Tensor& tensor) {
 
 // The element of channel c; 0 where the View is empty.
 template <class T>
-T channel_value(const View<const T>& view, std::size_t c) {
+LOCKSTEP_HD T channel_value(const View<const T>& view, std::size_t c) {
   return view.size == 0 ? T(0) : view[c];
 }
 
@@ -41,10 +41,10 @@ double sum_of_terms(std::size_t count, const Term& term) {
 // double, and in an order that the shape alone decides.
 template <class Term, class Result>
 void sum_channels(const Axis& axis, const Term& term, const Result& result) {
-  constexpr std::size_t kBlock = 64;  // channels whose sums stay in the nearest cache
-  for (std::size_t first = 0; first < axis.count; first += kBlock) {
-    const std::size_t count = std::min(kBlock, axis.count - first);
-    std::array<double, kBlock> sums{};
+  std::array<double, 64> sums;  // as many as stay in the nearest cache
+  for (std::size_t first = 0; first < axis.count; first += sums.size()) {
+    const std::size_t count = std::min(sums.size(), axis.count - first);
+    sums.fill(0);
     for (std::size_t o = 0; o < axis.outer; ++o) {
       const std::size_t row = (o * axis.count + first) * axis.inner;
       if (axis.inner == 1) {

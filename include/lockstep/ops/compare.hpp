@@ -7,20 +7,6 @@
 
 namespace lockstep {
 
-namespace detail {
-
-template <class T>
-struct Equal {
-  LOCKSTEP_HD bool operator()(T x, T y) const { return x == y; }
-};
-template <class T>
-struct EqualTo {
-  T y;
-  LOCKSTEP_HD bool operator()(T x) const { return x == y; }
-};
-
-}  // namespace detail
-
 // Where the elements are equal, as a boolean tensor; the operands are stretched to a common shape
 // and of one dtype and device.
 //

@@ -50,9 +50,10 @@ struct ConvWeightGradOp {
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& weight_grad);
 };
 
-// Work space of `count` elements: it goes back in stream order as soon as the handle dies.
+// Work space of `count` elements for the host's algorithm: it goes back in stream order as soon as
+// the handle dies. Empty on a GPU, whose library asks for its own.
 inline Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype) {
-  return empty_on(stream, {count}, dtype);
+  return empty_on(stream, {stream.device().is_cpu() ? count : 0}, dtype);
 }
 
 inline Tensor ConvOp::forward(const Tensor& images, const Tensor& kernels, const Tensor& bias) {
@@ -173,8 +174,8 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
 //
 // **Torch counterpart.** torch.nn.functional.conv2d, without dilation and groups.
 // **Devices and streams.** The operands' current stream. On the host it is im2col and a BLAS, a few
-// images at a time, in one thread; the work space comes from the device's memory. Half precision is
-// computed in f32 there, and the result rounded once.
+// images at a time, in one thread; on a GPU one of cuDNN's deterministic algorithms. The work space
+// comes from the device's memory. Half precision is computed in f32, and the result rounded once.
 // **Backward.** Bit for bit the same every time; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
 // that do not fit; all are of one floating-point dtype, unless autocast is on.

@@ -5,6 +5,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/dropout_kernel.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -16,19 +17,6 @@
 namespace lockstep {
 
 namespace detail {
-
-template <class T>
-struct DropoutKernel {
-  View<const T> in;
-  View<T> out;
-  RandomRange random;
-  std::uint64_t threshold;  // p · 2⁵³
-  T scale;
-
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    out[i] = in[i] * (static_cast<T>(random.bits53(i) >= threshold) * scale);  // no branch to guess
-  }
-};
 
 // Linear, and its own transpose: backward draws the same numbers again, so that nothing is saved.
 struct DropoutOp {

@@ -97,17 +97,6 @@ inline const Tensor& Tensor::add_(const Tensor& other, double alpha) const {
   return *this;
 }
 
-namespace detail {
-
-template <class T>
-struct ScaleKernel {
-  View<T> data;
-  T factor;
-  LOCKSTEP_HD void operator()(std::size_t i) const { data[i] = Times<T>{}(data[i], factor); }
-};
-
-}  // namespace detail
-
 // Multiplies every element by `factor`.
 inline const Tensor& Tensor::mul_(double factor) const {
   detail::check_changeable(*this, "mul_");

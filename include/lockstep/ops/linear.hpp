@@ -68,8 +68,8 @@ struct LinearOp {
 // y = x · weightᵀ + bias, for x of shape [*, in], weight [out, in], bias [out] or none: [*, out].
 //
 // **Torch counterpart.** torch.nn.functional.linear.
-// **Devices and streams.** The operands' current stream; on the host one call of the BLAS, the bias
-// within it. Half precision is multiplied in f32 there, and the result rounded once.
+// **Devices and streams.** The operands' current stream; one call of the BLAS, or of cuBLASLt on a
+// GPU, the bias within it. Half precision is multiplied in f32, and the result rounded once.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
 // that do not fit; all are of one floating-point dtype, unless autocast is on.
 // **Example.** `linear(randn({30, 5}), weight, bias)` with a weight of [2, 5] is of shape [30, 2].

@@ -4,7 +4,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/reduction.hpp>
-#include <lockstep/ops/softmax.hpp>
+#include <lockstep/ops/softmax_kernels.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -73,7 +73,7 @@ inline std::size_t checked_label(const char* operation, std::int64_t label, std:
 }
 
 // Row r of [outer, classes, inner] starts here; its classes are `inner` apart.
-inline std::size_t row_start(const Axis& axis, std::size_t row) {
+LOCKSTEP_HD inline std::size_t row_start(const Axis& axis, std::size_t row) {
   return row / axis.inner * axis.count * axis.inner + row % axis.inner;
 }
 

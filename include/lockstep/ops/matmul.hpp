@@ -115,7 +115,8 @@ inline Tensor as_batch(const Tensor& tensor, const Shape& batch) {
 //
 // **Torch counterpart.** torch.matmul.
 // **Devices and streams.** The operands' current stream; on the host one call of the BLAS for each
-// matrix. Half precision is multiplied in f32 there, and the result rounded once.
+// matrix, on a GPU one of cuBLASLt for all (see cuda/precision.hpp for TF32). Half precision is
+// multiplied in f32, and the result rounded once.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names both operands;
 // both are of one floating-point dtype, unless autocast is on. An Error if the linked BLAS is one
 // that concurrent callers must not use.

@@ -3,137 +3,18 @@
 
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/pooling_kernels.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 
 namespace lockstep {
 
 namespace detail {
-
-// Windows over planes, a plane being one channel of one image.
-struct PoolGeometry {
-  std::int64_t planes, in_height, in_width, out_height, out_width;
-  std::int64_t kernel_height, kernel_width;
-  std::int64_t stride_height, stride_width, padding_height, padding_width;
-};
-
-// The greatest element of each window and its place in its plane. A NaN is greater than all.
-template <class T>
-struct MaxPoolCall {
-  View<const T> in;
-  View<T> out;
-  View<std::int32_t> indices;
-  PoolGeometry g;
-
-  void operator()() const {
-    const bool halves = g.kernel_height == 2 && g.kernel_width == 2 && g.stride_height == 2 &&
-                        g.stride_width == 2 && g.padding_height == 0 && g.padding_width == 0;
-    const T* plane = in.data;
-    T* to = out.data;
-    std::int32_t* index = indices.data;
-    for (std::int64_t p = 0; p < g.planes; ++p, plane += g.in_height * g.in_width) {
-      for (std::int64_t y = 0; y < g.out_height; ++y, to += g.out_width, index += g.out_width) {
-        if (halves) {
-          row_of_halves(plane, y, to, index);
-        } else {
-          for (std::int64_t x = 0; x < g.out_width; ++x) window(plane, y, x, to[x], index[x]);
-        }
-      }
-    }
-  }
-
- private:
-  static bool beats(T value, T best) { return (value > best) | (value != value); }
-
-  // Windows of 2 × 2 side by side.
-  void row_of_halves(const T* plane, std::int64_t y, T* to, std::int32_t* index) const {
-    const auto width = static_cast<std::int32_t>(g.in_width);
-    const auto first = static_cast<std::int32_t>(2 * y * g.in_width);
-    const auto count = static_cast<std::int32_t>(g.out_width);
-    const T* const upper = plane + first;
-    const T* const lower = upper + width;
-    LOCKSTEP_INDEPENDENT
-    for (std::int32_t x = 0; x < count; ++x) {
-      T best = upper[2 * x];
-      std::int32_t at = first + 2 * x;
-      const T right = upper[2 * x + 1];
-      at = beats(right, best) ? first + 2 * x + 1 : at;
-      best = beats(right, best) ? right : best;
-      const T below = lower[2 * x];
-      at = beats(below, best) ? first + width + 2 * x : at;
-      best = beats(below, best) ? below : best;
-      const T across = lower[2 * x + 1];
-      at = beats(across, best) ? first + width + 2 * x + 1 : at;
-      best = beats(across, best) ? across : best;
-      to[x] = best;
-      index[x] = at;
-    }
-  }
-
-  void window(const T* plane, std::int64_t y, std::int64_t x, T& best, std::int32_t& at) const {
-    const std::int64_t top = y * g.stride_height - g.padding_height;
-    const std::int64_t left = x * g.stride_width - g.padding_width;
-    const std::int64_t bottom = std::min(top + g.kernel_height, g.in_height);
-    const std::int64_t right = std::min(left + g.kernel_width, g.in_width);
-    std::int64_t found =
-        std::max<std::int64_t>(top, 0) * g.in_width + std::max<std::int64_t>(left, 0);
-    T greatest = plane[found];
-    for (std::int64_t i = std::max<std::int64_t>(top, 0); i < bottom; ++i) {
-      for (std::int64_t j = std::max<std::int64_t>(left, 0); j < right; ++j) {
-        const T value = plane[i * g.in_width + j];
-        if (beats(value, greatest)) {
-          greatest = value;
-          found = i * g.in_width + j;
-        }
-      }
-    }
-    best = greatest;
-    at = static_cast<std::int32_t>(found);
-  }
-};
-
-// out[plane, indices[plane, i]] += in[plane, i], the rest zero; in this order, as windows overlap.
-template <class T>
-struct PoolScatterCall {
-  View<const T> in;
-  View<const std::int32_t> indices;
-  View<T> out;
-  std::int64_t planes, from_size, to_size;
-
-  void operator()() const {
-    std::fill_n(out.data, out.size, T(0));
-    for (std::int64_t p = 0; p < planes; ++p) {
-      const T* const from = in.data + p * from_size;
-      const std::int32_t* const at = indices.data + p * from_size;
-      T* const to = out.data + p * to_size;
-      for (std::int64_t i = 0; i < from_size; ++i) to[at[i]] += from[i];
-    }
-  }
-};
-
-// out[plane, i] = in[plane, indices[plane, i]]
-template <class T>
-struct PoolGatherCall {
-  View<const T> in;
-  View<const std::int32_t> indices;
-  View<T> out;
-  std::int64_t planes, from_size, to_size;
-
-  void operator()() const {
-    for (std::int64_t p = 0; p < planes; ++p) {
-      const T* const from = in.data + p * from_size;
-      const std::int32_t* const at = indices.data + p * to_size;
-      T* const to = out.data + p * to_size;
-      for (std::int64_t i = 0; i < to_size; ++i) to[i] = from[at[i]];
-    }
-  }
-};
 
 // Between the pooled shape and the shape before, along fixed indices: each way is linear, and the
 // other one's derivative.
@@ -142,7 +23,7 @@ struct PoolRoute {
   static constexpr const char* name = Scatter ? "max_pool2d_scatter" : "max_pool2d_gather";
   Tensor indices;
   Shape shape;  // of the result
-  std::int64_t planes;
+  PoolGeometry g;
   Shape from = {};
 
   Tensor forward(const Tensor& tensor) {
@@ -151,23 +32,20 @@ struct PoolRoute {
     const Stream stream = current_stream(tensor.device());
     return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
       Tensor out = empty_on(stream, shape, dtype_of<T>);
-      if (planes == 0) return out;
       const View<const T> values = input<T>(in);
       const View<const std::int32_t> at = input<std::int32_t>(indices);
       const View<T> result = output<T>(out, stream);
-      const std::int64_t from_size = in.numel() / planes;
-      const std::int64_t to_size = out.numel() / planes;
       if constexpr (Scatter) {
-        launch_call(stream, PoolScatterCall<T>{values, at, result, planes, from_size, to_size});
+        launch_call(stream, PoolScatterCall<T>{values, at, result, g});
       } else {
-        launch_call(stream, PoolGatherCall<T>{values, at, result, planes, from_size, to_size});
+        launch_call(stream, PoolGatherCall<T>{values, at, result, g});
       }
       return out;
     });
   }
 
   Tensor backward(const Backward&, const Tensor& grad) const {
-    return apply(PoolRoute<!Scatter>{indices, from, planes}, grad);
+    return apply(PoolRoute<!Scatter>{indices, from, g}, grad);
   }
 };
 
@@ -194,7 +72,7 @@ struct MaxPoolOp {
   }
 
   Tensor backward(const Backward&, const Tensor& grad) const {
-    return apply(PoolRoute<true>{indices, shape, g.planes}, grad);
+    return apply(PoolRoute<true>{indices, shape, g}, grad);
   }
 };
 

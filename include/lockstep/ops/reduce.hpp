@@ -5,6 +5,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/reduce_kernels.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -46,32 +47,6 @@ inline DimReduction make_reduction(const char* operation, const Shape& from, con
   }
   return reduction;
 }
-
-// A NaN counts as greater than any number, and the first of equals wins.
-template <class T>
-struct ArgmaxCall {
-  View<const T> in;
-  View<std::int64_t> out;
-  std::size_t outer;
-  std::size_t count;
-  std::size_t inner;
-
-  void operator()() const {
-    for (std::size_t o = 0; o < outer; ++o) {
-      for (std::size_t i = 0; i < inner; ++i) {
-        const T* const from = in.data + o * count * inner + i;
-        std::size_t best = 0;
-        for (std::size_t c = 1; c < count; ++c) {
-          const T value = from[c * inner];
-          const T greatest = from[best * inner];
-          const bool is_number = greatest == greatest;
-          if (is_number && !(value <= greatest)) best = c;
-        }
-        out[o * inner + i] = static_cast<std::int64_t>(best);
-      }
-    }
-  }
-};
 
 }  // namespace detail
 

@@ -95,6 +95,8 @@ T Tensor::item() const {
       dtype(), [&]<class Held>(Held) { return detail::convert<T>(*host.const_data_ptr<Held>()); });
 }
 
+inline double Tensor::item() const { return item<double>(); }
+
 template <Element T>
 std::vector<T> Tensor::to_vector() const {
   const Tensor host = detail::on_host(*this);

@@ -4,6 +4,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/optim/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/state_reader.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -18,37 +19,6 @@
 #include <vector>
 
 namespace lockstep {
-
-namespace detail {
-
-template <class T>
-struct AdamKernel {
-  View<T> parameter;
-  View<T> mean;
-  View<T> square;
-  View<const T> gradient;
-  T kept;          // of the parameter: 1 − lr · weight_decay if that is decoupled, otherwise 1
-  T weight_decay;  // through the gradient
-  T beta1;
-  T rest1;  // 1 − beta1, rounded after the subtraction
-  T beta2;
-  T rest2;
-  T step_size;   // lr / (1 − beta1^t)
-  T root_scale;  // 1 / √(1 − beta2^t)
-  T eps;
-
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const T value = kept * parameter[i];
-    const T slope = gradient[i] + weight_decay * value;
-    const T first = beta1 * mean[i] + rest1 * slope;
-    const T second = beta2 * square[i] + rest2 * slope * slope;
-    mean[i] = first;
-    square[i] = second;
-    parameter[i] = value - step_size * first / (std::sqrt(second) * root_scale + eps);
-  }
-};
-
-}  // namespace detail
 
 namespace optim {
 

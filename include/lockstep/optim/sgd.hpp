@@ -4,6 +4,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/optim/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/state_reader.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -16,43 +17,6 @@
 #include <vector>
 
 namespace lockstep {
-
-namespace detail {
-
-template <class T>
-struct SgdKernel {
-  View<T> parameter;
-  View<const T> gradient;
-  T lr;
-  T weight_decay;
-
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const T value = parameter[i];
-    parameter[i] = value - lr * (gradient[i] + weight_decay * value);
-  }
-};
-
-template <class T>
-struct SgdMomentumKernel {
-  View<T> parameter;
-  View<T> velocity;
-  View<const T> gradient;
-  T lr;
-  T weight_decay;
-  T momentum;
-  T share;  // of the gradient in the velocity: 1 − dampening, and 1 in the first step
-  bool nesterov;
-
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const T value = parameter[i];
-    const T slope = gradient[i] + weight_decay * value;
-    const T speed = momentum * velocity[i] + share * slope;
-    velocity[i] = speed;
-    parameter[i] = value - lr * (nesterov ? slope + momentum * speed : speed);
-  }
-};
-
-}  // namespace detail
 
 namespace optim {
 

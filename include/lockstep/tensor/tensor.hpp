@@ -117,8 +117,9 @@ class Tensor {
   const Tensor& mul_(double factor) const;
 
   // The value of a tensor of one element, as T.
-  template <class T = double>
+  template <class T>
   T item() const;
+  double item() const;
   // All elements in row-major order, copied to the host; waits for the device.
   template <Element T>
   std::vector<T> to_vector() const;

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/layout.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// The kernels that apply a function to one or two elements at a time, and the functions of
+// arithmetic.
+namespace lockstep::detail {
+
+template <class In, class Out, class F>
+struct UnaryKernel {
+  View<const In> in;
+  View<Out> out;
+  F f;
+  LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = f(in[i]); }
+};
+
+template <class In, class Out, class F>
+struct BinaryKernel {
+  View<const In> a;
+  View<const In> b;
+  View<Out> out;
+  F f;
+  LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = f(a[i], b[i]); }
+};
+
+// The same for operands that are stretched to a common shape or lie scattered. Rows that are
+// contiguous or a single element are told apart once a row, not once an element.
+template <class In, class Out, class F>
+struct BroadcastCall {
+  View<const In> a;
+  View<const In> b;
+  View<Out> out;
+  Walk<2> walk;
+  F f;
+
+  void operator()() const {
+    if (out.size == 0) return;
+    const auto count = static_cast<std::size_t>(walk.inner_size());
+    const std::int64_t step_a = walk.inner_stride(0);
+    const std::int64_t step_b = walk.inner_stride(1);
+    Out* to = out.data;
+    walk.for_each_row([&](const auto& offsets) {
+      row(a.data + offsets[0], step_a, b.data + offsets[1], step_b, to, count);
+      to += count;
+    });
+  }
+
+ private:
+  void row(const In* x, std::int64_t step_x, const In* y, std::int64_t step_y, Out* to,
+           std::size_t count) const {
+    if (step_x == 1 && step_y == 1) {
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) to[i] = f(x[i], y[i]);
+    } else if (step_x == 1 && step_y == 0) {
+      const In fixed = *y;
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) to[i] = f(x[i], fixed);
+    } else if (step_x == 0 && step_y == 1) {
+      const In fixed = *x;
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) to[i] = f(fixed, y[i]);
+    } else {
+      for (std::size_t i = 0; i < count; ++i, x += step_x, y += step_y) to[i] = f(*x, *y);
+    }
+  }
+};
+
+// Integer arithmetic that wraps around instead of being undefined.
+template <class T>
+struct Wrapping {
+  using type = T;
+};
+template <class T>
+requires std::is_integral_v<T>
+struct Wrapping<T> {
+  using type = std::make_unsigned_t<T>;
+};
+
+template <class T>
+struct Plus {
+  LOCKSTEP_HD T operator()(T x, T y) const {
+    using U = typename Wrapping<T>::type;
+    return static_cast<T>(static_cast<U>(x) + static_cast<U>(y));
+  }
+};
+
+template <class T>
+struct PlusScaled {
+  T alpha;
+  LOCKSTEP_HD T operator()(T x, T y) const {
+    using U = typename Wrapping<T>::type;
+    return static_cast<T>(static_cast<U>(x) + static_cast<U>(alpha) * static_cast<U>(y));
+  }
+};
+
+template <class T>
+struct Minus {
+  LOCKSTEP_HD T operator()(T x, T y) const {
+    using U = typename Wrapping<T>::type;
+    return static_cast<T>(static_cast<U>(x) - static_cast<U>(y));
+  }
+};
+
+template <class T>
+struct Times {
+  LOCKSTEP_HD T operator()(T x, T y) const {
+    using U = typename Wrapping<T>::type;
+    return static_cast<T>(static_cast<U>(x) * static_cast<U>(y));
+  }
+};
+
+template <class T>
+struct Over {
+  LOCKSTEP_HD T operator()(T x, T y) const { return x / y; }
+};
+
+// A function of two elements with a number for one of them.
+template <class T, class F>
+struct BindRight {
+  F f;
+  T y;
+  LOCKSTEP_HD T operator()(T x) const { return f(x, y); }
+};
+
+template <class T, class F>
+struct BindLeft {
+  F f;
+  T x;
+  LOCKSTEP_HD T operator()(T y) const { return f(x, y); }
+};
+
+template <class T>
+struct Negate {
+  LOCKSTEP_HD T operator()(T x) const {
+    if constexpr (std::is_integral_v<T>) {
+      return Minus<T>{}(T{}, x);
+    } else {
+      return -x;
+    }
+  }
+};
+
+template <class T>
+struct Equal {
+  LOCKSTEP_HD bool operator()(T x, T y) const { return x == y; }
+};
+template <class T>
+struct EqualTo {
+  T y;
+  LOCKSTEP_HD bool operator()(T x) const { return x == y; }
+};
+
+template <class T>
+struct ScaleKernel {
+  View<T> data;
+  T factor;
+  LOCKSTEP_HD void operator()(std::size_t i) const { data[i] = Times<T>{}(data[i], factor); }
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/layout.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// Sums, and the place of the greatest element.
+namespace lockstep::detail {
+
+// Sums over some dimensions of a tensor with any strides.
+//
+// Floating-point sums are kept in double, in an order that only the shape decides: the same input
+// gives the same bits. Integer sums wrap around.
+template <class In, class Out>
+struct SumCall {
+  using Sum = std::conditional_t<std::is_integral_v<In>, std::uint64_t, double>;
+
+  View<const In> in;
+  View<Out> out;
+  Walk<1> kept;  // in the order of the result
+  Walk<1> reduced;
+  double divisor;
+
+  void operator()() const {
+    const bool across = !kept.sizes.empty() &&
+                        (reduced.sizes.empty() || kept.inner_stride(0) < reduced.inner_stride(0));
+    if (across) {
+      sum_across();
+    } else {
+      sum_along();
+    }
+  }
+
+ private:
+  // Where the innermost elements belong to different results: a block of results at once.
+  void sum_across() const {
+    constexpr std::int64_t kBlock = 64;
+    const std::int64_t count = kept.inner_size();
+    const std::int64_t step = kept.inner_stride(0);
+    Out* to = out.data;
+    kept.for_each_row([&](const auto& start) {
+      for (std::int64_t first = 0; first < count; first += kBlock) {
+        const auto width = static_cast<std::size_t>(std::min(kBlock, count - first));
+        std::array<Sum, kBlock> sums{};
+        reduced.for_each(reduced.sizes.size(), [&](const auto& offset) {
+          const In* const from = in.data + start[0] + offset[0] + first * step;
+          if (step == 1) {
+            for (std::size_t i = 0; i < width; ++i) sums[i] += static_cast<Sum>(from[i]);
+          } else {
+            for (std::size_t i = 0; i < width; ++i) {
+              sums[i] += static_cast<Sum>(from[static_cast<std::int64_t>(i) * step]);
+            }
+          }
+        });
+        for (std::size_t i = 0; i < width; ++i) *to++ = finish(sums[i]);
+      }
+    });
+  }
+
+  void sum_along() const {
+    const std::int64_t count = reduced.inner_size();
+    const std::int64_t step = reduced.inner_stride(0);
+    Out* to = out.data;
+    kept.for_each(kept.sizes.size(), [&](const auto& start) {
+      Sum sum{};
+      reduced.for_each_row([&](const auto& offset) {
+        const In* const from = in.data + start[0] + offset[0];
+        sum += step == 1 ? sum_row(from, count, [](std::int64_t i) { return i; })
+                         : sum_row(from, count, [step](std::int64_t i) { return i * step; });
+      });
+      *to++ = finish(sum);
+    });
+  }
+
+  // Several sums side by side, as one chain of additions waits for each of them.
+  template <class At>
+  static Sum sum_row(const In* from, std::int64_t count, const At& at) {
+    constexpr std::int64_t kLanes = 8;
+    std::array<Sum, kLanes> lanes{};
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      for (std::int64_t l = 0; l < kLanes; ++l) {
+        lanes[static_cast<std::size_t>(l)] += static_cast<Sum>(from[at(i + l)]);
+      }
+    }
+    for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += static_cast<Sum>(from[at(i)]);
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+
+  Out finish(Sum sum) const {
+    if constexpr (std::is_integral_v<In>) {
+      return static_cast<Out>(sum);
+    } else {
+      return static_cast<Out>(divisor == 1 ? sum : sum / divisor);
+    }
+  }
+};
+
+// out[c] = the sum of in[o, c, i] over all o and i; summed in double, in an order of its own.
+template <class T>
+struct ChannelSumCall {
+  View<const T> in;
+  View<T> out;
+  std::size_t outer, channels, inner;
+
+  void operator()() const {
+    std::array<double, 64> sums;  // as many as stay in the nearest cache
+    for (std::size_t first = 0; first < channels; first += sums.size()) {
+      const std::size_t count = std::min(sums.size(), channels - first);
+      sums.fill(0);
+      for (std::size_t o = 0; o < outer; ++o) {
+        const T* const row = in.data + (o * channels + first) * inner;
+        if (inner == 1) {
+          for (std::size_t c = 0; c < count; ++c) sums[c] += static_cast<double>(row[c]);
+        } else {
+          for (std::size_t c = 0; c < count; ++c) sums[c] += sum(row + c * inner, inner);
+        }
+      }
+      for (std::size_t c = 0; c < count; ++c) out[first + c] = static_cast<T>(sums[c]);
+    }
+  }
+
+  // Several sums side by side, as one chain of additions waits for each of them.
+  static double sum(const T* values, std::size_t count) {
+    constexpr std::size_t kLanes = 8;
+    std::array<double, kLanes> lanes{};
+    std::size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += static_cast<double>(values[i + l]);
+    }
+    for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += static_cast<double>(values[i]);
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+};
+
+// A NaN counts as greater than any number, and the first of equals wins.
+template <class T>
+struct ArgmaxCall {
+  View<const T> in;
+  View<std::int64_t> out;
+  std::size_t outer;
+  std::size_t count;
+  std::size_t inner;
+
+  void operator()() const {
+    for (std::size_t o = 0; o < outer; ++o) {
+      for (std::size_t i = 0; i < inner; ++i) {
+        const T* const from = in.data + o * count * inner + i;
+        std::size_t best = 0;
+        for (std::size_t c = 1; c < count; ++c) {
+          const T value = from[c * inner];
+          const T greatest = from[best * inner];
+          const bool is_number = greatest == greatest;
+          if (is_number && !(value <= greatest)) best = c;
+        }
+        out[o * inner + i] = static_cast<std::int64_t>(best);
+      }
+    }
+  }
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+
+#include <cmath>
+#include <cstddef>
+
+// What an optimiser's step does to each element of a parameter.
+namespace lockstep::detail {
+
+template <class T>
+struct SgdKernel {
+  View<T> parameter;
+  View<const T> gradient;
+  T lr;
+  T weight_decay;
+
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const T value = parameter[i];
+    parameter[i] = value - lr * (gradient[i] + weight_decay * value);
+  }
+};
+
+template <class T>
+struct SgdMomentumKernel {
+  View<T> parameter;
+  View<T> velocity;
+  View<const T> gradient;
+  T lr;
+  T weight_decay;
+  T momentum;
+  T share;  // of the gradient in the velocity: 1 − dampening, and 1 in the first step
+  bool nesterov;
+
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const T value = parameter[i];
+    const T slope = gradient[i] + weight_decay * value;
+    const T speed = momentum * velocity[i] + share * slope;
+    velocity[i] = speed;
+    parameter[i] = value - lr * (nesterov ? slope + momentum * speed : speed);
+  }
+};
+
+template <class T>
+struct AdamKernel {
+  View<T> parameter;
+  View<T> mean;
+  View<T> square;
+  View<const T> gradient;
+  T kept;          // of the parameter: 1 − lr · weight_decay if that is decoupled, otherwise 1
+  T weight_decay;  // through the gradient
+  T beta1;
+  T rest1;  // 1 − beta1, rounded after the subtraction
+  T beta2;
+  T rest2;
+  T step_size;   // lr / (1 − beta1^t)
+  T root_scale;  // 1 / √(1 − beta2^t)
+  T eps;
+
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const T value = kept * parameter[i];
+    const T slope = gradient[i] + weight_decay * value;
+    const T first = beta1 * mean[i] + rest1 * slope;
+    const T second = beta2 * square[i] + rest2 * slope * slope;
+    mean[i] = first;
+    square[i] = second;
+    parameter[i] = value - step_size * first / (std::sqrt(second) * root_scale + eps);
+  }
+};
+
+}  // namespace lockstep::detail
