@@ -4,6 +4,7 @@
 #include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/broadcast.hpp>
+#include <lockstep/parallel/comm/fan_out.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -44,7 +45,8 @@ class ReplicaCache {
     forget_if_changed(originals);
     if (replicas_.size() < devices.size()) replicas_.resize(devices.size());
     std::vector<std::vector<Tensor>> result;
-    std::vector<std::pair<comm::detail::Transfer, const Replica*>> transfers;
+    std::vector<comm::detail::Transfer> transfers;
+    std::vector<Replica*> targets;  // of each transfer
     bool original_given = false;
     for (std::size_t i = 0; i < devices.size(); ++i) {
       if (originals.empty() ||
@@ -52,16 +54,15 @@ class ReplicaCache {
         result.push_back(originals);
         continue;
       }
-      const comm::detail::Transfer transfer(devices[i]);
-      Replica& replica = replicas_[i];
-      update(replica, devices[i], transfer, originals);
-      transfers.emplace_back(transfer, &replica);
-      result.push_back(replica.flat.parts);
+      prepare(replicas_[i], transfers.emplace_back(devices[i]), originals);
+      targets.push_back(&replicas_[i]);
+      result.push_back(replicas_[i].flat.parts);
     }
+    update(targets, transfers, originals, devices);
     // Also where nothing was copied now: the stream that is current may be another one than the one
     // that waited for the copy.
-    for (const auto& [transfer, replica] : transfers) {
-      for (const Tensor& buffer : replica->flat.buffers) transfer.finish(buffer);
+    for (std::size_t t = 0; t < targets.size(); ++t) {
+      for (const Tensor& buffer : targets[t]->flat.buffers) transfers[t].finish(buffer);
     }
     return result;
   }
@@ -109,27 +110,45 @@ class ReplicaCache {
     }
   }
 
+  // Room for the copies on the device that the transfer leads to.
+  static void prepare(Replica& replica, const comm::detail::Transfer& transfer,
+                      const std::vector<Tensor>& originals) {
+    const Device device = transfer.stream().device();
+    if (!replica.versions.empty() && replica.device == device) return;
+    const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
+    replica.versions.clear();  // or what follows, if it throws, would be taken for done
+    replica.device = device;
+    replica.flat = comm::detail::allocate_flat(transfer, originals, SIZE_MAX);
+    replica.versions.assign(originals.size(), Versions{});
+  }
+
   // Issues the copies of what has changed.
-  static void update(Replica& replica, Device device, const comm::detail::Transfer& transfer,
-                     const std::vector<Tensor>& originals) {
-    if (replica.versions.empty() || replica.device != device) {
-      const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
-      replica.versions.clear();  // or what follows, if it throws, would be taken for done
-      replica.device = device;
-      replica.flat = comm::detail::allocate_flat(transfer, originals, SIZE_MAX);
-      replica.versions.assign(originals.size(), Versions{});
-    }
-    bool copied = false;
+  static void update(const std::vector<Replica*>& targets,
+                     const std::vector<comm::detail::Transfer>& transfers,
+                     const std::vector<Tensor>& originals, const std::vector<Device>& devices) {
+    std::vector<comm::detail::FanOut> stale;
+    std::vector<std::pair<Versions*, Versions>> renewed;
+    std::vector<bool> ordered(targets.size());
     for (std::size_t j = 0; j < originals.size(); ++j) {
-      const Tensor& copy = replica.flat.parts[j];
-      const Versions now{originals[j].version(), copy.version()};
-      if (replica.versions[j] == now) continue;
-      if (!std::exchange(copied, true)) transfer.after_compute();
-      const Tensor source = packed(originals[j]);
-      transfer.copy_out(copy, source, comm::detail::whole_of(source));
-      copy.mark_changed();
-      replica.versions[j] = Versions{now.original, copy.version()};
+      comm::detail::FanOut fan;
+      for (std::size_t t = 0; t < targets.size(); ++t) {
+        const Tensor& copy = targets[t]->flat.parts[j];
+        Versions& seen = targets[t]->versions[j];
+        const Versions now{originals[j].version(), copy.version()};
+        if (seen == now) continue;
+        if (!ordered[t]) transfers[t].after_compute();
+        ordered[t] = true;
+        copy.mark_changed();
+        renewed.emplace_back(&seen, Versions{now.original, copy.version()});
+        fan.copies.resize(targets.size());
+        fan.copies[t] = copy;
+      }
+      if (fan.copies.empty()) continue;
+      fan.source = packed(originals[j]);
+      stale.push_back(std::move(fan));
     }
+    comm::detail::fan_out(stale, devices, transfers);
+    for (const auto& [seen, now] : renewed) *seen = now;  // not if that has thrown
   }
 
   std::vector<Original> originals_;

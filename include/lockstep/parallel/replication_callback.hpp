@@ -33,9 +33,9 @@ struct CallbackContext {
 //
 // **Torch counterpart.** `__data_parallel_replicate__` of PyTorch-Encoding.
 template <class M>
-concept HasReplicationCallback = requires(M& module,
+concept HasReplicationCallback = requires(M& replica,
                                           const std::shared_ptr<CallbackContext>& context) {
-  module.data_parallel_replicate(context, std::size_t{0});
+  replica.data_parallel_replicate(context, std::size_t{0});
 };
 
 // Tells the sub-modules of all replicas that they are such.

@@ -5,6 +5,7 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/parallel/comm/fan_out.hpp>
 #include <lockstep/parallel/comm/out.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -31,25 +32,23 @@ inline FlatCopies allocate_flat(const Transfer& transfer, const std::vector<Tens
 // training.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast.
-// **Devices and streams.** Copied on each device's copy stream, as in scatter.
+// **Devices and streams.** Copied on each device's copy stream, as in scatter; where all devices
+// are distinct GPUs and lockstep/nccl.hpp is there, by one collective of these streams.
 // **Backward.** None: see functions.hpp.
 inline std::vector<Tensor> broadcast(const Tensor& tensor,
                                      const std::vector<Device>& devices = lockstep::devices()) {
   check<ValueError>(!devices.empty(), "Expected at least one device to broadcast to");
-  const Tensor source = lockstep::detail::packed(tensor);
-  std::vector<Tensor> copies;
-  std::vector<std::pair<detail::Transfer, std::size_t>> transfers;
+  std::vector<Tensor> copies(devices.size(), tensor);
+  std::vector<detail::Transfer> transfers;
+  detail::FanOut fan{lockstep::detail::packed(tensor), {}};
   bool original_given = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i] == tensor.device() && !std::exchange(original_given, true)) {
-      copies.push_back(tensor);
-      continue;
-    }
-    transfers.emplace_back(detail::Transfer(devices[i]), i);
-    copies.push_back(transfers.back().first.allocate(tensor.sizes(), tensor.dtype()));
-    transfers.back().first.copy_out(copies[i], source, detail::whole_of(source));
+    if (devices[i] == tensor.device() && !std::exchange(original_given, true)) continue;
+    copies[i] = transfers.emplace_back(devices[i]).allocate(tensor.sizes(), tensor.dtype());
+    fan.copies.push_back(copies[i]);
   }
-  for (const auto& [transfer, i] : transfers) transfer.finish(copies[i]);
+  detail::fan_out({fan}, devices, transfers);
+  for (std::size_t t = 0; t < transfers.size(); ++t) transfers[t].finish(fan.copies[t]);
   return copies;
 }
 
@@ -98,24 +97,25 @@ inline std::vector<std::vector<Tensor>> broadcast_coalesced(
                        tensors[0].device());
   }
   std::vector<std::vector<Tensor>> copies(devices.size(), tensors);
-  std::vector<std::pair<detail::Transfer, std::vector<Tensor>>> transfers;
+  std::vector<detail::FanOut> fans;
+  for (const Tensor& tensor : tensors) fans.push_back({lockstep::detail::packed(tensor), {}});
+  std::vector<detail::Transfer> transfers;
+  std::vector<std::vector<Tensor>> buffers;  // of each transfer
   bool original_given = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (!tensors.empty() && devices[i] == tensors[0].device() &&
         !std::exchange(original_given, true)) {
       continue;
     }
-    const detail::Transfer transfer(devices[i]);
+    const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
     detail::FlatCopies flat = detail::allocate_flat(transfer, tensors, buffer_size);
-    for (std::size_t j = 0; j < tensors.size(); ++j) {
-      const Tensor source = lockstep::detail::packed(tensors[j]);
-      transfer.copy_out(flat.parts[j], source, detail::whole_of(source));
-    }
+    for (std::size_t j = 0; j < tensors.size(); ++j) fans[j].copies.push_back(flat.parts[j]);
     copies[i] = std::move(flat.parts);
-    transfers.emplace_back(transfer, std::move(flat.buffers));
+    buffers.push_back(std::move(flat.buffers));
   }
-  for (const auto& [transfer, buffers] : transfers) {
-    for (const Tensor& buffer : buffers) transfer.finish(buffer);
+  detail::fan_out(fans, devices, transfers);
+  for (std::size_t t = 0; t < transfers.size(); ++t) {
+    for (const Tensor& buffer : buffers[t]) transfers[t].finish(buffer);
   }
   return copies;
 }

@@ -7,6 +7,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/parallel/comm/collective_sums.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -105,6 +106,17 @@ inline void sum_into(const Tensor& total, const std::vector<Tensor>& inputs) {
   }
 }
 
+// totals[j] := the sum of summands[j], for each j: by one collective where their devices are
+// distinct GPUs and lockstep/nccl.hpp is there, by adds elsewhere.
+inline void sum_each(const std::vector<Tensor>& totals,
+                     const std::vector<std::vector<Tensor>>& summands) {
+  CollectiveSums together;
+  for (std::size_t j = 0; j < totals.size(); ++j) {
+    if (!together.add(totals[j], summands[j])) sum_into(totals[j], summands[j]);
+  }
+  together.issue();
+}
+
 // The sums of several lists of summands, which have been checked. They lie together in buffers on
 // the destination, one for each of take_tensors' groups, and each has a version of its own.
 inline std::vector<Tensor> sum_coalesced(const std::vector<std::vector<Tensor>>& summands,
@@ -113,7 +125,7 @@ inline std::vector<Tensor> sum_coalesced(const std::vector<std::vector<Tensor>>&
   for (const auto& inputs : summands) likes.push_back(inputs[0]);
   const std::vector<Tensor> sums =
       allocate_groups(current_stream(destination), likes, take_tensors(likes, buffer_size)).parts;
-  for (std::size_t j = 0; j < sums.size(); ++j) sum_into(sums[j], summands[j]);
+  sum_each(sums, summands);
   return sums;
 }
 
@@ -121,12 +133,14 @@ inline std::vector<Tensor> sum_coalesced(const std::vector<std::vector<Tensor>>&
 
 // The sum of tensors of one shape, each on a device of its own, on `destination`: a new tensor.
 //
-// Added in the order given, so the same inputs give the same bits. Without a destination the sum is
-// where the first input is.
+// Added in the order given, so the same inputs give the same bits; NCCL, which does it where all
+// inputs are on distinct GPUs and lockstep/nccl.hpp is there, has an order of its own. Without a
+// destination the sum is where the first input is.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add, whose default is the current device;
 // there is none here. As there, `destination` must be the device of one of the inputs.
-// **Devices and streams.** On the destination's current stream, after what is on each input's.
+// **Devices and streams.** On the destination's current stream, after what is on each input's; by
+// NCCL, as a collective of all these streams.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** ShapeError, DtypeError and DeviceError name the input.
 inline Tensor reduce_add(const std::vector<Tensor>& inputs,
@@ -136,7 +150,7 @@ inline Tensor reduce_add(const std::vector<Tensor>& inputs,
   detail::check_summands("reduce_add", inputs, target);
   Tensor total =
       lockstep::detail::empty_on(current_stream(target), inputs[0].sizes(), inputs[0].dtype());
-  detail::sum_into(total, inputs);
+  detail::sum_each({total}, {inputs});
   return total;
 }
 

@@ -41,7 +41,8 @@ inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int
           .pitch = static_cast<std::size_t>(whole[dim]) * unit};
 }
 
-// How many copies Transfers have issued, in all threads: what tests count instead of time.
+// How many copies Transfers have issued, or collectives in their place, in all threads: what tests
+// count instead of time.
 inline std::atomic<std::uint64_t>& copies_issued() {
   static std::atomic<std::uint64_t> count{0};
   return count;
