@@ -38,6 +38,9 @@ install(
     "${CMAKE_CURRENT_BINARY_DIR}/lockstep-config.cmake"
     "${CMAKE_CURRENT_BINARY_DIR}/lockstep-config-version.cmake"
     cmake/FindCBLAS.cmake
+    cmake/FindCUDNN.cmake
+    cmake/FindNCCL.cmake
+    cmake/lockstep-cuda.cmake
   DESTINATION "${package_dir}"
 )
 install(FILES LICENSE TYPE DOC)

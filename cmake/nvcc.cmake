@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Compiles .cu files of the tests by calling nvcc, so that the project as a whole needs neither
+# CMake's CUDA language nor CUDA.
+#
+#   LOCKSTEP_NVCC      nvcc, or false
+#   LOCKSTEP_CUDART    the static runtime, or false
+#   LOCKSTEP_CUDA_INCLUDE_DIR   where cuda_runtime_api.h is, or false
+#   LOCKSTEP_CUDA_ARCHITECTURES a list such as 80;90
+#   lockstep_nvcc_object(RESULT NAME.cu [INCLUDE_DIRECTORIES …])
+#       sets RESULT to the object file, with the flags and directories of `lockstep`
+
+set(LOCKSTEP_CUDA_ARCHITECTURES 90 CACHE STRING "What nvcc compiles for: a list such as 80;90")
+
+find_program(
+  LOCKSTEP_NVCC nvcc
+  HINTS ENV CUDA_HOME ENV CUDA_PATH
+  PATHS /usr/local/cuda
+  PATH_SUFFIXES bin
+)
+set(cuda_toolkit)
+if(LOCKSTEP_NVCC)
+  file(REAL_PATH "${LOCKSTEP_NVCC}" cuda_toolkit)
+  cmake_path(GET cuda_toolkit PARENT_PATH cuda_toolkit)
+  cmake_path(GET cuda_toolkit PARENT_PATH cuda_toolkit)
+endif()
+find_library(
+  LOCKSTEP_CUDART cudart_static
+  HINTS "${cuda_toolkit}"
+  PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib
+)
+find_path(
+  LOCKSTEP_CUDA_INCLUDE_DIR cuda_runtime_api.h
+  HINTS "${cuda_toolkit}" ENV CUDA_HOME ENV CUDA_PATH
+  PATHS /usr/local/cuda
+  PATH_SUFFIXES include targets/x86_64-linux/include
+)
+mark_as_advanced(LOCKSTEP_NVCC LOCKSTEP_CUDART LOCKSTEP_CUDA_INCLUDE_DIR)
+
+function(lockstep_nvcc_object result source)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "INCLUDE_DIRECTORIES")
+  set(arguments -std=c++20 -O2 -Werror all-warnings -Xcompiler=-Wall,-Wextra)
+  foreach(architecture IN LISTS LOCKSTEP_CUDA_ARCHITECTURES)
+    list(
+      APPEND arguments
+      "-gencode=arch=compute_${architecture},code=[sm_${architecture},compute_${architecture}]"
+    )
+  endforeach()
+  # nvcc does not take every clang as its host compiler; its objects link with either's.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND arguments "-ccbin=${CMAKE_CXX_COMPILER}")
+  endif()
+  # Both halves are instrumented alike, or a sanitizer would not see one of them. A comma separates
+  # options for nvcc and is escaped inside one.
+  separate_arguments(flags NATIVE_COMMAND "${CMAKE_CXX_FLAGS}")
+  foreach(flag IN LISTS flags)
+    string(REPLACE "," "\\," flag "${flag}")
+    list(APPEND arguments "-Xcompiler=${flag}")
+  endforeach()
+  foreach(directory IN LISTS arg_INCLUDE_DIRECTORIES)
+    list(APPEND arguments "-I${directory}")
+  endforeach()
+
+  cmake_path(GET source STEM name)
+  set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.o")
+  set(directories "$<TARGET_PROPERTY:lockstep_test_main,INCLUDE_DIRECTORIES>")
+  add_custom_command(
+    OUTPUT "${object}"
+    COMMAND
+      "${LOCKSTEP_NVCC}" ${arguments} "$<$<BOOL:${directories}>:-I$<JOIN:${directories},;-I>>"
+      "-I$<JOIN:$<TARGET_PROPERTY:lockstep,INTERFACE_INCLUDE_DIRECTORIES>,;-I>"
+      "-I$<JOIN:$<TARGET_PROPERTY:CBLAS::CBLAS,INTERFACE_INCLUDE_DIRECTORIES>,;-I>"
+      -MD -MF "${object}.d" -MT "${object}"
+      -c "${CMAKE_CURRENT_SOURCE_DIR}/${source}" -o "${object}"
+    DEPENDS "${source}"
+    DEPFILE "${object}.d"
+    COMMENT "Compiling ${source} with nvcc"
+    COMMAND_EXPAND_LISTS
+    VERBATIM
+  )
+  set(${result} "${object}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <utility>
+
+namespace lockstep::cuda {
+
+// A map that forgets: at most `capacity` values, those used lately among them. A program whose
+// shapes never repeat does not grow.
+//
+// Two generations instead of an order of use: what is used moves to the young one; when that has
+// half of the capacity, it becomes the old one, whose values go.
+template <class Key, class Value>
+class BoundedCache {
+ public:
+  explicit BoundedCache(std::size_t capacity) : half_(capacity / 2) {}
+
+  // The value of `key`: that of `make()` where it is not known. Valid until the next call.
+  template <class Make>
+  Value& find_or(const Key& key, const Make& make) {
+    const auto found = young_.find(key);
+    if (found != young_.end()) return found->second;
+    auto node = old_.extract(key);
+    if (node) {
+      age();
+      return young_.insert(std::move(node)).position->second;
+    }
+    Value made = make();
+    age();
+    return young_.emplace(key, std::move(made)).first->second;
+  }
+
+  std::size_t size() const { return young_.size() + old_.size(); }
+
+ private:
+  void age() {
+    if (young_.size() < half_) return;
+    old_ = std::exchange(young_, {});
+  }
+
+  const std::size_t half_;
+  std::map<Key, Value> young_;
+  std::map<Key, Value> old_;
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/cuda/cuda_device.hpp>
+#include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/error.hpp>
+#include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/cuda/peer_access.hpp>
+#include <lockstep/cuda/transfers.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <span>
+
+namespace lockstep::cuda {
+
+// The CUDA devices behind the seam. Having it costs nothing before a device is used.
+class CudaBackend final : public lockstep::detail::Backend {
+ public:
+  using StreamState = lockstep::detail::StreamState;
+
+  static CudaBackend& instance() {
+    static CudaBackend& backend = *new CudaBackend;
+    return backend;
+  }
+
+  DeviceProperties properties(Device device) override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, gpu_of(device)), "cudaGetDeviceProperties", device);
+    return {.name = properties.name,
+            .total_memory = properties.totalGlobalMem,
+            .multi_processor_count = properties.multiProcessorCount};
+  }
+
+  CudaStream& default_stream(Device device) override { return CudaDevice::at(device).compute; }
+  CudaStream& copy_stream(Device device) override { return CudaDevice::at(device).copy; }
+  CudaStream& pool_stream(Device device) override {
+    CudaDevice& mine = CudaDevice::at(device);
+    const std::size_t turn = mine.next_pool.fetch_add(1, std::memory_order_relaxed);
+    return *mine.pool[turn % CudaDevice::kPoolStreams];
+  }
+
+  void* allocate(std::size_t bytes, StreamState& owner) override {
+    lockstep::detail::check_not_forked();
+    return CudaDevice::at(owner.device()).memory.allocate(bytes, handle(owner));
+  }
+
+  // A free in stream order, behind the other streams that were recorded. If one of those cannot be
+  // waited for, its device is broken or the process ends, and the block is left alone.
+  void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                  std::span<StreamState* const> used_on) noexcept override {
+    if (lockstep::detail::forked()) return;
+    try {
+      for (StreamState* stream : used_on) {
+        if (!stream->idle()) owner.wait(stream->record());
+      }
+      CudaDevice::at(owner.device()).memory.deallocate(data, bytes, handle(owner));
+    } catch (...) {
+      (void)cudaGetLastError();
+    }
+  }
+
+  MemoryStats memory_stats(Device device) override { return CudaDevice::at(device).memory.stats(); }
+
+  void empty_cache(Device device) override { CudaDevice::at(device).memory.trim(); }
+
+  bool can_access(Device reader, Device owner) override {
+    return owner.is_cuda() && reader.is_cuda() && PeerAccess::instance().can_access(reader, owner);
+  }
+
+  void copy(void* dst, Device dst_device, const void* src, Device src_device, std::size_t bytes,
+            StreamState& stream) override {
+    copy_pitched(dst, dst_device, src, src_device, {bytes, 1, bytes, bytes}, stream);
+  }
+
+  void copy_pitched(void* dst, Device dst_device, const void* src, Device src_device,
+                    const Pitched& shape, StreamState& stream) override {
+    if (shape.width == 0 || shape.rows == 0) return;
+    const Place to{dst_device, static_cast<std::byte*>(dst)};
+    const Place from{src_device, const_cast<std::byte*>(static_cast<const std::byte*>(src))};
+    if (stream.device().is_cuda()) {
+      return cuda::copy(to, from, shape, static_cast<CudaStream&>(stream));
+    }
+    // A host device's stream: when it comes to this copy it has waited for the GPU's work already,
+    // and it goes on when the copy has ended.
+    CudaStream& bridge = CudaDevice::at(dst_device.is_cuda() ? dst_device : src_device).bridge;
+    static_cast<lockstep::detail::HostStream&>(stream).submit([to, from, shape, &bridge] {
+      cuda::copy(to, from, shape, bridge);
+      bridge.synchronize();
+    });
+  }
+
+ private:
+  CudaBackend() = default;
+
+  static cudaStream_t handle(StreamState& stream) {
+    return static_cast<CudaStream&>(stream).handle();
+  }
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/cuda_event.hpp>
+#include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/memory_pool.hpp>
+#include <lockstep/cuda/staging.hpp>
+#include <lockstep/device/device.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+
+namespace lockstep::cuda {
+
+// All that lockstep keeps for one CUDA device. Made at the device's first use and never destroyed.
+//
+// Threads: the members look after themselves.
+struct CudaDevice {
+  static constexpr std::size_t kPoolStreams = 8;
+
+  explicit CudaDevice(Device at)
+      : device(at),
+        events(at),
+        memory(at),
+        staging(at),
+        compute(at, events),
+        copy(at, events),
+        bridge(at, events) {
+    for (auto& stream : pool) stream = std::make_unique<CudaStream>(at, events);
+  }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const Device device;
+  EventPool events;
+  MemoryPool memory;
+  Staging staging;
+  CudaStream compute;
+  CudaStream copy;
+  // For copies that were issued to the stream of a host device.
+  CudaStream bridge;
+  std::array<std::unique_ptr<CudaStream>, kPoolStreams> pool;
+  std::atomic<std::size_t> next_pool{0};
+
+  // The device, which exists.
+  static CudaDevice& at(Device device) {
+    static std::array<Place, LogicalDevices::kMost>& places =
+        *new std::array<Place, LogicalDevices::kMost>;
+    Place& place = places[static_cast<std::size_t>(device.index)];
+    CudaDevice* made = place.device.load(std::memory_order_acquire);
+    if (made) return *made;
+    const std::lock_guard lock(place.mutex);
+    made = place.device.load(std::memory_order_relaxed);
+    if (!made) {
+      made = new CudaDevice(device);
+      place.device.store(made, std::memory_order_release);
+    }
+    return *made;
+  }
+
+ private:
+  struct Place {
+    std::mutex mutex;
+    std::atomic<CudaDevice*> device{nullptr};
+  };
+};
+
+}  // namespace lockstep::cuda

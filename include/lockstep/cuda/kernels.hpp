@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/kernels/arithmetic.hpp>
+#include <lockstep/cuda/kernels/channel_norm.hpp>
+#include <lockstep/cuda/kernels/channel_sum.hpp>
+#include <lockstep/cuda/kernels/compare.hpp>
+#include <lockstep/cuda/kernels/conv.hpp>
+#include <lockstep/cuda/kernels/copy.hpp>
+#include <lockstep/cuda/kernels/dropout.hpp>
+#include <lockstep/cuda/kernels/embedding.hpp>
+#include <lockstep/cuda/kernels/fill.hpp>
+#include <lockstep/cuda/kernels/inplace.hpp>
+#include <lockstep/cuda/kernels/loss.hpp>
+#include <lockstep/cuda/kernels/matmul.hpp>
+#include <lockstep/cuda/kernels/optim.hpp>
+#include <lockstep/cuda/kernels/pointwise.hpp>
+#include <lockstep/cuda/kernels/pooling.hpp>
+#include <lockstep/cuda/kernels/reduce.hpp>
+#include <lockstep/cuda/kernels/reduce_add.hpp>
+#include <lockstep/cuda/kernels/softmax.hpp>
+#include <lockstep/cuda/kernels/sum_kernel.hpp>
+
+// All that the library launches, by functor and by Call.
+namespace lockstep::cuda {
+
+using AllKernels =
+    Join<FillKernels, CopyKernels, ArithmeticKernels, PointwiseKernels, CompareKernels,
+         InplaceKernels, DropoutKernels, OptimKernels, ReduceAddKernels>::type;
+
+using AllCalls = Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls,
+                      ReduceCalls, ChannelSumCalls, ChannelNormCalls, SoftmaxCalls, LossCalls,
+                      EmbeddingCalls, PoolingCalls, MatmulCalls, ConvCalls>::type;
+
+}  // namespace lockstep::cuda

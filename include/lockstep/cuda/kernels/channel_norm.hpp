@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/kernel.hpp>
+#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/kernels/channel_sum.hpp>
+#include <lockstep/cuda/strided_index.hpp>
+#include <lockstep/cuda/sums.hpp>
+#include <lockstep/ops/channel_norm_kernels.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::cuda {
+
+// (x − mean)², the mean as it is rounded.
+template <class T>
+struct SquareApartTerm {
+  using In = T;
+  using Sum = double;
+  using Out = T;
+  template <class Kernel>
+  LOCKSTEP_HD static double at(const Kernel& kernel, std::int64_t offset, std::size_t k) {
+    const double apart =
+        static_cast<double>(kernel.a.data[offset]) - static_cast<double>(kernel.centre[k]);
+    return apart * apart;
+  }
+};
+
+// a · (b − mean)
+template <class T>
+struct ProductTerm {
+  using In = T;
+  using Sum = double;
+  using Out = T;
+  template <class Kernel>
+  LOCKSTEP_HD static double at(const Kernel& kernel, std::int64_t offset, std::size_t k) {
+    const T apart = kernel.b.data[offset] - lockstep::detail::channel_value(kernel.centre, k);
+    return static_cast<double>(kernel.a.data[offset]) * static_cast<double>(apart);
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::ChannelMomentsCall<T>> {
+  using kernels = typename Join<SumKernels<ValueTerm<T>>, SumKernels<SquareApartTerm<T>>>::type;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::ChannelMomentsCall<T>& call) {
+    const ChannelWalks walks(call.axis.outer, call.axis.count, call.axis.inner);
+    const auto count =
+        static_cast<double>(std::max<std::size_t>(call.axis.outer * call.axis.inner, 1));
+    launch_sum<ValueTerm<T>>(stream, {call.in}, call.mean, walks.kept, walks.reduced, count);
+    const View<const T> mean{call.mean.data, call.mean.size};
+    launch_sum<SquareApartTerm<T>>(stream, {call.in, {}, mean}, call.var, walks.kept, walks.reduced,
+                                   count);
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::ChannelDotCall<T>> {
+  using kernels = SumKernels<ProductTerm<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::ChannelDotCall<T>& call) {
+    const ChannelWalks walks(call.axis.outer, call.axis.count, call.axis.inner);
+    launch_sum<ProductTerm<T>>(stream, {call.a, call.b, call.mean}, call.out, walks.kept,
+                               walks.reduced, 1);
+  }
+};
+
+template <class T>
+struct ChannelAffineElements {
+  View<const T> in;
+  View<const T> mean;  // may be empty
+  View<const T> scale;
+  View<const T> shift;  // may be empty
+  View<T> out;
+  std::size_t channels;
+  std::size_t inner;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const std::size_t c = divided(divided(i, inner).quotient, channels).remainder;
+    out[i] = (in[i] - lockstep::detail::channel_value(mean, c)) * scale[c] +
+             lockstep::detail::channel_value(shift, c);
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::ChannelAffineCall<T>> {
+  using kernels = Kernels<ChannelAffineElements<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::ChannelAffineCall<T>& call) {
+    launch_kernel(stream, call.out.size,
+                  ChannelAffineElements<T>{call.in, call.mean, call.scale, call.shift, call.out,
+                                           call.axis.count, call.axis.inner});
+  }
+};
+
+using ChannelNormCalls = Join<ForFloating<lockstep::detail::ChannelMomentsCall>::type,
+                              ForFloating<lockstep::detail::ChannelDotCall>::type,
+                              ForFloating<lockstep::detail::ChannelAffineCall>::type>::type;
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/kernel.hpp>
+#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/sums.hpp>
+#include <lockstep/ops/layout.hpp>
+#include <lockstep/ops/reduce_kernels.hpp>
+#include <lockstep/tensor/shape.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::cuda {
+
+// The channels of a tensor of [outer, channels, inner], and the elements of one of them.
+struct ChannelWalks {
+  lockstep::detail::Walk<1> kept;
+  lockstep::detail::Walk<1> reduced;
+
+  ChannelWalks(std::size_t outer, std::size_t channels, std::size_t inner) {
+    const auto o = static_cast<std::int64_t>(outer);
+    const auto c = static_cast<std::int64_t>(channels);
+    const auto i = static_cast<std::int64_t>(inner);
+    kept = lockstep::detail::make_walk<1>(Shape{c}, {Shape{i}});
+    reduced = lockstep::detail::make_walk<1>(Shape{o, i}, {Shape{c * i, 1}});
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::ChannelSumCall<T>> {
+  using Term = ValueTerm<T>;
+  using kernels = SumKernels<Term>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::ChannelSumCall<T>& call) {
+    const ChannelWalks walks(call.outer, call.channels, call.inner);
+    launch_sum<Term>(stream, {call.in}, call.out, walks.kept, walks.reduced, 1);
+  }
+};
+
+using ChannelSumCalls = ForFloating<lockstep::detail::ChannelSumCall>::type;
+
+}  // namespace lockstep::cuda

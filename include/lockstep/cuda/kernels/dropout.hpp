@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/ops/dropout_kernel.hpp>
+
+namespace lockstep::cuda {
+
+using DropoutKernels = ForFloating<lockstep::detail::DropoutKernel>::type;
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/kernel.hpp>
+#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/strided_index.hpp>
+#include <lockstep/ops/elementwise_kernels.hpp>
+
+#include <cstddef>
+
+// What `map` launches for a function of one element, and of two.
+namespace lockstep::cuda {
+
+// (Out is the type of the result.)
+template <class In, class Out, class... F>
+struct UnaryKernels {
+  using type = Kernels<lockstep::detail::UnaryKernel<In, Out, F>...>;
+};
+template <class In, class Out, class... F>
+struct BinaryKernels {
+  using type = Kernels<lockstep::detail::BinaryKernel<In, Out, F>...>;
+};
+template <class In, class Out, class... F>
+struct BroadcastCalls {
+  using type = Kernels<lockstep::detail::BroadcastCall<In, Out, F>...>;
+};
+
+template <class In, class Out, class F>
+struct BroadcastKernel {
+  View<const In> a;
+  View<const In> b;
+  View<Out> out;
+  StridedIndex<2> index;
+  F f;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const Offsets<2> at = index.at(i);
+    out[i] = f(a.data[at.of[0]], b.data[at.of[1]]);
+  }
+};
+
+template <class In, class Out, class F>
+struct CudaCall<lockstep::detail::BroadcastCall<In, Out, F>> {
+  using kernels = Kernels<BroadcastKernel<In, Out, F>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::BroadcastCall<In, Out, F>& call) {
+    launch_kernel(
+        stream, call.out.size,
+        BroadcastKernel<In, Out, F>{call.a, call.b, call.out, strided_index(call.walk), call.f});
+  }
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/index_fault.hpp>
+#include <lockstep/cuda/kernel.hpp>
+#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/scratch.hpp>
+#include <lockstep/cuda/strided_index.hpp>
+#include <lockstep/ops/embedding_kernels.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::cuda {
+
+// An index outside the weight gives NaN, and the host is told.
+template <class T>
+struct EmbeddingElements {
+  View<const T> weight;
+  View<const std::int64_t> indices;
+  View<T> out;
+  View<IndexFault> fault;
+  std::size_t rows, width;
+  std::int64_t padding;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const Division at = divided(i, width);
+    const std::int64_t index = indices[at.quotient];
+    if (!in_range(fault, Indexed::embedding, index, at.quotient, rows)) {
+      out[i] = static_cast<T>(NAN);
+    } else if (index == padding) {
+      out[i] = T(0);
+    } else {
+      out[i] = weight[static_cast<std::size_t>(index) * width + at.remainder];
+    }
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::EmbeddingCall<T>> {
+  using kernels = Kernels<EmbeddingElements<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::EmbeddingCall<T>& call) {
+    launch_kernel(stream, call.out.size,
+                  EmbeddingElements<T>{call.weight, call.indices, call.out,
+                                       IndexFaults::instance().of(stream), call.rows, call.width,
+                                       call.padding});
+  }
+};
+
+// The gradients of one row of the weight, added up in the order of the indices: each row looks
+// through all of them, or through one part. `out` is [parts, rows, width].
+template <class T>
+struct EmbeddingGradRows {
+  View<const T> grad;
+  View<const std::int64_t> indices;
+  View<T> out;
+  std::size_t rows, width;
+  std::size_t indices_of_part;
+  std::int64_t padding;
+
+  LOCKSTEP_HD void operator()(std::size_t place, const Lanes& lanes) const {
+    const Division at = divided(place, rows);
+    const auto row = static_cast<std::int64_t>(at.remainder);
+    T* const to = out.data + place * width;
+    for (std::size_t j = lanes.index; j < width; j += lanes.count) to[j] = T(0);
+    if (row == padding) return;
+    const std::size_t first = at.quotient * indices_of_part;
+    const std::size_t end =
+        first + indices_of_part < indices.size ? first + indices_of_part : indices.size;
+    // The lanes look at several indices each, then all of them at those where one found the row.
+    constexpr std::size_t kEach = 4;
+    const std::size_t block = kEach * lanes.count;
+    for (std::size_t start = first; start < end; start += block) {
+      const std::size_t stop = start + block < end ? start + block : end;
+      int found = 0;
+      for (std::size_t i = start + lanes.index; i < stop; i += lanes.count) {
+        found |= static_cast<int>(indices[i] == row);
+      }
+      if (lanes.max(found) == 0) continue;
+      for (std::size_t i = start; i < stop; ++i) {
+        if (indices[i] == row) add(grad.data + i * width, to, lanes);
+      }
+    }
+  }
+
+ private:
+  LOCKSTEP_HD void add(const T* from, T* to, const Lanes& lanes) const {
+    for (std::size_t j = lanes.index; j < width; j += lanes.count) to[j] += from[j];
+  }
+};
+
+// The sum of the parts, in their order.
+template <class T>
+struct EmbeddingGradParts {
+  View<const T> parts;
+  View<T> out;
+  std::size_t count;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    T sum = parts[i];
+    for (std::size_t p = 1; p < count; ++p) sum += parts[p * out.size + i];
+    out[i] = sum;
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::EmbeddingGradCall<T>> {
+  using kernels = Kernels<EmbeddingGradRows<T>, EmbeddingGradParts<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::EmbeddingGradCall<T>& call) {
+    if (call.out.size == 0) return;
+    // A few rows are summed in parts, each of at least so many indices that it is worth its row.
+    constexpr std::size_t kRows = 2048;
+    constexpr std::size_t kShortest = 256;
+    const std::size_t most = std::max<std::size_t>(1, call.indices.size / kShortest);
+    const std::size_t about = std::clamp<std::size_t>(kRows / call.rows, 1, most);
+    const std::size_t each = std::max<std::size_t>(1, (call.indices.size + about - 1) / about);
+    const std::size_t parts = std::max<std::size_t>(1, (call.indices.size + each - 1) / each);
+    const auto launch_rows = [&](const View<T>& to) {
+      launch_kernel(stream, parts * call.rows,
+                    EmbeddingGradRows<T>{call.grad, call.indices, to, call.rows, call.width, each,
+                                         call.padding});
+    };
+    if (parts == 1) return launch_rows(call.out);
+    const ScratchOf<T> sums(stream, parts * call.out.size);
+    launch_rows(sums.view());
+    launch_kernel(stream, call.out.size, EmbeddingGradParts<T>{sums.const_view(), call.out, parts});
+  }
+};
+
+using EmbeddingCalls = Join<ForFloating<lockstep::detail::EmbeddingCall>::type,
+                            ForFloating<lockstep::detail::EmbeddingGradCall>::type>::type;
+
+}  // namespace lockstep::cuda

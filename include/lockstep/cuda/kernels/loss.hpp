@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/index_fault.hpp>
+#include <lockstep/cuda/kernel.hpp>
+#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/kernels/softmax.hpp>
+#include <lockstep/cuda/scratch.hpp>
+#include <lockstep/cuda/strided_index.hpp>
+#include <lockstep/cuda/sums.hpp>
+#include <lockstep/cuda/team.hpp>
+#include <lockstep/ops/loss_kernels.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+// Losses: each row's by itself, then their sum in double; and the gradients, each element by
+// itself. A row whose label is outside its classes has the loss NaN, and the host is told.
+namespace lockstep::cuda {
+
+using lockstep::detail::Axis;
+using lockstep::detail::LossReduction;
+
+// The sum or the mean of the terms of `count` elements; of none the mean is NaN.
+template <class Term>
+void reduce_losses(lockstep::detail::StreamState& stream, const SumOperands<Term>& in,
+                   const View<typename Term::Out>& out, LossReduction reduction,
+                   std::size_t count) {
+  const Shape all{static_cast<std::int64_t>(count)};
+  const auto walk = lockstep::detail::make_walk<1>(all, {Shape{1}});
+  launch_sum<Term>(stream, in, out, {}, walk,
+                   reduction == LossReduction::mean ? static_cast<double>(count) : 1);
+}
+
+// Calls `launch_rows(losses)` with where each row's loss is to go, and reduces them into `out`.
+template <class T, class LaunchRows>
+void launch_losses(lockstep::detail::StreamState& stream, const View<T>& out,
+                   LossReduction reduction, std::size_t rows, const LaunchRows& launch_rows) {
+  if (reduction == LossReduction::none) return launch_rows(out);
+  const ScratchOf<T> losses(stream, rows);
+  launch_rows(losses.view());
+  reduce_losses<ValueTerm<T>>(stream, {losses.const_view()}, out, reduction, rows);
+}
+
+// The gradient that comes from above to one row.
+template <class T>
+LOCKSTEP_HD T gradient_above(const View<const T>& grad, LossReduction reduction, std::size_t row,
+                             std::size_t rows) {
+  if (reduction == LossReduction::none) return grad[row];
+  return reduction == LossReduction::mean ? grad[0] / static_cast<T>(rows) : grad[0];
+}
+
+// Which row and class an element of [outer, classes, inner] belongs to.
+struct ClassPlace {
+  std::size_t row;
+  std::size_t label;
+};
+LOCKSTEP_HD inline ClassPlace class_place(const Axis& axis, std::size_t i) {
+  const Division outside = divided(i, axis.inner);
+  const Division place = divided(outside.quotient, axis.count);
+  return {place.quotient * axis.inner + outside.remainder, place.remainder};
+}
+
+template <class T>
+struct NllRows {
+  View<const T> in;
+  View<const std::int64_t> labels;
+  View<T> losses;
+  View<IndexFault> fault;
+  Axis axis;
+  LOCKSTEP_HD void operator()(std::size_t row) const {
+    const std::int64_t label = labels[row];
+    if (!in_range(fault, Indexed::nll_loss, label, row, axis.count)) {
+      losses[row] = static_cast<T>(NAN);
+      return;
+    }
+    const auto c = static_cast<std::size_t>(label);
+    losses[row] = -in[lockstep::detail::row_start(axis, row) + c * axis.inner];
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::NllLossCall<T>> {
+  using kernels = typename Join<Kernels<NllRows<T>>, SumKernels<ValueTerm<T>>>::type;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::NllLossCall<T>& call) {
+    launch_losses(stream, call.out, call.reduction, call.labels.size, [&](const View<T>& losses) {
+      launch_kernel(
+          stream, call.labels.size,
+          NllRows<T>{call.in, call.labels, losses, IndexFaults::instance().of(stream), call.axis});
+    });
+  }
+};
+
+template <class T>
+struct NllGradElements {
+  View<const T> grad;
+  View<const std::int64_t> labels;
+  View<T> out;
+  Axis axis;
+  LossReduction reduction;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const ClassPlace at = class_place(axis, i);
+    const bool chosen = labels[at.row] == static_cast<std::int64_t>(at.label);
+    out[i] = chosen ? -gradient_above(grad, reduction, at.row, labels.size) : T(0);
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::NllGradCall<T>> {
+  using kernels = Kernels<NllGradElements<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::NllGradCall<T>& call) {
+    launch_kernel(stream, call.out.size,
+                  NllGradElements<T>{call.grad, call.labels, call.out, call.axis, call.reduction});
+  }
+};
+
+template <class T>
+struct CrossEntropyRows {
+  View<const T> in;
+  View<const std::int64_t> labels;
+  View<T> probs;
+  View<T> losses;
+  View<IndexFault> fault;
+  Axis axis;
+  Sharing sharing;
+
+  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
+    for_rows(sharing, launch, lanes, Evaluate{*this});
+  }
+
+ private:
+  struct Evaluate {
+    const CrossEntropyRows& kernel;
+    LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+      kernel.evaluate(row, team);
+    }
+  };
+
+  LOCKSTEP_HD void evaluate(std::size_t row, const Team& team) const {
+    const std::int64_t label = labels[row];
+    if (!in_range(fault, Indexed::cross_entropy, label, row, axis.count)) {
+      if (team.index() == 0) losses[row] = static_cast<T>(NAN);
+      return;
+    }
+    const std::size_t first = lockstep::detail::row_start(axis, row);
+    const auto log_sum =
+        softmax_row(in.data + first, probs.data + first, axis.count, axis.inner, false, team);
+    if (team.index() != 0) return;
+    losses[row] = log_sum.minus(in[first + static_cast<std::size_t>(label) * axis.inner]);
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::CrossEntropyCall<T>> {
+  using kernels = typename Join<Kernels<CrossEntropyRows<T>>, SumKernels<ValueTerm<T>>>::type;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::CrossEntropyCall<T>& call) {
+    const Sharing sharing{call.labels.size, call.axis.inner >= kLanes};
+    const View<IndexFault> fault = IndexFaults::instance().of(stream);
+    launch_losses(stream, call.out, call.reduction, sharing.rows, [&](const View<T>& losses) {
+      launch_kernel(
+          stream, sharing.launches(),
+          CrossEntropyRows<T>{call.in, call.labels, call.probs, losses, fault, call.axis, sharing});
+    });
+  }
+};
+
+template <class T>
+struct CrossEntropyGradElements {
+  View<const T> grad;
+  View<const T> probs;
+  View<const std::int64_t> labels;
+  View<T> out;
+  Axis axis;
+  LossReduction reduction;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const ClassPlace at = class_place(axis, i);
+    const bool chosen = labels[at.row] == static_cast<std::int64_t>(at.label);
+    const T p = probs[i];
+    out[i] = gradient_above(grad, reduction, at.row, labels.size) * (chosen ? p - 1 : p);
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::CrossEntropyGradCall<T>> {
+  using kernels = Kernels<CrossEntropyGradElements<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::CrossEntropyGradCall<T>& call) {
+    launch_kernel(stream, call.out.size,
+                  CrossEntropyGradElements<T>{call.grad, call.probs, call.labels, call.out,
+                                              call.axis, call.reduction});
+  }
+};
+
+// (a − b)²
+template <class T>
+struct SquaredErrorTerm {
+  using In = T;
+  using Sum = double;
+  using Out = T;
+  template <class Kernel>
+  LOCKSTEP_HD static double at(const Kernel& kernel, std::int64_t offset, std::size_t) {
+    const T difference = kernel.a.data[offset] - kernel.b.data[offset];
+    return static_cast<double>(difference * difference);
+  }
+};
+
+template <class T>
+struct SquaredErrors {
+  View<const T> a;
+  View<const T> b;
+  View<T> out;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const T difference = a[i] - b[i];
+    out[i] = difference * difference;
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::MseLossCall<T>> {
+  using kernels = typename Join<Kernels<SquaredErrors<T>>, SumKernels<SquaredErrorTerm<T>>>::type;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::MseLossCall<T>& call) {
+    if (call.reduction == LossReduction::none) {
+      launch_kernel(stream, call.out.size, SquaredErrors<T>{call.a, call.b, call.out});
+    } else {
+      reduce_losses<SquaredErrorTerm<T>>(stream, {call.a, call.b}, call.out, call.reduction,
+                                         call.a.size);
+    }
+  }
+};
+
+template <class T>
+struct MseGradElements {
+  View<const T> grad;
+  View<const T> a;
+  View<const T> b;
+  View<T> out;
+  LossReduction reduction;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    out[i] = 2 * gradient_above(grad, reduction, i, a.size) * (a[i] - b[i]);
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::MseGradCall<T>> {
+  using kernels = Kernels<MseGradElements<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::MseGradCall<T>& call) {
+    launch_kernel(stream, call.out.size,
+                  MseGradElements<T>{call.grad, call.a, call.b, call.out, call.reduction});
+  }
+};
+
+using LossCalls = Join<ForFloating<lockstep::detail::NllLossCall>::type,
+                       ForFloating<lockstep::detail::NllGradCall>::type,
+                       ForFloating<lockstep::detail::CrossEntropyCall>::type,
+                       ForFloating<lockstep::detail::CrossEntropyGradCall>::type,
+                       ForFloating<lockstep::detail::MseLossCall>::type,
+                       ForFloating<lockstep::detail::MseGradCall>::type>::type;
+
+}  // namespace lockstep::cuda

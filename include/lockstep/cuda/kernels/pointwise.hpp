@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/kernels/elementwise.hpp>
+#include <lockstep/ops/pointwise_kernels.hpp>
+
+#include <cstdint>
+
+namespace lockstep::cuda {
+
+template <class T>
+struct NumericPointwise : UnaryKernels<T, T, lockstep::detail::Relu<T>, lockstep::detail::Abs<T>,
+                                       lockstep::detail::Square<T>> {};
+template <class T>
+struct FloatingPointwise : UnaryKernels<T, T, lockstep::detail::Exp<T>, lockstep::detail::Log<T>,
+                                        lockstep::detail::Sqrt<T>, lockstep::detail::Tanh<T>,
+                                        lockstep::detail::Sigmoid<T>, lockstep::detail::Pow<T>,
+                                        lockstep::detail::Sign<T>> {};
+
+template <template <class, class, class...> class List>
+struct ReluGradients
+    : Join<typename List<float, float, lockstep::detail::ReluGradient<float>>::type,
+           typename List<double, double, lockstep::detail::ReluGradient<double>>::type,
+           typename List<std::int64_t, std::int64_t,
+                         lockstep::detail::ReluGradient<std::int64_t>>::type,
+           typename List<std::int32_t, std::int32_t,
+                         lockstep::detail::ReluGradient<std::int32_t>>::type> {};
+
+using PointwiseKernels =
+    Join<NumericPointwise<float>::type, NumericPointwise<double>::type,
+         NumericPointwise<std::int64_t>::type, NumericPointwise<std::int32_t>::type,
+         FloatingPointwise<float>::type, FloatingPointwise<double>::type,
+         ReluGradients<BinaryKernels>::type>::type;
+using PointwiseCalls = ReluGradients<BroadcastCalls>::type;
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/kernel.hpp>
+#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/sums.hpp>
+#include <lockstep/ops/reduce_kernels.hpp>
+
+#include <cstdint>
+
+namespace lockstep::cuda {
+
+template <class In, class Out>
+struct CudaCall<lockstep::detail::SumCall<In, Out>> {
+  using Term = ValueTerm<In, Out>;
+  using kernels = SumKernels<Term>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::SumCall<In, Out>& call) {
+    launch_sum<Term>(stream, {call.in}, call.out, call.kept, call.reduced, call.divisor);
+  }
+};
+
+using SumCalls =
+    Kernels<lockstep::detail::SumCall<float, float>, lockstep::detail::SumCall<double, double>,
+            lockstep::detail::SumCall<std::int64_t, std::int64_t>,
+            lockstep::detail::SumCall<std::int32_t, std::int64_t>,
+            lockstep::detail::SumCall<std::uint8_t, std::int64_t>,
+            lockstep::detail::SumCall<bool, std::int64_t>>;
+
+}  // namespace lockstep::cuda

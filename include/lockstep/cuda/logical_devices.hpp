@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace lockstep::cuda {
+
+// How lockstep's CUDA devices lie on the GPUs of the machine: one each, or, where
+// LOCKSTEP_CUDA_DEVICES asks for more devices than there are GPUs, several on one in turn. A
+// logical device has streams of its own; its memory is the GPU's.
+//
+// Written once, by the count that freezes the list of devices, before anything else can ask.
+struct LogicalDevices {
+  static constexpr int kMost = 64;
+
+  std::atomic<int> gpus{0};
+
+  static LogicalDevices& instance() {
+    static LogicalDevices& devices = *new LogicalDevices;
+    return devices;
+  }
+};
+
+// The GPU that a device, which exists, lies on, as the CUDA runtime counts them.
+inline int gpu_of(Device device) {
+  const std::atomic<int>& gpus = LogicalDevices::instance().gpus;
+  if (gpus.load(std::memory_order_relaxed) == 0) check_device(device);  // counts them
+  return device.index % gpus.load(std::memory_order_relaxed);
+}
+
+inline int requested_devices(int gpus) {
+  const char* text = std::getenv("LOCKSTEP_CUDA_DEVICES");
+  if (!text) return gpus;
+  const std::string_view digits = text;
+  int count = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [last, status] = std::from_chars(digits.data(), end, count);
+  check<DeviceError>(
+      status == std::errc{} && last == end && count >= 0 && count <= LogicalDevices::kMost,
+      "LOCKSTEP_CUDA_DEVICES is \"", digits, "\": expected a number from 0 to ",
+      LogicalDevices::kMost);
+  return count;
+}
+
+// What `device_count` asks: any failure means that there are none, and says why.
+inline int count_devices(std::string* reason) {
+  int gpus = 0;
+  const cudaError_t status = cudaGetDeviceCount(&gpus);
+  if (status != cudaSuccess || gpus == 0) {
+    *reason = status == cudaSuccess ? "there is no GPU" : cudaGetErrorString(status);
+    return 0;
+  }
+  LogicalDevices::instance().gpus.store(gpus, std::memory_order_relaxed);
+  const int count = requested_devices(gpus);
+  if (count == 0) *reason = "LOCKSTEP_CUDA_DEVICES is 0";
+  return count;
+}
+
+}  // namespace lockstep::cuda

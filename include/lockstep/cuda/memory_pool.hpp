@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/memory_stats.hpp>
+#include <lockstep/cuda/device_guard.hpp>
+#include <lockstep/cuda/error.hpp>
+#include <lockstep/device/device.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace lockstep::cuda {
+
+// The memory of one CUDA device: a pool of the runtime's own, from which blocks are taken and given
+// back in stream order. What is given back stays in the pool until `trim`.
+//
+// Threads: any. The counters order nothing; `mutex_` guards the pool's making and its peers.
+class MemoryPool {
+ public:
+  explicit MemoryPool(Device device) : device_(device) {}
+
+  // Usable by work issued to `stream` from now on.
+  void* allocate(std::size_t bytes, cudaStream_t stream) {
+    if (bytes == 0) return nullptr;
+    const std::size_t in_use = allocated_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    void* data = nullptr;
+    cudaError_t status = cudaErrorMemoryAllocation;
+    if (in_use <= limit_.load(std::memory_order_relaxed)) {
+      status = cudaMallocFromPoolAsync(&data, bytes, handle(), stream);
+      if (status == cudaErrorMemoryAllocation) status = retry(&data, bytes, stream);
+    }
+    if (status != cudaSuccess) {
+      allocated_.fetch_sub(bytes, std::memory_order_relaxed);
+      if (status == cudaErrorMemoryAllocation) out_of_memory(bytes);
+      fail(status, "cudaMallocFromPoolAsync", device_);
+    }
+    allocations_.fetch_add(1, std::memory_order_relaxed);
+    std::size_t peak = peak_.load(std::memory_order_relaxed);
+    while (peak < in_use && !peak_.compare_exchange_weak(peak, in_use, std::memory_order_relaxed)) {
+    }
+    return data;
+  }
+
+  // After all work issued to `stream` so far. Errors are of earlier work, or of a process that
+  // ends: whoever waits for the stream gets the former.
+  void deallocate(void* data, std::size_t bytes, cudaStream_t stream) noexcept {
+    if (!data) return;
+    if (cudaFreeAsync(data, stream) != cudaSuccess) (void)cudaGetLastError();
+    allocated_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  // At most so many bytes for tensors; what is in use already stays.
+  void set_limit(std::size_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+
+  // Gives what no tensor uses back to the GPU.
+  void trim() { check(cudaMemPoolTrimTo(handle(), 0), "cudaMemPoolTrimTo", device_); }
+
+  // From now on the kernels and copies of another GPU may use this memory.
+  void allow_access(int gpu) {
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = gpu;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    check(cudaMemPoolSetAccess(handle(), &access, 1), "cudaMemPoolSetAccess", device_);
+  }
+
+  MemoryStats stats() {
+    std::uint64_t reserved = 0;
+    check(cudaMemPoolGetAttribute(handle(), cudaMemPoolAttrReservedMemCurrent, &reserved),
+          "cudaMemPoolGetAttribute", device_);
+    return {.allocations = allocations_.load(std::memory_order_relaxed),
+            .allocated_bytes = allocated_.load(std::memory_order_relaxed),
+            .peak_bytes = peak_.load(std::memory_order_relaxed),
+            .reserved_bytes = reserved};
+  }
+
+ private:
+  cudaMemPool_t handle() {
+    const cudaMemPool_t pool = pool_.load(std::memory_order_acquire);
+    return pool ? pool : make();
+  }
+
+  cudaMemPool_t make() {
+    const std::lock_guard lock(mutex_);
+    cudaMemPool_t pool = pool_.load(std::memory_order_relaxed);
+    if (pool) return pool;
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = gpu_of(device_);
+    check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate", device_);
+    std::uint64_t keep = UINT64_MAX;
+    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
+          "cudaMemPoolSetAttribute", device_);
+    pool_.store(pool, std::memory_order_release);
+    return pool;
+  }
+
+  // Once more, when all frees that were issued have happened and nothing is kept.
+  cudaError_t retry(void** data, std::size_t bytes, cudaStream_t stream) {
+    (void)cudaGetLastError();
+    const DeviceGuard guard(device_);
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", device_);
+    trim();
+    return cudaMallocFromPoolAsync(data, bytes, handle(), stream);
+  }
+
+  [[noreturn]] void out_of_memory(std::size_t bytes) {
+    (void)cudaGetLastError();
+    const DeviceGuard guard(device_);
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device_);
+    const std::size_t limit = limit_.load(std::memory_order_relaxed);
+    const std::size_t used = allocated_.load(std::memory_order_relaxed);
+    throw OutOfMemoryError(
+        lockstep::detail::str(
+            device_, " is out of memory: ", bytes, " bytes were asked for, ", free, " of ", total,
+            " are free, ", used, " are in use by tensors",
+            limit == SIZE_MAX ? std::string() : lockstep::detail::str(" (at most ", limit, ")")),
+        cudaErrorMemoryAllocation);
+  }
+
+  const Device device_;
+  std::mutex mutex_;
+  std::atomic<cudaMemPool_t> pool_{nullptr};
+  std::atomic<std::size_t> limit_{SIZE_MAX};
+  std::atomic<std::size_t> allocated_{0};
+  std::atomic<std::size_t> peak_{0};
+  std::atomic<std::uint64_t> allocations_{0};
+};
+
+}  // namespace lockstep::cuda

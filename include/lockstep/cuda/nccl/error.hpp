@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <span>
+#include <string>
+
+#include <nccl.h>
+
+namespace lockstep {
+
+// A call of NCCL that failed: the message has the call, the devices, and NCCL's own texts.
+//
+// **Torch counterpart.** torch.distributed.DistBackendError.
+class NcclError : public DeviceError {
+ public:
+  NcclError(const std::string& message, ncclResult_t code) : DeviceError(message), code_(code) {}
+  ncclResult_t code() const { return code_; }
+
+ private:
+  ncclResult_t code_;
+};
+
+namespace cuda {
+
+// "cuda:0, cuda:1"
+inline std::string names_of(std::span<const Device> devices) {
+  std::string names;
+  for (const Device& device : devices) {
+    if (!names.empty()) names += ", ";
+    names += lockstep::detail::str(device);
+  }
+  return names;
+}
+
+// Throws an NcclError unless a call for `devices` succeeded. `communicator` may be null.
+inline void check_nccl(ncclResult_t status, const char* call, std::span<const Device> devices,
+                       ncclComm_t communicator) {
+  if (status == ncclSuccess) [[likely]]
+    return;
+  (void)cudaGetLastError();  // what NCCL met is not the next launch's error
+  std::string message =
+      lockstep::detail::str(call, " on ", names_of(devices), ": ", ncclGetErrorString(status), " (",
+                            static_cast<int>(status), ")");
+  if (const char* details = ncclGetLastError(communicator); details && *details) {
+    message += lockstep::detail::str(": ", details);
+  }
+  throw NcclError(message, status);
+}
+
+}  // namespace cuda
+
+}  // namespace lockstep

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/collectives.hpp>
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/cuda/cuda_device.hpp>
+#include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/cuda/nccl/communicator.hpp>
+#include <lockstep/cuda/per_device.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <bitset>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <nccl.h>
+
+namespace lockstep::cuda {
+
+// Collectives between distinct GPUs, by NCCL: one communicator for each list of devices, made at
+// its first use.
+//
+// All ranks of a collective wait for one another, so a GPU must not be given anything, between the
+// start of one rank and that of the next, that the other rank's start would then wait for. Another
+// thread could do just that to the streams that a call names. Therefore NCCL has a stream of its
+// own on each GPU, which is joined with the named one before and after, and all calls of a process
+// are made one at a time, in the same order on all GPUs.
+class NcclCollectives final : public lockstep::detail::Collectives {
+ public:
+  using StreamState = lockstep::detail::StreamState;
+
+  static NcclCollectives& instance() {
+    static NcclCollectives& collectives = *new NcclCollectives;
+    return collectives;
+  }
+
+  // Two ranks on one GPU are more than NCCL can do.
+  bool serves(std::span<const Device> devices) override {
+    if (devices.size() < 2) return false;
+    std::bitset<LogicalDevices::kMost> taken;
+    for (const Device& device : devices) {
+      if (!device.is_cuda()) return false;
+      const auto gpu = static_cast<std::size_t>(gpu_of(device));
+      if (taken.test(gpu)) return false;
+      taken.set(gpu);
+    }
+    return true;
+  }
+
+  // The root's bytes stay where they are.
+  void broadcast(std::span<StreamState* const> streams, std::size_t root,
+                 std::span<const Broadcast> broadcasts) override {
+    run(streams, [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
+                     cudaStream_t stream) {
+      for (const Broadcast& each : broadcasts) {
+        communicator.check_call(ncclBroadcast(each.data[rank], each.data[rank], each.bytes,
+                                              ncclUint8, static_cast<int>(root), comm, stream),
+                                "ncclBroadcast", rank);
+      }
+    });
+  }
+
+  void sum(std::span<StreamState* const> streams, std::size_t root,
+           std::span<const Sum> sums) override {
+    run(streams, [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
+                     cudaStream_t stream) {
+      for (const Sum& each : sums) {
+        communicator.check_call(
+            ncclReduce(each.inputs[rank], rank == root ? each.total : nullptr, each.count,
+                       type_of(each.type), ncclSum, static_cast<int>(root), comm, stream),
+            "ncclReduce", rank);
+      }
+    });
+  }
+
+ private:
+  struct OwnStream {
+    CudaStream stream;
+    explicit OwnStream(Device device) : stream(device, CudaDevice::at(device).events) {}
+  };
+
+  NcclCollectives() = default;
+
+  static ncclDataType_t type_of(lockstep::detail::SumType type) {
+    switch (type) {
+      case lockstep::detail::SumType::i32:
+        return ncclInt32;
+      case lockstep::detail::SumType::i64:
+        return ncclInt64;
+      case lockstep::detail::SumType::f64:
+        return ncclFloat64;
+      case lockstep::detail::SumType::f32:
+        break;
+    }
+    return ncclFloat32;
+  }
+
+  // Makes the calls of one collective as work of `named`.
+  template <class Calls>
+  void run(std::span<StreamState* const> named, const Calls& calls) {
+    lockstep::detail::check_not_forked();
+    const std::lock_guard lock(mutex_);
+    Communicator& communicator = communicator_of(named);
+    std::vector<CudaStream*> own;
+    for (StreamState* stream : named) {
+      own.push_back(&per_device<OwnStream>(stream->device()).stream);
+      Stream(*own.back()).wait_stream(Stream(*stream));
+    }
+    communicator.group([&](std::size_t rank, ncclComm_t comm) {
+      calls(communicator, rank, comm, own[rank]->handle());
+    });
+    for (std::size_t rank = 0; rank < named.size(); ++rank) {
+      Stream(*named[rank]).wait_stream(Stream(*own[rank]));
+    }
+  }
+
+  Communicator& communicator_of(std::span<StreamState* const> streams) {
+    std::vector<Device> devices;
+    for (const StreamState* stream : streams) devices.push_back(stream->device());
+    for (const auto& made : communicators_) {
+      if (made->devices() == devices) return *made;
+    }
+    return *communicators_.emplace_back(std::make_unique<Communicator>(std::move(devices)));
+  }
+
+  std::mutex mutex_;  // held over every call of NCCL; guards the list
+  std::vector<std::unique_ptr<Communicator>> communicators_;
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/device/device.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+
+namespace lockstep::cuda {
+
+// The T of a CUDA device: made as T(device) at its first use, and never destroyed. The device's GPU
+// is current: libraries bind their handles to the one that is.
+//
+// Threads: any; a T guards its own members.
+template <class T>
+T& per_device(Device device) {
+  static constinit std::array<std::atomic<T*>, LogicalDevices::kMost> all{};
+  static constinit std::mutex making;
+  std::atomic<T*>& slot = all.at(static_cast<std::size_t>(device.index));
+  if (T* const made = slot.load(std::memory_order_acquire)) return *made;
+  const std::lock_guard lock(making);
+  if (T* const made = slot.load(std::memory_order_relaxed)) return *made;
+  T* const made = new T(device);
+  slot.store(made, std::memory_order_release);
+  return *made;
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+
+#include <atomic>
+
+namespace lockstep::cuda {
+
+// What a GPU may round the operands of an f32 matrix product or convolution to. Sums and results
+// are f32 in any case.
+enum class MatmulPrecision {
+  highest,  // nothing: f32 throughout
+  high,     // TF32, which has 10 bits of mantissa
+  medium,   // bfloat16, which has 7; convolutions use TF32
+};
+
+}  // namespace lockstep::cuda
+
+namespace lockstep::detail {
+inline constinit std::atomic<cuda::MatmulPrecision> cuda_matmul_precision{
+    cuda::MatmulPrecision::highest};
+}  // namespace lockstep::detail
+
+namespace lockstep::cuda {
+
+// Lets f32 matrix products and convolutions on GPUs use the faster units of lower precision, for
+// the whole process. Nothing but this call chooses them; f64 and host devices never change.
+//
+// **Torch counterpart.** torch.set_float32_matmul_precision. In torch a convolution has a switch of
+// its own, which is on by default; here it follows this one.
+// **Threads and exceptions.** Any thread; products issued from now on follow it. A ValueError for a
+// value that is not one of the enum's.
+// **Example.** `lockstep::cuda::set_float32_matmul_precision(MatmulPrecision::high)`
+inline void set_float32_matmul_precision(MatmulPrecision precision) {
+  check<ValueError>(
+      precision == MatmulPrecision::highest || precision == MatmulPrecision::high ||
+          precision == MatmulPrecision::medium,
+      "set_float32_matmul_precision: expected highest, high or medium, got the value ",
+      static_cast<int>(precision));
+  lockstep::detail::cuda_matmul_precision.store(precision, std::memory_order_relaxed);
+}
+
+// **Torch counterpart.** torch.get_float32_matmul_precision.
+inline MatmulPrecision float32_matmul_precision() {
+  return lockstep::detail::cuda_matmul_precision.load(std::memory_order_relaxed);
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/cuda/cuda_device.hpp>
+#include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/error.hpp>
+#include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/cuda/peer_access.hpp>
+#include <lockstep/cuda/staging.hpp>
+#include <lockstep/device/device.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+
+// Copies that touch a GPU, each a rectangle of bytes, issued to a CUDA stream.
+namespace lockstep::cuda {
+
+using lockstep::detail::Pitched;
+
+// One end of a copy.
+struct Place {
+  Device device;
+  std::byte* data;
+};
+
+// Copies rows of bytes between two places of ordinary host memory.
+inline void copy_rows(std::byte* dst, std::size_t dst_pitch, const std::byte* src,
+                      std::size_t src_pitch, std::size_t width, std::size_t rows) {
+  if (width == dst_pitch && width == src_pitch) {
+    std::memcpy(dst, src, width * rows);
+    return;
+  }
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::memcpy(dst + row * dst_pitch, src + row * src_pitch, width);
+  }
+}
+
+// True for memory that the copy engine of a GPU reaches: it is page-locked.
+inline bool is_page_locked(const void* data) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeHost;
+}
+
+// Between memory that the stream's GPU reaches: its own, a peer's under one address space, and
+// page-locked host memory.
+inline void copy_direct(std::byte* dst, std::size_t dst_pitch, const std::byte* src,
+                        std::size_t src_pitch, std::size_t width, std::size_t rows,
+                        const CudaStream& stream) {
+  if (rows == 1 || (width == dst_pitch && width == src_pitch)) {
+    check(cudaMemcpyAsync(dst, src, width * rows, cudaMemcpyDefault, stream.handle()),
+          "cudaMemcpyAsync", stream.device());
+  } else {
+    check(cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyDefault,
+                            stream.handle()),
+          "cudaMemcpy2DAsync", stream.device());
+  }
+}
+
+// Calls piece(row, column, width, rows) for parts of a rectangle that have at most `most` bytes
+// each: some whole rows, or part of one.
+template <class Piece>
+void for_each_piece(std::size_t width, std::size_t rows, std::size_t most, const Piece& piece) {
+  if (width > most) {
+    for (std::size_t row = 0; row < rows; ++row) {
+      for (std::size_t column = 0; column < width; column += most) {
+        piece(row, column, std::min(most, width - column), std::size_t{1});
+      }
+    }
+    return;
+  }
+  const std::size_t at_once = most / width;
+  for (std::size_t row = 0; row < rows; row += at_once) {
+    piece(row, std::size_t{0}, width, std::min(at_once, rows - row));
+  }
+}
+
+// From ordinary host memory, which has been read when this returns.
+inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& shape,
+                           CudaStream& stream) {
+  Staging& staging = CudaDevice::at(stream.device()).staging;
+  for_each_piece(shape.width, shape.rows, Staging::kLarge,
+                 [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
+                   const Staging::Block block(staging, width * rows, stream);
+                   copy_rows(block.data(), width, src + row * shape.src_pitch + column,
+                             shape.src_pitch, width, rows);
+                   copy_direct(dst + row * shape.dst_pitch + column, shape.dst_pitch, block.data(),
+                               width, width, rows, stream);
+                 });
+}
+
+// What a stream does on the host behind a copy from its GPU.
+struct Unstage {
+  std::byte* dst;
+  std::size_t dst_pitch;
+  const std::byte* block;
+  std::size_t width;
+  std::size_t rows;
+
+  static void run(void* self) {
+    const std::unique_ptr<Unstage> piece(static_cast<Unstage*>(self));
+    copy_rows(piece->dst, piece->dst_pitch, piece->block, piece->width, piece->width, piece->rows);
+  }
+};
+
+// To ordinary host memory, which is written in stream order.
+inline void copy_to_host(std::byte* dst, const std::byte* src, const Pitched& shape,
+                         CudaStream& stream) {
+  Staging& staging = CudaDevice::at(stream.device()).staging;
+  for_each_piece(
+      shape.width, shape.rows, Staging::kLarge,
+      [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
+        const Staging::Block block(staging, width * rows, stream);
+        copy_direct(block.data(), width, src + row * shape.src_pitch + column, shape.src_pitch,
+                    width, rows, stream);
+        auto piece = std::make_unique<Unstage>(Unstage{dst + row * shape.dst_pitch + column,
+                                                       shape.dst_pitch, block.data(), width, rows});
+        check(cudaLaunchHostFunc(stream.handle(), &Unstage::run, piece.get()), "cudaLaunchHostFunc",
+              stream.device());
+        (void)piece.release();  // the stream runs it once and destroys it
+      });
+}
+
+// Between two GPUs that cannot reach each other: through page-locked memory.
+inline void copy_through_host(std::byte* dst, const std::byte* src, const Pitched& shape,
+                              CudaStream& stream) {
+  Staging& staging = CudaDevice::at(stream.device()).staging;
+  for_each_piece(shape.width, shape.rows, Staging::kLarge,
+                 [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
+                   const Staging::Block block(staging, width * rows, stream);
+                   copy_direct(block.data(), width, src + row * shape.src_pitch + column,
+                               shape.src_pitch, width, rows, stream);
+                   copy_direct(dst + row * shape.dst_pitch + column, shape.dst_pitch, block.data(),
+                               width, width, rows, stream);
+                 });
+}
+
+// Any copy of which at least one end is a GPU's. Neither width nor rows is 0.
+inline void copy(const Place& dst, const Place& src, const Pitched& shape, CudaStream& stream) {
+  const auto direct = [&] {
+    copy_direct(dst.data, shape.dst_pitch, src.data, shape.src_pitch, shape.width, shape.rows,
+                stream);
+  };
+  if (src.device.is_cpu()) {
+    if (is_page_locked(src.data)) return direct();
+    copy_from_host(dst.data, src.data, shape, stream);
+  } else if (dst.device.is_cpu()) {
+    if (is_page_locked(dst.data)) return direct();
+    copy_to_host(dst.data, src.data, shape, stream);
+  } else if (PeerAccess::instance().can_access(dst.device, src.device) &&
+             PeerAccess::instance().can_access(src.device, dst.device)) {
+    direct();
+  } else {
+    copy_through_host(dst.data, src.data, shape, stream);
+  }
+}
+
+}  // namespace lockstep::cuda
