@@ -417,10 +417,12 @@ TEST(Engine, BackwardRunsOnTheStreamOfForward) {
   const Tensor x = leaf(1, "cpu:0");
   const Stream side = pool_stream("cpu:0");
   Tensor y;
+  side.wait_stream(default_stream("cpu:0"));
   {
     const StreamGuard guard(side);
     y = apply(WhichStream{&streams}, x);
   }
+  default_stream("cpu:0").wait_stream(side);
   apply(WhichStream{&streams}, y).backward();
   ASSERT_EQ(streams.size(), 2U);
   EXPECT_EQ(streams[0], default_stream("cpu:0"));

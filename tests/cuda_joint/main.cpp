@@ -8,6 +8,8 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/tensor/creation.hpp>
 
+#include "functor.hpp"
+
 #include <cstddef>
 #include <cstdlib>
 #include <iostream>
@@ -56,7 +58,9 @@ int main() {
   expect(gpus > 0 || ls::devices() == ls::host_devices(),
          "without a GPU, devices() are the host's");
   using Add = ls::detail::AddInPlaceKernel<float>;
-  expect(ls::detail::kernel_slot<Add>.load() != nullptr, "the slot of a named functor is filled");
+  expect(ls::detail::kernel_slot<Add>.load() != nullptr, "the library's slots are filled");
+  expect(ls::detail::kernel_slot<cuda_joint::OwnKernel>.load() != nullptr,
+         "and that of a functor that the .cu file names");
   expect(ls::detail::kernel_slot<UnknownKernel>.load() == nullptr, "any other slot is empty");
 
   const ls::Tensor total = ls::full({4}, 1.5, {.device = ls::host_devices()[0]});

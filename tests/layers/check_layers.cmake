@@ -20,7 +20,9 @@ set(
   "module"
   "nn optim parallel"
   "data io"
-  "lockstep.hpp cuda.hpp"
+  "cuda"
+  "lockstep.hpp"
+  "cuda.hpp nccl.hpp"
 )
 set(max_lines 400)
 
@@ -91,9 +93,9 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 
-# What lockstep.hpp reaches; headers that need nvcc are reached from cuda.hpp instead.
+# What lockstep.hpp reaches; headers that need CUDA are reached from cuda.hpp or nccl.hpp instead.
 set(reached)
-set(pending lockstep/lockstep.hpp lockstep/cuda.hpp)
+set(pending lockstep/lockstep.hpp lockstep/cuda.hpp lockstep/nccl.hpp)
 while(pending)
   list(POP_FRONT pending header)
   if(NOT header IN_LIST reached)
@@ -103,7 +105,7 @@ while(pending)
 endwhile()
 foreach(header IN LISTS headers)
   if(NOT header IN_LIST reached)
-    problem("${header}: not reached from lockstep.hpp")
+    problem("${header}: not reached from lockstep.hpp, cuda.hpp or nccl.hpp")
   endif()
 endforeach()
 

@@ -100,8 +100,9 @@ TEST(ClassLosses, NameALabelOutsideTheClassesAndReadNothingThere) {
     const Tensor target = labels({4, 9, wrong}, {3});
     const std::vector<std::string> parts = {"label " + std::to_string(wrong), "row 2",
                                             "10 classes"};
-    expect_error<IndexError>([&] { cross_entropy(x, target); }, parts);
-    expect_error<IndexError>([&] { nll_loss(x, target); }, parts);
+    // On a GPU the error comes when the host waits for the value.
+    expect_error<IndexError>([&] { (void)cross_entropy(x, target).item(); }, parts);
+    expect_error<IndexError>([&] { (void)nll_loss(x, target).item(); }, parts);
   }
 }
 

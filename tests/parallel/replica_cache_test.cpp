@@ -50,7 +50,7 @@ TEST(ReplicaCache, CopiesOnlyWhatChanged) {
             2U);
 }
 
-// What is cut short here has issued the first replica's copies, and nobody waits for them yet.
+// What is cut short here has room for the first replica's copies, but has issued none of them.
 TEST(ReplicaCache, ARefreshThatWasCutShortIsMadeUpForByTheNext) {
   ReplicaCache cache;
   const std::vector<Tensor> tensors = originals();

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/cuda/cuda_backend.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/fill.hpp>
+
+#include <cudasim/cudasim.hpp>
+
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// The CUDA backend by itself: devices, streams, events, memory, copies, and what bad input meets.
+namespace lockstep {
+namespace backend_test {
+
+using testing::throws;
+using Values = std::vector<float>;
+
+Tensor counting(const Shape& shape, Device device = {}) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  Values values;
+  for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>(i % 8191));
+  return from_values(values, shape, device);
+}
+
+Values values_of(const Tensor& tensor) {
+  const Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
+  detail::copy_into(host, tensor);
+  const auto* first = host.const_data_ptr<float>();
+  return Values(first, first + host.numel());
+}
+
+TEST(Devices, AreThoseOfTheRuntime) {
+  EXPECT_EQ(device_count(DeviceType::cuda), 8);
+  EXPECT_EQ(devices()[1], Device("cuda:1"));
+  const DeviceProperties properties = device_properties("cuda:0");
+  EXPECT_FALSE(properties.name.empty());
+  EXPECT_GT(properties.total_memory, 0U);
+  EXPECT_GT(properties.multi_processor_count, 0);
+}
+
+TEST(Devices, AnOrdinalOutOfRangeIsAnError) {
+  EXPECT_TRUE(throws<DeviceError>([] { (void)ones({2}, {.device = "cuda:8"}); }, "cuda:8",
+                                  "out of range", "8 CUDA devices"));
+}
+
+TEST(Memory, IsGivenInStreamOrderAndCounted) {
+  const auto before = memory_stats("cuda:2");
+  {
+    const Tensor tensor = zeros({256, 4}, {.device = "cuda:2"});
+    const auto during = memory_stats("cuda:2");
+    EXPECT_EQ(during.allocated_bytes, before.allocated_bytes + 4096);
+    EXPECT_EQ(during.allocations, before.allocations + 1);
+    EXPECT_GE(during.peak_bytes, during.allocated_bytes);
+    EXPECT_GE(during.reserved_bytes, 4096U);
+  }
+  EXPECT_EQ(memory_stats("cuda:2").allocated_bytes, before.allocated_bytes);
+  synchronize("cuda:2");
+  empty_cache("cuda:2");
+  EXPECT_EQ(memory_stats("cuda:2").reserved_bytes, 0U);
+}
+
+TEST(Memory, OutOfItSaysWhatWasAskedAndWhatIsFree) {
+  const Tensor kept = full({4}, 3, {.device = "cuda:1"});
+  EXPECT_TRUE(
+      throws<OutOfMemoryError>([] { (void)empty({std::int64_t{1} << 40}, {.device = "cuda:1"}); },
+                               "cuda:1 is out of memory: 4398046511104 bytes were asked for",
+                               "are free", "are in use by tensors"));
+  EXPECT_EQ(values_of(kept), (Values{3, 3, 3, 3}));
+  EXPECT_EQ(values_of(ones({2}, {.device = "cuda:1"})), (Values{1, 1}));
+}
+
+TEST(Memory, ALimitHolds) {
+  auto& pool = cuda::CudaDevice::at("cuda:3").memory;
+  const std::size_t used = memory_stats("cuda:3").allocated_bytes;
+  pool.set_limit(used + 1024);
+  const Tensor fits = empty({256}, {.device = "cuda:3"});
+  EXPECT_TRUE(throws<OutOfMemoryError>([] { (void)empty({1}, {.device = "cuda:3"}); }, "cuda:3",
+                                       "at most"));
+  pool.set_limit(SIZE_MAX);
+  EXPECT_NO_THROW(empty({1}, {.device = "cuda:3"}));
+}
+
+TEST(Memory, WhatIsStillToBeFreedIsWaitedForBeforeGivingUp) {
+  cudasim::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+  EXPECT_EQ(values_of(ones({3}, {.device = "cuda:0"})), (Values{1, 1, 1}));
+}
+
+TEST(Copies, GoBothWaysInPiecesAndWhole) {
+  for (const std::int64_t count : {1, 1000, 16384, 16385, 3 << 20}) {
+    const Tensor host = counting({count});
+    const Tensor there = host.to("cuda:1");
+    const Tensor back = there.to("cuda:2").to("cpu:1").to("cpu");
+    EXPECT_EQ(values_of(back), values_of(host)) << count;
+  }
+}
+
+TEST(Copies, OfRowsThatLieApart) {
+  for (const auto& [rows, columns] : {std::pair{7, 5}, {3, 3 << 19}, {40000, 40}}) {
+    const Tensor host = counting({rows, columns});
+    const Tensor part = host.narrow(1, columns / 3, columns / 2);
+    const Tensor whole = empty({rows, columns}, {.device = "cuda:1"});
+    auto& backend = cuda::CudaBackend::instance();
+    const auto width = static_cast<std::size_t>(columns / 2) * 4;
+    const auto pitch = static_cast<std::size_t>(columns) * 4;
+    const Tensor packed = empty({rows, columns / 2}, {.device = "cuda:1"});
+    const Stream stream = current_stream("cuda:1");
+    backend.copy_pitched(packed.impl()->data(), "cuda:1", part.impl()->data(), "cpu",
+                         {width, static_cast<std::size_t>(rows), width, pitch}, stream.state());
+    EXPECT_EQ(values_of(packed), values_of(part));
+    whole.zero_();
+    backend.copy_pitched(whole.impl()->data(), "cuda:1", packed.impl()->data(), "cuda:1",
+                         {width, static_cast<std::size_t>(rows), pitch, width}, stream.state());
+    const Tensor back = zeros({rows, columns});
+    backend.copy_pitched(back.impl()->data(), "cpu", whole.impl()->data(), "cuda:1",
+                         {width, static_cast<std::size_t>(rows), pitch, pitch}, stream.state());
+    stream.synchronize();
+    EXPECT_EQ(values_of(back.narrow(1, 0, columns / 2)), values_of(part));
+  }
+}
+
+TEST(Streams, OfADeviceAreItsOwn) {
+  EXPECT_EQ(default_stream("cuda:0"), default_stream("cuda:0"));
+  EXPECT_NE(default_stream("cuda:0"), copy_stream("cuda:0"));
+  EXPECT_NE(default_stream("cuda:0"), default_stream("cuda:1"));
+  EXPECT_NE(pool_stream("cuda:0"), pool_stream("cuda:0"));
+  EXPECT_EQ(pool_stream("cuda:3").device(), Device("cuda:3"));
+}
+
+TEST(Streams, AnEventHappensWhenTheWorkBeforeItHasEnded) {
+  const Stream stream = pool_stream("cuda:0");
+  cudasim::set_policy(cudasim::Policy::lazy);
+  const StreamGuard guard(stream);
+  const Tensor tensor = ones({8}, {.device = "cuda:0"});
+  const Event event = stream.record_event();
+  event.synchronize();
+  EXPECT_TRUE(event.query());
+  EXPECT_TRUE(stream.query());
+}
+
+TEST(Streams, AGpuWaitsForAHostStreamAndTheOtherWayRound) {
+  const Tensor host = counting({70000}, "cpu:1");
+  const Stream copies = copy_stream("cpu:1");
+  const Stream gpu = current_stream("cuda:0");
+  gpu.wait_stream(copies);
+  const Tensor there = host.to("cuda:0");
+  copies.wait_stream(gpu);
+  EXPECT_EQ(values_of(there.to("cpu:1")), values_of(host));
+}
+
+TEST(Errors, CarryCallDeviceAndCode) {
+  cudasim::fail_next("cudaStreamWaitEvent", cudaErrorInvalidResourceHandle);
+  const Tensor busy = ones({8}, {.device = "cuda:1"});
+  cudasim::set_policy(cudasim::Policy::lazy);
+  const Tensor more = ones({8}, {.device = "cuda:1"});
+  try {
+    copy_stream("cuda:0").wait_stream(current_stream("cuda:1"));
+    FAIL() << "nothing was thrown";
+  } catch (const CudaError& error) {
+    EXPECT_EQ(error.code(), cudaErrorInvalidResourceHandle);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("cudaStreamWaitEvent on cuda:0"), std::string::npos) << text;
+    EXPECT_NE(text.find("cudaErrorInvalidResourceHandle, 400"), std::string::npos) << text;
+  }
+}
+
+TEST(Errors, AKernelThatCannotBeLaunchedIsNamed) {
+  cudasim::fail_next("cudaLaunchKernel", cudaErrorInvalidConfiguration);
+  EXPECT_TRUE(throws<CudaError>([] { (void)ones({4}, {.device = "cuda:0"}); }, "launch of ",
+                                "FillKernel", "cuda:0"));
+}
+
+TEST(Errors, OfWorkThatFaultedSayThatTheyLast) {
+  const Stream stream = pool_stream("cuda:4");
+  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream.state()).handle(),
+                        cudaErrorIllegalAddress);
+  EXPECT_TRUE(throws<CudaError>([&] { stream.synchronize(); }, "cuda:4", "cudaErrorIllegalAddress",
+                                "unusable in this process", "CUDA_LAUNCH_BLOCKING=1"));
+}
+
+}  // namespace backend_test
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cudasim/api.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+using cudasim::ApiCall;
+using cudasim::Machine;
+
+CUDASIM_API cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  return ApiCall("cudaDeviceGetDefaultMemPool").run([&](Machine& machine) {
+    if (device < 0 || device >= machine.config.devices) return cudaErrorInvalidDevice;
+    *pool = &machine.devices[static_cast<std::size_t>(device)].default_pool;
+    return cudaSuccess;
+  });
+}
+
+CUDASIM_API cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  return ApiCall("cudaMemPoolCreate").run([&](Machine& machine) {
+    const int device = properties->location.id;
+    if (properties->allocType != cudaMemAllocationTypePinned ||
+        properties->location.type != cudaMemLocationTypeDevice || device < 0 ||
+        device >= machine.config.devices) {
+      return cudaErrorInvalidValue;
+    }
+    *pool = machine.create_pool(device);
+    (*pool)->most = properties->maxSize;
+    return cudaSuccess;
+  });
+}
+
+CUDASIM_API cudaMemPoolDestroy(cudaMemPool_t pool) {
+  return ApiCall("cudaMemPoolDestroy").releasing().run([&](Machine& machine) {
+    if (!machine.usable(pool, "cudaMemPoolDestroy")) return cudaErrorInvalidValue;
+    pool->destroyed = true;
+    pool->reserved = pool->used;
+    return cudaSuccess;
+  });
+}
+
+CUDASIM_API cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return ApiCall("cudaMemPoolSetAttribute").run([&](Machine& machine) {
+    if (!machine.usable(pool, "cudaMemPoolSetAttribute")) return cudaErrorInvalidValue;
+    const auto number = [value] { return *static_cast<const std::uint64_t*>(value); };
+    switch (attribute) {
+      case cudaMemPoolReuseFollowEventDependencies:
+      case cudaMemPoolReuseAllowOpportunistic:
+      case cudaMemPoolReuseAllowInternalDependencies:
+        return cudaSuccess;  // addresses are reused late whatever these say
+      case cudaMemPoolAttrReleaseThreshold:
+        pool->threshold = number();
+        return cudaSuccess;
+      case cudaMemPoolAttrReservedMemHigh:
+        if (number() != 0) return cudaErrorInvalidValue;
+        pool->reserved_high = pool->reserved;
+        return cudaSuccess;
+      case cudaMemPoolAttrUsedMemHigh:
+        if (number() != 0) return cudaErrorInvalidValue;
+        pool->used_high = pool->used;
+        return cudaSuccess;
+      default:
+        return cudaErrorInvalidValue;
+    }
+  });
+}
+
+CUDASIM_API cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return ApiCall("cudaMemPoolGetAttribute").run([&](Machine& machine) {
+    if (!machine.usable(pool, "cudaMemPoolGetAttribute")) return cudaErrorInvalidValue;
+    auto& number = *static_cast<std::uint64_t*>(value);
+    switch (attribute) {
+      case cudaMemPoolAttrReleaseThreshold:
+        number = pool->threshold;
+        return cudaSuccess;
+      case cudaMemPoolAttrReservedMemCurrent:
+        number = pool->reserved;
+        return cudaSuccess;
+      case cudaMemPoolAttrReservedMemHigh:
+        number = pool->reserved_high;
+        return cudaSuccess;
+      case cudaMemPoolAttrUsedMemCurrent:
+        number = pool->used;
+        return cudaSuccess;
+      case cudaMemPoolAttrUsedMemHigh:
+        number = pool->used_high;
+        return cudaSuccess;
+      default:
+        cudasim::report("NOT SIMULATED: reading pool attribute " + std::to_string(attribute));
+        return cudaErrorInvalidValue;
+    }
+  });
+}
+
+CUDASIM_API cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) {
+  return ApiCall("cudaMemPoolTrimTo").run([&](Machine& machine) {
+    if (!machine.usable(pool, "cudaMemPoolTrimTo")) return cudaErrorInvalidValue;
+    pool->reserved = std::max(pool->used, std::min<std::uint64_t>(pool->reserved, bytes));
+    return cudaSuccess;
+  });
+}
+
+CUDASIM_API cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* list, size_t count) {
+  return ApiCall("cudaMemPoolSetAccess").run([&](Machine& machine) {
+    if (!machine.usable(pool, "cudaMemPoolSetAccess")) return cudaErrorInvalidValue;
+    for (std::size_t i = 0; i < count; ++i) {
+      const int device = list[i].location.id;
+      if (list[i].location.type != cudaMemLocationTypeDevice || device < 0 ||
+          device >= machine.config.devices) {
+        return cudaErrorInvalidValue;
+      }
+      // Its own device cannot be shut out, and one without a way there not be let in.
+      if (device == pool->device) {
+        if (list[i].flags != cudaMemAccessFlagsProtReadWrite) return cudaErrorInvalidValue;
+      } else if (!machine.config.peer_access) {
+        return cudaErrorInvalidDevice;
+      }
+      pool->access[static_cast<std::size_t>(device)] = list[i].flags;
+    }
+    return cudaSuccess;
+  });
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cudasim/api.hpp"
+#include "cudasim/errors.hpp"
+#include "cudasim/machine.hpp"
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+// The machine and its lock, and those functions of cudasim.hpp that steer it.
+namespace cudasim {
+namespace {
+
+std::mutex the_mutex;
+thread_local bool holds_mutex = false;
+// Never destroyed: static objects may call the runtime when the program ends.
+Machine* the_machine = nullptr;
+std::atomic<unsigned> machines_made{0};
+
+void start(const Config& config) {
+  delete the_machine;
+  the_machine = nullptr;
+  the_machine = new Machine(config);
+  ++machines_made;
+  print_errors(config.print);
+  install_fault_handler();
+}
+
+}  // namespace
+
+thread_local const Operation* running_operation = nullptr;
+
+void SimulatorMutex::lock() {
+  the_mutex.lock();
+  holds_mutex = true;
+}
+
+void SimulatorMutex::unlock() {
+  holds_mutex = false;
+  the_mutex.unlock();
+}
+
+bool SimulatorMutex::held_here() { return holds_mutex; }
+
+Machine& machine() {
+  if (the_machine == nullptr) start(config_from_environment());
+  return *the_machine;
+}
+
+Machine* machine_if_any() { return the_machine; }
+
+ThreadState& thread_state() {
+  static thread_local ThreadState state;
+  static thread_local unsigned of_machine = 0;
+  // The first machine starts at the first call; a thread that has come before belongs to it.
+  const unsigned made = machines_made.load();
+  if (made > 1 && of_machine != made) state = ThreadState();
+  of_machine = made;
+  return state;
+}
+
+void reset(const Config& config) {
+  const SimulatorLock lock(simulator_mutex);
+  start(config);
+  collect_errors();
+}
+
+Config config() {
+  const SimulatorLock lock(simulator_mutex);
+  return machine().config;
+}
+
+void set_policy(Policy policy, int pick, unsigned seed) {
+  const SimulatorLock lock(simulator_mutex);
+  machine().drain();
+  machine().set_policy(policy, pick, seed);
+}
+
+void enqueue(cudaStream_t stream, std::string name, std::vector<MemoryUse> uses,
+             std::function<void()> body) {
+  ApiCall call("enqueue");
+  // A refusal is the thread's last error, as of a kernel's launch.
+  (void)call.on(stream).launching(name).run([&](Machine& machine) {
+    return launch(machine, stream, std::move(name), std::move(uses), std::move(body));
+  });
+}
+
+std::shared_ptr<Collective> make_collective(int ranks, std::string name) {
+  auto collective = std::make_shared<Collective>();
+  const auto count = static_cast<std::size_t>(ranks);
+  collective->name = std::move(name);
+  collective->parts.resize(count);
+  collective->stores.resize(count);
+  collective->waits_for.resize(count);
+  return collective;
+}
+
+void join_collective(const std::shared_ptr<Collective>& collective, int rank, CollectivePart part) {
+  ApiCall call("join_collective");
+  (void)call.on(part.stream).launching(part.name).run([&](Machine& machine) {
+    const auto place = static_cast<std::size_t>(rank);
+    if (collective->parts.at(place)) {
+      report("COLLECTIVE: rank " + std::to_string(rank) + " joins " + collective->name + " twice");
+      return cudaErrorInvalidValue;
+    }
+    const OperationPtr operation = machine.issue(part.stream, std::move(part.name),
+                                                 std::move(part.uses), std::move(part.load));
+    operation->collective = collective;
+    operation->rank = place;
+    collective->parts[place] = operation;
+    collective->stores[place] = std::move(part.store);
+    collective->waits_for[place] = std::move(part.waits_for);
+    ++collective->joined;
+    machine.notify();
+    return cudaSuccess;
+  });
+}
+
+void drain() {
+  const SimulatorLock lock(simulator_mutex);
+  machine().drain();
+}
+
+std::vector<std::string> take_errors() {
+  drain();
+  return collect_errors();
+}
+
+std::vector<std::string> leaks() {
+  const SimulatorLock lock(simulator_mutex);
+  Machine& on = machine();
+  for (int i = 0; i < on.config.devices; ++i) on.synchronize_device(i, "cudasim::leaks");
+  on.drain();
+  std::vector<std::string> found;
+  for (const auto& [begin, block] : on.memory.blocks()) {
+    if (block.live) found.push_back(describe(block));
+  }
+  for (const CUevent_st* event : on.live_events()) {
+    found.push_back("event " + std::to_string(event->number) + " of device " +
+                    std::to_string(event->device));
+  }
+  return found;
+}
+
+void record_calls(bool on) {
+  const SimulatorLock lock(simulator_mutex);
+  machine().recording = on;
+  machine().calls.clear();
+}
+
+std::vector<Call> take_calls() {
+  const SimulatorLock lock(simulator_mutex);
+  return std::exchange(machine().calls, {});
+}
+
+void fail_next(const char* function, cudaError_t error, int times) {
+  const SimulatorLock lock(simulator_mutex);
+  machine().failures[function] = {error, times};
+}
+
+void break_stream(cudaStream_t stream, cudaError_t error) {
+  (void)ApiCall("break_stream").on(stream).run([&](Machine& machine) {
+    const OperationPtr fault = machine.issue(stream, "faulting kernel", {}, {});
+    Device& device = machine.devices[static_cast<std::size_t>(stream->device)];
+    fault->completed = [&device, error] { device.broken = error; };
+    return cudaSuccess;
+  });
+}
+
+void mend() {
+  const SimulatorLock lock(simulator_mutex);
+  machine().drain();
+  for (Device& device : machine().devices) device.broken = cudaSuccess;
+  machine().failures.clear();
+}
+
+int current_device() { return thread_state().device; }
+
+int stream_number(cudaStream_t stream) {
+  const SimulatorLock lock(simulator_mutex);
+  return machine().known(stream) ? stream->number : -1;
+}
+
+int stream_count() {
+  const SimulatorLock lock(simulator_mutex);
+  return static_cast<int>(machine().streams.size());
+}
+
+std::size_t pending() {
+  const SimulatorLock lock(simulator_mutex);
+  return machine().pending();
+}
+
+}  // namespace cudasim

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cudasim/cudasim.hpp"
+#include "cudasim/program.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nccl.h>
+
+#include <cstddef>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+// The simulated NCCL: a correct program is clean and gets the right values under every schedule,
+// and whatever hangs the real library, or gives wrong values now and then, is flagged under each.
+namespace cudasim::test {
+namespace nccl_test {
+
+constexpr int kDevices = 3;
+constexpr std::size_t kCount = 64;
+
+void nccl_ok(ncclResult_t result) {
+  ASSERT_EQ(result, ncclSuccess) << ncclGetErrorString(result) << ": " << ncclGetLastError(nullptr);
+}
+
+// A communicator of three devices, and for each rank a stream, the memory that it sends, and the
+// memory for what it gets, filled by a stream of their own.
+class Ranks {
+ public:
+  Ranks() {
+    comms_.resize(kDevices);
+    nccl_ok(ncclCommInitAll(comms_.data(), kDevices, nullptr));
+    for (int device = 0; device < kDevices; ++device) {
+      streams_.push_back(std::make_unique<Stream>(device));
+      producers_.push_back(std::make_unique<Stream>(device));
+      sent_.push_back(std::make_unique<Floats>(kCount, *producers_.back()));
+      got_.push_back(std::make_unique<Floats>(kCount, *streams_.back()));
+      sent_.back()->record_stream(*streams_.back());
+      producers_.back()->write("produce", sent_.back()->data(), kCount,
+                               static_cast<float>(device + 1));
+    }
+  }
+
+  ncclComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
+  const Stream& stream(int rank) const { return *streams_[static_cast<std::size_t>(rank)]; }
+  float* sent(int rank) const { return sent_[static_cast<std::size_t>(rank)]->data(); }
+  float* got(int rank) const { return got_[static_cast<std::size_t>(rank)]->data(); }
+
+  void wait_for_producer(int rank) const {
+    stream(rank).wait(*producers_[static_cast<std::size_t>(rank)]);
+  }
+  void wait_for_producers() const {
+    for (int rank = 0; rank < kDevices; ++rank) wait_for_producer(rank);
+  }
+
+  ncclResult_t broadcast(int rank, int root = 0, std::size_t count = kCount,
+                         ncclDataType_t type = ncclFloat32) const {
+    return ncclBroadcast(sent(rank), got(rank), count, type, root, comm(rank), stream(rank).get());
+  }
+  ncclResult_t reduce(int rank, int root = 0) const {
+    return ncclReduce(sent(rank), got(rank), kCount, ncclFloat32, ncclSum, root, comm(rank),
+                      stream(rank).get());
+  }
+
+  std::vector<float> values(int rank, const float* from) const {
+    PageLocked host(kCount);
+    ok(cudaMemcpyAsync(host.data(), from, host.bytes(), cudaMemcpyDefault, stream(rank).get()));
+    stream(rank).synchronize();
+    return std::vector<float>(host.data(), host.data() + kCount);
+  }
+
+ private:
+  std::vector<ncclComm_t> comms_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<std::unique_ptr<Stream>> producers_;
+  std::vector<std::unique_ptr<Floats>> sent_;
+  std::vector<std::unique_ptr<Floats>> got_;
+};
+
+// Runs a program under every schedule: clean, if `parts` are empty; or else with errors of the kind
+// that the first part names, one of which has all parts.
+void expect(std::initializer_list<std::string> parts, const std::function<void(Ranks&)>& program) {
+  for (const Config& config : schedules(kDevices, 2 * kDevices, 10)) {
+    reset(config);
+    {
+      Ranks ranks;
+      program(ranks);
+    }
+    bool found = parts.size() == 0;
+    for (const std::string& error : take_errors()) {
+      EXPECT_TRUE(parts.size() > 0 && contains(error, {*parts.begin()}))
+          << name_of(config) << ": " << error;
+      found = found || contains(error, parts);
+    }
+    EXPECT_TRUE(found) << name_of(config);
+    if (parts.size() == 0) {
+      EXPECT_EQ(leaks(), std::vector<std::string>()) << name_of(config);
+    }
+  }
+}
+
+void in_group(const std::function<void()>& calls) {
+  nccl_ok(ncclGroupStart());
+  calls();
+  nccl_ok(ncclGroupEnd());
+}
+
+const std::vector<float> ones(kCount, 1);
+const std::vector<float> twos(kCount, 2);
+const std::vector<float> sixes(kCount, 6);
+
+TEST(Nccl, ABroadcastGivesEveryRankTheRootsValues) {
+  expect({}, [](Ranks& ranks) {
+    ranks.wait_for_producer(1);
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) nccl_ok(ranks.broadcast(rank, 1));
+    });
+    for (int rank = 0; rank < kDevices; ++rank)
+      EXPECT_EQ(ranks.values(rank, ranks.got(rank)), twos);
+  });
+}
+
+TEST(Nccl, AReductionGivesTheRootTheSum) {
+  expect({}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) nccl_ok(ranks.reduce(rank, 2));
+    });
+    EXPECT_EQ(ranks.values(2, ranks.got(2)), sixes);
+  });
+}
+
+TEST(Nccl, SeveralCallsOfAGroupAreMatchedInOrder) {
+  expect({}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) {
+        nccl_ok(ranks.broadcast(rank, 0));
+        nccl_ok(ranks.reduce(rank, 1));
+      }
+    });
+    EXPECT_EQ(ranks.values(0, ranks.got(0)), ones);
+    EXPECT_EQ(ranks.values(1, ranks.got(1)), sixes);
+    EXPECT_EQ(ranks.values(2, ranks.got(2)), ones);
+  });
+}
+
+TEST(Nccl, AThreadForEachRankNeedsNoGroup) {
+  for (const Policy policy : {Policy::eager, Policy::lazy}) {
+    Config config;
+    config.devices = kDevices;
+    config.policy = policy;
+    reset(config);
+    {
+      Ranks ranks;
+      ranks.wait_for_producers();
+      std::vector<std::thread> threads;
+      for (int rank = 0; rank < kDevices; ++rank) {
+        threads.emplace_back([&ranks, rank] { nccl_ok(ranks.reduce(rank)); });
+      }
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_EQ(ranks.values(0, ranks.got(0)), sixes);
+    }
+    EXPECT_EQ(take_errors(), std::vector<std::string>());
+  }
+}
+
+TEST(Nccl, ARootThatBroadcastsInPlaceOnlyReads) {
+  expect({}, [](Ranks& ranks) {
+    ranks.wait_for_producer(0);
+    const Stream reader(0);
+    reader.wait(ranks.stream(0));
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) {
+        float* const data = rank == 0 ? ranks.sent(0) : ranks.got(rank);
+        nccl_ok(ncclBroadcast(data, data, kCount, ncclFloat32, 0, ranks.comm(rank),
+                              ranks.stream(rank).get()));
+      }
+    });
+    reader.read("forward", ranks.sent(0), kCount);  // at the same time
+    ranks.stream(0).wait(reader);
+    EXPECT_EQ(ranks.values(2, ranks.got(2)), ones);
+  });
+}
+
+TEST(Nccl, ABroadcastThatDoesNotWaitForItsSource) {
+  expect({"RACE", "ncclBroadcast rank 0 on stream 0 of device 0"}, [](Ranks& ranks) {
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) nccl_ok(ranks.broadcast(rank));
+    });
+    ranks.wait_for_producers();  // too late
+  });
+}
+
+TEST(Nccl, AReductionThatDoesNotWaitForOneOfItsSources) {
+  expect({"RACE", "ncclReduce rank 2 on stream 4 of device 2"}, [](Ranks& ranks) {
+    ranks.wait_for_producer(0);
+    ranks.wait_for_producer(1);
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) nccl_ok(ranks.reduce(rank));
+    });
+    ranks.wait_for_producer(2);
+  });
+}
+
+TEST(Nccl, AReaderThatDoesNotWaitForTheCollective) {
+  expect({"RACE", "ncclReduce rank 0", "reader"}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    const Stream reader(0);
+    reader.wait(ranks.stream(0));
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) nccl_ok(ranks.reduce(rank));
+    });
+    reader.read("reader", ranks.got(0), kCount);
+    ranks.stream(0).wait(reader);
+  });
+}
+
+// The others have sent their part by then, but nothing says that they have been told.
+TEST(Nccl, ARankThatSendsIsNotOrderedAfterTheRoot) {
+  expect({"RACE", "ncclReduce rank 0", "reader"}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    const Stream reader(0);
+    reader.wait(ranks.stream(0));
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) nccl_ok(ranks.reduce(rank));
+    });
+    reader.wait(ranks.stream(1));
+    reader.read("reader", ranks.got(0), kCount);
+    ranks.stream(0).wait(reader);
+  });
+}
+
+TEST(Nccl, RanksThatDisagree) {
+  const auto third = [](const std::function<ncclResult_t(Ranks&)>& call) {
+    return [call](Ranks& ranks) {
+      ranks.wait_for_producers();
+      in_group([&] {
+        nccl_ok(ranks.broadcast(0));
+        nccl_ok(ranks.broadcast(1));
+        nccl_ok(call(ranks));
+      });
+    };
+  };
+  expect({"NCCL MISMATCH", "rank 2", "32 elements", "64 elements"},
+         third([](Ranks& ranks) { return ranks.broadcast(2, 0, kCount / 2); }));
+  expect({"NCCL MISMATCH", "rank 2", "of type 2", "of type 7"},
+         third([](Ranks& ranks) { return ranks.broadcast(2, 0, kCount, ncclInt32); }));
+  expect({"NCCL MISMATCH", "rank 2", "root 1", "root 0"},
+         third([](Ranks& ranks) { return ranks.broadcast(2, 1); }));
+  expect({"NCCL MISMATCH", "rank 2", "[ncclReduce", "[ncclBroadcast"},
+         third([](Ranks& ranks) { return ranks.reduce(2); }));
+}
+
+TEST(Nccl, ARankThatDoesNotCallIsNamed) {
+  expect({"DEADLOCK", "ncclBroadcast number 0", "lacks rank 2"}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    in_group([&] {
+      nccl_ok(ranks.broadcast(0));
+      nccl_ok(ranks.broadcast(1));
+    });
+  });
+}
+
+TEST(Nccl, AWaitForAnotherRanksCallInsideTheCollective) {
+  expect({"DEADLOCK", "ncclBroadcast"}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    nccl_ok(ranks.broadcast(0));
+    ranks.stream(1).wait(ranks.stream(0));  // as another thread might
+    std::thread([&ranks] { nccl_ok(ranks.broadcast(1)); }).join();
+    std::thread([&ranks] { nccl_ok(ranks.broadcast(2)); }).join();
+  });
+}
+
+TEST(Nccl, OneThreadForSeveralRanksNeedsAGroup) {
+  expect({"NCCL NO GROUP", "ncclBroadcast for rank", "before it for rank 0"}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    for (int rank = 0; rank < kDevices; ++rank) nccl_ok(ranks.broadcast(rank));
+  });
+}
+
+TEST(Nccl, AStreamOfAnotherDevice) {
+  expect({"NCCL WRONG DEVICE", "rank 1, which is device 1", "of device 2"}, [](Ranks& ranks) {
+    nccl_ok(ncclGroupStart());
+    nccl_ok(ranks.broadcast(0));
+    EXPECT_EQ(ncclBroadcast(ranks.sent(1), ranks.got(1), kCount, ncclFloat32, 0, ranks.comm(1),
+                            ranks.stream(2).get()),
+              ncclUnhandledCudaError);
+    EXPECT_EQ(ncclGroupEnd(), ncclUnhandledCudaError);  // and starts nothing
+  });
+}
+
+TEST(Nccl, SourcesThatAreFreedTooEarly) {
+  expect({"ncclReduce rank 1"}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    const Stream owner(1);
+    auto data = std::make_unique<Floats>(kCount, owner);
+    owner.write("produce", data->data(), kCount, 1);
+    ranks.stream(1).wait(owner);
+    in_group([&] {
+      nccl_ok(ranks.reduce(0));
+      nccl_ok(ncclReduce(data->data(), nullptr, kCount, ncclFloat32, ncclSum, 0, ranks.comm(1),
+                         ranks.stream(1).get()));
+      nccl_ok(ranks.reduce(2));
+    });
+    data.reset();  // in the order of its owner, which does not wait
+    owner.wait(ranks.stream(1));
+  });
+}
+
+class NcclRefuses : public testing::Test {
+ protected:
+  void SetUp() override { reset({}); }
+  void TearDown() override { EXPECT_EQ(take_errors(), std::vector<std::string>()); }
+};
+
+TEST_F(NcclRefuses, TwoRanksOnOneGpu) {
+  const int devices[] = {1, 1};
+  ncclComm_t comms[2];
+  EXPECT_EQ(ncclCommInitAll(comms, 2, devices), ncclInvalidUsage);
+  EXPECT_TRUE(contains(ncclGetLastError(nullptr), {"Duplicate GPU", "CUDA device 1"}));
+}
+
+TEST_F(NcclRefuses, ADeviceThatIsNotThere) {
+  ncclComm_t comms[3];
+  EXPECT_EQ(ncclCommInitAll(comms, 3, nullptr), ncclInvalidArgument);
+}
+
+TEST_F(NcclRefuses, WithoutADriver) {
+  Config config;
+  config.driver = false;
+  reset(config);
+  ncclComm_t comms[2];
+  EXPECT_EQ(ncclCommInitAll(comms, 2, nullptr), ncclUnhandledCudaError);
+  EXPECT_TRUE(contains(ncclGetLastError(nullptr), {"ncclCommInitAll", "driver"}));
+}
+
+TEST_F(NcclRefuses, WhatATestWantsToFail) {
+  fail_next("ncclGroupEnd", cudaErrorLaunchFailure);
+  EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+  EXPECT_EQ(ncclGroupEnd(), ncclUnhandledCudaError);
+  EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+}
+
+TEST_F(NcclRefuses, ACommunicatorThatWasAborted) {
+  ncclComm_t comms[2];
+  nccl_ok(ncclCommInitAll(comms, 2, nullptr));
+  const Stream stream;
+  nccl_ok(ncclCommAbort(comms[0]));
+  nccl_ok(ncclCommAbort(comms[1]));
+  EXPECT_EQ(ncclBroadcast(nullptr, nullptr, 1, ncclUint8, 0, comms[0], stream.get()),
+            ncclInvalidArgument);
+  EXPECT_TRUE(only_error(take_errors(), {"NCCL", "a communicator that is none"}));
+}
+
+}  // namespace nccl_test
+}  // namespace cudasim::test
