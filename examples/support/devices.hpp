@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <iostream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -15,12 +16,23 @@
 
 namespace example {
 
+// Says why there is no GPU: where GPUs were asked for, or the program could have used them.
+inline void say_without_gpus(bool asked_for) {
+  namespace ls = lockstep;
+  const std::string reason = ls::no_cuda_reason();
+  if (ls::device_count(ls::DeviceType::cuda) > 0) return;
+  if (!asked_for && reason == "built without CUDA") return;
+  std::cerr << "no CUDA device (" << reason << "): running on host devices\n";
+}
+
 // The devices that `--devices` asks for: a list (`cpu:0,cpu:1`); a number, of GPUs or, without one,
-// of host devices, which are made as many as that; nothing for every device of the machine.
+// of host devices, which are made as many as that; nothing for every device of the machine. GPUs in
+// a list are taken for host devices where there is none.
 //
 // To be called before anything else uses a device.
 inline std::vector<lockstep::Device> choose_devices(std::string_view text) {
   namespace ls = lockstep;
+  say_without_gpus(text.find("cuda") != text.npos);
   if (text.empty()) return ls::devices();
 
   int count = 0;
@@ -41,9 +53,15 @@ inline std::vector<lockstep::Device> choose_devices(std::string_view text) {
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t comma = std::min(text.find(',', start), text.size());
     devices.emplace_back(text.substr(start, comma - start));
-    ls::check_device(devices.back());
     start = comma + 1;
   }
+  const bool gpus = std::any_of(devices.begin(), devices.end(),
+                                [](const ls::Device& device) { return device.is_cuda(); });
+  if (gpus && ls::device_count(ls::DeviceType::cuda) == 0) {
+    ls::set_host_device_count(static_cast<int>(devices.size()));
+    return ls::host_devices();
+  }
+  for (const ls::Device& device : devices) ls::check_device(device);
   return devices;
 }
 
