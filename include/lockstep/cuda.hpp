@@ -11,6 +11,7 @@
 #include <lockstep/cuda/kernel.hpp>
 #include <lockstep/cuda/kernels.hpp>
 #include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/cuda/memory_limit.hpp>
 #include <lockstep/device/devices.hpp>
 
 #include <atomic>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/cuda_backend.hpp>
+#include <lockstep/cuda/memory_limit.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
@@ -82,13 +83,12 @@ TEST(Memory, OutOfItSaysWhatWasAskedAndWhatIsFree) {
 }
 
 TEST(Memory, ALimitHolds) {
-  auto& pool = cuda::CudaDevice::at("cuda:3").memory;
   const std::size_t used = memory_stats("cuda:3").allocated_bytes;
-  pool.set_limit(used + 1024);
+  cuda::set_memory_limit("cuda:3", used + 1024);
   const Tensor fits = empty({256}, {.device = "cuda:3"});
   EXPECT_TRUE(throws<OutOfMemoryError>([] { (void)empty({1}, {.device = "cuda:3"}); }, "cuda:3",
                                        "at most"));
-  pool.set_limit(SIZE_MAX);
+  cuda::set_memory_limit("cuda:3", SIZE_MAX);
   EXPECT_NO_THROW(empty({1}, {.device = "cuda:3"}));
 }
 

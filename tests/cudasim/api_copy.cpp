@@ -99,6 +99,16 @@ cudaError_t copy_async(Machine& machine, Copy copy, CUstream_st& stream) {
                     cudasim::describe(stream) + cudasim::in_scope() + " of memory that is " +
                     "not page-locked");
   }
+  // "cudaMemcpyAsync Current Context/Device Sensitivity", CUDA Programming Guide.
+  for (const MemoryUse& use : {copy.target, copy.source}) {
+    const Block* const block = machine.memory.find(use.data);
+    if (copy.peer || block == nullptr || block->pool == nullptr) continue;
+    if (stream.device == cudasim::current_device()) continue;
+    cudasim::report(std::string("WRONG DEVICE: ") + copy.function + " of memory from a pool on " +
+                    cudasim::describe(stream) + " while device " +
+                    std::to_string(cudasim::current_device()) + " is current" +
+                    cudasim::in_scope());
+  }
   std::vector<MemoryUse> uses;
   if (target != kPageable) uses.push_back(copy.target);
   if (source != kPageable) uses.push_back(copy.source);

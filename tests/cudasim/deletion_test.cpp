@@ -75,6 +75,7 @@ class Step {
     std::vector<std::unique_ptr<Floats>> chunks;
     for (std::size_t i = 0; i < copy_.size(); ++i) {
       chunks.push_back(std::make_unique<Floats>(chunk, *copy_[i]));
+      const OnDevice on(static_cast<int>(i));
       ok(cudaMemcpyAsync(chunks[i]->data(), input.data() + i * chunk, chunks[i]->bytes(),
                          cudaMemcpyHostToDevice, copy_[i]->get()));
     }

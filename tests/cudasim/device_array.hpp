@@ -63,8 +63,14 @@ class Work {
     auto* const between = static_cast<T*>(staged);
     const bool up = kind == cudaMemcpyHostToDevice;
     if (up) std::copy_n(from, count, between);
+    int before = 0;
+    int device = 0;
+    EXPECT_EQ(cudaGetDevice(&before), cudaSuccess);
+    EXPECT_EQ(cudaStreamGetDevice(stream_, &device), cudaSuccess);
+    EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
     EXPECT_EQ(cudaMemcpyAsync(up ? to : between, up ? between : from, bytes, kind, stream_),
               cudaSuccess);
+    EXPECT_EQ(cudaSetDevice(before), cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     if (!up) std::copy_n(between, count, to);
     EXPECT_EQ(cudaFreeHost(staged), cudaSuccess);

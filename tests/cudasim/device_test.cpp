@@ -99,6 +99,7 @@ TEST(CudasimDevice, APeerCopyNeedsNoAccess) {
     ok(cudaMemcpyPeerAsync(to.data(), 1, from.data(), 0, 400, there.get()));
     from.record_stream(there);
     PageLocked seen(100);
+    const OnDevice on(1);
     ok(cudaMemcpyAsync(seen.data(), to.data(), 400, cudaMemcpyDeviceToHost, there.get()));
     there.synchronize();
     EXPECT_EQ(seen.data()[99], 3);
@@ -114,10 +115,25 @@ TEST(CudasimDevice, APlainCopyBetweenDevicesNeedsAccess) {
                  const Floats from(100, here);
                  here.synchronize();
                  const Floats to(100, there);
+                 const OnDevice on(1);
                  ok(cudaMemcpyAsync(to.data(), from.data(), 400, cudaMemcpyDefault, there.get()));
                  there.synchronize();
                },
                {"WRONG DEVICE", "cudaMemcpyAsync on stream 1 of device 1", "memory of device 0"});
+}
+
+TEST(CudasimDevice, ACopyOfPoolMemoryWantsTheDeviceOfItsStreamCurrent) {
+  expect_error(
+      {},
+      [] {
+        const Stream there(1);
+        const Floats data(100, there);
+        PageLocked seen(100);
+        ok(cudaMemcpyAsync(seen.data(), data.data(), 400, cudaMemcpyDeviceToHost, there.get()));
+        there.synchronize();
+      },
+      {"WRONG DEVICE", "cudaMemcpyAsync of memory from a pool on stream 0 of device 1",
+       "while device 0 is current"});
 }
 
 TEST(CudasimDevice, APeerCopyNamesItsDevices) {
@@ -145,6 +161,7 @@ TEST(CudasimDevice, PeersThatGarbleWhatTheyCopy) {
   ok(cudaMemcpyPeerAsync(to.data(), 1, from.data(), 0, 400, there.get()));
   from.record_stream(there);
   PageLocked seen(100);
+  const OnDevice on(1);
   ok(cudaMemcpyAsync(seen.data(), to.data(), 400, cudaMemcpyDeviceToHost, there.get()));
   there.synchronize();
   EXPECT_NE(seen.data()[99], 3);

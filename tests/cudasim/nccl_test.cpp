@@ -68,6 +68,7 @@ class Ranks {
 
   std::vector<float> values(int rank, const float* from) const {
     PageLocked host(kCount);
+    const OnDevice on(rank);
     ok(cudaMemcpyAsync(host.data(), from, host.bytes(), cudaMemcpyDefault, stream(rank).get()));
     stream(rank).synchronize();
     return std::vector<float>(host.data(), host.data() + kCount);

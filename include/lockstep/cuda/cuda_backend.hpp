@@ -57,6 +57,7 @@ class CudaBackend final : public lockstep::detail::Backend {
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept override {
     if (lockstep::detail::forked()) return;
+    if (CudaDevice::ending().load(std::memory_order_relaxed)) return;
     try {
       for (StreamState* stream : used_on) {
         if (!stream->idle()) owner.wait(stream->record());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/cuda/cuda_event.hpp>
 #include <lockstep/cuda/cuda_stream.hpp>
 #include <lockstep/cuda/memory_pool.hpp>
@@ -10,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 
@@ -45,6 +47,12 @@ struct CudaDevice {
   std::array<std::unique_ptr<CudaStream>, kPoolStreams> pool;
   std::atomic<std::size_t> next_pool{0};
 
+  // True from the end of `main` on, when CUDA may be gone.
+  static std::atomic<bool>& ending() {
+    static constinit std::atomic<bool> flag{false};
+    return flag;
+  }
+
   // The device, which exists.
   static CudaDevice& at(Device device) {
     static std::array<Place, LogicalDevices::kMost>& places =
@@ -55,6 +63,9 @@ struct CudaDevice {
     const std::lock_guard lock(place.mutex);
     made = place.device.load(std::memory_order_relaxed);
     if (!made) {
+      lockstep::detail::check_not_forked();
+      [[maybe_unused]] static const int told =
+          std::atexit([] { ending().store(true, std::memory_order_relaxed); });
       made = new CudaDevice(device);
       place.device.store(made, std::memory_order_release);
     }

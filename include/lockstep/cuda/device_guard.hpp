@@ -23,7 +23,7 @@ class DeviceGuard {
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
   ~DeviceGuard() {
-    if (changed_) (void)cudaSetDevice(before_);
+    if (changed_ && cudaSetDevice(before_) != cudaSuccess) (void)cudaGetLastError();
   }
 
  private:

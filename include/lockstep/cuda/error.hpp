@@ -51,6 +51,9 @@ inline bool is_sticky(cudaError_t status) {
     case cudaErrorAssert:
     case cudaErrorLaunchTimeout:
     case cudaErrorECCUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
       return true;
     default:
       return false;
@@ -90,11 +93,9 @@ inline bool is_done(cudaError_t status, const char* call, Device device) {
   return true;
 }
 
-// To be called after a kernel launch, which has no status of its own.
-inline void check_launch(Device device, const std::type_info& functor) {
-  const cudaError_t status = cudaGetLastError();
-  if (status == cudaSuccess) [[likely]]
-    return;
+// Throws for a kernel that could not be launched.
+[[noreturn, gnu::cold]] inline void fail_launch(cudaError_t status, Device device,
+                                                const std::type_info& functor) {
   int failed = 0;
   const std::unique_ptr<char, void (*)(void*)> name(
       abi::__cxa_demangle(functor.name(), nullptr, nullptr, &failed), std::free);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/error.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/ops/embedding_kernels.hpp>
@@ -18,7 +19,7 @@
 #include <utility>
 
 // What a kernel does that meets an index outside its range: it uses no memory there, and tells the
-// host, which throws at the next synchronisation with the stream.
+// host, which throws when it next waits for that stream, or for another one once that has ended.
 namespace lockstep::cuda {
 
 enum class Indexed : unsigned { nll_loss, cross_entropy, embedding };
@@ -63,6 +64,7 @@ class IndexFaults {
     const std::lock_guard lock(mutex_);
     IndexFault*& fault = faults_[&stream];
     if (!fault) {
+      const DeviceGuard guard(stream.device());
       void* memory = nullptr;
       check(cudaHostAlloc(&memory, sizeof(IndexFault), cudaHostAllocPortable), "cudaHostAlloc",
             stream.device());
@@ -73,16 +75,21 @@ class IndexFaults {
   }
 
   // To be called after the host has waited for a stream: throws the host's own IndexError for what
-  // its kernels have met since the last call.
+  // its kernels have met since the last call, or those of any stream that has ended its work: a
+  // replica's loss is waited for on another device.
   void raise(const lockstep::detail::StreamState& stream) {
     if (!any_.load(std::memory_order_acquire)) return;
     IndexFault fault;
     {
       const std::lock_guard lock(mutex_);
-      const auto found = faults_.find(&stream);
-      if (found == faults_.end() || !found->second || found->second->claimed == 0) return;
-      fault = std::exchange(*found->second, IndexFault{});
+      for (const auto& [of, place] : faults_) {
+        // Only then may the host read it.
+        if (!place || (of != &stream && !of->idle()) || place->claimed == 0) continue;
+        fault = std::exchange(*place, IndexFault{});
+        break;
+      }
     }
+    if (fault.claimed == 0) return;
     if (fault.operation == Indexed::embedding) {
       (void)lockstep::detail::checked_row(fault.index, fault.position, fault.bound);
     } else {

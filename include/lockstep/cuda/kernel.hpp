@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/cuda_stream.hpp>
 #include <lockstep/cuda/device_guard.hpp>
@@ -59,11 +60,14 @@ __global__ void rows_kernel(std::size_t rows, F functor) {
                                             const void* kernel, void** arguments,
                                             const std::type_info& functor) {
   constexpr std::size_t kMost = 65535;  // of blocks: each then takes several turns
+  lockstep::detail::check_not_forked();
   auto& on = static_cast<CudaStream&>(stream);
   const auto blocks = static_cast<unsigned>(std::min((count + a_block - 1) / a_block, kMost));
   const DeviceGuard guard(on.device());
-  (void)cudaLaunchKernel(kernel, dim3(blocks), dim3(kThreads), arguments, 0, on.handle());
-  check_launch(on.device(), functor);
+  const cudaError_t status =
+      cudaLaunchKernel(kernel, dim3(blocks), dim3(kThreads), arguments, 0, on.handle());
+  if (status != cudaSuccess) [[unlikely]]
+    fail_launch(status, on.device(), functor);
 }
 
 // Runs functor(i), or functor(row, lanes), for each i below `count` on a stream.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
@@ -54,6 +55,7 @@ inline int requested_devices(int gpus) {
 
 // What `device_count` asks: any failure means that there are none, and says why.
 inline int count_devices(std::string* reason) {
+  (void)lockstep::detail::forked();  // the driver does not survive a fork from here on
   int gpus = 0;
   const cudaError_t status = cudaGetDeviceCount(&gpus);
   if (status != cudaSuccess || gpus == 0) {

@@ -8,20 +8,51 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <string>
-#include <vector>
 
 namespace lockstep::cuda {
 
-// The memory of one CUDA device: a pool of the runtime's own, from which blocks are taken and given
-// back in stream order. What is given back stays in the pool until `trim`.
+// The pool of the runtime's own that all memory of one GPU comes from, shared by the devices that
+// lie on it. Made at its first use and never destroyed.
+class GpuPool {
+ public:
+  static cudaMemPool_t of(Device device) {
+    static std::array<GpuPool, LogicalDevices::kMost>& pools =
+        *new std::array<GpuPool, LogicalDevices::kMost>;
+    return pools[static_cast<std::size_t>(gpu_of(device))].handle(device);
+  }
+
+ private:
+  cudaMemPool_t handle(Device device) {
+    if (const cudaMemPool_t made = pool_.load(std::memory_order_acquire)) return made;
+    const std::lock_guard lock(mutex_);
+    cudaMemPool_t pool = pool_.load(std::memory_order_relaxed);
+    if (pool) return pool;
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = gpu_of(device);
+    check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate", device);
+    std::uint64_t keep = UINT64_MAX;
+    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
+          "cudaMemPoolSetAttribute", device);
+    pool_.store(pool, std::memory_order_release);
+    return pool;
+  }
+
+  std::mutex mutex_;
+  std::atomic<cudaMemPool_t> pool_{nullptr};
+};
+
+// The memory of one CUDA device, taken from its GPU's pool and given back in stream order. What is
+// given back stays in the pool until `trim`.
 //
-// Threads: any. The counters order nothing; `mutex_` guards the pool's making and its peers.
+// Threads: any. The counters order nothing.
 class MemoryPool {
  public:
   explicit MemoryPool(Device device) : device_(device) {}
@@ -31,15 +62,11 @@ class MemoryPool {
     if (bytes == 0) return nullptr;
     const std::size_t in_use = allocated_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     void* data = nullptr;
-    cudaError_t status = cudaErrorMemoryAllocation;
-    if (in_use <= limit_.load(std::memory_order_relaxed)) {
-      status = cudaMallocFromPoolAsync(&data, bytes, handle(), stream);
-      if (status == cudaErrorMemoryAllocation) status = retry(&data, bytes, stream);
-    }
-    if (status != cudaSuccess) {
+    try {
+      data = take(bytes, stream, in_use);
+    } catch (...) {
       allocated_.fetch_sub(bytes, std::memory_order_relaxed);
-      if (status == cudaErrorMemoryAllocation) out_of_memory(bytes);
-      fail(status, "cudaMallocFromPoolAsync", device_);
+      throw;
     }
     allocations_.fetch_add(1, std::memory_order_relaxed);
     std::size_t peak = peak_.load(std::memory_order_relaxed);
@@ -60,21 +87,22 @@ class MemoryPool {
   void set_limit(std::size_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
 
   // Gives what no tensor uses back to the GPU.
-  void trim() { check(cudaMemPoolTrimTo(handle(), 0), "cudaMemPoolTrimTo", device_); }
+  void trim() { check(cudaMemPoolTrimTo(GpuPool::of(device_), 0), "cudaMemPoolTrimTo", device_); }
 
-  // From now on the kernels and copies of another GPU may use this memory.
-  void allow_access(int gpu) {
+  // Whether the kernels and copies of another GPU may use this memory.
+  void set_access(int gpu, bool allowed) {
     cudaMemAccessDesc access{};
     access.location.type = cudaMemLocationTypeDevice;
     access.location.id = gpu;
-    access.flags = cudaMemAccessFlagsProtReadWrite;
-    check(cudaMemPoolSetAccess(handle(), &access, 1), "cudaMemPoolSetAccess", device_);
+    access.flags = allowed ? cudaMemAccessFlagsProtReadWrite : cudaMemAccessFlagsProtNone;
+    check(cudaMemPoolSetAccess(GpuPool::of(device_), &access, 1), "cudaMemPoolSetAccess", device_);
   }
 
   MemoryStats stats() {
     std::uint64_t reserved = 0;
-    check(cudaMemPoolGetAttribute(handle(), cudaMemPoolAttrReservedMemCurrent, &reserved),
-          "cudaMemPoolGetAttribute", device_);
+    check(
+        cudaMemPoolGetAttribute(GpuPool::of(device_), cudaMemPoolAttrReservedMemCurrent, &reserved),
+        "cudaMemPoolGetAttribute", device_);
     return {.allocations = allocations_.load(std::memory_order_relaxed),
             .allocated_bytes = allocated_.load(std::memory_order_relaxed),
             .peak_bytes = peak_.load(std::memory_order_relaxed),
@@ -82,25 +110,16 @@ class MemoryPool {
   }
 
  private:
-  cudaMemPool_t handle() {
-    const cudaMemPool_t pool = pool_.load(std::memory_order_acquire);
-    return pool ? pool : make();
-  }
-
-  cudaMemPool_t make() {
-    const std::lock_guard lock(mutex_);
-    cudaMemPool_t pool = pool_.load(std::memory_order_relaxed);
-    if (pool) return pool;
-    cudaMemPoolProps properties{};
-    properties.allocType = cudaMemAllocationTypePinned;
-    properties.location.type = cudaMemLocationTypeDevice;
-    properties.location.id = gpu_of(device_);
-    check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate", device_);
-    std::uint64_t keep = UINT64_MAX;
-    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
-          "cudaMemPoolSetAttribute", device_);
-    pool_.store(pool, std::memory_order_release);
-    return pool;
+  void* take(std::size_t bytes, cudaStream_t stream, std::size_t in_use) {
+    void* data = nullptr;
+    cudaError_t status = cudaErrorMemoryAllocation;
+    if (in_use <= limit_.load(std::memory_order_relaxed)) {
+      status = cudaMallocFromPoolAsync(&data, bytes, GpuPool::of(device_), stream);
+      if (status == cudaErrorMemoryAllocation) status = retry(&data, bytes, stream);
+    }
+    if (status == cudaErrorMemoryAllocation) out_of_memory(bytes);
+    check(status, "cudaMallocFromPoolAsync", device_);
+    return data;
   }
 
   // Once more, when all frees that were issued have happened and nothing is kept.
@@ -109,7 +128,7 @@ class MemoryPool {
     const DeviceGuard guard(device_);
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", device_);
     trim();
-    return cudaMallocFromPoolAsync(data, bytes, handle(), stream);
+    return cudaMallocFromPoolAsync(data, bytes, GpuPool::of(device_), stream);
   }
 
   [[noreturn]] void out_of_memory(std::size_t bytes) {
@@ -119,7 +138,7 @@ class MemoryPool {
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device_);
     const std::size_t limit = limit_.load(std::memory_order_relaxed);
-    const std::size_t used = allocated_.load(std::memory_order_relaxed);
+    const std::size_t used = allocated_.load(std::memory_order_relaxed) - bytes;
     throw OutOfMemoryError(
         lockstep::detail::str(
             device_, " is out of memory: ", bytes, " bytes were asked for, ", free, " of ", total,
@@ -129,8 +148,6 @@ class MemoryPool {
   }
 
   const Device device_;
-  std::mutex mutex_;
-  std::atomic<cudaMemPool_t> pool_{nullptr};
   std::atomic<std::size_t> limit_{SIZE_MAX};
   std::atomic<std::size_t> allocated_{0};
   std::atomic<std::size_t> peak_{0};

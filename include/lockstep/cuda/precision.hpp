@@ -31,7 +31,7 @@ namespace lockstep::cuda {
 // its own, which is on by default; here it follows this one.
 // **Threads and exceptions.** Any thread; products issued from now on follow it. A ValueError for a
 // value that is not one of the enum's.
-// **Example.** `lockstep::cuda::set_float32_matmul_precision(MatmulPrecision::high)`
+// **Example.** `ls::cuda::set_float32_matmul_precision(ls::cuda::MatmulPrecision::high);`
 inline void set_float32_matmul_precision(MatmulPrecision precision) {
   check<ValueError>(
       precision == MatmulPrecision::highest || precision == MatmulPrecision::high ||
@@ -41,6 +41,8 @@ inline void set_float32_matmul_precision(MatmulPrecision precision) {
   lockstep::detail::cuda_matmul_precision.store(precision, std::memory_order_relaxed);
 }
 
+// What set_float32_matmul_precision was last told; `highest` at first.
+//
 // **Torch counterpart.** torch.get_float32_matmul_precision.
 inline MatmulPrecision float32_matmul_precision() {
   return lockstep::detail::cuda_matmul_precision.load(std::memory_order_relaxed);

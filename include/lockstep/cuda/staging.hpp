@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
@@ -81,7 +82,12 @@ class Staging {
         const Used oldest = std::move(blocks.used.front());
         blocks.used.erase(blocks.used.begin());
         lock.unlock();
-        oldest.event->synchronize();
+        try {
+          oldest.event->synchronize();
+        } catch (...) {  // the stream is broken and will not touch it again
+          put_back(size_class, oldest.data, nullptr);
+          throw;
+        }
         return oldest.data;
       }
       if (blocks.made < kMostBlocks) break;
@@ -89,6 +95,7 @@ class Staging {
     }
     blocks.free.reserve(kMostBlocks);
     blocks.used.reserve(kMostBlocks);
+    const DeviceGuard guard(device_);  // or a GPU that is not asked for gets a context
     void* data = nullptr;
     check(cudaHostAlloc(&data, size_class == 0 ? kSmall : kLarge, cudaHostAllocPortable),
           "cudaHostAlloc", device_);
@@ -103,8 +110,14 @@ class Staging {
     try {
       event = stream.record();
     } catch (...) {
-      (void)cudaStreamSynchronize(stream.handle());
+      if (cudaStreamSynchronize(stream.handle()) != cudaSuccess) (void)cudaGetLastError();
     }
+    put_back(size_class, data, std::move(event));
+  }
+
+  // Free at once without an event, otherwise once that has happened.
+  void put_back(std::size_t size_class, std::byte* data,
+                lockstep::detail::EventPtr event) noexcept {
     {
       const std::lock_guard lock(mutex_);
       SizeClass& blocks = classes_[size_class];

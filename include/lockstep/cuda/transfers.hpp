@@ -4,11 +4,13 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/cuda/cuda_device.hpp>
 #include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/error.hpp>
 #include <lockstep/cuda/logical_devices.hpp>
 #include <lockstep/cuda/peer_access.hpp>
 #include <lockstep/cuda/staging.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -50,14 +52,24 @@ inline bool is_page_locked(const void* data) {
   return attributes.type == cudaMemoryTypeHost;
 }
 
+// The pitch that a two-dimensional copy may have at most, on every GPU there is.
+inline constexpr std::size_t kMostPitch = 0x7fff'ffff;
+
 // Between memory that the stream's GPU reaches: its own, a peer's under one address space, and
 // page-locked host memory.
 inline void copy_direct(std::byte* dst, std::size_t dst_pitch, const std::byte* src,
                         std::size_t src_pitch, std::size_t width, std::size_t rows,
                         const CudaStream& stream) {
-  if (rows == 1 || (width == dst_pitch && width == src_pitch)) {
-    check(cudaMemcpyAsync(dst, src, width * rows, cudaMemcpyDefault, stream.handle()),
-          "cudaMemcpyAsync", stream.device());
+  // A copy of pool memory is refused where another GPU is current.
+  const DeviceGuard guard(stream.device());
+  const bool one_run = rows == 1 || (width == dst_pitch && width == src_pitch);
+  if (one_run || std::max(dst_pitch, src_pitch) > kMostPitch) {
+    const std::size_t bytes = one_run ? width * rows : width;
+    for (std::size_t row = 0; row < (one_run ? 1 : rows); ++row) {
+      check(cudaMemcpyAsync(dst + row * dst_pitch, src + row * src_pitch, bytes, cudaMemcpyDefault,
+                            stream.handle()),
+            "cudaMemcpyAsync", stream.device());
+    }
   } else {
     check(cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyDefault,
                             stream.handle()),
@@ -129,18 +141,31 @@ inline void copy_to_host(std::byte* dst, const std::byte* src, const Pitched& sh
       });
 }
 
-// Between two GPUs that cannot reach each other: through page-locked memory.
-inline void copy_through_host(std::byte* dst, const std::byte* src, const Pitched& shape,
+// Between two GPUs that cannot reach each other: through page-locked memory, each half on a stream
+// of the GPU whose memory it is, as work of `stream`.
+inline void copy_through_host(const Place& dst, const Place& src, const Pitched& shape,
                               CudaStream& stream) {
-  Staging& staging = CudaDevice::at(stream.device()).staging;
+  const auto stream_of = [&](Device device) -> CudaStream& {
+    const bool own = gpu_of(device) == gpu_of(stream.device());
+    return own ? stream : CudaDevice::at(device).bridge;
+  };
+  CudaStream& out = stream_of(src.device);
+  CudaStream& in = stream_of(dst.device);
+  Stream(out).wait_stream(Stream(stream));
+  Stream(in).wait_stream(Stream(stream));
+  Staging& staging = CudaDevice::at(in.device()).staging;
   for_each_piece(shape.width, shape.rows, Staging::kLarge,
                  [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
-                   const Staging::Block block(staging, width * rows, stream);
-                   copy_direct(block.data(), width, src + row * shape.src_pitch + column,
-                               shape.src_pitch, width, rows, stream);
-                   copy_direct(dst + row * shape.dst_pitch + column, shape.dst_pitch, block.data(),
-                               width, width, rows, stream);
+                   const Staging::Block block(staging, width * rows, in);
+                   copy_direct(block.data(), width, src.data + row * shape.src_pitch + column,
+                               shape.src_pitch, width, rows, out);
+                   Stream(in).wait_stream(Stream(out));
+                   copy_direct(dst.data + row * shape.dst_pitch + column, shape.dst_pitch,
+                               block.data(), width, width, rows, in);
                  });
+  // What is issued to `stream` from here on may overwrite the source as well.
+  Stream(stream).wait_stream(Stream(out));
+  Stream(stream).wait_stream(Stream(in));
 }
 
 // Any copy of which at least one end is a GPU's. Neither width nor rows is 0.
@@ -159,7 +184,7 @@ inline void copy(const Place& dst, const Place& src, const Pitched& shape, CudaS
              PeerAccess::instance().can_access(src.device, dst.device)) {
     direct();
   } else {
-    copy_through_host(dst.data, src.data, shape, stream);
+    copy_through_host(dst, src, shape, stream);
   }
 }
 

@@ -142,11 +142,14 @@ struct CrossEntropyRows {
 
   LOCKSTEP_HD void evaluate(std::size_t row, const Team& team) const {
     const std::int64_t label = labels[row];
+    const std::size_t first = lockstep::detail::row_start(axis, row);
     if (!in_range(fault, Indexed::cross_entropy, label, row, axis.count)) {
       if (team.index() == 0) losses[row] = static_cast<T>(NAN);
+      for (std::size_t c = team.index(); c < axis.count; c += team.count()) {
+        probs[first + c * axis.inner] = static_cast<T>(NAN);  // what backward takes
+      }
       return;
     }
-    const std::size_t first = lockstep::detail::row_start(axis, row);
     const auto log_sum =
         softmax_row(in.data + first, probs.data + first, axis.count, axis.inner, false, team);
     if (team.index() != 0) return;

@@ -42,7 +42,6 @@ inline void check_nccl(ncclResult_t status, const char* call, std::span<const De
                        ncclComm_t communicator) {
   if (status == ncclSuccess) [[likely]]
     return;
-  (void)cudaGetLastError();  // what NCCL met is not the next launch's error
   std::string message =
       lockstep::detail::str(call, " on ", names_of(devices), ": ", ncclGetErrorString(status), " (",
                             static_cast<int>(status), ")");

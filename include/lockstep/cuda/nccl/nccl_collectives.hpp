@@ -7,6 +7,7 @@
 #include <lockstep/cuda/cuda_stream.hpp>
 #include <lockstep/cuda/logical_devices.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
+#include <lockstep/cuda/peer_access.hpp>
 #include <lockstep/cuda/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
@@ -40,7 +41,8 @@ class NcclCollectives final : public lockstep::detail::Collectives {
     return collectives;
   }
 
-  // Two ranks on one GPU are more than NCCL can do.
+  // Two ranks on one GPU are more than NCCL can do; and where copies between GPUs do not arrive,
+  // neither would what it sends.
   bool serves(std::span<const Device> devices) override {
     if (devices.size() < 2) return false;
     std::bitset<LogicalDevices::kMost> taken;
@@ -50,7 +52,7 @@ class NcclCollectives final : public lockstep::detail::Collectives {
       if (taken.test(gpu)) return false;
       taken.set(gpu);
     }
-    return true;
+    return !PeerAccess::instance().found_broken();
   }
 
   // The root's bytes stay where they are.
@@ -109,7 +111,8 @@ class NcclCollectives final : public lockstep::detail::Collectives {
     Communicator& communicator = communicator_of(named);
     std::vector<CudaStream*> own;
     for (StreamState* stream : named) {
-      own.push_back(&per_device<OwnStream>(stream->device()).stream);
+      const Device gpu(DeviceType::cuda, gpu_of(stream->device()));  // the first on it
+      own.push_back(&per_device<OwnStream>(gpu).stream);
       Stream(*own.back()).wait_stream(Stream(*stream));
     }
     communicator.group([&](std::size_t rank, ncclComm_t comm) {
@@ -125,6 +128,12 @@ class NcclCollectives final : public lockstep::detail::Collectives {
     for (const StreamState* stream : streams) devices.push_back(stream->device());
     for (const auto& made : communicators_) {
       if (made->devices() == devices) return *made;
+    }
+    // NCCL reaches the buffers of another GPU of the process where they are.
+    for (const Device& reader : devices) {
+      for (const Device& owner : devices) {
+        (void)PeerAccess::instance().can_access(reader, owner);
+      }
     }
     return *communicators_.emplace_back(std::make_unique<Communicator>(std::move(devices)));
   }

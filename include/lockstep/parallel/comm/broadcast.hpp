@@ -57,7 +57,8 @@ inline std::vector<Tensor> broadcast(const Tensor& tensor,
 // They may be strided, but must not share memory with the tensor or with one another.
 //
 // **Torch counterpart.** torch::cuda::broadcast_out, the `out` of torch.nn.parallel.comm.broadcast.
-// **Devices and streams.** As broadcast; what uses an out's memory already comes first.
+// **Devices and streams.** Copied on each out's copy stream; what uses its memory already comes
+// first.
 // **Backward.** None: an out that requires grad is an AutogradError while recording is on. The
 // versions of the outs count the change.
 // **Threads and exceptions.** ValueError without outs, or for memory that is shared; ShapeError and
