@@ -131,6 +131,8 @@ TEST(NcclBroadcast, NothingIsLeftToCopies) {
 }
 
 TEST(NcclBroadcast, CoalescedIsOneGroup) {
+  // The first communicator of a process has its pairs of GPUs tried out, by copies.
+  comm::broadcast(ones({1}, {.device = "cuda:0"}), {"cuda:0", "cuda:1", "cuda:2"});
   under_each_policy([] {
     const std::vector<Tensor> tensors = {counting({3}, 1, "cuda:0"), counting({}, 2, "cuda:0"),
                                          counting({2, 9}, 3, "cuda:0", Dtype::f64),

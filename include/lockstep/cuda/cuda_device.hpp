@@ -5,6 +5,7 @@
 #include <lockstep/cuda/cuda_event.hpp>
 #include <lockstep/cuda/cuda_stream.hpp>
 #include <lockstep/cuda/memory_pool.hpp>
+#include <lockstep/cuda/per_device.hpp>
 #include <lockstep/cuda/staging.hpp>
 #include <lockstep/device/device.hpp>
 
@@ -13,7 +14,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 
 namespace lockstep::cuda {
 
@@ -31,6 +31,9 @@ struct CudaDevice {
         compute(at, events),
         copy(at, events),
         bridge(at, events) {
+    lockstep::detail::check_not_forked();
+    [[maybe_unused]] static const int told =
+        std::atexit([] { ending().store(true, std::memory_order_relaxed); });
     for (auto& stream : pool) stream = std::make_unique<CudaStream>(at, events);
   }
   CudaDevice(const CudaDevice&) = delete;
@@ -54,29 +57,7 @@ struct CudaDevice {
   }
 
   // The device, which exists.
-  static CudaDevice& at(Device device) {
-    static std::array<Place, LogicalDevices::kMost>& places =
-        *new std::array<Place, LogicalDevices::kMost>;
-    Place& place = places[static_cast<std::size_t>(device.index)];
-    CudaDevice* made = place.device.load(std::memory_order_acquire);
-    if (made) return *made;
-    const std::lock_guard lock(place.mutex);
-    made = place.device.load(std::memory_order_relaxed);
-    if (!made) {
-      lockstep::detail::check_not_forked();
-      [[maybe_unused]] static const int told =
-          std::atexit([] { ending().store(true, std::memory_order_relaxed); });
-      made = new CudaDevice(device);
-      place.device.store(made, std::memory_order_release);
-    }
-    return *made;
-  }
-
- private:
-  struct Place {
-    std::mutex mutex;
-    std::atomic<CudaDevice*> device{nullptr};
-  };
+  static CudaDevice& at(Device device) { return per_device<CudaDevice>(device); }
 };
 
 }  // namespace lockstep::cuda
