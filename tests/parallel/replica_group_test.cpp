@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -249,7 +250,8 @@ TEST(Replicas, TheSumWaitsForStreamsThatReplicasHaveSet) {
       const auto sums = model(inputs);
       // Long enough for a sum that does not wait to read what is not there yet.
       auto& other = static_cast<HostStream&>(streams[1 - held].state());
-      for (int i = 0; i < 20000 && !other.idle(); ++i) std::this_thread::yield();
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+      while (!other.idle() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
       EXPECT_FALSE(other.idle());
       gate.open();
       for (const ls::Tensor& sum : sums) EXPECT_EQ(sum.to_vector<double>(), Values{2003});
