@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/host/task_queue.hpp>
 #include <lockstep/backend/host_device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
@@ -39,23 +40,37 @@ using Launcher = void (*)(StreamState& stream, std::size_t count, const void* fu
 template <class F>
 inline constinit std::atomic<Launcher> kernel_slot{nullptr};
 
+// The host's kernels. The functor is copied first: then no write of the loop can change it.
 template <class F>
-void launch_on_device(const Stream& stream, std::size_t count, const F& functor) {
-  const Launcher launcher = kernel_slot<F>.load(std::memory_order_acquire);
-  check<DeviceError>(launcher != nullptr, "no CUDA kernel for ", typeid(F).name(), " on ",
-                     stream.device(), ": include lockstep/cuda.hpp in one file that nvcc compiles");
-  launcher(stream.state(), count, &functor);
+void run_each(std::size_t count, const void* functor) {
+  const F each = *static_cast<const F*>(functor);
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) each(i);
 }
 
-}  // namespace detail
-
-namespace detail {
-
-// The host's kernel. Out of line, since a stream has two ways to run it.
 template <class F>
-[[gnu::noinline]] void run_on_host(std::size_t count, const F& functor) {
-  LOCKSTEP_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) functor(i);
+void run_once(std::size_t, const void* functor) {
+  (*static_cast<const F*>(functor))();
+}
+
+// What a launch is, whatever its functor: compiled once.
+inline void launch_bytes(const Stream& stream, std::size_t count, const void* functor,
+                         std::size_t size, Task::Function on_host,
+                         const std::atomic<Launcher>& on_gpu, const std::type_info& type) {
+  if (stream.device().is_cpu()) {
+    return static_cast<HostStream&>(stream.state()).submit(on_host, count, functor, size);
+  }
+  const Launcher launcher = on_gpu.load(std::memory_order_acquire);
+  check<DeviceError>(launcher != nullptr, "no CUDA kernel for ", type.name(), " on ",
+                     stream.device(), ": include lockstep/cuda.hpp in one file that nvcc compiles");
+  launcher(stream.state(), count, functor);
+}
+
+template <class F>
+void launch_as(const Stream& stream, std::size_t count, const F& functor, Task::Function on_host) {
+  static_assert(std::is_trivially_copyable_v<F>, "a kernel functor is copied as bytes");
+  static_assert(alignof(F) <= alignof(std::max_align_t), "a kernel functor is copied as bytes");
+  launch_bytes(stream, count, &functor, sizeof(F), on_host, kernel_slot<F>, typeid(F));
 }
 
 }  // namespace detail
@@ -69,12 +84,7 @@ template <class F>
 // usable there.
 template <class F>
 void launch(const Stream& stream, std::size_t count, const F& functor) {
-  static_assert(std::is_trivially_copyable_v<F>, "a kernel functor is copied as bytes");
-  if (count == 0) return;
-  if (!stream.device().is_cpu()) return detail::launch_on_device(stream, count, functor);
-  static_cast<detail::HostStream&>(stream.state()).submit([count, functor] {
-    detail::run_on_host(count, functor);
-  });
+  if (count > 0) detail::launch_as(stream, count, functor, &detail::run_each<F>);
 }
 
 // Runs `call()` once on a stream: a library call, or an algorithm with a loop of its own. As with
@@ -82,9 +92,7 @@ void launch(const Stream& stream, std::size_t count, const F& functor) {
 // has a call of its own in the slot.
 template <class F>
 void launch_call(const Stream& stream, const F& call) {
-  static_assert(std::is_trivially_copyable_v<F>, "a kernel functor is copied as bytes");
-  if (!stream.device().is_cpu()) return detail::launch_on_device(stream, 1, call);
-  static_cast<detail::HostStream&>(stream.state()).submit(call);
+  detail::launch_as(stream, 1, call, &detail::run_once<F>);
 }
 
 }  // namespace lockstep

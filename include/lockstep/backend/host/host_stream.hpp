@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -48,6 +49,16 @@ class HostStream final : public StreamState {
       operation();
     } else {
       enqueue(Task(std::forward<F>(operation)));
+    }
+  }
+
+  // The same for `function(count, bytes)`; a queue copies the `size` bytes.
+  void submit(Task::Function function, std::size_t count, const void* bytes, std::size_t size) {
+    if (mode() == Mode::immediate) {
+      settle();
+      function(count, bytes);
+    } else {
+      enqueue(Task::of_bytes(function, count, bytes, size));
     }
   }
 

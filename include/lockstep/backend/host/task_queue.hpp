@@ -32,6 +32,20 @@ class Task {
     }
   }
 
+  // `function(count, bytes)` with the `size` bytes copied: what a kernel of any functor is, at no
+  // cost in code for each.
+  using Function = void (*)(std::size_t count, const void* bytes);
+  static Task of_bytes(Function function, std::size_t count, const void* bytes, std::size_t size) {
+    if (size <= sizeof(InPlace::bytes)) {
+      InPlace task{function, count, {}};
+      std::memcpy(task.bytes, bytes, size);
+      return Task(task);
+    }
+    auto copy = std::make_unique<Unit[]>((size + sizeof(Unit) - 1) / sizeof(Unit));
+    std::memcpy(copy.get(), bytes, size);
+    return Task(OnHeap{function, count, std::move(copy)});
+  }
+
   Task(Task&& other) noexcept : operations_(std::exchange(other.operations_, nullptr)) {
     take(other);
   }
@@ -50,6 +64,19 @@ class Task {
  private:
   static constexpr std::size_t kInline = 104;
 
+  using Unit = std::max_align_t;
+  struct InPlace {
+    Function function;
+    std::size_t count;
+    alignas(Unit) unsigned char bytes[80];
+    void operator()() const { function(count, bytes); }
+  };
+  struct OnHeap {
+    Function function;
+    std::size_t count;
+    std::unique_ptr<Unit[]> bytes;
+    void operator()() const { function(count, bytes.get()); }
+  };
   template <class F>
   struct Boxed {
     F function;
