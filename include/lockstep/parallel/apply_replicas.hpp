@@ -112,10 +112,9 @@ auto apply_replicas(M& module, const std::vector<Device>& device_ids,
   auto replicas = make(used);
   std::optional<BufferMerge> merge;
   if (options.buffers == ReplicaBuffers::merged) merge.emplace(module, replicas);
-  const auto call = [&](auto& replica, std::size_t i) -> decltype(auto) {
-    return forward_part(replica, calls.arguments[i]);
-  };
-  result.outputs = apply_all(replicas, used, call, options.buffers == ReplicaBuffers::synchronized);
+  const auto parts_of = [&](std::size_t i) { return std::tie(calls.arguments[i]); };
+  result.outputs =
+      apply_all(replicas, used, parts_of, options.buffers == ReplicaBuffers::synchronized);
   if (merge) merge->finish(nested::row_weights(result.rows, count));
   return result;
 }

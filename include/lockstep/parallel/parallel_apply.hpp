@@ -9,6 +9,7 @@
 #include <lockstep/parallel/move_to.hpp>
 #include <lockstep/parallel/replica_error.hpp>
 #include <lockstep/parallel/replica_group.hpp>
+#include <lockstep/parallel/replica_streams.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/thread_state.hpp>
 
@@ -53,6 +54,13 @@ decltype(auto) forward_part(M& module, const Input& input, const K& keywords) {
   }
 }
 
+// With the parts of all arguments, as apply_all's `parts_of` gives them.
+template <class M, class Parts>
+decltype(auto) forward_parts(M& module, const Parts& parts) {
+  return std::apply(
+      [&](const auto&... part) -> decltype(auto) { return forward_part(module, part...); }, parts);
+}
+
 // The device that each replica is meant for, for messages: the first parameter's, or plain cpu.
 template <class M>
 std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
@@ -82,26 +90,34 @@ struct OutputSlot {
 
 // All that the threads of one apply read, and the counters that they change, on one cache line:
 // what goes between the cores is that line and each thread's own slot.
-template <class M, class Call, class Output>
+template <class M, class PartsOf, class Output>
 struct alignas(128) ApplyJob {
   M* modules;
   OutputSlot<Output>* slots;
   ThreadState state;
-  Call call;
+  PartsOf parts_of;
+  const ReplicaStreams* streams;
   ReplicaGroup group;
 
   void operator()(std::size_t i) {
     const ThreadState::Scope thread_state(state);
     const ReplicaScope replica(group, i);
-    std::construct_at(&slots[i].output, call(modules[i], i));
+    if (streams->own(i)) [[unlikely]] {
+      std::construct_at(&slots[i].output, streams->run(i, modules[i], parts_of(i), [&]() -> Output {
+        return forward_parts(modules[i], parts_of(i));
+      }));
+    } else {
+      std::construct_at(&slots[i].output, forward_parts(modules[i], parts_of(i)));
+    }
   }
 };
 
-// Runs call(modules[i], i) for all i at once and returns the results in that order.
-template <class M, class Call>
-auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Call call,
+// Calls all modules at once and returns their results in that order. `parts_of(i)` gives module i's
+// arguments as a tuple of references: its part of the inputs, and its keyword arguments if any.
+template <class M, class PartsOf>
+auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, PartsOf parts_of,
                bool synchronized = false) {
-  using Output = std::remove_cvref_t<decltype(call(modules[0], std::size_t{0}))>;
+  using Output = std::remove_cvref_t<decltype(forward_parts(modules[0], parts_of(0)))>;
   static_assert(!std::is_void_v<Output>, "lockstep: the module's forward must return something");
   check<ValueError>(devices.empty() || devices.size() == modules.size(), "The number of modules ",
                     modules.size(), " is not equal to the number of devices ", devices.size());
@@ -110,14 +126,16 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Call
   if (modules.empty()) return outputs;
   if (modules.size() == 1) {
     const LoneReplicaScope alone;
-    outputs.push_back(call(modules[0], std::size_t{0}));
+    outputs.push_back(forward_parts(modules[0], parts_of(0)));
     return outputs;
   }
 
   // Each replica makes its own output; the end of the team orders that before the reads below.
   const std::unique_ptr<OutputSlot<Output>[]> slots(new OutputSlot<Output>[modules.size()]);
-  ApplyJob<M, Call, Output> job{modules.data(), slots.get(), ThreadState::capture(),
-                                std::move(call), ReplicaGroup(modules.size(), synchronized)};
+  const ReplicaStreams streams(devices);
+  ApplyJob<M, PartsOf, Output> job{
+      modules.data(),      slots.get(), ThreadState::capture(),
+      std::move(parts_of), &streams,    ReplicaGroup(modules.size(), synchronized)};
   std::vector<std::exception_ptr> errors;
   run_team_shares(modules.size(), job, [&](std::size_t i, std::exception_ptr error) {
     errors.resize(modules.size());
@@ -160,7 +178,9 @@ void move_each(std::vector<Output>& outputs, const std::vector<Device>& devices)
 // **Torch counterpart.** torch.nn.parallel.parallel_apply, which starts a thread a module each
 // time; moving the results is torch::nn::parallel::parallel_apply's.
 // **Devices and streams.** Every thread sees the caller's state: grad and inference mode, autocast
-// and current streams.
+// and current streams. Where `devices` lists a GPU again, that module runs on a stream of its own,
+// between what the device's current stream holds before and after; a tensor that is neither
+// argument, parameter nor buffer of it must outlive that or have been recorded there.
 // **Threads and exceptions.** Persistent worker threads, leased for the call. Once all modules have
 // ended, the lowest one's exception is thrown as a ReplicaFailure of its own type, naming replica
 // and device (without `devices`, where the module's first parameter is), with the others listed and
@@ -171,9 +191,7 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
   detail::check_count(modules.size(), "inputs", inputs.size());
   auto outputs =
-      detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {
-        return detail::forward_part(module, inputs[i]);
-      });
+      detail::apply_all(modules, devices, [&](std::size_t i) { return std::tie(inputs[i]); });
   detail::move_each(outputs, devices);
   return outputs;
 }
@@ -185,10 +203,8 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) requires(!std::is_same_v<K, Device>) {
   detail::check_count(modules.size(), "inputs", inputs.size());
   detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
-  auto outputs =
-      detail::apply_all(modules, devices, [&](M& module, std::size_t i) -> decltype(auto) {
-        return detail::forward_part(module, inputs[i], kwargs_tup[i]);
-      });
+  auto outputs = detail::apply_all(
+      modules, devices, [&](std::size_t i) { return std::tie(inputs[i], kwargs_tup[i]); });
   detail::move_each(outputs, devices);
   return outputs;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/parallel/functions.hpp>
@@ -39,6 +40,11 @@ namespace lockstep {
 //
 //   T weighted_sum(const std::vector<T>& scalars, const std::vector<double>& weights, Device)
 //
+// and, if a GPU is to be listed several times, which gives each replica there a stream of its own:
+//
+//   void record_stream(const T&, const Stream&)      its memory stays until the stream, which uses
+//                                                    it, is through with it
+//
 // Those that return a T are differentiable if the type is, and order their work on streams
 // themselves.
 template <class T>
@@ -50,6 +56,10 @@ struct tensor_traits<Tensor> {
   static Device device(const Tensor& tensor) { return tensor.device(); }
   static std::int64_t dim(const Tensor& tensor) { return tensor.dim(); }
   static std::int64_t size(const Tensor& tensor, std::int64_t dim) { return tensor.size(dim); }
+
+  static void record_stream(const Tensor& tensor, const Stream& stream) {
+    tensor.record_stream(stream);
+  }
 
   static std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
                                      const std::vector<std::int64_t>& sizes, std::int64_t dim) {

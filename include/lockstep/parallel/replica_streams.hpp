@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/module/module.hpp>
+#include <lockstep/parallel/leaves.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// A GPU that is listed several times computes for its replicas at the same time: the first on the
+// device's current stream, each further one on a stream of its own. On host devices, whose compute
+// streams work in the threads that issue to them, that is so anyway.
+namespace lockstep::detail {
+
+// The stream of the n-th repetition of a device: always the same one, so that the memory that is
+// freed there is found again by the next step.
+//
+// Threads: any.
+inline Stream repetition_stream(Device device, std::size_t n) {
+  static std::mutex& mutex = *new std::mutex;  // guards `streams`
+  static auto& streams = *new std::map<std::pair<int, std::size_t>, Stream>;
+  const std::lock_guard lock(mutex);
+  const auto found = streams.find({device.index, n});
+  if (found != streams.end()) return found->second;
+  return streams.emplace(std::pair(device.index, n), pool_stream(device)).first->second;
+}
+
+// The streams of the replicas on a list of devices.
+class ReplicaStreams {
+ public:
+  explicit ReplicaStreams(const std::vector<Device>& devices) {
+    for (std::size_t i = 1; i < devices.size(); ++i) {
+      if (!devices[i].is_cuda()) continue;
+      const auto here = devices.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto earlier = std::count(devices.begin(), here, devices[i]);
+      if (earlier == 0) continue;
+      own_.resize(devices.size());
+      own_[i] = &repetition_stream(devices[i], static_cast<std::size_t>(earlier)).state();
+    }
+  }
+
+  // True if replica i has a stream of its own.
+  bool own(std::size_t i) const { return !own_.empty() && own_[i]; }
+
+  // Returns `body()`, run on the stream that replica i has of its own: after all that the device's
+  // current stream holds, which then waits for it. What the replica reads and what it returns keep
+  // their memory until the streams that use it are through with it. If body throws nothing waits,
+  // and nothing needs to.
+  template <class M, class Parts, class Body>
+  auto run(std::size_t i, const M& module, const Parts& parts, const Body& body) const {
+    const Stream own(*own_[i]);
+    const Stream outer = current_stream(own.device());
+    own.wait_stream(outer);
+    record(parts, own);
+    for (const Tensor& parameter : parameters(module)) record(parameter, own);
+    for (const Tensor& buffer : buffers(module)) record(buffer, own);
+    const StreamGuard guard(own);
+    auto output = body();
+    record(output, outer);
+    outer.wait_stream(own);
+    return output;
+  }
+
+ private:
+  template <class T>
+  static void record(const T& value, const Stream& stream) {
+    const auto record_leaf = [&](const auto& leaf, const nested::Path&) {
+      using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
+      if constexpr (requires { Traits::record_stream(leaf, stream); }) {
+        if (Traits::device(leaf) == stream.device()) Traits::record_stream(leaf, stream);
+      }
+    };
+    nested::for_each_leaf(value, nested::Path("replica"), record_leaf);
+  }
+
+  std::vector<StreamState*> own_;  // null for the current stream; empty if all are
+};
+
+}  // namespace lockstep::detail
