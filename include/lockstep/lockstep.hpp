@@ -56,9 +56,14 @@
 #include <lockstep/nn/lazy_linear.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/nn/loss.hpp>
+#include <lockstep/nn/multihead_attention.hpp>
 #include <lockstep/nn/pooling.hpp>
+#include <lockstep/nn/rnn.hpp>
+#include <lockstep/nn/rnn_base.hpp>
 #include <lockstep/nn/sequential.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/attention.hpp>
+#include <lockstep/ops/attention_kernels.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/batch_norm.hpp>
 #include <lockstep/ops/cat.hpp>
@@ -72,6 +77,8 @@
 #include <lockstep/ops/embedding.hpp>
 #include <lockstep/ops/embedding_kernels.hpp>
 #include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/gelu.hpp>
+#include <lockstep/ops/gelu_kernels.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/layer_norm.hpp>
 #include <lockstep/ops/layout.hpp>
@@ -83,6 +90,8 @@
 #include <lockstep/ops/pooling.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/rnn.hpp>
+#include <lockstep/ops/rnn_composed.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/ops/softmax.hpp>

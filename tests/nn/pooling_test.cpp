@@ -55,5 +55,22 @@ TEST(MaxPool2d, RefusesBadArguments) {
             "MaxPool2d: expected a padding from 0 to half the kernel [2, 2], got [2, 2]");
 }
 
+TEST(AvgPool2d, TakesStrideAndPadding) {
+  const Tensor image = f32(kSixteen, {1, 1, 4, 4});
+  EXPECT_EQ(values_of(nn::AvgPool2d{2}(image)), (Values{3.5, 5.5, 11.5, 13.5}));
+  EXPECT_EQ(values_of(nn::AvgPool2d{{1, 4}, {.stride = Size2d{2, 1}}}(image)), (Values{2.5, 10.5}));
+  EXPECT_EQ(values_of(nn::AvgPool2d{2, {.padding = 1, .count_include_pad = false}}(image)),
+            (Values{1, 2.5, 4, 7, 8.5, 10, 13, 14.5, 16}));
+  EXPECT_TRUE(parameter_names(nn::AvgPool2d{2}).empty());
+}
+
+TEST(AvgPool2d, RefusesBadArguments) {
+  EXPECT_THROW(nn::AvgPool2d{0}, ValueError);
+  EXPECT_NE(message_of<ValueError>([] {
+              nn::AvgPool2d{2, {.padding = 2}};
+            }).find("AvgPool2d: expected a padding"),
+            std::string::npos);
+}
+
 }  // namespace pooling_test
 }  // namespace lockstep

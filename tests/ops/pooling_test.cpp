@@ -17,6 +17,7 @@
 namespace lockstep {
 namespace pooling_test {
 
+using testing::all_close;
 using testing::expect_error;
 using testing::gradcheck;
 using testing::gradgradcheck;
@@ -144,6 +145,71 @@ TEST(MaxPool2d, SaysWhatDoesNotFit) {
         max_pool2d(zeros({1, 2, 2}, {.dtype = Dtype::i64}), 2);
       },
       {"max_pool2d", "i64"});
+}
+
+Tensor mean_by_definition(const Case& c, const Tensor& x, bool count_include_pad) {
+  const std::int64_t height = x.size(-2);
+  const std::int64_t width = x.size(-1);
+  Shape shape = x.sizes();
+  shape[shape.size() - 2] = (height + 2 * c.padding.height - c.kernel.height) / c.stride.height + 1;
+  shape[shape.size() - 1] = (width + 2 * c.padding.width - c.kernel.width) / c.stride.width + 1;
+  const std::vector<double> in = x.to_vector<double>();
+  std::vector<double> out;
+  for (std::int64_t p = 0; p < x.numel() / (height * width); ++p) {
+    for (std::int64_t y = 0; y < shape[shape.size() - 2]; ++y) {
+      for (std::int64_t z = 0; z < shape[shape.size() - 1]; ++z) {
+        double sum = 0;
+        int count = 0;
+        for (std::int64_t i = 0; i < c.kernel.height; ++i) {
+          for (std::int64_t j = 0; j < c.kernel.width; ++j) {
+            const std::int64_t row = y * c.stride.height + i - c.padding.height;
+            const std::int64_t col = z * c.stride.width + j - c.padding.width;
+            const bool inside = row >= 0 && row < height && col >= 0 && col < width;
+            if (inside) sum += in[static_cast<std::size_t>((p * height + row) * width + col)];
+            if (inside || count_include_pad) ++count;
+          }
+        }
+        out.push_back(sum / count);
+      }
+    }
+  }
+  return from_values(out, shape, x.device());
+}
+
+TEST(AvgPool2d, AgreesWithTheDefinition) {
+  for (const Case& c : cases()) {
+    for (const bool count_include_pad : {true, false}) {
+      const Tensor x = varied(c.x);
+      const Tensor y = avg_pool2d(x, c.kernel, c.stride, c.padding, count_include_pad);
+      EXPECT_TRUE(all_close(y, mean_by_definition(c, x, count_include_pad), 1e-14)) << c.x;
+    }
+  }
+  EXPECT_EQ(avg_pool2d(varied({1, 2, 6, 6}), {2, 3}).sizes(), (Shape{1, 2, 3, 2}));
+  EXPECT_EQ(avg_pool2d(varied({0, 2, 4, 4}), 2).sizes(), (Shape{0, 2, 2, 2}));
+}
+
+TEST(AvgPool2d, HasFirstAndSecondDerivatives) {
+  for (const Case& c : cases()) {
+    for (const bool count_include_pad : {true, false}) {
+      const auto f = [&](const Tensor& x) {
+        return avg_pool2d(x, c.kernel, c.stride, c.padding, count_include_pad);
+      };
+      EXPECT_TRUE(gradcheck(f, {varied_leaf(c.x)})) << c.x;
+      EXPECT_TRUE(gradgradcheck(f, {varied_leaf(c.x)})) << c.x;
+    }
+  }
+}
+
+TEST(AvgPool2d, SaysWhatDoesNotFit) {
+  const Tensor x = varied({1, 2, 4, 4});
+  expect_error<ShapeError>([&] { avg_pool2d(varied({4, 4}), 2); }, {"avg_pool2d", "[4, 4]"});
+  expect_error<ShapeError>([&] { avg_pool2d(x, 5); }, {"[5, 5]", "[1, 2, 4, 4]"});
+  expect_error<ValueError>([&] { avg_pool2d(x, 2, 1, 2); }, {"padding", "[2, 2]"});
+  expect_error<DtypeError>(
+      [&] {
+        avg_pool2d(ones({1, 4, 4}, {.dtype = Dtype::i64}), 2);
+      },
+      {"avg_pool2d", "i64"});
 }
 
 }  // namespace pooling_test

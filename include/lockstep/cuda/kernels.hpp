@@ -3,6 +3,7 @@
 
 #include <lockstep/cuda/kernel_list.hpp>
 #include <lockstep/cuda/kernels/arithmetic.hpp>
+#include <lockstep/cuda/kernels/attention.hpp>
 #include <lockstep/cuda/kernels/channel_norm.hpp>
 #include <lockstep/cuda/kernels/channel_sum.hpp>
 #include <lockstep/cuda/kernels/compare.hpp>
@@ -11,6 +12,7 @@
 #include <lockstep/cuda/kernels/dropout.hpp>
 #include <lockstep/cuda/kernels/embedding.hpp>
 #include <lockstep/cuda/kernels/fill.hpp>
+#include <lockstep/cuda/kernels/gelu.hpp>
 #include <lockstep/cuda/kernels/inplace.hpp>
 #include <lockstep/cuda/kernels/loss.hpp>
 #include <lockstep/cuda/kernels/matmul.hpp>
@@ -19,18 +21,19 @@
 #include <lockstep/cuda/kernels/pooling.hpp>
 #include <lockstep/cuda/kernels/reduce.hpp>
 #include <lockstep/cuda/kernels/reduce_add.hpp>
+#include <lockstep/cuda/kernels/rnn.hpp>
 #include <lockstep/cuda/kernels/softmax.hpp>
 #include <lockstep/cuda/kernels/sum_kernel.hpp>
 
 // All that the library launches, by functor and by Call.
 namespace lockstep::cuda {
 
-using AllKernels =
-    Join<FillKernels, CopyKernels, ArithmeticKernels, PointwiseKernels, CompareKernels,
-         InplaceKernels, DropoutKernels, OptimKernels, ReduceAddKernels>::type;
+using AllKernels = Join<FillKernels, CopyKernels, ArithmeticKernels, PointwiseKernels,
+                        CompareKernels, InplaceKernels, DropoutKernels, OptimKernels,
+                        ReduceAddKernels, RnnKernels, GeluKernels, AttentionKernels>::type;
 
 using AllCalls = Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls,
                       ReduceCalls, ChannelSumCalls, ChannelNormCalls, SoftmaxCalls, LossCalls,
-                      EmbeddingCalls, PoolingCalls, MatmulCalls, ConvCalls>::type;
+                      EmbeddingCalls, PoolingCalls, MatmulCalls, ConvCalls, GeluCalls>::type;
 
 }  // namespace lockstep::cuda

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/ops/gelu.hpp>
 #include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
 
 // Functions without parameters as modules, for nn::Sequential.
 namespace lockstep::nn {
@@ -23,6 +27,39 @@ struct Tanh {
 struct Sigmoid {
   Tensor forward(const Tensor& x) const { return lockstep::sigmoid(x); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
+};
+
+// x · Φ(x), where Φ is the distribution function of the standard normal.
+//
+// **Torch counterpart.** torch.nn.GELU. **Example.** nn::GELU gelu{GeluApproximation::tanh};
+struct GELU {
+  GeluApproximation approximate = GeluApproximation::none;
+
+  explicit GELU(GeluApproximation approximation = GeluApproximation::none)
+      : approximate(approximation) {}
+
+  Tensor forward(const Tensor& x) const { return lockstep::gelu(x, approximate); }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("approximate", self.approximate);
+  }
+};
+
+// exp(x) divided by its sum along a dimension. **Torch counterpart.** torch.nn.Softmax.
+struct Softmax {
+  std::int64_t dim;
+
+  explicit Softmax(std::int64_t along) : dim(along) {}
+
+  Tensor forward(const Tensor& x) const { return lockstep::softmax(x, dim); }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("dim", self.dim);
+  }
 };
 
 }  // namespace lockstep::nn

@@ -31,14 +31,7 @@ struct MaxPool2d {
       : kernel(kernel_size),
         stride(options.stride.value_or(kernel_size)),
         padding(options.padding) {
-    check<ValueError>(kernel.height >= 1 && kernel.width >= 1,
-                      "MaxPool2d: expected a kernel of at least 1, got ", kernel);
-    check<ValueError>(stride.height >= 1 && stride.width >= 1,
-                      "MaxPool2d: expected a stride of at least 1, got ", stride);
-    check<ValueError>(padding.height >= 0 && padding.height <= kernel.height / 2 &&
-                          padding.width >= 0 && padding.width <= kernel.width / 2,
-                      "MaxPool2d: expected a padding from 0 to half the kernel ", kernel, ", got ",
-                      padding);
+    detail::check_pool_sizes("MaxPool2d", kernel, stride, padding);
   }
 
   Tensor forward(const Tensor& x) const { return max_pool2d(x, kernel, stride, padding); }
@@ -49,6 +42,45 @@ struct MaxPool2d {
     visit("kernel", self.kernel);
     visit("stride", self.stride);
     visit("padding", self.padding);
+  }
+};
+
+struct AvgPool2dOptions {
+  std::optional<Size2d> stride = {};  // the kernel's size if absent
+  Size2d padding = 0;
+  bool count_include_pad = true;
+};
+
+// The mean of each window of `kernel`, of images as MaxPool2d takes them.
+//
+// **Torch counterpart.** torch.nn.AvgPool2d, without ceil_mode and divisor_override.
+// **Threads and exceptions.** As MaxPool2d; forward's are those of lockstep::avg_pool2d.
+// **Example.** nn::AvgPool2d pool{2};
+struct AvgPool2d {
+  Size2d kernel;
+  Size2d stride;
+  Size2d padding;
+  bool count_include_pad;
+
+  explicit AvgPool2d(Size2d kernel_size, const AvgPool2dOptions& options = {})
+      : kernel(kernel_size),
+        stride(options.stride.value_or(kernel_size)),
+        padding(options.padding),
+        count_include_pad(options.count_include_pad) {
+    detail::check_pool_sizes("AvgPool2d", kernel, stride, padding);
+  }
+
+  Tensor forward(const Tensor& x) const {
+    return avg_pool2d(x, kernel, stride, padding, count_include_pad);
+  }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("kernel", self.kernel);
+    visit("stride", self.stride);
+    visit("padding", self.padding);
+    visit("count_include_pad", self.count_include_pad);
   }
 };
 

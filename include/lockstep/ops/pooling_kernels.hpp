@@ -134,4 +134,94 @@ struct PoolGatherCall {
   }
 };
 
+// What a mean over one dimension of a window is divided by, if only places of the image count.
+LOCKSTEP_HD inline std::int64_t pool_overlap(std::int64_t place, std::int64_t kernel,
+                                             std::int64_t stride, std::int64_t padding,
+                                             std::int64_t size) {
+  const std::int64_t from = place * stride - padding;
+  const std::int64_t first = from < 0 ? 0 : from;
+  const std::int64_t last = from + kernel > size ? size : from + kernel;
+  return last - first;
+}
+
+// By how much each element of window (y, x) counts in its mean.
+template <class T>
+LOCKSTEP_HD T pool_weight(const PoolGeometry& g, bool include_pad, std::int64_t y, std::int64_t x) {
+  const std::int64_t count =
+      include_pad
+          ? g.kernel_height * g.kernel_width
+          : pool_overlap(y, g.kernel_height, g.stride_height, g.padding_height, g.in_height) *
+                pool_overlap(x, g.kernel_width, g.stride_width, g.padding_width, g.in_width);
+  return T(1) / static_cast<T>(count);
+}
+
+// The mean of each window, from whole planes to pooled ones.
+template <class T>
+struct AvgPoolCall {
+  View<const T> in;
+  View<T> out;
+  PoolGeometry g;
+  bool include_pad;
+
+  void operator()() const {
+    const T* plane = in.data;
+    T* to = out.data;
+    for (std::int64_t p = 0; p < g.planes; ++p, plane += g.in_plane()) {
+      for (std::int64_t y = 0; y < g.out_height; ++y) {
+        for (std::int64_t x = 0; x < g.out_width; ++x) *to++ = window(plane, y, x);
+      }
+    }
+  }
+
+ private:
+  T window(const T* plane, std::int64_t y, std::int64_t x) const {
+    const std::int64_t top = y * g.stride_height - g.padding_height;
+    const std::int64_t left = x * g.stride_width - g.padding_width;
+    const std::int64_t bottom = std::min(top + g.kernel_height, g.in_height);
+    const std::int64_t right = std::min(left + g.kernel_width, g.in_width);
+    T sum = T(0);
+    for (std::int64_t i = std::max<std::int64_t>(top, 0); i < bottom; ++i) {
+      for (std::int64_t j = std::max<std::int64_t>(left, 0); j < right; ++j) {
+        sum += plane[i * g.in_width + j];
+      }
+    }
+    return sum * pool_weight<T>(g, include_pad, y, x);
+  }
+};
+
+// The transpose of AvgPoolCall: from pooled planes to whole ones, each element spread evenly over
+// its window.
+template <class T>
+struct AvgSpreadCall {
+  View<const T> in;
+  View<T> out;
+  PoolGeometry g;
+  bool include_pad;
+
+  void operator()() const {
+    std::fill_n(out.data, out.size, T(0));
+    const T* from = in.data;
+    T* plane = out.data;
+    for (std::int64_t p = 0; p < g.planes; ++p, plane += g.in_plane()) {
+      for (std::int64_t y = 0; y < g.out_height; ++y) {
+        for (std::int64_t x = 0; x < g.out_width; ++x) spread(plane, y, x, *from++);
+      }
+    }
+  }
+
+ private:
+  void spread(T* plane, std::int64_t y, std::int64_t x, T value) const {
+    const std::int64_t top = y * g.stride_height - g.padding_height;
+    const std::int64_t left = x * g.stride_width - g.padding_width;
+    const std::int64_t bottom = std::min(top + g.kernel_height, g.in_height);
+    const std::int64_t right = std::min(left + g.kernel_width, g.in_width);
+    const T share = value * pool_weight<T>(g, include_pad, y, x);
+    for (std::int64_t i = std::max<std::int64_t>(top, 0); i < bottom; ++i) {
+      for (std::int64_t j = std::max<std::int64_t>(left, 0); j < right; ++j) {
+        plane[i * g.in_width + j] += share;
+      }
+    }
+  }
+};
+
 }  // namespace lockstep::detail

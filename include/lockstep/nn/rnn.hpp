@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/nn/rnn_base.hpp>
+#include <lockstep/ops/rnn_kernels.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
+#include <tuple>
+
+// Recurrent layers: sequences in, sequences of states out.
+//
+// A batch of sequences is x [length, batch, input_size] ([batch, length, input_size] with
+// batch_first), one alone [length, input_size]. The result is the last layer's states at each time
+// step, [length, batch, features] like x, and the last states of every layer, [layers · directions,
+// batch, hidden_size] also with batch_first. There are two directions where a layer is
+// bidirectional, and features are directions · hidden_size.
+//
+// The batch of x, of states and of results is dimension 1, unless batch_first: DataParallelOptions
+// has `dim = 1` for it. With batch_first x and the states disagree on the dimension, so that within
+// a DataParallel neither states are taken nor the returned ones of use.
+namespace lockstep::nn {
+
+enum class RNNNonlinearity { tanh, relu };
+
+struct RNNOptions {
+  std::int64_t num_layers = 1;
+  RNNNonlinearity nonlinearity = RNNNonlinearity::tanh;
+  bool bias = true;
+  bool batch_first = false;
+  double dropout = 0;
+  bool bidirectional = false;
+  Dtype dtype = Dtype::f32;
+  Device device = {};
+};
+
+// h' = tanh(weight_ih · x + bias_ih + weight_hh · h + bias_hh), or relu of it, for each time step
+// and layer.
+//
+// A copy shares its parameters with the original: they are handles. Dropout is between the layers.
+//
+// **Torch counterpart.** torch.nn.RNN, with its names, shapes and first values: all uniform in
+// ±1/√hidden_size, drawn from the default generator. Sequences of one batch are equally long.
+// **Devices and streams.** All on one device, one product and one kernel a time step and layer.
+// Half precision is computed in f32, and the results rounded.
+// **Backward.** Into input, first state and parameters; derivatives of that are made by elementary
+// operations.
+// **Threads and exceptions.** A ValueError for a size or probability that makes no sense, a
+// DtypeError for a dtype other than f32 and f64; a warning for dropout of a single layer. forward
+// throws a ShapeError, DtypeError or DeviceError that names what does not fit.
+// **Example.**
+//   nn::RNN rnn{28, 64, {.num_layers = 2, .nonlinearity = nn::RNNNonlinearity::relu}};
+//   const auto [output, h] = rnn(x);
+struct RNN : detail::RecurrentLayers {
+  RNNNonlinearity nonlinearity;
+
+  RNN(std::int64_t inputs, std::int64_t hidden, const RNNOptions& options = {})
+      : RecurrentLayers("RNN", inputs, hidden, detail::TanhCell::kGates,
+                        {.num_layers = options.num_layers,
+                         .bias = options.bias,
+                         .batch_first = options.batch_first,
+                         .dropout = options.dropout,
+                         .bidirectional = options.bidirectional,
+                         .dtype = options.dtype,
+                         .device = options.device}),
+        nonlinearity(options.nonlinearity) {}
+
+  // The output and the last h of each layer. An h that is undefined is zeros.
+  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h = {}) const {
+    const Results results = nonlinearity == RNNNonlinearity::relu ? run<detail::ReluCell>(x, h)
+                                                                  : run<detail::TanhCell>(x, h);
+    return {results.y, results.h};
+  }
+  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const {
+    return forward(x, h);
+  }
+};
+
+// For each time step and layer c' = f · c + i · g and h' = o · tanh(c'), with gates i, f, o through
+// a sigmoid and g through tanh, each of weight_ih · x + bias_ih + weight_hh · h + bias_hh.
+//
+// The rows of the parameters are those for i, f, g and o. Else as nn::RNN.
+//
+// **Torch counterpart.** torch.nn.LSTM; proj_size is refused.
+// **Example.**
+//   nn::LSTM lstm{64, 128, {.num_layers = 2, .dropout = 0.1}};
+//   auto [output, state] = lstm(x);
+//   auto [next, last] = lstm(y, state);  // goes on where x ended
+struct LSTM : detail::RecurrentLayers {
+  LSTM(std::int64_t inputs, std::int64_t hidden, const RecurrentOptions& options = {})
+      : RecurrentLayers("LSTM", inputs, hidden, detail::LstmCell::kGates, options) {}
+
+  // The output and (h, c), the last ones of each layer. Those that are undefined are zeros.
+  std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(
+      const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const {
+    const Results results = run<detail::LstmCell>(x, std::get<0>(state), std::get<1>(state));
+    return {results.y, {results.h, results.c}};
+  }
+  std::tuple<Tensor, std::tuple<Tensor, Tensor>> operator()(
+      const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const {
+    return forward(x, state);
+  }
+};
+
+// For each time step and layer h' = (1 − z) · n + z · h with gates r and z through a sigmoid, and
+// n = tanh(weight_in · x + bias_in + r · (weight_hn · h + bias_hn)).
+//
+// The rows of the parameters are those for r, z and n. Else as nn::RNN.
+//
+// **Torch counterpart.** torch.nn.GRU.
+// **Example.** nn::GRU gru{64, 128, {.batch_first = true, .bidirectional = true}};
+struct GRU : detail::RecurrentLayers {
+  GRU(std::int64_t inputs, std::int64_t hidden, const RecurrentOptions& options = {})
+      : RecurrentLayers("GRU", inputs, hidden, detail::GruCell::kGates, options) {}
+
+  // The output and the last h of each layer. An h that is undefined is zeros.
+  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h = {}) const {
+    const Results results = run<detail::GruCell>(x, h);
+    return {results.y, results.h};
+  }
+  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const {
+    return forward(x, h);
+  }
+};
+
+}  // namespace lockstep::nn
