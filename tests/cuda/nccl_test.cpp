@@ -15,6 +15,7 @@
 
 #include <cudasim/cudasim.hpp>
 
+#include "cuda/schedules.hpp"
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
@@ -35,8 +36,8 @@
 namespace lockstep {
 namespace cuda_nccl_test {
 
-using cudasim::Policy;
 using testing::throws;
+using testing::under_each_policy;
 using Lines = std::vector<std::string>;
 using Values = std::vector<double>;
 
@@ -82,18 +83,6 @@ Tensor counting(const Shape& shape, int first, Device device, Dtype dtype = Dtyp
   std::vector<float> values;
   for (int i = 0; i < numel(shape); ++i) values.push_back(static_cast<float>((first + i) % 120));
   return detail::cast(from_values(values, shape), dtype).to(device);
-}
-
-template <class Body>
-void under_each_policy(const Body& body) {
-  for (const Policy policy : {Policy::eager, Policy::lazy}) {
-    cudasim::set_policy(policy);
-    body();
-  }
-  for (unsigned seed = 1; seed <= 3; ++seed) {
-    cudasim::set_policy(Policy::random, -1, seed);
-    body();
-  }
 }
 
 TEST(NcclBroadcast, GivesWhatCopiesGive) {
@@ -279,7 +268,7 @@ class Recorder {
       if (call.function != "ncclBroadcast") continue;
       names_[call.stream] = "nccl " + std::to_string(devices[rank++].index);
     }
-    cudasim::set_policy(Policy::lazy);  // so that nothing is idle once work was issued
+    cudasim::set_policy(cudasim::Policy::lazy);  // so that nothing is idle once work was issued
   }
 
   template <class Body>

@@ -70,7 +70,7 @@ int main() {
   NoStream stream;
   std::string message;
   try {
-    ls::detail::launch_on_device(ls::Stream(stream), 1, UnknownKernel{});
+    ls::launch(ls::Stream(stream), 1, UnknownKernel{});
   } catch (const ls::DeviceError& error) {
     message = error.what();
   }

@@ -118,6 +118,7 @@ cudaError_t copy_async(Machine& machine, Copy copy, CUstream_st& stream) {
     const MemoryUse whole = piece(nullptr, from.bytes * from.rows, false);
     staged.reset(new char[whole.bytes]);
     copy.source = piece(staged.get(), whole.bytes, false);
+    const cudasim::Seen seen;
     copy_bytes(copy.source, from);
   }
   const bool garbage = target >= 0 && source >= 0 && target != source && !machine.config.peer_data;

@@ -57,6 +57,7 @@ void free_now(Machine& machine, Block& block, const char* function) {
   block.freed_by = machine.host_access({block.data(), block.bytes, true}, function);
   machine.memory.protect(block, Memory::Rights::read);
   machine.check_mark(block);
+  cudasim::write_whole(block.data(), block.bytes);
   if (block.pool != nullptr) {
     block.pool->used -= block.bytes;
   } else if (block.device != kHost) {
@@ -95,8 +96,11 @@ CUDASIM_API cudaFreeAsync(void* data, cudaStream_t stream) {
                       ", which is of no pool");
       return cudaErrorInvalidValue;
     }
-    const OperationPtr free = machine.issue(stream, "cudaFreeAsync", {{data, block->bytes, true}},
-                                            [&machine, block] { machine.check_mark(*block); });
+    const OperationPtr free =
+        machine.issue(stream, "cudaFreeAsync", {{data, block->bytes, true}}, [&machine, block] {
+          cudasim::write_whole(block->data(), block->bytes);
+          machine.check_mark(*block);
+        });
     free->completed = [&machine, block] {
       block->pool->used -= block->bytes;
       machine.release(*block);

@@ -12,7 +12,9 @@ namespace cudasim::test {
 namespace call_test {
 
 TEST(CudasimCall, IsRecordedInOrder) {
-  reset(Config());
+  Config config;
+  config.fibers = false;  // it waits for nothing
+  reset(config);
   const Stream one(1);
   const PageLocked source(100);
   ok(cudaSetDevice(1));

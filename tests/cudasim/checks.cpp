@@ -98,14 +98,25 @@ bool Machine::exactly(const Operation& operation) {
   return true;
 }
 
+// Runs a body, in this thread and as its stream.
+void Machine::run_here(const Operation& operation, const std::function<void()>& body) const {
+  const Unseen unseen;
+  running_operation = &operation;
+  if (config.fibers) {
+    operation.stream->fiber.run(body);
+  } else {
+    const Seen seen;
+    body();
+  }
+  running_operation = nullptr;
+}
+
 // Opens the memory that an operation says it touches for the time that its body runs.
 void Machine::run_body(const Operation& operation, const std::function<void()>& body) {
   if (!body) return;
   if (operation.host_function) {
     simulator_mutex.unlock();
-    running_operation = &operation;
-    body();
-    running_operation = nullptr;
+    run_here(operation, body);
     simulator_mutex.lock();
     return;
   }
@@ -130,9 +141,7 @@ void Machine::run_body(const Operation& operation, const std::function<void()>& 
   });
   for (const auto& [block, rights] : open) memory.protect(*block, rights);
   if (!exact) memory.turn_key(true);
-  running_operation = &operation;
-  body();
-  running_operation = nullptr;
+  run_here(operation, body);
   if (!exact) memory.turn_key(false);
   for (const auto& [block, rights] : open) {
     memory.rest(*block);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cudasim/api.hpp"
 #include "cudasim/errors.hpp"
+#include "cudasim/fiber.hpp"
 #include "cudasim/machine.hpp"
 
 #include <atomic>
@@ -31,6 +32,7 @@ void start(const Config& config) {
 thread_local const Operation* running_operation = nullptr;
 
 void SimulatorMutex::lock() {
+  Unseen::begin();
   the_mutex.lock();
   holds_mutex = true;
 }
@@ -38,6 +40,7 @@ void SimulatorMutex::lock() {
 void SimulatorMutex::unlock() {
   holds_mutex = false;
   the_mutex.unlock();
+  Unseen::end();
 }
 
 bool SimulatorMutex::held_here() { return holds_mutex; }
@@ -50,6 +53,7 @@ Machine& machine() {
 Machine* machine_if_any() { return the_machine; }
 
 ThreadState& thread_state() {
+  const Unseen unseen;
   static thread_local ThreadState state;
   static thread_local unsigned of_machine = 0;
   // The first machine starts at the first call; a thread that has come before belongs to it.

@@ -350,6 +350,7 @@ TEST_F(CublasLt, HandlesAndAttributesAreChecked) {
 
 // Columns of one array that lie between one another, written by streams without an order.
 TEST_F(CublasLt, WhatIsReadAndWrittenIsKnownColumnByColumn) {
+  without_fibers();
   const auto two_products = [](std::size_t apart) {
     Work one;
     Work two;

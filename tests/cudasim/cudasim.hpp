@@ -47,6 +47,10 @@ struct Config {
   // other threads and the program itself are kept off device memory while they run, which is much
   // faster; where the processor has no protection keys, all are.
   int exact_runs = 32;
+  // Where the program is compiled with ThreadSanitizer, each stream is a fiber to it, and only what
+  // CUDA orders is ordered. False: whatever runs is in order to it, for programs whose lack of
+  // order is for the simulator to find.
+  bool fibers = true;
 };
 
 // CUDASIM_DEVICES, CUDASIM_POLICY (eager, lazy, starve:N, favour:N, random), CUDASIM_SEED,
@@ -93,7 +97,7 @@ struct CollectivePart {
 std::shared_ptr<Collective> make_collective(int ranks, std::string name);
 void join_collective(const std::shared_ptr<Collective>& collective, int rank, CollectivePart part);
 
-void report(std::string error);
+void report(const std::string& error);
 // Runs what is pending, without ordering the host after it.
 void drain();
 // The errors since the last call, after a `drain`.

@@ -286,6 +286,7 @@ TEST_F(Cudnn, DescriptorsAreChecked) {
 }
 
 TEST_F(Cudnn, ItsWorkIsOrderedLikeAnyOther) {
+  without_fibers();
   Work one;
   Work two;
   Call call(two, kSmall, CUDNN_DATA_FLOAT);

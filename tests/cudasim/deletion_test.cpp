@@ -196,7 +196,8 @@ TEST(CudasimDeletion, TheWholeProgramIsCleanUnderEverySchedule) {
 TEST(CudasimDeletion, EachIsSeenUnderEverySchedule) {
   constexpr int kDevices = 3;
   for (const Deletion deletion : kDeletions) {
-    for (const Config& config : schedules(kDevices, 2 * kDevices, 20)) {
+    for (Config config : schedules(kDevices, 2 * kDevices, 20)) {
+      config.fibers = false;
       reset(config);
       (void)Step(kDevices, deletion).run(kChunk);
       EXPECT_NE(take_errors(), std::vector<std::string>())

@@ -87,6 +87,12 @@ class Library : public ::testing::Test {
     reset({});
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   }
+  // For what is meant to be without order.
+  static void without_fibers() {
+    Config config;
+    config.fibers = false;
+    reset(config);
+  }
   void TearDown() override {
     for (const std::string& error : take_errors()) ADD_FAILURE() << error;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cudasim/errors.hpp"
+#include "cudasim/fiber.hpp"
 
 #include "cudasim/machine.hpp"
 
@@ -34,18 +35,20 @@ std::string& own_scope() {
 
 }  // namespace
 
-void report(std::string error) {
+void report(const std::string& error) {
+  const Unseen unseen;
   Errors& all = errors();
   const std::lock_guard guard(all.mutex);
   if (all.print) std::fprintf(stderr, "cudasim: %s\n", error.c_str());
   if (all.texts.size() < kMostErrors) {
-    all.texts.push_back(std::move(error));
+    all.texts.push_back(error);
   } else {
     ++all.dropped;
   }
 }
 
 std::vector<std::string> collect_errors() {
+  const Unseen unseen;
   Errors& all = errors();
   const std::lock_guard guard(all.mutex);
   if (all.dropped != 0) all.texts.push_back("and " + std::to_string(all.dropped) + " more");
@@ -54,6 +57,7 @@ std::vector<std::string> collect_errors() {
 }
 
 void print_errors(bool on) {
+  const Unseen unseen;
   const std::lock_guard guard(errors().mutex);
   errors().print = on;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cudasim/fiber.hpp"
 #include "cudasim/machine.hpp"
 
 #include <signal.h>
@@ -38,6 +39,7 @@ bool handled(void* address, bool write) {
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
+  const Unseen unseen;
   if (handled(info->si_addr, was_write(context))) return;
   // Not ours: the access is repeated, and meets whoever was there before.
   sigaction(signal, &previous_action, nullptr);

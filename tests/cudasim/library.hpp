@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cudasim/cudasim.hpp>
+#include <cudasim/fiber.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -38,21 +39,25 @@ class Alive {
   T* make(T value) {
     auto made = std::make_unique<T>(std::move(value));
     T* const handle = made.get();
+    const Unseen unseen;
     const std::lock_guard lock(mutex_);
     alive_.emplace(handle, std::move(made));
     return handle;
   }
   // Null for what is not alive.
   T* find(const T* handle) {
+    const Unseen unseen;
     const std::lock_guard lock(mutex_);
     const auto found = alive_.find(handle);
     return found == alive_.end() ? nullptr : found->second.get();
   }
   bool end(const T* handle) {
+    const Unseen unseen;
     const std::lock_guard lock(mutex_);
     return alive_.erase(handle) == 1;
   }
   std::size_t count() {
+    const Unseen unseen;
     const std::lock_guard lock(mutex_);
     return alive_.size();
   }

@@ -29,6 +29,7 @@ Machine::Machine(const Config& configuration) : config(configuration), random_(c
     device.peers.resize(count);
     device.synchronous.device = i;
     device.synchronous.actor = actors_++;
+    device.synchronous.fiber.name(describe(device.synchronous));
     device.default_pool.device = i;
     device.default_pool.access.resize(count);
   }
@@ -40,6 +41,7 @@ CUstream_st* Machine::create_stream(int device) {
   stream->number = static_cast<int>(streams.size());
   stream->device = device;
   stream->actor = actors_++;
+  stream->fiber.name(describe(*stream));
   streams.push_back(std::move(stream));
   return streams.back().get();
 }
@@ -104,6 +106,7 @@ OperationPtr Machine::issue(CUstream_st* stream, std::string name, std::vector<M
   stream->queue.push_back(operation);
   ++pending_;
   hold(operation);
+  host_release(operation->from_host);
   return operation;
 }
 

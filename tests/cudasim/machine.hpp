@@ -115,6 +115,8 @@ class Machine {
   // order.cpp
   Clock order_before(const Operation& operation) const;
   bool settle(const OperationPtr& operation);
+  static void enter_fiber(const Operation& operation);
+  static void join_fibers(const Collective& collective);
   void order_host_after(const Operation& operation);
   static bool is_after(const Clock& clock, const Operation& operation);
   bool host_is_after(const Operation& operation) const;
@@ -128,6 +130,7 @@ class Machine {
   void enter_access(Block& block, const OperationPtr& operation, const MemoryUse& use,
                     std::size_t actor, unsigned step);
   bool exactly(const Operation& operation);
+  void run_here(const Operation& operation, const std::function<void()>& body) const;
   void run_body(const Operation& operation, const std::function<void()>& body);
 
   Clock host_clock_;

@@ -121,8 +121,17 @@ Block* Memory::allocate(int device, std::size_t bytes) {
 }
 
 void Memory::release(Block& block) {
-  protect(block, Rights::none);
-  madvise(block.data(), pages(block.bytes), MADV_DONTNEED);
+  if (kFibers) {
+    // Fresh pages are fresh to ThreadSanitizer, too: whoever gets them next comes after what has
+    // been done to these.
+    const Unseen unseen;
+    mmap(block.data(), pages(block.bytes), PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    madvise(block.data(), pages(block.bytes), MADV_NOHUGEPAGE);  // like those around them
+  } else {
+    protect(block, Rights::none);
+    madvise(block.data(), pages(block.bytes), MADV_DONTNEED);
+  }
   block.live = false;
   block.accesses = {};
   block.held = {};

@@ -218,6 +218,7 @@ void issue(const Request& request) {
 
 ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, void* out,
                   cudaStream_t stream) {
+  const Unseen unseen;
   const std::size_t bytes = signature.count * width_of(signature.type);
   const cudaError_t refused =
       ApiCall(signature.function).on(stream).touching(out, in, bytes).run([](Machine&) {
@@ -286,6 +287,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
+  const cudasim::Unseen unseen;
   const cudaError_t refused = enter("ncclCommInitAll");
   if (refused != cudaSuccess) return failed(refused, "ncclCommInitAll");
   if (comms == nullptr || count < 1) {
@@ -314,6 +316,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  const cudasim::Unseen unseen;
   (void)enter("ncclCommAbort");
   if (cudasim::alive<ncclComm>().end(comm)) return ncclSuccess;
   cudasim::report("NCCL: ncclCommAbort of a communicator that is none");
@@ -329,6 +332,7 @@ ncclResult_t ncclGroupStart() {
 
 // A group with a call that failed starts nothing.
 ncclResult_t ncclGroupEnd() {
+  const cudasim::Unseen unseen;
   const cudaError_t refused = enter("ncclGroupEnd");
   if (group.depth == 0) {
     cudasim::report("NCCL: ncclGroupEnd without ncclGroupStart");

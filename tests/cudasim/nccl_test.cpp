@@ -85,7 +85,8 @@ class Ranks {
 // Runs a program under every schedule: clean, if `parts` are empty; or else with errors of the kind
 // that the first part names, one of which has all parts.
 void expect(std::initializer_list<std::string> parts, const std::function<void(Ranks&)>& program) {
-  for (const Config& config : schedules(kDevices, 2 * kDevices, 10)) {
+  for (Config config : schedules(kDevices, 2 * kDevices, 10)) {
+    config.fibers = parts.size() == 0;
     reset(config);
     {
       Ranks ranks;

@@ -3,6 +3,7 @@
 
 #include "cudasim/clock.hpp"
 #include "cudasim/cudasim.hpp"
+#include "cudasim/fiber.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,11 @@ struct Operation {
   bool done = false;
   int polls = 0;
   Clock clock;  // once done
+  // The same order as ThreadSanitizer is told of it: from the host that issues this, to the other
+  // ranks of a collective, and to whatever waits for this.
+  Edge from_host{};
+  Edge to_ranks{};
+  Edge ended{};
 };
 
 struct Collective {
@@ -60,6 +66,7 @@ struct CUstream_st {
   bool destroyed = false;
   std::deque<cudasim::OperationPtr> queue{};
   cudasim::OperationPtr last{};  // that has run
+  cudasim::Fiber fiber{};
 
   cudasim::OperationPtr tail() const { return queue.empty() ? last : queue.back(); }
 };

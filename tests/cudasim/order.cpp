@@ -35,6 +35,25 @@ bool Machine::settle(const OperationPtr& operation) {
   return sound;
 }
 
+// What ThreadSanitizer has to know before an operation's body runs, and between the two halves of a
+// collective.
+void Machine::enter_fiber(const Operation& operation) {
+  Fiber& fiber = operation.stream->fiber;
+  fiber.acquire(operation.from_host);
+  for (const OperationPtr& awaited : operation.awaited) fiber.acquire(awaited->ended);
+}
+
+void Machine::join_fibers(const Collective& collective) {
+  for (const OperationPtr& part : collective.parts) part->stream->fiber.release(part->to_ranks);
+  for (std::size_t rank = 0; rank < collective.parts.size(); ++rank) {
+    Fiber& fiber = collective.parts[rank]->stream->fiber;
+    const std::vector<bool>& waits_for = collective.waits_for[rank];
+    for (std::size_t other = 0; other < waits_for.size(); ++other) {
+      if (waits_for[other]) fiber.acquire(collective.parts[other]->to_ranks);
+    }
+  }
+}
+
 bool Machine::is_after(const Clock& clock, const Operation& operation) {
   if (!operation.done) return false;
   const std::size_t actor = operation.stream ? operation.stream->actor : kHostActor;
@@ -47,6 +66,7 @@ bool Machine::host_is_after(const Operation& operation) const {
 
 void Machine::order_host_after(const Operation& operation) {
   host_clock_.join(operation.clock);
+  host_acquire(operation.ended);
   if (!held_blocks_.empty()) release_held();
 }
 

@@ -172,6 +172,7 @@ inline void expect_error(const Config& base, const std::function<void()>& progra
                          std::initializer_list<std::string> parts) {
   for (Config config : schedules(base.devices, 4, 5)) {
     config.peer_access = base.peer_access;
+    config.fibers = false;
     reset(config);
     program();
     EXPECT_TRUE(only_error(take_errors(), parts)) << name_of(config);

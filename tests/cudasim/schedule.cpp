@@ -55,9 +55,11 @@ void Machine::execute(const OperationPtr& operation) {
     part->running = true;
     const cudaError_t broken = devices[static_cast<std::size_t>(part->stream->device)].broken;
     if (!settle(part) || broken != cudaSuccess) sound = false;
+    enter_fiber(*part);
   }
   if (sound) {
     for (const OperationPtr& part : parts) run_body(*part, part->body);
+    if (collective) join_fibers(*collective);
     for (std::size_t rank = 0; collective && rank < parts.size(); ++rank) {
       run_body(*parts[rank], collective->stores[rank]);
     }
@@ -67,14 +69,15 @@ void Machine::execute(const OperationPtr& operation) {
     retire(part);
   }
   if (collective) {
-    collective->parts.clear();
-    collective->stores.clear();
+    (void)std::exchange(collective->parts, {});
+    (void)std::exchange(collective->stores, {});
   }
   progress_.notify_all();
 }
 
 void Machine::retire(const OperationPtr& operation) {
   const OperationPtr keep = operation;
+  operation->stream->fiber.release(operation->ended);
   operation->running = false;
   operation->done = true;
   operation->stream->queue.pop_front();
@@ -120,6 +123,7 @@ bool Machine::force(const OperationPtr& target) {
     }
     const OperationPtr head = last.operation->stream->queue.front();
     if (head->running) {  // in another thread
+      const Unseen unseen;
       progress_.wait(simulator_mutex);
     } else if (runnable(*head)) {
       execute(head);
@@ -205,6 +209,7 @@ bool Machine::host_wait(const OperationPtr& target, const std::string& what) {
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(config.patience_ms);
   while (!target->done && !force(target)) {
+    const Unseen unseen;
     if (progress_.wait_until(simulator_mutex, deadline) == std::cv_status::timeout &&
         !force(target)) {
       report("DEADLOCK: " + what + " waits for " + describe(*target) + ", which never runs" +
@@ -227,7 +232,11 @@ bool Machine::synchronize_device(int device, const std::string& what) {
 
 bool Machine::poll(const OperationPtr& target) {
   take_turn();
-  if (!target || host_is_after(*target)) return true;
+  if (!target) return true;
+  if (host_is_after(*target)) {
+    host_acquire(target->ended);  // perhaps another thread has waited
+    return true;
+  }
   const int polls = ++target->polls;
   if (polls > kMostPolls && !target->done) force(target);
   if (!target->done || polls <= config.late_polls) return false;
@@ -261,7 +270,10 @@ std::string Machine::reason(const Operation& stuck) const {
 void Machine::abandon(CUstream_st& stream) {
   while (!stream.queue.empty()) {
     const OperationPtr operation = stream.queue.front();
-    operation->collective = nullptr;
+    // What a part holds may hold the collective.
+    if (const auto collective = std::exchange(operation->collective, nullptr)) {
+      collective->stores[operation->rank] = nullptr;
+    }
     settle(operation);
     if (operation->completed) operation->completed();
     retire(operation);

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# The device-independent tests with CUDA devices where they name host devices: the same files, whose
+# text is changed on the way.
+#
+#   lockstep_cuda_copies(DIRECTORY)
+#       writes them below DIRECTORY (which comes first among the include directories of what is
+#       compiled of them) and sets `groups`, the names of the test directories, for each of them
+#       `sources_of_GROUP`, and `host_only`: GoogleTest patterns, joined by colons, of the tests that
+#       are about host devices themselves.
+
+set(lockstep_cuda_copies_directory "${CMAKE_CURRENT_LIST_DIR}")
+
+function(lockstep_cuda_copies directory)
+  # The other directories are about host devices, files and processes; single tests of that kind are
+  # in host_only.txt.
+  file(
+    GLOB_RECURSE sources
+    CONFIGURE_DEPENDS
+    RELATIVE "${PROJECT_SOURCE_DIR}/tests"
+    "${PROJECT_SOURCE_DIR}/tests/*_test.cpp"
+    "${PROJECT_SOURCE_DIR}/tests/*.hpp"
+  )
+  list(
+    FILTER sources INCLUDE
+    REGEX "^(support|tensor|autograd|ops|module|nn|optim|parallel|io)/"
+  )
+  set(groups)
+  foreach(source IN LISTS sources)
+    set(original "${PROJECT_SOURCE_DIR}/tests/${source}")
+    set(copy "${directory}/${source}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${original}")
+    file(READ "${original}" text)
+    string(REGEX REPLACE "cpu:([0-9])" "cuda:\\1" text "${text}")
+    string(REPLACE "DeviceType::cpu" "DeviceType::cuda" text "${text}")
+    set(before)
+    if(EXISTS "${copy}")
+      file(READ "${copy}" before)
+    endif()
+    if(NOT text STREQUAL before)
+      file(WRITE "${copy}" "${text}")
+    endif()
+    if(source MATCHES "_test\\.cpp$")
+      string(REGEX MATCH "^[^/]+" group "${source}")
+      list(APPEND groups ${group})
+      list(APPEND sources_of_${group} "${copy}")
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES groups)
+
+  set(list_of_host_only "${lockstep_cuda_copies_directory}/host_only.txt")
+  file(STRINGS "${list_of_host_only}" lines)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${list_of_host_only}")
+  list(FILTER lines EXCLUDE REGEX "^#")
+  list(TRANSFORM lines REPLACE " \\|.*$" "")
+  list(JOIN lines ":" host_only)
+
+  set(groups "${groups}" PARENT_SCOPE)
+  set(host_only "${host_only}" PARENT_SCOPE)
+  foreach(group IN LISTS groups)
+    set(sources_of_${group} "${sources_of_${group}}" PARENT_SCOPE)
+  endforeach()
+endfunction()
