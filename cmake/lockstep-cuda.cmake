@@ -4,6 +4,21 @@
 # nvcc as C++20, includes lockstep/cuda.hpp. Where NCCL is there, also lockstep::nccl, for
 # lockstep/nccl.hpp.
 
+# A wheel has its libraries without the names that linkers look for, in `lib` beside nvcc's `bin`.
+if(CMAKE_CUDA_COMPILER)
+  cmake_path(GET CMAKE_CUDA_COMPILER PARENT_PATH wheel_libraries)
+  cmake_path(REPLACE_FILENAME wheel_libraries lib)
+  foreach(library IN ITEMS CUDA_CUDART=cudart CUDA_cublasLt_LIBRARY=cublasLt)
+    string(REGEX MATCH "^(.*)=(.*)$" library "${library}")
+    set(wheel_library "${wheel_libraries}/lib${CMAKE_MATCH_2}.so")
+    if(NOT ${CMAKE_MATCH_1} AND EXISTS "${wheel_library}.13" AND NOT EXISTS "${wheel_library}")
+      set(${CMAKE_MATCH_1} "${wheel_library}.13" CACHE FILEPATH "In a wheel")
+    endif()
+  endforeach()
+  unset(wheel_libraries)
+  unset(wheel_library)
+endif()
+
 find_package(CUDAToolkit REQUIRED)
 find_package(CUDNN REQUIRED)
 find_package(NCCL QUIET)
