@@ -128,6 +128,7 @@
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/print.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/release.hpp>

@@ -9,6 +9,7 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -38,6 +39,9 @@ inline void add_in_place(const Tensor& total, const Tensor& part, double alpha =
     add_in_place(sum, widened(part), alpha);
     return copy_into(total, sum);
   }
+  if (is_channels_last(total)) {
+    return add_in_place(channels_to_back(total), channels_to_back(part), alpha);
+  }
   const Stream stream = current_stream(total.device());
   const Tensor from = packed(part);
   dispatch_numeric(total.dtype(), "add_", [&]<class T>(T) {
@@ -46,7 +50,8 @@ inline void add_in_place(const Tensor& total, const Tensor& part, double alpha =
   });
 }
 
-// The end of a gradient's way: adds it into the `grad` of a leaf.
+// The end of a gradient's way: adds it into the `grad` of a leaf, which has the leaf's layout if
+// that is contiguous or channels_last.
 //
 // Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
 // `grad` changes.
@@ -70,12 +75,14 @@ class AccumulateGrad final : public Node {
     const std::lock_guard lock(variable_.impl()->mutex);
     Tensor& total = variable_.impl()->grad;
     if (!total.defined()) {
-      if (is_sole_owner(gradient) && gradient.is_contiguous()) {
+      const bool images = is_channels_last(variable_);
+      if (is_sole_owner(gradient) &&
+          (images ? is_channels_last(gradient) : gradient.is_contiguous())) {
         total = std::move(gradient);
       } else if (is_grad_enabled()) {  // a recorded copy: two leaves' gradients may be one tensor
         total = sum_gradients(zeros(gradient.sizes(), gradient.options()), gradient);
       } else {
-        total = empty(gradient.sizes(), gradient.options());
+        total = empty_in_layout_of(variable_);
         copy_into(total, gradient);
       }
     } else if (is_grad_enabled()) {

@@ -7,6 +7,7 @@
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -111,6 +112,20 @@ inline Tensor permute(const Tensor& x, const Shape& dims) {
   return apply(detail::PermuteOp{order}, x);
 }
 
+// x in a memory format, copied unless it is so already. Scatter, gather and gradients keep the
+// layout; layers compute on contiguous copies.
+//
+// **Torch counterpart.** torch.Tensor.contiguous with its memory_format.
+// **Threads and exceptions.** A ShapeError for channels_last of anything but images [batch,
+// channels, height, width].
+inline Tensor contiguous(const Tensor& x, MemoryFormat format) {
+  if (format == MemoryFormat::contiguous) return contiguous(x);
+  check<ShapeError>(x.dim() == 4, "contiguous: channels_last is for tensors of shape [batch, ",
+                    "channels, height, width], got ", x.sizes());
+  if (x.is_contiguous(format)) return x;
+  return permute(contiguous(permute(x, {0, 2, 3, 1})), {0, 3, 1, 2});
+}
+
 // Two dimensions exchanged.
 //
 // **Torch counterpart.** torch.transpose.
@@ -164,6 +179,9 @@ inline Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
   return reshape(detail::narrow_at(x, at, index < 0 ? index + size : index, 1), shape);
 }
 
+inline Tensor Tensor::contiguous(MemoryFormat format) const {
+  return lockstep::contiguous(*this, format);
+}
 inline Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
   return lockstep::transpose(*this, dim0, dim1);
 }

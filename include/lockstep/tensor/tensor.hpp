@@ -20,6 +20,7 @@ namespace lockstep {
 
 class Node;
 class Tensor;
+enum class MemoryFormat : std::uint8_t;  // tensor/memory_format.hpp
 
 // What a new tensor is to be. **Torch counterpart.** torch::TensorOptions.
 struct TensorOptions {
@@ -57,6 +58,7 @@ class Tensor {
   Dtype dtype() const;
   Device device() const;
   bool is_contiguous() const;
+  bool is_contiguous(MemoryFormat format) const;
   TensorOptions options() const;
 
   // Host pointers to the first element. The data must be on the CPU (plain or host device) and of
@@ -100,6 +102,7 @@ class Tensor {
   Tensor to(Dtype dtype) const;
   Tensor clone() const;
   Tensor contiguous() const;
+  Tensor contiguous(MemoryFormat format) const;
   Tensor reshape(const Shape& shape) const;
   Tensor flatten(std::int64_t start_dim = 0, std::int64_t end_dim = -1) const;
   Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;

@@ -6,9 +6,11 @@
 #include <lockstep/parallel/comm/out.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -44,6 +46,7 @@ class GatherPlan {
   }
 
   const Shape& shape() const { return shape_; }
+  std::size_t along() const { return along_; }
 
   void copy(const Transfer& transfer, const std::vector<Tensor>& tensors,
             const Tensor& result) const {
@@ -69,6 +72,7 @@ class GatherPlan {
 //
 // They must agree in dtype and in all other sizes. Tensors without dimensions are taken as vectors
 // of one element, whatever `dim` is. Without a destination the result is where the first tensor is.
+// It is contiguous, or in channels_last if all tensors are.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.gather, whose default is the current device; the
 // CPU is an ordinary source and target.
@@ -80,6 +84,15 @@ class GatherPlan {
 inline Tensor gather(const std::vector<Tensor>& tensors, std::int64_t dim = 0,
                      std::optional<Device> destination = {}) {
   const detail::GatherPlan plan(tensors, dim);
+  if (std::all_of(tensors.begin(), tensors.end(), lockstep::detail::is_channels_last)) {
+    std::vector<Tensor> images;
+    for (const Tensor& tensor : tensors) {
+      images.push_back(lockstep::detail::channels_to_back(tensor));
+    }
+    const std::size_t behind = lockstep::detail::behind_channels(plan.along());
+    return lockstep::detail::channels_to_front(
+        gather(images, static_cast<std::int64_t>(behind), destination));
+  }
   const detail::Transfer transfer(destination.value_or(tensors[0].device()));
   Tensor result = transfer.allocate(plan.shape(), tensors[0].dtype());
   plan.copy(transfer, tensors, result);

@@ -9,6 +9,7 @@
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -44,6 +45,7 @@ inline void check_streams(const std::vector<std::optional<Stream>>& streams,
 // `devices` default to all that are meant for training. `chunk_sizes`, one for each device, must
 // sum to the tensor's size along `dim`; without it torch's chunk rule decides, and there may be
 // fewer chunks than devices. A chunk for the device that the tensor is on already is a view of it.
+// Chunks of a tensor in channels_last are so, too, and all others contiguous.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.scatter.
 // **Devices and streams.** Each chunk is copied on its device's background copy stream, or on the
@@ -62,6 +64,13 @@ inline std::vector<Tensor> scatter(const Tensor& tensor,
   check<ValueError>(!devices.empty(), "Expected at least one device to scatter to");
   check<ShapeError>(tensor.dim() > 0, "chunk expects at least a 1-dimensional tensor");
   const std::size_t along = wrap_dim(dim, tensor.sizes().size());
+  if (lockstep::detail::is_channels_last(tensor)) {
+    const auto behind = static_cast<std::int64_t>(lockstep::detail::behind_channels(along));
+    std::vector<Tensor> chunks =
+        scatter(lockstep::detail::channels_to_back(tensor), devices, chunk_sizes, behind, streams);
+    for (Tensor& chunk : chunks) chunk = lockstep::detail::channels_to_front(chunk);
+    return chunks;
+  }
   const std::vector<std::int64_t> sizes =
       split_sizes(tensor.sizes()[along], devices.size(),
                   chunk_sizes.empty() ? Split::chunk : Split::sizes(chunk_sizes));
