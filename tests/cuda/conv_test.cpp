@@ -34,6 +34,8 @@ struct Case {
   Shape x, weight;
   Size2d stride = 1;
   Size2d padding = 0;
+  Size2d dilation = 1;
+  std::int64_t groups = 1;
 };
 
 // The result and the gradients of the three operands.
@@ -42,7 +44,7 @@ std::vector<Tensor> passes(const Case& c, Device device) {
   const Tensor x = varied_leaf<T>(c.x, 1, device);
   const Tensor weight = varied_leaf<T>(c.weight, 2, device);
   const Tensor bias = varied_leaf<T>({c.weight[0]}, 3, device);
-  const Tensor y = conv2d(x, weight, bias, c.stride, c.padding);
+  const Tensor y = conv2d(x, weight, bias, c.stride, c.padding, c.dilation, c.groups);
   y.backward(varied<T>(y.sizes(), 4, device));
   return {y, x.grad(), weight.grad(), bias.grad()};
 }
@@ -61,7 +63,9 @@ void expect_like_on_the_host(const Case& c) {
 TEST(CudaConv, IsLikeOnTheHost) {
   for (const Case& c :
        {Case{{2, 3, 6, 5}, {4, 3, 3, 2}}, Case{{1, 1, 1, 1}, {1, 1, 1, 1}},
-        Case{{3, 2, 7, 6}, {2, 2, 3, 3}, {2, 1}, {1, 2}}, Case{{2, 1, 9, 9}, {3, 1, 5, 5}, 3, 2}}) {
+        Case{{3, 2, 7, 6}, {2, 2, 3, 3}, {2, 1}, {1, 2}}, Case{{2, 1, 9, 9}, {3, 1, 5, 5}, 3, 2},
+        Case{{2, 4, 6, 5}, {6, 2, 3, 2}, 1, 1, 1, 2},
+        Case{{2, 3, 7, 6}, {3, 1, 3, 2}, {2, 1}, {1, 2}, {1, 2}, 3}}) {
     expect_like_on_the_host<float>(c);
     expect_like_on_the_host<double>(c);
   }
@@ -70,16 +74,17 @@ TEST(CudaConv, IsLikeOnTheHost) {
 TEST(CudaConv, NothingToSumIsNothing) {
   for (const Case& c :
        {Case{{0, 3, 6, 5}, {4, 3, 3, 2}}, Case{{2, 0, 6, 5}, {4, 0, 3, 2}},
-        Case{{2, 3, 6, 5}, {0, 3, 3, 2}}, Case{{2, 3, 0, 5}, {4, 3, 1, 2}, 1, {1, 0}}}) {
+        Case{{2, 3, 6, 5}, {0, 3, 3, 2}}, Case{{2, 3, 0, 5}, {4, 3, 1, 2}, 1, {1, 0}},
+        Case{{0, 4, 6, 5}, {4, 2, 3, 2}, 1, 0, 1, 2}}) {
     expect_like_on_the_host<float>(c);
   }
 }
 
 TEST(CudaConv, IsDifferentiableTwice) {
   const auto second = [](Device device) {
-    const Tensor x = varied_leaf<double>({2, 2, 5, 5}, 1, device);
-    const Tensor weight = varied_leaf<double>({3, 2, 3, 3}, 2, device);
-    const Tensor y = conv2d(x, weight);
+    const Tensor x = varied_leaf<double>({2, 4, 5, 5}, 1, device);
+    const Tensor weight = varied_leaf<double>({6, 2, 3, 3}, 2, device);
+    const Tensor y = conv2d(x, weight, {}, 1, 0, 1, 2);
     const auto first = autograd::grad({sum(y * y)}, {x, weight}, {}, {}, true);
     return autograd::grad({sum(first[0] * first[0]) + sum(first[1] * first[1])}, {x, weight});
   };
@@ -87,6 +92,23 @@ TEST(CudaConv, IsDifferentiableTwice) {
   const auto on_gpu = second("cuda:0");
   for (std::size_t i = 0; i < on_host.size(); ++i) {
     EXPECT_TRUE(all_close(on_gpu[i], on_host[i], 1e-9, 1e-9)) << "gradient " << i;
+  }
+}
+
+// The geometries differ in their groups or their dilation alone, not in the size of the result.
+TEST(CudaConv, APlanIsForOneGroupCountAndOneDilation) {
+  const auto convolved = [](std::int64_t groups, Size2d dilation, Device device) {
+    const Tensor x = varied<double>({1, 4, 4, 4}, 1, device);
+    const Tensor weight = varied<double>({4, 4 / groups, 2, 2}, 2, device);
+    return conv2d(x, weight, {}, 3, 0, dilation, groups);
+  };
+  for (const std::int64_t groups : {1, 2, 4}) {
+    for (const Size2d dilation : {Size2d{1, 1}, Size2d{1, 3}, Size2d{2, 1}}) {
+      const Tensor y = convolved(groups, dilation, "cuda:0");
+      EXPECT_EQ(y.sizes(), (Shape{1, 4, 1, 1}));
+      EXPECT_TRUE(all_close(y, convolved(groups, dilation, "cpu:0"), 1e-12, 1e-12))
+          << groups << " groups, dilation " << dilation;
+    }
   }
 }
 

@@ -289,13 +289,21 @@ cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t descr
   constexpr auto call = "cudnnSetConvolution2dDescriptor";
   auto* const found = alive<cudnnConvolutionStruct>().find(descriptor);
   if (!found) return wrong(CUDNN_STATUS_BAD_PARAM, call, ": the descriptor was never made");
-  if (pad_h < 0 || pad_w < 0 || stride_h < 1 || stride_w < 1) {
-    return wrong(CUDNN_STATUS_BAD_PARAM, call, ": a negative padding, or no stride");
+  if (pad_h < 0 || pad_w < 0 || stride_h < 1 || stride_w < 1 || dilation_h < 1 || dilation_w < 1) {
+    return wrong(CUDNN_STATUS_BAD_PARAM, call, ": a negative padding, or no stride or dilation");
   }
-  if (dilation_h != 1 || dilation_w != 1 || mode != CUDNN_CROSS_CORRELATION) {
-    return wrong(CUDNN_STATUS_NOT_SUPPORTED, call, ": dilation and mode are not simulated");
+  if (mode != CUDNN_CROSS_CORRELATION) {
+    return wrong(CUDNN_STATUS_NOT_SUPPORTED, call, ": the mode is not simulated");
   }
-  *found = {type, pad_h, pad_w, stride_h, stride_w, CUDNN_DEFAULT_MATH};
+  *found = {type, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w};
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t descriptor, int groups) {
+  constexpr auto call = "cudnnSetConvolutionGroupCount";
+  auto* const found = alive<cudnnConvolutionStruct>().find(descriptor);
+  if (!found) return wrong(CUDNN_STATUS_BAD_PARAM, call, ": the descriptor was never made");
+  if (groups < 1) return wrong(CUDNN_STATUS_BAD_PARAM, call, ": a group count of ", groups);
+  found->groups = groups;
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t descriptor,

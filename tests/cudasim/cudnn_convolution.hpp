@@ -21,8 +21,9 @@ struct cudnnFilterStruct {
 };
 struct cudnnConvolutionStruct {
   int type = -1;
-  int pad_h = 0, pad_w = 0, stride_h = 1, stride_w = 1;
+  int pad_h = 0, pad_w = 0, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int math = CUDNN_DEFAULT_MATH;
+  int groups = 1;
 };
 
 namespace cudasim::dnn {
@@ -60,12 +61,17 @@ struct Convolution {
     if (conv.math != CUDNN_FMA_MATH && conv.math != CUDNN_DEFAULT_MATH) {
       return wrong("the math type ", conv.math, " is not simulated");
     }
-    const int height = (x.h + 2 * conv.pad_h - w.h) / conv.stride_h + 1;
-    const int width = (x.w + 2 * conv.pad_w - w.w) / conv.stride_w + 1;
-    if (w.c != x.c || y.n != x.n || y.c != w.k || y.h != height || y.w != width) {
+    const int height = (x.h + 2 * conv.pad_h - conv.dilation_h * (w.h - 1) - 1) / conv.stride_h + 1;
+    const int width = (x.w + 2 * conv.pad_w - conv.dilation_w * (w.w - 1) - 1) / conv.stride_w + 1;
+    if (x.c % conv.groups != 0 || w.k % conv.groups != 0) {
+      return misuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, call, ": ", conv.groups,
+                    " groups do not divide ", x.c, " channels and ", w.k, " filters");
+    }
+    if (w.c != x.c / conv.groups || y.n != x.n || y.c != w.k || y.h != height || y.w != width) {
       return misuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, call, ": images ", x.n, "x", x.c, "x",
                     x.h, "x", x.w, ", a filter ", w.k, "x", w.c, "x", w.h, "x", w.w,
-                    " and results ", y.n, "x", y.c, "x", y.h, "x", y.w, " do not fit");
+                    " and results ", y.n, "x", y.c, "x", y.h, "x", y.w, " in ", conv.groups,
+                    " groups do not fit");
     }
     return CUDNN_STATUS_SUCCESS;
   }
@@ -90,18 +96,19 @@ void for_each_product(const Convolution& p, const Visit& visit) {
   };
   for (int n = 0; n < p.y.n; ++n) {
     for (int k = 0; k < p.y.c; ++k) {
-      for (int c = 0; c < p.x.c; ++c) {
+      const int first = k / (p.y.c / p.conv.groups) * p.w.c;  // channel of the group
+      for (int c = 0; c < p.w.c; ++c) {
         for (int r = 0; r < p.w.h; ++r) {
           for (int s = 0; s < p.w.w; ++s) {
             const std::size_t weight = at(k, c, p.w.c, r, p.w.h, s, p.w.w);
             for (int i = 0; i < p.y.h; ++i) {
-              const int row = i * p.conv.stride_h - p.conv.pad_h + r;
+              const int row = i * p.conv.stride_h - p.conv.pad_h + r * p.conv.dilation_h;
               if (row < 0 || row >= p.x.h) continue;
               for (int j = 0; j < p.y.w; ++j) {
-                const int col = j * p.conv.stride_w - p.conv.pad_w + s;
+                const int col = j * p.conv.stride_w - p.conv.pad_w + s * p.conv.dilation_w;
                 if (col < 0 || col >= p.x.w) continue;
-                visit(at(n, c, p.x.c, row, p.x.h, col, p.x.w), at(n, k, p.y.c, i, p.y.h, j, p.y.w),
-                      weight);
+                visit(at(n, first + c, p.x.c, row, p.x.h, col, p.x.w),
+                      at(n, k, p.y.c, i, p.y.h, j, p.y.w), weight);
               }
             }
           }

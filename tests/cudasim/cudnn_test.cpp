@@ -24,11 +24,14 @@ using testing::Work;
 
 struct Sizes {
   int batch, channels, height, width, filters, rows, cols, stride, padding;
+  int dilation = 1;
+  int groups = 1;
 
-  int out_height() const { return (height + 2 * padding - rows) / stride + 1; }
-  int out_width() const { return (width + 2 * padding - cols) / stride + 1; }
+  int out_height() const { return (height + 2 * padding - dilation * (rows - 1) - 1) / stride + 1; }
+  int out_width() const { return (width + 2 * padding - dilation * (cols - 1) - 1) / stride + 1; }
+  int depth() const { return channels / groups; }  // of a filter
   std::size_t x() const { return count(batch, channels, height, width); }
-  std::size_t w() const { return count(filters, channels, rows, cols); }
+  std::size_t w() const { return count(filters, depth(), rows, cols); }
   std::size_t y() const { return count(batch, filters, out_height(), out_width()); }
   static std::size_t count(int a, int b, int c, int d) {
     return static_cast<std::size_t>(a) * static_cast<std::size_t>(b) * static_cast<std::size_t>(c) *
@@ -55,9 +58,10 @@ struct Call {
     cudnnSetTensor4dDescriptor(x, CUDNN_TENSOR_NCHW, type, s.batch, s.channels, s.height, s.width);
     cudnnSetTensor4dDescriptor(y, CUDNN_TENSOR_NCHW, type, s.batch, s.filters, s.out_height(),
                                s.out_width());
-    cudnnSetFilter4dDescriptor(w, type, CUDNN_TENSOR_NCHW, s.filters, s.channels, s.rows, s.cols);
-    cudnnSetConvolution2dDescriptor(conv, s.padding, s.padding, s.stride, s.stride, 1, 1,
-                                    CUDNN_CROSS_CORRELATION, type);
+    cudnnSetFilter4dDescriptor(w, type, CUDNN_TENSOR_NCHW, s.filters, s.depth(), s.rows, s.cols);
+    cudnnSetConvolution2dDescriptor(conv, s.padding, s.padding, s.stride, s.stride, s.dilation,
+                                    s.dilation, CUDNN_CROSS_CORRELATION, type);
+    cudnnSetConvolutionGroupCount(conv, s.groups);
     cudnnSetConvolutionMathType(conv, CUDNN_FMA_MATH);
     bytes = 4096;
     workspace = work.room<char>(bytes);
@@ -88,18 +92,19 @@ void for_each_term(const Sizes& s, const Term& term) {
     for (int k = 0; k < s.filters; ++k)
       for (int i = 0; i < s.out_height(); ++i)
         for (int j = 0; j < s.out_width(); ++j)
-          for (int c = 0; c < s.channels; ++c)
+          for (int c = 0; c < s.depth(); ++c)
             for (int r = 0; r < s.rows; ++r)
               for (int q = 0; q < s.cols; ++q) {
-                const int row = i * s.stride + r - s.padding;
-                const int col = j * s.stride + q - s.padding;
+                const int row = i * s.stride + r * s.dilation - s.padding;
+                const int col = j * s.stride + q * s.dilation - s.padding;
+                const int channel = k / (s.filters / s.groups) * s.depth() + c;
                 if (row < 0 || row >= s.height || col < 0 || col >= s.width) continue;
                 const auto place = [](int a, int b, int size_b, int c3, int size_c, int d,
                                       int size_d) {
                   return static_cast<std::size_t>(((a * size_b + b) * size_c + c3) * size_d + d);
                 };
-                term(place(n, c, s.channels, row, s.height, col, s.width),
-                     place(k, c, s.channels, r, s.rows, q, s.cols),
+                term(place(n, channel, s.channels, row, s.height, col, s.width),
+                     place(k, c, s.depth(), r, s.rows, q, s.cols),
                      place(n, k, s.filters, i, s.out_height(), j, s.out_width()));
               }
 }
@@ -112,8 +117,10 @@ TYPED_TEST_SUITE(Convolutions, Types);
 TYPED_TEST(Convolutions, AreThoseOfTheDefinition) {
   using T = TypeParam;
   const auto type = std::is_same_v<T, float> ? CUDNN_DATA_FLOAT : CUDNN_DATA_DOUBLE;
-  for (const Sizes& s : {Sizes{2, 3, 5, 6, 4, 3, 2, 1, 0}, Sizes{1, 1, 4, 4, 1, 1, 1, 1, 0},
-                         Sizes{3, 2, 7, 5, 3, 3, 3, 2, 1}, Sizes{1, 2, 3, 3, 2, 5, 5, 1, 2}}) {
+  for (const Sizes& s :
+       {Sizes{2, 3, 5, 6, 4, 3, 2, 1, 0}, Sizes{1, 1, 4, 4, 1, 1, 1, 1, 0},
+        Sizes{3, 2, 7, 5, 3, 3, 3, 2, 1}, Sizes{1, 2, 3, 3, 2, 5, 5, 1, 2},
+        Sizes{2, 4, 5, 6, 6, 3, 2, 1, 1, 1, 2}, Sizes{2, 3, 7, 6, 3, 2, 3, 2, 1, 2, 3}}) {
     Work work;
     Call call(work, s, type);
     const auto x = numbers<T>(s.x(), 1);
@@ -228,6 +235,14 @@ TEST_F(Cudnn, CallsThatCannotBeAreReported) {
        [](Spoilt s) {
          cudnnSetTensor4dDescriptor(s.call.y, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 2, 4, 3, 4);
        }},
+      {"in 3 groups do not fit", CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH,
+       [](Spoilt s) {
+         cudnnSetFilter4dDescriptor(s.call.w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 6, 3, 3, 2);
+         cudnnSetTensor4dDescriptor(s.call.y, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 2, 6, 3, 5);
+         cudnnSetConvolutionGroupCount(s.call.conv, 3);
+       }},
+      {"2 groups do not divide 3 channels", CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH,
+       [](Spoilt s) { cudnnSetConvolutionGroupCount(s.call.conv, 2); }},
       {"different types", CUDNN_STATUS_BAD_PARAM,
        [](Spoilt s) {
          cudnnSetFilter4dDescriptor(s.call.w, CUDNN_DATA_DOUBLE, CUDNN_TENSOR_NCHW, 4, 3, 3, 2);
@@ -273,16 +288,22 @@ TEST_F(Cudnn, DescriptorsAreChecked) {
   EXPECT_EQ(cudnnSetTensor4dDescriptor(call.x, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, 1, 1, 1),
             CUDNN_STATUS_NOT_SUPPORTED);
   EXPECT_TRUE(reported("is not simulated"));
-  EXPECT_EQ(cudnnSetConvolution2dDescriptor(call.conv, 0, 0, 1, 1, 2, 1, CUDNN_CROSS_CORRELATION,
+  EXPECT_EQ(cudnnSetConvolution2dDescriptor(call.conv, 0, 0, 1, 1, 0, 1, CUDNN_CROSS_CORRELATION,
+                                            CUDNN_DATA_FLOAT),
+            CUDNN_STATUS_BAD_PARAM);
+  EXPECT_TRUE(reported("dilation"));
+  EXPECT_EQ(cudnnSetConvolution2dDescriptor(call.conv, 0, 0, 1, 1, 1, 1, CUDNN_CONVOLUTION,
                                             CUDNN_DATA_FLOAT),
             CUDNN_STATUS_NOT_SUPPORTED);
-  EXPECT_TRUE(reported("dilation"));
+  EXPECT_TRUE(reported("the mode"));
+  EXPECT_EQ(cudnnSetConvolutionGroupCount(call.conv, 0), CUDNN_STATUS_BAD_PARAM);
+  EXPECT_TRUE(reported("a group count of 0"));
   EXPECT_EQ(cudnnSetTensor4dDescriptor(call.x, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 1 << 16,
                                        1 << 15, 1, 1),
             CUDNN_STATUS_NOT_SUPPORTED);
   std::array<char, 200> text{};
   cudnnGetLastErrorString(text.data(), text.size());
-  EXPECT_NE(std::string(text.data()).find("dilation"), std::string::npos);
+  EXPECT_NE(std::string(text.data()).find("a group count of 0"), std::string::npos);
 }
 
 TEST_F(Cudnn, ItsWorkIsOrderedLikeAnyOther) {

@@ -32,6 +32,9 @@ TEST(Conv2d, HasTorchsShapesAndNames) {
   EXPECT_EQ(parameter_names(layer), (Names{"weight", "bias"}));
   const nn::Conv2d without{3, 8, 5, {.bias = false}};
   EXPECT_EQ(parameter_names(without), Names{"weight"});
+  const nn::Conv2d grouped{6, 9, {5, 2}, {.groups = 3}};
+  EXPECT_EQ(grouped.weight.sizes(), (Shape{9, 2, 5, 2}));
+  EXPECT_EQ(grouped.bias.sizes(), (Shape{9}));
 }
 
 TEST(Conv2d, FirstValuesAreWithinTorchsBound) {
@@ -41,6 +44,10 @@ TEST(Conv2d, FirstValuesAreWithinTorchsBound) {
   EXPECT_GT(greatest_magnitude(layer.weight), 0.0999);
   EXPECT_LE(greatest_magnitude(layer.bias), 0.1);
   EXPECT_GT(greatest_magnitude(layer.bias), 0.098);
+  const nn::Conv2d grouped{400, 800, 5, {.groups = 100}};  // 100 inputs each, too
+  EXPECT_LE(greatest_magnitude(grouped.weight), 0.1);
+  EXPECT_GT(greatest_magnitude(grouped.weight), 0.0999);
+  EXPECT_LE(greatest_magnitude(grouped.bias), 0.1);
 }
 
 // The image 1 … 9 under the kernel [[1, 0], [0, −1]]: 1 − 5, 2 − 6, 4 − 8, 5 − 9, plus 10.
@@ -66,6 +73,21 @@ TEST(Conv2d, StrideAndPaddingMayDifferByDirection) {
   EXPECT_EQ(layer(zeros({4, 1, 10, 11})).sizes(), (Shape{4, 2, 10, 4}));
 }
 
+// A channel of ones and one of twos, each under a kernel of its own: 4 · 1 and 4 · 2 · 10.
+TEST(Conv2d, GroupsByHand) {
+  nn::Conv2d layer{2, 2, 2, {.groups = 2, .bias = false}};
+  layer.weight = Parameter(f32({1, 1, 1, 1, 10, 10, 10, 10}, {2, 1, 2, 2}));
+  const Tensor image = f32({1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2}, {1, 2, 2, 3});
+  EXPECT_EQ(values_of(layer(image)), (Values{4, 4, 80, 80}));
+}
+
+// The corners of the image 1 … 9: 1 − 9.
+TEST(Conv2d, DilationByHand) {
+  nn::Conv2d layer{1, 1, 2, {.dilation = 2, .bias = false}};
+  layer.weight = Parameter(f32({1, 0, 0, -1}, {1, 1, 2, 2}));
+  EXPECT_EQ(values_of(layer(f32({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}))), (Values{-8}));
+}
+
 TEST(Conv2d, GradientsByHand) {
   const nn::Conv2d layer{1, 1, 2};
   sum(layer(f32({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}))).backward();
@@ -86,6 +108,14 @@ TEST(Conv2d, RefusesBadArguments) {
   EXPECT_THROW((nn::Conv2d{3, 8, {5, 0}}), ValueError);
   EXPECT_THROW((nn::Conv2d{3, 8, 5, {.stride = 0}}), ValueError);
   EXPECT_THROW((nn::Conv2d{3, 8, 5, {.padding = {0, -1}}}), ValueError);
+  EXPECT_THROW((nn::Conv2d{3, 8, 5, {.dilation = {0, 1}}}), ValueError);
+  EXPECT_THROW((nn::Conv2d{3, 8, 5, {.groups = 0}}), ValueError);
+  EXPECT_THROW((nn::Conv2d{3, 9, 5, {.groups = 2}}), ValueError);
+  EXPECT_EQ(message_of<ValueError>([] {
+              nn::Conv2d{4, 9, 5, {.groups = 2}};
+            }),
+            "Conv2d: expected in_channels and out_channels to be divisible by groups, got 4, 9 and "
+            "2");
   EXPECT_THROW((nn::Conv2d{3, 8, 5, {.dtype = Dtype::f16}}), DtypeError);
   EXPECT_EQ(message_of<ValueError>([] {
               nn::Conv2d{3, 8, {5, 0}};

@@ -55,6 +55,11 @@ TEST(TorchNumbers, Conv2d) {
   const nn::Conv2dOptions options{
       .stride = Size2d{2, 1}, .padding = Size2d{1, 2}, .dtype = kDtype, .device = kDevice};
   EXPECT_TRUE(agrees_with_torch({"conv", "stride"}, nn::Conv2d{4, 6, Size2d{3, 2}, options}));
+  const nn::Conv2dOptions grouped{.padding = 1, .groups = 2, .dtype = kDtype, .device = kDevice};
+  EXPECT_TRUE(agrees_with_torch({"conv", "groups"}, nn::Conv2d{4, 6, 3, grouped}));
+  const nn::Conv2dOptions depthwise{
+      .stride = 2, .padding = 1, .groups = 4, .bias = false, .dtype = kDtype, .device = kDevice};
+  EXPECT_TRUE(agrees_with_torch({"conv", "depthwise"}, nn::Conv2d{4, 4, 3, depthwise}));
 }
 
 TEST(TorchNumbers, MaxPool2d) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/conv.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
@@ -9,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <latch>
+#include <limits>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,9 +33,15 @@ struct Case {
   Shape x, weight;
   Size2d stride = 1;
   Size2d padding = 0;
+  Size2d dilation = 1;
+  std::int64_t groups = 1;
 };
 
-// Few and many columns an image, groups that divide the batch and that do not, every kind of edge.
+Tensor convolved(const Case& c, const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
+  return conv2d(x, weight, bias, c.stride, c.padding, c.dilation, c.groups);
+}
+
+// Few and many columns an image, every kind of edge, groups of one channel and of several.
 std::vector<Case> cases() {
   return {
       {{2, 1, 5, 5}, {3, 1, 3, 3}},
@@ -42,34 +52,46 @@ std::vector<Case> cases() {
       {{2, 1, 2, 2}, {1, 1, 5, 5}, 1, 3},       // kernel elements that see padding alone
       {{2, 1, 1, 3}, {1, 1, 1, 1}, 4, {0, 2}},  // windows that see padding alone
       {{1, 1, 4, 4}, {1, 1, 4, 4}},
+      {{2, 2, 6, 5}, {1, 2, 3, 2}, 1, 1, {2, 3}},
+      {{2, 4, 5, 4}, {2, 2, 3, 3}, 1, 1, 1, 2},
+      {{2, 3, 4, 4}, {6, 1, 2, 2}, {1, 2}, {1, 0}, 1, 3},  // two output channels for each input
+      {{2, 3, 5, 5}, {3, 1, 3, 3}, 2, {1, 2}, {1, 2}, 3},  // depthwise
+      {{2, 4, 3, 6}, {2, 2, 2, 2}, 1, {0, 1}, 1, 2},
   };
 }
 
 // The definition, one output element at a time.
 Tensor by_definition(const Case& c, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const auto positions = [](std::int64_t size, std::int64_t kernel, std::int64_t stride,
+                            std::int64_t padding, std::int64_t dilation) {
+    return (size + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
+  };
   const std::int64_t out_h =
-      (x.size(2) + 2 * c.padding.height - weight.size(2)) / c.stride.height + 1;
+      positions(x.size(2), weight.size(2), c.stride.height, c.padding.height, c.dilation.height);
   const std::int64_t out_w =
-      (x.size(3) + 2 * c.padding.width - weight.size(3)) / c.stride.width + 1;
+      positions(x.size(3), weight.size(3), c.stride.width, c.padding.width, c.dilation.width);
   const std::vector<double> in = x.to_vector<double>();
   const std::vector<double> w = weight.to_vector<double>();
   const std::vector<double> b = bias.to_vector<double>();
   std::vector<double> out;
   for (std::int64_t n = 0; n < x.size(0); ++n) {
     for (std::int64_t o = 0; o < weight.size(0); ++o) {
+      const std::int64_t first = o * c.groups / weight.size(0) * weight.size(1);  // of its group
       for (std::int64_t y = 0; y < out_h; ++y) {
         for (std::int64_t z = 0; z < out_w; ++z) {
           double sum = b[static_cast<std::size_t>(o)];
-          for (std::int64_t i = 0; i < x.size(1); ++i) {
+          for (std::int64_t i = 0; i < weight.size(1); ++i) {
             for (std::int64_t ky = 0; ky < weight.size(2); ++ky) {
               for (std::int64_t kx = 0; kx < weight.size(3); ++kx) {
-                const std::int64_t row = y * c.stride.height + ky - c.padding.height;
-                const std::int64_t col = z * c.stride.width + kx - c.padding.width;
+                const std::int64_t row =
+                    y * c.stride.height + ky * c.dilation.height - c.padding.height;
+                const std::int64_t col =
+                    z * c.stride.width + kx * c.dilation.width - c.padding.width;
                 if (row < 0 || row >= x.size(2) || col < 0 || col >= x.size(3)) continue;
                 sum += in[static_cast<std::size_t>(
-                           ((n * x.size(1) + i) * x.size(2) + row) * x.size(3) + col)] *
+                           ((n * x.size(1) + first + i) * x.size(2) + row) * x.size(3) + col)] *
                        w[static_cast<std::size_t>(
-                           ((o * x.size(1) + i) * weight.size(2) + ky) * weight.size(3) + kx)];
+                           ((o * weight.size(1) + i) * weight.size(2) + ky) * weight.size(3) + kx)];
               }
             }
           }
@@ -86,18 +108,39 @@ TEST(Conv2d, AgreesWithTheDefinition) {
   all.push_back({{7, 3, 12, 12}, {4, 3, 5, 5}});  // four images at once, and three left over
   all.push_back({{2, 1, 28, 28}, {3, 1, 5, 5}});  // one image at once
   all.push_back({{300, 1, 2, 2}, {1, 1, 2, 2}});  // one pixel an image
+  all.push_back({{7, 6, 12, 12}, {4, 3, 5, 5}, 1, 0, 1, 2});  // groups of several images at once
+  all.push_back({{2, 4, 28, 28}, {4, 1, 3, 3}, 1, 1, 1, 4});
   for (const Case& c : all) {
     const Tensor x = varied(c.x);
     const Tensor weight = varied(c.weight, 1);
     const Tensor bias = varied({c.weight[0]}, 2);
     const Tensor expected = by_definition(c, x, weight, bias);
-    EXPECT_TRUE(all_close(conv2d(x, weight, bias, c.stride, c.padding), expected, 1e-12, 1e-12))
+    EXPECT_TRUE(all_close(convolved(c, x, weight, bias), expected, 1e-12, 1e-12))
         << c.x << c.weight;
     const Tensor none = zeros({c.weight[0]}, bias.options());
-    EXPECT_TRUE(all_close(conv2d(x, weight, {}, c.stride, c.padding),
-                          by_definition(c, x, weight, none), 1e-12, 1e-12))
+    EXPECT_TRUE(all_close(convolved(c, x, weight), by_definition(c, x, weight, none), 1e-12, 1e-12))
         << c.x << c.weight;
   }
+}
+
+// Each group is a convolution of its own, of its share of the channels.
+TEST(Conv2d, TakesGroupsOfOneImageAndOfAnEmptyBatch) {
+  const Tensor image = varied({4, 5, 4});
+  const Tensor weight = varied_leaf({6, 2, 2, 3}, 1);
+  const Tensor y = conv2d(image, weight, {}, 1, 0, 1, 2);
+  std::vector<double> expected;
+  for (std::int64_t group = 0; group < 2; ++group) {
+    const Tensor x = detail::make_view(image, {1, 2, 5, 4}, {80, 20, 4, 1}, group * 40);
+    const Tensor w = detail::make_view(weight, {3, 2, 2, 3}, weight.strides(), group * 36);
+    const std::vector<double> part = conv2d(x, w).to_vector<double>();
+    expected.insert(expected.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(y.to_vector<double>(), expected);
+
+  const Tensor none = conv2d(varied({0, 4, 5, 4}), weight, {}, 1, 0, 1, 2);
+  EXPECT_EQ(none.sizes(), (Shape{0, 6, 4, 2}));
+  none.backward(none.detach());
+  EXPECT_EQ(weight.grad().to_vector<double>(), std::vector<double>(72, 0));
 }
 
 TEST(Conv2d, TakesOneImageAndAnEmptyBatch) {
@@ -119,7 +162,7 @@ TEST(Conv2d, TakesOneImageAndAnEmptyBatch) {
 TEST(Conv2d, HasFirstAndSecondDerivatives) {
   for (const Case& c : cases()) {
     const auto f = [&c](const std::vector<Tensor>& in) {
-      return conv2d(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), c.stride, c.padding);
+      return convolved(c, in[0], in[1], in.size() > 2 ? in[2] : Tensor());
     };
     const Tensor x = varied_leaf(c.x);
     const Tensor weight = varied_leaf(c.weight, 1);
@@ -195,6 +238,16 @@ TEST(Conv2d, ComputesOnlyTheGradientsThatAreAskedFor) {
   EXPECT_FALSE(bias.grad().defined());
 }
 
+TEST(Conv2d, IsOfTheSameGroupsAndDilationUnderAutocast) {
+  const Tensor x = varied<float>({1, 4, 5, 5});
+  const Tensor weight = varied<float>({4, 2, 2, 2}, 1);
+  const Tensor expected = conv2d(x, weight, {}, 1, 1, {1, 2}, 2);
+  const AutocastGuard guard(Dtype::bf16);
+  const Tensor y = conv2d(x, weight, {}, 1, 1, {1, 2}, 2);
+  EXPECT_EQ(y.dtype(), Dtype::bf16);
+  EXPECT_TRUE(all_close(y.to(Dtype::f32), expected, 0.03, 0.03));
+}
+
 TEST(Conv2d, NamesBothOperandsInItsErrors) {
   const Tensor x = varied({2, 3, 8, 8});
   const Tensor weight = varied({4, 3, 5, 5});
@@ -213,6 +266,28 @@ TEST(Conv2d, NamesBothOperandsInItsErrors) {
                            {"bias", "[3]", "[4, 3, 5, 5]"});
   expect_error<ValueError>([&] { conv2d(x, weight, {}, 0); }, {"stride", "[0, 0]"});
   expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, {0, -1}); }, {"padding", "[0, -1]"});
+  expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, 0, {1, 0}); }, {"dilation", "[1, 0]"});
+  expect_error<ShapeError>(
+      [&] {
+        conv2d(x, weight, {}, 1, 0, {1, 2});
+      },
+      {"[2, 3, 8, 8]", "[4, 3, 5, 5]", "dilation [1, 2]"});
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  expect_error<ShapeError>([&] { conv2d(x, weight, {}, 1, 0, kMost); }, {"dilation"});
+  for (const std::int64_t groups : {std::int64_t{0}, -kMost}) {
+    expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, 0, 1, groups); },
+                             {"groups", std::to_string(groups)});
+  }
+  expect_error<ShapeError>([&] { conv2d(x, weight, {}, 1, 0, 1, 3); },
+                           {"4 output channels", "[4, 3, 5, 5]", "3 groups"});
+  expect_error<ShapeError>(
+      [&] { conv2d(x, weight, {}, 1, 0, 1, 2); },
+      {"[2, 3, 8, 8]", "[4, 3, 5, 5]", "groups = 2", "3 channels for each group"});
+  expect_error<ShapeError>(
+      [&] {
+        conv2d(x, varied({0, 3, 5, 5}), {}, 1, 0, 1, kMost);
+      },
+      {"[2, 3, 8, 8]", "[0, 3, 5, 5]"});
   expect_error<DtypeError>([&] { conv2d(x, varied<float>({4, 3, 5, 5})); }, {"f64", "f32"});
   expect_error<DeviceError>(
       [&] {

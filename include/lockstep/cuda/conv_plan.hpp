@@ -22,7 +22,7 @@ namespace lockstep::cuda {
 struct ConvKey {
   cudnnDataType_t type;
   cudnnMathType_t math;
-  std::array<int, 13> sizes;  // as in ConvGeometry
+  std::array<int, 16> sizes;  // as in ConvGeometry
 
   friend auto operator<=>(const ConvKey&, const ConvKey&) = default;
 };
@@ -36,10 +36,11 @@ inline cudnnMathType_t conv_math(cudnnDataType_t type) {
 
 inline ConvKey conv_key(const lockstep::detail::ConvGeometry& g, cudnnDataType_t type) {
   ConvKey key{type, conv_math(type), {}};
-  const std::int64_t sizes[] = {g.batch,        g.in_channels,    g.in_height,     g.in_width,
-                                g.out_channels, g.kernel_height,  g.kernel_width,  g.stride_height,
-                                g.stride_width, g.padding_height, g.padding_width, g.out_height,
-                                g.out_width};
+  const std::int64_t sizes[] = {
+      g.batch,          g.in_channels,    g.in_height,     g.in_width,
+      g.out_channels,   g.kernel_height,  g.kernel_width,  g.stride_height,
+      g.stride_width,   g.padding_height, g.padding_width, g.dilation_height,
+      g.dilation_width, g.groups,         g.out_height,    g.out_width};
   static_assert(std::size(sizes) == std::tuple_size_v<decltype(key.sizes)>);
   for (std::size_t i = 0; i < key.sizes.size(); ++i) {
     check<ShapeError>(std::in_range<int>(sizes[i]), "conv2d: a size of ", sizes[i],
@@ -60,70 +61,64 @@ struct ConvDescriptors {
         y("cudnnCreateTensorDescriptor", device),
         w("cudnnCreateFilterDescriptor", device),
         conv("cudnnCreateConvolutionDescriptor", device) {
-    const auto [n, c, h, width, k, kh, kw, sh, sw, ph, pw, oh, ow] = key.sizes;
+    const auto [n, c, h, width, k, kh, kw, sh, sw, ph, pw, dh, dw, groups, oh, ow] = key.sizes;
     check(cudnnSetTensor4dDescriptor(x.get(), CUDNN_TENSOR_NCHW, key.type, n, c, h, width),
           "cudnnSetTensor4dDescriptor", device);
     check(cudnnSetTensor4dDescriptor(y.get(), CUDNN_TENSOR_NCHW, key.type, n, k, oh, ow),
           "cudnnSetTensor4dDescriptor", device);
-    check(cudnnSetFilter4dDescriptor(w.get(), key.type, CUDNN_TENSOR_NCHW, k, c, kh, kw),
+    check(cudnnSetFilter4dDescriptor(w.get(), key.type, CUDNN_TENSOR_NCHW, k, c / groups, kh, kw),
           "cudnnSetFilter4dDescriptor", device);
-    check(cudnnSetConvolution2dDescriptor(conv.get(), ph, pw, sh, sw, 1, 1, CUDNN_CROSS_CORRELATION,
-                                          key.type),
+    check(cudnnSetConvolution2dDescriptor(conv.get(), ph, pw, sh, sw, dh, dw,
+                                          CUDNN_CROSS_CORRELATION, key.type),
           "cudnnSetConvolution2dDescriptor", device);
+    check(cudnnSetConvolutionGroupCount(conv.get(), groups), "cudnnSetConvolutionGroupCount",
+          device);
     check(cudnnSetConvolutionMathType(conv.get(), key.math), "cudnnSetConvolutionMathType", device);
   }
 };
 
-// What the three passes are called in the library.
+// What the three passes are called in the library, and which of the descriptors their operands
+// have: each takes the handle, two operands, the convolution and a result.
 struct ForwardPass {
+  static constexpr auto first = &ConvDescriptors::x;
+  static constexpr auto second = &ConvDescriptors::w;
+  static constexpr auto out = &ConvDescriptors::y;
+
   using Found = cudnnConvolutionFwdAlgoPerf_t;
   static constexpr int algorithms = CUDNN_CONVOLUTION_FWD_ALGO_COUNT;
-  static constexpr const char* heuristics = "cudnnGetConvolutionForwardAlgorithm_v7";
-
-  static cudnnStatus_t find(cudnnHandle_t handle, const ConvDescriptors& d, int most, int* count,
-                            Found* found) {
-    return cudnnGetConvolutionForwardAlgorithm_v7(handle, d.x.get(), d.w.get(), d.conv.get(),
-                                                  d.y.get(), most, count, found);
-  }
-  static cudnnStatus_t workspace(cudnnHandle_t handle, const ConvDescriptors& d,
-                                 cudnnConvolutionFwdAlgo_t algorithm, std::size_t* bytes) {
-    return cudnnGetConvolutionForwardWorkspaceSize(handle, d.x.get(), d.w.get(), d.conv.get(),
-                                                   d.y.get(), algorithm, bytes);
-  }
+  static constexpr auto find = cudnnGetConvolutionForwardAlgorithm_v7;
+  static constexpr auto workspace = cudnnGetConvolutionForwardWorkspaceSize;
+  static constexpr auto run = cudnnConvolutionForward;
+  static constexpr const char* find_name = "cudnnGetConvolutionForwardAlgorithm_v7";
+  static constexpr const char* run_name = "cudnnConvolutionForward";
 };
 
 struct InputGradPass {
+  static constexpr auto first = &ConvDescriptors::w;
+  static constexpr auto second = &ConvDescriptors::y;
+  static constexpr auto out = &ConvDescriptors::x;
+
   using Found = cudnnConvolutionBwdDataAlgoPerf_t;
   static constexpr int algorithms = CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT;
-  static constexpr const char* heuristics = "cudnnGetConvolutionBackwardDataAlgorithm_v7";
-
-  static cudnnStatus_t find(cudnnHandle_t handle, const ConvDescriptors& d, int most, int* count,
-                            Found* found) {
-    return cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d.w.get(), d.y.get(), d.conv.get(),
-                                                       d.x.get(), most, count, found);
-  }
-  static cudnnStatus_t workspace(cudnnHandle_t handle, const ConvDescriptors& d,
-                                 cudnnConvolutionBwdDataAlgo_t algorithm, std::size_t* bytes) {
-    return cudnnGetConvolutionBackwardDataWorkspaceSize(handle, d.w.get(), d.y.get(), d.conv.get(),
-                                                        d.x.get(), algorithm, bytes);
-  }
+  static constexpr auto find = cudnnGetConvolutionBackwardDataAlgorithm_v7;
+  static constexpr auto workspace = cudnnGetConvolutionBackwardDataWorkspaceSize;
+  static constexpr auto run = cudnnConvolutionBackwardData;
+  static constexpr const char* find_name = "cudnnGetConvolutionBackwardDataAlgorithm_v7";
+  static constexpr const char* run_name = "cudnnConvolutionBackwardData";
 };
 
 struct WeightGradPass {
+  static constexpr auto first = &ConvDescriptors::x;
+  static constexpr auto second = &ConvDescriptors::y;
+  static constexpr auto out = &ConvDescriptors::w;
+
   using Found = cudnnConvolutionBwdFilterAlgoPerf_t;
   static constexpr int algorithms = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT;
-  static constexpr const char* heuristics = "cudnnGetConvolutionBackwardFilterAlgorithm_v7";
-
-  static cudnnStatus_t find(cudnnHandle_t handle, const ConvDescriptors& d, int most, int* count,
-                            Found* found) {
-    return cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, d.x.get(), d.y.get(), d.conv.get(),
-                                                         d.w.get(), most, count, found);
-  }
-  static cudnnStatus_t workspace(cudnnHandle_t handle, const ConvDescriptors& d,
-                                 cudnnConvolutionBwdFilterAlgo_t algorithm, std::size_t* bytes) {
-    return cudnnGetConvolutionBackwardFilterWorkspaceSize(
-        handle, d.x.get(), d.y.get(), d.conv.get(), d.w.get(), algorithm, bytes);
-  }
+  static constexpr auto find = cudnnGetConvolutionBackwardFilterAlgorithm_v7;
+  static constexpr auto workspace = cudnnGetConvolutionBackwardFilterWorkspaceSize;
+  static constexpr auto run = cudnnConvolutionBackwardFilter;
+  static constexpr const char* find_name = "cudnnGetConvolutionBackwardFilterAlgorithm_v7";
+  static constexpr const char* run_name = "cudnnConvolutionBackwardFilter";
 };
 
 // How one pass runs for one key.
@@ -136,11 +131,15 @@ struct ConvPlan {
   ConvPlan(const CudnnOnStream& cudnn, const ConvKey& key) : descriptors(key, cudnn.device()) {
     std::array<typename Pass::Found, 2 * Pass::algorithms> found{};
     int count = 0;
-    check(Pass::find(cudnn.handle(), descriptors, static_cast<int>(found.size()), &count,
-                     found.data()),
-          Pass::heuristics, cudnn.device());
+    check(Pass::find(cudnn.handle(), first(), second(), descriptors.conv.get(), out(),
+                     static_cast<int>(found.size()), &count, found.data()),
+          Pass::find_name, cudnn.device());
     choose(cudnn, std::span(found).first(static_cast<std::size_t>(count)));
   }
+
+  auto first() const { return (descriptors.*Pass::first).get(); }
+  auto second() const { return (descriptors.*Pass::second).get(); }
+  auto out() const { return (descriptors.*Pass::out).get(); }
 
  private:
   static constexpr std::size_t kWorkspace = std::size_t{256} << 20;
@@ -154,8 +153,8 @@ struct ConvPlan {
       if (candidate.status != CUDNN_STATUS_SUCCESS) continue;
       if (candidate.determinism != CUDNN_DETERMINISTIC) continue;
       std::size_t bytes = 0;
-      if (Pass::workspace(cudnn.handle(), descriptors, candidate.algo, &bytes) !=
-          CUDNN_STATUS_SUCCESS) {
+      if (Pass::workspace(cudnn.handle(), first(), second(), descriptors.conv.get(), out(),
+                          candidate.algo, &bytes) != CUDNN_STATUS_SUCCESS) {
         continue;
       }
       if (any && bytes >= workspace) continue;
@@ -166,7 +165,7 @@ struct ConvPlan {
     }
     if (any) return;
     throw CudaError(
-        lockstep::detail::str(Pass::heuristics, " on ", cudnn.device(),
+        lockstep::detail::str(Pass::find_name, " on ", cudnn.device(),
                               ": none of cuDNN's deterministic algorithms takes this convolution"),
         CUDNN_STATUS_NOT_SUPPORTED);
   }

@@ -15,30 +15,40 @@ namespace lockstep::nn {
 struct Conv2dOptions {
   Size2d stride = 1;
   Size2d padding = 0;
+  Size2d dilation = 1;
+  std::int64_t groups = 1;
   bool bias = true;
   Dtype dtype = Dtype::f32;
   Device device = {};
 };
 
 // The cross-correlation of images [batch, in, height, width] (or one without the batch) with a
-// kernel for each output channel, plus a bias.
+// kernel for each output channel, plus a bias. With groups each output channel sees the input
+// channels of its group alone.
 //
 // A copy shares its parameters with the original: they are handles.
 //
-// **Torch counterpart.** torch.nn.Conv2d without dilation and groups, with its first values: weight
-// and bias uniform in ±1/√(in · kernel height · kernel width), drawn from the default generator.
+// **Torch counterpart.** torch.nn.Conv2d without padding_mode, with its first values: weight and
+// bias uniform in ±1/√(in / groups · kernel height · kernel width), drawn from the default
+// generator.
 // **Threads and exceptions.** A ValueError for a size that makes no sense, a DtypeError for a dtype
 // other than f32 and f64; forward's are those of lockstep::conv2d.
 // **Example.** nn::Conv2d conv{1, 32, 5, {.padding = 2}};
+//   nn::Conv2d depthwise{32, 32, 3, {.padding = 1, .groups = 32}};
 struct Conv2d {
-  Parameter weight;  // [out, in, kernel height, kernel width]
+  Parameter weight;  // [out, in / groups, kernel height, kernel width]
   Parameter bias;    // [out], or absent
   Size2d stride;
   Size2d padding;
+  Size2d dilation;
+  std::int64_t groups;
 
   Conv2d(std::int64_t in_channels, std::int64_t out_channels, Size2d kernel,
          const Conv2dOptions& options = {})
-      : stride(options.stride), padding(options.padding) {
+      : stride(options.stride),
+        padding(options.padding),
+        dilation(options.dilation),
+        groups(options.groups) {
     detail::check_layer_size("Conv2d", "in_channels", in_channels);
     detail::check_layer_size("Conv2d", "out_channels", out_channels);
     detail::check_layer_dtype("Conv2d", options.dtype);
@@ -48,13 +58,22 @@ struct Conv2d {
                       "Conv2d: expected a stride of at least 1, got ", stride);
     check<ValueError>(padding.height >= 0 && padding.width >= 0,
                       "Conv2d: expected a padding of at least 0, got ", padding);
+    check<ValueError>(dilation.height >= 1 && dilation.width >= 1,
+                      "Conv2d: expected a dilation of at least 1, got ", dilation);
+    detail::check_layer_size("Conv2d", "groups", groups);
+    check<ValueError>(
+        in_channels % groups == 0 && out_channels % groups == 0,
+        "Conv2d: expected in_channels and out_channels to be divisible by groups, got ",
+        in_channels, ", ", out_channels, " and ", groups);
     const TensorOptions tensor_options{.dtype = options.dtype, .device = options.device};
-    weight = detail::first_weight({out_channels, in_channels, kernel.height, kernel.width},
+    weight = detail::first_weight({out_channels, in_channels / groups, kernel.height, kernel.width},
                                   tensor_options);
     if (options.bias) bias = detail::first_bias(weight);
   }
 
-  Tensor forward(const Tensor& x) const { return conv2d(x, weight, bias, stride, padding); }
+  Tensor forward(const Tensor& x) const {
+    return conv2d(x, weight, bias, stride, padding, dilation, groups);
+  }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
   template <class Self, class Visitor>
@@ -63,6 +82,8 @@ struct Conv2d {
     visit("bias", self.bias);
     visit("stride", self.stride);
     visit("padding", self.padding);
+    visit("dilation", self.dilation);
+    visit("groups", self.groups);
   }
 };
 

@@ -98,11 +98,11 @@ inline Tensor ConvWeightGradOp::forward(const Tensor& images, const Tensor& grad
   const Tensor from = packed_wide(gradient);
   const Stream stream = current_stream(images.device());
   return compute_floating(images.dtype(), name, [&]<class T>(T) {
-    Tensor out = empty_on(stream, {g.out_channels, g.in_channels, g.kernel_height, g.kernel_width},
+    Tensor out = empty_on(stream, {g.out_channels, g.group_in(), g.kernel_height, g.kernel_width},
                           dtype_of<T>);
     const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
     const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);
-    const Tensor transposed = workspace(stream, g.patch() * g.out_channels, dtype_of<T>);
+    const Tensor transposed = workspace(stream, g.transposed_size(), dtype_of<T>);
     launch_call(stream, ConvWeightGrad<T>{input<T>(in), input<T>(from), output<T>(columns, stream),
                                           output<T>(results, stream), output<T>(transposed, stream),
                                           output<T>(out, stream), g});
@@ -136,54 +136,70 @@ inline std::array<Tensor, 2> ConvWeightGradOp::backward(const Backward& saved,
 
 // Checked, for an input with a batch.
 inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d stride,
-                                  Size2d padding) {
+                                  Size2d padding, Size2d dilation = 1, std::int64_t groups = 1) {
   const Shape& in = x.sizes();
   const Shape& w = weight.sizes();
-  check<ShapeError>(w[1] == in[1], "conv2d: an input of shape ", in,
-                    " does not fit a weight of shape ", w, ": expected the input to have ", w[1],
-                    " channels, but got ", in[1], " channels instead");
+  check<ValueError>(groups >= 1, "conv2d: expected groups of at least 1, got ", groups);
+  check<ShapeError>(w[0] % groups == 0, "conv2d: the ", w[0], " output channels of a weight ", w,
+                    " do not divide into ", groups, " groups");
+  check<ShapeError>(in[1] % groups == 0 && in[1] / groups == w[1], "conv2d: an input of shape ", in,
+                    " does not fit a weight of shape ", w, " with groups = ", groups,
+                    ": expected the input to have ", w[1], " channels for each group, but got ",
+                    in[1], " channels in all");
   check<ValueError>(stride.height >= 1 && stride.width >= 1,
                     "conv2d: expected a stride of at least 1, got ", stride);
   check<ValueError>(padding.height >= 0 && padding.width >= 0,
                     "conv2d: expected a padding of at least 0, got ", padding);
+  check<ValueError>(dilation.height >= 1 && dilation.width >= 1,
+                    "conv2d: expected a dilation of at least 1, got ", dilation);
   const std::int64_t height = in[2] + 2 * padding.height;
   const std::int64_t width = in[3] + 2 * padding.width;
-  check<ShapeError>(w[2] >= 1 && w[3] >= 1 && w[2] <= height && w[3] <= width,
+  const auto fits = [](std::int64_t kernel, std::int64_t spread, std::int64_t size) {
+    return kernel >= 1 && size >= 1 && kernel - 1 <= (size - 1) / spread;
+  };
+  check<ShapeError>(fits(w[2], dilation.height, height) && fits(w[3], dilation.width, width),
                     "conv2d: a kernel of shape ", Shape{w[2], w[3]}, " (weight ", w,
-                    ") does not fit an input of shape ", in, ", padded to ", Shape{height, width});
-  return {in[0],
-          in[1],
-          in[2],
-          in[3],
-          w[0],
-          w[2],
-          w[3],
-          stride.height,
-          stride.width,
-          padding.height,
-          padding.width,
-          (height - w[2]) / stride.height + 1,
-          (width - w[3]) / stride.width + 1};
+                    ") and dilation ", dilation, " does not fit an input of shape ", in,
+                    ", padded to ", Shape{height, width});
+  return {.batch = in[0],
+          .in_channels = in[1],
+          .in_height = in[2],
+          .in_width = in[3],
+          .out_channels = w[0],
+          .kernel_height = w[2],
+          .kernel_width = w[3],
+          .stride_height = stride.height,
+          .stride_width = stride.width,
+          .padding_height = padding.height,
+          .padding_width = padding.width,
+          .dilation_height = dilation.height,
+          .dilation_width = dilation.width,
+          .groups = groups,
+          .out_height = (height - 1 - dilation.height * (w[2] - 1)) / stride.height + 1,
+          .out_width = (width - 1 - dilation.width * (w[3] - 1)) / stride.width + 1};
 }
 
 }  // namespace detail
 
 // The cross-correlation of images [batch, channels, height, width] (or one image without the batch)
-// with kernels [out, channels, kernel height, kernel width], plus a bias [out] if there is one.
-// Padding is with zeros.
+// with kernels [out, channels / groups, kernel height, kernel width], plus a bias [out] if there is
+// one. Padding is with zeros. With groups the channels are divided: each group of the output's sees
+// one of the input's alone. As many groups as channels are a depthwise convolution.
 //
-// **Torch counterpart.** torch.nn.functional.conv2d, without dilation and groups.
+// **Torch counterpart.** torch.nn.functional.conv2d.
 // **Devices and streams.** The operands' current stream. On the host it is im2col and a BLAS, a few
-// images at a time, in one thread; on a GPU one of cuDNN's deterministic algorithms. The work space
-// comes from the device's memory. Half precision is computed in f32, and the result rounded once.
+// images at a time, or for groups of one or two channels plain loops, in one thread; on a GPU one
+// of cuDNN's deterministic algorithms. The work space comes from the device's memory. Half
+// precision is computed in f32, and the result rounded once.
 // **Backward.** Bit for bit the same every time; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
 // that do not fit; all are of one floating-point dtype, unless autocast is on.
 // **Example.** `conv2d(randn({64, 1, 28, 28}), randn({32, 1, 5, 5}))` is of shape [64, 32, 24, 24].
 inline Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
-                     Size2d stride = 1, Size2d padding = 0) {
+                     Size2d stride = 1, Size2d padding = 0, Size2d dilation = 1,
+                     std::int64_t groups = 1) {
   if (is_autocast_enabled()) {
-    return detail::autocast_to_half(conv2d, x, weight, bias, stride, padding);
+    return detail::autocast_to_half(conv2d, x, weight, bias, stride, padding, dilation, groups);
   }
   detail::check_same_kind("conv2d", "the input", x, "the weight", weight);
   check<ShapeError>((x.dim() == 4 || x.dim() == 3) && weight.dim() == 4,
@@ -197,10 +213,11 @@ inline Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias =
   }
   if (x.dim() == 3) {
     const Tensor one = x.reshape({1, x.size(0), x.size(1), x.size(2)});
-    const Tensor y = conv2d(one, weight, bias, stride, padding);
+    const Tensor y = conv2d(one, weight, bias, stride, padding, dilation, groups);
     return y.reshape({y.size(1), y.size(2), y.size(3)});
   }
-  const detail::ConvGeometry g = detail::conv_geometry(x, weight, stride, padding);
+  const detail::ConvGeometry g =
+      detail::conv_geometry(x, weight, stride, padding, dilation, groups);
   return apply(detail::ConvOp{g}, x, weight, bias);
 }
 

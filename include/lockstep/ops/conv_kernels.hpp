@@ -3,37 +3,19 @@
 
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/conv_direct_kernels.hpp>
+#include <lockstep/ops/conv_geometry.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
-// Convolution as matrix products: the patches of an image that the kernel sees, written out as the
-// columns of a matrix of [channels · kernel height · kernel width, output pixels].
+// Convolution on the host as matrix products: the patches of an image that the kernel sees, written
+// out as the columns of a matrix of [channels · kernel height · kernel width, output pixels]. Each
+// group of channels has a product of its own, taken while its columns are in the cache. Groups of
+// one output channel are summed directly.
 namespace lockstep::detail {
-
-struct ConvGeometry {
-  std::int64_t batch, in_channels, in_height, in_width;
-  std::int64_t out_channels, kernel_height, kernel_width;
-  std::int64_t stride_height, stride_width, padding_height, padding_width;
-  std::int64_t out_height, out_width;
-
-  std::int64_t pixels() const { return out_height * out_width; }
-  std::int64_t patch() const { return in_channels * kernel_height * kernel_width; }
-  std::int64_t image() const { return in_channels * in_height * in_width; }
-  std::int64_t result() const { return out_channels * pixels(); }
-
-  // How many images are multiplied at once. A matrix of few columns is slow to multiply, one larger
-  // than the cache is slow to write; about 256 columns are best, and an image that has them by
-  // itself needs no rearranging of its result.
-  std::int64_t group() const {
-    constexpr std::int64_t kColumns = 256;
-    return std::max<std::int64_t>(1, std::min(batch, kColumns / pixels()));
-  }
-  std::int64_t columns_size() const { return patch() * group() * pixels(); }
-  // The results of a group side by side; none are needed for a single image.
-  std::int64_t results_size() const { return group() == 1 ? 0 : group() * result(); }
-};
 
 // A run of a few elements, which is less than a call of memcpy costs.
 template <class T>
@@ -66,68 +48,39 @@ void add_run(const T* from, T* to, std::int64_t count) {
   for (std::int64_t l = i; l < count; ++l) to[l] += from[l];
 }
 
-// The output positions [begin, end) along one dimension that a kernel element sees inside the
-// image.
-struct Inside {
-  std::int64_t begin, end;
-
-  Inside(std::int64_t out, std::int64_t in, std::int64_t stride, std::int64_t offset) {
-    const std::int64_t last = in - 1 - offset;
-    begin = offset >= 0 ? 0 : std::min(out, (stride - 1 - offset) / stride);
-    end = last < 0 ? begin : std::clamp(last / stride + 1, begin, out);
-  }
-};
-
-// Calls plane(offset in the image, rows, columns of the output that lie inside, place in the
-// columns) for each kernel element of each channel.
-template <class T, class Plane>
-void for_each_kernel_element(const ConvGeometry& g, T* columns, std::int64_t ld,
-                             const Plane& plane) {
-  for (std::int64_t c = 0; c < g.in_channels; ++c) {
-    for (std::int64_t ky = 0; ky < g.kernel_height; ++ky) {
-      const std::int64_t down = ky - g.padding_height;
-      const Inside rows(g.out_height, g.in_height, g.stride_height, down);
-      const std::int64_t top = c * g.in_height + rows.begin * g.stride_height + down;
-      for (std::int64_t kx = 0; kx < g.kernel_width; ++kx, columns += ld) {
-        const std::int64_t right = kx - g.padding_width;
-        const Inside cols(g.out_width, g.in_width, g.stride_width, right);
-        plane(top * g.in_width + cols.begin * g.stride_width + right, rows, cols, columns);
-      }
-    }
-  }
-}
-
-// Writes the patches of one image as columns, `ld` elements from row to row.
+// Writes the patches of one image, of one group's channels, as columns, `ld` elements from row to
+// row.
 template <class T>
 void unfold(const ConvGeometry& g, const T* image, T* columns, std::int64_t ld) {
   const std::int64_t width = g.out_width;
   const std::int64_t size = g.pixels();
   const std::int64_t step = g.stride_width;
   const std::int64_t line = g.stride_height * g.in_width;
-  for_each_kernel_element(
-      g, columns, ld, [=](std::int64_t offset, Inside rows, Inside cols, T* to) {
-        if (rows.begin == rows.end || cols.begin == cols.end) {
-          std::fill_n(to, size, T(0));
-          return;
-        }
-        std::fill_n(to, rows.begin * width, T(0));
-        std::fill_n(to + rows.end * width, size - rows.end * width, T(0));
-        to += rows.begin * width;
-        const T* from = image + offset;
-        if (step == 1 && cols.begin == 0 && cols.end == width) {
-          for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
-            copy_run(from, to, width);
-          }
-          return;
-        }
-        for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
-          for (std::int64_t x = 0; x < cols.begin; ++x) to[x] = 0;
-          for (std::int64_t x = cols.begin; x < cols.end; ++x) {
-            to[x] = from[(x - cols.begin) * step];
-          }
-          for (std::int64_t x = cols.end; x < width; ++x) to[x] = 0;
-        }
-      });
+  const auto write = [&](std::int64_t offset, Inside rows, Inside cols) {
+    T* to = std::exchange(columns, columns + ld);
+    if (rows.size() == 0 || cols.size() == 0) {
+      std::fill_n(to, size, T(0));
+      return;
+    }
+    std::fill_n(to, rows.begin * width, T(0));
+    std::fill_n(to + rows.end * width, size - rows.end * width, T(0));
+    to += rows.begin * width;
+    const T* from = image + offset;
+    if (step == 1 && cols.begin == 0 && cols.end == width) {
+      for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
+        copy_run(from, to, width);
+      }
+      return;
+    }
+    for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
+      for (std::int64_t x = 0; x < cols.begin; ++x) to[x] = 0;
+      for (std::int64_t x = cols.begin; x < cols.end; ++x) {
+        to[x] = from[(x - cols.begin) * step];
+      }
+      for (std::int64_t x = cols.end; x < width; ++x) to[x] = 0;
+    }
+  };
+  for (std::int64_t c = 0; c < g.group_in(); ++c, image += g.plane()) for_each_tap(g, write);
 }
 
 // The transpose of unfold: adds each column element to the pixel that it came from.
@@ -136,20 +89,39 @@ void fold(const ConvGeometry& g, const T* columns, std::int64_t ld, T* image) {
   const std::int64_t width = g.out_width;
   const std::int64_t step = g.stride_width;
   const std::int64_t line = g.stride_height * g.in_width;
-  for_each_kernel_element(
-      g, columns, ld, [=](std::int64_t offset, Inside rows, Inside cols, const T* from) {
-        if (rows.begin == rows.end || cols.begin == cols.end) return;
-        const std::int64_t count = cols.end - cols.begin;
-        from += rows.begin * width + cols.begin;
-        T* to = image + offset;
-        for (std::int64_t y = rows.begin; y < rows.end; ++y, to += line, from += width) {
-          if (step == 1) {
-            add_run(from, to, count);
-          } else {
-            for (std::int64_t x = 0; x < count; ++x) to[x * step] += from[x];
-          }
-        }
-      });
+  const auto add = [&](std::int64_t offset, Inside rows, Inside cols) {
+    const T* from = std::exchange(columns, columns + ld);
+    if (rows.size() == 0 || cols.size() == 0) return;
+    from += rows.begin * width + cols.begin;
+    T* to = image + offset;
+    for (std::int64_t y = rows.begin; y < rows.end; ++y, to += line, from += width) {
+      if (step == 1) {
+        add_run(from, to, cols.size());
+      } else {
+        for (std::int64_t x = 0; x < cols.size(); ++x) to[x * step] += from[x];
+      }
+    }
+  };
+  for (std::int64_t c = 0; c < g.group_in(); ++c, image += g.plane()) for_each_tap(g, add);
+}
+
+// unfold and fold for one group of `count` images, whose columns lie side by side.
+template <class T>
+void unfold_group(const ConvGeometry& g, const T* images, std::int64_t count, std::int64_t group,
+                  T* columns) {
+  images += group * g.group_in() * g.plane();
+  for (std::int64_t i = 0; i < count; ++i) {
+    unfold(g, images + i * g.image(), columns + i * g.pixels(), count * g.pixels());
+  }
+}
+
+template <class T>
+void fold_group(const ConvGeometry& g, const T* columns, std::int64_t count, std::int64_t group,
+                T* images) {
+  images += group * g.group_in() * g.plane();
+  for (std::int64_t i = 0; i < count; ++i) {
+    fold(g, columns + i * g.pixels(), count * g.pixels(), images + i * g.image());
+  }
 }
 
 // The results of `count` images, [channels, count · pixels], from and to their places in the batch.
@@ -184,32 +156,44 @@ struct ConvForward {
   ConvGeometry g;
 
   void operator()() const {
-    const std::int64_t pixels = g.pixels();
-    for (std::int64_t first = 0; first < g.batch; first += g.group()) {
-      const std::int64_t count = std::min(g.group(), g.batch - first);
-      const std::int64_t ld = count * pixels;
-      for (std::int64_t i = 0; i < count; ++i) {
-        unfold(g, in.data + (first + i) * g.image(), columns.data + i * pixels, ld);
-      }
+    if (g.is_direct()) {
+      fill_bias(g.batch, out.data);
+      return conv_direct(g, in.data, weight.data, out.data);
+    }
+    for (std::int64_t first = 0; first < g.batch; first += g.images_at_once()) {
+      const std::int64_t count = std::min(g.images_at_once(), g.batch - first);
+      const T* const images = in.data + first * g.image();
       T* const to = out.data + first * g.result();
-      if (g.group() > 1) {
-        multiply(ld, T(0), results.data);
+      if (g.images_at_once() > 1) {
+        multiply(images, count, T(0), results.data);
         scatter_results(g, results.data, count, bias.data, to);
       } else if (bias.data != nullptr) {
-        for (std::int64_t o = 0; o < g.out_channels; ++o) {
-          std::fill_n(to + o * pixels, pixels, bias.data[o]);
-        }
-        multiply(ld, T(1), to);
+        fill_bias(1, to);
+        multiply(images, count, T(1), to);
       } else {
-        multiply(ld, T(0), to);
+        multiply(images, count, T(0), to);
       }
     }
   }
 
  private:
-  void multiply(std::int64_t ld, T beta, T* to) const {
-    host_gemm(false, false, g.out_channels, ld, g.patch(), T(1), weight.data, g.patch(),
-              static_cast<const T*>(columns.data), ld, beta, to, ld);
+  void fill_bias(std::int64_t images, T* to) const {
+    for (std::int64_t i = 0; i < images; ++i) {
+      for (std::int64_t o = 0; o < g.out_channels; ++o, to += g.pixels()) {
+        std::fill_n(to, g.pixels(), bias.data == nullptr ? T(0) : bias.data[o]);
+      }
+    }
+  }
+
+  void multiply(const T* images, std::int64_t count, T beta, T* to) const {
+    const std::int64_t ld = count * g.pixels();
+    const std::int64_t outs = g.group_out();
+    for (std::int64_t group = 0; group < g.groups; ++group) {
+      unfold_group(g, images, count, group, columns.data);
+      host_gemm(false, false, outs, ld, g.patch(), T(1), weight.data + group * outs * g.patch(),
+                g.patch(), static_cast<const T*>(columns.data), ld, beta, to + group * outs * ld,
+                ld);
+    }
   }
 };
 
@@ -222,25 +206,29 @@ struct ConvInputGrad {
 
   void operator()() const {
     std::fill_n(in_grad.data, in_grad.size, T(0));
-    for (std::int64_t first = 0; first < g.batch; first += g.group()) {
-      const std::int64_t count = std::min(g.group(), g.batch - first);
+    if (g.is_direct()) {
+      return conv_direct_input_grad(g, grad.data, weight.data, in_grad.data);
+    }
+    const std::int64_t outs = g.group_out();
+    for (std::int64_t first = 0; first < g.batch; first += g.images_at_once()) {
+      const std::int64_t count = std::min(g.images_at_once(), g.batch - first);
       const std::int64_t ld = count * g.pixels();
       const T* from = grad.data + first * g.result();
-      if (g.group() > 1) {
+      if (g.images_at_once() > 1) {
         gather_results(g, from, count, results.data);
         from = results.data;
       }
-      host_gemm(true, false, g.patch(), ld, g.out_channels, T(1), weight.data, g.patch(), from, ld,
-                T(0), columns.data, ld);
-      for (std::int64_t i = 0; i < count; ++i) {
-        fold(g, static_cast<const T*>(columns.data) + i * g.pixels(), ld,
-             in_grad.data + (first + i) * g.image());
+      for (std::int64_t group = 0; group < g.groups; ++group) {
+        host_gemm(true, false, g.patch(), ld, outs, T(1), weight.data + group * outs * g.patch(),
+                  g.patch(), from + group * outs * ld, ld, T(0), columns.data, ld);
+        fold_group(g, static_cast<const T*>(columns.data), count, group,
+                   in_grad.data + first * g.image());
       }
     }
   }
 };
 
-// The gradient of the weight from that of the output. It is summed as [patch, out_channels] in
+// The gradient of the weight from that of the output. A group's is summed as [patch, outs] in
 // `transposed`, a form that the BLAS is faster at.
 template <class T>
 struct ConvWeightGrad {
@@ -249,27 +237,31 @@ struct ConvWeightGrad {
   ConvGeometry g;
 
   void operator()() const {
-    const std::int64_t pixels = g.pixels();
-    const std::int64_t outs = g.out_channels;
+    if (g.is_direct()) {
+      std::fill_n(weight_grad.data, weight_grad.size, T(0));
+      return conv_direct_weight_grad(g, in.data, grad.data, weight_grad.data);
+    }
+    const std::int64_t outs = g.group_out();
+    const std::int64_t patch = g.patch();
     if (g.batch == 0) std::fill_n(transposed.data, transposed.size, T(0));
-    for (std::int64_t first = 0; first < g.batch; first += g.group()) {
-      const std::int64_t count = std::min(g.group(), g.batch - first);
-      const std::int64_t ld = count * pixels;
-      for (std::int64_t i = 0; i < count; ++i) {
-        unfold(g, in.data + (first + i) * g.image(), columns.data + i * pixels, ld);
-      }
+    for (std::int64_t first = 0; first < g.batch; first += g.images_at_once()) {
+      const std::int64_t count = std::min(g.images_at_once(), g.batch - first);
+      const std::int64_t ld = count * g.pixels();
       const T* from = grad.data + first * g.result();
-      if (g.group() > 1) {
+      if (g.images_at_once() > 1) {
         gather_results(g, from, count, results.data);
         from = results.data;
       }
-      host_gemm(false, true, g.patch(), outs, ld, T(1), static_cast<const T*>(columns.data), ld,
-                from, ld, first == 0 ? T(0) : T(1), transposed.data, outs);
-    }
-    for (std::int64_t o = 0; o < outs; ++o) {
-      for (std::int64_t p = 0; p < g.patch(); ++p) {
-        weight_grad.data[o * g.patch() + p] = transposed.data[p * outs + o];
+      for (std::int64_t group = 0; group < g.groups; ++group) {
+        unfold_group(g, in.data + first * g.image(), count, group, columns.data);
+        host_gemm(false, true, patch, outs, ld, T(1), static_cast<const T*>(columns.data), ld,
+                  from + group * outs * ld, ld, first == 0 ? T(0) : T(1),
+                  transposed.data + group * outs * patch, outs);
       }
+    }
+    for (std::int64_t o = 0; o < g.out_channels; ++o) {
+      const T* const sums = transposed.data + o / outs * outs * patch + o % outs;
+      for (std::int64_t p = 0; p < patch; ++p) weight_grad.data[o * patch + p] = sums[p * outs];
     }
   }
 };

@@ -29,21 +29,24 @@ struct AddChannelBias {
   }
 };
 
-// Calls pass(cudnn, plan, work space, its size) with the plan for a geometry on a stream.
-template <class Pass, class T, class Run>
-void run_conv(CudaStream& on, const lockstep::detail::ConvGeometry& g, const char* name,
-              const Run& pass) {
+// Runs a pass on a stream. What a sum over nothing leaves is set to zero here: cuDNN takes no
+// operand without elements.
+template <class Pass, class T>
+void run_conv(CudaStream& on, const lockstep::detail::ConvGeometry& g, const View<const T>& first,
+              const View<const T>& second, const View<T>& out) {
+  if (first.size == 0 || second.size == 0 || out.size == 0) {
+    return launch_kernel(on, out.size, lockstep::detail::FillKernel<T>{out, T(0)});
+  }
   const ConvKey key = conv_key(g, cudnn_type<T>);
   const CudnnOnStream cudnn(on);
   const ConvPlan<Pass>& plan = per_device<ConvPlans<Pass>>(on.device()).plan(cudnn, key);
   const Scratch workspace(on, plan.workspace);
-  check(pass(cudnn.handle(), plan, workspace.data(), plan.workspace), name, on.device());
-}
-
-// What a sum over nothing leaves: cuDNN takes no operand without elements.
-template <class T>
-void zero(CudaStream& on, const View<T>& out) {
-  launch_kernel(on, out.size, lockstep::detail::FillKernel<T>{out, T(0)});
+  const T alpha = 1;
+  const T beta = 0;
+  check(Pass::run(cudnn.handle(), &alpha, plan.first(), first.data, plan.second(), second.data,
+                  plan.descriptors.conv.get(), plan.algorithm, workspace.data(), plan.workspace,
+                  &beta, plan.out(), out.data),
+        Pass::run_name, on.device());
 }
 
 template <class T>
@@ -52,22 +55,7 @@ struct CudaCall<lockstep::detail::ConvForward<T>> {
 
   static void run(lockstep::detail::StreamState& stream,
                   const lockstep::detail::ConvForward<T>& call) {
-    auto& on = static_cast<CudaStream&>(stream);
-    if (call.out.size == 0) return;
-    if (call.in.size == 0 || call.weight.size == 0) {
-      zero(on, call.out);
-    } else {
-      run_conv<ForwardPass, T>(
-          on, call.g, "cudnnConvolutionForward",
-          [&](cudnnHandle_t handle, const auto& plan, void* workspace, std::size_t bytes) {
-            const T alpha = 1;
-            const T beta = 0;
-            const ConvDescriptors& d = plan.descriptors;
-            return cudnnConvolutionForward(handle, &alpha, d.x.get(), call.in.data, d.w.get(),
-                                           call.weight.data, d.conv.get(), plan.algorithm,
-                                           workspace, bytes, &beta, d.y.get(), call.out.data);
-          });
-    }
+    run_conv<ForwardPass>(static_cast<CudaStream&>(stream), call.g, call.in, call.weight, call.out);
     if (call.bias.data == nullptr) return;
     launch_kernel(stream, call.out.size, AddChannelBias<T>{call.bias, call.out, call.g.pixels()});
   }
@@ -79,19 +67,8 @@ struct CudaCall<lockstep::detail::ConvInputGrad<T>> {
 
   static void run(lockstep::detail::StreamState& stream,
                   const lockstep::detail::ConvInputGrad<T>& call) {
-    auto& on = static_cast<CudaStream&>(stream);
-    if (call.in_grad.size == 0) return;
-    if (call.grad.size == 0 || call.weight.size == 0) return zero(on, call.in_grad);
-    run_conv<InputGradPass, T>(
-        on, call.g, "cudnnConvolutionBackwardData",
-        [&](cudnnHandle_t handle, const auto& plan, void* workspace, std::size_t bytes) {
-          const T alpha = 1;
-          const T beta = 0;
-          const ConvDescriptors& d = plan.descriptors;
-          return cudnnConvolutionBackwardData(
-              handle, &alpha, d.w.get(), call.weight.data, d.y.get(), call.grad.data, d.conv.get(),
-              plan.algorithm, workspace, bytes, &beta, d.x.get(), call.in_grad.data);
-        });
+    run_conv<InputGradPass>(static_cast<CudaStream&>(stream), call.g, call.weight, call.grad,
+                            call.in_grad);
   }
 };
 
@@ -101,19 +78,8 @@ struct CudaCall<lockstep::detail::ConvWeightGrad<T>> {
 
   static void run(lockstep::detail::StreamState& stream,
                   const lockstep::detail::ConvWeightGrad<T>& call) {
-    auto& on = static_cast<CudaStream&>(stream);
-    if (call.weight_grad.size == 0) return;
-    if (call.in.size == 0 || call.grad.size == 0) return zero(on, call.weight_grad);
-    run_conv<WeightGradPass, T>(
-        on, call.g, "cudnnConvolutionBackwardFilter",
-        [&](cudnnHandle_t handle, const auto& plan, void* workspace, std::size_t bytes) {
-          const T alpha = 1;
-          const T beta = 0;
-          const ConvDescriptors& d = plan.descriptors;
-          return cudnnConvolutionBackwardFilter(
-              handle, &alpha, d.x.get(), call.in.data, d.y.get(), call.grad.data, d.conv.get(),
-              plan.algorithm, workspace, bytes, &beta, d.w.get(), call.weight_grad.data);
-        });
+    run_conv<WeightGradPass>(static_cast<CudaStream&>(stream), call.g, call.in, call.grad,
+                             call.weight_grad);
   }
 };
 

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+// The sizes of a convolution, and which elements meet in it.
+namespace lockstep::detail {
+
+struct ConvGeometry {
+  std::int64_t batch, in_channels, in_height, in_width;
+  std::int64_t out_channels, kernel_height, kernel_width;
+  std::int64_t stride_height, stride_width, padding_height, padding_width;
+  std::int64_t dilation_height, dilation_width, groups;
+  std::int64_t out_height, out_width;
+
+  std::int64_t taps() const { return kernel_height * kernel_width; }
+  std::int64_t plane() const { return in_height * in_width; }
+  std::int64_t pixels() const { return out_height * out_width; }
+  std::int64_t image() const { return in_channels * plane(); }
+  std::int64_t result() const { return out_channels * pixels(); }
+
+  // The channels that a group reads, those that it writes, and the terms of an output element.
+  std::int64_t group_in() const { return in_channels / groups; }
+  std::int64_t group_out() const { return out_channels / groups; }
+  std::int64_t patch() const { return group_in() * taps(); }
+
+  // Whether the host sums by the definition: for products of a single row, writing the columns out
+  // would cost more than the sums.
+  bool is_direct() const { return groups > 1 && group_out() == 1; }
+
+  // How many images the host multiplies at once. A matrix of few columns is slow to multiply, one
+  // larger than the cache is slow to write; about 256 columns are best, and an image that has them
+  // by itself needs no rearranging of its result.
+  std::int64_t images_at_once() const {
+    constexpr std::int64_t kColumns = 256;
+    return std::max<std::int64_t>(1, std::min(batch, kColumns / pixels()));
+  }
+  // The columns of one group of them.
+  std::int64_t columns_size() const {
+    return is_direct() ? 0 : patch() * images_at_once() * pixels();
+  }
+  // The results of several images side by side; none are needed for a single one.
+  std::int64_t results_size() const {
+    return is_direct() || images_at_once() == 1 ? 0 : images_at_once() * result();
+  }
+  // The gradient of the weight, of every group as [patch, channels].
+  std::int64_t transposed_size() const { return is_direct() ? 0 : patch() * out_channels; }
+};
+
+// The output positions [begin, end) along one dimension that a kernel element sees inside the
+// image.
+struct Inside {
+  std::int64_t begin, end;
+
+  Inside(std::int64_t out, std::int64_t in, std::int64_t stride, std::int64_t offset) {
+    const std::int64_t last = in - 1 - offset;
+    begin = offset >= 0 ? 0 : std::min(out, (stride - 1 - offset) / stride);
+    end = last < 0 ? begin : std::clamp(last / stride + 1, begin, out);
+  }
+
+  std::int64_t size() const { return end - begin; }
+};
+
+// Calls visit(offset in the plane, rows, columns of the output that lie inside) for each kernel
+// element of one channel, in their order.
+template <class Visit>
+void for_each_tap(const ConvGeometry& g, const Visit& visit) {
+  for (std::int64_t ky = 0; ky < g.kernel_height; ++ky) {
+    const std::int64_t down = ky * g.dilation_height - g.padding_height;
+    const Inside rows(g.out_height, g.in_height, g.stride_height, down);
+    const std::int64_t top = rows.begin * g.stride_height + down;
+    for (std::int64_t kx = 0; kx < g.kernel_width; ++kx) {
+      const std::int64_t right = kx * g.dilation_width - g.padding_width;
+      const Inside cols(g.out_width, g.in_width, g.stride_width, right);
+      visit(top * g.in_width + cols.begin * g.stride_width + right, rows, cols);
+    }
+  }
+}
+
+}  // namespace lockstep::detail
