@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// A height and a width: of a kernel, a stride, a padding. One number stands for both.
+// A height and a width: of a kernel, a stride, a padding, a dilation. One number stands for both.
 //
 // **Torch counterpart.** torch::ExpandingArray<2>.
 // **Example.** `conv2d(x, weight, bias, 2, {1, 0})`
