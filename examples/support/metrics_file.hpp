@@ -13,26 +13,28 @@
 
 namespace example {
 
-// A table of how training went, as comma-separated values: a row for each step, and one with the
-// test accuracy after each epoch. Numbers have all their digits.
+// A table of how training went, as comma-separated values: a row for each step, and one with a
+// score after each epoch. Numbers have all their digits.
 //
 // Every row is handed to the system whole, in one write, before the next step: whatever then
 // becomes of the program, the file has whole lines.
 class MetricsFile {
  public:
+  // `rate` and `score` are names of columns, such as "images_per_second" and "test_accuracy".
   // Without a path nothing is written. A file that is there is replaced.
-  explicit MetricsFile(const std::filesystem::path& path) : path_(path) {
+  MetricsFile(const std::filesystem::path& path, const std::string& rate, const std::string& score)
+      : path_(path) {
     if (path.empty()) return;
     errno = 0;
     file_.open(path);
-    write("step,epoch,loss,images_per_second,test_accuracy\n");
+    write("step,epoch,loss," + rate + ',' + score + '\n');
   }
 
-  void add_step(std::int64_t step, std::int64_t epoch, double loss, double images_per_second) {
-    row(step, ',', epoch, ',', loss, ',', images_per_second, ",\n");
+  void add_step(std::int64_t step, std::int64_t epoch, double loss, double rate) {
+    row(step, ',', epoch, ',', loss, ',', rate, ",\n");
   }
-  void add_accuracy(std::int64_t step, std::int64_t epoch, double accuracy) {
-    row(step, ',', epoch, ",,,", accuracy, '\n');
+  void add_score(std::int64_t step, std::int64_t epoch, double score) {
+    row(step, ',', epoch, ",,,", score, '\n');
   }
 
  private:

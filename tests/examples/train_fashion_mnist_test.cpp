@@ -20,6 +20,7 @@ using lockstep::testing::contains;
 using lockstep::testing::idx_header;
 using lockstep::testing::lines_of;
 using lockstep::testing::ProgramResult;
+using lockstep::testing::read_file;
 using lockstep::testing::run_example;
 using lockstep::testing::TempDirectory;
 using lockstep::testing::write_file;
@@ -61,7 +62,7 @@ class TrainFashionMnist : public ::testing::Test {
   // The rows of the metrics file, split at the commas; every line must have all of them.
   std::vector<Row> rows() const {
     std::vector<Row> rows;
-    for (const std::string& line : lines_of(lockstep::testing::read_file(metrics()))) {
+    for (const std::string& line : lines_of(read_file(metrics()))) {
       std::istringstream in(line + ",");
       Row row;
       for (std::string cell; std::getline(in, cell, ',');) row.push_back(cell);
@@ -176,13 +177,70 @@ TEST_F(TrainFashionMnist, FiftyStepsOnTheRealImagesAgreeForEveryNumberOfDevices)
   EXPECT_EQ(losses(again), losses(again));
 }
 
+// BatchNorm takes its statistics over all devices.
+TEST_F(TrainFashionMnist, EveryNumberOfDevicesGivesTheSameLossesOfTheOtherModels) {
+  for (const std::string arch : {"resnet", "mlp"}) {
+    const std::string rest = " --epochs 5 --batch-size 25 --dtype f64 --arch " + arch;
+    const std::vector<double> one = losses("--devices 1" + rest);
+    ASSERT_EQ(one.size(), 20U);
+    for (const char* devices : {"--devices 2", "--devices 3"}) {
+      const std::vector<double> several = losses(devices + rest);
+      ASSERT_EQ(several.size(), one.size());
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        EXPECT_NEAR(several[i], one[i], 1e-9 * std::abs(one[i]))
+            << devices << " step " << i << " of " << arch;
+      }
+    }
+  }
+}
+
+// The second epoch of a run that was stopped behind the first one, against that of a whole run:
+// all that training computes is in the file.
+TEST_F(TrainFashionMnist, ResumingGivesTheSameBits) {
+  for (const std::string arch : {"mlp", "cnn", "resnet"}) {
+    const std::string rest = " --devices 2 --epochs 2 --batch-size 30 --arch " + arch;
+    const std::string whole = (directory_ / "whole.safetensors").string();
+    const std::string half = (directory_ / "half.safetensors").string();
+    std::vector<double> all = losses("--save " + whole + rest);
+    ASSERT_EQ(all.size(), 8U);
+    EXPECT_EQ(losses("--max-steps 4 --save " + half + rest).size(), 4U);
+    EXPECT_NE(read_file(half), read_file(whole));
+    all.erase(all.begin(), all.begin() + 4);
+    EXPECT_EQ(losses("--resume " + half + " --save " + half + rest), all) << arch;
+    EXPECT_TRUE(read_file(half) == read_file(whole)) << arch;
+  }
+}
+
+TEST_F(TrainFashionMnist, SaysInOneLineWhatCannotBeResumedOrSaved) {
+  const std::string small = " --devices 1 --epochs 1 --batch-size 50 ";
+  const std::string file = (directory_ / "mlp.safetensors").string();
+  ASSERT_EQ(train("--arch mlp --save " + file + small).status, 0);
+  write_file(directory_ / "cut.safetensors", read_file(file).substr(0, 1000));
+  struct Case {
+    std::string arguments;
+    std::string reason;
+  };
+  for (const Case& wanted :
+       {Case{"--resume " + file, file + " holds another model (mlp) than this one (cnn)"},
+        Case{"--resume /nowhere/x", "/nowhere/x"},
+        Case{"--resume " + (directory_ / "cut.safetensors").string(), "cut.safetensors: truncated"},
+        Case{"--save /nowhere/x", "cannot save /nowhere/x: there is no folder /nowhere"}}) {
+    const ProgramResult result = train(wanted.arguments + small);
+    EXPECT_EQ(result.status, 1) << wanted.arguments;
+    EXPECT_EQ(result.out, "") << wanted.arguments;
+    EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+    EXPECT_TRUE(contains(result.err, "train_fashion_mnist: ", wanted.reason));
+  }
+}
+
 TEST_F(TrainFashionMnist, StopsAfterTheStepsAskedFor) {
   EXPECT_EQ(losses("--devices cpu:0 --batch-size=30 --max-steps=5").size(), 5U);
 }
 
 TEST_F(TrainFashionMnist, RefusesACommandLineThatMeansNothing) {
-  for (const char* arguments : {"--device 2", "5", "--epochs", "--epochs two", "--epochs 2x",
-                                "--seed -1", "--lr fast", "--dtype f16", "--devices 0"}) {
+  for (const char* arguments :
+       {"--device 2", "5", "--epochs", "--epochs two", "--epochs 2x", "--seed -1", "--lr fast",
+        "--dtype f16", "--devices 0", "--arch vgg"}) {
     const ProgramResult result = train(arguments);
     EXPECT_EQ(result.status, 2) << arguments;
     EXPECT_EQ(result.out, "") << arguments;
@@ -220,7 +278,8 @@ TEST_F(TrainFashionMnist, NamesADamagedFile) {
 TEST_F(TrainFashionMnist, Helps) {
   const ProgramResult result = train("--help");
   EXPECT_EQ(result.status, 0);
-  EXPECT_TRUE(contains(result.out, "Usage: train_fashion_mnist", "--devices", "--max-steps"));
+  EXPECT_TRUE(contains(result.out, "Usage: train_fashion_mnist", "--arch", "--devices", "--save",
+                       "--resume", "--max-steps"));
 }
 
 }  // namespace
