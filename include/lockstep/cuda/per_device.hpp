@@ -14,7 +14,8 @@ namespace lockstep::cuda {
 // The T of a CUDA device: made as T(device) at its first use, and never destroyed. For a T that
 // holds a library's handle, the device's GPU is current: libraries bind their handles to it.
 //
-// Threads: any; a T guards its own members. One T is made at a time, so making one asks for no other.
+// Threads: any; a T guards its own members. One T is made at a time, so making one asks for no
+// other.
 template <class T>
 T& per_device(Device device) {
   static constinit std::array<std::atomic<T*>, LogicalDevices::kMost> all{};
