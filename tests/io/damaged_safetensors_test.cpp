@@ -44,7 +44,7 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
 
 TEST(DamagedSafetensors, TruncationsAreFound) {
   const std::string whole = python_file();
-  for (std::size_t size = 0; size < whole.size(); size += size < 16 ? 1 : 13) {
+  for (std::size_t size = 0; size < whole.size(); ++size) {
     ASSERT_TRUE(refused(whole.substr(0, size), "truncated")) << size;
   }
   EXPECT_TRUE(refused(whole.substr(0, whole.size() - 1), "truncated"));
