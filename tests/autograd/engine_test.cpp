@@ -2,6 +2,7 @@
 #include <lockstep/autograd/engine.hpp>
 
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -427,6 +428,23 @@ TEST(Engine, BackwardRunsOnTheStreamOfForward) {
   ASSERT_EQ(streams.size(), 2U);
   EXPECT_EQ(streams[0], default_stream("cpu:0"));
   EXPECT_EQ(streams[1], side);
+}
+
+// A gradient that somebody has set may lie in memory in any way.
+TEST(Backward, AddsToAGradientOfAnyLayout) {
+  const Tensor x = full({2, 3}, 1, kLeaf);
+  const Tensor weights = from_values(std::vector<double>{1, 2, 3, 4, 5, 6}, {2, 3});
+  const auto after = [&](const Tensor& before) {
+    x.set_grad(before);
+    (x * weights).sum().backward();
+    return x.grad().to_vector<double>();
+  };
+  const std::vector<double> expected = {2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(after(ones({2, 3}, {.dtype = Dtype::f64})), expected);
+  EXPECT_EQ(after(expand(ones({1, 1}, {.dtype = Dtype::f64}), {2, 3})), expected);
+  const Tensor across = ones({3, 2}, {.dtype = Dtype::f64});
+  EXPECT_EQ(after(transpose(across, 0, 1)), expected);
+  EXPECT_EQ(across.to_vector<double>(), (std::vector<double>{2, 5, 3, 6, 4, 7}));
 }
 
 }  // namespace engine_test

@@ -220,6 +220,108 @@ TEST(RepeatedDevice, WhatAFailedReplicaUsesIsNotOverwritten) {
   });
 }
 
+TEST(RepeatedDevice, WhatAFailedReplicaHasWrittenCanBeRead) {
+  testing::under_each_policy([] {
+    const NoGradGuard no_grad;
+    std::vector<ThrowsInTheSecond> modules(2);
+    for (ThrowsInTheSecond& module : modules) to(module, "cuda:0");
+    const std::vector<Tensor> inputs(2, ones({3, 4}).to("cuda:0"));
+    EXPECT_TRUE(throws<std::invalid_argument>([&] { parallel_apply(modules, inputs, kTwice); },
+                                              "in the second"));
+    EXPECT_EQ(values_of(modules[1].calls), Values(2, 1));
+  });
+}
+
+TEST(RepeatedDevice, ABufferThatForwardReplacesCanBeRead) {
+  struct Replaces {
+    Buffer calls{zeros({1000})};
+    Tensor forward(const Tensor& x) {
+      calls = Buffer(calls + ones({1000}, {.device = x.device()}));
+      return x + 1;
+    }
+  };
+  testing::under_each_policy([] {
+    const NoGradGuard no_grad;
+    std::vector<Replaces> modules(2);
+    for (Replaces& module : modules) to(module, "cuda:0");
+    const std::vector<Tensor> inputs(2, ones({3, 4}).to("cuda:0"));
+    parallel_apply(modules, inputs, kTwice);
+    const Tensor twice = modules[1].calls * 2;
+    modules.clear();
+    EXPECT_EQ(values_of(twice), Values(1000, 2));
+  });
+}
+
+// A leaf that is first used in a replica gets its gradient on the replica's stream.
+struct Times {
+  Parameter weight;
+  Tensor forward(const Tensor& x) const { return x * weight; }
+};
+
+std::vector<Times> two_of(const Tensor& first, const Tensor& second) {
+  return {Times{Parameter(first)}, Times{Parameter(second)}};
+}
+
+TEST(RepeatedDevice, TheGradientsOfLeavesCanBeReadAfterBackward) {
+  testing::under_each_policy([] {
+    const TensorOptions on_gpu{.device = "cuda:0"};
+    std::vector<Times> modules = two_of(ones({4}, on_gpu), ones({4}, on_gpu));
+    const std::vector<Tensor> inputs(2, ones({2, 4}).to("cuda:0"));
+    for (int times = 1; times <= 2; ++times) {
+      const auto outputs = parallel_apply(modules, inputs, kTwice);
+      (outputs[0].sum() + outputs[1].sum()).backward();
+      for (const Times& module : modules) {
+        EXPECT_EQ(values_of(module.weight.grad()), Values(4, 2 * static_cast<float>(times)));
+      }
+    }
+  });
+}
+
+TEST(RepeatedDevice, GradientsMayGoAfterAStep) {
+  testing::under_each_policy([] {
+    const TensorOptions on_gpu{.device = "cuda:0"};
+    std::vector<Times> modules = two_of(ones({4}, on_gpu), ones({4}, on_gpu));
+    optim::SGD optimizer(std::vector<Parameter>{modules[0].weight, modules[1].weight}, {.lr = 1});
+    const std::vector<Tensor> inputs(2, ones({2, 4}).to("cuda:0"));
+    const auto outputs = parallel_apply(modules, inputs, kTwice);
+    (outputs[0].sum() + outputs[1].sum()).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    EXPECT_EQ(values_of(modules[1].weight), Values(4, -1));
+  });
+}
+
+TEST(RepeatedDevice, CapturedGradientsCanBeRead) {
+  testing::under_each_policy([] {
+    const TensorOptions on_gpu{.device = "cuda:0"};
+    std::vector<Times> modules = two_of(ones({4}, on_gpu), ones({4}, on_gpu));
+    const std::vector<Tensor> inputs(2, ones({2, 4}).to("cuda:0"));
+    const auto outputs = parallel_apply(modules, inputs, kTwice);
+    std::vector<Tensor> gradients = autograd::grad({outputs[0].sum() + outputs[1].sum()},
+                                                   {modules[0].weight, modules[1].weight});
+    const Tensor sum = gradients[0] + gradients[1];
+    gradients.clear();
+    EXPECT_EQ(values_of(sum), Values(4, 4));
+  });
+}
+
+// What only the graph still holds is freed by backward, on the stream that it belongs to.
+TEST(RepeatedDevice, ModulesAndInputsMayGoBeforeBackward) {
+  testing::under_each_policy([] {
+    const Tensor x = ones({2, 4}).to("cuda:0");
+    const Tensor leaf = ones({4}, {.device = "cuda:0", .requires_grad = true});
+    std::vector<Tensor> outputs;
+    {
+      std::vector<Times> modules =
+          two_of(full({4}, 3, {.device = "cuda:0"}), full({4}, 5, {.device = "cuda:0"}));
+      const std::vector<Tensor> inputs(2, x * leaf);
+      outputs = parallel_apply(modules, inputs, kTwice);
+    }
+    (outputs[0].sum() + outputs[1].sum()).backward();
+    EXPECT_EQ(values_of(leaf.grad()), Values(4, 16));
+  });
+}
+
 TEST(RepeatedDevice, ReplicasMeetInsideForward) {
   struct Meets {
     Tensor forward(const Tensor& x) const { return x + replicas::all_reduce(x.sum()); }

@@ -152,6 +152,16 @@ TEST(MultiheadAttention, DataParallelSplitsItsBatch) {
   EXPECT_TRUE(all_close(gradient, attention.in_proj_weight.grad(), 1e-12));
 }
 
+TEST(MultiheadAttention, DataParallelTakesItWithoutWeights) {
+  const nn::MultiheadAttention attention{4, 2, in_f64(true, false)};
+  const Tensor x = varied({3, 5, 4});
+  const nn::MultiheadAttentionMasks masks{.need_weights = false, .is_causal = true};
+  DataParallel model{attention, {"cpu:0", "cpu:1"}, {.dim = 1}};
+  const auto [together, none] = model(x, x, x, masks);
+  EXPECT_FALSE(none.defined());
+  EXPECT_TRUE(all_close(together, std::get<0>(attention(x, x, x, masks)), 1e-12));
+}
+
 TEST(MultiheadAttention, SaysWhatDoesNotFit) {
   EXPECT_NE(message_of<ValueError>([] {
               nn::MultiheadAttention(6, 4);

@@ -191,6 +191,7 @@ TEST(RecurrentLayers, RefuseBadArguments) {
             }),
             "LSTM: expected input_size to be at least 1, got 0");
   EXPECT_THROW((nn::GRU{2, 0}), ValueError);
+  EXPECT_THROW((nn::LSTM{2, std::int64_t{1} << 62}), ValueError);
   EXPECT_THROW((nn::GRU{2, 3, {.num_layers = 0}}), ValueError);
   EXPECT_THROW((nn::RNN{2, 3, {.num_layers = 2, .dropout = 1.5}}), ValueError);
   EXPECT_THROW((nn::RNN{2, 3, {.dtype = Dtype::i64}}), DtypeError);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/attention.hpp>
@@ -120,6 +121,19 @@ TEST(ScaledDotProductAttention, DropsWeights) {
   EXPECT_NE(kept, 1);
   EXPECT_NEAR(kept, 1, 0.05);
   EXPECT_EQ(scaled_dot_product_attention(query, key, value, {.dropout_p = 1}).item<float>(), 0);
+}
+
+TEST(ScaledDotProductAttention, TakesHalfPrecision) {
+  const Tensor x = varied<float>({2, 3, 4});
+  const Tensor expected = scaled_dot_product_attention(x, x, x, {.is_causal = true});
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+    const Tensor half = x.to(dtype);
+    const Tensor y = scaled_dot_product_attention(half, half, half, {.is_causal = true});
+    EXPECT_EQ(y.dtype(), dtype);
+    EXPECT_TRUE(all_close(y.to(Dtype::f32), expected, 0.02, 0.02));
+    const AutocastGuard guard{dtype};
+    EXPECT_EQ(scaled_dot_product_attention(x, x, x).dtype(), dtype);
+  }
 }
 
 TEST(ScaledDotProductAttention, AQueryThatSeesNothingGivesNan) {

@@ -42,6 +42,11 @@ inline void add_in_place(const Tensor& total, const Tensor& part, double alpha =
   if (is_channels_last(total)) {
     return add_in_place(channels_to_back(total), channels_to_back(part), alpha);
   }
+  if (!total.is_contiguous()) {
+    const Tensor sum = packed(total);
+    add_in_place(sum, part, alpha);
+    return copy_into(total, sum);
+  }
   const Stream stream = current_stream(total.device());
   const Tensor from = packed(part);
   dispatch_numeric(total.dtype(), "add_", [&]<class T>(T) {
@@ -50,8 +55,16 @@ inline void add_in_place(const Tensor& total, const Tensor& part, double alpha =
   });
 }
 
-// The end of a gradient's way: adds it into the `grad` of a leaf, which has the leaf's layout if
-// that is contiguous or channels_last.
+// Whether some element of a tensor is shown at several indices.
+inline bool repeats_elements(const Tensor& tensor) {
+  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
+    if (tensor.strides()[d] == 0 && tensor.sizes()[d] > 1) return true;
+  }
+  return false;
+}
+
+// The end of a gradient's way: adds it into the `grad` of a leaf. A new `grad` has the leaf's
+// layout if that is contiguous or channels_last and backward is not recorded itself.
 //
 // Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
 // `grad` changes.
@@ -88,6 +101,11 @@ class AccumulateGrad final : public Node {
     } else if (is_grad_enabled()) {
       total = sum_gradients(total, gradient);
     } else {
+      if (repeats_elements(total)) {  // such as an expanded one: no place to add to
+        const Tensor own = empty_in_layout_of(variable_);
+        copy_into(own, total);
+        total = own;
+      }
       add_in_place(total, gradient);
     }
     return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/accumulate_grad.hpp>
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/sum_gradients.hpp>
@@ -63,6 +64,8 @@ class GraphTask {
     open_.store(states_.size(), std::memory_order_relaxed);
     for (const Edge& root : roots) settle(*find(root.node.get()));
     run_team(lanes_.size(), [this](std::size_t lane) { work(lanes_[lane]); });
+    if (side_streams_.load(std::memory_order_relaxed) || !stream_overrides().empty())
+      join_streams();
     for (const Lane& lane : lanes_) {
       if (lane.error) std::rethrow_exception(lane.error);
     }
@@ -166,6 +169,29 @@ class GraphTask {
     state.gradients.push_back({input_nr, from, std::move(gradient), stream});
   }
 
+  // Makes the caller's streams wait for all others that nodes have run on, so that the caller may
+  // use what they have left there: gradients of leaves, and captured ones.
+  void join_streams() const {
+    std::vector<Stream> joined;
+    for (const NodeState& state : states_) {
+      const Stream& ran = state.node->stream();
+      const Stream mine = current_stream(ran.device());
+      if (ran == mine) continue;
+      if (std::find(joined.begin(), joined.end(), ran) == joined.end()) {
+        mine.wait_stream(ran);
+        joined.push_back(ran);
+      }
+      if (!state.node->is_accumulator()) continue;
+      const Tensor left = static_cast<const AccumulateGrad&>(*state.node).variable().grad();
+      if (left.defined()) left.record_stream(mine);
+    }
+    for (const Capture& capture : captures_) {
+      if (capture.gradient.defined()) {
+        capture.gradient.record_stream(current_stream(capture.gradient.device()));
+      }
+    }
+  }
+
   // The node is ready to run if it waits for nothing more. With the lane's mutex held, or before
   // the team has started.
   void settle(NodeState& state) {
@@ -222,7 +248,10 @@ class GraphTask {
     std::vector<Tensor> results(node.next_edges.size());
     if (state.needed && !state.gradients.empty()) {
       std::optional<StreamGuard> guard;
-      if (current_stream(node.stream().device()) != node.stream()) guard.emplace(node.stream());
+      if (current_stream(node.stream().device()) != node.stream()) {
+        guard.emplace(node.stream());
+        side_streams_.store(true, std::memory_order_relaxed);
+      }
       std::vector<Tensor> gradients = collect(state);
       for (Capture& capture : captures_) {
         if (capture.edge.node.get() == &node) {
@@ -294,6 +323,7 @@ class GraphTask {
   std::vector<Capture> captures_;     // each written by the lane of its node
   std::atomic<std::size_t> open_{0};  // nodes that have not been run
   std::atomic<bool> failed_{false};
+  std::atomic<bool> side_streams_{false};  // some node's was not the current one of its lane
 };
 
 }  // namespace lockstep::detail

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <tuple>
 
@@ -42,8 +43,9 @@ struct MultiheadAttentionMasks {
 // batch. Returns the output, of the query's shape, and the weights: [batch, queries, keys], the
 // mean over the heads, or [batch, heads, queries, keys]; an undefined tensor if not asked for.
 //
-// Masks of numbers are added to the scores. In the layout of torch's default the batch is dimension
-// 1: DataParallel takes it with `dim = 1`.
+// Masks of numbers are added to the scores. In the layout of torch's default the batch of the
+// inputs and of the output is dimension 1, and that of key_padding_mask and of the weights is 0:
+// within a DataParallel with `dim = 1`, do without both (`need_weights = false`).
 //
 // **Torch counterpart.** torch.nn.MultiheadAttention, with its first values; without kdim, vdim,
 // add_bias_kv and add_zero_attn. `is_causal` needs no attn_mask beside it.

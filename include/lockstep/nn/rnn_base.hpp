@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,9 @@ struct RecurrentLayers {
     check_layer_size(layer, "input_size", inputs);
     check_layer_size(layer, "hidden_size", hidden);
     check_layer_size(layer, "num_layers", num_layers);
+    check<ValueError>(
+        hidden <= std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(2 * gates),
+        layer, ": a hidden_size of ", hidden, " is too large");
     check_layer_dtype(layer, options.dtype);
     check_probability(layer, dropout);
     check<ValueError>(options.proj_size == 0, layer, ": expected proj_size = 0, got ",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/attention_kernels.hpp>
@@ -56,11 +58,9 @@ inline Tensor causal_bias(const Tensor& query, std::int64_t queries, std::int64_
 // dropout. An undefined bias is none.
 inline Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& bias,
                                 double dropout_p, double scale) {
-  Tensor scores = matmul(query * scale, transpose(key, -2, -1));
-  if (bias.defined()) {
-    scores = scores + (is_autocast_enabled() ? bias : bias.to(scores.dtype()));
-  }
-  const Tensor weights = softmax(scores, -1);
+  const Tensor product = matmul(query * scale, transpose(key, -2, -1));
+  const Tensor scores = product.to(mask_dtype(query));
+  const Tensor weights = softmax(bias.defined() ? scores + bias : scores, -1).to(product.dtype());
   return dropout_p > 0 ? dropout(weights, dropout_p) : weights;
 }
 
@@ -77,7 +77,8 @@ struct AttentionOptions {
 // how well their keys fit. Queries are [*, queries, size], keys [*, keys, size], values [*, keys,
 // any].
 //
-// A mask of numbers is added to the scores. A query that sees no key gives NaN, as in torch.
+// A mask of numbers is added to the scores. A query that sees no key gives NaN, where torch
+// gives 0 since its version 2.5. The softmax of half precision is computed in f32.
 //
 // **Torch counterpart.** torch.nn.functional.scaled_dot_product_attention.
 // **Devices and streams.** Two products, with all scores in memory between them.

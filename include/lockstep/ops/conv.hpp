@@ -188,7 +188,7 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
 //
 // **Torch counterpart.** torch.nn.functional.conv2d.
 // **Devices and streams.** The operands' current stream. On the host it is im2col and a BLAS, a few
-// images at a time, or for groups of one or two channels plain loops, in one thread; on a GPU one
+// images at a time, or for groups of one output channel plain loops, in one thread; on a GPU one
 // of cuDNN's deterministic algorithms. The work space comes from the device's memory. Half
 // precision is computed in f32, and the result rounded once.
 // **Backward.** Bit for bit the same every time; derivatives of any order.

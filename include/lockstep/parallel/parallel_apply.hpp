@@ -179,8 +179,9 @@ void move_each(std::vector<Output>& outputs, const std::vector<Device>& devices)
 // time; moving the results is torch::nn::parallel::parallel_apply's.
 // **Devices and streams.** Every thread sees the caller's state: grad and inference mode, autocast
 // and current streams. Where `devices` lists a GPU again, that module runs on a stream of its own,
-// between what the device's current stream holds before and after; a tensor that is neither
-// argument, parameter nor buffer of it must outlive that or have been recorded there.
+// between what the device's current stream holds before and after; a tensor that is no argument,
+// parameter, buffer or result of it, or lies in a type that is walked past, has to be recorded by
+// whoever owns it.
 // **Threads and exceptions.** Persistent worker threads, leased for the call. Once all modules have
 // ended, the lowest one's exception is thrown as a ReplicaFailure of its own type, naming replica
 // and device (without `devices`, where the module's first parameter is), with the others listed and

@@ -52,9 +52,9 @@ class ReplicaStreams {
   bool own(std::size_t i) const { return !own_.empty() && own_[i]; }
 
   // Returns `body()`, run on the stream that replica i has of its own: after all that the device's
-  // current stream holds, which then waits for it. What the replica reads and what it returns keep
-  // their memory until the streams that use it are through with it. If body throws nothing waits,
-  // and nothing needs to.
+  // current stream holds, which then waits for it, also if body throws. What the replica reads and
+  // what it leaves in its buffers and in its result keep their memory until the streams that use it
+  // are through with it.
   template <class M, class Parts, class Body>
   auto run(std::size_t i, const M& module, const Parts& parts, const Body& body) const {
     const Stream own(*own_[i]);
@@ -63,11 +63,17 @@ class ReplicaStreams {
     record(parts, own);
     for (const Tensor& parameter : parameters(module)) record(parameter, own);
     for (const Tensor& buffer : buffers(module)) record(buffer, own);
-    const StreamGuard guard(own);
-    auto output = body();
-    record(output, outer);
-    outer.wait_stream(own);
-    return output;
+    try {
+      const StreamGuard guard(own);
+      auto output = body();
+      record(output, outer);
+      for (const Tensor& buffer : buffers(module)) record(buffer, outer);  // there may be new ones
+      outer.wait_stream(own);
+      return output;
+    } catch (...) {
+      outer.wait_stream(own);
+      throw;
+    }
   }
 
  private:
