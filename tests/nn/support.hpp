@@ -18,13 +18,13 @@ using Names = std::vector<std::string>;
 // A tensor of f32 with these values.
 inline Tensor f32(const Values& values, const Shape& shape) {
   Tensor result = empty(shape);
-  detail::copy_into(result, from_values(values, shape));
+  lockstep::detail::copy_into(result, from_values(values, shape));
   return result;
 }
 
 inline Values values_of(const Tensor& tensor) {
   const Tensor host = empty(tensor.sizes(), {.dtype = Dtype::f64});
-  detail::copy_into(host, tensor);
+  lockstep::detail::copy_into(host, tensor);
   const double* data = host.const_data_ptr<double>();
   return {data, data + host.numel()};
 }
