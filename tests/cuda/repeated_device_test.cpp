@@ -277,6 +277,21 @@ TEST(RepeatedDevice, TheGradientsOfLeavesCanBeReadAfterBackward) {
   });
 }
 
+// Without any memory that is freed in between, whose order would be theirs, too.
+TEST(RepeatedDevice, BackwardsCallerWaitsForTheReplicasStreams) {
+  testing::under_each_policy([] {
+    const TensorOptions on_gpu{.device = "cuda:0"};
+    std::vector<Times> modules = two_of(ones({4}, on_gpu), ones({4}, on_gpu));
+    const std::vector<Tensor> inputs(2, ones({4}).to("cuda:0"));
+    const Tensor gradient = ones({4}, on_gpu);
+    for (int times = 0; times < 2; ++times) {
+      const auto outputs = parallel_apply(modules, inputs, kTwice);
+      autograd::backward(outputs, {gradient, gradient});
+    }
+    EXPECT_EQ(values_of(modules[1].weight.grad()), Values(4, 2));
+  });
+}
+
 TEST(RepeatedDevice, GradientsMayGoAfterAStep) {
   testing::under_each_policy([] {
     const TensorOptions on_gpu{.device = "cuda:0"};
