@@ -12,17 +12,19 @@ cmake_minimum_required(VERSION 3.22)
 set(
   layers
   "error.hpp warning.hpp"
+  "profile"
   "device"
   "backend"
   "tensor"
   "autograd"
   "ops"
   "module"
+  "distributed"
   "nn optim parallel"
   "data io"
-  "cuda"
+  "cuda mpi"
   "lockstep.hpp"
-  "cuda.hpp nccl.hpp"
+  "cuda.hpp mpi.hpp nccl.hpp"
 )
 set(max_lines 400)
 
@@ -93,9 +95,9 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 
-# What lockstep.hpp reaches; headers that need CUDA are reached from cuda.hpp or nccl.hpp instead.
+# What lockstep.hpp reaches; headers that need CUDA are reached from cuda.hpp, nccl.hpp or mpi.hpp instead.
 set(reached)
-set(pending lockstep/lockstep.hpp lockstep/cuda.hpp lockstep/nccl.hpp)
+set(pending lockstep/lockstep.hpp lockstep/cuda.hpp lockstep/mpi.hpp lockstep/nccl.hpp)
 while(pending)
   list(POP_FRONT pending header)
   if(NOT header IN_LIST reached)
@@ -105,7 +107,7 @@ while(pending)
 endwhile()
 foreach(header IN LISTS headers)
   if(NOT header IN_LIST reached)
-    problem("${header}: not reached from lockstep.hpp, cuda.hpp or nccl.hpp")
+    problem("${header}: not reached from lockstep.hpp, cuda.hpp, nccl.hpp or mpi.hpp")
   endif()
 endforeach()
 
