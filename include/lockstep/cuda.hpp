@@ -12,9 +12,13 @@
 #include <lockstep/cuda/kernels.hpp>
 #include <lockstep/cuda/logical_devices.hpp>
 #include <lockstep/cuda/memory_limit.hpp>
+#include <lockstep/cuda/nvtx.hpp>
+#include <lockstep/cuda/stream_timer.hpp>
 #include <lockstep/device/devices.hpp>
+#include <lockstep/profile/device_timer.hpp>
 
 #include <atomic>
+#include <string>
 
 namespace lockstep::cuda {
 
@@ -25,7 +29,13 @@ inline bool register_backend() {
   after_wait.store(
       [](const lockstep::detail::StreamState& stream) { IndexFaults::instance().raise(stream); });
   lockstep::detail::cuda_backend.store(&CudaBackend::instance(), std::memory_order_release);
-  lockstep::detail::cuda_device_counter.store(&count_devices, std::memory_order_release);
+  profile::detail::device_timer.store(&StreamTimer::instance(), std::memory_order_release);
+  lockstep::detail::cuda_device_counter.store(
+      [](std::string* reason) {
+        start_nvtx();  // no earlier: a tool may not be ready before `main`
+        return count_devices(reason);
+      },
+      std::memory_order_release);
   return true;
 }
 

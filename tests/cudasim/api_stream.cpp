@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cudasim/api.hpp"
 
+#include <chrono>
 #include <string>
 
 using cudasim::ApiCall;
@@ -73,9 +74,10 @@ CUDASIM_API cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   });
 }
 
-CUDASIM_API cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+CUDASIM_API cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return ApiCall("cudaEventCreateWithFlags").run([&](Machine& machine) {
     *event = machine.create_event(cudasim::current_device());
+    (*event)->timing = (flags & cudaEventDisableTiming) == 0;
     return cudaSuccess;
   });
 }
@@ -116,5 +118,24 @@ CUDASIM_API cudaEventSynchronize(cudaEvent_t event) {
     const bool ended = machine.host_wait(event->recorded, "cudaEventSynchronize");
     machine.give_back_memory(event->device);
     return ended ? cudaSuccess : cudaErrorLaunchTimeout;
+  });
+}
+
+// The time between the moments at which the simulator ran the two.
+CUDASIM_API cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+  return ApiCall("cudaEventElapsedTime").with(end).run([&](Machine& machine) {
+    if (!machine.known(start) || start->destroyed || start->device != end->device) {
+      cudasim::report("NO TIME BETWEEN EVENTS of two devices, or of one that is gone" +
+                      cudasim::in_scope());
+      return cudaErrorInvalidResourceHandle;
+    }
+    for (const cudaEvent_t event : {start, end}) {
+      if (!event->timing || !event->recorded) return cudaErrorInvalidResourceHandle;
+      if (!event->recorded->done) return cudaErrorNotReady;
+    }
+    const std::chrono::duration<float, std::milli> elapsed =
+        end->recorded->ended_at - start->recorded->ended_at;
+    *ms = elapsed.count();
+    return cudaSuccess;
   });
 }

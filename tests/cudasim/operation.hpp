@@ -5,6 +5,7 @@
 #include "cudasim/cudasim.hpp"
 #include "cudasim/fiber.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -38,7 +39,8 @@ struct Operation {
   bool running = false;
   bool done = false;
   int polls = 0;
-  Clock clock;  // once done
+  Clock clock;                                       // once done
+  std::chrono::steady_clock::time_point ended_at{};  // once done
   // The same order as ThreadSanitizer is told of it: from the host that issues this, to the other
   // ranks of a collective, and to whatever waits for this.
   Edge from_host{};
@@ -75,6 +77,7 @@ struct CUevent_st {
   int number = 0;
   int device = 0;
   bool destroyed = false;
+  bool timing = false;
   cudasim::OperationPtr recorded{};
 };
 

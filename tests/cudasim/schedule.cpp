@@ -80,6 +80,7 @@ void Machine::retire(const OperationPtr& operation) {
   operation->stream->fiber.release(operation->ended);
   operation->running = false;
   operation->done = true;
+  operation->ended_at = std::chrono::steady_clock::now();
   operation->stream->queue.pop_front();
   operation->stream->last = operation;
   operation->awaited.clear();

@@ -322,5 +322,53 @@ TEST(CudasimStream, ACollectiveOrdersWhatItSays) {
   }
 }
 
+cudaEvent_t event_on(const Stream& stream, unsigned flags) {
+  cudaEvent_t event = nullptr;
+  const OnDevice guard(stream.device());
+  ok(cudaEventCreateWithFlags(&event, flags));
+  ok(cudaEventRecord(event, stream.get()));
+  return event;
+}
+
+TEST(CudasimStream, TheTimeBetweenEventsIsThatOfTheirRunning) {
+  for (const Config& config : schedules(1, 1, 5)) {
+    reset(config);
+    const Stream stream;
+    const cudaEvent_t first = event_on(stream, cudaEventDefault);
+    stream.synchronize();
+    const cudaEvent_t second = event_on(stream, cudaEventDefault);
+    float ahead = -1;
+    if (config.policy == Policy::lazy) {
+      EXPECT_EQ(cudaEventElapsedTime(&ahead, first, second), cudaErrorNotReady);
+    }
+    stream.synchronize();
+    ok(cudaEventElapsedTime(&ahead, first, second));
+    EXPECT_GT(ahead, 0) << name_of(config);
+    float back = 1;
+    ok(cudaEventElapsedTime(&back, second, first));
+    EXPECT_EQ(back, -ahead);
+    for (const cudaEvent_t event : {first, second}) ok(cudaEventDestroy(event));
+    EXPECT_EQ(take_errors(), std::vector<std::string>());
+  }
+}
+
+TEST(CudasimStream, ThereIsNoTimeBetweenEventsWithoutTimingOrOfTwoDevices) {
+  expect_error(
+      [] {
+        const Stream stream;
+        const Stream other(1);
+        const cudaEvent_t timed = event_on(stream, cudaEventDefault);
+        const cudaEvent_t untimed = event_on(stream, cudaEventDisableTiming);
+        const cudaEvent_t elsewhere = event_on(other, cudaEventDefault);
+        stream.synchronize();
+        other.synchronize();
+        float ms = 0;
+        EXPECT_EQ(cudaEventElapsedTime(&ms, timed, untimed), cudaErrorInvalidResourceHandle);
+        EXPECT_EQ(cudaEventElapsedTime(&ms, timed, elsewhere), cudaErrorInvalidResourceHandle);
+        for (const cudaEvent_t event : {timed, untimed, elsewhere}) ok(cudaEventDestroy(event));
+      },
+      {"NO TIME BETWEEN EVENTS"});
+}
+
 }  // namespace stream_test
 }  // namespace cudasim::test

@@ -35,6 +35,8 @@ struct CudaDevice {
     [[maybe_unused]] static const int told =
         std::atexit([] { ending().store(true, std::memory_order_relaxed); });
     for (auto& stream : pool) stream = std::make_unique<CudaStream>(at, events);
+    int none = -1;
+    (void)first_used().compare_exchange_strong(none, at.index, std::memory_order_relaxed);
   }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -54,6 +56,13 @@ struct CudaDevice {
   static std::atomic<bool>& ending() {
     static constinit std::atomic<bool> flag{false};
     return flag;
+  }
+
+  // The index of the device that was used first, or -1: for what is not one device's but needs a
+  // context, so that a GPU which nobody asked for gets none.
+  static std::atomic<int>& first_used() {
+    static constinit std::atomic<int> index{-1};
+    return index;
   }
 
   // The device, which exists.

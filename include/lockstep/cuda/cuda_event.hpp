@@ -13,12 +13,14 @@
 
 namespace lockstep::cuda {
 
-// The events of one device that no CudaEvent holds. Making one costs more than recording it.
+// The events of one device, made with these flags, that no CudaEvent holds. Making one costs more
+// than recording it.
 //
 // Lives until the process ends. Any thread; `mutex_` guards the list.
 class EventPool {
  public:
-  explicit EventPool(Device device) : device_(device) {}
+  explicit EventPool(Device device, unsigned flags = cudaEventDisableTiming)
+      : device_(device), flags_(flags) {}
 
   Device device() const { return device_; }
 
@@ -35,8 +37,7 @@ class EventPool {
     }
     const DeviceGuard guard(device_);
     cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags",
-          device_);
+    check(cudaEventCreateWithFlags(&event, flags_), "cudaEventCreateWithFlags", device_);
     return event;
   }
 
@@ -47,6 +48,7 @@ class EventPool {
 
  private:
   const Device device_;
+  const unsigned flags_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> free_;
   std::size_t made_ = 0;

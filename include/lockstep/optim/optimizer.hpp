@@ -7,6 +7,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/optim/state_reader.hpp>
+#include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/fill.hpp>
@@ -101,6 +102,7 @@ class Optimizer {
   template <class Update>
   void update_each(Update&& update) const {
     const NoGradGuard guard;
+    const profile::RecordFunction range("optimizer", parameters_[0].device());
     std::vector<Tensor> gradients;
     gradients.reserve(parameters_.size());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/profile/row.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+namespace lockstep::detail {
+
+class StreamState;  // device/stream.hpp
+
+}  // namespace lockstep::detail
+
+// What the CUDA side fills in, so that no header below it needs one of CUDA's.
+namespace lockstep::profile::detail {
+
+// Tells when the streams of GPUs came to certain places of their work.
+//
+// Threads: any, several at once. Lives until the process ends.
+class DeviceTimer {
+ public:
+  DeviceTimer() = default;
+  DeviceTimer(const DeviceTimer&) = delete;
+  DeviceTimer& operator=(const DeviceTimer&) = delete;
+
+  // Marks the place behind what has been issued so far to `stream`, or, if that is
+  // null, to the calling thread's current stream of the row's device. Null if that cannot be done.
+  virtual void* mark(const Row& row, lockstep::detail::StreamState* stream) noexcept = 0;
+  // Waits until the stream has come there; returns when that was, by the clock of the recorder, or
+  // nothing where the device does not say. The mark is used up.
+  virtual std::optional<std::int64_t> resolve(void* mark) noexcept = 0;
+  // Gives a mark up without waiting.
+  virtual void discard(void* mark) noexcept = 0;
+
+ protected:
+  ~DeviceTimer() = default;
+};
+
+// Put here before `main` in a program with the CUDA side.
+inline constinit std::atomic<DeviceTimer*> device_timer{nullptr};
+
+// Where the names of ranges go besides the recorder: NVTX, once a tool listens.
+struct RangeListener {
+  void (*push)(const char* name);
+  void (*pop)();
+};
+
+}  // namespace lockstep::profile::detail

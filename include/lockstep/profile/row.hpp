@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+
+namespace lockstep::profile {
+
+// Where in a timeline a range is drawn: the row of the thread that makes it, or of a device's
+// compute or copy stream.
+//
+// Made from a Device, a type of a layer above: all that a row knows of it is its type and index.
+struct Row {
+  enum class Kind : std::uint8_t { thread, compute, copy };
+
+  Kind kind = Kind::thread;
+  bool cuda = false;
+  std::int16_t index = -1;
+
+  constexpr Row() = default;
+  template <class Device>
+  requires requires(const Device& device) {
+    { device.is_cuda() } -> std::same_as<bool>;
+    { device.index } -> std::convertible_to<int>;
+  }
+  constexpr Row(const Device& device, Kind row_kind = Kind::compute)
+      : kind(row_kind), cuda(device.is_cuda()), index(static_cast<std::int16_t>(device.index)) {}
+
+  // What a GPU does is timed there: the thread that issues it is somewhere else by then.
+  constexpr bool is_gpu() const { return cuda && kind != Kind::thread; }
+
+  // "cpu:0 compute", "cuda:1 copy"; nothing for a thread's row, which is named after the thread.
+  std::string str() const {
+    if (kind == Kind::thread) return {};
+    std::string name = cuda ? "cuda" : "cpu";
+    if (index >= 0) name += ':' + std::to_string(index);
+    return name + (kind == Kind::compute ? " compute" : " copy");
+  }
+
+  friend constexpr bool operator==(const Row&, const Row&) = default;
+};
+
+}  // namespace lockstep::profile

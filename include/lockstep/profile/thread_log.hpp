@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/row.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep::profile::detail {
+
+// A range that has ended. Times are nanoseconds of the steady clock.
+struct RecordedEvent {
+  const char* name;  // a literal, or kept by the log
+  std::int64_t begin;
+  std::int64_t end;
+  std::uint64_t bytes;
+  void* begin_mark;  // of the DeviceTimer; null for what ran on the host
+  void* end_mark;
+  Row row;
+};
+
+// Gives up what the event has of a GPU.
+inline void discard(const RecordedEvent& event) noexcept {
+  for (void* const mark : {event.begin_mark, event.end_mark}) {
+    if (mark != nullptr) device_timer.load(std::memory_order_acquire)->discard(mark);
+  }
+}
+
+// What one thread has recorded during one session, in the order in which its ranges ended.
+//
+// Threads: the thread appends, without a lock; one reader drains, at any time. An event belongs to
+// the reader once it is counted in its chunk, and a chunk once the next one hangs on it: the
+// release of either orders what the thread wrote before. The thread touches the last chunk alone.
+// Both own the log, so that neither has to outlive the other; what a thread that goes on keeps of a
+// drained log is one chunk.
+class ThreadLog {
+ public:
+  ThreadLog(std::string label, std::size_t max_events)
+      : label_(std::move(label)), room_(max_events), first_(new Chunk), last_(first_) {}
+  ThreadLog(const ThreadLog&) = delete;
+  ThreadLog& operator=(const ThreadLog&) = delete;
+  ~ThreadLog() {
+    drain([](const RecordedEvent& event) { discard(event); });  // what came too late for the reader
+    drop_first();
+  }
+
+  // The row of the thread.
+  const std::string& label() const { return label_; }
+
+  // By the thread: false if there is no room for it, which counts it as dropped.
+  bool append(const RecordedEvent& event) noexcept {
+    if (room_ == 0) return drop();
+    std::size_t count = last_->count.load(std::memory_order_relaxed);
+    if (count == last_->events.size()) {
+      Chunk* const next = new (std::nothrow) Chunk;
+      if (next == nullptr) return drop();
+      Chunk* const full = std::exchange(last_, next);
+      full->next.store(next, std::memory_order_release);
+      count = 0;
+    }
+    last_->events[count] = event;
+    last_->count.store(count + 1, std::memory_order_release);
+    --room_;
+    return true;
+  }
+
+  // By the thread: a copy of a name that lives as long as the log; null if there is no room.
+  const char* keep(std::string_view name) noexcept {
+    const auto known = names_.find(name);
+    if (known != names_.end()) return known->c_str();
+    if (room_ == 0) return nullptr;
+    try {
+      return names_.emplace(name).first->c_str();
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
+
+  // By the reader: calls `take(event)` for all that has come since the last time, and frees the
+  // chunks that are full.
+  template <class Take>
+  void drain(Take&& take) {
+    while (true) {
+      // In this order: a chunk that another one hangs on is full.
+      Chunk* const next = first_->next.load(std::memory_order_acquire);
+      const std::size_t count = first_->count.load(std::memory_order_acquire);
+      while (taken_ < count) take(first_->events[taken_++]);
+      if (next == nullptr) return;
+      drop_first();
+      taken_ = 0;
+    }
+  }
+
+  std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Chunk {
+    std::array<RecordedEvent, 512> events;  // without values up to `count`
+    std::atomic<std::size_t> count{0};
+    std::atomic<Chunk*> next{nullptr};
+
+    Chunk() noexcept {}
+  };
+  static_assert(std::is_trivially_destructible_v<RecordedEvent>);
+
+  bool drop() noexcept {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  void drop_first() { delete std::exchange(first_, first_->next.load(std::memory_order_relaxed)); }
+
+  const std::string label_;
+  std::size_t room_;                          // for so many more events; the thread's
+  Chunk* first_;                              // the reader's
+  std::size_t taken_ = 0;                     // so many events of the first chunk; the reader's
+  Chunk* last_;                               // the thread's
+  std::set<std::string, std::less<>> names_;  // the thread's; nodes stay where they are
+  std::atomic<std::uint64_t> dropped_{0};     // read while the thread may still count
+};
+
+}  // namespace lockstep::profile::detail

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/profile/profiler.hpp>
+#include <lockstep/profile/record_function.hpp>
+
+#include "profile/rows.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+
+}  // namespace
+
+// Counts what any thread of this program allocates. Not inlined: g++ would see memory of `new` go
+// to `free` and warn.
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(size == 0 ? 1 : size);
+}
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  void* const memory = operator new(size, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace lockstep::profile {
+namespace record_function_test {
+
+using testing::names_in;
+using Names = std::vector<std::string>;
+
+std::uint64_t allocations_of(std::size_t ranges, const std::string& name) {
+  const std::uint64_t before = allocations.load();
+  for (std::size_t i = 0; i < ranges; ++i) {
+    const RecordFunction outer("a literal");
+    const RecordFunction inner(name);
+  }
+  return allocations.load() - before;
+}
+
+TEST(RecordFunction, AllocatesNothingWhileNothingIsRecorded) {
+  const std::string name = "a name that is too long to lie in the string itself";
+  EXPECT_FALSE(enabled());
+  EXPECT_EQ(allocations_of(1000, name), 0U);
+  Profiler profiler;
+  EXPECT_TRUE(enabled());
+  EXPECT_GT(allocations_of(1000, name), 0U);
+  // From then on a chunk for many ranges at a time.
+  EXPECT_LE(allocations_of(1000, name), 2000U / 512 + 1);
+  profiler.stop();
+  EXPECT_FALSE(enabled());
+  EXPECT_EQ(allocations_of(1000, name), 0U);
+}
+
+TEST(RecordFunction, KeepsNamesThatWereMadeAtRunTime) {
+  Profiler profiler;
+  for (int i = 0; i < 3; ++i) {
+    std::string name = "step " + std::to_string(i);
+    { const RecordFunction range(name); }
+    name.assign(name.size(), '?');
+  }
+  EXPECT_EQ(names_in(profiler.events(), "main"), (Names{"step 0", "step 1", "step 2"}));
+}
+
+TEST(RecordFunction, KeepsTheBytes) {
+  Profiler profiler;
+  { const RecordFunction range("copy", {}, {.bytes = 12}); }
+  ASSERT_EQ(profiler.events().size(), 1U);
+  EXPECT_EQ(profiler.events()[0].bytes, 12U);
+}
+
+// What a tool would see of the ranges.
+Names& heard() {
+  static Names names;
+  return names;
+}
+constexpr detail::RangeListener kListener{[](const char* name) { heard().emplace_back(name); },
+                                          [] { heard().emplace_back("end"); }};
+
+TEST(RangeListener, HearsTheNamesWhetherOrNotTheyAreRecorded) {
+  heard().clear();
+  detail::Recorder::instance().listen(&kListener);
+  EXPECT_TRUE(enabled());
+  {
+    const RecordFunction outer("outer");
+    const RecordFunction inner(std::string("inner"));
+  }
+  EXPECT_EQ(heard(), (Names{"outer", "inner", "end", "end"}));
+
+  heard().clear();
+  Profiler profiler;
+  { const RecordFunction range(std::string("recorded")); }
+  profiler.stop();
+  EXPECT_TRUE(enabled());
+  EXPECT_EQ(heard(), (Names{"recorded", "end"}));
+  EXPECT_EQ(names_in(profiler.events(), "main"), (Names{"recorded"}));
+
+  heard().clear();
+  {
+    const RecordFunction range("begun while it listens");
+    detail::Recorder::instance().listen(nullptr);
+    const RecordFunction unheard("unheard");
+  }
+  EXPECT_FALSE(enabled());
+  EXPECT_EQ(heard(), (Names{"begun while it listens", "end"}));
+}
+
+}  // namespace record_function_test
+}  // namespace lockstep::profile
