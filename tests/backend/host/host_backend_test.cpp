@@ -220,9 +220,13 @@ TEST(HostBackend, MayBeSwitchedToQueuedComputeAndBack) {
   std::thread::id thread;
   {
     const QueuedCompute queued;
+    Gate gate;
+    gate.hold(Stream(stream));
     stream.submit([&] { thread = std::this_thread::get_id(); });
+    EXPECT_FALSE(stream.idle());
+    gate.open();
     stream.synchronize();
-    EXPECT_NE(thread, std::this_thread::get_id());
+    EXPECT_NE(thread, std::thread::id());
     EXPECT_EQ(backend().default_stream("cpu").mode(), Mode::immediate);
   }
   stream.submit([&] { thread = std::this_thread::get_id(); });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/host/background_threads.hpp>
 #include <lockstep/backend/host/task_queue.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/device/stream.hpp>
@@ -14,8 +15,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,9 +25,10 @@ namespace lockstep::detail {
 // immediate: work runs at once in the thread that issues it, so the stream never has unfinished
 //   work of its own; what it can have are waits for other streams, which the next operation pays.
 //   Compute streams are immediate: a queue costs 0.1–0.4 µs a call and buys nothing there.
-// queued: work goes to a thread of the stream's own, started at first use. Copy streams are queued.
-//   Tests switch compute streams to queued to make them as asynchronous as a GPU's.
-class HostStream final : public StreamState {
+// queued: work is done by a background thread, or by a thread that waits for it and finds nobody at
+//   it. Copy streams are queued. Tests switch compute streams to queued to make them as
+//   asynchronous as a GPU's.
+class HostStream final : public StreamState, private Servable {
  public:
   enum class Mode { immediate, queued };
 
@@ -44,12 +44,12 @@ class HostStream final : public StreamState {
   // Runs `operation()` in stream order.
   template <class F>
   void submit(F&& operation) {
-    if (mode() == Mode::immediate) {
-      settle();
-      operation();
-    } else {
-      enqueue(Task(std::forward<F>(operation)));
-    }
+    submit(std::forward<F>(operation), true);
+  }
+  // The same for one that waits for no other thread, as a copy.
+  template <class F>
+  void submit_copy(F&& operation) {
+    submit(std::forward<F>(operation), false);
   }
 
   // The same for `function(count, bytes)`; a queue copies the `size` bytes.
@@ -58,18 +58,18 @@ class HostStream final : public StreamState {
       settle();
       function(count, bytes);
     } else {
-      enqueue(Task::of_bytes(function, count, bytes, size));
+      enqueue(Task::of_bytes(function, count, bytes, size), true);
     }
   }
 
-  // As submit; but an idle queued stream may run it in the caller, which is a legal schedule and
-  // cheaper than a hop to another thread for work of a few microseconds.
+  // As submit_copy; but an idle queued stream may run it in the caller, which is a legal schedule
+  // and cheaper than a hop to another thread for work of a few microseconds.
   template <class F>
   void submit_small(F&& operation) {
     if (mode() == Mode::queued && idle()) {
       operation();
     } else {
-      submit(std::forward<F>(operation));
+      submit_copy(std::forward<F>(operation));
     }
   }
 
@@ -89,7 +89,7 @@ class HostStream final : public StreamState {
   void wait(const EventPtr& event) override {
     if (event->precedes_new_work_of(*this)) return;
     if (mode() == Mode::queued) {
-      enqueue(Task([event] { event->synchronize(); }));
+      enqueue(Task([event] { event->synchronize(); }), true);
       return;
     }
     const std::lock_guard lock(mutex_);
@@ -116,7 +116,7 @@ class HostStream final : public StreamState {
   // The work issued to a queued stream up to a number.
   class Ticket final : public EventState {
    public:
-    Ticket(const HostStream& stream, std::uint64_t number) : stream_(stream), number_(number) {}
+    Ticket(HostStream& stream, std::uint64_t number) : stream_(stream), number_(number) {}
     bool query() const override {
       return stream_.completed_.load(std::memory_order_acquire) >= number_;
     }
@@ -126,7 +126,7 @@ class HostStream final : public StreamState {
     }
 
    private:
-    const HostStream& stream_;
+    HostStream& stream_;
     const std::uint64_t number_;
   };
 
@@ -177,58 +177,106 @@ class HostStream final : public StreamState {
     has_waits_.store(!waits_.empty(), std::memory_order_release);
   }
 
-  void enqueue(Task task) {
+  template <class F>
+  void submit(F&& operation, bool may_wait) {
+    if (mode() == Mode::immediate) {
+      settle();
+      operation();
+    } else {
+      enqueue(Task(std::forward<F>(operation)), may_wait);
+    }
+  }
+
+  void enqueue(Task task, bool may_wait) {
     check_not_forked();
+    BackgroundThreads& threads = BackgroundThreads::instance();
+    threads.require();
+    bool offer;
     {
       const std::lock_guard lock(mutex_);
-      if (!running_) start_thread();
       queue_.push(std::move(task));
-      issued_.store(issued_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+      const std::uint64_t number = issued_.load(std::memory_order_relaxed) + 1;
+      if (may_wait) last_that_may_wait_ = number;
+      issued_.store(number, std::memory_order_release);
+      offer = !served_.load(std::memory_order_relaxed) && !std::exchange(offered_, true);
     }
-    issued_.notify_one();
+    if (offer) threads.offer(*this);
   }
 
-  // With `mutex_` held.
-  void start_thread() {
-    try {
-      std::thread([this] { serve(); }).detach();
-    } catch (const std::system_error& error) {
-      throw Error(str("no thread for a stream of ", device(), ": ", error.what()));
+  void serve() noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      offered_ = false;
     }
-    running_ = true;
+    serve_until(UINT64_MAX);
   }
 
-  void serve() {
-    for (std::uint64_t next = 1;; ++next) {
-      spin_then_wait(issued_, [next](std::uint64_t issued) { return issued >= next; });
-      Task task;
-      {
-        const std::lock_guard lock(mutex_);
-        task = queue_.pop();
-      }
-      try {
-        task();
-      } catch (...) {
-        const std::lock_guard lock(mutex_);
-        if (!error_) error_ = std::current_exception();
-        failed_.store(true, std::memory_order_release);
-      }
-      task = Task();  // what it holds is released before it counts as done
+  // Runs what is queued up to operation `last`, in the calling thread. False if another thread is
+  // at it.
+  bool serve_until(std::uint64_t last) {
+    if (served_.load(std::memory_order_relaxed)) return false;
+    std::unique_lock lock(mutex_);
+    if (served_.exchange(true, std::memory_order_relaxed)) return false;
+    std::uint64_t next = completed_.load(std::memory_order_relaxed) + 1;
+    for (; !queue_.empty() && next <= last; ++next) {
+      Task task = queue_.pop();
+      const bool may_wait = next <= last_that_may_wait_;
+      lock.unlock();
+      run(std::move(task), may_wait);
       completed_.store(next, std::memory_order_release);
       completed_.notify_all();
+      lock.lock();
+    }
+    served_.store(false, std::memory_order_relaxed);
+    const bool offer = !queue_.empty() && !std::exchange(offered_, true);
+    lock.unlock();
+    if (offer) BackgroundThreads::instance().offer(*this);
+    return true;
+  }
+
+  // What the task holds is released before it counts as done.
+  void run(Task task, bool may_wait) {
+    try {
+      if (may_wait) {
+        const BackgroundThreads::Away away;
+        task();
+      } else {
+        task();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+      failed_.store(true, std::memory_order_release);
     }
   }
 
-  void wait_for(std::uint64_t number) const {
-    spin_then_wait(completed_, [number](std::uint64_t completed) { return completed >= number; });
+  // Rather than to wait, does the work; or part of other work that its owner shares.
+  void wait_for(std::uint64_t number) {
+    const auto done = [this, number] {
+      return completed_.load(std::memory_order_acquire) >= number;
+    };
+    BackgroundThreads& threads = BackgroundThreads::instance();
+    while (!done()) {
+      if (serve_until(number)) continue;
+      const std::uint32_t news = threads.news();
+      threads.help_while([&] { return !done(); });
+      const auto worth_a_look = [&] {
+        return done() || threads.news() != news || !served_.load(std::memory_order_relaxed);
+      };
+      if (spin_until(worth_a_look)) continue;
+      const std::uint64_t completed = completed_.load(std::memory_order_acquire);
+      if (completed < number) completed_.wait(completed, std::memory_order_acquire);
+    }
   }
 
   std::atomic<Mode> mode_;
 
   // queued: operation n is the n-th ever pushed. issued_ is written under mutex_ by issuers,
-  // completed_ by the stream's thread alone; its release publishes what the operation wrote.
+  // completed_ by the one thread that serves; its release publishes what the operation wrote.
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> completed_{0};
+  // queued: true while a thread is at the queue. Written under mutex_, read by others as a hint.
+  std::atomic<bool> served_{false};
   // immediate: true while waits_ is not empty.
   std::atomic<bool> has_waits_{false};
   // True while error_ holds what a queued operation threw.
@@ -238,7 +286,8 @@ class HostStream final : public StreamState {
   TaskQueue queue_;
   std::vector<EventPtr> waits_;
   std::exception_ptr error_;
-  bool running_ = false;
+  bool offered_ = false;                  // to the background threads, none of which has come yet
+  std::uint64_t last_that_may_wait_ = 0;  // the number of such an operation
 };
 
 }  // namespace lockstep::detail

@@ -6,6 +6,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
+#include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -86,6 +87,7 @@ class FanOutRanks {
 inline void fan_out(const std::vector<FanOut>& all, const std::vector<Device>& devices,
                     const std::vector<Transfer>& transfers) {
   if (all.empty()) return;
+  const profile::RecordFunction range("broadcast");
   FanOutRanks together(all[0].source.device(), devices, transfers);
   for (const FanOut& fan : all) {
     if (together.add(fan)) continue;

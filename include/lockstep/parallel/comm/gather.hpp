@@ -5,6 +5,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/out.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
+#include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -93,6 +94,7 @@ inline Tensor gather(const std::vector<Tensor>& tensors, std::int64_t dim = 0,
     return lockstep::detail::channels_to_front(
         gather(images, static_cast<std::int64_t>(behind), destination));
   }
+  const profile::RecordFunction range("gather");
   const detail::Transfer transfer(destination.value_or(tensors[0].device()));
   Tensor result = transfer.allocate(plan.shape(), tensors[0].dtype());
   plan.copy(transfer, tensors, result);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/accumulate_grad.hpp>
-#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
 #include <lockstep/parallel/comm/collective_sums.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
+#include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
@@ -96,20 +96,23 @@ inline void sum_into(const Tensor& total, const std::vector<Tensor>& inputs) {
     return lockstep::detail::copy_into(total, sum);
   }
   dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    const Tensor first = within_reach(inputs[0], destination);
-    const Tensor second = within_reach(inputs[1], destination);
-    launch(stream, static_cast<std::size_t>(total.numel()),
-           AddKernel<T>{input<T>(first), input<T>(second), output<T>(total, stream)});
+    Tensor before = within_reach(inputs[0], destination);
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      const Tensor next = within_reach(inputs[i], destination);
+      launch_in_pieces<sizeof(T)>(
+          stream, static_cast<std::size_t>(total.numel()),
+          AddKernel<T>{input<T>(before), input<T>(next), output<T>(total, stream)});
+      before = total;
+    }
   });
-  for (std::size_t i = 2; i < inputs.size(); ++i) {
-    lockstep::detail::add_in_place(total, within_reach(inputs[i], destination));
-  }
 }
 
 // totals[j] := the sum of summands[j], for each j: by one collective where their devices are
 // distinct GPUs and lockstep/nccl.hpp is there, by adds elsewhere.
 inline void sum_each(const std::vector<Tensor>& totals,
                      const std::vector<std::vector<Tensor>>& summands) {
+  if (totals.empty()) return;
+  const profile::RecordFunction range("reduce", totals[0].device());
   CollectiveSums together;
   for (std::size_t j = 0; j < totals.size(); ++j) {
     if (!together.add(totals[j], summands[j])) sum_into(totals[j], summands[j]);

@@ -8,6 +8,7 @@
 #include <lockstep/parallel/comm/out.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/parallel/split.hpp>
+#include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -76,6 +77,7 @@ inline std::vector<Tensor> scatter(const Tensor& tensor,
                   chunk_sizes.empty() ? Split::chunk : Split::sizes(chunk_sizes));
   detail::check_streams(streams, devices);
 
+  const profile::RecordFunction range("scatter");
   const Tensor source = lockstep::detail::packed(tensor);
   std::vector<Tensor> chunks;
   std::vector<detail::Transfer> transfers;

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/host/shared_work.hpp>
+#include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/device/cores.hpp>
+#include <lockstep/error.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// A stream with queued operations, as a background thread sees it.
+class Servable {
+ public:
+  // Runs what is queued, unless another thread is at it already.
+  virtual void serve() noexcept = 0;
+
+ protected:
+  ~Servable() = default;
+
+ private:
+  friend class BackgroundThreads;
+  Servable* next_ready_ = nullptr;  // guarded by the mutex of the threads
+};
+
+// How many background threads there are, for tests and benchmarks. `awake` are those that look for
+// something to do or are about to, without a wait for anybody before.
+struct BackgroundStats {
+  std::size_t threads = 0;
+  std::size_t awake = 0;
+  std::size_t asleep = 0;
+  std::size_t wanted = 0;  // how many may be awake before no further one is woken
+};
+
+// The threads that do what no caller waits for: they serve the queued streams of all host devices,
+// and between two streams they help with shared work.
+//
+// No thread belongs to a stream. One is woken for a stream with work only while fewer are awake
+// than there are cores to spare beside a caller; those awake come back for it. A thread that is
+// about to wait for something counts as away meanwhile, so that there is one for every stream that
+// can go on. A thread that waits for a stream serves it itself where nobody else does, or helps.
+//
+// Threads: every member may be called from any thread. `mutex_` guards the plain members, and is
+// never held while something runs. The threads are detached and this object is never destroyed, so
+// that nothing hangs or dangles when the process ends.
+class BackgroundThreads {
+ public:
+  static BackgroundThreads& instance() {
+    static BackgroundThreads& threads = *new BackgroundThreads;
+    return threads;
+  }
+
+  // Makes sure that there is a thread at all. Throws an Error if none can be started.
+  void require() {
+    if (started_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(mutex_);
+    if (thread_count_ == 0) start();
+    started_.store(true, std::memory_order_release);
+  }
+
+  // Has `stream` served, soon. It is offered at most once at a time, and there is a thread already.
+  // Should no further thread start, those there are come to it once they have ended their waits.
+  void offer(Servable& stream) noexcept {
+    bool wake;
+    {
+      const std::lock_guard lock(mutex_);
+      stream.next_ready_ = nullptr;
+      (first_ready_ ? last_ready_->next_ready_ : first_ready_) = &stream;
+      last_ready_ = &stream;
+      wake = need_another();
+    }
+    announce(wake);
+  }
+
+  // Runs every piece, on this thread and on others that have time. What the caller did before is
+  // visible to each piece, and what they did to the caller afterwards.
+  void share(const Pieces& pieces) {
+    check_not_forked();
+    if (cores_ == 1 || pieces.count < 2) {
+      for (std::size_t i = 0; i < pieces.count; ++i) pieces.run(pieces.context, i);
+      return;
+    }
+    SharedWork* work;
+    bool wake;
+    {
+      const std::lock_guard lock(mutex_);
+      work = take_slot();
+      work->open(pieces);
+      open_.push_back(work);
+      wake = need_another();
+    }
+    announce(wake);
+    work->run_from_front();
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase(open_, work);
+    }
+    work->close();
+    const std::lock_guard lock(mutex_);
+    slots_.push_back(work);
+  }
+
+  BackgroundStats stats() {
+    const std::lock_guard lock(mutex_);
+    return {thread_count_, awake_, asleep_, wanted_};
+  }
+
+  // Changes with every offer and every shared work: who looks for something to help with need not
+  // look twice at the same.
+  std::uint32_t news() const { return news_.load(std::memory_order_acquire); }
+
+  // Helps with shared work, if there is some, until none is left or `go_on()` is false.
+  template <class GoOn>
+  bool help_while(GoOn go_on) {
+    SharedWork* work;
+    {
+      const std::lock_guard lock(mutex_);
+      work = join_one();
+    }
+    if (!work) return false;
+    work->help(go_on);
+    return true;
+  }
+
+  // While it lives, the calling thread may wait for others: if it is one of these threads, another
+  // one takes its place.
+  class Away {
+   public:
+    Away() : counted_(std::exchange(is_background, false)) {
+      if (counted_) instance().leave();
+    }
+    Away(const Away&) = delete;
+    Away& operator=(const Away&) = delete;
+    ~Away() {
+      if (counted_) instance().come_back();
+      is_background = counted_;
+    }
+
+   private:
+    const bool counted_;
+  };
+
+ private:
+  // On one work. A few cores keep the memory busy; more would only be missing elsewhere.
+  static constexpr std::uint32_t kMostHelpers = 7;
+
+  // True on one of these threads, but not while it is away.
+  static inline constinit thread_local bool is_background = false;
+
+  BackgroundThreads() = default;
+
+  // The next four are called with the mutex held.
+
+  // True if one more thread is to be woken; it counts as awake from now on. Where none is asleep
+  // one is started, which looks around by itself.
+  bool need_another() {
+    if (awake_ >= wanted_) return false;
+    if (asleep_ == 0) {
+      try {
+        start();
+      } catch (const Error&) {
+        // Those there are come for it later.
+      }
+      return false;
+    }
+    --asleep_;
+    ++awake_;
+    ++called_;
+    return true;
+  }
+
+  void start() {
+    try {
+      std::thread([this] { run(); }).detach();
+    } catch (const std::system_error& error) {
+      throw Error(str("no thread for the streams of host devices: ", error.what()));
+    }
+    ++thread_count_;
+    ++awake_;
+  }
+
+  SharedWork* take_slot() {
+    if (slots_.empty()) {
+      open_.reserve(++slot_count_);
+      slots_.reserve(slot_count_);
+      return std::make_unique<SharedWork>().release();
+    }
+    SharedWork* const work = slots_.back();
+    slots_.pop_back();
+    return work;
+  }
+
+  SharedWork* join_one() {
+    const auto found = std::find_if(open_.begin(), open_.end(), &wants_helpers);
+    if (found == open_.end()) return nullptr;
+    (*found)->join();
+    return *found;
+  }
+
+  static bool wants_helpers(const SharedWork* work) {
+    return work->has_pieces() && work->helpers() < kMostHelpers;
+  }
+
+  // Not under the mutex, so that whoever comes does not run into it.
+  void announce(bool wake) {
+    news_.fetch_add(1, std::memory_order_release);
+    if (wake) woken_.notify_one();
+  }
+
+  void leave() {
+    bool wake = false;
+    {
+      const std::lock_guard lock(mutex_);
+      --awake_;
+      if (first_ready_) wake = need_another();
+    }
+    if (wake) woken_.notify_one();
+  }
+
+  void come_back() {
+    const std::lock_guard lock(mutex_);
+    ++awake_;
+  }
+
+  // The life of a thread.
+  [[noreturn]] void run() {
+    is_background = true;
+    for (;;) {
+      const std::uint32_t seen = news();
+      if (serve_one() || help_one()) continue;
+      if (spin_until([&] { return news() != seen; })) continue;
+      sleep();
+    }
+  }
+
+  bool serve_one() {
+    Servable* stream;
+    {
+      const std::lock_guard lock(mutex_);
+      stream = first_ready_;
+      if (!stream) return false;
+      first_ready_ = stream->next_ready_;
+    }
+    stream->serve();
+    return true;
+  }
+
+  // A further thread is woken while there is something left for it; a stream comes first.
+  bool help_one() {
+    SharedWork* work;
+    bool wake = false;
+    {
+      const std::lock_guard lock(mutex_);
+      work = join_one();
+      if (work && wants_helpers(work)) wake = need_another();
+    }
+    if (wake) woken_.notify_one();
+    if (!work) return false;
+    const std::uint32_t seen = news();
+    work->help([&] { return news() == seen; });
+    return true;
+  }
+
+  // Returns at once if there is something to do, otherwise when somebody has counted this thread as
+  // awake again.
+  void sleep() {
+    std::unique_lock lock(mutex_);
+    if (first_ready_ || std::any_of(open_.begin(), open_.end(), &wants_helpers)) return;
+    --awake_;
+    ++asleep_;
+    woken_.wait(lock, [this] { return called_ > 0; });
+    --called_;
+  }
+
+  const std::size_t cores_ = usable_cores();
+  const std::size_t wanted_ = std::max<std::size_t>(1, cores_ - 1);
+
+  std::atomic<bool> started_{false};
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  Servable* first_ready_ = nullptr;  // a list of what was offered and taken by no thread
+  Servable* last_ready_ = nullptr;
+  std::vector<SharedWork*> open_;   // in the order opened
+  std::vector<SharedWork*> slots_;  // those not in use
+  std::size_t slot_count_ = 0;
+  std::size_t thread_count_ = 0;
+  // A thread is awake if it will look at the lists again without waiting for anybody, or is about
+  // to begin. One in `sleep` is asleep until it is called, awake from then on.
+  std::size_t awake_ = 0;
+  std::size_t asleep_ = 0;
+  std::size_t called_ = 0;
+
+  alignas(64) std::atomic<std::uint32_t> news_{0};
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host/in_pieces.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <cstddef>
+
+namespace lockstep {
+
+namespace detail {
+
+// As run_each, by all cores that have time. An index stands for `unit` bytes.
+template <std::size_t unit, class F>
+void run_each_in_pieces(std::size_t count, const void* functor) {
+  in_pieces(count, unit, [functor](std::size_t begin, std::size_t end) {
+    const F each = *static_cast<const F*>(functor);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = begin; i < end; ++i) each(i);
+  });
+}
+
+}  // namespace detail
+
+// As launch, but on a host device other cores take part where they have time: for work that is
+// between devices rather than of one, and limited by memory. On a GPU there is no difference.
+//
+// `unit` is the number of bytes that an index stands for. The functor does not throw.
+template <std::size_t unit, class F>
+void launch_in_pieces(const Stream& stream, std::size_t count, const F& functor) {
+  if (count > 0) detail::launch_as(stream, count, functor, &detail::run_each_in_pieces<unit, F>);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/background_threads.hpp>
+#include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include "support/gate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace lockstep::detail {
+namespace background_threads_test {
+
+using testing::Gate;
+using Mode = HostStream::Mode;
+
+// A background thread may use a stream until the process ends, so these are never destroyed.
+HostStream& new_stream() {
+  static auto& streams = *new std::vector<std::unique_ptr<HostStream>>;
+  return *streams.emplace_back(std::make_unique<HostStream>(Device("cpu:0"), Mode::queued));
+}
+
+BackgroundThreads& threads() { return BackgroundThreads::instance(); }
+
+// Waits without taking part, as a thread that does not know of streams.
+template <class Ready>
+void watch(Ready ready) {
+  while (!ready()) std::this_thread::yield();
+}
+
+// Keeps as many threads as may be awake in operations that pass for copies, until it is destroyed:
+// then no other is woken.
+class AllBusy {
+ public:
+  AllBusy() {
+    watch([] { return threads().stats().awake == 0; });
+    const std::size_t wanted = threads().stats().wanted;
+    for (std::size_t i = 0; i < wanted; ++i) {
+      streams_.push_back(&new_stream());
+      streams_.back()->submit_copy([this] {
+        begun_.fetch_add(1);
+        end_.wait(false);
+      });
+    }
+    watch([&] { return begun_.load() == wanted; });
+  }
+  AllBusy(const AllBusy&) = delete;
+  AllBusy& operator=(const AllBusy&) = delete;
+  ~AllBusy() {
+    end_.store(true);
+    end_.notify_all();
+    for (HostStream* stream : streams_) stream->synchronize();
+  }
+
+ private:
+  std::atomic<std::size_t> begun_{0};
+  std::atomic<bool> end_{false};
+  std::vector<HostStream*> streams_;
+};
+
+template <class F>
+void share(std::uint32_t count, F& piece) {
+  threads().share(
+      {[](void* at, std::size_t index) noexcept { (*static_cast<F*>(at))(index); }, &piece, count});
+}
+
+TEST(BackgroundThreads, ServeAStreamThatNobodyWaitsFor) {
+  std::thread::id thread;
+  HostStream& stream = new_stream();
+  stream.submit([&] { thread = std::this_thread::get_id(); });
+  watch([&] { return stream.idle(); });
+  EXPECT_NE(thread, std::thread::id());
+  EXPECT_NE(thread, std::this_thread::get_id());
+}
+
+TEST(BackgroundThreads, AThreadThatWaitsServesTheStreamItselfWhereNobodyIsAtIt) {
+  std::vector<std::thread::id> order;
+  const AllBusy busy;
+  HostStream& stream = new_stream();
+  for (int i = 0; i < 3; ++i) {
+    stream.submit([&] { order.push_back(std::this_thread::get_id()); });
+  }
+  EXPECT_FALSE(stream.idle());
+  stream.synchronize();
+  EXPECT_EQ(order, std::vector<std::thread::id>(3, std::this_thread::get_id()));
+}
+
+// The waiting thread is at the stream when the second operation comes, so that nobody else is told.
+TEST(BackgroundThreads, WhatAWaitingThreadLeavesIsServedByAnother) {
+  std::vector<int> order;
+  std::atomic<bool> begun{false};
+  std::atomic<bool> end{false};
+  HostStream& stream = new_stream();
+  std::jthread waiting;
+  {
+    const AllBusy busy;
+    stream.submit([&] {
+      begun.store(true);
+      end.wait(false);
+      order.push_back(1);
+    });
+    waiting = std::jthread([first = stream.record()] { first->synchronize(); });
+    watch([&] { return begun.load(); });
+  }
+  watch([] { return threads().stats().awake == 0; });
+  stream.submit([&] { order.push_back(2); });
+  end.store(true);
+  end.notify_all();
+  watch([&] { return stream.idle(); });
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+// More operations that wait than there are cores, in streams of their own: each has a thread.
+TEST(BackgroundThreads, AnOperationThatWaitsHoldsUpNoOtherStream) {
+  constexpr std::size_t kHeld = 12;
+  Gate gate;
+  std::atomic<int> begun{0};
+  for (std::size_t i = 0; i < kHeld; ++i) {
+    HostStream& stream = new_stream();
+    stream.submit([&begun] { begun.fetch_add(1); });
+    gate.hold(Stream(stream));
+  }
+  watch([&] { return begun.load() == kHeld; });
+  HostStream& last = new_stream();
+  last.submit([] {});
+  watch([&] { return last.idle(); });
+  gate.open();
+}
+
+// Operations that wait for one another, in an order that one thread alone could not keep.
+TEST(BackgroundThreads, StreamsThatWaitForOneAnotherAllEnd) {
+  constexpr std::size_t kStreams = 9;
+  std::vector<HostStream*> streams;
+  Gate gate;
+  for (std::size_t i = 0; i < kStreams; ++i) streams.push_back(&new_stream());
+  gate.hold(Stream(*streams.back()));
+  std::vector<int> values(kStreams, 0);
+  streams.back()->submit([&] { values.back() = 1; });
+  for (std::size_t i = kStreams - 1; i-- > 0;) {
+    streams[i]->wait(streams[i + 1]->record());
+    streams[i]->submit([&values, i] { values[i] = values[i + 1] + 1; });
+  }
+  gate.open();
+  streams.front()->synchronize();
+  EXPECT_EQ(values.front(), static_cast<int>(kStreams));
+}
+
+// Copies to many devices wake no more threads than there are cores to spare.
+TEST(BackgroundThreads, NoMoreAreAwakeThanThereAreCoresBesideACaller) {
+  std::vector<HostStream*> streams;
+  const AllBusy busy;
+  const BackgroundStats before = threads().stats();
+  EXPECT_EQ(before.awake, before.wanted);
+  for (std::size_t i = 0; i < 8; ++i) {
+    streams.push_back(&new_stream());
+    streams.back()->submit_copy([] {});
+  }
+  EXPECT_EQ(threads().stats().awake, before.awake);
+  EXPECT_EQ(threads().stats().threads, before.threads);
+  for (HostStream* stream : streams) stream->synchronize();
+}
+
+TEST(SharedWork, EachPieceIsDoneOnceWhoeverOpensWork) {
+  const std::uint32_t kPieces = 500;
+  std::vector<std::jthread> owners;
+  for (int owner = 0; owner < 4; ++owner) {
+    owners.emplace_back([=] {
+      for (int round = 0; round < 20; ++round) {
+        std::vector<int> done(kPieces, 0);  // written by whoever has the piece, read by the owner
+        auto piece = [&](std::size_t i) { ++done[i]; };
+        share(kPieces, piece);
+        EXPECT_EQ(std::count(done.begin(), done.end(), 1), kPieces);
+      }
+    });
+  }
+}
+
+TEST(SharedWork, NobodyWaitsForAHelperThatDoesNotCome) {
+  const AllBusy busy;
+  std::vector<std::size_t> order;
+  auto piece = [&](std::size_t i) { order.push_back(i); };
+  share(4, piece);
+  EXPECT_EQ(order, (std::vector<std::size_t>{0, 1, 2, 3}));
+}
+
+// The owner's first piece ends only after another thread has had one, which is the last.
+TEST(SharedWork, ABackgroundThreadHelpsFromTheBack) {
+  if (usable_cores() == 1) GTEST_SKIP() << "work is not shared on one core";
+  std::atomic<std::size_t> helped{0};
+  std::thread::id helper;
+  const std::thread::id owner = std::this_thread::get_id();
+  auto piece = [&](std::size_t i) {
+    if (std::this_thread::get_id() == owner) {
+      helped.wait(0);
+    } else if (helped.load() == 0) {
+      helper = std::this_thread::get_id();
+      helped.store(i);
+      helped.notify_all();
+    }
+  };
+  share(3, piece);
+  EXPECT_EQ(helped.load(), 2U);
+  EXPECT_NE(helper, owner);
+}
+
+TEST(SharedWork, TheOwnerWaitsForThePiecesThatHelpersHaveInHand) {
+  if (usable_cores() == 1) GTEST_SKIP() << "work is not shared on one core";
+  std::atomic<bool> helped{false};
+  bool ended = false;
+  const std::thread::id owner = std::this_thread::get_id();
+  auto piece = [&](std::size_t) {
+    if (std::this_thread::get_id() == owner) {
+      helped.wait(false);
+    } else if (!helped.exchange(true)) {
+      helped.notify_all();
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+      ended = true;
+    }
+  };
+  share(2, piece);
+  EXPECT_TRUE(ended);
+}
+
+// Where all other threads are busy, the one that waits for the stream takes part in what its
+// operation shares.
+TEST(SharedWork, AThreadThatWaitsHelps) {
+  if (usable_cores() == 1) GTEST_SKIP() << "work is not shared on one core";
+  std::atomic<bool> helped{false};
+  std::atomic<bool> opened{false};
+  HostStream& stream = new_stream();
+  const std::thread::id waiter = std::this_thread::get_id();
+  auto piece = [&](std::size_t) {
+    if (std::this_thread::get_id() == waiter) {
+      helped.store(true);
+      helped.notify_all();
+    } else {
+      opened.store(true);
+      helped.wait(false);
+    }
+  };
+  stream.submit([&] { share(64, piece); });
+  watch([&] { return opened.load(); });
+  stream.synchronize();
+  EXPECT_TRUE(helped.load());
+}
+
+}  // namespace background_threads_test
+}  // namespace lockstep::detail
