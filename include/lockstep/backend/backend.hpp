@@ -23,6 +23,26 @@ struct Pitched {
   std::size_t src_pitch;
 };
 
+// Where the memory of tensors comes from. A device's backend is one; page-locked memory on plain
+// `cpu` is another.
+//
+// Threads: every member may be called from any thread. Objects live until the process ends.
+class MemoryResource {
+ public:
+  MemoryResource() = default;
+  MemoryResource(const MemoryResource&) = delete;
+  MemoryResource& operator=(const MemoryResource&) = delete;
+  virtual ~MemoryResource() = default;
+
+  // Memory in stream order: usable by work issued to `owner` from now on. Given back, it is reused
+  // only after all work issued so far to `owner` and to the streams in `used_on`.
+  virtual void* allocate(std::size_t bytes, StreamState& owner) = 0;
+  virtual void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                          std::span<StreamState* const> used_on) noexcept = 0;
+  virtual MemoryStats memory_stats(Device device) = 0;
+  virtual void empty_cache(Device device) = 0;
+};
+
 // The seam between the library and the hardware: all that a kind of device has to be able to do.
 //
 // There is one Backend for all devices of a type, chosen at run time by a tensor's device, so that
@@ -33,13 +53,8 @@ struct Pitched {
 // which is a template over the functor.
 //
 // Threads: every member may be called from any thread. Objects live until the process ends.
-class Backend {
+class Backend : public MemoryResource {
  public:
-  Backend() = default;
-  Backend(const Backend&) = delete;
-  Backend& operator=(const Backend&) = delete;
-  virtual ~Backend() = default;
-
   virtual DeviceProperties properties(Device device) = 0;
 
   // The stream that work of a device goes to unless a StreamGuard says otherwise, the one that its
@@ -47,14 +62,6 @@ class Backend {
   virtual StreamState& default_stream(Device device) = 0;
   virtual StreamState& copy_stream(Device device) = 0;
   virtual StreamState& pool_stream(Device device) = 0;
-
-  // Memory in stream order: usable by work issued to `owner` from now on. Given back, it is reused
-  // only after all work issued so far to `owner` and to the streams in `used_on`.
-  virtual void* allocate(std::size_t bytes, StreamState& owner) = 0;
-  virtual void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                          std::span<StreamState* const> used_on) noexcept = 0;
-  virtual MemoryStats memory_stats(Device device) = 0;
-  virtual void empty_cache(Device device) = 0;
 
   // True if a kernel on `reader` can read the memory of `owner` where it is.
   virtual bool can_access(Device reader, Device owner) = 0;
@@ -68,5 +75,9 @@ class Backend {
 
 // The CUDA side of the library puts its backend here before `main`.
 inline constinit std::atomic<Backend*> cuda_backend{nullptr};
+
+// And here, at the same time, what page-locked host memory comes from. It is of no use without a
+// GPU.
+inline constinit std::atomic<MemoryResource*> pinned_memory{nullptr};
 
 }  // namespace lockstep::detail

@@ -9,9 +9,11 @@
 #include <lockstep/cuda/error.hpp>
 #include <lockstep/cuda/logical_devices.hpp>
 #include <lockstep/cuda/peer_access.hpp>
+#include <lockstep/cuda/pinned_memory.hpp>
 #include <lockstep/cuda/transfers.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/profile/record_function.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -86,20 +88,33 @@ class CudaBackend final : public lockstep::detail::Backend {
     if (shape.width == 0 || shape.rows == 0) return;
     const Place to{dst_device, static_cast<std::byte*>(dst)};
     const Place from{src_device, const_cast<std::byte*>(static_cast<const std::byte*>(src))};
+    const std::size_t bytes = shape.width * shape.rows;
     if (stream.device().is_cuda()) {
+      const profile::RecordFunction range("copy", row_of(stream),
+                                          {.bytes = bytes, .stream = &stream});
       return cuda::copy(to, from, shape, static_cast<CudaStream&>(stream));
     }
     // A host device's stream: when it comes to this copy it has waited for the GPU's work already,
     // and it goes on when the copy has ended.
     CudaStream& bridge = CudaDevice::at(dst_device.is_cuda() ? dst_device : src_device).bridge;
-    static_cast<lockstep::detail::HostStream&>(stream).submit([to, from, shape, &bridge] {
+    static_cast<lockstep::detail::HostStream&>(stream).submit([to, from, shape, bytes, &bridge] {
+      const profile::RecordFunction range("copy", {bridge.device(), profile::Row::Kind::copy},
+                                          {.bytes = bytes, .stream = &bridge});
       cuda::copy(to, from, shape, bridge);
       bridge.synchronize();
     });
   }
 
  private:
-  CudaBackend() = default;
+  CudaBackend() {
+    lockstep::detail::pinned_memory.store(&PinnedMemory::instance(), std::memory_order_release);
+  }
+
+  // Where a timeline has the copies of a stream.
+  static profile::Row row_of(const StreamState& stream) {
+    const bool copies = &stream == &CudaDevice::at(stream.device()).copy;
+    return {stream.device(), copies ? profile::Row::Kind::copy : profile::Row::Kind::compute};
+  }
 
   static cudaStream_t handle(StreamState& stream) {
     return static_cast<CudaStream&>(stream).handle();

@@ -4,6 +4,7 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 
 #include <algorithm>
@@ -20,6 +21,26 @@ struct VersionCounter {
   std::atomic<std::uint64_t> value{0};
 };
 
+// True while the calling thread wants page-locked memory (tensor/pin_memory.hpp).
+inline bool& pin_memory_wanted() {
+  static constinit thread_local bool wanted = false;
+  return wanted;
+}
+
+// What page-locked memory comes from; null where there is no GPU to copy from it.
+inline MemoryResource* usable_pinned_memory() {
+  MemoryResource* const pinned = pinned_memory.load(std::memory_order_acquire);
+  return pinned && device_count(DeviceType::cuda) > 0 ? pinned : nullptr;
+}
+
+// What the calling thread's new memory on `device` comes from.
+inline MemoryResource& memory_of(Device device) {
+  if (pin_memory_wanted() && device.is_host_memory()) [[unlikely]] {
+    if (MemoryResource* const pinned = usable_pinned_memory()) return *pinned;
+  }
+  return backend_of(device);
+}
+
 // A block of memory on one device, and who may still be using it.
 //
 // The block belongs to the stream that it was allocated on: work issued there needs no further
@@ -33,17 +54,18 @@ class Storage {
  public:
   Storage(std::size_t bytes, Stream owner)
       : owner_(owner),
-        backend_(backend_of(owner.device())),
+        memory_(memory_of(owner.device())),
         bytes_(bytes),
-        data_(backend_.allocate(bytes, owner.state())) {}
+        data_(memory_.allocate(bytes, owner.state())) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
-  ~Storage() { backend_.deallocate(data_, bytes_, owner_.state(), used_on_); }
+  ~Storage() { memory_.deallocate(data_, bytes_, owner_.state(), used_on_); }
 
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return owner_.device(); }
   const Stream& owner() const { return owner_; }
+  bool is_pinned() const { return &memory_ == pinned_memory.load(std::memory_order_relaxed); }
 
   // Remembers that work issued to `stream`, from before this call until the storage dies, uses the
   // block.
@@ -68,7 +90,7 @@ class Storage {
   }
 
   const Stream owner_;
-  Backend& backend_;
+  MemoryResource& memory_;
   const std::size_t bytes_;
   void* const data_;
   std::atomic<bool> recorded_{false};

@@ -17,10 +17,32 @@
 #include <cstdlib>
 #include <iterator>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace lockstep::detail {
+
+// What an allocator gets its blocks from.
+struct HostMemorySource {
+  void* (*take)(std::size_t bytes);  // null if there is none left
+  void (*give_back)(void* data);
+};
+
+// The process's own memory, in huge pages where a block has room for one.
+struct OrdinaryMemory {
+  static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+  static void* take(std::size_t bytes) {
+    const bool huge = bytes >= kHugePage;
+    void* data = std::aligned_alloc(huge ? kHugePage : kAlignment, bytes);
+    // Advice: touching fresh memory runs at 27 GB/s with huge pages, at 1.8 GB/s without.
+    if (data && huge) (void)::madvise(data, bytes, MADV_HUGEPAGE);
+    return data;
+  }
+  static void give_back(void* data) { std::free(data); }
+};
 
 // The memory of one host device: kept and reused, in stream order.
 //
@@ -33,7 +55,9 @@ namespace lockstep::detail {
 // also orders the last use before a free with the first use after the next allocation.
 class HostAllocator {
  public:
-  explicit HostAllocator(Device device) : device_(device) {}
+  explicit HostAllocator(Device device, HostMemorySource source = {&OrdinaryMemory::take,
+                                                                   &OrdinaryMemory::give_back})
+      : device_(device), source_(source) {}
   HostAllocator(const HostAllocator&) = delete;
   HostAllocator& operator=(const HostAllocator&) = delete;
 
@@ -73,6 +97,22 @@ class HostAllocator {
     }
   }
 
+  // The same, once what the streams hold so far has ended: the one that the memory was allocated
+  // on, and those that used it.
+  void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                  std::span<StreamState* const> used_on) noexcept {
+    std::vector<EventPtr> busy;
+    try {
+      if (!owner.idle()) busy.push_back(owner.record());
+      for (StreamState* stream : used_on) {
+        if (!stream->idle()) busy.push_back(stream->record());
+      }
+    } catch (...) {
+      return;  // no memory to note the order: the block is lost rather than reused too early
+    }
+    deallocate(data, bytes, std::move(busy));
+  }
+
   MemoryStats stats() const {
     const std::lock_guard lock(mutex_);
     return stats_;
@@ -84,7 +124,7 @@ class HostAllocator {
     release_cache();
   }
 
-  static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kAlignment = OrdinaryMemory::kAlignment;
 
  private:
   struct Block {
@@ -123,23 +163,14 @@ class HostAllocator {
   }
 
   void* take_fresh(SizeClass size, std::size_t asked) {
-    void* data = from_system(size.bytes);
+    void* data = source_.take(size.bytes);
     if (!data) {
       release_cache();
-      data = from_system(size.bytes);
+      data = source_.take(size.bytes);
     }
     check<Error>(data != nullptr, "out of memory on ", device_, ": asked for ", asked,
                  " bytes, with ", stats_.allocated_bytes, " bytes in use");
     poison(data, size.bytes);
-    return data;
-  }
-
-  static void* from_system(std::size_t bytes) {
-    const bool huge = bytes >= kHugePage;
-    const std::size_t alignment = huge ? kHugePage : kAlignment;
-    void* data = std::aligned_alloc(alignment, bytes);
-    // Advice: touching fresh memory runs at 27 GB/s with huge pages, at 1.8 GB/s without.
-    if (data && huge) (void)::madvise(data, bytes, MADV_HUGEPAGE);
     return data;
   }
 
@@ -150,7 +181,7 @@ class HostAllocator {
           return false;
         stats_.reserved_bytes -= bin_bytes(bin);
         unpoison(block.data, bin_bytes(bin));
-        std::free(block.data);
+        source_.give_back(block.data);
         return true;
       });
     }
@@ -164,9 +195,10 @@ class HostAllocator {
     return bytes < kHugePage ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
   }
 
-  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  static constexpr std::size_t kHugePage = OrdinaryMemory::kHugePage;
 
   const Device device_;
+  const HostMemorySource source_;
   mutable std::mutex mutex_;
   std::array<std::vector<Block>, 4 * (64 - 7)> bins_;
   MemoryStats stats_;

@@ -5,7 +5,9 @@
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/host/in_pieces.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/profile/record_function.hpp>
 
 #include <unistd.h>
 
@@ -16,7 +18,6 @@
 #include <cstring>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -55,27 +56,23 @@ class HostBackend final : public Backend {
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept override {
     if (forked()) return;  // the child shares no thread that could end the work of these streams
-    std::vector<EventPtr> busy;
-    try {
-      if (!owner.idle()) busy.push_back(owner.record());
-      for (StreamState* stream : used_on) {
-        if (!stream->idle()) busy.push_back(stream->record());
-      }
-    } catch (...) {
-      return;  // no memory to note the order: the block is lost rather than reused too early
-    }
-    at(owner.device()).allocator.deallocate(data, bytes, std::move(busy));
+    at(owner.device()).allocator.deallocate(data, bytes, owner, used_on);
   }
 
   MemoryStats memory_stats(Device device) override { return at(device).allocator.stats(); }
-  void empty_cache(Device device) override { at(device).allocator.empty_cache(); }
+  // What is kept page-locked lies on plain `cpu`, too.
+  void empty_cache(Device device) override {
+    at(device).allocator.empty_cache();
+    MemoryResource* const pinned = pinned_memory.load(std::memory_order_acquire);
+    if (pinned && device.is_host_memory()) pinned->empty_cache(device);
+  }
 
   bool can_access(Device, Device owner) override { return owner.is_cpu(); }
 
   void copy(void* dst, Device, const void* src, Device, std::size_t bytes,
             StreamState& stream) override {
     if (bytes == 0) return;
-    const auto run = [=] { std::memcpy(dst, src, bytes); };
+    const auto run = [=] { copy_in_pieces(dst, src, bytes); };
     submit(static_cast<HostStream&>(stream), bytes, run);
   }
 
@@ -85,15 +82,17 @@ class HostBackend final : public Backend {
     const auto run = [=] {
       auto* to = static_cast<std::byte*>(dst);
       const auto* from = static_cast<const std::byte*>(src);
-      for (std::size_t row = 0; row < shape.rows; ++row) {
-        std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
-      }
+      in_pieces(shape.rows, shape.width, [=](std::size_t begin, std::size_t end) {
+        for (std::size_t row = begin; row < end; ++row) {
+          std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
+        }
+      });
     };
     submit(static_cast<HostStream&>(stream), shape.width * shape.rows, run);
   }
 
   // A copy of up to this size may run in its issuer when the stream is idle.
-  static constexpr std::size_t kSmallCopy = std::size_t{32} << 10;
+  static constexpr std::size_t kSmallCopy = std::size_t{64} << 10;
 
  private:
   static constexpr std::size_t kPoolStreams = 8;
@@ -124,12 +123,23 @@ class HostBackend final : public Backend {
 
   PerDevice& at(Device device) { return *devices_[static_cast<std::size_t>(device.index + 1)]; }
 
+  // Where a timeline has the copies of a stream.
+  static profile::Row row_of(HostStream& stream) {
+    if (!profile::enabled()) return {};
+    const bool copies = &stream == &instance().copy_stream(stream.device());
+    return {stream.device(), copies ? profile::Row::Kind::copy : profile::Row::Kind::compute};
+  }
+
   template <class F>
-  static void submit(HostStream& stream, std::size_t bytes, const F& run) {
+  static void submit(HostStream& stream, std::size_t bytes, const F& copy) {
+    const auto run = [copy, bytes, &stream] {
+      const profile::RecordFunction range("copy", row_of(stream), {.bytes = bytes});
+      copy();
+    };
     if (bytes <= kSmallCopy) {
       stream.submit_small(run);
     } else {
-      stream.submit(run);
+      stream.submit_copy(run);
     }
   }
 
