@@ -10,6 +10,7 @@
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/random.hpp>
 
 #include <cstddef>
 #include <cstdint>

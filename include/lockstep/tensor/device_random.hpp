@@ -99,9 +99,4 @@ class DeviceRandom {
       taken_;  // how many, by device and replica
 };
 
-inline DeviceRandom& device_random() {
-  static DeviceRandom& random = *new DeviceRandom;
-  return random;
-}
-
 }  // namespace lockstep::detail

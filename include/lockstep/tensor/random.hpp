@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <locale>
+#include <memory>
 #include <mutex>
 #include <numbers>
 #include <random>
@@ -82,11 +83,43 @@ class Generator {
   std::mt19937_64 engine_;
 };
 
-// The generator used where none is given.
-inline Generator& default_generator() {
-  static Generator& generator = *new Generator;
-  return generator;
+namespace detail {
+
+// All random numbers of a program: those drawn on the host, and those that kernels draw.
+struct RandomNumbers {
+  Generator generator;
+  DeviceRandom devices;
+};
+
+// The numbers that this thread draws in place of the process's, for a thread that is a program of
+// its own; null in almost every thread.
+inline std::shared_ptr<RandomNumbers>& random_override() {
+  thread_local std::shared_ptr<RandomNumbers> numbers;
+  return numbers;
 }
+
+inline RandomNumbers& random_numbers() {
+  static RandomNumbers& of_process = *new RandomNumbers;
+  RandomNumbers* const own = random_override().get();
+  return own ? *own : of_process;
+}
+
+inline DeviceRandom& device_random() { return random_numbers().devices; }
+
+// Numbers of its own that go on where those of this thread are.
+inline std::shared_ptr<RandomNumbers> copy_random_numbers() {
+  RandomNumbers& original = random_numbers();
+  auto copy = std::make_shared<RandomNumbers>();
+  copy->generator.set_state(original.generator.state());
+  copy->devices.set_state(original.devices.state());
+  return copy;
+}
+
+}  // namespace detail
+
+// The generator used where none is given: one for the process, but for each rank of
+// distributed::run a copy of its caller's.
+inline Generator& default_generator() { return detail::random_numbers().generator; }
 
 // **Torch counterpart.** torch::manual_seed.
 inline void manual_seed(std::uint64_t seed) {

@@ -5,8 +5,10 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/random.hpp>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -16,37 +18,43 @@ namespace lockstep::detail {
 class ThreadState {
  public:
   static ThreadState capture() {
-    return ThreadState(autograd_state(), autocast_state(), stream_overrides());
+    return ThreadState(autograd_state(), autocast_state(), stream_overrides(), random_override());
   }
 
   // Makes this the state of the calling thread until destroyed.
   class Scope {
    public:
     explicit Scope(const ThreadState& state)
-        : autograd_(state.autograd_), autocast_(state.autocast_) {
+        : autograd_(state.autograd_), autocast_(state.autocast_), random_before_(state.random_) {
       if (state.streams_) streams_before_ = *state.streams_;
       stream_overrides().swap(streams_before_);
+      random_override().swap(random_before_);
     }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
-    ~Scope() { stream_overrides().swap(streams_before_); }
+    ~Scope() {
+      stream_overrides().swap(streams_before_);
+      random_override().swap(random_before_);
+    }
 
    private:
     const AutogradStateScope autograd_;
     const AutocastStateScope autocast_;
     std::vector<Stream> streams_before_;
+    std::shared_ptr<RandomNumbers> random_before_;
   };
 
  private:
   ThreadState(const AutogradState& autograd, const AutocastState& autocast,
-              const std::vector<Stream>& streams)
-      : autograd_(autograd), autocast_(autocast) {
+              const std::vector<Stream>& streams, std::shared_ptr<RandomNumbers> random)
+      : autograd_(autograd), autocast_(autocast), random_(std::move(random)) {
     if (!streams.empty()) streams_ = std::make_unique<const std::vector<Stream>>(streams);
   }
 
   AutogradState autograd_;
   AutocastState autocast_;
   std::unique_ptr<const std::vector<Stream>> streams_;  // null for none, which is the usual
+  std::shared_ptr<RandomNumbers> random_;               // null for the process's, likewise
 };
 
 }  // namespace lockstep::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/parallel/thread_state.hpp>
+#include <lockstep/autograd/thread_state.hpp>
 
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
