@@ -331,6 +331,29 @@ TEST(Engine, DevicesRunBackwardInThreadsOfTheirOwn) {
   EXPECT_NE(threads[1].load(), threads[2].load());
 }
 
+// A thread that has run short passes wakes nobody for the next one; who is needed comes all the
+// same.
+TEST(Engine, DevicesThatMeetAfterShortPassesStillMeet) {
+  constexpr std::ptrdiff_t kDevices = 3;
+  const Tensor x = leaf(1);
+  for (int run = 0; run < 20; ++run) {
+    for (int pass = 0; pass < 20; ++pass) {
+      (x.to(Device("cpu:0")) * 2).to(Device()).backward();
+      ((x.to(Device("cpu:1")) * 2).to(Device()) + (x.to(Device("cpu:2")) * 2).to(Device()))
+          .backward();
+    }
+    std::latch latch(kDevices);
+    std::array<std::atomic<std::thread::id>, kDevices> threads{};
+    Tensor total = leaf(0);
+    for (std::size_t i = 0; i < kDevices; ++i) {
+      const Tensor here = x.to(Device(DeviceType::cpu, static_cast<int>(i)));
+      total = total + apply(Meet{&latch, &threads[i]}, here * 2).to(Device());
+    }
+    total.backward();
+    EXPECT_NE(threads[0].load(), threads[1].load());
+  }
+}
+
 TEST(Engine, OneDeviceStaysInTheCallersThread) {
   std::thread::id thread;
   const Tensor x = leaf(1);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A whole training step (forward, loss, backward, optimiser) of three models on one host device and
-// on two, one maths thread a device: tiny (Linear 5 → 2, batch 30), MLP (784-512-512-10, batch 256)
-// and CNN (the demo's, batch 128). `plain` calls the module without DataParallel. Compare medians:
+// on two, the smallest also on up to 16, one maths thread a device: tiny (Linear 5 → 2, batch 30),
+// MLP (784-512-512-10, batch 256) and CNN (the demo's, batch 128). `plain` calls the module without
+// DataParallel. Compare medians:
 //   train_benchmark --benchmark_repetitions=9 --benchmark_report_aggregates_only
 #include <lockstep/lockstep.hpp>
 
@@ -98,7 +99,7 @@ void data_parallel(benchmark::State& state) {
 }
 
 BENCHMARK(plain<Tiny>)->UseRealTime();
-BENCHMARK(data_parallel<Tiny>)->ArgName("devices")->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK(data_parallel<Tiny>)->ArgName("devices")->RangeMultiplier(2)->Range(1, 16)->UseRealTime();
 BENCHMARK(plain<Mlp>)->UseRealTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(data_parallel<Mlp>)
     ->ArgName("devices")
@@ -117,7 +118,7 @@ BENCHMARK(data_parallel<Cnn>)
 }  // namespace
 
 int main(int argc, char** argv) {
-  ls::set_host_device_count(4);
+  ls::set_host_device_count(16);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

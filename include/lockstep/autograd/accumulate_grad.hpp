@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/variable.hpp>
@@ -63,11 +64,12 @@ inline bool repeats_elements(const Tensor& tensor) {
   return false;
 }
 
-// The end of a gradient's way: adds it into the `grad` of a leaf. A new `grad` has the leaf's
-// layout if that is contiguous or channels_last and backward is not recorded itself.
+// The end of a gradient's way: adds it into the `grad` of a leaf, and calls the leaf's hooks. A new
+// `grad` has the leaf's layout if that is contiguous or channels_last and backward is not recorded
+// itself.
 //
 // Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
-// `grad` changes.
+// `grad` changes, and not while the hooks run, which may ask for it.
 class AccumulateGrad final : public Node {
  public:
   explicit AccumulateGrad(Tensor variable)
@@ -85,6 +87,15 @@ class AccumulateGrad final : public Node {
         " came for a leaf of shape ", variable_.sizes(), " and ", variable_.dtype());
     check<DeviceError>(gradient.device() == variable_.device(), "a gradient on ", gradient.device(),
                        " came for a leaf on ", variable_.device());
+    if (const std::shared_ptr<const GradHooks> hooks = accumulate(gradient)) {
+      for (const GradHooks::Hook& hook : hooks->hooks) hook.function(variable_);
+    }
+    return {};
+  }
+
+ private:
+  // Returns the hooks that are to be called.
+  std::shared_ptr<const GradHooks> accumulate(Tensor& gradient) const {
     const std::lock_guard lock(variable_.impl()->mutex);
     Tensor& total = variable_.impl()->grad;
     if (!total.defined()) {
@@ -108,10 +119,9 @@ class AccumulateGrad final : public Node {
       }
       add_in_place(total, gradient);
     }
-    return {};
+    return variable_.impl()->hooks;
   }
 
- private:
   const Tensor variable_;
 };
 

@@ -65,9 +65,10 @@ inline std::vector<Edge> edges(const std::vector<Tensor>& tensors) {
 // AutogradError. With `create_graph` backward is itself recorded (and the graph kept).
 //
 // **Torch counterpart.** torch::autograd::backward.
-// **Devices and streams.** A graph on several devices runs in parallel, each device's nodes in one
-// thread; a graph on one device runs on the caller. Each node runs on the stream of its forward,
-// and the caller's current streams wait for all of these.
+// **Devices and streams.** A graph on several devices runs in parallel where that pays, each
+// device's nodes one at a time; a graph on one device runs on the caller. Nodes of different
+// devices may wait for each other. Each node runs on the stream of its forward, and the caller's
+// current streams wait for all of these.
 // **Threads and exceptions.** The first exception by device order is thrown once every device has
 // stopped; gradients accumulated until then stay.
 inline void backward(const std::vector<Tensor>& tensors, const std::vector<Tensor>& gradients = {},

@@ -3,24 +3,24 @@
 
 #include <lockstep/autograd/accumulate_grad.hpp>
 #include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/backward_pass.hpp>
+#include <lockstep/autograd/lane_workers.hpp>
 #include <lockstep/autograd/node.hpp>
+#include <lockstep/autograd/node_index.hpp>
 #include <lockstep/autograd/sum_gradients.hpp>
-#include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/backend/pace.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/backend/worker_team.hpp>
+#include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <exception>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -28,22 +28,24 @@ namespace lockstep::detail {
 
 // One backward pass over the part of a graph that its roots reach.
 //
-// The nodes are divided into lanes, one for each device, and each lane is worked off by one thread,
-// so that the devices run backward at the same time. (A node that moves gradients to other devices,
-// as Gather's does, issues to their streams as well.) A
+// The nodes are divided into lanes, one for each device, and one node of a lane runs at a time, so
+// that the devices run backward at the same time where they have enough to do (LaneWorkers). (A
+// node that moves gradients to other devices, as Gather's does, issues to their streams as well.) A
 // pass with a single lane stays on the calling thread. Nodes of plain host memory go with the first
-// lane, which is the caller's.
+// lane.
 //
 // The result does not depend on timing: where several gradients meet in one place they are added in
 // the order of the nodes that they come from, and those are numbered by a walk of the graph.
 //
-// Threads: the graph and the lanes are built by the caller before the team starts and are constant
-// from then on. A NodeState is guarded by its lane's mutex until its last gradient has come; then
-// it belongs to the lane's thread.
-class GraphTask {
+// Threads: the graph and the lanes are built by the caller before other threads come and are
+// constant from then on. A NodeState is guarded by the LaneWorkers' mutex until its last gradient
+// has come; then it belongs to the thread that runs the node.
+class GraphTask final : public BackwardPass {
  public:
   GraphTask(bool retain_graph, bool create_graph)
-      : retain_graph_(retain_graph), create_graph_(create_graph) {}
+      : BackwardPass(current_backward_pass),
+        retain_graph_(retain_graph),
+        create_graph_(create_graph) {}
 
   // Asks for the gradient that reaches `edge`; returns a number for `captured`. With any capture,
   // only what leads there is run, and no leaf accumulates.
@@ -55,20 +57,33 @@ class GraphTask {
 
   // The gradients' sizes are those of the roots' tensors.
   void run(const std::vector<Edge>& roots, const std::vector<Tensor>& gradients) {
+    const profile::RecordFunction range("backward");
     for (const Edge& root : roots) discover(root.node);
     mark_needed();
     for (std::size_t i = 0; i < roots.size(); ++i) {
       contribute(*find(roots[i].node.get()), roots[i].input_nr, 0, gradients[i],
                  current_stream(gradients[i].device()));
     }
-    open_.store(states_.size(), std::memory_order_relaxed);
     for (const Edge& root : roots) settle(*find(root.node.get()));
-    run_team(lanes_.size(), [this](std::size_t lane) { work(lanes_[lane]); });
+    // A thread's passes usually take equally long.
+    static constinit thread_local Pace pace;
+    workers_.run(states_.size(), pace);
     if (side_streams_.load(std::memory_order_relaxed) || !stream_overrides().empty())
       join_streams();
-    for (const Lane& lane : lanes_) {
-      if (lane.error) std::rethrow_exception(lane.error);
+    workers_.rethrow_error();
+    if (has_callbacks()) {
+      const LaneScope scope(*this);
+      run_callbacks();
     }
+  }
+
+  bool reaches(const Tensor& leaf) const override {
+    std::shared_ptr<Node> accumulator;
+    {
+      const std::lock_guard lock(leaf.impl()->mutex);
+      accumulator = leaf.impl()->accumulator.lock();
+    }
+    return index_.find(accumulator.get()) != NodeIndex::kNone;
   }
 
  private:
@@ -86,79 +101,122 @@ class GraphTask {
     bool needed = false;   // something asked for is reached through it, or is the gradient it gets
     bool applied = false;  // something asked for lies beyond it
     std::vector<Contribution> gradients;
+    std::vector<Tensor> results;  // what it has computed, until that is delivered
   };
   struct Lane {
-    explicit Lane(Device lane_device) : device(lane_device) {}
     Device device;
-    std::mutex mutex;
-    std::vector<NodeState*> ready;  // guarded by mutex; last in, first out
-    // Counts what the lane's thread may have to look at again; whoever changes it notifies.
-    std::atomic<std::uint32_t> news{0};
-    std::exception_ptr error;  // the lane's thread writes it, the caller reads it after the join
+    bool in_timeline = false;  // has a range there
   };
   struct Capture {
     Edge edge;
     Tensor gradient;
   };
 
-  NodeState* find(const Node* node) const { return index_.at(node); }
+  // What holds in every lane, whatever the caller has set: gradients are normal tensors, computed
+  // in the dtypes of forward.
+  struct LaneScope {
+    explicit LaneScope(GraphTask& task) : pass(task), autograd({.grad = task.create_graph_}) {}
+    const BackwardPassScope pass;
+    const AutogradStateScope autograd;
+    const AutocastStateScope autocast{{.enabled = false}};
+  };
+
+  // What a thread that works for this pass has set, and in the timeline.
+  class ThreadScope {
+   public:
+    explicit ThreadScope(GraphTask& task) : task_(task), scope_(task) {}
+    // Each lane has one range, of the thread that came first, until that thread has left.
+    void enter(std::size_t lane) {
+      if (!profile::enabled() || std::exchange(task_.lanes_[lane].in_timeline, true)) return;
+      ranges_.emplace_back(profile::Literal("backward"), task_.lanes_[lane].device);
+    }
+
+   private:
+    GraphTask& task_;
+    std::list<profile::RecordFunction> ranges_;
+    const LaneScope scope_;
+  };
+  struct LaneJob {
+    using Item = NodeState;
+    struct Scope : ThreadScope {
+      explicit Scope(LaneJob& job) : ThreadScope(job.task) {}
+    };
+    void run(NodeState& state) { task.execute(state); }
+    void finish(NodeState& state) { task.deliver(state); }
+    GraphTask& task;
+  };
+
+  NodeState* find(const Node* node) { return &states_[index_.find(node)]; }
 
   // Numbers the nodes from 1 in the order of a depth-first walk, and counts for each how many edges
   // lead to it. Iterative, since a graph can be as deep as the program is long.
   void discover(const std::shared_ptr<Node>& root) {
-    if (index_.contains(root.get())) return;
-    add(root);
-    std::vector<std::pair<NodeState*, std::size_t>> path{{&states_.back(), 0}};
+    if (index_.find(root.get()) != NodeIndex::kNone) return;
+    std::vector<std::pair<std::size_t, std::size_t>> path;  // a node and its next edge
+    path.reserve(kUsualNodes);
+    path.emplace_back(add(root), 0);
     while (!path.empty()) {
-      auto& [state, next] = path.back();
-      if (next == state->node->next_edges.size()) {
-        finished_.push_back(state);
+      const std::size_t place = path.back().first;
+      const std::vector<Edge>& edges = states_[place].node->next_edges;
+      if (path.back().second == edges.size()) {
+        if (!captures_.empty()) finished_.push_back(place);
         path.pop_back();
         continue;
       }
-      const std::shared_ptr<Node>& child = state->node->next_edges[next++].node;
+      const std::shared_ptr<Node>& child = edges[path.back().second++].node;
       if (!child) continue;
-      const auto known = index_.find(child.get());
-      if (known != index_.end()) {
-        ++known->second->waiting;
-      } else {
-        add(child);
-        ++states_.back().waiting;
-        path.emplace_back(&states_.back(), 0);
+      std::size_t known = index_.find(child.get());
+      if (known == NodeIndex::kNone) {
+        known = add(child);
+        path.emplace_back(known, 0);
       }
+      ++states_[known].waiting;
     }
   }
 
-  void add(const std::shared_ptr<Node>& node) {
+  std::size_t add(const std::shared_ptr<Node>& node) {
+    const std::size_t place = states_.size();
+    if (place == 0) states_.reserve(kUsualNodes);
     states_.push_back({.node = node,
-                       .number = states_.size() + 1,
+                       .number = place + 1,
                        .lane = lane_of(node->stream().device()),
-                       .gradients = {}});
-    index_.emplace(node.get(), &states_.back());
+                       .gradients = {},
+                       .results = {}});
+    index_.add(node.get(), place);
+    return place;
   }
 
   std::size_t lane_of(Device device) {
-    if (lanes_.empty()) lanes_.emplace_back(device);
+    if (lanes_.empty()) add_lane(device);
     if (device.is_host_memory()) return 0;
     if (lanes_[0].device.is_host_memory()) lanes_[0].device = device;
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       if (lanes_[i].device == device) return i;
     }
-    lanes_.emplace_back(device);
+    add_lane(device);
     return lanes_.size() - 1;
   }
 
+  void add_lane(Device device) {
+    lanes_.push_back({device});
+    workers_.add_lane();
+  }
+
   void mark_needed() {
-    for (const Capture& capture : captures_) {
-      const auto known = index_.find(capture.edge.node.get());
-      if (known != index_.end()) known->second->needed = true;
+    if (captures_.empty()) {
+      for (NodeState& state : states_) state.needed = state.applied = true;
+      return;
     }
-    for (NodeState* state : finished_) {  // children before parents
-      state->applied = captures_.empty();
-      for (const Edge& edge : state->node->next_edges) {
-        if (edge.node && find(edge.node.get())->needed) state->applied = true;
+    for (const Capture& capture : captures_) {
+      const std::size_t known = index_.find(capture.edge.node.get());
+      if (known != NodeIndex::kNone) states_[known].needed = true;
+    }
+    for (const std::size_t place : finished_) {  // children before parents
+      NodeState& state = states_[place];
+      for (const Edge& edge : state.node->next_edges) {
+        if (edge.node && find(edge.node.get())->needed) state.applied = true;
       }
-      if (state->applied) state->needed = true;
+      if (state.applied) state.needed = true;
     }
   }
 
@@ -192,60 +250,16 @@ class GraphTask {
     }
   }
 
-  // The node is ready to run if it waits for nothing more. With the lane's mutex held, or before
-  // the team has started.
+  // The node is ready to run if it waits for nothing more. With the workers' lock, or before they
+  // run.
   void settle(NodeState& state) {
     if (state.waiting > 0) return;
     state.waiting = kReady;
-    lanes_[state.lane].ready.push_back(&state);
-  }
-
-  void work(Lane& lane) {
-    try {
-      // The same in every lane, whatever the caller has set: gradients are normal tensors, computed
-      // in the dtypes of forward.
-      const AutogradStateScope autograd({.grad = create_graph_});
-      const AutocastStateScope autocast({.enabled = false});
-      while (NodeState* state = next(lane)) {
-        execute(*state);
-        if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) wake_all();
-      }
-    } catch (...) {
-      lane.error = std::current_exception();
-      failed_.store(true, std::memory_order_release);
-      wake_all();
-    }
-  }
-
-  // Blocks until the lane has a ready node; null when the pass is over.
-  NodeState* next(Lane& lane) {
-    while (true) {
-      const std::uint32_t seen = lane.news.load(std::memory_order_acquire);
-      if (failed_.load(std::memory_order_acquire) || open_.load(std::memory_order_acquire) == 0) {
-        return nullptr;
-      }
-      {
-        const std::lock_guard lock(lane.mutex);
-        if (!lane.ready.empty()) {
-          NodeState* state = lane.ready.back();
-          lane.ready.pop_back();
-          return state;
-        }
-      }
-      spin_then_wait(lane.news, [seen](std::uint32_t news) { return news != seen; });
-    }
-  }
-
-  void wake_all() {
-    for (Lane& lane : lanes_) {
-      lane.news.fetch_add(1, std::memory_order_release);
-      lane.news.notify_all();
-    }
+    workers_.put(state.lane, state);
   }
 
   void execute(NodeState& state) {
     Node& node = *state.node;
-    std::vector<Tensor> results(node.next_edges.size());
     if (state.needed && !state.gradients.empty()) {
       std::optional<StreamGuard> guard;
       if (current_stream(node.stream().device()) != node.stream()) {
@@ -259,14 +273,9 @@ class GraphTask {
         }
       }
       if (state.applied) {
-        results = node.apply(std::move(gradients));
+        state.results = node.apply(std::move(gradients));
         if (!retain_graph_) node.release_saved();
       }
-    }
-    if (results.size() != node.next_edges.size()) results.resize(node.next_edges.size());
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      const Edge& edge = node.next_edges[i];
-      if (edge.node) deliver(state, edge, std::move(results[i]));
     }
   }
 
@@ -281,8 +290,10 @@ class GraphTask {
         part.gradient.record_stream(reader);
       }
     }
-    std::stable_sort(state.gradients.begin(), state.gradients.end(),
-                     [](const auto& a, const auto& b) { return a.from < b.from; });
+    if (state.gradients.size() > 1) {  // it allocates even for one
+      std::stable_sort(state.gradients.begin(), state.gradients.end(),
+                       [](const auto& a, const auto& b) { return a.from < b.from; });
+    }
     std::vector<Tensor> sums(state.node->num_inputs());
     for (Contribution& part : state.gradients) {
       Tensor& sum = sums[part.input_nr];
@@ -292,37 +303,38 @@ class GraphTask {
     return sums;
   }
 
-  void deliver(const NodeState& from, const Edge& edge, Tensor gradient) {
-    NodeState& to = *find(edge.node.get());
-    Lane& lane = lanes_[to.lane];
-    // What a node puts on another device was issued to that device's current stream.
+  // With the workers' lock, by the thread that has run the node.
+  void deliver(NodeState& from) {
+    from.results.resize(from.node->next_edges.size());
     const Stream& own = from.node->stream();
-    const bool elsewhere = gradient.defined() && gradient.device() != own.device();
-    const Stream stream = elsewhere ? current_stream(gradient.device()) : own;
-    bool ready = false;
-    {
-      const std::lock_guard lock(lane.mutex);
+    for (std::size_t i = 0; i < from.results.size(); ++i) {
+      const Edge& edge = from.node->next_edges[i];
+      if (!edge.node) continue;
+      NodeState& to = *find(edge.node.get());
+      Tensor& gradient = from.results[i];
+      // What a node puts on another device was issued to that device's current stream.
+      const bool elsewhere = gradient.defined() && gradient.device() != own.device();
+      const Stream stream = elsewhere ? current_stream(gradient.device()) : own;
       contribute(to, edge.input_nr, from.number, std::move(gradient), stream);
-      ready = --to.waiting == 0;
-      if (ready) settle(to);
+      --to.waiting;
+      settle(to);
     }
-    if (ready && to.lane != from.lane) {
-      lane.news.fetch_add(1, std::memory_order_release);
-      lane.news.notify_one();
-    }
+    from.results.clear();
   }
 
+  // The larger part of such a graph's pass would be growing one by one.
+  static constexpr std::size_t kUsualNodes = 8;
   static constexpr std::size_t kReady = static_cast<std::size_t>(-1);
 
   const bool retain_graph_;
   const bool create_graph_;
-  std::deque<NodeState> states_;  // addresses stay
-  std::vector<NodeState*> finished_;
-  std::unordered_map<const Node*, NodeState*> index_;
-  std::deque<Lane> lanes_;
-  std::vector<Capture> captures_;     // each written by the lane of its node
-  std::atomic<std::size_t> open_{0};  // nodes that have not been run
-  std::atomic<bool> failed_{false};
+  std::vector<NodeState> states_;      // a node's place here is its number less one
+  std::vector<std::size_t> finished_;  // with captures: the places, children before parents
+  NodeIndex index_;                    // the places
+  std::vector<Lane> lanes_;
+  LaneJob job_{*this};
+  LaneWorkers<LaneJob> workers_{job_};
+  std::vector<Capture> captures_;          // each written by the lane of its node
   std::atomic<bool> side_streams_{false};  // some node's was not the current one of its lane
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/letter_box.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/error.hpp>
 
@@ -20,9 +21,9 @@ namespace lockstep::detail {
 
 struct Worker;
 
-// What the caller and the workers of one `run_team` call share. It lives in the team's first worker
-// and therefore for ever: the last worker may still be about to notify the caller when the caller,
-// having seen the end, has already left `run_team`.
+// What the caller and the workers of one `run_team` call, or of one Crew, share. It lives in the
+// team's first worker and therefore for ever: the last worker may still be about to notify the
+// caller when the caller, having seen the end, has already left.
 struct Team {
   // Set in `pending` while the caller is parked on it: whoever ends last must then notify.
   static constexpr std::uint32_t kCallerParked = 0x8000'0000U;
@@ -31,16 +32,19 @@ struct Team {
   // read by workers before they end their shares.
   std::vector<Worker*> workers;
 
-  // How many workers have not ended their share. Set by the caller before anything is posted
-  // (relaxed: the posts carry it), decremented by each worker (release) as its last access to the
-  // team but the notification, read by the caller (acquire). Decrements form one release sequence,
-  // so the caller that reads 0 sees all that the shares wrote.
+  // How many workers have not ended their share: of those who will be posted one or, in a Crew, of
+  // those who were. Raised by the caller, or by a worker that has not ended its own, before the
+  // post (relaxed: the post carries it), decremented by each worker (release) as its last access to
+  // the team but the notification, read by the caller (acquire). All changes are read-modify-writes
+  // and so one release sequence: the caller that reads 0 sees all that the shares wrote.
   alignas(64) std::atomic<std::uint32_t> pending{0};
 };
 
 // One share, as a worker is told of it.
 struct Share {
   using Invoke = void (*)(void* context, std::size_t index);
+  // A share of a team is an order, and its worker passes the posts on; a helper's is an offer.
+  enum class Kind { of_team, helpers };
 
   Team* team = nullptr;
   Invoke invoke = nullptr;
@@ -48,6 +52,7 @@ struct Share {
   std::size_t index = 0;
   std::size_t team_size = 0;
   bool spin = false;  // whether those who wait in this team may spin
+  Kind kind = Kind::of_team;
 
   std::exception_ptr run() const noexcept {
     try {
@@ -60,36 +65,29 @@ struct Share {
 };
 
 // One thread of the pool. What moves between two cores in a call is one line to the worker (the
-// letter box, which a spinning worker only reads) and one back (`pending`); the rest stays put.
+// letter box, which a worker that spins for an order only reads) and one back (`pending`); the rest
+// stays put.
 //
 // While the worker is free, the pool's mutex guards the plain members; while it is leased they
 // belong to the team: to the poster until it posts, to the worker until it decrements `pending`,
 // then to the caller, who gives it back.
 struct alignas(64) Worker {
-  static constexpr std::uint32_t kParked = 1;
-  static constexpr std::uint32_t kOnePost = 2;
-
-  // The letter box. `signal` is the number of posts so far times kOnePost, plus kParked while the
-  // worker sleeps. A poster exchanges in the next number (release: it carries `share`) and notifies
-  // if it took out kParked. The worker (acquire) sees a number that it has not handled, or adds
-  // kParked, which fails if something was posted meanwhile.
-  std::atomic<std::uint32_t> signal{0};
-  std::uint32_t posts = 0;  // the number in `signal`, for the posters
-  Share share;
-
-  alignas(64) std::exception_ptr error;  // what the share threw; written only if it did
-  Team own_team;                         // used when this worker is the first of a team
+  LetterBox<Share> box;
+  std::size_t index = 0;     // of the share; written only if that has thrown
+  std::exception_ptr error;  // what it threw, or null
+  Team own_team;             // used when this worker is the first of a team
 };
 
 // What the pool has done since the process began, for tests and benchmarks. A worker is parked
 // right now for each park without a wake-up.
 struct TeamStats {
   std::uint64_t threads_created = 0;
-  std::uint64_t shares_posted = 0;  // shares given to workers; the callers' own are not counted
-  std::uint64_t parks = 0;          // times that a worker stopped spinning and went to sleep
-  std::uint64_t wake_ups = 0;       // times that a parked worker was woken to run a share
-  std::size_t running = 0;          // threads inside a team now; nobody may spin if they exceed
-  std::size_t cores = 0;            // the cores that the first caller might use
+  // Shares that workers were leased for, whether or not the caller then took them itself.
+  std::uint64_t shares_posted = 0;
+  std::uint64_t parks = 0;     // times that a worker stopped spinning and went to sleep
+  std::uint64_t wake_ups = 0;  // times that a parked worker was woken to run a share
+  std::size_t running = 0;     // threads inside a team now; nobody may spin if they exceed
+  std::size_t cores = 0;       // the cores that the first caller might use
 };
 
 // True on a worker, and on a thread that is inside `run_team`: a team that it starts adds only the
@@ -115,7 +113,8 @@ class WorkerPool {
     own.invoke = invoke;
     own.context = context;
     Team& team = *own.team;
-    post(own, 1);
+    team.pending.store(static_cast<std::uint32_t>(size - 1), std::memory_order_relaxed);
+    post(own, 1, Post::order);
     const bool was_inside = std::exchange(inside_team, true);
     std::exception_ptr own_error = own.run();
     inside_team = was_inside;
@@ -124,7 +123,7 @@ class WorkerPool {
     join(team.pending, own.spin);
     if (own_error) on_error(0, std::move(own_error));
     for (Worker* worker : team.workers) {
-      if (worker->error) on_error(worker->share.index, std::exchange(worker->error, nullptr));
+      if (worker->error) on_error(worker->index, std::exchange(worker->error, nullptr));
     }
     give_back(team);
   }
@@ -140,6 +139,8 @@ class WorkerPool {
   }
 
  private:
+  friend class Crew;
+
   // A worker that leads a team with more workers than this allocates, the first time.
   static constexpr std::size_t kUsualWorkers = 16;
 
@@ -154,7 +155,6 @@ class WorkerPool {
     Team& team = (*first)->own_team;
     team.workers.assign(first, first + static_cast<std::ptrdiff_t>(count));
     free_.resize(free_.size() - count);
-    team.pending.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
     running_ += added_threads(count);
     shares_posted_ += count;
     return {.team = &team, .team_size = size, .spin = running_ <= cores_};
@@ -190,16 +190,12 @@ class WorkerPool {
   // The threads that a team with so many workers, called from here, adds to those running.
   static std::size_t added_threads(std::size_t workers) { return workers + (inside_team ? 0 : 1); }
 
-  // Gives share `index` to its worker, and with it the duty to post shares 2·index and 2·index + 1.
-  void post(const Share& from, std::size_t index) noexcept {
-    Worker& worker = *from.team->workers[index - 1];
-    worker.share = from;
-    worker.share.index = index;
-    worker.posts += Worker::kOnePost;
-    const auto before = worker.signal.exchange(worker.posts, std::memory_order_release);
-    if ((before & Worker::kParked) != 0) {
+  // Tells the worker of share `index`.
+  void post(const Share& from, std::size_t index, Post kind) noexcept {
+    Share share = from;
+    share.index = index;
+    if (from.team->workers[index - 1]->box.post(share, kind)) {
       wake_ups_.fetch_add(1, std::memory_order_relaxed);
-      worker.signal.notify_one();
     }
   }
 
@@ -218,34 +214,27 @@ class WorkerPool {
   // The life of a worker.
   [[noreturn]] void serve(Worker& self) noexcept {
     inside_team = true;
-    std::uint32_t handled = 0;
     for (bool spin = false;;) {
-      wait_for_post(self.signal, handled, spin);
-      handled += Worker::kOnePost;
-      const Share share = self.share;
-      for (std::size_t next = 2 * share.index; next <= 2 * share.index + 1; ++next) {
-        if (next < share.team_size) post(share, next);
+      self.box.wait(spin, parks_);
+      spin = false;
+      const Share* const letter = self.box.accept();
+      if (letter == nullptr) continue;
+      const Share share = *letter;
+      if (share.kind == Share::Kind::of_team) {
+        for (std::size_t next = 2 * share.index; next <= 2 * share.index + 1; ++next) {
+          if (next < share.team_size) post(share, next, Post::order);
+        }
       }
-      if (std::exception_ptr error = share.run()) self.error = std::move(error);
+      if (std::exception_ptr error = share.run()) {
+        self.index = share.index;
+        self.error = std::move(error);
+      }
       auto& pending = share.team->pending;
       if (pending.fetch_sub(1, std::memory_order_release) == (Team::kCallerParked | 1)) {
         pending.notify_one();
       }
       spin = share.spin;
     }
-  }
-
-  // Returns when `signal` holds another number of posts than `handled`.
-  void wait_for_post(std::atomic<std::uint32_t>& signal, std::uint32_t handled,
-                     bool spin) noexcept {
-    const auto posted = [&signal, handled] {
-      return (signal.load(std::memory_order_acquire) & ~Worker::kParked) != handled;
-    };
-    if (spin && spin_until(posted)) return;
-    const std::uint32_t parked = handled | Worker::kParked;
-    if (!signal.compare_exchange_strong(handled, parked, std::memory_order_acquire)) return;
-    parks_.fetch_add(1, std::memory_order_relaxed);
-    while (!posted()) signal.wait(parked, std::memory_order_acquire);
   }
 
   std::mutex mutex_;

@@ -13,6 +13,7 @@
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/parallel/scatter_plan.hpp>
 #include <lockstep/parallel/scatterable.hpp>
+#include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
 
 #include <cstddef>
@@ -41,6 +42,7 @@ auto call_as_it_is(M& module, const Args&... args) {
 template <class M, class... Args>
 auto call_on(M& module, Device device, const Args&... args) {
   check_module_device(module, device);
+  const profile::RecordFunction range("apply", device);
   return forward_part(module, std::tuple<typename nested::PartOf<Args>::Type...>(
                                   nested::on_device(args, device)...));
 }
@@ -104,6 +106,7 @@ auto apply_replicas(M& module, const std::vector<Device>& device_ids,
   const std::size_t count = calls.arguments.size();
   if (count == 1) {
     const LoneReplicaScope alone;
+    const profile::RecordFunction range("apply", device_ids[0]);
     result.outputs.push_back(forward_part(module, calls.arguments[0]));
     return result;
   }

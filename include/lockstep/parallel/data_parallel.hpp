@@ -13,6 +13,7 @@
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/profile/record_function.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -97,6 +98,8 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // **Devices and streams.** Arguments may be on any device; results are on output_device.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
 // **Threads and exceptions.** Two threads may call two DataParallels; one at a time may call one.
+// Replicas that take a few microseconds may run one after another on the calling thread; one may
+// wait for another all the same.
 // **Example.**
 //   ls::DataParallel model{Net{}, ls::devices()};
 //   ls::Tensor out = model(images);
@@ -194,6 +197,7 @@ class DataParallel {
   template <class... Args>
   auto apply_replicas(const Args&... args) {
     const auto make = [this](const std::vector<Device>& used) {
+      const profile::RecordFunction range("replicate");
       const std::vector<Tensor> originals = detail::tensors_of(module_);
       return detail::make_replicas(module_, originals, cache_.refresh(originals, used), used,
                                    !is_grad_enabled());

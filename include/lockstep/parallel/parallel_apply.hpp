@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/thread_state.hpp>
+#include <lockstep/backend/pace.hpp>
+#include <lockstep/backend/shared_shares.hpp>
 #include <lockstep/backend/worker_team.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
@@ -11,7 +14,7 @@
 #include <lockstep/parallel/replica_group.hpp>
 #include <lockstep/parallel/replica_streams.hpp>
 #include <lockstep/parallel/scattered.hpp>
-#include <lockstep/parallel/thread_state.hpp>
+#include <lockstep/profile/record_function.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -72,6 +75,15 @@ std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
   return devices;
 }
 
+// Where a timeline has what replica i does: on its device or, if it knows of none, in its thread.
+template <class M>
+profile::Row replica_row(const M& module, const std::vector<Device>& devices, std::size_t i) {
+  if (!profile::enabled()) return {};
+  if (!devices.empty()) return devices[i];
+  const std::vector<Parameter> list = parameters(module);
+  return list.empty() ? profile::Row() : profile::Row(list[0].device());
+}
+
 // Room for what one replica returns. Until that replica's thread makes it there nobody touches the
 // room, for a line that the caller had written first would have to travel before each call; and the
 // padding keeps the threads apart (cores fetch lines of 64 bytes in pairs).
@@ -104,19 +116,31 @@ struct alignas(128) ApplyJob {
     const ReplicaScope replica(group, i);
     if (streams->own(i)) [[unlikely]] {
       std::construct_at(&slots[i].output, streams->run(i, modules[i], parts_of(i), [&]() -> Output {
+        const profile::RecordFunction range("apply", row(i));
         return forward_parts(modules[i], parts_of(i));
       }));
     } else {
+      const profile::RecordFunction range("apply", row(i));
       std::construct_at(&slots[i].output, forward_parts(modules[i], parts_of(i)));
     }
   }
+
+ private:
+  profile::Row row(std::size_t i) const { return replica_row(modules[i], streams->devices(), i); }
+};
+
+// Which threads run the modules of an apply.
+enum class ApplyThreads {
+  one_each,
+  // As many as pays; where each module is done in a few microseconds, mostly the caller's alone.
+  shared
 };
 
 // Calls all modules at once and returns their results in that order. `parts_of(i)` gives module i's
 // arguments as a tuple of references: its part of the inputs, and its keyword arguments if any.
 template <class M, class PartsOf>
 auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, PartsOf parts_of,
-               bool synchronized = false) {
+               bool synchronized = false, ApplyThreads threads = ApplyThreads::shared) {
   using Output = std::remove_cvref_t<decltype(forward_parts(modules[0], parts_of(0)))>;
   static_assert(!std::is_void_v<Output>, "lockstep: the module's forward must return something");
   check<ValueError>(devices.empty() || devices.size() == modules.size(), "The number of modules ",
@@ -126,6 +150,7 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Part
   if (modules.empty()) return outputs;
   if (modules.size() == 1) {
     const LoneReplicaScope alone;
+    const profile::RecordFunction range("apply", replica_row(modules[0], devices, 0));
     outputs.push_back(forward_parts(modules[0], parts_of(0)));
     return outputs;
   }
@@ -137,10 +162,17 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Part
       modules.data(),      slots.get(), ThreadState::capture(),
       std::move(parts_of), &streams,    ReplicaGroup(modules.size(), synchronized)};
   std::vector<std::exception_ptr> errors;
-  run_team_shares(modules.size(), job, [&](std::size_t i, std::exception_ptr error) {
+  const auto on_error = [&](std::size_t i, std::exception_ptr error) {
     errors.resize(modules.size());
     errors[i] = std::move(error);
-  });
+  };
+  if (threads == ApplyThreads::shared) {
+    // This thread's calls with modules of this type usually take equally long.
+    static constinit thread_local Pace pace;
+    run_shared(modules.size(), pace, job, on_error);
+  } else {
+    run_team_shares(modules.size(), job, on_error);
+  }
   for (std::size_t i = 0; i < modules.size(); ++i) {
     if (!errors.empty() && errors[i]) continue;
     outputs.push_back(std::move(slots[i].output));
@@ -191,8 +223,9 @@ template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
   detail::check_count(modules.size(), "inputs", inputs.size());
-  auto outputs =
-      detail::apply_all(modules, devices, [&](std::size_t i) { return std::tie(inputs[i]); });
+  auto outputs = detail::apply_all(
+      modules, devices, [&](std::size_t i) { return std::tie(inputs[i]); }, false,
+      detail::ApplyThreads::one_each);
   detail::move_each(outputs, devices);
   return outputs;
 }
@@ -205,7 +238,8 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
   detail::check_count(modules.size(), "inputs", inputs.size());
   detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
   auto outputs = detail::apply_all(
-      modules, devices, [&](std::size_t i) { return std::tie(inputs[i], kwargs_tup[i]); });
+      modules, devices, [&](std::size_t i) { return std::tie(inputs[i], kwargs_tup[i]); }, false,
+      detail::ApplyThreads::one_each);
   detail::move_each(outputs, devices);
   return outputs;
 }

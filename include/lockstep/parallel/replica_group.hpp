@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/current_replica.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/backend/shared_shares.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/functions.hpp>
@@ -95,6 +96,7 @@ class ReplicaGroup {
 
   void wait(std::unique_lock<std::mutex>& lock, std::size_t index) {
     const std::size_t round = round_;
+    call_expected_crew();
     waiting_.fetch_add(1);
     meeting_.wait(lock, [&] { return round_ != round || ended_.load() > 0; });
     waiting_.fetch_sub(1);

@@ -7,6 +7,7 @@
 #include <lockstep/module/module.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
+#include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
@@ -141,6 +142,7 @@ template <class M>
 std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bool detach = false) {
   detail::require_module<M>();
   if (devices.empty()) return {};
+  const profile::RecordFunction range("replicate");
   detail::check_initialized(module);
   detail::check_module_device(module, devices[0]);
   const std::vector<Tensor> originals = detail::tensors_of(module);

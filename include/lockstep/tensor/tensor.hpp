@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -19,6 +20,7 @@
 namespace lockstep {
 
 class Node;
+class RemovableHandle;  // autograd/grad_hooks.hpp
 class Tensor;
 enum class MemoryFormat : std::uint8_t;  // tensor/memory_format.hpp
 
@@ -30,8 +32,9 @@ struct TensorOptions {
 };
 
 namespace detail {
+struct GradHooks;
 struct TensorImpl;
-}
+}  // namespace detail
 
 // A handle on an n-dimensional array: copies name the same array, and views share its memory.
 //
@@ -60,6 +63,10 @@ class Tensor {
   bool is_contiguous() const;
   bool is_contiguous(MemoryFormat format) const;
   TensorOptions options() const;
+
+  // Page-locked memory (defined in tensor/pin_memory.hpp).
+  bool is_pinned() const;
+  Tensor pin_memory() const;
 
   // Host pointers to the first element. The data must be on the CPU (plain or host device) and of
   // type T; both wait for the device's current stream. The mutable one counts as a change, and
@@ -90,6 +97,7 @@ class Tensor {
   Tensor detach() const;
   void backward(const Tensor& gradient = {}, bool retain_graph = false,
                 bool create_graph = false) const;
+  RemovableHandle register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
 
   // Replaces memory, shape, dtype and device of this variable by those of `other`, in place: every
   // handle sees it, and an optimiser made earlier stays valid. Not recorded for backward; the
@@ -141,8 +149,8 @@ namespace detail {
 
 // A variable: where its elements lie, and its place in the autograd graph.
 //
-// Threads: a variable belongs to whoever uses it; only `grad` and `accumulator`, which concurrent
-// backward passes reach through a shared leaf, are guarded by `mutex`.
+// Threads: a variable belongs to whoever uses it; only `grad`, `accumulator` and `hooks`, which
+// concurrent backward passes reach through a shared leaf, are guarded by `mutex`.
 struct TensorImpl {
   TensorImpl() = default;
   TensorImpl(const TensorImpl&) = delete;
@@ -166,6 +174,7 @@ struct TensorImpl {
   std::mutex mutex;
   Tensor grad;
   std::weak_ptr<Node> accumulator;
+  std::shared_ptr<const GradHooks> hooks;  // null for none (autograd/grad_hooks.hpp)
 
   void* data() const {
     return static_cast<std::byte*>(storage->data()) +

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace detail {
+
+// A backward pass as those see it that are called from within one: its number, what it reaches, and
+// what it does at its end.
+//
+// A pass that a node of another one starts is a part of that one: it has the other's number and
+// leaves its callbacks to it.
+//
+// Threads: any lane of the pass, and of the passes within, may call any member.
+class BackwardPass {
+ public:
+  explicit BackwardPass(BackwardPass* outer)
+      : outer_(outer ? outer->outermost() : nullptr),
+        number_(outer_ ? outer_->number_ : next_number()) {}
+  BackwardPass(const BackwardPass&) = delete;
+  BackwardPass& operator=(const BackwardPass&) = delete;
+
+  // Different for every pass of the process, and never 0.
+  std::uint64_t number() const { return number_; }
+  // Whether the graph of this pass, without those within, leads to the leaf.
+  virtual bool reaches(const Tensor& leaf) const = 0;
+
+  void queue_callback(std::function<void()> callback) {
+    BackwardPass& pass = *outermost();
+    const std::lock_guard lock(pass.mutex_);
+    pass.callbacks_.push_back(std::move(callback));
+  }
+
+ protected:
+  ~BackwardPass() = default;
+
+  // Calls the callbacks in the order in which they came, those that a callback adds as well, all
+  // even if one throws; then throws the first exception. By the thread that called backward, after
+  // the lanes have ended.
+  void run_callbacks() {
+    if (outer_) return;
+    std::exception_ptr error;
+    for (std::size_t i = 0; i < callbacks_.size(); ++i) {
+      const std::function<void()> callback = std::move(callbacks_[i]);
+      try {
+        callback();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    }
+    if (error) std::rethrow_exception(error);
+  }
+  bool has_callbacks() const { return !callbacks_.empty(); }
+
+ private:
+  BackwardPass* outermost() { return outer_ ? outer_ : this; }
+
+  static std::uint64_t next_number() {
+    static constinit std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  BackwardPass* const outer_;
+  const std::uint64_t number_;
+  std::mutex mutex_;  // guards callbacks_ while the lanes run
+  std::vector<std::function<void()>> callbacks_;
+};
+
+// The pass that the calling thread works for; null outside of any.
+inline constinit thread_local BackwardPass* current_backward_pass = nullptr;
+
+// Makes `pass` the calling thread's until destroyed.
+class BackwardPassScope {
+ public:
+  explicit BackwardPassScope(BackwardPass& pass) : before_(current_backward_pass) {
+    current_backward_pass = &pass;
+  }
+  BackwardPassScope(const BackwardPassScope&) = delete;
+  BackwardPassScope& operator=(const BackwardPassScope&) = delete;
+  ~BackwardPassScope() { current_backward_pass = before_; }
+
+ private:
+  BackwardPass* const before_;
+};
+
+}  // namespace detail
+
+namespace autograd {
+
+// Has `callback` called at the end of the backward pass that the calling thread works for: from a
+// hook, or from an operation's backward.
+//
+// It is called by the thread that called backward, once every node has run and that thread's
+// streams wait for all that the nodes have issued. If the pass fails it is not called. A pass that
+// is started within another one leaves its callbacks to that one's end.
+//
+// **Torch counterpart.** Engine::queue_callback.
+// **Threads and exceptions.** An AutogradError outside a pass. What a callback throws comes out of
+// backward; the other callbacks are called all the same.
+inline void queue_callback(std::function<void()> callback) {
+  check<AutogradError>(lockstep::detail::current_backward_pass != nullptr,
+                       "queue_callback: Final callbacks can only be installed during backward "
+                       "pass.");
+  lockstep::detail::current_backward_pass->queue_callback(std::move(callback));
+}
+
+}  // namespace autograd
+
+}  // namespace lockstep

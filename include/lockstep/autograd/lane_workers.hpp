@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/crew.hpp>
+#include <lockstep/backend/pace.hpp>
+#include <lockstep/backend/spin_wait.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// The threads that work off the items of several lanes, of each lane one at a time.
+//
+// The calling thread starts alone and takes items of any lane that nobody works on. A helper is
+// called when one begins an item while another lane has some, too; a helper that does so calls the
+// next. So no lane with work waits for what goes on in another one. If the work was short the last
+// time, the first helper is not woken but comes by itself, which is mostly too late to be needed.
+//
+// `Job` has `Item`; `run(Item&)`, which may throw; `finish(Item&)`, which is called with the lock
+// held once the item has run and puts the items that have thereby become ready; and `Scope`, which
+// each thread makes from the Job before its first item and which it tells of each item's lane.
+//
+// Threads: the caller and its helpers. `mutex_` guards all that is not constant while they work,
+// but for what an item holds while it runs, and `news_`.
+template <class Job>
+class LaneWorkers {
+ public:
+  using Item = typename Job::Item;
+
+  explicit LaneWorkers(Job& job) : job_(job) {}
+
+  void add_lane() { lanes_.emplace_back(); }
+
+  // An item is ready. From `finish`, or before `run`.
+  void put(std::size_t lane, Item& item) { lanes_[lane].ready.push_back(&item); }
+
+  // Returns once all items have run, `count` with those that are not ready yet, or once one has
+  // thrown and the others that were running have ended.
+  void run(std::size_t count, Pace& pace) {
+    open_ = count;
+    if (lanes_.size() == 1) {
+      run_alone();
+    } else {
+      run_together(pace);
+    }
+  }
+
+  // Throws what an item of the first such lane threw.
+  void rethrow_error() const {
+    for (const Lane& lane : lanes_) {
+      if (lane.error) std::rethrow_exception(lane.error);
+    }
+  }
+
+ private:
+  struct Lane {
+    std::vector<Item*> ready;  // last in, first out
+    bool taken = false;        // a thread runs one of its items
+    std::exception_ptr error;
+  };
+  struct Choice {
+    Item* item = nullptr;
+    std::size_t lane = 0;
+    bool more = false;  // another lane has items and nobody to run them
+  };
+  // What a thread does for the others before it runs an item.
+  struct Help {
+    enum { none, notify, hurry, call } what = none;
+    std::size_t helper = 0;
+    Crew::Call how = Crew::Call::urgent;
+  };
+
+  void run_alone() {
+    Lane& lane = lanes_[0];
+    try {
+      typename Job::Scope scope(job_);
+      while (!lane.ready.empty()) {
+        Item& item = *lane.ready.back();
+        lane.ready.pop_back();
+        scope.enter(0);
+        job_.run(item);
+        job_.finish(item);
+      }
+    } catch (...) {
+      lane.error = std::current_exception();
+    }
+  }
+
+  void run_together(Pace& pace) {
+    casual_ = pace.is_short();
+    begin_ = Pace::Clock::now();
+    crew_.emplace(lanes_.size() - 1, help, this);
+    work();
+    crew_->dismiss();
+    pace.measured(casual_ ? Pace::Clock::now() - begin_ : busy_);
+    crew_.reset();
+  }
+
+  static void help(void* context, std::size_t /*helper*/) {
+    auto& self = *static_cast<LaneWorkers*>(context);
+    {
+      const std::lock_guard lock(self.mutex_);
+      --self.coming_;
+    }
+    self.work();
+  }
+
+  void work() noexcept {
+    std::unique_lock lock(mutex_);
+    std::optional<typename Job::Scope> scope;
+    std::size_t lane = 0;
+    while (!failed_ && open_ > 0) {
+      const Choice choice = choose(lane);
+      if (!choice.item) {
+        wait(lock);
+        continue;
+      }
+      lane = choice.lane;
+      lanes_[lane].taken = true;
+      const Help help = choice.more ? help_wanted() : Help{};
+      lock.unlock();
+      give(help);
+      const auto begin = casual_ ? Pace::Clock::time_point() : Pace::Clock::now();
+      std::exception_ptr error;
+      try {
+        if (!scope) scope.emplace(job_);
+        scope->enter(lane);
+        job_.run(*choice.item);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      const auto end = casual_ ? Pace::Clock::time_point() : Pace::Clock::now();
+      lock.lock();
+      busy_ += end - begin;
+      lanes_[lane].taken = false;
+      --open_;
+      if (!error) {
+        try {
+          job_.finish(*choice.item);
+        } catch (...) {
+          error = std::current_exception();
+        }
+      }
+      if (error) {
+        lanes_[lane].error = std::move(error);
+        failed_ = true;
+      }
+    }
+    const bool others_wait = waiting_ > 0;
+    lock.unlock();
+    if (!others_wait) return;
+    news_.fetch_add(1, std::memory_order_release);
+    news_.notify_all();
+  }
+
+  // An item of the same lane as the last one, if it has any, or of another.
+  Choice choose(std::size_t last) {
+    Choice choice;
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      const std::size_t number = last + i < lanes_.size() ? last + i : last + i - lanes_.size();
+      Lane& lane = lanes_[number];
+      if (lane.taken || lane.ready.empty()) continue;
+      if (choice.item) {
+        choice.more = true;
+        break;
+      }
+      choice.item = lane.ready.back();
+      choice.lane = number;
+      lane.ready.pop_back();
+    }
+    return choice;
+  }
+
+  // Blocks, without the lock, until there may be something to choose or everything has ended.
+  void wait(std::unique_lock<std::mutex>& lock) {
+    const std::uint32_t seen = news_.load(std::memory_order_relaxed);
+    ++waiting_;
+    lock.unlock();
+    spin_then_wait(news_, [seen](std::uint32_t news) { return news != seen; });
+    lock.lock();
+    --waiting_;
+  }
+
+  // Who is to take what this thread leaves: one that waits, one that is on its way, or a new one.
+  Help help_wanted() {
+    if (waiting_ > 0) return {.what = Help::notify};
+    // Helper 1 may come by itself as long as the work is short.
+    const auto is_long = [this] {
+      return !casual_ || !Pace::is_short(Pace::Clock::now() - begin_);
+    };
+    if (coming_ > 0) {
+      if (woken_ || !is_long()) return {};
+      woken_ = true;
+      return {.what = Help::hurry, .helper = 1};
+    }
+    if (called_ == crew_->helpers()) return {};
+    woken_ = called_ > 0 || is_long();
+    ++coming_;
+    return {.what = Help::call,
+            .helper = ++called_,
+            .how = woken_ ? Crew::Call::urgent : Crew::Call::casual};
+  }
+
+  void give(const Help& help) noexcept {
+    switch (help.what) {
+      case Help::none:
+        break;
+      case Help::notify:
+        news_.fetch_add(1, std::memory_order_release);
+        news_.notify_one();
+        break;
+      case Help::hurry:
+        crew_->hurry(help.helper);
+        break;
+      case Help::call:
+        crew_->call(help.helper, help.how);
+        break;
+    }
+  }
+
+  Job& job_;
+  bool casual_ = false;  // constant while the threads work, as is begin_
+  Pace::Clock::time_point begin_;
+  std::optional<Crew> crew_;
+
+  std::mutex mutex_;
+  std::vector<Lane> lanes_;  // as many while the threads work
+  std::size_t open_ = 0;     // items that have not run
+  bool failed_ = false;
+  std::size_t called_ = 0;        // helpers
+  std::size_t coming_ = 0;        // those called that have not come yet
+  std::size_t waiting_ = 0;       // threads in `wait`
+  bool woken_ = false;            // whether the last one called was woken
+  Pace::Clock::duration busy_{};  // that all items took, unless casual_
+
+  // Counts the times that waiting threads were to look again; whoever raises it notifies.
+  std::atomic<std::uint32_t> news_{0};
+};
+
+}  // namespace lockstep::detail

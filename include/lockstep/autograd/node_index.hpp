@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+class Node;
+
+namespace detail {
+
+// Which number each node of a graph has: a hash table in one block of memory, since a pass over a
+// small graph should not allocate for each node.
+class NodeIndex {
+ public:
+  static constexpr std::size_t kNone = SIZE_MAX;
+
+  // The node's number, or kNone.
+  std::size_t find(const Node* node) const {
+    return slots_.empty() ? kNone : slots_[slot_of(node)].number;
+  }
+
+  // For a node that is not there yet.
+  void add(const Node* node, std::size_t number) {
+    if (2 * (size_ + 1) > slots_.size()) grow();
+    slots_[slot_of(node)] = {node, number};
+    ++size_;
+  }
+
+ private:
+  struct Slot {
+    const Node* node = nullptr;
+    std::size_t number = kNone;
+  };
+  static constexpr std::size_t kFirstSize = 16;
+
+  // Where the node is, or else where it would be. At least half of the slots are empty.
+  std::size_t slot_of(const Node* node) const {
+    // The upper bits of a product depend on all bits of the address.
+    const auto hash = reinterpret_cast<std::uintptr_t>(node) * std::uint64_t{0x9E3779B97F4A7C15};
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t slot = static_cast<std::size_t>(hash >> 32U) & mask;
+    while (slots_[slot].node != nullptr && slots_[slot].node != node) slot = (slot + 1) & mask;
+    return slot;
+  }
+
+  void grow() {
+    std::vector<Slot> before(slots_.empty() ? kFirstSize : 2 * slots_.size());
+    slots_.swap(before);
+    for (const Slot& slot : before) {
+      if (slot.node != nullptr) slots_[slot_of(slot.node)] = slot;
+    }
+  }
+
+  std::vector<Slot> slots_;  // as many as a power of two, or none
+  std::size_t size_ = 0;
+};
+
+}  // namespace detail
+
+}  // namespace lockstep

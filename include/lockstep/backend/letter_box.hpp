@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/spin_wait.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+namespace lockstep::detail {
+
+// How long a worker sleeps before it looks for casual offers, and how often without finding that
+// one was made: then it parks, and the next post has to wake it.
+inline constexpr std::chrono::microseconds kNap{100};
+inline constexpr int kNaps = 20;
+
+enum class Post { order, offer, casual_offer };
+
+// How a worker thread learns that there is work for it: a letter, and a word that tells it to look.
+//
+// A post is an order, which the worker will follow, or an offer, which the poster may take back as
+// long as the worker has not accepted it. An offer that is made casually does not end a nap: the
+// worker looks for itself within kNap. Nobody pays for waking a thread then, and still there is an
+// end to every wait for what that thread is to do.
+//
+// Threads: the posts of a box are ordered by whoever makes them, and so are they with the worker's
+// last access to the letter that it accepted. `withdraw` and `hurry` may be called by any thread
+// while nobody posts, the rest by the worker alone.
+template <class Letter>
+class LetterBox {
+ public:
+  explicit LetterBox(std::chrono::microseconds nap = kNap) : nap_(nap) {}
+
+  // True if the worker was parked and had to be woken.
+  bool post(const Letter& letter, Post kind) {
+    letter_ = letter;
+    posts_ += kOnePost;
+    std::uint32_t before = word_.load(std::memory_order_relaxed);
+    if (kind == Post::casual_offer) {
+      const std::uint32_t value = posts_ | kOffered | kCasual;
+      while (!word_.compare_exchange_weak(before, value | (before & kNapping),
+                                          std::memory_order_release, std::memory_order_relaxed)) {
+      }
+    } else {
+      before =
+          word_.exchange(posts_ | (kind == Post::offer ? kOffered : 0), std::memory_order_release);
+      if ((before & kNapping) != 0) end_nap();
+    }
+    if ((before & kParked) == 0) return false;
+    word_.notify_one();
+    return true;
+  }
+
+  // Takes an offer back; false if there is none or the worker has accepted it.
+  bool withdraw() {
+    std::uint32_t value = word_.load(std::memory_order_relaxed);
+    while ((value & kOffered) != 0) {
+      if (word_.compare_exchange_weak(value, (value & ~kOffered) | kWithdrawn,
+                                      std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Lets a casual offer be found at once.
+  void hurry() {
+    if ((word_.load(std::memory_order_relaxed) & kNapping) == 0) return;
+    if ((word_.fetch_and(~kNapping, std::memory_order_relaxed) & kNapping) != 0) end_nap();
+  }
+
+  // Returns when something was posted since the last `accept`. Spins first if `spin`, naps then if
+  // the last offer was casual, and counts in `parks` if it parks in the end.
+  void wait(bool spin, std::atomic<std::uint64_t>& parks) {
+    const auto posted = [this] { return number(word_.load(std::memory_order_acquire)) != seen_; };
+    if (spin && spin_until(posted)) return;
+    for (; naps_left_ > 0; --naps_left_) {
+      if (posted()) return;
+      nap();
+    }
+    std::uint32_t value = word_.load(std::memory_order_acquire);
+    do {
+      if (number(value) != seen_) return;
+    } while (!word_.compare_exchange_weak(value, value | kParked, std::memory_order_acquire));
+    parks.fetch_add(1, std::memory_order_relaxed);
+    while (!posted()) word_.wait(value | kParked, std::memory_order_acquire);
+  }
+
+  // The letter that was posted last, or null if it was withdrawn.
+  const Letter* accept() {
+    std::uint32_t value = word_.load(std::memory_order_acquire);
+    while (true) {
+      seen_ = number(value);
+      naps_left_ = (value & kCasual) != 0 ? kNaps : 0;
+      if ((value & kWithdrawn) != 0) return nullptr;
+      if ((value & kOffered) == 0) return &letter_;
+      if (word_.compare_exchange_weak(value, value & ~kOffered, std::memory_order_acquire)) {
+        return &letter_;
+      }
+    }
+  }
+
+ private:
+  // The word is the number of posts so far times kOnePost, plus what holds:
+  static constexpr std::uint32_t kParked = 1;     // the worker sleeps until it is notified
+  static constexpr std::uint32_t kNapping = 2;    // the worker sleeps for a while
+  static constexpr std::uint32_t kOffered = 4;    // the last post is an offer that nobody has taken
+  static constexpr std::uint32_t kWithdrawn = 8;  // the last post was taken back
+  static constexpr std::uint32_t kCasual = 16;    // the last post was a casual offer
+  static constexpr std::uint32_t kOnePost = 32;
+
+  static std::uint32_t number(std::uint32_t value) { return value & ~(kOnePost - 1); }
+
+  // Sleeps for a nap, or until `post` or `hurry` takes kNapping away.
+  void nap() {
+    std::unique_lock lock(nap_mutex_);
+    std::uint32_t value = word_.load(std::memory_order_relaxed);
+    do {
+      if (number(value) != seen_) return;
+    } while (!word_.compare_exchange_weak(value, value | kNapping, std::memory_order_relaxed));
+    nap_over_.wait_for(lock, nap_,
+                       [this] { return (word_.load(std::memory_order_relaxed) & kNapping) == 0; });
+    word_.fetch_and(~kNapping, std::memory_order_relaxed);
+  }
+
+  void end_nap() {
+    // The worker holds the mutex from before it sets kNapping until it sleeps.
+    { const std::lock_guard lock(nap_mutex_); }
+    nap_over_.notify_one();
+  }
+
+  // What goes to the worker's core, on one cache line if the letter is short.
+  alignas(64) std::atomic<std::uint32_t> word_{0};
+  std::uint32_t posts_ = 0;  // the number in `word_`, for the posters
+  Letter letter_ = {};
+
+  // The worker's own: the number that it has dealt with, and what is left of kNaps.
+  alignas(64) std::uint32_t seen_ = 0;
+  int naps_left_ = 0;
+
+  const std::chrono::microseconds nap_;
+  std::mutex nap_mutex_;
+  std::condition_variable nap_over_;
+};
+
+}  // namespace lockstep::detail

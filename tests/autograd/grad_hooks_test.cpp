@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/grad_hooks.hpp>
+
+#include <lockstep/autograd/backward_pass.hpp>
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include "support/devices.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+namespace grad_hooks_test {
+
+using testing::first_devices;
+using testing::throws;
+using Values = std::vector<double>;
+
+Tensor leaf(const Values& values, Device device = {}) {
+  const Tensor tensor = from_values(values, {static_cast<std::int64_t>(values.size())}, device);
+  return tensor.requires_grad_();
+}
+
+// An operation that does something in its backward.
+struct Within {
+  static constexpr const char* name = "within";
+  std::function<void()> body;
+  Tensor forward(const Tensor& x) const { return x.clone(); }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    body();
+    return grad;
+  }
+};
+
+TEST(GradHooks, RunOnceForEachPassWithTheSumInGrad) {
+  const Tensor w = leaf({1, 2});
+  std::vector<Values> seen;
+  w.register_post_accumulate_grad_hook(
+      [&](const Tensor& parameter) { seen.push_back(parameter.grad().to_vector<double>()); });
+  (w * w + w).sum().backward();  // two ways to the leaf, one gradient
+  EXPECT_EQ(seen, (std::vector<Values>{{3, 5}}));
+  w.sum().backward();
+  EXPECT_EQ(seen, (std::vector<Values>{{3, 5}, {4, 6}}));
+}
+
+TEST(GradHooks, RunInTheOrderOfRegistrationAndCanBeRemoved) {
+  const Tensor w = leaf({1});
+  std::string calls;
+  const RemovableHandle a =
+      w.register_post_accumulate_grad_hook([&](const Tensor&) { calls += 'a'; });
+  const RemovableHandle b =
+      w.register_post_accumulate_grad_hook([&](const Tensor&) { calls += 'b'; });
+  w.sum().backward();
+  EXPECT_EQ(calls, "ab");
+  a.remove();
+  a.remove();
+  w.sum().backward();
+  EXPECT_EQ(calls, "abb");
+  b.remove();
+  w.sum().backward();
+  EXPECT_EQ(calls, "abb");
+  RemovableHandle().remove();
+}
+
+TEST(GradHooks, AHookMayRemoveItselfAndRegisterAnother) {
+  const Tensor w = leaf({1});
+  int calls = 0;
+  RemovableHandle handle;
+  handle = w.register_post_accumulate_grad_hook([&](const Tensor& parameter) {
+    ++calls;
+    handle.remove();
+    parameter.register_post_accumulate_grad_hook([&](const Tensor&) { calls += 10; });
+  });
+  w.sum().backward();
+  EXPECT_EQ(calls, 1);
+  w.sum().backward();
+  EXPECT_EQ(calls, 11);
+}
+
+TEST(GradHooks, RemovingReleasesWhatTheFunctionHolds) {
+  const Tensor w = leaf({1});
+  const auto token = std::make_shared<int>();
+  const RemovableHandle handle =
+      w.register_post_accumulate_grad_hook([token](const Tensor&) { (void)*token; });
+  EXPECT_EQ(token.use_count(), 2);
+  handle.remove();
+  EXPECT_EQ(token.use_count(), 1);
+}
+
+TEST(GradHooks, AHandleMayOutliveItsTensor) {
+  RemovableHandle handle;
+  {
+    const Tensor w = leaf({1});
+    handle = w.register_post_accumulate_grad_hook([](const Tensor&) {});
+  }
+  EXPECT_NO_THROW(handle.remove());
+}
+
+TEST(GradHooks, MayReplaceTheGradient) {
+  const Tensor w = leaf({1, 2});
+  w.register_post_accumulate_grad_hook(
+      [](const Tensor& parameter) { parameter.set_grad(zeros_like(parameter)); });
+  w.sum().backward();
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{0, 0}));
+}
+
+TEST(GradHooks, AreNotCalledByGradNorWithoutAGradient) {
+  const Tensor w = leaf({1});
+  const Tensor other = leaf({1});
+  int calls = 0;
+  w.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls; });
+  (void)autograd::grad({(w * w).sum()}, {w});
+  other.sum().backward();
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(GradHooks, WhatTheyThrowComesOutOfBackward) {
+  const Tensor w = leaf({1});
+  w.register_post_accumulate_grad_hook(
+      [](const Tensor&) { throw std::out_of_range("from the hook"); });
+  EXPECT_TRUE(throws<std::out_of_range>([&] { w.sum().backward(); }, "from the hook"));
+}
+
+TEST(GradHooks, AreRefusedWhereTheyWouldNeverBeCalled) {
+  const auto nothing = [](const Tensor&) {};
+  const Tensor w = leaf({1});
+  const Tensor plain = zeros({1});
+  const Tensor result = w * w;
+  EXPECT_TRUE(throws<AutogradError>([&] { plain.register_post_accumulate_grad_hook(nothing); },
+                                    "doesn't require gradient"));
+  EXPECT_TRUE(throws<AutogradError>([&] { result.register_post_accumulate_grad_hook(nothing); },
+                                    "non-leaf"));
+  EXPECT_TRUE(throws<ValueError>([&] { w.register_post_accumulate_grad_hook({}); }, "empty"));
+  EXPECT_TRUE(throws<ValueError>([&] { Tensor().register_post_accumulate_grad_hook(nothing); },
+                                 "undefined"));
+}
+
+TEST(GradHooks, RunOnTheStreamOfTheGradient) {
+  const Device device = first_devices(1)[0];
+  const Tensor w = leaf({1}, device);
+  const Stream side = pool_stream(device);
+  std::vector<Stream> seen;
+  w.register_post_accumulate_grad_hook(
+      [&](const Tensor& parameter) { seen.push_back(current_stream(parameter.device())); });
+  Tensor loss;
+  {
+    const StreamGuard guard(side);
+    loss = w.sum();
+  }
+  loss.backward();
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0], side);
+}
+
+TEST(GradHooks, FollowAParameterThatIsMoved) {
+  const Tensor w = leaf({1});
+  int calls = 0;
+  w.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls; });
+  w.set_data(from_values<double>({5}, {1}, first_devices(1)[0]));
+  w.sum().backward();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(QueueCallback, RunsOnceAfterTheLastNodeOnTheThreadOfBackward) {
+  const Tensor a = leaf({1}, first_devices(2)[0]);
+  const Tensor b = leaf({1}, first_devices(2)[1]);
+  std::thread::id ran;
+  int calls = 0;
+  bool complete = false;
+  for (const Tensor& parameter : {a, b}) {
+    parameter.register_post_accumulate_grad_hook([&](const Tensor& seen) {
+      if (!seen.is_same(a)) return;
+      autograd::queue_callback([&] {
+        ++calls;
+        ran = std::this_thread::get_id();
+        complete = a.grad().defined() && b.grad().defined();
+      });
+    });
+  }
+  autograd::backward({a.sum(), b.sum()});  // two lanes
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(ran, std::this_thread::get_id());
+  EXPECT_TRUE(complete);
+}
+
+TEST(QueueCallback, APassWithinAnotherLeavesItToThatOne) {
+  const Tensor outer = leaf({1});
+  const Tensor inner = leaf({1});
+  std::string order;
+  inner.register_post_accumulate_grad_hook([&](const Tensor&) {
+    order += 'i';
+    autograd::queue_callback([&] { order += 'c'; });
+  });
+  outer.register_post_accumulate_grad_hook([&](const Tensor&) { order += 'o'; });
+  const Within nested{[&] {
+    const GradModeGuard records(true);
+    inner.sum().backward();
+    order += 'e';
+  }};
+  apply(nested, outer).sum().backward();
+  EXPECT_EQ(order, "ieoc");
+}
+
+TEST(QueueCallback, AllAreCalledAndTheFirstExceptionComesOut) {
+  const Tensor w = leaf({1});
+  std::string order;
+  w.register_post_accumulate_grad_hook([&](const Tensor&) {
+    autograd::queue_callback([&] {
+      order += '1';
+      autograd::queue_callback([&] { order += '3'; });
+      throw std::out_of_range("the first");
+    });
+    autograd::queue_callback([&] {
+      order += '2';
+      throw std::runtime_error("the second");
+    });
+  });
+  EXPECT_TRUE(throws<std::out_of_range>([&] { w.sum().backward(); }, "the first"));
+  EXPECT_EQ(order, "123");
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{1}));
+}
+
+TEST(QueueCallback, IsDroppedByAPassThatFails) {
+  const Tensor w = leaf({1});
+  bool called = false;
+  w.register_post_accumulate_grad_hook([&](const Tensor&) {
+    autograd::queue_callback([&] { called = true; });
+    throw std::out_of_range("the hook");
+  });
+  EXPECT_TRUE(throws<std::out_of_range>([&] { w.sum().backward(); }, "the hook"));
+  EXPECT_FALSE(called);
+}
+
+TEST(QueueCallback, OutsideAPassIsAnError) {
+  EXPECT_TRUE(throws<AutogradError>([] { autograd::queue_callback([] {}); },
+                                    "can only be installed during backward pass"));
+}
+
+TEST(BackwardPass, KnowsWhichLeavesItReachesAndIsNumberedAnew) {
+  const Tensor a = leaf({1});
+  const Tensor b = leaf({1});
+  const Tensor kept = (b * b).sum();  // b has an accumulator, but in another graph
+  std::vector<bool> reached;
+  std::vector<std::uint64_t> numbers;
+  a.register_post_accumulate_grad_hook([&](const Tensor&) {
+    const detail::BackwardPass& pass = *detail::current_backward_pass;
+    reached = {pass.reaches(a), pass.reaches(b)};
+    numbers.push_back(pass.number());
+  });
+  a.sum().backward();
+  EXPECT_EQ(reached, (std::vector<bool>{true, false}));
+  (a + b).sum().backward();
+  EXPECT_EQ(reached, (std::vector<bool>{true, true}));
+  EXPECT_NE(numbers[0], numbers[1]);
+  EXPECT_EQ(detail::current_backward_pass, nullptr);
+}
+
+}  // namespace grad_hooks_test
+}  // namespace lockstep
