@@ -9,7 +9,7 @@ include(GNUInstallDirs)
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/lockstep")
 
 if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.23)
-  install(TARGETS lockstep EXPORT lockstep-targets FILE_SET HEADERS FILE_SET cuda_headers)
+  install(TARGETS lockstep EXPORT lockstep-targets FILE_SET HEADERS FILE_SET special_headers)
 else()
   install(TARGETS lockstep EXPORT lockstep-targets)
   install(DIRECTORY include/lockstep TYPE INCLUDE FILES_MATCHING PATTERN "*.hpp")
@@ -41,6 +41,7 @@ install(
     cmake/FindCUDNN.cmake
     cmake/FindNCCL.cmake
     cmake/lockstep-cuda.cmake
+    cmake/lockstep-mpi.cmake
   DESTINATION "${package_dir}"
 )
 install(FILES LICENSE TYPE DOC)

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Defines lockstep::mpi: lockstep with the MPI that it is to be linked with. One file of the program
+# includes lockstep/mpi.hpp. Which MPI that is, CMake's FindMPI decides; MPI_CXX_COMPILER tells it
+# (mpicxx.openmpi or mpicxx.mpich, where both are installed).
+
+set(MPI_CXX_SKIP_MPICXX ON)  # the C interface alone
+find_package(MPI REQUIRED COMPONENTS CXX)
+
+if(NOT TARGET lockstep::mpi)
+  add_library(lockstep::mpi INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(lockstep::mpi INTERFACE lockstep::lockstep MPI::MPI_CXX)
+endif()

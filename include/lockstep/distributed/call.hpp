@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/profile/record_function.hpp>
+#include <lockstep/tensor/dtype.hpp>
+
+#include <cstddef>
+#include <ostream>
+
+namespace lockstep::distributed::detail {
+
+enum class Collective : unsigned char {
+  all_reduce,
+  broadcast,
+  reduce,
+  all_gather,
+  reduce_scatter,
+  scatter,
+  gather,
+  barrier,
+  new_group,
+};
+
+// The name as a range of a timeline has it.
+constexpr profile::Literal literal(Collective collective) {
+  constexpr profile::Literal kNames[] = {"all_reduce", "broadcast",      "reduce",
+                                         "all_gather", "reduce_scatter", "scatter",
+                                         "gather",     "barrier",        "new_group"};
+  return kNames[static_cast<unsigned char>(collective)];
+}
+
+constexpr const char* name(Collective collective) { return literal(collective).text(); }
+
+constexpr bool has_root(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce ||
+         collective == Collective::scatter || collective == Collective::gather;
+}
+
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::reduce_scatter;
+}
+
+// What the ranks of a collective have to agree on. `count` is that of one rank's part, in elements;
+// what a collective has no use for stays as it is here.
+struct Call {
+  Collective collective = Collective::barrier;
+  Dtype dtype = Dtype::u8;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  std::size_t count = 0;
+
+  std::size_t bytes() const { return count * element_size(dtype); }
+  friend bool operator==(const Call&, const Call&) = default;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Call& call) {
+  out << name(call.collective);
+  if (reduces(call.collective)) out << '(' << call.op << ')';
+  if (call.collective == Collective::barrier) return out;
+  if (call.collective == Collective::new_group) return out << " of " << call.count << " ranks";
+  out << " of " << call.count << " x " << call.dtype;
+  if (has_root(call.collective)) out << " with root " << call.root;
+  return out;
+}
+
+}  // namespace lockstep::distributed::detail

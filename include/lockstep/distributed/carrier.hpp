@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/call.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+
+namespace lockstep::distributed::detail {
+
+// A message from one rank to another.
+struct Message {
+  int peer = 0;  // the other rank
+  int tag = 0;
+  Dtype dtype = Dtype::u8;
+  std::size_t count = 0;
+
+  std::size_t bytes() const { return count * element_size(dtype); }
+};
+
+// Called once when a message has been taken or has failed; throws nothing.
+using Done = std::function<void(std::exception_ptr)>;
+
+// The seam between process groups and what connects the ranks: one rank's side of it. It moves and
+// combines bytes in host memory and knows nothing of tensors.
+//
+// What a collective reads and writes, where n is the number of ranks and a part is `call.count`
+// elements:
+//   all_reduce      inputs: 1 part               outputs: 1 part, may be the input
+//   broadcast       inputs: 1 part at the root   outputs: 1 part at the others
+//   reduce          inputs: 1 part               outputs: 1 part at the root, may be the input
+//   all_gather      inputs: 1 part               outputs: n parts, one of them may be the input
+//   reduce_scatter  inputs: n parts              outputs: 1 part, may be the own part of the inputs
+//   scatter         inputs: n parts at the root  outputs: 1 part
+//   gather          inputs: 1 part               outputs: n parts at the root
+// Sums are taken in the order of the ranks, half precision in f32 and rounded once: the same
+// numbers give the same bits whatever carries them.
+//
+// Threads: all members but the constructor, `rank` and `size` are called by one thread at a time,
+// in the same order on all ranks.
+class Carrier {
+ public:
+  Carrier(int rank, int size) : rank_(rank), size_(size) {}
+  Carrier(const Carrier&) = delete;
+  Carrier& operator=(const Carrier&) = delete;
+  virtual ~Carrier() = default;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // Runs one collective and returns when this rank's outputs are there and its inputs are no longer
+  // read. An Error on every rank where the calls do not match, or where a rank is gone.
+  virtual void run(const Call& call, std::span<const void* const> inputs,
+                   std::span<void* const> outputs) = 0;
+
+  // Start a message and return; `done` is called when it has been taken, by any thread, perhaps
+  // before the return. Messages between two ranks with one tag are taken in order.
+  virtual void send(const Message& message, const void* data, Done done) = 0;
+  virtual void receive(const Message& message, void* data, Done done) = 0;
+  // Where messages do not progress by themselves: sees after them. True while there are any.
+  virtual bool progress() { return false; }
+
+  // A carrier among some of the ranks, in the order given, which is the same on all ranks; null on
+  // a rank that is not among them. All ranks call it.
+  virtual std::unique_ptr<Carrier> split(std::span<const int> members) = 0;
+
+ private:
+  const int rank_;
+  const int size_;
+};
+
+}  // namespace lockstep::distributed::detail

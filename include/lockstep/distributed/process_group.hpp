@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/call.hpp>
+#include <lockstep/distributed/group_checks.hpp>
+#include <lockstep/distributed/group_state.hpp>
+#include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/distributed/work.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed {
+
+// One rank's handle on a group of ranks, each a thread or a process, which exchange tensors by
+// calling the same operations in the same order.
+//
+// An operation is issued and takes place in the background, after those that this rank issued
+// before; the Work that comes back tells when. `blocking()` gives a handle whose operations have
+// ended when they return, and cost less. Tensors may be on any device and of any strides; those
+// that are written change in place, parameters too, and no operation is recorded for backward. The
+// same world gives the same bits in every run: sums are taken in the order of the ranks, half
+// precision in f32 and rounded once.
+//
+// **Torch counterpart.** torch.distributed's functions with async_op, and c10d::ProcessGroup.
+// **Devices and streams.** An operation comes after what is on the current stream of its tensors'
+// devices; after `Work::wait` its results may be used on the waiting thread's. Until then its
+// tensors belong to it. Data of a GPU goes through host memory.
+// **Threads and exceptions.** Several threads of a rank may issue; the order in which they do so
+// has to be that of the other ranks. What this rank alone can see to be wrong is thrown at once: a
+// ShapeError, DtypeError, DeviceError or ValueError, and nothing is issued. Work holds all others:
+// a ValueError on every rank whose call does not match another's, a RankGone where a rank has
+// ended. The last handle waits until all that was issued has ended.
+//
+// **Example.**
+//   distributed::run(devices(), [](distributed::ProcessGroup group) {
+//     Tensor total = full({3}, group.rank() + 1.0, {.device = group.device()});
+//     group.all_reduce(total).wait();   // on every rank: 1 + 2 + …
+//   });
+class ProcessGroup {
+ public:
+  // No group: the value of `new_group` on ranks that are not in it.
+  ProcessGroup() = default;
+  explicit ProcessGroup(std::shared_ptr<detail::GroupState> state) : state_(std::move(state)) {}
+
+  bool defined() const { return state_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  int rank() const { return state().rank(); }
+  int size() const { return state().size(); }
+  // What this rank computes on: what `run` was given for it; plain cpu for a process.
+  Device device() const { return state().device(); }
+
+  // The same group. Its operations return when they have ended, and throw what went wrong.
+  ProcessGroup blocking() const {
+    ProcessGroup result = *this;
+    result.blocking_ = true;
+    return result;
+  }
+
+  // `tensor` becomes that of all ranks combined, on every rank.
+  Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum) const {
+    detail::check_written("all_reduce", tensor);
+    detail::check_reducible("all_reduce", tensor, op);
+    return issue(detail::Collective::all_reduce, tensor, op, 0, {{tensor}}, {{tensor}});
+  }
+
+  // `tensor` becomes the root's, on every rank.
+  Work broadcast(const Tensor& tensor, int root = 0) const {
+    check_rank("broadcast", root);
+    detail::check_written("broadcast", tensor);
+    if (rank() == root) {
+      return issue(detail::Collective::broadcast, tensor, {}, root, {{tensor}}, {});
+    }
+    return issue(detail::Collective::broadcast, tensor, {}, root, {}, {{tensor}});
+  }
+
+  // `tensor` becomes that of all ranks combined, on the root; it stays what it is elsewhere.
+  Work reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum) const {
+    check_rank("reduce", root);
+    if (rank() == root) detail::check_written("reduce", tensor);
+    detail::check_reducible("reduce", tensor, op);
+    detail::Parts result;
+    if (rank() == root) result.tensors = {tensor};
+    return issue(detail::Collective::reduce, tensor, op, root, {{tensor}}, result);
+  }
+
+  // outputs[r] becomes rank r's `input`, on every rank.
+  Work all_gather(const std::vector<Tensor>& outputs, const Tensor& input) const {
+    check_list("all_gather", "outputs", outputs, input, true);
+    return issue(detail::Collective::all_gather, input, {}, 0, {{input}}, {outputs, ranks()});
+  }
+  // The same in one tensor, which has the elements of the inputs one after the other.
+  Work all_gather_into_tensor(const Tensor& output, const Tensor& input) const {
+    check_whole("all_gather_into_tensor", "output", output, "input", input);
+    detail::check_written("all_gather_into_tensor", output);
+    return issue(detail::Collective::all_gather, input, {}, 0, {{input}}, {{output}, ranks()});
+  }
+
+  // `output` becomes inputs[this rank] of all ranks combined.
+  Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
+                      ReduceOp op = ReduceOp::sum) const {
+    check_list("reduce_scatter", "inputs", inputs, output, false);
+    detail::check_written("reduce_scatter", output);
+    detail::check_reducible("reduce_scatter", output, op);
+    return issue(detail::Collective::reduce_scatter, output, op, 0, {inputs, ranks()}, {{output}});
+  }
+  // The same where the inputs' elements follow one another in one tensor.
+  Work reduce_scatter_tensor(const Tensor& output, const Tensor& input,
+                             ReduceOp op = ReduceOp::sum) const {
+    check_whole("reduce_scatter_tensor", "input", input, "output", output);
+    detail::check_written("reduce_scatter_tensor", output);
+    detail::check_reducible("reduce_scatter_tensor", output, op);
+    return issue(detail::Collective::reduce_scatter, output, op, 0, {{input}, ranks()}, {{output}});
+  }
+
+  // `output` becomes inputs[this rank] of the root. The list is empty on the other ranks.
+  Work scatter(const Tensor& output, const std::vector<Tensor>& inputs = {}, int root = 0) const {
+    check_root_list("scatter", "inputs", inputs, output, root, false);
+    detail::check_written("scatter", output);
+    return issue(detail::Collective::scatter, output, {}, root, {inputs, ranks()}, {{output}});
+  }
+
+  // outputs[r] becomes rank r's `input`, on the root. The list is empty on the other ranks.
+  Work gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0) const {
+    check_root_list("gather", "outputs", outputs, input, root, true);
+    return issue(detail::Collective::gather, input, {}, root, {{input}}, {outputs, ranks()});
+  }
+
+  // Ends when all ranks have issued it.
+  Work barrier() const { return state().collective({}, {}, {}, blocking_); }
+
+  // One rank's `tensor` goes to another rank, which calls `recv` with the same dtype, number of
+  // elements and tag. What is issued later does not wait for a message to be taken.
+  Work send(const Tensor& tensor, int to, int tag = 0) const {
+    return message("send", tensor, to, tag, true);
+  }
+  Work recv(const Tensor& tensor, int from, int tag = 0) const {
+    detail::check_written("recv", tensor);
+    return message("recv", tensor, from, tag, false);
+  }
+
+  // A group of some of the ranks, numbered in the order given; undefined on the others. Every rank
+  // of this group calls it, with the same list, and it returns when all have. The groups of a rank
+  // share its communication thread.
+  //
+  // **Torch counterpart.** torch.distributed.new_group.
+  ProcessGroup new_group(const std::vector<int>& members) const {
+    detail::check_members(members, size());
+    return ProcessGroup(state().split(members));
+  }
+
+  const std::shared_ptr<detail::GroupState>& impl() const { return state_; }
+
+ private:
+  detail::GroupState& state() const {
+    check<ValueError>(state_ != nullptr, "the process group is undefined: this rank is not in it");
+    return *state_;
+  }
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+
+  Work issue(detail::Collective collective, const Tensor& part, ReduceOp op, int root,
+             const detail::Parts& reads, const detail::Parts& writes) const {
+    const detail::Call call{.collective = collective,
+                            .dtype = part.dtype(),
+                            .op = op,
+                            .root = root,
+                            .count = static_cast<std::size_t>(part.numel())};
+    return state().collective(call, reads, writes, blocking_);
+  }
+
+  Work message(const char* operation, const Tensor& tensor, int peer, int tag, bool sends) const {
+    check_rank(operation, peer);
+    check<ValueError>(peer != rank(), operation, ": rank ", peer, " cannot do so with itself");
+    check<ValueError>(tag >= 0, operation, ": expected a tag of at least 0, got ", tag);
+    const Work work = state().message({.peer = peer,
+                                       .tag = tag,
+                                       .dtype = tensor.dtype(),
+                                       .count = static_cast<std::size_t>(tensor.numel())},
+                                      tensor, sends);
+    if (blocking_) work.wait();
+    return work;
+  }
+
+  void check_rank(const char* operation, int number) const {
+    check<ValueError>(number >= 0 && number < size(), operation, ": rank ", number,
+                      " is out of range: the group has ", size(), " ranks");
+  }
+  void check_list(const char* operation, const char* what, const std::vector<Tensor>& list,
+                  const Tensor& part, bool written) const {
+    detail::check_list(operation, what, list, part, size(), written);
+  }
+  void check_root_list(const char* operation, const char* what, const std::vector<Tensor>& list,
+                       const Tensor& part, int root, bool written) const {
+    check_rank(operation, root);
+    if (rank() == root) return check_list(operation, what, list, part, written);
+    check<ValueError>(list.empty(), operation, ": rank ", rank(), " is not the root, ", root,
+                      ", and has no ", what, ", but ", list.size(), " were given");
+  }
+  void check_whole(const char* operation, const char* what, const Tensor& whole,
+                   const char* part_name, const Tensor& part) const {
+    detail::check_whole(operation, what, whole, part_name, part, size());
+  }
+
+  std::shared_ptr<detail::GroupState> state_;
+  bool blocking_ = false;
+};
+
+}  // namespace lockstep::distributed

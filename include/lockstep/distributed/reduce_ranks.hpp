@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+// What the ranks of a reduction bring, combined in the order of the ranks: host memory, no streams.
+namespace lockstep::distributed::detail {
+
+using lockstep::detail::is_half;
+
+// What elements of T are combined in.
+template <class T>
+using Wide = std::conditional_t<is_half<T>, float, T>;
+
+// (Integers are added and multiplied as unsigned ones: overflow wraps around.)
+template <class T, ReduceOp Op>
+T combine_two(T a, T b) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return Op == ReduceOp::product || Op == ReduceOp::min ? a && b : a || b;
+  } else if constexpr (Op == ReduceOp::min) {
+    return b < a || b != b ? b : a;
+  } else if constexpr (Op == ReduceOp::max) {
+    return a < b || b != b ? b : a;
+  } else if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(Op == ReduceOp::product ? static_cast<U>(a) * static_cast<U>(b)
+                                                  : static_cast<U>(a) + static_cast<U>(b));
+  } else {
+    return Op == ReduceOp::product ? a * b : a + b;
+  }
+}
+
+// Elements in a block: its sum stays in the first-level cache while the ranks' parts are added.
+template <class T>
+inline constexpr std::size_t kBlock = 8192 / sizeof(Wide<T>);
+
+// sum[i] = inputs[0][i] op inputs[1][i] op …, for a block of `count` elements.
+template <class T, ReduceOp Op>
+void combine_block(Wide<T>* sum, std::span<const void* const> inputs, std::size_t offset,
+                   std::size_t count) {
+  const auto at = [&](std::size_t rank) { return static_cast<const T*>(inputs[rank]) + offset; };
+  const T* first = at(0);
+  if (inputs.size() == 1) {
+    for (std::size_t i = 0; i < count; ++i) sum[i] = static_cast<Wide<T>>(first[i]);
+    return;
+  }
+  const T* second = at(1);
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    sum[i] =
+        combine_two<Wide<T>, Op>(static_cast<Wide<T>>(first[i]), static_cast<Wide<T>>(second[i]));
+  }
+  for (std::size_t rank = 2; rank < inputs.size(); ++rank) {
+    const T* next = at(rank);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) {
+      sum[i] = combine_two<Wide<T>, Op>(sum[i], static_cast<Wide<T>>(next[i]));
+    }
+  }
+}
+
+template <class T, ReduceOp Op>
+void reduce_elements(std::span<const void* const> inputs, std::span<void* const> outputs,
+                     std::size_t begin, std::size_t end, bool average) {
+  alignas(64) Wide<T> sum[kBlock<T>];
+  alignas(64) T rounded[is_half<T> ? kBlock<T> : 1];
+  const auto ranks = static_cast<Wide<T>>(inputs.size());
+  for (std::size_t at = begin; at < end; at += kBlock<T>) {
+    const std::size_t count = std::min(kBlock<T>, end - at);
+    combine_block<T, Op>(sum, inputs, at, count);
+    const void* result = sum;
+    if constexpr (std::is_floating_point_v<Wide<T>>) {
+      if (average) {
+        for (std::size_t i = 0; i < count; ++i) sum[i] /= ranks;
+      }
+    }
+    if constexpr (is_half<T>) {
+      for (std::size_t i = 0; i < count; ++i) rounded[i] = T(sum[i]);
+      result = rounded;
+    }
+    for (void* output : outputs) {
+      std::memcpy(static_cast<T*>(output) + at, result, count * sizeof(T));
+    }
+  }
+}
+
+// The elements [begin, end) of every output become those of all inputs, one a rank, combined. An
+// output may be an input, as long as nobody else reads or writes these elements meanwhile.
+inline void reduce_ranks(Dtype dtype, ReduceOp op, std::span<const void* const> inputs,
+                         std::span<void* const> outputs, std::size_t begin, std::size_t end) {
+  dispatch_all(dtype, [&]<class T>(T) {
+    switch (op) {
+      case ReduceOp::sum:
+      case ReduceOp::avg:
+        return reduce_elements<T, ReduceOp::sum>(inputs, outputs, begin, end, op == ReduceOp::avg);
+      case ReduceOp::product:
+        return reduce_elements<T, ReduceOp::product>(inputs, outputs, begin, end, false);
+      case ReduceOp::min:
+        return reduce_elements<T, ReduceOp::min>(inputs, outputs, begin, end, false);
+      case ReduceOp::max:
+        return reduce_elements<T, ReduceOp::max>(inputs, outputs, begin, end, false);
+    }
+  });
+}
+
+// Where the share of a rank begins when `count` elements are divided among `size` ranks; shares
+// begin on cache lines. Rank r's is [share_begin(r), share_begin(r + 1)).
+inline std::size_t share_begin(std::size_t count, Dtype dtype, std::size_t rank, std::size_t size) {
+  const std::size_t line = 64 / element_size(dtype);
+  const std::size_t lines = (count + line - 1) / line;
+  return std::min(count, lines * rank / size * line);
+}
+
+}  // namespace lockstep::distributed::detail

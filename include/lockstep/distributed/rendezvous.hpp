@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/spin_wait.hpp>
+
+#include <atomic>
+#include <cstdint>
+
+namespace lockstep::distributed::detail {
+
+// Where the ranks of a world of threads wait for one another, again and again: what each did before
+// it came is visible to all when they go on. Once it is broken, nobody gets through any more.
+//
+// Everything is one word, so that it is decided at one point whether a round took place or was
+// broken, and all ranks see the same: bit 0 says that it is broken, the next 11 how many have come,
+// the rest counts the rounds. A rank is at most one round behind, so the count may wrap around.
+class Rendezvous {
+ public:
+  static constexpr int kMaxSize = 1024;
+
+  explicit Rendezvous(int size) : size_(static_cast<std::uint32_t>(size)) {}
+
+  // Returns true when all have come, false if it was broken before that.
+  bool meet() noexcept {
+    std::uint32_t word = word_.load(std::memory_order_relaxed);
+    while (true) {
+      if (word & kBroken) return false;
+      const bool last = arrived(word) + 1 == size_;
+      const std::uint32_t next = last ? (round(word) + 1) << kRoundShift : word + kOneArrived;
+      // Release: what this rank did; acquire: the last one goes on at once, and so carries the
+      // others' writes to those that it wakes.
+      if (word_.compare_exchange_weak(word, next, std::memory_order_acq_rel,
+                                      std::memory_order_relaxed)) {
+        if (last) {
+          word_.notify_all();
+          return true;
+        }
+        return await_end_of(round(word));
+      }
+    }
+  }
+
+  void break_off() noexcept {
+    word_.fetch_or(kBroken, std::memory_order_acq_rel);
+    word_.notify_all();
+  }
+
+ private:
+  static constexpr std::uint32_t kBroken = 1;
+  static constexpr std::uint32_t kOneArrived = 2;
+  static constexpr unsigned kRoundShift = 12;
+
+  static std::uint32_t arrived(std::uint32_t word) {
+    return (word >> 1) & ((1U << (kRoundShift - 1)) - 1);
+  }
+  static std::uint32_t round(std::uint32_t word) { return word >> kRoundShift; }
+
+  bool await_end_of(std::uint32_t mine) const noexcept {
+    bool passed = false;
+    lockstep::detail::spin_then_wait(word_, [&](std::uint32_t word) {
+      passed = round(word) != mine;
+      return passed || (word & kBroken);
+    });
+    return passed;
+  }
+
+  const std::uint32_t size_;
+  alignas(64) std::atomic<std::uint32_t> word_{0};
+};
+
+}  // namespace lockstep::distributed::detail

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/carrier.hpp>
+#include <lockstep/distributed/rank_failure.hpp>
+#include <lockstep/distributed/reduce_ranks.hpp>
+#include <lockstep/distributed/thread_world.hpp>
+#include <lockstep/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+inline void copy_part(void* to, const void* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// Ranks that are threads of one process. Data is not copied on its way: a rank reads the others'
+// memory, and a large sum is divided among the ranks, each of which writes its share to all.
+class ThreadCarrier final : public Carrier {
+ public:
+  ThreadCarrier(int rank, int size, std::shared_ptr<ThreadWorld> world)
+      : Carrier(rank, size), world_(std::move(world)), sources_(static_cast<std::size_t>(size)) {
+    targets_.reserve(sources_.size());
+  }
+
+  void run(const Call& call, std::span<const void* const> inputs,
+           std::span<void* const> outputs) override {
+    // Every rank has an input, of which it needs to be told no more than its bytes.
+    const bool small = call.bytes() <= ThreadWorld::kSmall &&
+                       call.collective != Collective::scatter &&
+                       call.collective != Collective::reduce_scatter;
+    ThreadWorld::Slot& mine = own_slot();
+    mine.call = call;
+    mine.inputs = inputs;
+    mine.outputs = outputs;
+    if (small && !inputs.empty()) copy_part(mine.small.data(), inputs[0], call.bytes());
+    meet(call);
+    if (call.collective != Collective::barrier) {
+      move(call, outputs, small);
+      if (!small) world_->parting.meet();
+    }
+    ++turn_;
+  }
+
+  void send(const Message& message, const void* data, Done done) override {
+    world_->mailbox.send(rank(), message, data, std::move(done));
+  }
+  void receive(const Message& message, void* data, Done done) override {
+    world_->mailbox.receive(rank(), message, data, std::move(done));
+  }
+
+  std::unique_ptr<Carrier> split(std::span<const int> members) override {
+    const Call call{.collective = Collective::new_group, .count = members.size()};
+    ThreadWorld::Slot& mine = own_slot();
+    mine.call = call;
+    mine.members = members;
+    meet(call);
+    std::size_t differs = ranks();
+    for (std::size_t r = ranks(); r-- > 0;) {
+      const std::span<const int> theirs = world_->slot(r, turn_).members;
+      const std::span<const int> first = world_->slot(0, turn_).members;
+      if (!std::equal(theirs.begin(), theirs.end(), first.begin(), first.end())) differs = r;
+    }
+    if (differs < ranks()) {  // on all ranks alike
+      world_->parting.meet();
+      ++turn_;
+      throw ValueError(
+          lockstep::detail::str("new_group: rank ", differs, " lists other ranks than rank 0"));
+    }
+    std::unique_ptr<Carrier> result;
+    const int size = static_cast<int>(members.size());
+    const auto at = std::find(members.begin(), members.end(), rank());
+    if (at == members.begin()) {
+      mine.new_world = std::make_shared<ThreadWorld>(size);
+      world_->add_part(mine.new_world, members);
+    }
+    world_->parting.meet();
+    if (at != members.end()) {
+      const auto first = static_cast<std::size_t>(members[0]);
+      result = std::make_unique<ThreadCarrier>(static_cast<int>(at - members.begin()), size,
+                                               world_->slot(first, turn_).new_world);
+    }
+    world_->parting.meet();
+    mine.new_world.reset();
+    ++turn_;
+    return result;
+  }
+
+ private:
+  std::size_t ranks() const { return sources_.size(); }
+  ThreadWorld::Slot& own_slot() const {
+    return world_->slot(static_cast<std::size_t>(rank()), turn_);
+  }
+
+  // Waits until all ranks have written down their calls, and compares them.
+  void meet(const Call& call) {
+    if (!world_->meeting.meet()) {
+      throw RankGone(lockstep::detail::str(call, " on rank ", rank(), ": ", world_->reason()));
+    }
+    const Call& first = world_->slot(0, turn_).call;
+    for (std::size_t r = 1; r < ranks(); ++r) {
+      const Call& other = world_->slot(r, turn_).call;
+      if (other == first) continue;
+      // All ranks come here alike, so they stay together.
+      ++turn_;
+      throw ValueError(lockstep::detail::str("collectives do not match: rank 0 called ", first,
+                                             ", but rank ", r, " called ", other));
+    }
+  }
+
+  // Small parts are in the slots, large ones where the ranks have them.
+  void move(const Call& call, std::span<void* const> outputs, bool small) {
+    const std::size_t bytes = call.bytes();
+    const auto own = static_cast<std::size_t>(rank());
+    const auto root = static_cast<std::size_t>(call.root);
+    const auto slot = [&](std::size_t r) -> ThreadWorld::Slot& { return world_->slot(r, turn_); };
+    const auto source = [&](std::size_t r) -> const void* {
+      return small ? slot(r).small.data() : slot(r).inputs[0];
+    };
+    switch (call.collective) {
+      case Collective::all_reduce:
+      case Collective::reduce: {
+        for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = source(r);
+        if (small) return reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
+        targets_.clear();
+        for (std::size_t r = 0; r < ranks(); ++r) {
+          for (void* output : slot(r).outputs) targets_.push_back(output);
+        }
+        return reduce_ranks(call.dtype, call.op, sources_, targets_,
+                            share_begin(call.count, call.dtype, own, ranks()),
+                            share_begin(call.count, call.dtype, own + 1, ranks()));
+      }
+      case Collective::reduce_scatter:
+        for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = slot(r).inputs[own];
+        return reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
+      case Collective::broadcast:
+        if (own != root) copy_part(outputs[0], source(root), bytes);
+        return;
+      case Collective::scatter:
+        return copy_part(outputs[0], slot(root).inputs[own], bytes);
+      case Collective::all_gather:
+      case Collective::gather:
+        // From its own part on, so that the ranks do not all read from the same one.
+        for (std::size_t i = 0; i < outputs.size(); ++i) {
+          const std::size_t r = (own + i) % ranks();
+          copy_part(outputs[r], source(r), bytes);
+        }
+        return;
+      case Collective::barrier:
+      case Collective::new_group:
+        return;
+    }
+  }
+
+  const std::shared_ptr<ThreadWorld> world_;
+  unsigned turn_ = 0;  // the number of collectives so far: equal on all ranks at a meeting
+  std::vector<const void*> sources_;
+  std::vector<void*> targets_;
+};
+
+}  // namespace lockstep::distributed::detail

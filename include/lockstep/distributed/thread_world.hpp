@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/call.hpp>
+#include <lockstep/distributed/mailbox.hpp>
+#include <lockstep/distributed/rendezvous.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+// What the ranks of a world of threads share.
+//
+// A collective begins with a meeting: each rank writes down its call and where its memory is, and
+// when all have come each reads what the others wrote. Little data is written down itself; with
+// much data the ranks read and write each other's memory where it is, and part when all have done
+// so. No rank can go missing between meeting and parting, since no user's code runs there.
+//
+// Threads: a slot is written by its rank before the meeting and read by all after it. The next
+// collective takes the other slot of the pair, so one is only overwritten after the meeting of the
+// next collective, to which all come when they have read it.
+class ThreadWorld {
+ public:
+  // Up to here a rank's part is written down. In bytes.
+  static constexpr std::size_t kSmall = 4096;
+
+  struct alignas(128) Slot {
+    Call call;
+    std::span<const void* const> inputs;
+    std::span<void* const> outputs;
+    std::span<const int> members;            // new_group: the ranks of the part,
+    std::shared_ptr<ThreadWorld> new_world;  // and their world, from the first of them
+    alignas(64) std::array<std::byte, kSmall> small;
+  };
+
+  explicit ThreadWorld(int size)
+      : meeting(size),
+        parting(size),
+        mailbox(size),
+        slots_(new std::array<Slot, 2>[static_cast<std::size_t>(size)]),
+        gone_(static_cast<std::size_t>(size)) {}
+
+  Slot& slot(std::size_t rank, unsigned turn) const { return slots_[rank][turn % 2]; }
+
+  // `rank` takes part in nothing any more, for the reason given: all that wait for it, or will, get
+  // it as an error. Any thread may call it, whatever the ranks are doing.
+  void leave(int rank, const std::string& reason) {
+    std::vector<std::pair<std::shared_ptr<ThreadWorld>, int>> parts;
+    {
+      const std::lock_guard lock(mutex_);
+      if (reason_.empty()) reason_ = reason;
+      gone_[static_cast<std::size_t>(rank)] = reason;
+      for (const Part& part : parts_) {
+        const auto at = std::find(part.members.begin(), part.members.end(), rank);
+        auto world = part.world.lock();
+        if (!world || at == part.members.end()) continue;
+        parts.emplace_back(std::move(world), static_cast<int>(at - part.members.begin()));
+      }
+    }
+    meeting.break_off();
+    mailbox.leave(rank, reason);
+    for (const auto& [world, as] : parts) world->leave(as, reason);
+  }
+
+  // Some of the ranks have a world of their own, too, which they leave together with this one.
+  void add_part(const std::shared_ptr<ThreadWorld>& world, std::span<const int> members) {
+    std::vector<std::string> gone;
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(parts_, [](const Part& part) { return part.world.expired(); });
+      parts_.push_back({world, {members.begin(), members.end()}});
+      gone = gone_;
+    }
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const std::string& reason = gone[static_cast<std::size_t>(members[i])];
+      if (!reason.empty()) world->leave(static_cast<int>(i), reason);
+    }
+  }
+
+  // Why the first rank that left did; empty while all are there.
+  std::string reason() const {
+    const std::lock_guard lock(mutex_);
+    return reason_;
+  }
+
+  Rendezvous meeting;  // broken as soon as a rank leaves
+  Rendezvous parting;  // never broken
+  Mailbox mailbox;
+
+ private:
+  struct Part {
+    std::weak_ptr<ThreadWorld> world;
+    std::vector<int> members;
+  };
+
+  const std::unique_ptr<std::array<Slot, 2>[]> slots_;
+
+  mutable std::mutex mutex_;  // guards all below
+  std::string reason_;
+  std::vector<std::string> gone_;  // why a rank is; empty while it is there
+  std::vector<Part> parts_;
+};
+
+}  // namespace lockstep::distributed::detail

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace lockstep::distributed {
+
+namespace detail {
+
+// What the one who runs an operation and those who wait for it share. `gpu` and `copied` are
+// written before `ended`, whose release publishes them together with the results, and only read
+// after it.
+struct WorkState {
+  std::atomic<std::uint32_t> ended{0};
+  // Where the last copy to a GPU is, if there is one: the point that users of the result wait for.
+  std::optional<Device> gpu;
+  Event copied;
+};
+
+class Completion;
+
+}  // namespace detail
+
+// A collective that was issued: a handle, to wait for its end and to ask for its error.
+//
+// It may be dropped: the operation takes place all the same. Until it has ended, its tensors may be
+// neither written nor, where it writes them, read.
+//
+// **Torch counterpart.** torch.distributed.Work.
+// **Devices and streams.** After `wait`, the results may be used by the waiting thread's current
+// stream of their device.
+// **Threads and exceptions.** Any thread may ask and wait, several too, and as often as they like:
+// each `wait` throws the operation's exception, if it has one.
+class Work {
+ public:
+  // One that has ended without an error.
+  Work() = default;
+
+  // Blocks until the operation has ended, and throws what it threw. For GPUs the results may still
+  // be on their way then; the current stream waits for them.
+  void wait() const {
+    if (!state_) return;
+    lockstep::detail::spin_then_wait(state_->ended, [](std::uint32_t ended) { return ended != 0; });
+    if (*error_) std::rethrow_exception(*error_);
+    if (state_->gpu) current_stream(*state_->gpu).wait_event(state_->copied);
+  }
+
+  // True once the operation has ended, with an error or without one. Never blocks.
+  bool is_completed() const {
+    return !state_ || state_->ended.load(std::memory_order_acquire) != 0;
+  }
+
+  // What the operation threw; null if it has not ended, or ended well.
+  std::exception_ptr exception() const {
+    return state_ && is_completed() ? *error_ : std::exception_ptr();
+  }
+
+ private:
+  friend class detail::Completion;
+
+  std::shared_ptr<detail::WorkState> state_;
+  std::shared_ptr<std::exception_ptr> error_;  // read after the end
+};
+
+namespace detail {
+
+// The side of the one who runs an operation. Once it has finished, only handles hold the error: an
+// exception ends on the side that has caught it, whichever lets go last.
+class Completion {
+ public:
+  Completion() : state_(std::make_shared<WorkState>()) {}
+
+  // The handle on it; made once.
+  Work work() {
+    Work work;
+    work.state_ = state_;
+    work.error_ = std::make_shared<std::exception_ptr>();
+    error_ = work.error_;
+    return work;
+  }
+
+  WorkState& state() const { return *state_; }
+
+  void finish(std::exception_ptr error) const noexcept {
+    if (const auto seen = error_.lock()) *seen = std::move(error);
+    state_->ended.store(1, std::memory_order_release);
+    state_->ended.notify_all();
+  }
+
+ private:
+  std::shared_ptr<WorkState> state_;
+  std::weak_ptr<std::exception_ptr> error_;
+};
+
+}  // namespace detail
+
+}  // namespace lockstep::distributed

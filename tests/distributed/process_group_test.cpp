@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/distributed/collectives.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/run.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include "distributed/collective_cases.hpp"
+#include "support/devices.hpp"
+#include "support/expect_error.hpp"
+#include "support/gate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ls = lockstep;
+namespace dist = lockstep::distributed;
+using ls::testing::first_devices;
+using ls::testing::throws;
+
+namespace process_group_test {
+
+// A value that one thread sets and others wait for.
+class Flag {
+ public:
+  void set() {
+    flag_.store(true, std::memory_order_release);
+    flag_.notify_all();
+  }
+  void wait() const { flag_.wait(false, std::memory_order_acquire); }
+
+ private:
+  std::atomic<bool> flag_{false};
+};
+
+ls::Tensor ones(const dist::ProcessGroup& group, const ls::Shape& shape) {
+  return ls::full(shape, 1, {.device = group.device()});
+}
+
+class Worlds : public ::testing::TestWithParam<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(Threads, Worlds, ::testing::Values(1, 2, 3, 4, 8),
+                         [](const auto& world) { return std::to_string(world.param); });
+
+TEST_P(Worlds, ReduceEveryDtypeByEveryOperationInRankOrder) {
+  // 64 elements lie in one cache line or several; 1543 of 8 bytes are more than what is small.
+  dist::run(first_devices(GetParam()), [](const dist::ProcessGroup& group) {
+    for (const std::size_t count : {0U, 1U, 64U, 1543U})
+      ls::testing::expect_reductions(group, count);
+  });
+}
+
+TEST_P(Worlds, MoveEveryDtype) {
+  dist::run(first_devices(GetParam()), [](const dist::ProcessGroup& group) {
+    for (const std::size_t count : {0U, 1U, 64U, 5001U}) ls::testing::expect_moves(group, count);
+  });
+}
+
+TEST_P(Worlds, ReduceAndMoveAMebibyte) {
+  dist::run(first_devices(GetParam()), [](const dist::ProcessGroup& group) {
+    constexpr std::size_t kCount = (std::size_t{1} << 18) + 1;
+    const auto tensor = ls::testing::brought_tensor<float>(group.rank(), kCount, group.device());
+    group.all_reduce(tensor, dist::ReduceOp::avg).wait();
+    EXPECT_TRUE(ls::testing::same_bits<float>(tensor, [&](std::size_t i) {
+      return ls::testing::combined<float>(dist::ReduceOp::avg, group.size(), i);
+    }));
+    const auto copy = ls::testing::brought_tensor<float>(group.rank(), kCount, group.device());
+    group.broadcast(copy, group.size() - 1).wait();
+    EXPECT_TRUE(ls::testing::same_bits<float>(
+        copy, [&](std::size_t i) { return ls::testing::brought<float>(group.size() - 1, i); }));
+  });
+}
+
+TEST_P(Worlds, KeepManyOperationsInOrder) {
+  dist::run(first_devices(GetParam()),
+            [](const dist::ProcessGroup& group) { ls::testing::expect_many_in_flight(group); });
+}
+
+TEST_P(Worlds, HaveGroupsWithin) {
+  dist::run(first_devices(GetParam()),
+            [](const dist::ProcessGroup& group) { ls::testing::expect_new_groups(group); });
+}
+
+TEST_P(Worlds, GiveTheSameBlockingOrNot) {
+  dist::run(first_devices(GetParam()), [](const dist::ProcessGroup& group) {
+    ls::testing::expect_reductions(group.blocking(), 37);
+    ls::testing::expect_many_in_flight(group.blocking());
+    const ls::Tensor one = ones(group, {3});
+    dist::all_reduce(one);
+    EXPECT_EQ(one.to_vector<float>(), std::vector<float>(3, static_cast<float>(group.size())));
+    // Some in the background and some not, ever the same order.
+    for (int i = 0; i < 50; ++i) {
+      const ls::Tensor a = ones(group, {5});
+      const ls::Tensor b = ones(group, {2000});
+      const dist::Work first = group.all_reduce(a);
+      if ((i + group.rank()) % 2 == 0) first.wait();
+      group.blocking().all_reduce(b);
+      first.wait();
+      EXPECT_EQ(a.to_vector<float>(), std::vector<float>(5, static_cast<float>(group.size())));
+      EXPECT_EQ(b.to_vector<float>()[1999], static_cast<float>(group.size()));
+    }
+  });
+}
+
+TEST(ProcessGroup, IsAHandleThatMayBeUndefined) {
+  const dist::ProcessGroup none;
+  EXPECT_FALSE(none.defined());
+  EXPECT_TRUE(throws<ls::ValueError>([&] { (void)none.rank(); }, "undefined"));
+  dist::run(first_devices(3), [](const dist::ProcessGroup& group) {
+    EXPECT_EQ(group.size(), 3);
+    EXPECT_EQ(group.device().index, group.rank());
+    EXPECT_EQ(dist::get_rank(), group.rank());
+    EXPECT_EQ(dist::get_world_size(), 3);
+  });
+}
+
+TEST(ProcessGroup, TakesTensorsOfAnyStrides) {
+  dist::run(first_devices(3), [](const dist::ProcessGroup& group) {
+    const auto rank = static_cast<double>(group.rank());
+    const ls::Tensor whole = ls::full({4, 6}, rank, {.device = group.device()});
+    const ls::Tensor columns = whole.t().narrow(0, 1, 2);  // 2 × 4, two columns of `whole`
+    ASSERT_FALSE(columns.is_contiguous());
+    const std::uint64_t version = whole.version();
+    group.all_reduce(columns).wait();
+    EXPECT_GT(whole.version(), version);
+    const std::vector<float> values = whole.to_vector<float>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(values[i], i % 6 == 1 || i % 6 == 2 ? 3 : rank) << i;
+    }
+    // Read only, it is left alone.
+    std::vector<ls::Tensor> outputs;
+    for (int r = 0; r < 3; ++r) outputs.push_back(ones(group, {2, 4}).t());
+    group.all_gather(outputs, columns.t()).wait();
+    EXPECT_EQ(outputs[2].to_vector<float>(), std::vector<float>(8, 3));
+  });
+}
+
+TEST(ProcessGroup, WritesParametersAndCountsTheChange) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const ls::Tensor leaf =
+        ls::full({2}, group.rank(), {.device = group.device(), .requires_grad = true});
+    const std::uint64_t before = leaf.version();
+    group.broadcast(leaf, 1).wait();
+    EXPECT_EQ(leaf.to_vector<float>(), (std::vector<float>{1, 1}));
+    EXPECT_TRUE(leaf.is_leaf());
+    EXPECT_EQ(leaf.version() > before, group.rank() == 0);
+  });
+}
+
+TEST(ProcessGroup, GathersInPlace) {
+  dist::run(first_devices(4), [](const dist::ProcessGroup& group) {
+    for (const std::int64_t count : {2, 3000}) {
+      const ls::Tensor all = ls::zeros({4 * count}, {.device = group.device()});
+      const ls::Tensor mine = all.narrow(0, group.rank() * count, count);
+      mine.fill_(group.rank() + 1);
+      group.all_gather_into_tensor(all, mine).wait();
+      for (int r = 0; r < 4; ++r) {
+        EXPECT_EQ(all.narrow(0, r * count, count).to_vector<float>(),
+                  std::vector<float>(static_cast<std::size_t>(count), static_cast<float>(r + 1)));
+      }
+      group.reduce_scatter_tensor(mine, all).wait();
+      EXPECT_EQ(mine.to_vector<float>()[0], static_cast<float>(4 * (group.rank() + 1)));
+    }
+  });
+}
+
+TEST(ProcessGroup, MinimumAndMaximumOfNaNAreNaN) {
+  dist::run(first_devices(3), [](const dist::ProcessGroup& group) {
+    for (int with_nan = 0; with_nan < 3; ++with_nan) {
+      for (const auto op : {dist::ReduceOp::min, dist::ReduceOp::max}) {
+        const ls::Tensor value = ones(group, {1});
+        if (group.rank() == with_nan) value.fill_(std::numeric_limits<double>::quiet_NaN());
+        group.all_reduce(value, op).wait();
+        EXPECT_TRUE(std::isnan(value.item())) << with_nan << ' ' << op;
+      }
+    }
+  });
+}
+
+TEST(ProcessGroup, IntegersWrapAround) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const ls::Tensor bytes = ls::full({3}, 200, {.dtype = ls::Dtype::u8, .device = group.device()});
+    group.all_reduce(bytes).wait();
+    EXPECT_EQ(bytes.to_vector<std::uint8_t>(), std::vector<std::uint8_t>(3, 144));
+    const ls::Tensor words =
+        ls::full({1}, 2147483647, {.dtype = ls::Dtype::i32, .device = group.device()});
+    group.all_reduce(words).wait();
+    EXPECT_EQ(words.to_vector<std::int32_t>()[0], -2);
+  });
+}
+
+TEST(ProcessGroup, WorkIsCompleteOnlyWhenAllRanksHaveCome) {
+  Flag looked;
+  dist::run(first_devices(3), [&](const dist::ProcessGroup& group) {
+    const ls::Tensor one = ones(group, {100});
+    if (group.rank() == 2) looked.wait();
+    const dist::Work work = group.all_reduce(one);
+    if (group.rank() == 0) {
+      EXPECT_FALSE(work.is_completed());
+      EXPECT_EQ(work.exception(), nullptr);
+      looked.set();
+    }
+    work.wait();
+    work.wait();
+    EXPECT_TRUE(work.is_completed());
+    EXPECT_EQ(one.to_vector<float>(), std::vector<float>(100, 3));
+  });
+}
+
+TEST(ProcessGroup, ComesAfterWhatTheStreamHolds) {
+  const ls::testing::QueuedCompute queued;
+  ls::testing::Gate gate;
+  Flag looked;
+  dist::run(first_devices(2), [&](const dist::ProcessGroup& group) {
+    const ls::Tensor value = ls::zeros({6}, {.device = group.device()});
+    ls::current_stream(group.device()).synchronize();
+    if (group.rank() == 1) gate.hold(ls::current_stream(group.device()));
+    value.fill_(group.rank() + 1);
+    const dist::Work work = group.all_reduce(value);
+    if (group.rank() == 0) {
+      EXPECT_FALSE(work.is_completed());
+      looked.set();
+    } else {
+      looked.wait();
+      gate.open();
+    }
+    work.wait();
+    EXPECT_EQ(value.to_vector<float>(), std::vector<float>(6, 3));
+  });
+}
+
+TEST(ProcessGroup, WritesAfterThoseWhoStillRead) {
+  ls::testing::Gate gate;
+  dist::run(first_devices(2), [&](const dist::ProcessGroup& group) {
+    const ls::Tensor value = ones(group, {70000});
+    const ls::Tensor seen = ls::zeros({70000}, {.device = group.device()});
+    const ls::Stream copies = ls::copy_stream(group.device());
+    if (group.rank() == 1) gate.hold(copies);
+    ls::detail::copy_bytes(seen, value, copies);
+    const dist::Work work = group.all_reduce(value);
+    if (group.rank() == 1) {
+      EXPECT_FALSE(work.is_completed());
+      gate.open();
+    }
+    work.wait();
+    copies.synchronize();
+    EXPECT_EQ(seen.to_vector<float>(), std::vector<float>(70000, 1));
+  });
+}
+
+TEST(ProcessGroup, DroppedWorkTakesPlace) {
+  dist::run(first_devices(4), [](const dist::ProcessGroup& group) {
+    ls::Tensor kept = ones(group, {50});
+    for (int i = 0; i < 20; ++i) {
+      ls::Tensor dropped = ones(group, {3000});
+      group.all_reduce(dropped);
+    }
+    group.all_reduce(kept);
+    group.barrier().wait();
+    EXPECT_EQ(kept.to_vector<float>(), std::vector<float>(50, 4));
+  });
+}
+
+TEST(ProcessGroup, LetsGoOfTensorsBeforeWorkEnds) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    ls::Tensor value = ones(group, {10});
+    const std::weak_ptr<ls::detail::TensorImpl> alive = value.impl();
+    const dist::Work work = group.all_reduce(value);
+    value = ls::Tensor();
+    work.wait();
+    EXPECT_TRUE(alive.expired());
+  });
+}
+
+TEST(ProcessGroup, CallsThatDoNotMatchAreAnErrorOnAllRanks) {
+  using Issue = dist::Work (*)(const dist::ProcessGroup&);
+  const Issue usual = [](const dist::ProcessGroup& group) {
+    return group.all_reduce(ones(group, {4}));
+  };
+  struct Case {
+    Issue other;
+    const char* text;
+  };
+  const Case cases[] = {
+      {[](const dist::ProcessGroup& group) { return group.all_reduce(ones(group, {5000})); },
+       "all_reduce(sum) of 5000 x f32"},
+      {[](const dist::ProcessGroup& group) {
+         return group.all_reduce(ones(group, {4}).to(ls::Dtype::f64));
+       },
+       "all_reduce(sum) of 4 x f64"},
+      {[](const dist::ProcessGroup& group) {
+         return group.all_reduce(ones(group, {4}), dist::ReduceOp::max);
+       },
+       "all_reduce(max) of 4 x f32"},
+      {[](const dist::ProcessGroup& group) { return group.barrier(); }, "barrier"},
+      {[](const dist::ProcessGroup& group) { return group.broadcast(ones(group, {4}), 2); },
+       "broadcast of 4 x f32 with root 2"},
+  };
+  for (const Case& each : cases) {
+    dist::run(first_devices(3), [&](const dist::ProcessGroup& group) {
+      const dist::Work work = group.rank() == 1 ? each.other(group) : usual(group);
+      EXPECT_TRUE(throws<ls::ValueError>([&] { work.wait(); },
+                                         "rank 0 called all_reduce(sum) of 4 x f32",
+                                         "rank 1 called", each.text));
+      EXPECT_NE(work.exception(), nullptr);
+      EXPECT_TRUE(work.is_completed());
+      // They are still together.
+      EXPECT_TRUE(throws<ls::ValueError>(
+          [&] { (group.rank() == 1 ? each.other(group) : usual(group)).wait(); }, each.text));
+      const ls::Tensor one = ones(group, {4});
+      group.all_reduce(one).wait();
+      EXPECT_EQ(one.to_vector<float>(), std::vector<float>(4, 3));
+    });
+  }
+}
+
+TEST(ProcessGroup, RootsThatDifferAreAnError) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    EXPECT_TRUE(
+        throws<ls::ValueError>([&] { group.broadcast(ones(group, {4}), group.rank()).wait(); },
+                               "with root 0", "with root 1"));
+  });
+}
+
+TEST(ProcessGroup, ArgumentsThatAreWrongIssueNothing) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const ls::Tensor one = ones(group, {2});
+    const ls::Tensor wide = ones(group, {3});
+    const ls::Tensor whole = one.to(ls::Dtype::i64);
+    const auto fails = [&]<class E>(std::type_identity<E>, const auto& body, const auto&... parts) {
+      EXPECT_TRUE((throws<E>(body, parts...)));
+    };
+    constexpr std::type_identity<ls::ValueError> kValue;
+    constexpr std::type_identity<ls::ShapeError> kShape;
+    constexpr std::type_identity<ls::DtypeError> kDtype;
+    constexpr std::type_identity<ls::DeviceError> kDevice;
+    fails(
+        kValue, [&] { group.all_reduce(ls::Tensor()); }, "undefined");
+    fails(
+        kDtype, [&] { group.all_reduce(whole, dist::ReduceOp::avg); }, "all_reduce", "i64");
+    fails(
+        kValue, [&] { group.broadcast(one, 2); }, "rank 2 is out of range", "2 ranks");
+    fails(
+        kValue, [&] { group.reduce(one, -1); }, "rank -1 is out of range");
+    fails(
+        kValue, [&] { group.all_gather({one}, one); }, "expected 2 tensors as outputs", "got 1");
+    fails(
+        kShape,
+        [&] {
+          group.all_gather({one, wide}, one);
+        },
+        "outputs[1]", "[3]", "[2]");
+    fails(
+        kDtype,
+        [&] {
+          group.all_gather({whole, one}, one);
+        },
+        "outputs[0]", "i64", "f32");
+    fails(
+        kDevice,
+        [&] {
+          group.all_gather({one, ls::zeros({2})}, one);
+        },
+        "outputs[1]", "on cpu,");
+    fails(
+        kShape, [&] { group.all_gather_into_tensor(wide, one); }, "3 elements", "make 4");
+    fails(
+        kShape, [&] { group.reduce_scatter_tensor(one, wide); }, "3 elements", "make 4");
+    fails(
+        kValue, [&] { group.reduce_scatter(one, {}); }, "expected 2 tensors as inputs");
+    fails(
+        kValue,
+        [&] {
+          group.scatter(one, {one, one}, 1 - group.rank());
+        },
+        "is not the root");
+    fails(
+        kValue, [&] { group.gather(one, {}, group.rank()); }, "expected 2 tensors as outputs");
+    fails(
+        kValue,
+        [&] {
+          group.all_reduce(ls::detail::make_view(one, {3, 2}, {0, 1}, 0));
+        },
+        "the same element in memory");
+    fails(
+        kValue, [&] { group.send(one, group.rank()); }, "with itself");
+    fails(
+        kValue, [&] { group.send(one, 1 - group.rank(), -1); }, "tag");
+    fails(
+        kValue, [&] { (void)group.new_group({}); }, "at least one");
+    fails(
+        kValue,
+        [&] {
+          (void)group.new_group({0, 0});
+        },
+        "more than once");
+    fails(
+        kValue,
+        [&] {
+          (void)group.new_group({0, 2});
+        },
+        "out of range");
+    group.all_reduce(one).wait();
+    EXPECT_EQ(one.to_vector<float>(), (std::vector<float>{2, 2}));
+  });
+}
+
+TEST(ProcessGroup, MessagesKeepTheirTagsAndTheirOrder) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const auto number = [&](double value) {
+      return ls::full({1}, value, {.device = group.device()});
+    };
+    if (group.rank() == 0) {
+      for (const double value : {1., 2., 3.}) group.send(number(value), 1, value == 2 ? 7 : 0);
+      group.blocking().barrier();  // does not wait for them to be taken
+    } else {
+      group.blocking().barrier();
+      const ls::Tensor got = number(0);
+      group.recv(got, 0, 7).wait();
+      EXPECT_EQ(got.item(), 2);
+      group.blocking().recv(got, 0);
+      EXPECT_EQ(got.item(), 1);
+      dist::recv(got, 0);
+      EXPECT_EQ(got.item(), 3);
+    }
+  });
+}
+
+TEST(ProcessGroup, MessagesThatDoNotMatchAreAnErrorOnBothSides) {
+  dist::run(first_devices(3), [](const dist::ProcessGroup& group) {
+    if (group.rank() == 2) return;
+    const ls::Tensor value = ones(group, {4 + group.rank()});
+    const dist::Work work = group.rank() == 0 ? group.send(value, 1) : group.recv(value, 0);
+    EXPECT_TRUE(throws<ls::ValueError>([&] { work.wait(); }, "rank 0 sent 4 x f32",
+                                       "rank 1 receives 5 x f32"));
+  });
+}
+
+TEST(ProcessGroup, ReceivesIntoTensorsOfAnyStrides) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const ls::Tensor whole = ls::zeros({3, 2}, {.device = group.device()});
+    if (group.rank() == 0) {
+      group.send(ones(group, {3, 1}), 1).wait();
+    } else {
+      group.recv(whole.narrow(1, 1, 1), 0).wait();
+      EXPECT_EQ(whole.to_vector<float>(), (std::vector<float>{0, 1, 0, 1, 0, 1}));
+    }
+  });
+}
+
+TEST(ProcessGroup, SeveralThreadsOfARankMayIssue) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&group] {
+        for (int i = 0; i < 25; ++i) {
+          const ls::Tensor one = ones(group, {33});
+          group.all_reduce(one).wait();
+          EXPECT_EQ(one.to_vector<float>()[32], 2);
+          const ls::Tensor two = ones(group, {33});
+          group.blocking().all_reduce(two);
+          EXPECT_EQ(two.to_vector<float>()[0], 2);
+        }
+      });
+    }
+  });
+}
+
+TEST(ProcessGroup, HandlesOutliveRun) {
+  dist::ProcessGroup escaped;
+  dist::run(first_devices(2), [&](const dist::ProcessGroup& group) {
+    if (group.rank() == 1) escaped = group;
+  });
+  EXPECT_EQ(escaped.rank(), 1);
+  EXPECT_TRUE(
+      throws<dist::RankGone>([&] { escaped.all_reduce(ls::zeros({1})).wait(); }, "has returned"));
+}
+
+TEST(ProcessGroup, GroupsWithinLoseTheirRanksToo) {
+  dist::run(first_devices(4), [](const dist::ProcessGroup& group) {
+    const dist::ProcessGroup pair = group.new_group({1, 3});
+    const dist::ProcessGroup other = group.new_group({0, 2});
+    if (group.rank() == 3) return;
+    if (group.rank() == 1) {
+      EXPECT_TRUE(throws<dist::RankGone>([&] { pair.barrier().wait(); }, "rank 3 on device cpu:3"));
+    } else {
+      other.barrier().wait();
+    }
+  });
+}
+
+TEST(ProcessGroup, NewGroupOfDifferentRanksIsAnError) {
+  dist::run(first_devices(3), [](const dist::ProcessGroup& group) {
+    EXPECT_TRUE(throws<ls::ValueError>(
+        [&] {
+          (void)group.new_group(group.rank() == 2 ? std::vector<int>{0, 2}
+                                                  : std::vector<int>{0, 1});
+        },
+        "new_group: rank 2 lists other ranks than rank 0"));
+    group.barrier().wait();
+  });
+}
+
+}  // namespace process_group_test

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/distributed/collectives.hpp>
+#include <lockstep/distributed/environment.hpp>
+#include <lockstep/distributed/init.hpp>
+#include <lockstep/mpi.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include "distributed/collective_cases.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <vector>
+
+namespace ls = lockstep;
+namespace dist = lockstep::distributed;
+using ls::testing::throws;
+
+namespace mpi_test {
+
+dist::ProcessGroup world() { return dist::default_group(); }
+
+// One whose ranks compare their calls.
+dist::ProcessGroup watched_world() {
+  ::setenv("LOCKSTEP_DISTRIBUTED_DEBUG", "DETAIL", 1);
+  dist::ProcessGroup group = ls::mpi::process_group();
+  ::unsetenv("LOCKSTEP_DISTRIBUTED_DEBUG");
+  return group;
+}
+
+TEST(Mpi, TheLauncherAndMpiAgree) {
+  const dist::LaunchEnvironment environment = dist::launch_environment();
+  EXPECT_FALSE(environment.launcher.empty());
+  EXPECT_EQ(world().rank(), environment.rank);
+  EXPECT_EQ(world().size(), environment.world_size);
+  EXPECT_EQ(environment.local_rank, environment.rank);
+  EXPECT_EQ(world().device(), ls::Device());
+  EXPECT_TRUE(throws<ls::Error>([] { (void)dist::init_process_group(); }, "already"));
+}
+
+TEST(Mpi, ReducesEveryDtypeByEveryOperationInRankOrder) {
+  for (const std::size_t count : {0U, 1U, 64U, 1543U, 5001U}) {
+    ls::testing::expect_reductions(world(), count);
+  }
+}
+
+TEST(Mpi, MovesEveryDtype) {
+  for (const std::size_t count : {0U, 1U, 64U, 5001U}) ls::testing::expect_moves(world(), count);
+}
+
+// More than goes through the buffer at once.
+TEST(Mpi, ReducesAndMovesManyPieces) {
+  constexpr std::size_t kCount = 1'300'003;
+  const dist::ProcessGroup group = world();
+  const int size = group.size();
+  const auto tensor = ls::testing::brought_tensor<float>(group.rank(), kCount, group.device());
+  const auto expect_sum = [&](const ls::Tensor& result) {
+    EXPECT_TRUE(ls::testing::same_bits<float>(result, [&](std::size_t i) {
+      return ls::testing::combined<float>(dist::ReduceOp::avg, size, i);
+    }));
+  };
+  const ls::Tensor sum = tensor.clone();
+  group.all_reduce(sum, dist::ReduceOp::avg).wait();
+  expect_sum(sum);
+  // And again: the same bits.
+  const ls::Tensor at_root = tensor.clone();
+  group.reduce(at_root, 0, dist::ReduceOp::avg).wait();
+  if (group.rank() == 0) expect_sum(at_root);
+
+  const ls::Tensor copy = tensor.clone();
+  group.broadcast(copy, size - 1).wait();
+  EXPECT_TRUE(ls::testing::same_bits<float>(
+      copy, [&](std::size_t i) { return ls::testing::brought<float>(size - 1, i); }));
+
+  const auto length = static_cast<std::int64_t>(kCount);
+  const ls::Tensor all = ls::zeros({size * length});
+  group.all_gather_into_tensor(all, tensor).wait();
+  EXPECT_TRUE(ls::testing::same_bits<float>(all, [&](std::size_t i) {
+    return ls::testing::brought<float>(static_cast<int>(i / kCount), i % kCount);
+  }));
+  const ls::Tensor part = ls::zeros({length});
+  group.reduce_scatter_tensor(part, all).wait();
+  EXPECT_TRUE(ls::testing::same_bits<float>(part, [&](std::size_t i) {
+    float total = ls::testing::brought<float>(group.rank(), i);
+    const float each = total;
+    for (int r = 1; r < size; ++r) total += each;
+    return total;
+  }));
+}
+
+TEST(Mpi, GathersInPlace) {
+  const dist::ProcessGroup group = world();
+  const ls::Tensor all = ls::zeros({group.size() * std::int64_t{7}});
+  const ls::Tensor mine = all.narrow(0, group.rank() * 7, 7);
+  mine.fill_(group.rank() + 1);
+  group.all_gather_into_tensor(all, mine).wait();
+  for (int r = 0; r < group.size(); ++r) {
+    EXPECT_EQ(all.narrow(0, r * 7, 7).to_vector<float>(),
+              std::vector<float>(7, static_cast<float>(r + 1)));
+  }
+}
+
+TEST(Mpi, KeepsManyOperationsInOrder) {
+  ls::testing::expect_many_in_flight(world());
+  ls::testing::expect_many_in_flight(world().blocking());
+}
+
+TEST(Mpi, HasGroupsWithin) { ls::testing::expect_new_groups(world()); }
+
+TEST(Mpi, TakesACommunicatorOfTheProgram) {
+  const dist::ProcessGroup alone = ls::mpi::process_group(MPI_COMM_SELF);
+  EXPECT_EQ(alone.size(), 1);
+  const ls::Tensor value = ls::full({3}, 2);
+  alone.all_reduce(value).wait();
+  EXPECT_EQ(value.to_vector<float>(), std::vector<float>(3, 2));
+}
+
+TEST(Mpi, CallsThatDoNotMatchAreAnErrorWhenWatched) {
+  const dist::ProcessGroup group = watched_world();
+  ls::testing::expect_reductions(group, 3);
+  if (group.size() == 1) return;
+  const int last = group.size() - 1;
+  const ls::Tensor value = ls::full({group.rank() == last ? 5 : 4}, 1);
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] { group.all_reduce(value).wait(); }, "rank 0 called all_reduce(sum) of 4 x f32",
+      ls::detail::str("rank ", last, " called all_reduce(sum) of 5 x f32")));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] {
+        if (group.rank() == 0) {
+          group.barrier().wait();
+        } else {
+          group.broadcast(value, 1).wait();
+        }
+      },
+      "rank 0 called barrier", "broadcast"));
+  const ls::Tensor one = ls::full({2}, 1);
+  group.all_reduce(one).wait();
+  EXPECT_EQ(one.to_vector<float>(), std::vector<float>(2, static_cast<float>(group.size())));
+}
+
+TEST(Mpi, MessagesOfAnotherSizeAreAnErrorWhereTheyArriveInMpisWords) {
+  const dist::ProcessGroup group = world();
+  if (group.size() == 1) return;
+  if (group.rank() == 0) group.send(ls::full({4}, 1), 1).wait();
+  if (group.rank() == 1) {
+    const ls::Tensor room = ls::zeros({5});
+    EXPECT_TRUE(throws<ls::ValueError>([&] { group.recv(room, 0).wait(); }, "rank 0 sent 16 bytes",
+                                       "5 x f32"));
+  }
+  group.barrier().wait();
+  if (group.rank() == 0) group.send(ls::full({6}, 1), 1).wait();
+  if (group.rank() == 1) {
+    const ls::Tensor room = ls::zeros({5});
+    EXPECT_TRUE(throws<ls::Error>([&] { group.recv(room, 0).wait(); }, "MPI_Irecv failed with code",
+                                  "truncated"));
+  }
+  group.barrier().wait();
+}
+
+TEST(Mpi, AReceiveThatNothingComesForEndsWithItsGroup) {
+  dist::Work work;
+  {
+    const dist::ProcessGroup group = ls::mpi::process_group();
+    if (group.size() > 1) work = group.recv(ls::zeros({2}), (group.rank() + 1) % group.size());
+    group.barrier().wait();
+  }
+  if (world().size() > 1) {
+    EXPECT_TRUE(throws<ls::Error>([&] { work.wait(); }, "was destroyed"));
+  }
+}
+
+}  // namespace mpi_test
