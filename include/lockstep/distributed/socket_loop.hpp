@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/socket.hpp>
+#include <lockstep/distributed/socket_frame.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sys/eventfd.h>
+
+namespace lockstep::distributed::detail {
+
+// One connection of a SocketLoop, whose thread alone uses it.
+class Connection {
+ public:
+  Connection(int id, Descriptor socket, std::size_t most)
+      : id_(id), socket_(std::move(socket)), most_(most) {}
+
+  int id() const { return id_; }
+
+  // The longest frame that the other side may send from here on.
+  void set_most(std::size_t most) { most_ = most; }
+
+  // Sends when the other side has room. What cannot be sent any more is lost without an error: it
+  // is what is read, or not, that tells how the connection ended.
+  void send(std::string frame) {
+    if (out_.empty()) {
+      out_ = std::move(frame);
+    } else {
+      out_ += frame;
+    }
+    flush();
+  }
+  // True where what was sent before has not all left yet.
+  bool is_sending() const { return !out_.empty(); }
+
+  // Ends the connection when all has been sent.
+  void close() { closing_ = true; }
+
+ private:
+  friend class SocketLoop;
+
+  // With this much unsent nothing more is read: who does not take answers may not ask either.
+  static constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
+
+  short events() const {
+    const bool reads = !closing_ && out_.size() < kMostUnsent;
+    return static_cast<short>((reads ? POLLIN : 0) | (out_.empty() ? 0 : POLLOUT));
+  }
+
+  void flush() {
+    std::size_t sent = 0;
+    while (sent < out_.size()) {
+      const Transfer transfer = send_some(socket_, std::string_view(out_).substr(sent));
+      if (transfer.error != 0) {
+        sent = out_.size();
+      } else if (transfer.bytes == 0) {
+        break;
+      }
+      sent += transfer.bytes;
+    }
+    out_.erase(0, sent);
+  }
+
+  // A bounded part of what has come, so that nobody keeps the thread from the others.
+  void receive() {
+    std::array<char, std::size_t{1} << 16> part;
+    const Transfer got = receive_some(socket_, part);
+    in_.append(part.data(), got.bytes);
+    if (got.error != 0) ended_ = got.error;
+  }
+
+  int id_;
+  Descriptor socket_;
+  std::size_t most_;
+  std::string in_;
+  std::string out_;
+  int ended_ = 0;  // why nothing more comes, in errno's terms
+  bool closing_ = false;
+};
+
+// The life of a thread that serves connections: it waits for all of them at once, takes their
+// frames, and sends.
+//
+// Threads: one thread calls `run` and `finish`, any thread `wake` and `stop`; the rest belongs to
+// the former thread, and before it starts, to whoever starts it.
+class SocketLoop {
+ public:
+  // Frames of at most `most` bytes are taken.
+  explicit SocketLoop(std::size_t most)
+      : most_(most), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    check<NetworkError>(!!wake_, "cannot make an eventfd: ", std::strerror(errno));
+  }
+
+  // From here on, accepts whoever connects.
+  void listen(Descriptor socket) { listener_ = std::move(socket); }
+
+  Connection& add(Descriptor socket) {
+    return connections_.emplace_back(next_id_++, std::move(socket), most_);
+  }
+
+  std::vector<Connection>& connections() { return connections_; }
+  Connection* find(int id) {
+    const auto found = std::find_if(connections_.begin(), connections_.end(),
+                                    [id](const Connection& one) { return one.id() == id; });
+    return found == connections_.end() ? nullptr : &*found;
+  }
+
+  void wake() noexcept {
+    const std::uint64_t one = 1;
+    // Can only fail where the thread has been woken very often and not yet looked.
+    [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
+  }
+  void stop() noexcept {
+    stopped_.store(true, std::memory_order_release);
+    wake();
+  }
+  bool stopped() const { return stopped_.load(std::memory_order_acquire); }
+
+  // Until `stop`. Calls
+  //   handler.on_frame(connection, frame)     a BadFrame from it ends the connection
+  //   handler.on_end(connection, reason)      nothing more comes from it; it is removed afterwards
+  //   handler.on_pass()                       after all that has come, and after a wake
+  //   handler.on_tick()                       after that, every `tick`, if there is one
+  // The handler may send to any connection, but neither add nor remove any.
+  template <class Handler>
+  void run(Handler& handler, std::optional<std::chrono::milliseconds> tick = {}) {
+    const std::chrono::milliseconds pause = tick.value_or(std::chrono::hours(1));
+    std::optional<Deadline> next(pause);
+    while (!stopped()) {
+      wait(next->poll_timeout());
+      for (Connection& connection : connections_) serve(connection, handler);
+      remove_ended();
+      handler.on_pass();
+      if (next->passed()) {
+        if (tick) handler.on_tick();
+        next.emplace(pause);
+      }
+    }
+  }
+
+  // The end: sends what is left, tells the other sides that no more comes, and waits until they are
+  // done too, so that nothing sent is lost to a connection that is reset. Not past the deadline.
+  void finish(const Deadline& deadline) {
+    listener_.reset();
+    std::array<char, 4096> ignored;
+    while (true) {
+      polled_.clear();
+      for (Connection& connection : connections_) {
+        connection.flush();
+        if (!connection.is_sending()) ::shutdown(connection.socket_.get(), SHUT_WR);
+        const int out = connection.is_sending() ? POLLOUT : 0;
+        polled_.push_back({connection.socket_.get(), static_cast<short>(POLLIN | out), 0});
+      }
+      if (connections_.empty() || deadline.passed()) break;
+      ::poll(polled_.data(), polled_.size(), deadline.poll_timeout());
+      for (Connection& connection : connections_) {
+        connection.ended_ = receive_some(connection.socket_, ignored).error;
+      }
+      remove_ended();
+    }
+    connections_.clear();
+  }
+
+ private:
+  // How long nobody is accepted where the process has no descriptor left.
+  static constexpr int kExhaustedPause = 100;
+
+  // Until something can be done. Accepts, and notes in each connection what it can do.
+  void wait(int timeout) {
+    polled_.clear();
+    polled_.push_back({wake_.get(), POLLIN, 0});
+    polled_.push_back({exhausted_ ? -1 : listener_.get(), POLLIN, 0});
+    for (const Connection& connection : connections_) {
+      polled_.push_back({connection.socket_.get(), connection.events(), 0});
+    }
+    if (exhausted_) timeout = std::min(timeout, kExhaustedPause);
+    exhausted_ = false;
+    if (::poll(polled_.data(), polled_.size(), timeout) < 0) {
+      for (pollfd& entry : polled_) entry.revents = 0;
+    }
+    if (polled_[0].revents != 0) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t ignored = ::read(wake_.get(), &count, sizeof count);
+    }
+    if (polled_[1].revents != 0) accept_all();
+    // Those that were accepted just then have had nothing polled.
+    polled_.resize(connections_.size() + 2, pollfd{-1, 0, POLLIN});
+  }
+
+  void accept_all() {
+    while (true) {
+      Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket) {
+        exhausted_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        return;
+      }
+      send_at_once(socket);
+      add(std::move(socket));
+    }
+  }
+
+  template <class Handler>
+  void serve(Connection& connection, Handler& handler) {
+    const auto index = static_cast<std::size_t>(&connection - connections_.data());
+    const short events = polled_[index + 2].revents;
+    if (events & ~POLLOUT) connection.receive();
+    std::string reason;
+    std::size_t at = 0;
+    try {
+      while (!connection.closing_) {
+        const auto frame = next_frame(connection.in_, at, connection.most_);
+        if (!frame) break;
+        handler.on_frame(connection, *frame);
+      }
+    } catch (const BadFrame& error) {
+      reason = error.what();
+      connection.ended_ = EPROTO;
+    }
+    connection.in_.erase(0, at);
+    connection.flush();
+    if (connection.closing_ && connection.out_.empty() && connection.ended_ == 0) {
+      connection.ended_ = ECONNRESET;
+    }
+    if (connection.ended_ != 0) {
+      if (reason.empty()) reason = std::strerror(connection.ended_);
+      handler.on_end(connection, reason);
+    }
+  }
+
+  void remove_ended() {
+    std::erase_if(connections_,
+                  [](const Connection& connection) { return connection.ended_ != 0; });
+  }
+
+  std::size_t most_;
+  Descriptor wake_;
+  Descriptor listener_;
+  bool exhausted_ = false;
+  std::atomic<bool> stopped_{false};
+  std::vector<Connection> connections_;
+  std::vector<pollfd> polled_;
+  int next_id_ = 0;
+};
+
+}  // namespace lockstep::distributed::detail

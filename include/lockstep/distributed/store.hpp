@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/deadline.hpp>
+#include <lockstep/error.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep::distributed {
+
+// A key that did not come within the time limit, or a store that cannot be used any more; names the
+// store and the keys.
+//
+// **Torch counterpart.** torch.distributed.DistStoreError.
+class StoreError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Keys and values that all ranks share: where they leave for each other what they need to connect,
+// such as an address. It is no means of transport: keys are up to 8 KiB long, values up to 8 MiB.
+// Values are any bytes.
+//
+// HashStore serves the threads of a process, FileStore the processes of a machine, TCPStore those
+// of several; PrefixStore keeps users of one store apart.
+//
+// **Torch counterpart.** torch.distributed.Store.
+// **Threads and exceptions.** Any thread may call any member, also while others wait. A call that
+// cannot succeed within the time limit is a StoreError, and so are a connection that is lost and a
+// file that cannot be used.
+class Store {
+ public:
+  static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);
+  static constexpr std::size_t kMaxKey = std::size_t{8} << 10;
+  static constexpr std::size_t kMaxValue = std::size_t{8} << 20;
+
+  explicit Store(std::chrono::milliseconds timeout = kDefaultTimeout) { set_timeout(timeout); }
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  virtual ~Store() = default;
+
+  // The time limit of calls that are not given one.
+  std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
+  void set_timeout(std::chrono::milliseconds timeout) {
+    timeout_.store(detail::Deadline(timeout).timeout(), std::memory_order_relaxed);
+  }
+
+  // Gives the key its value, whether it had one or not.
+  void set(const std::string& key, const std::string& value) {
+    check_key(key);
+    lockstep::check<ValueError>(value.size() <= kMaxValue, "Store.set: the value of key '", key,
+                                "' has ", value.size(), " bytes, ", kMaxValue, " is the most");
+    do_set(key, value, deadline());
+  }
+
+  // The key's value; waits until it has one.
+  std::string get(const std::string& key) { return get(key, timeout()); }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) {
+    check_key(key);
+    return do_get(key, detail::Deadline(timeout));
+  }
+
+  // Adds to a number, which is kept as decimal text and is 0 for a key without value, and returns
+  // the sum. No two ranks get the same one if they add 1: this is how they count.
+  std::int64_t add(const std::string& key, std::int64_t amount) {
+    check_key(key);
+    return do_add(key, amount, deadline());
+  }
+
+  // Waits until all keys have values.
+  void wait(std::span<const std::string> keys) { wait(keys, timeout()); }
+  void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) {
+    for (const std::string& key : keys) check_key(key);
+    do_wait(keys, detail::Deadline(timeout));
+  }
+
+  // True if all keys have values.
+  bool check(std::span<const std::string> keys) {
+    for (const std::string& key : keys) check_key(key);
+    return do_check(keys, deadline());
+  }
+
+  // Takes the key's value away; true if it had one.
+  bool delete_key(const std::string& key) {
+    check_key(key);
+    return do_delete(key, deadline());
+  }
+
+  // How many keys have values.
+  std::int64_t num_keys() { return do_num_keys(deadline()); }
+
+  // What the store is, for messages: "TCPStore at node1:29500".
+  virtual std::string name() const = 0;
+
+ protected:
+  // What a wait for keys ends with that they did not come.
+  [[noreturn]] void fail_late(std::span<const std::string> keys,
+                              const detail::Deadline& deadline) const {
+    constexpr std::size_t kListed = 3;
+    std::string list;
+    for (std::size_t i = 0; i < keys.size() && i < kListed; ++i) {
+      list += (i == 0 ? "'" : ", '") + keys[i] + '\'';
+    }
+    if (keys.size() > kListed) {
+      list += " and " + std::to_string(keys.size() - kListed) + " more";
+    }
+    lockstep::detail::fail<StoreError>(
+        name(), ": waited for ", keys.size() == 1 ? "key " : "keys ", list, " for ",
+        detail::Seconds{deadline.timeout()},
+        ", but not all were set; the rank that sets them has failed, or not come that far");
+  }
+
+ private:
+  // The arguments are checked. Each returns or throws by the deadline.
+  virtual void do_set(const std::string& key, const std::string& value,
+                      const detail::Deadline& deadline) = 0;
+  virtual std::string do_get(const std::string& key, const detail::Deadline& deadline) = 0;
+  virtual std::int64_t do_add(const std::string& key, std::int64_t amount,
+                              const detail::Deadline& deadline) = 0;
+  virtual void do_wait(std::span<const std::string> keys, const detail::Deadline& deadline) = 0;
+  virtual bool do_check(std::span<const std::string> keys, const detail::Deadline& deadline) = 0;
+  virtual bool do_delete(const std::string& key, const detail::Deadline& deadline) = 0;
+  virtual std::int64_t do_num_keys(const detail::Deadline& deadline) = 0;
+
+  detail::Deadline deadline() const { return detail::Deadline(timeout()); }
+
+  static void check_key(const std::string& key) {
+    lockstep::check<ValueError>(key.size() <= kMaxKey, "Store: a key of ", key.size(), " bytes, ",
+                                kMaxKey, " is the most");
+  }
+
+  // Read by any thread; alone, so relaxed order is enough.
+  std::atomic<std::chrono::milliseconds> timeout_{kDefaultTimeout};
+};
+
+}  // namespace lockstep::distributed

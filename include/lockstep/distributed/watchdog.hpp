@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/rank_failure.hpp>
+#include <lockstep/distributed/store.hpp>
+#include <lockstep/distributed/watchdog_client.hpp>
+#include <lockstep/distributed/watchdog_ledger.hpp>
+#include <lockstep/distributed/watchdog_options.hpp>
+#include <lockstep/distributed/watchdog_progress.hpp>
+#include <lockstep/distributed/watchdog_server.hpp>
+#include <lockstep/error.hpp>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+namespace lockstep::distributed {
+
+// What is thrown on a rank for what has happened to another: names that one, and the collective
+// that waits for it. Other ranks that were found to have failed as well are listed after it.
+class WatchdogError : public RankGone {
+ public:
+  WatchdogError(const std::string& text, std::vector<Fault> faults)
+      : RankGone(text), faults_(std::move(faults)) {}
+
+  // In the order in which they were found; at least one.
+  const std::vector<Fault>& faults() const { return faults_; }
+
+ private:
+  std::vector<Fault> faults_;
+};
+
+// Sees to it that no rank waits for ever for one that has died, hangs or has left a collective out:
+// a process of each rank tells rank 0 by TCP, every so often, in which collective it is, and rank 0
+// tells all of them who is missing.
+//
+// It finds a process that has ended without a goodbye (at once: the system closes its connection);
+// one that does not answer; one that says that it has failed; one that is in another collective
+// than the others, or in none while they wait for it, too long, or for ever, because it has ended.
+// A rank that computes for long is none of these as long as nobody waits too long for it. A rank
+// that ends says goodbye in the destructor; ranks may end in any order. Once rank 0 has ended so,
+// the others are watched no further than by themselves.
+//
+// **Torch counterpart.** The watchdog thread and the heartbeats of ProcessGroupNCCL.
+// **Threads and exceptions.** Every rank makes one, in its process; the constructor waits for rank
+// 0's, but for no other: a rank that has not come within the store's time limit is a fault. Its own
+// thread, and one more on rank 0, end in the destructor, which waits for rank 0 for two seconds at
+// most. Any thread may call the members. A child that is forked keeps the connection, and so hides
+// for a while that its parent has died; one that calls exec does not.
+// **Example.**
+//
+//     Watchdog watchdog(rank, size, store, WatchdogOptions::from_environment(),
+//                       [&] { carrier.break_off(); });
+//     const auto progress = watchdog.watch({0, 1, 2, 3});
+//     {
+//       const InCollective here(progress.get(), call);
+//       ...                       // the collective, which `break_off` ends
+//     }
+//     watchdog.check();           // WatchdogError: "rank 2 has died: ..."
+class Watchdog {
+ public:
+  // `store` connects the ranks: rank 0 leaves its address under "watchdog", so each watchdog needs
+  // a store, or a PrefixStore, of its own. `on_fault` is called once, by the watchdog's thread,
+  // when the first fault is known; it releases what waits in a collective, and must not destroy the
+  // watchdog.
+  Watchdog(int rank, int size, Store& store, const WatchdogOptions& options = {},
+           std::function<void()> on_fault = {})
+      : rank_(rank), size_(size), exceptions_(std::uncaught_exceptions()) {
+    lockstep::check<ValueError>(size > 0 && rank >= 0 && rank < size, "Watchdog: rank ", rank,
+                                " of ", size);
+    options.check();
+    if (size == 1) return;
+    const detail::Deadline deadline(store.timeout());
+    detail::WatchdogAddress address;
+    if (rank == 0) {
+      address.token = random_token();
+      server_ =
+          std::make_unique<detail::WatchdogServer>(size, address.token, store.timeout(), options);
+      address.port = server_->port();
+      store.set("watchdog",
+                lockstep::detail::str(address.port, ' ', address.token, ' ', host_name(options)));
+      // By whatever name the others reach it.
+      address.host = "localhost";
+    } else {
+      std::istringstream text(store.get("watchdog"));
+      text >> address.port >> address.token >> address.host;
+      lockstep::check<StoreError>(!text.fail(), store.name(),
+                                  ": the value of key 'watchdog' is no watchdog's address");
+    }
+    client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options,
+                                                       std::move(on_fault));
+  }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+  // A goodbye; but where an exception unwinds the stack, an `abort`.
+  ~Watchdog() {
+    if (std::uncaught_exceptions() > exceptions_) abort("an exception has ended it");
+  }
+
+  // From here on watches a group of ranks, in the group's order and this rank among them, through
+  // the Progress that is returned. Null in a world of one: nobody can be missing. All of the ranks
+  // call it, and for groups of the same ranks in the same order.
+  std::shared_ptr<Progress> watch(const std::vector<int>& ranks) {
+    bool found = false;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      lockstep::check<ValueError>(ranks[i] >= 0 && ranks[i] < size_, "Watchdog.watch: rank ",
+                                  ranks[i], " is not in the world of ", size_);
+      for (std::size_t j = 0; j < i; ++j) {
+        lockstep::check<ValueError>(ranks[i] != ranks[j], "Watchdog.watch: rank ", ranks[i],
+                                    " is named twice");
+      }
+      found = found || ranks[i] == rank_;
+    }
+    lockstep::check<ValueError>(found, "Watchdog.watch: rank ", rank_, " is not in the group");
+    return client_ ? client_->watch(ranks) : nullptr;
+  }
+
+  // True once something has been found. As cheap as reading a variable.
+  bool faulted() const noexcept { return client_ && client_->faulted(); }
+
+  // What has been found up to here.
+  std::vector<Fault> faults() const { return client_ ? client_->faults() : std::vector<Fault>(); }
+
+  // A WatchdogError if something has been found, or null.
+  std::exception_ptr exception() const {
+    if (!faulted()) return nullptr;
+    std::vector<Fault> faults = client_->faults();
+    std::string text = faults.front().text;
+    if (const std::string where = client_->where(); !where.empty()) {
+      text += lockstep::detail::str("; this rank, ", rank_, ", is in ", where);
+    }
+    for (std::size_t i = 1; i < faults.size(); ++i) text += "\nAlso: " + faults[i].text;
+    return std::make_exception_ptr(WatchdogError(text, std::move(faults)));
+  }
+  // Throws it.
+  void check() const {
+    if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
+  }
+
+  // Tells all ranks that this one has failed, and why: before it ends because of an exception. They
+  // know when it returns, unless rank 0 cannot be reached.
+  void abort(const std::string& reason) noexcept {
+    try {
+      if (client_) client_->abort(reason);
+    } catch (const std::exception&) {
+      // Out of memory: they find that the process has ended.
+    }
+  }
+
+ private:
+  static std::uint64_t random_token() {
+    std::random_device device;
+    return (std::uint64_t{device()} << 32) | device();
+  }
+
+  static std::string host_name(const WatchdogOptions& options) {
+    if (!options.host.empty()) return options.host;
+    if (const char* const master = std::getenv("MASTER_ADDR"); master && *master) return master;
+    std::array<char, 256> own{};
+    std::string ignored;
+    const bool known = ::gethostname(own.data(), own.size() - 1) == 0 && own[0] != '\0' &&
+                       detail::resolve(own.data(), 0, ignored) != nullptr;
+    return known ? own.data() : "localhost";
+  }
+
+  const int rank_;
+  const int size_;
+  const int exceptions_;  // under way when it was made
+  // The client says goodbye while the server is there.
+  std::unique_ptr<detail::WatchdogServer> server_;
+  std::unique_ptr<detail::WatchdogClient> client_;
+};
+
+}  // namespace lockstep::distributed

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/distributed/socket_loop.hpp>
+#include <lockstep/distributed/watchdog_ledger.hpp>
+#include <lockstep/distributed/watchdog_options.hpp>
+#include <lockstep/distributed/watchdog_progress.hpp>
+#include <lockstep/distributed/watchdog_protocol.hpp>
+#include <lockstep/warning.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+// Where rank 0's watchdog is.
+struct WatchdogAddress {
+  std::string host;
+  std::uint16_t port = 0;
+  std::uint64_t token = 0;
+};
+
+// A rank's side of the watchdog.
+//
+// Threads: a thread of its own has the connection; it ends in the destructor, which says goodbye
+// first. `mutex_` guards what other threads share with it.
+class WatchdogClient {
+ public:
+  WatchdogClient(int rank, int size, const WatchdogAddress& address, const Deadline& deadline,
+                 const WatchdogOptions& options, std::function<void()> on_fault)
+      : rank_(rank),
+        options_(options),
+        on_fault_(std::move(on_fault)),
+        clock_(options.interval),
+        loop_(kMaxWatchdogFrame) {
+    lockstep::detail::check_not_forked();
+    loop_.add(greet(size, address, deadline));
+    heard_ = clock_.now();
+    thread_ = std::thread([this] { run(); });
+  }
+  WatchdogClient(const WatchdogClient&) = delete;
+  WatchdogClient& operator=(const WatchdogClient&) = delete;
+  ~WatchdogClient() {
+    // In a forked child there is no such thread.
+    if (lockstep::detail::forked()) {
+      thread_.detach();
+      return;
+    }
+    loop_.stop();
+    thread_.join();
+  }
+
+  std::shared_ptr<Progress> watch(std::vector<int> members) {
+    const std::lock_guard lock(mutex_);
+    WatchdogLedger::GroupKey key{std::move(members), 0};
+    for (const Watched& watched : groups_) key.second += watched.key.first == key.first;
+    groups_.push_back({std::move(key), std::make_shared<Progress>()});
+    return groups_.back().progress;
+  }
+
+  bool faulted() const noexcept { return faulted_.load(std::memory_order_acquire); }
+
+  // What has been found, and where this rank is: "", or in which collective it waits.
+  std::vector<Fault> faults() const {
+    const std::lock_guard lock(mutex_);
+    return faults_;
+  }
+  std::string where() const {
+    const std::lock_guard lock(mutex_);
+    for (const Watched& watched : groups_) {
+      const auto snapshot = watched.progress->snapshot();
+      if (snapshot && snapshot->inside) return describe(snapshot->number, text(snapshot->call));
+    }
+    return {};
+  }
+
+  // Returns when rank 0 has taken note, or cannot.
+  void abort(const std::string& reason) {
+    std::unique_lock lock(mutex_);
+    if (abort_reason_) return;
+    abort_reason_ = reason.substr(0, kMaxWatchdogText);
+    loop_.wake();
+    changed_.wait_until(lock, Deadline(kLongestGoodbye).at(),
+                        [this] { return alone_ || !faults_.empty(); });
+  }
+
+ private:
+  friend class SocketLoop;
+
+  struct Watched {
+    WatchdogLedger::GroupKey key;
+    std::shared_ptr<Progress> progress;
+    // Of the thread alone:
+    Progress::Snapshot last{};  // as it was told, or would have been
+    WatchdogLedger::Time since{0};
+    bool told = false;
+  };
+
+  static std::string text(const Call& call) { return lockstep::detail::str(call); }
+
+  Descriptor greet(int size, const WatchdogAddress& address, const Deadline& deadline) const {
+    Descriptor socket = connect_to(address.host, address.port, deadline);
+    const std::string hello = FrameWriter(ToServer::hello)
+                                  .number(address.token)
+                                  .number(static_cast<std::int32_t>(rank_))
+                                  .number(static_cast<std::int32_t>(size))
+                                  .take();
+    std::string answer;
+    int error = send_all(socket, hello, deadline);
+    if (error == 0) error = receive_frame(socket, answer, kMaxWatchdogFrame, deadline);
+    check<NetworkError>(error == 0, "Watchdog: rank 0's at ", endpoint(address.host, address.port),
+                        " has not answered: ", std::strerror(error));
+    FrameReader reader(answer);
+    if (static_cast<FromServer>(reader.number<std::uint8_t>()) == FromServer::refused) {
+      throw ValueError("Watchdog: " + reader.text());
+    }
+    return socket;
+  }
+
+  void run() noexcept {
+    try {
+      loop_.run(*this, options_.interval);
+      say_goodbye();
+    } catch (const std::exception& error) {
+      loop_.connections().clear();
+      add_fault({Fault::Kind::died, rank_,
+                 lockstep::detail::str("the watchdog of rank ", rank_, " failed: ", error.what())});
+      end_connection();
+    }
+  }
+
+  void on_frame(Connection& connection, std::string_view bytes) {
+    heard_ = clock_.now();
+    FrameReader frame(bytes);
+    switch (static_cast<FromServer>(frame.number<std::uint8_t>())) {
+      case FromServer::heartbeat:
+        break;
+      case FromServer::faults:
+        set_faults(read_faults(frame));
+        connection.send(FrameWriter(ToServer::told).take());
+        break;
+      case FromServer::closing:
+        for (std::size_t left = frame.count(); left > 0; --left) {
+          WatchdogLedger::GroupKey group = read_group(frame);
+          of_rank_0_[std::move(group)] = frame.number<std::uint64_t>();
+        }
+        closed_ = true;
+        connection.close();
+        break;
+      default:
+        lockstep::detail::fail<BadFrame>("an unknown message");
+    }
+  }
+
+  void on_end(Connection&, const std::string& reason) {
+    if (!closed_) {
+      add_fault({Fault::Kind::died, 0,
+                 lockstep::detail::str("rank 0 has died: its connection was lost (", reason, ')')});
+    }
+    end_connection();
+  }
+
+  void on_pass() {
+    if (Connection* const connection = this->connection()) send_abort(*connection);
+  }
+
+  void on_tick() {
+    const WatchdogLedger::Time now = clock_.now();
+    look(now);
+    Connection* const connection = this->connection();
+    if (!connection) return look_alone(now);
+    if (!connection->is_sending()) send_heartbeat(*connection, now);
+    if (now - heard_ > options_.heartbeat_timeout) {
+      add_fault({Fault::Kind::silent, 0,
+                 lockstep::detail::str("rank 0 has not answered for ",
+                                       Seconds{options_.heartbeat_timeout},
+                                       ": it is stopped, or its machine is lost")});
+    }
+  }
+
+  Connection* connection() {
+    return loop_.connections().empty() ? nullptr : &loop_.connections().front();
+  }
+
+  // Sees where this rank is, and since when: as often as this is called, so to one interval.
+  void look(WatchdogLedger::Time now) {
+    const std::lock_guard lock(mutex_);
+    for (Watched& watched : groups_) {
+      const auto snapshot = watched.progress->snapshot();
+      if (!snapshot || *snapshot == watched.last) continue;
+      watched.last = *snapshot;
+      watched.since = now;
+      watched.told = false;
+    }
+  }
+
+  void send_heartbeat(Connection& connection, WatchdogLedger::Time now) {
+    const std::lock_guard lock(mutex_);
+    for (; announced_ < groups_.size(); ++announced_) {
+      FrameWriter group(ToServer::group);
+      write(group, groups_[announced_].key);
+      connection.send(group.take());
+    }
+    const auto changed = static_cast<std::uint32_t>(std::count_if(
+        groups_.begin(), groups_.end(), [](const Watched& one) { return !one.told; }));
+    FrameWriter heartbeat(ToServer::heartbeat);
+    heartbeat.number(changed);
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      Watched& watched = groups_[i];
+      if (std::exchange(watched.told, true)) continue;
+      const Progress::Snapshot& last = watched.last;
+      write(heartbeat, i,
+            {last.number, last.inside, now - watched.since, last.inside ? text(last.call) : ""});
+    }
+    connection.send(heartbeat.take());
+  }
+
+  void send_abort(Connection& connection) {
+    const std::lock_guard lock(mutex_);
+    if (!abort_reason_ || std::exchange(abort_sent_, true)) return;
+    connection.send(FrameWriter(ToServer::abort).text(*abort_reason_).take());
+  }
+
+  // What one rank can see by itself, when rank 0 has ended in good order.
+  void look_alone(WatchdogLedger::Time now) {
+    std::optional<Fault> found;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const Watched& watched : groups_) {
+        if (!watched.last.inside) continue;
+        const std::vector<int>& ranks = watched.key.first;
+        const auto known = of_rank_0_.find(watched.key);
+        const std::uint64_t last_of_rank_0 = known == of_rank_0_.end() ? 0 : known->second;
+        if (std::find(ranks.begin(), ranks.end(), 0) != ranks.end() &&
+            watched.last.number > last_of_rank_0) {
+          found = {Fault::Kind::left, 0, "rank 0 has ended" + after(last_of_rank_0)};
+        } else if (now - watched.since > options_.collective_timeout) {
+          found = {Fault::Kind::stuck, -1,
+                   lockstep::detail::str("rank ", rank_, " has waited for ",
+                                         Seconds{options_.collective_timeout},
+                                         ", and rank 0, which would know for whom, has ended")};
+        }
+      }
+    }
+    if (found) add_fault(*std::move(found));
+  }
+
+  void say_goodbye() {
+    if (Connection* const connection = this->connection()) {
+      const WatchdogLedger::Time now = clock_.now();
+      send_abort(*connection);
+      look(now);
+      send_heartbeat(*connection, now);
+      connection->send(FrameWriter(ToServer::goodbye).take());
+      loop_.finish(Deadline(kLongestGoodbye));
+    }
+    end_connection();
+  }
+
+  // Of this rank's own finding. What it finds after a fault follows from that.
+  void add_fault(Fault fault) {
+    if (!faulted()) set_faults({std::move(fault)});
+  }
+  void set_faults(std::vector<Fault> faults) {
+    {
+      const std::lock_guard lock(mutex_);
+      faults_ = std::move(faults);
+    }
+    changed_.notify_all();
+    if (faulted_.exchange(true, std::memory_order_acq_rel) || !on_fault_) return;
+    try {
+      on_fault_();
+    } catch (const std::exception& error) {
+      warn(lockstep::detail::str("what a watchdog called threw: ", error.what()));
+    }
+  }
+  void end_connection() {
+    {
+      const std::lock_guard lock(mutex_);
+      alone_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  const int rank_;
+  const WatchdogOptions options_;
+  const std::function<void()> on_fault_;  // called by `thread_`, once
+
+  mutable std::mutex mutex_;  // guards all up to the next empty line
+  std::condition_variable changed_;
+  std::vector<Watched> groups_;  // only grows
+  std::vector<Fault> faults_;
+  std::optional<std::string> abort_reason_;
+  bool abort_sent_ = false;
+  bool alone_ = false;  // there is no connection any more
+
+  std::atomic<bool> faulted_{false};  // true from the first fault on; publishes nothing
+
+  ListeningClock clock_;
+  WatchdogLedger::Time heard_{0};  // when rank 0 last was
+  std::size_t announced_ = 0;      // of the groups
+  bool closed_ = false;            // rank 0 has ended in good order, after these collectives:
+  std::map<WatchdogLedger::GroupKey, std::uint64_t> of_rank_0_;
+  SocketLoop loop_;
+  std::thread thread_;  // runs `run` until `loop_` is stopped; what has no other owner is its own
+};
+
+}  // namespace lockstep::distributed::detail

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/socket_frame.hpp>
+#include <lockstep/distributed/watchdog_ledger.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+// What a rank's watchdog says to rank 0's.
+enum class ToServer : std::uint8_t {
+  hello,      // token, rank, size; the first on a connection
+  group,      // a new one, numbered in this order: how many of the same ranks before it, the ranks
+  heartbeat,  // for the groups in which something has changed: the group's number, a position
+  abort,      // a text: this rank has failed
+  told,       // it knows of a fault
+  goodbye,    // it has ended in good order; after a last heartbeat
+};
+
+// And what that answers.
+enum class FromServer : std::uint8_t {
+  welcome,
+  refused,    // a text: why a hello was not what it should be
+  heartbeat,  // to each one that comes
+  faults,     // all that have been found
+  closing,    // rank 0 has ended in good order: for each of the receiver's groups, its last
+              // collective
+};
+
+constexpr std::size_t kMaxHello = 64;
+constexpr std::size_t kMaxWatchdogFrame = std::size_t{1} << 20;
+// The longest text in a frame; more is cut off.
+constexpr std::size_t kMaxWatchdogText = std::size_t{1} << 14;
+
+// How long the ends of a connection wait for each other when one says goodbye.
+constexpr std::chrono::milliseconds kLongestGoodbye{2000};
+
+inline void write(FrameWriter& frame, std::size_t group, const WatchdogLedger::Position& position) {
+  frame.number(static_cast<std::uint32_t>(group));
+  frame.number(position.number).number<std::uint8_t>(position.inside);
+  frame.number(position.age.count()).text(position.call);
+}
+inline WatchdogLedger::Position read_position(FrameReader& frame) {
+  WatchdogLedger::Position position;
+  position.number = frame.number<std::uint64_t>();
+  position.inside = frame.number<std::uint8_t>() != 0;
+  position.age = std::chrono::milliseconds(frame.number<std::int64_t>());
+  position.call = frame.text();
+  return position;
+}
+
+inline void write(FrameWriter& frame, const WatchdogLedger::GroupKey& group) {
+  frame.number(group.second).number(static_cast<std::uint32_t>(group.first.size()));
+  for (const int rank : group.first) frame.number(static_cast<std::int32_t>(rank));
+}
+inline WatchdogLedger::GroupKey read_group(FrameReader& frame) {
+  WatchdogLedger::GroupKey group;
+  group.second = frame.number<std::uint32_t>();
+  for (std::size_t left = frame.count(); left > 0; --left) {
+    group.first.push_back(frame.number<std::int32_t>());
+  }
+  return group;
+}
+
+inline std::string write_faults(const std::vector<Fault>& faults) {
+  // More would only be the consequences of the first ones.
+  const std::size_t count = std::min<std::size_t>(faults.size(), 16);
+  FrameWriter frame(FromServer::faults);
+  frame.number(static_cast<std::uint32_t>(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    frame.number(static_cast<std::uint8_t>(faults[i].kind)).number(faults[i].rank);
+    frame.text(std::string_view(faults[i].text).substr(0, kMaxWatchdogText));
+  }
+  return frame.take();
+}
+inline std::vector<Fault> read_faults(FrameReader& frame) {
+  std::vector<Fault> faults;
+  for (std::size_t left = frame.count(); left > 0; --left) {
+    Fault& fault = faults.emplace_back();
+    fault.kind = static_cast<Fault::Kind>(frame.number<std::uint8_t>());
+    fault.rank = frame.number<std::int32_t>();
+    fault.text = frame.text();
+  }
+  return faults;
+}
+
+// The time for which a thread has listened. That in which its own process was stopped, or got no
+// core, is not counted: what the others sent meanwhile it could not hear.
+class ListeningClock {
+ public:
+  using Time = WatchdogLedger::Time;
+
+  // The thread looks at the clock every `interval`.
+  explicit ListeningClock(std::chrono::milliseconds interval) : most_(2 * interval) {}
+
+  Time now() {
+    const auto real = std::chrono::steady_clock::now();
+    const auto step = std::min<std::chrono::steady_clock::duration>(real - last_, most_);
+    last_ = real;
+    listened_ += step;
+    return std::chrono::duration_cast<Time>(listened_);
+  }
+
+ private:
+  std::chrono::milliseconds most_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::duration listened_{0};
+};
+
+}  // namespace lockstep::distributed::detail

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/distributed/socket_loop.hpp>
+#include <lockstep/distributed/watchdog_ledger.hpp>
+#include <lockstep/distributed/watchdog_options.hpp>
+#include <lockstep/distributed/watchdog_protocol.hpp>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+// The watchdogs of all ranks report to this one, in the process of rank 0, which tells them what is
+// wrong. Rank 0 reports to it like any other.
+//
+// Threads: a thread of its own does everything, and ends in the destructor, which first tells the
+// others that this was a good end.
+class WatchdogServer {
+ public:
+  WatchdogServer(int size, std::uint64_t token, std::chrono::milliseconds join_timeout,
+                 const WatchdogOptions& options)
+      : token_(token),
+        interval_(options.interval),
+        ledger_(size, join_timeout, options),
+        clock_(options.interval),
+        loop_(kMaxHello) {
+    lockstep::detail::check_not_forked();
+    Listener listener = listen_on(0);
+    port_ = listener.port;
+    loop_.listen(std::move(listener.socket));
+    thread_ = std::thread([this] { run(); });
+  }
+  WatchdogServer(const WatchdogServer&) = delete;
+  WatchdogServer& operator=(const WatchdogServer&) = delete;
+  ~WatchdogServer() {
+    // In a forked child there is no such thread.
+    if (lockstep::detail::forked()) {
+      thread_.detach();
+      return;
+    }
+    loop_.stop();
+    thread_.join();
+  }
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  friend class SocketLoop;
+
+  // What is known of a connection that has said hello.
+  struct Client {
+    int rank;
+    std::vector<WatchdogLedger::GroupKey> groups{};
+    bool ended = false;  // said goodbye, or was lost
+  };
+
+  void run() noexcept {
+    try {
+      loop_.run(*this, interval_);
+      close();
+    } catch (const std::exception&) {
+      // Out of memory. The clients find rank 0 lost.
+      loop_.connections().clear();
+    }
+  }
+
+  void on_frame(Connection& connection, std::string_view bytes) {
+    FrameReader frame(bytes);
+    const auto message = static_cast<ToServer>(frame.number<std::uint8_t>());
+    const auto found = clients_.find(connection.id());
+    if (found == clients_.end()) {
+      check<BadFrame>(message == ToServer::hello, "no greeting");
+      return welcome(connection, frame);
+    }
+    Client& client = found->second;
+    if (client.ended) return;
+    ledger_.hear(client.rank, clock_.now());
+    switch (message) {
+      case ToServer::group:
+        client.groups.push_back(read_group(frame));
+        check_group(client);
+        break;
+      case ToServer::heartbeat:
+        read_heartbeat(client, frame);
+        // One at a time is enough: they say no more than that this thread lives.
+        if (!connection.is_sending()) connection.send(FrameWriter(FromServer::heartbeat).take());
+        break;
+      case ToServer::abort:
+        ledger_.abort(client.rank, frame.text());
+        break;
+      case ToServer::told:
+        ledger_.tell(client.rank);
+        break;
+      case ToServer::goodbye:
+        client.ended = true;
+        ledger_.leave(client.rank);
+        connection.close();
+        break;
+      default:
+        lockstep::detail::fail<BadFrame>("an unknown message");
+    }
+    frame.end();
+  }
+
+  void welcome(Connection& connection, FrameReader& frame) {
+    // Whoever does not know the token is of another run, or no watchdog at all.
+    check<BadFrame>(frame.number<std::uint64_t>() == token_, "another run's token");
+    const int rank = frame.number<std::int32_t>();
+    const int size = frame.number<std::int32_t>();
+    std::string reason;
+    if (size != ledger_.size()) {
+      reason = lockstep::detail::str("rank ", rank, " says that there are ", size,
+                                     " ranks, rank 0 that there are ", ledger_.size());
+    } else if (rank < 0 || rank >= size) {
+      reason = lockstep::detail::str("there is no rank ", rank, " among ", size);
+    } else if (ledger_.has_joined(rank)) {
+      reason = lockstep::detail::str("two processes say that they are rank ", rank);
+    }
+    if (!reason.empty()) {
+      connection.send(FrameWriter(FromServer::refused).text(reason).take());
+      connection.close();
+      return;
+    }
+    ledger_.join(rank, clock_.now());
+    clients_.emplace(connection.id(), Client{rank});
+    connection.set_most(kMaxWatchdogFrame);
+    connection.send(FrameWriter(FromServer::welcome).take());
+    if (told_ > 0) connection.send(write_faults(ledger_.faults()));
+  }
+
+  // Its ranks are different ones of the world, this rank among them.
+  void check_group(const Client& client) const {
+    const std::vector<int>& ranks = client.groups.back().first;
+    const std::set<int> different(ranks.begin(), ranks.end());
+    check<BadFrame>(different.contains(client.rank) && different.size() == ranks.size() &&
+                        *different.begin() >= 0 && *different.rbegin() < ledger_.size(),
+                    "an impossible group");
+  }
+
+  void read_heartbeat(Client& client, FrameReader& frame) {
+    for (std::size_t left = frame.count(); left > 0; --left) {
+      const auto group = frame.number<std::uint32_t>();
+      check<BadFrame>(group < client.groups.size(), "an unknown group");
+      WatchdogLedger::Position position = read_position(frame);
+      ledger_.report(client.rank, client.groups[group], std::move(position), clock_.now());
+    }
+  }
+
+  void on_end(Connection& connection, const std::string& reason) {
+    const auto found = clients_.find(connection.id());
+    if (found == clients_.end()) return;
+    if (!found->second.ended) ledger_.lose(found->second.rank, reason);
+    clients_.erase(found);
+  }
+
+  void on_tick() {
+    ledger_.examine(clock_.now());
+    tell();
+  }
+  void on_pass() { tell(); }
+
+  // Rank 0 last: it may end its process on it, and the others would only learn that it did.
+  void tell() {
+    if (told_ == ledger_.faults().size()) return;
+    told_ = ledger_.faults().size();
+    const std::string frame = write_faults(ledger_.faults());
+    Connection* of_rank_0 = nullptr;
+    for (Connection& connection : loop_.connections()) {
+      const auto found = clients_.find(connection.id());
+      if (found == clients_.end() || found->second.ended) continue;
+      if (found->second.rank == 0) {
+        of_rank_0 = &connection;
+      } else {
+        connection.send(frame);
+      }
+    }
+    if (of_rank_0) of_rank_0->send(frame);
+  }
+
+  void close() {
+    const auto numbers = ledger_.numbers(0);
+    FrameWriter closing(FromServer::closing);
+    closing.number(static_cast<std::uint32_t>(numbers.size()));
+    for (const auto& [group, number] : numbers) {
+      write(closing, group);
+      closing.number(number);
+    }
+    const std::string frame = closing.take();
+    for (Connection& connection : loop_.connections()) {
+      if (clients_.contains(connection.id())) connection.send(frame);
+    }
+    loop_.finish(Deadline(kLongestGoodbye));
+  }
+
+  const std::uint64_t token_;
+  const std::chrono::milliseconds interval_;
+  WatchdogLedger ledger_;
+  ListeningClock clock_;
+  std::map<int, Client> clients_;  // by connection
+  std::size_t told_ = 0;           // of the ledger's faults
+  SocketLoop loop_;
+  std::uint16_t port_ = 0;
+  std::thread thread_;  // runs `run` until `loop_` is stopped; all above is its own
+};
+
+}  // namespace lockstep::distributed::detail
