@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/work.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+// What DistributedDataParallel reduces at a time, and how a hook tells it that this is done.
+namespace lockstep {
+
+// The gradients of several parameters of one dtype, side by side in one flat buffer.
+//
+// The same on every rank but for the values. A value: copies name the same buffer.
+//
+// **Torch counterpart.** torch.distributed.GradBucket.
+class GradBucket {
+ public:
+  GradBucket(std::size_t index, bool is_last, Tensor buffer, std::vector<Tensor> parameters,
+             std::vector<std::int64_t> offsets)
+      : index_(index),
+        is_last_(is_last),
+        buffer_(std::move(buffer)),
+        parameters_(std::move(parameters)),
+        offsets_(std::move(offsets)) {}
+
+  // Buckets are reduced in the order of their indices.
+  std::size_t index() const { return index_; }
+  bool is_last() const { return is_last_; }
+  // One dimension; where the gradients leave gaps, for alignment, it is zero.
+  const Tensor& buffer() const { return buffer_; }
+  const std::vector<Tensor>& parameters() const { return parameters_; }
+  std::size_t size() const { return parameters_.size(); }
+
+  // The part of the buffer that is the gradient of parameters()[i], in that one's shape and layout.
+  Tensor gradient(std::size_t i) const {
+    const Tensor& parameter = parameters_[i];
+    const bool images = detail::is_channels_last(parameter);
+    return detail::make_view(buffer_, parameter.sizes(),
+                             images ? parameter.strides() : contiguous_strides(parameter.sizes()),
+                             buffer_.impl()->offset + offsets_[i]);
+  }
+  std::vector<Tensor> gradients() const {
+    std::vector<Tensor> views;
+    for (std::size_t i = 0; i < size(); ++i) views.push_back(gradient(i));
+    return views;
+  }
+
+  // The same bucket with another buffer of as many elements: for a hook around another hook.
+  GradBucket with_buffer(Tensor buffer) const {
+    return {index_, is_last_, std::move(buffer), parameters_, offsets_};
+  }
+
+ private:
+  std::size_t index_;
+  bool is_last_;
+  Tensor buffer_;
+  std::vector<Tensor> parameters_;
+  std::vector<std::int64_t> offsets_;  // in elements
+};
+
+// What a communication hook returns: what the bucket's buffer is to hold, once that is there.
+//
+// A tensor of as many elements as the buffer; one of another dtype is converted.
+//
+// **Torch counterpart.** torch.futures.Future of a tensor.
+// **Threads and exceptions.** `wait` is called once, at the end of backward, by the thread that
+// called that, for one bucket after the other; it runs what `then` has added.
+class BucketFuture {
+ public:
+  // One whose result is there.
+  BucketFuture(Tensor result) : result_(std::move(result)) {}
+  // One whose result is there once `work` has ended.
+  BucketFuture(distributed::Work work, Tensor result)
+      : work_(std::move(work)), result_(std::move(result)) {}
+
+  // The future of what `step` makes of this one's result. A step may issue collectives and wait for
+  // them: all ranks run the same steps in the same order.
+  BucketFuture then(std::function<Tensor(const Tensor&)> step) && {
+    steps_.push_back(std::move(step));
+    return std::move(*this);
+  }
+
+  Tensor wait() {
+    work_.wait();
+    for (const auto& step : steps_) result_ = step(result_);
+    steps_.clear();
+    return result_;
+  }
+
+ private:
+  distributed::Work work_;
+  Tensor result_;
+  std::vector<std::function<Tensor(const Tensor&)>> steps_;
+};
+
+// What is done with a full bucket. It is called during backward, by the thread that runs it, for
+// the same buckets in the same order on every rank; it starts the reduction and returns, so that
+// backward goes on meanwhile. It takes over the averaging as well.
+using CommHook = std::function<BucketFuture(const GradBucket& bucket)>;
+
+}  // namespace lockstep

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/distributed/default_group.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/module.hpp>
+#include <lockstep/parallel/apply_replicas.hpp>
+#include <lockstep/parallel/bucket.hpp>
+#include <lockstep/parallel/distributed_buffers.hpp>
+#include <lockstep/parallel/distributed_logging.hpp>
+#include <lockstep/parallel/distributed_options.hpp>
+#include <lockstep/parallel/distributed_verify.hpp>
+#include <lockstep/parallel/reducer.hpp>
+#include <lockstep/parallel/replicate.hpp>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+// While it lives, backward passes of one DistributedDataParallel are not synchronised.
+class [[nodiscard]] NoSync {
+ public:
+  explicit NoSync(std::shared_ptr<detail::Reducer> reducer)
+      : reducer_(std::move(reducer)), before_(reducer_->synchronizes()) {
+    reducer_->set_synchronizes(false);
+  }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+  ~NoSync() { reducer_->set_synchronizes(before_); }
+
+ private:
+  const std::shared_ptr<detail::Reducer> reducer_;
+  const bool before_;
+};
+
+// A module that is trained on several ranks at once, each with its own part of the data: after
+// backward, every rank's gradients are their mean over the ranks.
+//
+// Each rank makes the same module and calls it with its own arguments, which are moved to its
+// device; the result is the module's own. Ranks are threads (distributed::run) or processes. At
+// construction they make sure that they all have the same parameters and buffers, and rank 0's
+// values become everybody's.
+//
+// Every backward that reaches the parameters is synchronised, the second one of a graph as well as
+// that of two forwards' sum: gradients are collected in buckets, in the order in which they become
+// ready, and each bucket is reduced as soon as it is full, while backward goes on. `grad` is a view
+// of the bucket's buffer: the next backward adds to it where it is, or, after zero_grad, copies
+// over it. A loss that is a sum over the batch, not a mean, has to be divided by the batch of all
+// ranks, since the gradients are divided by their number.
+//
+// Takes the module over, as DataParallel does. It can be moved, but not copied; a parameter belongs
+// to one DistributedDataParallel at a time.
+//
+// **Torch counterpart.** torch.nn.parallel.DistributedDataParallel. Parameter names have no
+// `module.` in front; gradients are always views of buckets.
+// **Devices and streams.** A rank has one device. Gradients are reduced after what is on the stream
+// that backward runs on; the caller of backward finds them on its current stream.
+// **Backward.** autograd::grad is not synchronised, and backward with create_graph an
+// AutogradError.
+// **Threads and exceptions.** One thread a rank. Every rank makes the same calls in the same order.
+// Where models differ, each rank gets the ModuleError that names the parameter. A parameter that
+// gets no gradient, unless find_unused_parameters or static_graph is set, is an AutogradError that
+// names it, at the end of that very backward. After an exception in backward the object can only be
+// destroyed: other ranks may have gone on.
+// **Example.**
+//   ls::distributed::run(ls::devices(), [&](ls::distributed::ProcessGroup group) {
+//     ls::DistributedDataParallel model{Net{}, group};
+//     ls::optim::SGD sgd{model.parameters(), {.lr = 0.1}};
+//     for (auto [images, labels] : part_of(group.rank(), group.size())) {
+//       sgd.zero_grad();
+//       ls::cross_entropy(model(images), labels.to(group.device())).backward();
+//       sgd.step();
+//     }
+//   });
+template <class M>
+class DistributedDataParallel {
+ public:
+  DistributedDataParallel(M module, distributed::ProcessGroup process_group,
+                          DistributedDataParallelOptions options = {})
+      : module_(std::move(module)),
+        process_group_(std::move(process_group)),
+        options_(std::move(options)) {
+    detail::require_module<M>();
+    detail::check_initialized(module_);
+    device_ = choose_device();
+    detail::check_module_device(module_, device_);
+    const std::vector<NamedParameter> parameters = named_parameters();
+    verify_same_model(process_group_, device_,
+                      detail::ModelDescription(parameters, named_buffers(module_), options_));
+    std::vector<NamedParameter> trained;
+    for (const NamedParameter& parameter : parameters) {
+      if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+    }
+    check<ModuleError>(!trained.empty(),
+                       "DistributedDataParallel is not needed when a module doesn't have any "
+                       "parameter that requires a gradient.");
+    if (options_.init_sync) {
+      detail::CoalescedBroadcast().run(process_group_, detail::tensors_of(module_), 0);
+    }
+    reducer_ = std::make_shared<detail::Reducer>(trained, process_group_, options_);
+    reducer_->attach();
+  }
+
+  // On the default group.
+  explicit DistributedDataParallel(M module, DistributedDataParallelOptions options = {})
+      : DistributedDataParallel(std::move(module), distributed::default_group(),
+                                std::move(options)) {}
+
+  DistributedDataParallel(const DistributedDataParallel&) = delete;
+  DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
+  DistributedDataParallel(DistributedDataParallel&&) = default;
+  DistributedDataParallel& operator=(DistributedDataParallel&&) = default;
+  ~DistributedDataParallel() = default;
+
+  // Outside no_sync, rank 0's buffers become everybody's first: then every rank has to call it.
+  template <class... Args>
+  auto operator()(const Args&... args) {
+    const Timer timer{*reducer_};
+    reducer_->check_usable();
+    if (options_.forward_sync_buffers && reducer_->synchronizes()) synchronize_buffers();
+    return detail::call_on(module_, device_, args...);
+  }
+  template <class... Args>
+  auto forward(const Args&... args) {
+    return (*this)(args...);
+  }
+
+  // Leaves gradients as each rank has them, until the guard that it returns is destroyed: the next
+  // synchronised backward then averages what has been accumulated. What counts is when backward is
+  // called, not forward; a forward within leaves the buffers as they are.
+  //
+  // **Example.**
+  //   {
+  //     const auto guard = model.no_sync();
+  //     loss(model(a)).backward();       // accumulates
+  //   }
+  //   loss(model(b)).backward();         // accumulates, and averages both
+  NoSync no_sync() const { return NoSync(reducer_); }
+
+  // Has `hook` reduce the buckets in place of the group's mean; see CommHook. Once only, on every
+  // rank alike, not during backward.
+  void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
+
+  // What has been done so far.
+  //
+  // **Torch counterpart.** _get_ddp_logging_data.
+  DDPLoggingData logging_data() const { return reducer_->logging_data(); }
+
+  M& module() { return module_; }
+  const M& module() const { return module_; }
+  Device device() const { return device_; }
+  const distributed::ProcessGroup& process_group() const { return process_group_; }
+  const DistributedDataParallelOptions& options() const { return options_; }
+
+  std::vector<Parameter> parameters() const { return lockstep::parameters(module_); }
+  std::vector<NamedParameter> named_parameters() const {
+    return lockstep::named_parameters(module_);
+  }
+  std::vector<Buffer> buffers() const { return lockstep::buffers(module_); }
+  StateDict state_dict() const { return lockstep::state_dict(module_); }
+  LoadResult load_state_dict(const StateDict& dict, bool strict = true) {
+    return lockstep::load_state_dict(module_, dict, strict);
+  }
+  void train(bool on = true) { lockstep::train(module_, on); }
+  void eval() { lockstep::eval(module_); }
+  void zero_grad() { lockstep::zero_grad(module_); }
+
+  // Transparent to whatever walks a module.
+  template <class Self>
+  static auto& wrapped_module(Self& self) {
+    return self.module_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Timer {
+    detail::Reducer& reducer;
+    const Clock::time_point began = Clock::now();
+    ~Timer() { reducer.add_forward_time(Clock::now() - began); }
+  };
+
+  // Where the module is to be; moves it there if it is wholly on plain cpu.
+  Device choose_device() {
+    check<ValueError>(options_.device_ids.size() <= 1,
+                      "device_ids can only be None or contain a single element, got ",
+                      options_.device_ids.size());
+    const std::vector<Tensor> tensors = detail::tensors_of(module_);
+    const bool at_home = detail::is_on_host_memory(module_);
+    Device device = process_group_.device();
+    if (!options_.device_ids.empty()) {
+      device = options_.device_ids[0];
+      check_device(device);
+    } else if (!at_home) {
+      device = tensors[0].device();
+    }
+    if (at_home) to(module_, device);
+    return device;
+  }
+
+  void synchronize_buffers() {
+    const std::vector<Buffer> list = buffers();
+    if (list.empty()) return;
+    broadcast_.run(process_group_, {list.begin(), list.end()}, 0);
+  }
+
+  M module_;
+  distributed::ProcessGroup process_group_;
+  DistributedDataParallelOptions options_;
+  Device device_;
+  detail::CoalescedBroadcast broadcast_;
+  std::shared_ptr<detail::Reducer> reducer_;
+};
+
+}  // namespace lockstep

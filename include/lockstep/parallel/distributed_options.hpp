@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/bucket_assignment.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+
+// How a DistributedDataParallel reduces gradients and keeps buffers the same. Every rank gives the
+// same ones, but for the device.
+//
+// **Torch counterpart.** The arguments of torch.nn.parallel.DistributedDataParallel of these names.
+// gradient_as_bucket_view is always on.
+// **Example.** ls::DistributedDataParallel model{Net{}, group, {.find_unused_parameters = true}};
+struct DistributedDataParallelOptions {
+  // None or one: where the module is to run. A module that is wholly on plain `cpu` is moved there;
+  // without, it stays where it is.
+  std::vector<Device> device_ids = {};
+  // Whether rank 0's parameters and buffers become everybody's at construction. If not, the user
+  // sees to it that they are the same.
+  bool init_sync = true;
+  // Whether rank 0's buffers become everybody's before each forward outside no_sync.
+  bool forward_sync_buffers = true;
+  // The size of a bucket in MiB; by default 25, and 1 for the first.
+  std::optional<double> bucket_cap_mb = {};
+  // In its place, the sizes of the first, second, … bucket; the last one is that of all further.
+  std::vector<double> bucket_cap_mb_list = {};
+  // Whether a parameter may be without a gradient in some backward, on some ranks or on all.
+  bool find_unused_parameters = false;
+  // Whether every backward uses the same parameters as the first one. Those that it does not use
+  // are then neither reduced nor looked for.
+  bool static_graph = false;
+};
+
+namespace detail {
+
+// The limits that buckets are made with, in bytes.
+class BucketLimits {
+ public:
+  explicit BucketLimits(const DistributedDataParallelOptions& options) {
+    check<ValueError>(!options.bucket_cap_mb || options.bucket_cap_mb_list.empty(),
+                      "DistributedDataParallel: bucket_cap_mb and bucket_cap_mb_list exclude each "
+                      "other");
+    if (!options.bucket_cap_mb_list.empty()) {
+      for (const double cap : options.bucket_cap_mb_list) limits_.push_back(bytes(cap));
+    } else if (options.bucket_cap_mb) {
+      limits_ = {bytes(*options.bucket_cap_mb)};
+    } else {
+      limits_ = {kDefaultFirstBucketBytes, kDefaultBucketBytesCap};
+    }
+    rebuilds_ = !options.find_unused_parameters || options.static_graph;
+    one_at_first_ = rebuilds_ && options.bucket_cap_mb_list.empty();
+  }
+
+  // Before the order in which gradients become ready is known.
+  std::vector<std::size_t> first() const {
+    if (one_at_first_) return {std::numeric_limits<std::size_t>::max()};
+    return limits_;
+  }
+  const std::vector<std::size_t>& rebuilt() const { return limits_; }
+  // Whether buckets are made anew when the order is known.
+  bool rebuilds() const { return rebuilds_; }
+
+ private:
+  static std::size_t bytes(double mebibytes) {
+    check<ValueError>(std::isfinite(mebibytes) && mebibytes >= 0 && mebibytes < 1e9,
+                      "DistributedDataParallel: expected the size of a bucket to be a number of MiB"
+                      " of at least 0, got ",
+                      mebibytes);
+    return static_cast<std::size_t>(mebibytes * 1024 * 1024);
+  }
+
+  std::vector<std::size_t> limits_;
+  bool rebuilds_;
+  bool one_at_first_;
+};
+
+}  // namespace detail
+
+}  // namespace lockstep

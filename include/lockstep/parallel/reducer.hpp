@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/backward_pass.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/parallel/bucket.hpp>
+#include <lockstep/parallel/bucket_assignment.hpp>
+#include <lockstep/parallel/distributed_logging.hpp>
+#include <lockstep/parallel/distributed_options.hpp>
+#include <lockstep/parallel/reducer_buckets.hpp>
+#include <lockstep/parallel/reducer_claims.hpp>
+#include <lockstep/parallel/reducer_errors.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/warning.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Makes the gradients that backward leaves in `parameters` their mean over the ranks of a group.
+//
+// A hook on each parameter notices its gradient, wherever the backward pass comes from: it copies
+// the gradient to its place in a bucket, unless it is there, and makes `grad` the view of it. A
+// bucket that is full is handed to the group once all before it are, so that the order of the
+// collectives is the same on every rank; backward goes on meanwhile. The first gradient of a pass
+// asks for a callback at the pass's end, which waits for the buckets.
+//
+// What a rank finds wrong with its own gradients at the end of a pass it reports after all buckets
+// have been launched, so that the others do not wait for it. A Reducer that has thrown, or whose
+// backward has, is of no further use: the other ranks may have gone on. It does not wait for what
+// is in flight then, as nobody knows whether that ever ends; the gradients concerned are dropped.
+//
+// Threads: the lane of the parameters' device runs the hooks, the caller of backward the callback;
+// the engine orders them. `mutex_` is there for passes that overlap against the rules, which are
+// told so. It is recursive, as a communication hook may ask for the logging data.
+class Reducer : public std::enable_shared_from_this<Reducer> {
+ public:
+  Reducer(const std::vector<NamedParameter>& parameters, distributed::ProcessGroup group,
+          const DistributedDataParallelOptions& options)
+      : group_(std::move(group)),
+        limits_(options),
+        find_unused_(options.find_unused_parameters && !options.static_graph),
+        static_graph_(options.static_graph),
+        claims_(parameters),
+        buckets_(parameters, limits_.first()),
+        members_(parameters.size()) {
+    log_.rank = group_.rank();
+    log_.world_size = group_.size();
+    log_.device = parameters[0].tensor.device();
+    log_.num_parameter_tensors = parameters.size();
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      log_.total_parameter_size_bytes += buckets_.bytes(i);
+    }
+    log_.initial_bucket_sizes = buckets_.bucket_sizes();
+    log_.can_set_static_graph = true;
+  }
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+  ~Reducer() {
+    for (const Member& member : members_) {
+      try {
+        member.hook.remove();
+      } catch (...) {
+        // No memory for a list without it: the hook stays, and finds that this has gone.
+      }
+    }
+  }
+
+  // Registers the hooks; called once, when a shared_ptr owns this.
+  void attach() {
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      members_[i].hook = buckets_.parameter(i).register_post_accumulate_grad_hook(
+          [reducer = weak_from_this(), i](const Tensor&) {
+            if (const auto self = reducer.lock()) self->on_gradient(i);
+          });
+    }
+  }
+
+  // Whether backward passes are synchronised.
+  bool synchronizes() const { return synchronizes_; }
+  void set_synchronizes(bool on) { synchronizes_ = on; }
+
+  void register_comm_hook(CommHook hook) {
+    const std::lock_guard lock(mutex_);
+    check<ValueError>(!comm_hook_,
+                      "register_comm_hook or register_builtin_comm_hook can only be called once.");
+    check<ValueError>(static_cast<bool>(hook), "register_comm_hook: the hook is empty");
+    check<ValueError>(pass_ == 0, "register_comm_hook: called during backward");
+    comm_hook_ = std::move(hook);
+  }
+
+  // Throws if the ranks cannot be in step any more.
+  void check_usable() const {
+    const std::lock_guard lock(mutex_);
+    check<AutogradError>(failure_.empty(), failure_);
+  }
+
+  void add_forward_time(std::chrono::nanoseconds time) {
+    const std::lock_guard lock(mutex_);
+    log_.forward_time += time;
+  }
+
+  DDPLoggingData logging_data() const {
+    const std::lock_guard lock(mutex_);
+    return log_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // What a pass has brought a parameter: nothing yet, a gradient, or the end without one.
+  enum class State : unsigned char { waiting, ready, unused };
+
+  struct Member {
+    RemovableHandle hook = {};
+    State state = State::waiting;
+    bool used = false;           // it got a gradient since the last reduction, in no_sync or not
+    bool used_anywhere = true;   // some rank has used it, as far as the ranks have told each other
+    bool used_at_first = false;  // in the first pass, by this rank
+  };
+
+  // Runs `body`; what it throws makes the Reducer unusable.
+  template <class Body>
+  void guarded(const Body& body) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      if (failure_.empty()) failure_ = error.what();
+      throw;
+    } catch (...) {
+      if (failure_.empty()) failure_ = "DistributedDataParallel: an earlier backward has failed";
+      throw;
+    }
+  }
+
+  // Belongs to the callback at the end of a pass. If the pass fails the callback is dropped, and
+  // this with it, by the thread that called backward.
+  class PassEnd {
+   public:
+    explicit PassEnd(std::weak_ptr<Reducer> reducer) : reducer_(std::move(reducer)) {}
+    PassEnd(const PassEnd&) = delete;
+    PassEnd& operator=(const PassEnd&) = delete;
+    ~PassEnd() {
+      if (const auto self = reducer_.lock()) self->abandon();
+    }
+    void reached() const {
+      if (const auto self = reducer_.lock()) self->finish();
+    }
+
+   private:
+    const std::weak_ptr<Reducer> reducer_;
+  };
+
+  // Leaves a pass that has not come to its end: some buckets may be in flight, others never will.
+  void abandon() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (pass_ == 0) return;
+    pass_ = 0;
+    buckets_.drop_full();
+    if (!failure_.empty()) return;
+    try {
+      failure_ =
+          str("DistributedDataParallel: Expected to have finished reduction in the prior iteration "
+              "before starting a new one: on rank ",
+              group_.rank(), " a backward has thrown, so that the ranks are out of step");
+    } catch (...) {
+      failure_ = "backward failed";  // short enough to need no memory, of which there is none
+    }
+  }
+
+  void on_gradient(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    members_[i].used = true;
+    if (!synchronizes_) return;
+    check<AutogradError>(failure_.empty(), failure_);
+    guarded([this, i] {
+      if (pass_ == 0) begin(*current_backward_pass);
+      check<AutogradError>(pass_ == current_backward_pass->number(),
+                           "DistributedDataParallel: another backward through the same parameters "
+                           "is still running");
+      if (members_[i].state != State::waiting) fail_unexpected(i);
+      mark(i, State::ready);
+    });
+  }
+
+  // The first gradient of a pass.
+  void begin(BackwardPass& pass) {
+    check<AutogradError>(
+        !is_grad_enabled(),
+        "DistributedDataParallel: backward with create_graph = true would leave gradients whose "
+        "own gradients are not reduced: use autograd::grad for the inner derivative, or no_sync");
+    buckets_.prepare();
+    pass.queue_callback([end = std::make_shared<PassEnd>(weak_from_this())] { end->reached(); });
+    pass_ = pass.number();
+    began_ = Clock::now();
+    next_bucket_ = 0;
+    ready_order_.clear();
+    for (Member& member : members_) member.state = State::waiting;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const bool known_unused =
+          find_unused_ ? !pass.reaches(buckets_.parameter(i))
+                       : static_graph_ && log_.num_iterations > 0 && !members_[i].used_at_first;
+      if (known_unused) mark(i, State::unused);
+    }
+  }
+
+  // The bucket gets the parameter's gradient, or what stands for it.
+  void mark(std::size_t i, State state) {
+    members_[i].state = state;
+    if (state == State::ready) ready_order_.push_back(static_cast<std::int64_t>(i));
+    ReducerBuckets::Bucket* const bucket = buckets_.bucket_of(i);
+    if (!bucket) return;
+    ReducerBuckets::join_streams(*bucket);
+    if (state == State::unused) {
+      buckets_.stand_in(i);
+    } else if (buckets_.take_gradient(i)) {
+      ++log_.num_gradient_copies;
+    }
+    --bucket->pending;
+    auto& all = buckets_.buckets();
+    while (next_bucket_ < all.size() && all[next_bucket_].pending == 0) {
+      launch(all[next_bucket_++]);
+    }
+  }
+
+  void launch(ReducerBuckets::Bucket& bucket) {
+    ReducerBuckets::join_streams(bucket);
+    ++log_.num_all_reduces;
+    const Tensor& buffer = bucket.gradients.buffer();
+    bucket.future =
+        comm_hook_ ? comm_hook_(bucket.gradients)
+                   : BucketFuture(group_.all_reduce(buffer, distributed::ReduceOp::avg), buffer);
+  }
+
+  // The end of the pass.
+  void finish() {
+    const std::lock_guard lock(mutex_);
+    guarded([this] {
+      const Clock::time_point last_gradient = Clock::now();
+      const bool first = log_.num_iterations == 0;
+      const std::vector<std::size_t> missing = in_state(State::waiting);
+      for (const std::size_t i : missing) mark(i, State::unused);
+      const std::vector<std::int32_t> ranks =
+          find_unused_ || first ? count_ranks_that_used() : std::vector<std::int32_t>();
+      wait_for_buckets();
+      pass_ = 0;
+      log_.backward_time += last_gradient - began_;
+      log_.wait_time += Clock::now() - last_gradient;
+
+      check_missing(missing, ranks);
+      settle(ranks);
+      take_note(first);
+      if (first && limits_.rebuilds()) rebuild();
+    });
+  }
+
+  std::vector<std::size_t> in_state(State state) const {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (members_[i].state == state) found.push_back(i);
+    }
+    return found;
+  }
+
+  // For each parameter, how many ranks have a gradient for it.
+  std::vector<std::int32_t> count_ranks_that_used() {
+    std::vector<std::int32_t> used;
+    for (const Member& member : members_) {
+      used.push_back(find_unused_ ? member.used : member.state == State::ready);
+    }
+    const auto count = static_cast<std::int64_t>(used.size());
+    const Tensor counts = from_values(used, {count}, log_.device);
+    ++log_.num_all_reduces;
+    group_.blocking().all_reduce(counts, distributed::ReduceOp::sum);
+    return counts.to_vector<std::int32_t>();
+  }
+
+  // For all of them, even if one has failed; then throws the first error.
+  void wait_for_buckets() {
+    std::exception_ptr error;
+    for (ReducerBuckets::Bucket& bucket : buckets_.buckets()) {
+      try {
+        ReducerBuckets::wait(bucket);
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    }
+    if (error) std::rethrow_exception(error);
+  }
+
+  void check_missing(const std::vector<std::size_t>& missing,
+                     const std::vector<std::int32_t>& ranks) const {
+    if (find_unused_ || (static_graph_ && log_.num_iterations == 0)) return;
+    const std::string names = buckets_.names(missing);
+    if (!missing.empty() && static_graph_) fail_unused_at_last(group_.rank(), names);
+    if (!missing.empty()) fail_unused(group_.rank(), names);
+    std::vector<std::size_t> elsewhere;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (ranks[i] < group_.size()) elsewhere.push_back(i);
+    }
+    if (!elsewhere.empty()) fail_unused_elsewhere(group_.rank(), buckets_.names(elsewhere));
+  }
+
+  [[noreturn]] void fail_unexpected(std::size_t i) const {
+    const bool unused = members_[i].state == State::unused;
+    if (unused && static_graph_) fail_used_at_last(group_.rank(), buckets_.names({i}));
+    fail_second_gradient(group_.rank(), buckets_.names({i}));
+  }
+
+  void settle(const std::vector<std::int32_t>& ranks) {
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      Member& member = members_[i];
+      if (!ranks.empty()) member.used_anywhere = ranks[i] > 0;
+      if (member.state == State::unused && buckets_.bucket_of(i)) {
+        buckets_.settle(i, member.used_anywhere);
+      }
+    }
+  }
+
+  void take_note(bool first) {
+    log_.unused_parameter_size = 0;
+    for (const std::size_t i : in_state(State::unused)) {
+      log_.unused_parameter_size += buckets_.bytes(i);
+    }
+    for (Member& member : members_) {
+      const bool ready = member.state == State::ready;
+      if (first) member.used_at_first = ready;
+      if (member.used_at_first != ready) log_.can_set_static_graph = false;
+      member.used = false;
+    }
+    ++log_.num_iterations;
+    if (first && find_unused_ && group_.rank() == 0 && log_.unused_parameter_size == 0) {
+      warn(
+          "find_unused_parameters is set for a DistributedDataParallel, but every parameter got a "
+          "gradient in the first backward. The search costs time in each: leave it out unless the "
+          "graph changes.");
+    }
+  }
+
+  // Makes the buckets anew, in the order in which rank 0's gradients became ready and without those
+  // that nobody uses.
+  void rebuild() {
+    for (const std::size_t i : in_state(State::unused)) {
+      ready_order_.push_back(static_cast<std::int64_t>(i));
+    }
+    const auto count = static_cast<std::int64_t>(ready_order_.size());
+    const Tensor order = from_values(ready_order_, {count}, log_.device);
+    group_.blocking().broadcast(order, 0);
+    std::vector<Tensor> tensors;
+    std::vector<std::size_t> numbers;
+    for (const std::int64_t number : order.to_vector<std::int64_t>()) {
+      const auto i = static_cast<std::size_t>(number);
+      log_.prev_iteration_grad_ready_order.push_back(i);
+      if (!members_[i].used_anywhere) continue;
+      tensors.push_back(buckets_.parameter(i));
+      numbers.push_back(i);
+    }
+    buckets_.assign(compute_bucket_assignment_by_size(tensors, limits_.rebuilt(), {}, numbers));
+    log_.has_rebuilt_buckets = true;
+    log_.rebuilt_bucket_sizes = buckets_.bucket_sizes();
+  }
+
+  distributed::ProcessGroup group_;
+  const BucketLimits limits_;
+  const bool find_unused_;
+  const bool static_graph_;
+  const ReducerClaims claims_;
+  bool synchronizes_ = true;  // set and read by the thread that calls forward and backward
+
+  mutable std::recursive_mutex mutex_;  // guards all below
+  CommHook comm_hook_;
+  ReducerBuckets buckets_;
+  std::vector<Member> members_;  // one for each parameter
+  std::uint64_t pass_ = 0;       // the one that is being reduced, 0 for none
+  std::size_t next_bucket_ = 0;  // the first that has not been launched in it
+  std::vector<std::int64_t> ready_order_;
+  Clock::time_point began_;
+  std::string failure_;  // why this is unusable
+  DDPLoggingData log_;
+};
+
+}  // namespace lockstep::detail

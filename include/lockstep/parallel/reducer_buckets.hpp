@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/parallel/bucket.hpp>
+#include <lockstep/parallel/bucket_assignment.hpp>
+#include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Whether two tensors show the same memory in the same layout.
+inline bool same_memory(const Tensor& a, const Tensor& b) {
+  return a.impl()->storage == b.impl()->storage && a.impl()->offset == b.impl()->offset &&
+         a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+// copy_into, in one piece for images in channels_last as well.
+inline void copy_gradient(const Tensor& dst, const Tensor& src) {
+  if (is_channels_last(dst) && is_channels_last(src)) {
+    return copy_into(channels_to_back(dst), channels_to_back(src));
+  }
+  copy_into(dst, src);
+}
+
+// The parameters of a Reducer, and the buckets that their gradients lie in.
+//
+// Threads: one at a time.
+class ReducerBuckets {
+ public:
+  struct Bucket {
+    GradBucket gradients;
+    std::vector<std::size_t> members;         // the parameters' numbers
+    std::size_t pending = 0;                  // how many gradients this pass still has to bring
+    std::optional<Stream> stream = {};        // where the buffer was last written in this pass
+    std::optional<BucketFuture> future = {};  // once it has been launched in this pass
+  };
+
+  // At first from the last parameters to the first, as gradients will come.
+  ReducerBuckets(const std::vector<NamedParameter>& parameters,
+                 const std::vector<std::size_t>& size_limits) {
+    for (const NamedParameter& parameter : parameters) {
+      parameters_.push_back(parameter.tensor);
+      places_.push_back({.name = parameter.name});
+    }
+    assignment_ = compute_bucket_assignment_by_size(parameters_, size_limits);
+    std::reverse(assignment_.begin(), assignment_.end());
+  }
+
+  std::size_t size() const { return parameters_.size(); }
+  const Tensor& parameter(std::size_t i) const { return parameters_[i]; }
+  std::size_t bytes(std::size_t i) const { return comm::detail::bytes_of(parameters_[i]); }
+  std::vector<Bucket>& buckets() { return buckets_; }
+  // Null if the parameter's gradients are in no bucket.
+  Bucket* bucket_of(std::size_t i) {
+    return places_[i].bucket == kNone ? nullptr : &buckets_[places_[i].bucket];
+  }
+
+  // How messages name parameters: 1 (fc.weight), 3 (fc2.weight)
+  std::string names(const std::vector<std::size_t>& parameters) const {
+    std::string text;
+    for (const std::size_t i : parameters) {
+      text += (text.empty() ? "" : ", ") + std::to_string(i) + " (" + places_[i].name + ")";
+    }
+    return text;
+  }
+
+  // The gradients' bytes in each bucket, without the gaps.
+  std::vector<std::size_t> bucket_sizes() const {
+    std::vector<std::size_t> sizes;
+    for (const auto& members : assignment_) {
+      std::size_t sum = 0;
+      for (const std::size_t i : members) sum += bytes(i);
+      sizes.push_back(sum);
+    }
+    return sizes;
+  }
+
+  // Other buckets from the next `prepare` on; gradients stay where they are until then.
+  void assign(std::vector<std::vector<std::size_t>> assignment) {
+    assignment_ = std::move(assignment);
+    buckets_.clear();
+    for (Place& place : places_) {
+      place.bucket = kNone;
+      place.view = {};
+    }
+  }
+
+  // Before each pass. The buffers are made, with zeros in the gaps, when they are first needed.
+  void prepare() {
+    if (buckets_.empty()) allocate();
+    for (Bucket& bucket : buckets_) {
+      bucket.pending = bucket.members.size();
+      bucket.stream.reset();
+      bucket.future.reset();
+    }
+  }
+
+  // Has the current stream come after whatever has been written to the bucket in this pass.
+  static void join_streams(Bucket& bucket) {
+    const Stream stream = current_stream(bucket.gradients.buffer().device());
+    if (bucket.stream && *bucket.stream != stream) stream.wait_stream(*bucket.stream);
+    bucket.stream = stream;
+  }
+
+  // Waits for a bucket that has been launched, until its buffer holds the result.
+  static void wait(Bucket& bucket) {
+    BucketFuture future = *std::exchange(bucket.future, std::nullopt);
+    const Tensor& buffer = bucket.gradients.buffer();
+    const Tensor result = future.wait();
+    check<ValueError>(result.defined() && result.numel() == buffer.numel(),
+                      "DistributedDataParallel: a communication hook gave ",
+                      result.defined() ? result.numel() : 0, " elements for bucket ",
+                      bucket.gradients.index(), ", which has ", buffer.numel());
+    if (!same_memory(result, buffer)) {
+      const Tensor flat = packed(result);
+      copy_into(buffer, make_view(flat, buffer.sizes(), buffer.strides(), flat.impl()->offset));
+    }
+    const Stream stream = current_stream(buffer.device());
+    if (stream != buffer.impl()->storage->owner()) buffer.record_stream(stream);
+  }
+
+  // Gives up the gradients in full buckets, which may have been launched and be written to still.
+  void drop_full() noexcept {
+    for (const Bucket& bucket : buckets_) {
+      if (bucket.pending > 0) continue;
+      for (const std::size_t i : bucket.members) parameters_[i].set_grad({});
+    }
+    buckets_.clear();
+  }
+
+  // Makes the parameter's `grad` a part of the bucket; true if it had to be copied there.
+  bool take_gradient(std::size_t i) {
+    const Tensor& view = places_[i].view;
+    const Tensor grad = parameters_[i].grad();
+    check_unchanged(i, grad);
+    const bool elsewhere = !same_memory(grad, view);
+    if (elsewhere) copy_gradient(view, grad);
+    if (!grad.is_same(view)) parameters_[i].set_grad(view);
+    return elsewhere;
+  }
+
+  // Puts into the bucket what stands for a gradient that did not come: the one from before, which
+  // other ranks add theirs to, or zero.
+  void stand_in(std::size_t i) {
+    Place& place = places_[i];
+    const Tensor grad = parameters_[i].grad();
+    if (!grad.defined()) {
+      place.view.zero_();
+      return;
+    }
+    check_unchanged(i, grad);
+    if (same_memory(grad, place.view)) {
+      place.kept = empty_in_layout_of(grad);
+      copy_gradient(place.kept, grad);
+    } else {
+      copy_gradient(place.view, grad);
+    }
+  }
+
+  // Ends what `stand_in` began: the gradient becomes what has come from the other ranks, or stays
+  // what it was, to the bit, if no rank has brought one.
+  void settle(std::size_t i, bool used_anywhere) {
+    Place& place = places_[i];
+    const Tensor kept = std::exchange(place.kept, {});
+    if (used_anywhere) {
+      parameters_[i].set_grad(place.view);
+    } else if (kept.defined()) {
+      copy_gradient(place.view, kept);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  // Where a parameter's gradient is.
+  struct Place {
+    std::string name;
+    std::size_t bucket = kNone;
+    Tensor view = {};  // of the bucket's buffer
+    Tensor kept = {};  // what was there before `stand_in`
+  };
+
+  void allocate() {
+    for (std::size_t b = 0; b < assignment_.size(); ++b) {
+      const std::vector<std::size_t>& members = assignment_[b];
+      const comm::detail::FlatLayout layout(parameters_, members);
+      std::vector<Tensor> own;
+      for (const std::size_t i : members) own.push_back(parameters_[i]);
+      Tensor buffer = zeros({layout.total}, parameters_[members[0]].options());
+      buckets_.push_back({.gradients = {b, b + 1 == assignment_.size(), std::move(buffer),
+                                        std::move(own), layout.offsets},
+                          .members = members});
+      for (std::size_t m = 0; m < members.size(); ++m) {
+        places_[members[m]].bucket = b;
+        places_[members[m]].view = buckets_[b].gradients.gradient(m);
+      }
+    }
+  }
+
+  void check_unchanged(std::size_t i, const Tensor& grad) const {
+    const Tensor& view = places_[i].view;
+    if (grad.defined() && grad.sizes() == view.sizes() && grad.dtype() == view.dtype() &&
+        grad.device() == view.device()) {
+      return;
+    }
+    fail<ModuleError>("DistributedDataParallel: parameter ", names({i}), " was of shape ",
+                      view.sizes(), " and ", view.dtype(), " on ", view.device(),
+                      " when its bucket was made, and is of shape ", parameters_[i].sizes(),
+                      " and ", parameters_[i].dtype(), " on ", parameters_[i].device(), " now");
+  }
+
+  std::vector<std::vector<std::size_t>> assignment_;
+  std::vector<Tensor> parameters_;
+  std::vector<Place> places_;    // one for each
+  std::vector<Bucket> buckets_;  // empty until the first pass with this assignment
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+
+#include <string>
+
+// What a Reducer says of gradients that came when they should not have, or did not come. Parameters
+// are named as in: 1 (fc.weight), 3 (fc2.weight)
+namespace lockstep::detail {
+
+[[noreturn]] inline void fail_second_gradient(int rank, const std::string& parameter) {
+  fail<AutogradError>(
+      "DistributedDataParallel: Expected to mark a variable ready only once. On rank ", rank,
+      ", parameter ", parameter,
+      " got a gradient after its bucket had been handed over: does an operation call backward "
+      "within its own?");
+}
+
+[[noreturn]] inline void fail_used_at_last(int rank, const std::string& parameter) {
+  fail<AutogradError>(
+      "DistributedDataParallel: Your training graph has changed in this iteration, e.g., one "
+      "parameter is unused in first iteration, but then got used in the second iteration. this is "
+      "not compatible with static_graph set to True. On rank ",
+      rank, ", it is parameter ", parameter);
+}
+
+[[noreturn]] inline void fail_unused_at_last(int rank, const std::string& parameters) {
+  fail<AutogradError>(
+      "DistributedDataParallel: Your training graph has changed in this iteration, e.g., one "
+      "parameter is used in first iteration, but then got unused in the second iteration. this is "
+      "not compatible with static_graph set to True. Parameter indices which did not receive grad "
+      "for rank ",
+      rank, ": ", parameters);
+}
+
+inline constexpr const char* kUnusedRemedy =
+    ". If that is meant, set find_unused_parameters; else see to it that all outputs of forward "
+    "take part in the loss";
+
+[[noreturn]] inline void fail_unused(int rank, const std::string& parameters) {
+  fail<AutogradError>(
+      "DistributedDataParallel: your module has parameters that were not used in producing loss. "
+      "Parameter indices which did not receive grad for rank ",
+      rank, ": ", parameters, kUnusedRemedy);
+}
+
+[[noreturn]] inline void fail_unused_elsewhere(int rank, const std::string& parameters) {
+  fail<AutogradError>(
+      "DistributedDataParallel: your module has parameters that were not used in producing loss. "
+      "Parameter indices which did not receive grad for other ranks than this, ",
+      rank, ": ", parameters, kUnusedRemedy);
+}
+
+}  // namespace lockstep::detail
