@@ -2,35 +2,41 @@
 #include <lockstep/data/collate.hpp>
 
 #include "data/files.hpp"
+#include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
-namespace {
+namespace collate_test {
 
 struct Point {
   float x = 0;
 };
 
-}  // namespace
+}  // namespace collate_test
 
 // A user's own sample type.
 template <>
-struct lockstep::data::Collate<Point> {
-  static float apply(const std::vector<Point>& samples) {
+struct lockstep::data::Collate<collate_test::Point> {
+  static float apply(const std::vector<collate_test::Point>& samples) {
     float sum = 0;
-    for (const Point& sample : samples) sum += sample.x;
+    for (const collate_test::Point& sample : samples) sum += sample.x;
     return sum;
   }
 };
 
-namespace {
+namespace collate_test {
 
 using lockstep::Dtype;
 using lockstep::Shape;
@@ -73,10 +79,93 @@ TEST(Collate, WorksElementByElement) {
   EXPECT_EQ(values_of<double>(numbers[1]), (std::vector<double>{1.5, 3.5}));
 }
 
+enum class Colour { red = 3, green = 7 };
+
+struct Pair {
+  Tensor left;
+  std::optional<Tensor> right;
+};
+struct Labelled {
+  Pair images;
+  int label = 0;
+  std::string name;
+};
+
+TEST(Collate, KeepsTheStructureOfSamples) {
+  using Sample =
+      std::tuple<std::vector<Tensor>, std::map<std::string, int>, std::unordered_map<int, Tensor>,
+                 std::optional<double>, std::variant<int, Tensor>, std::vector<bool>, Colour>;
+  const auto one = [](float value) { return lockstep::tensor({value}); };
+  const std::vector<Sample> samples{
+      {{one(1), one(2)}, {{"a", 1}, {"b", 2}}, {{7, one(5)}}, 0.5, one(8), {true}, Colour::red},
+      {{one(3), one(4)}, {{"a", 3}, {"b", 4}}, {{7, one(6)}}, 1.5, one(9), {false}, Colour::green},
+  };
+  const auto [list, map, hashed, optional, variant, flags, colours] = collate(samples);
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(values_of<float>(list[1]), (std::vector<float>{2, 4}));
+  EXPECT_EQ(values_of<std::int64_t>(map.at("b")), (std::vector<std::int64_t>{2, 4}));
+  EXPECT_EQ(values_of<float>(hashed.at(7)), (std::vector<float>{5, 6}));
+  EXPECT_EQ(values_of<double>(*optional), (std::vector<double>{0.5, 1.5}));
+  EXPECT_EQ(values_of<float>(std::get<1>(variant)), (std::vector<float>{8, 9}));
+  EXPECT_EQ(values_of<std::int64_t>(flags[0]), (std::vector<std::int64_t>{1, 0}));
+  EXPECT_EQ(values_of<std::int64_t>(colours), (std::vector<std::int64_t>{3, 7}));
+}
+
+TEST(Collate, NothingStaysNothing) {
+  using Sample = std::pair<std::optional<Tensor>, Tensor>;
+  const auto [optional, undefined] = collate(std::vector<Sample>(3));
+  EXPECT_FALSE(optional.has_value());
+  EXPECT_FALSE(undefined.defined());
+}
+
+TEST(Collate, AStructStaysOneIfItsMembersKeepTheirTypes) {
+  const auto one = [](float value) { return lockstep::tensor({value}); };
+  const Pair pair = collate(std::vector<Pair>{{one(1), one(2)}, {one(3), one(4)}});
+  EXPECT_EQ(values_of<float>(pair.left), (std::vector<float>{1, 3}));
+  EXPECT_EQ(values_of<float>(*pair.right), (std::vector<float>{2, 4}));
+
+  const auto [images, labels, names] =
+      collate(std::vector<Labelled>{{{one(1), {}}, 5, "x"}, {{one(3), {}}, 6, "y"}});
+  static_assert(std::is_same_v<decltype(images), const Pair>);
+  EXPECT_EQ(values_of<float>(images.left), (std::vector<float>{1, 3}));
+  EXPECT_FALSE(images.right.has_value());
+  EXPECT_EQ(values_of<std::int64_t>(labels), (std::vector<std::int64_t>{5, 6}));
+  EXPECT_EQ(names, (std::vector<std::string>{"x", "y"}));
+}
+
+TEST(Collate, SamplesThatDifferInStructureAreErrorsThatNameThePlace) {
+  using lockstep::ValueError;
+  using lockstep::testing::throws;
+  const auto one = [](float value) { return lockstep::tensor({value}); };
+  const auto fails = [](auto samples, const char* message) {
+    return throws<ValueError>([&] { collate(samples); }, message);
+  };
+  EXPECT_TRUE(fails(std::vector<std::pair<int, std::vector<int>>>{{1, {2}}, {1, {2}}, {1, {2, 3}}},
+                    "batch[1]: the number of elements is 1 in sample 0 of the batch, but 2 in "
+                    "sample 2"));
+  using Map = std::map<std::string, int>;
+  EXPECT_TRUE(fails(std::vector<Map>{{{"a", 1}}, {{"b", 1}}},
+                    "batch has the key a in sample 0 of the batch, but not in sample 1"));
+  EXPECT_TRUE(fails(std::vector<Map>{{{"a", 1}}, {}}, "batch: the number of keys is 1"));
+  EXPECT_TRUE(fails(std::vector<Pair>{{one(1), one(2)}, {one(3), {}}},
+                    "batch.right: whether there is a value is true in sample 0 of the batch, but "
+                    "false in sample 1"));
+  EXPECT_TRUE(fails(std::vector<std::variant<int, double>>{1, 2.0},
+                    "batch: the alternative that it holds is 0 in sample 0"));
+  EXPECT_TRUE(fails(std::vector<std::map<std::string, Pair>>{{{"k", {one(1), {}}}}, {{"k", {}}}},
+                    "batch.k.left is a tensor in one of sample 0 of the batch and sample 1"));
+  EXPECT_TRUE(throws<lockstep::ShapeError>(
+      [&] {
+        collate(std::vector<std::array<Tensor, 2>>{{one(1), one(1)},
+                                                   {one(1), lockstep::tensor({1.0F, 2.0F})}});
+      },
+      "collate: batch[1]: sample 0 of the batch has shape [1], but sample 1 has [2]"));
+}
+
 TEST(Collate, CanBeSpecialised) { EXPECT_EQ(collate(std::vector<Point>{{1}, {2}}), 3.0F); }
 
 TEST(Collate, NoSamplesAreAnError) {
   EXPECT_THROW(collate(std::vector<Tensor>{}), lockstep::ValueError);
 }
 
-}  // namespace
+}  // namespace collate_test

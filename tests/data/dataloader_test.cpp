@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/data/dataloader.hpp>
 
+#include <lockstep/data/sampler.hpp>
+#include <lockstep/data/weighted_random_sampler.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include "data/files.hpp"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -148,6 +151,62 @@ TEST(DataLoader, PassesTheDatasetsExceptionsOnAndWorksAfterwards) {
   };
   EXPECT_EQ(message_of<std::runtime_error>(read), "an empty word");
   EXPECT_EQ(message_of<std::runtime_error>(read), "an empty word");
+}
+
+TEST(DataLoader, TakesASamplerThatDrawsMoreOrFewer) {
+  struct Tens {
+    std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const {
+      Indices order;
+      for (std::int64_t i = 0; i < size; i += 10) order.push_back(i);
+      if (epoch == 1) order.push_back(0);
+      return order;
+    }
+  };
+  DataLoader loader{TensorDataset{arange(40)}, Tens(), {.batch_size = 2}};
+  EXPECT_EQ(loader.size(), 2);
+  EXPECT_EQ(pass(loader), (std::vector<Indices>{{0, 10}, {20, 30}}));
+  EXPECT_EQ(loader.size(), 3);
+  EXPECT_EQ(pass(loader), (std::vector<Indices>{{0, 10}, {20, 30}, {0}}));
+
+  const lockstep::data::WeightedRandomSampler even(std::vector<double>(40, 1.0), 101);
+  DataLoader many{TensorDataset{arange(40)}, even, {.batch_size = 10, .drop_last = true}};
+  EXPECT_EQ(many.size(), 10);
+  EXPECT_EQ(pass(many).size(), 10U);
+}
+
+TEST(DataLoader, ASamplerAndShuffleExcludeEachOther) {
+  const lockstep::data::SequentialSampler sampler;
+  EXPECT_EQ(message_of<lockstep::ValueError>([&] {
+              DataLoader{TensorDataset{arange(4)}, sampler, {.shuffle = true}};
+            }),
+            "DataLoader: sampler option is mutually exclusive with shuffle");
+}
+
+TEST(DataLoader, ASampleThatIsNotThereIsAnError) {
+  for (const std::int64_t bad : {-1, 4}) {
+    const lockstep::data::SubsetRandomSampler sampler({1, bad, 2});
+    DataLoader loader{TensorDataset{arange(4)}, sampler};
+    EXPECT_EQ(
+        message_of<lockstep::IndexError>([&] { loader.begin(); }),
+        "DataLoader: the sampler drew sample " + std::to_string(bad) + ", but the dataset has 4");
+  }
+}
+
+TEST(DataLoader, BatchesAreMadeByAFunctionIfOneIsGiven) {
+  const auto sum = [](const std::vector<std::array<Tensor, 1>>& samples) {
+    std::int64_t total = 0;
+    for (const auto& [number] : samples) total += values_of<std::int64_t>(number)[0];
+    return total;
+  };
+  const TensorDataset numbers{arange(5)};
+  DataLoader loader{numbers, {.batch_size = 2}, sum};
+  std::vector<std::int64_t> sums;
+  for (const std::int64_t total : loader) sums.push_back(total);
+  EXPECT_EQ(sums, (Indices{1, 5, 4}));
+
+  const lockstep::data::SubsetRandomSampler some({3, 4});
+  DataLoader sampled{numbers, some, {.batch_size = 2, .num_workers = 1}, sum};
+  for (const std::int64_t total : sampled) EXPECT_EQ(total, 7);
 }
 
 }  // namespace dataloader_test

@@ -79,7 +79,7 @@ inline std::string idx_header(char type, std::initializer_list<std::uint32_t> si
 template <class T>
 std::vector<T> values_of(const Tensor& tensor) {
   const T* data = tensor.const_data_ptr<T>();
-  return {data, data + tensor.numel()};
+  return std::vector<T>(data, data + tensor.numel());
 }
 
 // The message of the E that `action` throws.

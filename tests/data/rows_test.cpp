@@ -40,16 +40,16 @@ TEST(Rows, ASelectionOfNothingIsEmpty) {
 TEST(Rows, StackedTensorsMustBeAlike) {
   using lockstep::zeros;
   const auto stack = [](const Tensor& a, const Tensor& b) {
-    stack_rows(std::array<Tensor, 2>{a, b});
+    stack_rows(std::array<Tensor, 2>{a, b}, "here");
   };
   EXPECT_TRUE(contains(message_of<lockstep::ShapeError>([&] { stack(zeros({2}), zeros({3})); }),
-                       "sample 0 of the batch has shape [2], but sample 1 has [3]"));
+                       "here: sample 0 of the batch has shape [2], but sample 1 has [3]"));
   EXPECT_TRUE(contains(message_of<lockstep::DtypeError>(
                            [&] { stack(zeros({2}), zeros({2}, {.dtype = lockstep::Dtype::f64})); }),
-                       "sample 0 of the batch is of f32, but sample 1 of f64"));
+                       "here: sample 0 of the batch is of f32, but sample 1 of f64"));
   EXPECT_TRUE(contains(message_of<lockstep::DeviceError>(
                            [&] { stack(zeros({2}), zeros({2}, {.device = "cpu:0"})); }),
-                       "sample 0 of the batch is on cpu, but sample 1 on cpu:0"));
+                       "here: sample 0 of the batch is on cpu, but sample 1 on cpu:0"));
 }
 
 }  // namespace rows_test

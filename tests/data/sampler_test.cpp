@@ -10,9 +10,11 @@
 
 namespace sampler_test {
 
+using lockstep::data::CountingSampler;
 using lockstep::data::RandomSampler;
 using lockstep::data::Sampler;
 using lockstep::data::SequentialSampler;
+using lockstep::data::SubsetRandomSampler;
 using Indices = std::vector<std::int64_t>;
 
 static_assert(Sampler<SequentialSampler> && Sampler<RandomSampler>);
@@ -55,6 +57,17 @@ TEST(RandomSampler, DrawsAllOrdersEquallyOften) {
     ++count[static_cast<std::size_t>(order[0] * 9 + order[1] * 3 + order[2])];
   }
   for (const std::size_t code : {5U, 7U, 11U, 15U, 19U, 21U}) EXPECT_NEAR(count[code], 1000, 144);
+}
+
+TEST(SubsetRandomSampler, VisitsTheSubsetInAnOrderOfItsOwnEachEpoch) {
+  const SubsetRandomSampler sampler({7, 3, 11, 5, 2, 13, 17, 19}, 4);
+  static_assert(CountingSampler<SubsetRandomSampler>);
+  EXPECT_EQ(sampler.count(100), 8);
+  Indices order = sampler.indices(100, 0);
+  EXPECT_EQ(sampler.indices(100, 0), order);
+  EXPECT_NE(sampler.indices(100, 1), order);
+  std::sort(order.begin(), order.end());
+  EXPECT_EQ(order, (Indices{2, 3, 5, 7, 11, 13, 17, 19}));
 }
 
 }  // namespace sampler_test

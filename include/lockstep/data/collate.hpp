@@ -2,6 +2,9 @@
 #pragma once
 
 #include <lockstep/data/rows.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/reflect.hpp>
+#include <lockstep/parallel/leaves.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -9,102 +12,254 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace lockstep::data {
 
 // How samples of type T become a batch: `static Batch apply(std::vector<T>&& samples)`. To be
-// specialised for samples of other types than collate knows.
+// specialised for samples of other types than collate knows, or to make another batch of them.
 template <class T>
-struct Collate {
-  static_assert(!std::is_same_v<T, T>,
-                "lockstep: collate does not know samples of this type: use tensors, numbers, "
-                "strings, or pairs, tuples and arrays of them, or specialise "
-                "lockstep::data::Collate");
-};
-
-// Makes a batch of samples, element by element: tensors are stacked along a new first dimension,
-// numbers become a vector (whole numbers and bool i64, double f64, float f32), strings a
-// std::vector of them; pairs, tuples and arrays of these become pairs, tuples and arrays of
-// batches.
-//
-// **Torch counterpart.** torch.utils.data.default_collate.
-// **Backward.** Not recorded.
-// **Threads and exceptions.** ShapeError, DtypeError or DeviceError for tensors that do not fit
-// each other, naming the samples by their place in the batch; ValueError for no samples.
-template <class T>
-auto collate(std::vector<T> samples) {
-  check<ValueError>(!samples.empty(), "collate: there are no samples");
-  return Collate<T>::apply(std::move(samples));
-}
-
-template <>
-struct Collate<Tensor> {
-  static Tensor apply(const std::vector<Tensor>& samples) { return detail::stack_rows(samples); }
-};
-
-template <class T>
-requires std::is_arithmetic_v<T>
-struct Collate<T> {
-  using Stored =
-      std::conditional_t<std::floating_point<T>,
-                         std::conditional_t<std::same_as<T, float>, float, double>, std::int64_t>;
-
-  static Tensor apply(const std::vector<T>& samples) {
-    std::vector<Stored> values;
-    values.reserve(samples.size());
-    for (const T sample : samples) values.push_back(static_cast<Stored>(sample));
-    return from_values(values, {static_cast<std::int64_t>(values.size())});
-  }
-};
-
-template <>
-struct Collate<std::string> {
-  static std::vector<std::string> apply(std::vector<std::string> samples) { return samples; }
-};
+struct Collate {};
 
 namespace detail {
 
-// Element `i` of every sample.
-template <std::size_t i, class T>
-auto elements(std::vector<T>& samples) {
-  std::vector<std::tuple_element_t<i, T>> column;
+namespace nested = lockstep::detail::nested;
+
+template <class T>
+auto collate_at(std::vector<T> samples, const nested::Path& path);
+
+template <class T>
+using BatchOf = decltype(collate_at(std::declval<std::vector<T>>(), nested::Path("")));
+
+template <class T>
+concept HasCollate = requires(std::vector<T> samples) {
+  Collate<T>::apply(std::move(samples));
+};
+
+// The part of each sample that `select(sample)` refers to.
+template <class Part, class T, class Select>
+std::vector<Part> column_of(std::vector<T>& samples, Select select) {
+  std::vector<Part> column;
   column.reserve(samples.size());
-  for (T& sample : samples) column.push_back(std::move(std::get<i>(sample)));
+  for (T& sample : samples) column.push_back(std::move(select(sample)));
   return column;
+}
+
+// Throws unless `state(sample)` (`what`, in the message) is the same for all samples.
+template <class T, class State>
+void check_alike(const std::vector<T>& samples, const nested::Path& path, const char* what,
+                 State state) {
+  for (std::size_t i = 1; i < samples.size(); ++i) {
+    check<ValueError>(state(samples[i]) == state(samples[0]), "collate: ", path, ": ", what, " is ",
+                      state(samples[0]), " in sample 0 of the batch, but ", state(samples[i]),
+                      " in sample ", i);
+  }
+}
+
+template <class T>
+Tensor collate_numbers(const std::vector<T>& samples) {
+  using Stored =
+      std::conditional_t<std::floating_point<T>,
+                         std::conditional_t<std::same_as<T, float>, float, double>, std::int64_t>;
+  std::vector<Stored> values;
+  values.reserve(samples.size());
+  for (const T sample : samples) values.push_back(static_cast<Stored>(sample));
+  return from_values(values, {static_cast<std::int64_t>(values.size())});
+}
+
+template <class T>
+auto collate_tuple(std::vector<T>& samples, const nested::Path& path) {
+  const auto part = [&]<std::size_t i>(std::integral_constant<std::size_t, i>) {
+    using Part = std::tuple_element_t<i, T>;
+    return collate_at(
+        column_of<Part>(samples, [](T& sample) -> Part& { return std::get<i>(sample); }),
+        nested::Path(path, i));
+  };
+  return [&]<std::size_t... i>(std::index_sequence<i...>) {
+    if constexpr (nested::is_specialization<T, std::pair>) {
+      return std::pair{part(std::integral_constant<std::size_t, i>())...};
+    } else {
+      return std::tuple<decltype(part(std::integral_constant<std::size_t, i>()))...>{
+          part(std::integral_constant<std::size_t, i>())...};
+    }
+  }
+  (std::make_index_sequence<std::tuple_size_v<T>>());
+}
+
+template <class T, std::size_t count>
+auto collate_array(std::vector<std::array<T, count>>& samples, const nested::Path& path) {
+  return [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return std::array<BatchOf<T>, count>{
+        collate_at(column_of<T>(samples, [](auto& sample) -> T& { return sample[i]; }),
+                   nested::Path(path, i))...};
+  }
+  (std::make_index_sequence<count>());
+}
+
+template <class T>
+auto collate_vectors(std::vector<std::vector<T>>& samples, const nested::Path& path) {
+  check_alike(samples, path, "the number of elements",
+              [](const std::vector<T>& sample) { return sample.size(); });
+  std::vector<BatchOf<T>> batch;
+  batch.reserve(samples[0].size());
+  for (std::size_t i = 0; i < samples[0].size(); ++i) {
+    std::vector<T> column;
+    column.reserve(samples.size());
+    for (auto& sample : samples) column.push_back(std::move(sample[i]));
+    batch.push_back(collate_at(std::move(column), nested::Path(path, i)));
+  }
+  return batch;
+}
+
+template <class Batch, class Map>
+Batch collate_maps(std::vector<Map>& samples, const nested::Path& path) {
+  check_alike(samples, path, "the number of keys", [](const Map& map) { return map.size(); });
+  Batch batch;
+  for (const auto* entry : nested::sorted_entries(samples[0])) {
+    const auto& key = entry->first;
+    const std::string text = nested::key_text(key);
+    std::vector<typename Map::mapped_type> column;
+    column.reserve(samples.size());
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const auto found = samples[i].find(key);
+      check<ValueError>(found != samples[i].end(), "collate: ", path, " has the key ", text,
+                        " in sample 0 of the batch, but not in sample ", i);
+      column.push_back(std::move(found->second));
+    }
+    batch.emplace(key, collate_at(std::move(column), nested::Path(path, text)));
+  }
+  return batch;
+}
+
+template <class T>
+std::optional<BatchOf<T>> collate_optionals(std::vector<std::optional<T>>& samples,
+                                            const nested::Path& path) {
+  check_alike(samples, path, "whether there is a value",
+              [](const std::optional<T>& sample) { return sample.has_value(); });
+  if (!samples[0]) return std::nullopt;
+  return collate_at(column_of<T>(samples, [](auto& sample) -> T& { return *sample; }), path);
+}
+
+template <class... T>
+std::variant<BatchOf<T>...> collate_variants(std::vector<std::variant<T...>>& samples,
+                                             const nested::Path& path) {
+  check_alike(samples, path, "the alternative that it holds",
+              [](const auto& sample) { return sample.index(); });
+  std::optional<std::variant<BatchOf<T>...>> batch;
+  [&]<std::size_t... i>(std::index_sequence<i...>) {
+    const auto collate_if =
+        [&]<std::size_t alternative>(std::integral_constant<std::size_t, alternative>) {
+          if (samples[0].index() != alternative) return;
+          using Part = std::variant_alternative_t<alternative, std::variant<T...>>;
+          batch.emplace(std::in_place_index<alternative>,
+                        collate_at(column_of<Part>(samples,
+                                                   [](auto& sample) -> Part& {
+                                                     return std::get<alternative>(sample);
+                                                   }),
+                                   path));
+        };
+    (collate_if(std::integral_constant<std::size_t, i>()), ...);
+  }
+  (std::index_sequence_for<T...>());
+  return std::move(*batch);
+}
+
+// A struct of the batches of its members, if those are of the members' types: of tensors, for
+// instance. Otherwise a tuple of them.
+template <class T>
+auto collate_structs(std::vector<T>& samples, const nested::Path& path) {
+  return [&]<std::size_t... i>(std::index_sequence<i...>) {
+    using Members = decltype(lockstep::detail::tie_members(samples[0]));
+    const auto part = [&]<std::size_t member>(std::integral_constant<std::size_t, member>) {
+      using Member = std::tuple_element_t<member, Members>;
+      return collate_at(column_of<std::remove_cvref_t<Member>>(
+                            samples,
+                            [](T& sample) -> Member {
+                              return std::get<member>(lockstep::detail::tie_members(sample));
+                            }),
+                        nested::Path(path, lockstep::detail::member_name<T, member>));
+    };
+    std::tuple<decltype(part(std::integral_constant<std::size_t, i>()))...> batch{
+        part(std::integral_constant<std::size_t, i>())...};
+    if constexpr ((std::is_same_v<std::tuple_element_t<i, Members>,
+                                  std::tuple_element_t<i, decltype(batch)>&> &&
+                   ...)) {
+      T result = std::move(samples[0]);
+      lockstep::detail::tie_members(result) = std::move(batch);
+      return result;
+    } else {
+      return batch;
+    }
+  }
+  (std::make_index_sequence<lockstep::detail::member_count<T>>());
+}
+
+template <class T>
+auto collate_at(std::vector<T> samples, const nested::Path& path) {
+  using nested::is_specialization;
+  if constexpr (HasCollate<T>) {
+    return Collate<T>::apply(std::move(samples));
+  } else if constexpr (std::derived_from<T, Tensor>) {
+    return stack_rows(std::vector<Tensor>(samples.begin(), samples.end()), path);
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+    return collate_numbers(samples);
+  } else if constexpr (std::same_as<T, std::string>) {
+    return samples;
+  } else if constexpr (nested::TupleLike<T>) {
+    return collate_tuple(samples, path);
+  } else if constexpr (nested::is_std_array<T>) {
+    return collate_array(samples, path);
+  } else if constexpr (is_specialization<T, std::vector>) {
+    return collate_vectors(samples, path);
+  } else if constexpr (is_specialization<T, std::map>) {
+    using Batch = std::map<typename T::key_type, BatchOf<typename T::mapped_type>>;
+    return collate_maps<Batch>(samples, path);
+  } else if constexpr (is_specialization<T, std::unordered_map>) {
+    using Batch = std::unordered_map<typename T::key_type, BatchOf<typename T::mapped_type>>;
+    return collate_maps<Batch>(samples, path);
+  } else if constexpr (is_specialization<T, std::optional>) {
+    return collate_optionals(samples, path);
+  } else if constexpr (is_specialization<T, std::variant>) {
+    return collate_variants(samples, path);
+  } else if constexpr (nested::StructLike<T>) {
+    return collate_structs(samples, path);
+  } else {
+    static_assert(!std::is_same_v<T, T>,
+                  "lockstep: collate does not know samples of this type: use tensors, numbers, "
+                  "strings, pairs, tuples, arrays, vectors, maps, optionals, variants and plain "
+                  "structs of them, or specialise lockstep::data::Collate");
+  }
 }
 
 }  // namespace detail
 
-template <class... Parts>
-struct Collate<std::tuple<Parts...>> {
-  static auto apply(std::vector<std::tuple<Parts...>> samples) {
-    return [&]<std::size_t... i>(std::index_sequence<i...>) {
-      return std::make_tuple(collate(detail::elements<i>(samples))...);
-    }
-    (std::index_sequence_for<Parts...>());
-  }
-};
-
-template <class First, class Second>
-struct Collate<std::pair<First, Second>> {
-  static auto apply(std::vector<std::pair<First, Second>> samples) {
-    return std::pair(collate(detail::elements<0>(samples)), collate(detail::elements<1>(samples)));
-  }
-};
-
-template <class T, std::size_t count>
-struct Collate<std::array<T, count>> {
-  static auto apply(std::vector<std::array<T, count>> samples) {
-    return [&]<std::size_t... i>(std::index_sequence<i...>) {
-      return std::array{collate(detail::elements<i>(samples))...};
-    }
-    (std::make_index_sequence<count>());
-  }
-};
+// Makes a batch of samples, element by element: tensors are stacked along a new first dimension,
+// numbers and enumerators become a vector (whole numbers, bool and enumerators i64, double f64,
+// float f32), strings a std::vector of them.
+//
+// Pairs, tuples, arrays, vectors, maps, optionals and variants of these become the same of batches;
+// the samples must then have as many elements, the same keys, values in the same places and the
+// same alternatives. A plain struct whose members are all of a type that their batch has, too, such
+// as Tensor, becomes that struct; any other one a tuple of its members' batches. How samples of
+// other types become a batch says a specialisation of Collate.
+//
+// **Torch counterpart.** torch.utils.data.default_collate.
+// **Backward.** Not recorded.
+// **Threads and exceptions.** ShapeError, DtypeError or DeviceError for tensors that do not fit
+// each other, ValueError for samples that differ in structure, all naming the place in the batch
+// and the samples; ValueError for no samples.
+template <class T>
+auto collate(std::vector<T> samples) {
+  check<ValueError>(!samples.empty(), "collate: there are no samples");
+  return detail::collate_at(std::move(samples), detail::nested::Path("batch"));
+}
 
 }  // namespace lockstep::data

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/data/collate.hpp>
+#include <lockstep/data/any_sampler.hpp>
+#include <lockstep/data/batch_workers.hpp>
 #include <lockstep/data/dataset.hpp>
+#include <lockstep/data/load_batch.hpp>
 #include <lockstep/data/sampler.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/profile/record_function.hpp>
+#include <lockstep/tensor/pin_memory.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,45 +25,48 @@ namespace lockstep::data {
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
-  std::uint64_t seed = 0;  // of the shuffling
-  bool drop_last = false;  // leave out the last batch if it is not full
+  std::uint64_t seed = 0;            // of the shuffling and of random samples
+  bool drop_last = false;            // leave out the last batch if it is not full
+  std::int64_t num_workers = 0;      // threads that load; with 0 the caller loads itself
+  std::int64_t prefetch_factor = 2;  // batches that are loaded ahead, for each worker
+  bool pin_memory = false;           // batches on `cpu` lie in page-locked memory
 };
-
-namespace detail {
-
-// The samples of these indices as one batch.
-template <Dataset D>
-auto load_batch(const D& dataset, std::span<const std::int64_t> indices) {
-  if constexpr (BatchDataset<D>) {
-    return dataset.get_batch(indices);
-  } else {
-    std::vector<std::remove_cvref_t<decltype(dataset.get(std::int64_t{}))>> samples;
-    samples.reserve(indices.size());
-    for (const std::int64_t index : indices) samples.push_back(dataset.get(index));
-    return collate(std::move(samples));
-  }
-}
-
-}  // namespace detail
 
 // A dataset in batches: a range that can be gone over again and again.
 //
-// Each begin() starts a pass, an epoch, of its own. With `shuffle` the order of a pass depends on
-// the seed and the number of the epoch alone: the same on every machine, another one in each epoch.
-// Batches are collated samples, or what the dataset's get_batch returns. The dataset is taken over;
-// those of this library are handles.
+// Each begin() starts a pass, an epoch, of its own. The samples of a pass and their order depend on
+// the sampler and the number of the epoch alone, with `shuffle` on the seed, too: the same on every
+// machine and with any number of workers, another one in each epoch. So does what is random about
+// the samples (RandomSampleDataset); a sample that a pass visits twice is drawn anew.
 //
-// **Torch counterpart.** torch.utils.data.DataLoader without workers.
+// Batches are collated samples, or what the dataset's get_batch returns; with a `collate_fn`, what
+// that makes of a std::vector of the samples. The dataset is taken over; those of this library are
+// handles.
+//
+// With workers, batches are loaded ahead of the loop by threads that live as long as the pass: at
+// most num_workers × prefetch_factor of them behind the one that the loop has. The memory of so
+// many batches like the first is taken along with it, and used again from then on.
+//
+// **Torch counterpart.** torch.utils.data.DataLoader; a worker is a thread and takes whichever
+// batch is next.
 // **Devices and streams.** Batches are where the dataset has them: read from files, on `cpu`.
-// **Threads and exceptions.** Batches are loaded by the thread that advances the iterator, which
-// gets the dataset's exceptions. ValueError for a batch size below 1.
+// Workers use the streams that are current where the pass begins.
+// **Backward.** Not recorded, whatever the thread's mode.
+// **Threads and exceptions.** One pass belongs to one thread; its workers, or that thread itself,
+// call the dataset, its transforms and collate_fn, workers at the same time. An exception of theirs
+// leaves the begin() or ++ that would have given the batch, as it was thrown; the pass is over
+// then. An iterator's end waits for the batches that workers are loading at the time. ValueError
+// for options outside their range, and for a sampler together with shuffle; IndexError for a sample
+// of the sampler's that the dataset does not have.
 // **Example.**
-//   ls::data::DataLoader loader{dataset, {.batch_size = 64, .shuffle = true}};
+//   ls::data::DataLoader loader{dataset, {.batch_size = 64, .shuffle = true, .num_workers = 4}};
 //   for (auto [images, labels] : loader) train(images, labels);
-template <Dataset D>
+template <Dataset D, class CollateFn = DefaultCollate>
 class DataLoader {
+  struct Pass;
+
  public:
-  using Batch = decltype(detail::load_batch(std::declval<const D&>(), {}));
+  using Batch = detail::LoadedBatch<D, CollateFn>;
 
   // One pass. Its loader must outlive it and stay where it is.
   class Iterator {
@@ -71,10 +78,10 @@ class DataLoader {
     const Batch& operator*() const { return *batch_; }
     const Batch* operator->() const { return &*batch_; }
     Iterator& operator++() {
-      load();
+      advance();
       return *this;
     }
-    void operator++(int) { load(); }
+    void operator++(int) { advance(); }
     friend bool operator==(const Iterator& iterator, std::default_sentinel_t) {
       return !iterator.batch_;
     }
@@ -82,49 +89,48 @@ class DataLoader {
    private:
     friend DataLoader;
 
-    Iterator(const DataLoader& loader, std::vector<std::int64_t> order)
-        : loader_(&loader), order_(std::move(order)) {
-      load();
-    }
+    explicit Iterator(std::unique_ptr<Pass> pass) : pass_(std::move(pass)) { advance(); }
 
-    // Loads the next batch if there is one; the one before is given up first, for its memory.
-    void load() {
+    // Gets the next batch if there is one; the one before is given up first, for its memory.
+    void advance() {
       batch_.reset();
-      const auto wanted = static_cast<std::size_t>(loader_->options_.batch_size);
-      const std::size_t count = std::min(wanted, order_.size() - next_);
-      if (count == 0 || (count < wanted && loader_->options_.drop_last)) return;
-      const auto indices = std::span<const std::int64_t>(order_).subspan(next_, count);
-      next_ += count;
-      batch_.emplace(detail::load_batch(loader_->dataset_, indices));
+      if (!pass_) return;
+      try {
+        if (pass_->next < pass_->batches) batch_.emplace(pass_->take());
+      } catch (...) {
+        pass_.reset();
+        throw;
+      }
+      if (!batch_) pass_.reset();
     }
 
-    const DataLoader* loader_;
-    std::vector<std::int64_t> order_;
-    std::size_t next_ = 0;  // the first of `order_` that no batch has had yet
+    std::unique_ptr<Pass> pass_;  // null once it is over
     std::optional<Batch> batch_;
   };
 
-  explicit DataLoader(D dataset, DataLoaderOptions options = {})
-      : dataset_(std::move(dataset)), options_(options) {
-    check<ValueError>(options.batch_size > 0,
-                      "DataLoader: expected a batch size of at least 1, got ", options.batch_size);
+  explicit DataLoader(D dataset, DataLoaderOptions options = {}, CollateFn collate_fn = {})
+      : DataLoader(std::move(dataset),
+                   options.shuffle ? detail::AnySampler(RandomSampler(options.seed))
+                                   : detail::AnySampler(SequentialSampler()),
+                   options, std::move(collate_fn), nullptr) {}
+
+  template <Sampler S>
+  DataLoader(D dataset, S sampler, DataLoaderOptions options = {}, CollateFn collate_fn = {})
+      : DataLoader(std::move(dataset), detail::AnySampler(std::move(sampler)), options,
+                   std::move(collate_fn), nullptr) {
+    check<ValueError>(!options.shuffle,
+                      "DataLoader: sampler option is mutually exclusive with shuffle");
   }
 
   // Starts the next epoch.
   Iterator begin() {
-    const auto samples = static_cast<std::int64_t>(dataset_.size());
     const std::uint64_t epoch = epoch_++;
-    return Iterator(*this, options_.shuffle ? RandomSampler(options_.seed).indices(samples, epoch)
-                                            : SequentialSampler().indices(samples, epoch));
+    return Iterator(std::make_unique<Pass>(*this, epoch));
   }
   std::default_sentinel_t end() const { return {}; }
 
   // The number of batches in a pass.
-  std::int64_t size() const {
-    const auto samples = static_cast<std::int64_t>(dataset_.size());
-    const bool part = samples % options_.batch_size != 0 && !options_.drop_last;
-    return samples / options_.batch_size + (part ? 1 : 0);
-  }
+  std::int64_t size() const { return batches_of(sampler_.count(dataset_size(), epoch_)); }
 
   // The epoch that the next begin() starts, from 0; to set it is to go on where training stopped.
   std::uint64_t epoch() const { return epoch_; }
@@ -134,8 +140,78 @@ class DataLoader {
   const DataLoaderOptions& options() const { return options_; }
 
  private:
+  // What an iterator and its workers share: stays in its place, and is not changed while they run,
+  // but for `next`, which is the iterator's.
+  struct Pass {
+    Pass(const DataLoader& loader_, std::uint64_t epoch)
+        : loader(loader_),
+          order(loader.sampler_.indices(loader.dataset_size(), epoch)),
+          seeds(loader.options_.seed, epoch, order, loader.dataset_size()),
+          batches(static_cast<std::size_t>(
+              loader.batches_of(static_cast<std::int64_t>(order.size())))) {
+      const auto at_most_all = [this](std::int64_t number) {
+        return std::min(static_cast<std::size_t>(number), batches);
+      };
+      const std::size_t count = at_most_all(loader.options_.num_workers);
+      if (count == 0) return;
+      ahead = at_most_all(loader.options_.prefetch_factor) * count;
+      workers.emplace([this](std::size_t batch) { return load(batch); }, batches, count, ahead);
+    }
+
+    Batch take() {
+      const std::size_t batch = next++;
+      return workers ? workers->take() : load(batch);
+    }
+
+    Batch load(std::size_t batch) const {
+      const profile::RecordFunction range("loader");
+      const auto size = static_cast<std::size_t>(loader.options_.batch_size);
+      const std::size_t first = batch * size;
+      const std::size_t count = std::min(size, order.size() - first);
+      const detail::LoadScope scope(pin_memory);
+      Batch result = detail::load_batch(loader.dataset_, std::span(order).subspan(first, count),
+                                        seeds.from(first), loader.collate_fn_);
+      if (batch == 0) detail::reserve_memory(result, ahead);
+      return result;
+    }
+
+    const DataLoader& loader;
+    const std::vector<std::int64_t> order;
+    const detail::SampleSeeds<RandomSampleDataset<D>> seeds;
+    const std::size_t batches;
+    const bool pin_memory = loader.options_.pin_memory || lockstep::detail::pin_memory_wanted();
+    std::size_t ahead = 0;
+    std::size_t next = 0;
+    std::optional<detail::BatchWorkers<Batch>> workers;  // last: ends before what it uses
+  };
+
+  DataLoader(D dataset, detail::AnySampler sampler, const DataLoaderOptions& options,
+             CollateFn collate_fn, std::nullptr_t /*tag*/)
+      : dataset_(std::move(dataset)),
+        sampler_(std::move(sampler)),
+        options_(options),
+        collate_fn_(std::move(collate_fn)) {
+    check<ValueError>(options.batch_size > 0,
+                      "DataLoader: expected a batch size of at least 1, got ", options.batch_size);
+    check<ValueError>(options.num_workers >= 0,
+                      "DataLoader: num_workers option should be non-negative, got ",
+                      options.num_workers, "; use num_workers=0 to load in the calling thread");
+    check<ValueError>(options.prefetch_factor > 0,
+                      "DataLoader: expected a prefetch_factor of at least 1, got ",
+                      options.prefetch_factor);
+  }
+
+  std::int64_t dataset_size() const { return static_cast<std::int64_t>(dataset_.size()); }
+
+  std::int64_t batches_of(std::int64_t samples) const {
+    const bool part = samples % options_.batch_size != 0 && !options_.drop_last;
+    return samples / options_.batch_size + (part ? 1 : 0);
+  }
+
   D dataset_;
+  detail::AnySampler sampler_;
   DataLoaderOptions options_;
+  CollateFn collate_fn_;
   std::uint64_t epoch_ = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/data/rows.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
@@ -10,12 +11,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 namespace lockstep::data {
 
+// Samples that have something random about them: `get(i, generator)` draws it from that generator
+// alone. A DataLoader seeds it by its own seed, the epoch and the number of the sample, so a sample
+// comes out the same whoever loads it.
+template <class D>
+concept RandomSampleDataset = requires(const D& dataset, std::int64_t index, Generator& generator) {
+  { dataset.size() } -> std::convertible_to<std::int64_t>;
+  dataset.get(index, generator);
+};
+
 // Samples that can be had one by one, in any order: `get(i)` is sample i of size().
 template <class D>
-concept SampleDataset = requires(const D& dataset, std::int64_t index) {
+concept SampleDataset = RandomSampleDataset<D> || requires(const D& dataset, std::int64_t index) {
   { dataset.size() } -> std::convertible_to<std::int64_t>;
   dataset.get(index);
 };
@@ -28,11 +39,28 @@ concept BatchDataset = requires(const D& dataset, std::span<const std::int64_t> 
   dataset.get_batch(indices);
 };
 
-// What a DataLoader reads.
+// What a DataLoader reads. Its worker threads call these functions at the same time.
 //
 // **Torch counterpart.** torch.utils.data.Dataset with __len__, __getitem__ and __getitems__.
 template <class D>
 concept Dataset = SampleDataset<D> || BatchDataset<D>;
+
+namespace detail {
+
+// Sample `index`, with what is random about it, if anything is, from the generator.
+template <SampleDataset D>
+auto get_sample(const D& dataset, std::int64_t index, Generator& generator) {
+  if constexpr (RandomSampleDataset<D>) {
+    return dataset.get(index, generator);
+  } else {
+    return dataset.get(index);
+  }
+}
+
+template <SampleDataset D>
+using SampleOf = decltype(get_sample(std::declval<const D&>(), 0, std::declval<Generator&>()));
+
+}  // namespace detail
 
 // Tensors of equally many rows; sample i is row i of each. Holds handles: copies share the data.
 //

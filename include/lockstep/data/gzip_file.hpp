@@ -61,6 +61,20 @@ class GzipFile {
     return bytes;
   }
 
+  // All bytes that are left; gzip's checksum holds then.
+  std::string read_rest() {
+    std::string bytes;
+    for (std::size_t end = 1U << 16;; end *= 2) {
+      const std::size_t before = bytes.size();
+      bytes.resize(end);
+      const auto room = std::as_writable_bytes(std::span(bytes)).subspan(before);
+      const std::size_t got = read_some(room, kUnknown);
+      if (got == room.size()) continue;
+      bytes.resize(before + got);
+      return bytes;
+    }
+  }
+
   // Throws unless everything has been read and gzip's checksum holds.
   void expect_end() {
     std::byte extra{};
@@ -69,6 +83,8 @@ class GzipFile {
   }
 
  private:
+  static constexpr std::uint64_t kUnknown = UINT64_MAX;  // where the file should end
+
   struct Close {
     void operator()(gzFile file) const { gzclose_r(file); }
   };
@@ -108,6 +124,9 @@ class GzipFile {
   }
 
   [[noreturn]] void fail_truncated(std::uint64_t end, const char* text) const {
+    if (end == kUnknown) {
+      fail("truncated: ends at byte ", position_, " of the unpacked stream (", text, ")");
+    }
     if (position_ == end) fail("truncated: gzip's checksum after byte ", end, " is cut off");
     fail("truncated: ends at byte ", position_, " of the unpacked stream, expected ", end, " (",
          text, ")");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/error.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/random.hpp>
 
@@ -15,7 +16,9 @@ namespace lockstep::data {
 
 // Says which samples a pass over a dataset visits, and in what order.
 //
-// `indices(size, epoch)` depends on nothing else, so every process and thread gets the same.
+// `indices(size, epoch)` depends on nothing else, so every process and thread gets the same. A
+// sampler that does not draw as many samples as the dataset has may say how many it draws:
+// `count(size)`; without it they are drawn to be counted.
 //
 // **Torch counterpart.** torch.utils.data.Sampler.
 template <class S>
@@ -23,10 +26,38 @@ concept Sampler = requires(const S& sampler, std::int64_t size, std::uint64_t ep
   { sampler.indices(size, epoch) } -> std::same_as<std::vector<std::int64_t>>;
 };
 
+// A sampler that can say how many samples it draws without drawing them.
+template <class S>
+concept CountingSampler = Sampler<S> && requires(const S& sampler, std::int64_t size) {
+  { sampler.count(size) } -> std::convertible_to<std::int64_t>;
+};
+
+namespace detail {
+
+// A seed for what happens at `place` of the sequence that `seed` began: neighbours in either have
+// nothing in common.
+inline std::uint64_t spread_seed(std::uint64_t seed, std::uint64_t place) {
+  const auto spread = [](std::uint64_t value) {
+    return lockstep::detail::mix_bits(value + lockstep::detail::kGoldenGamma);
+  };
+  return spread(spread(seed) ^ place);
+}
+
+// Puts the values in a random order, by Fisher and Yates' method.
+inline void shuffle(std::vector<std::int64_t>& values, Generator& generator) {
+  for (std::size_t i = values.size(); i > 1; --i) {
+    std::swap(values[i - 1], values[generator.below(i)]);
+  }
+}
+
+}  // namespace detail
+
 // 0, 1, 2, … in every epoch.
 //
 // **Torch counterpart.** torch.utils.data.SequentialSampler.
 struct SequentialSampler {
+  static std::int64_t count(std::int64_t size) { return size; }
+
   std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t /*epoch*/) const {
     std::vector<std::int64_t> order(static_cast<std::size_t>(size));
     std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -34,27 +65,49 @@ struct SequentialSampler {
   }
 };
 
-// Every sample once, in an order that is drawn anew for each epoch by Fisher and Yates' method. The
-// same seed gives the same orders on every machine.
+// Every sample once, in an order that is drawn anew for each epoch. The same seed gives the same
+// orders on every machine.
 //
 // **Torch counterpart.** torch.utils.data.RandomSampler; the orders differ.
 class RandomSampler {
  public:
   explicit RandomSampler(std::uint64_t seed) : seed_(seed) {}
 
+  static std::int64_t count(std::int64_t size) { return size; }
+
   std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const {
     std::vector<std::int64_t> order = SequentialSampler().indices(size, epoch);
-    const auto spread = [](std::uint64_t value) {
-      return lockstep::detail::mix_bits(value + lockstep::detail::kGoldenGamma);
-    };
-    Generator generator(spread(spread(seed_) ^ epoch));
-    for (std::size_t i = order.size(); i > 1; --i) {
-      std::swap(order[i - 1], order[generator.below(i)]);
-    }
+    Generator generator(detail::spread_seed(seed_, epoch));
+    detail::shuffle(order, generator);
     return order;
   }
 
  private:
+  std::uint64_t seed_;
+};
+
+// The samples given, each once, in an order that is drawn anew for each epoch: for a part of a
+// dataset, such as what is left of it for training when some is set aside.
+//
+// **Torch counterpart.** torch.utils.data.SubsetRandomSampler; the orders differ.
+class SubsetRandomSampler {
+ public:
+  explicit SubsetRandomSampler(std::vector<std::int64_t> subset, std::uint64_t seed = 0)
+      : subset_(std::move(subset)), seed_(seed) {}
+
+  std::int64_t count(std::int64_t /*size*/) const {
+    return static_cast<std::int64_t>(subset_.size());
+  }
+
+  std::vector<std::int64_t> indices(std::int64_t /*size*/, std::uint64_t epoch) const {
+    std::vector<std::int64_t> order = subset_;
+    Generator generator(detail::spread_seed(seed_, epoch));
+    detail::shuffle(order, generator);
+    return order;
+  }
+
+ private:
+  std::vector<std::int64_t> subset_;
   std::uint64_t seed_;
 };
 

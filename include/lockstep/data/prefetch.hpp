@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/data/prefetch_pass.hpp>
+#include <lockstep/data/prefetch_placement.hpp>
+#include <lockstep/data/prefetch_queue.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/split.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep::data {
+
+struct PrefetchOptions {
+  std::int64_t depth = 2;      // so many batches ahead of the one in use, at the most
+  std::int64_t dim = 0;        // along which batches are divided
+  Split split = Split::chunk;  // and how: as the model's options say
+};
+
+// The batches of a loader, each on its way to the devices while the ones before it are in use: what
+// `prefetch` returns.
+template <class Loader, class Placement>
+class Prefetch {
+ public:
+  using Batch = std::remove_cvref_t<decltype(*std::begin(std::declval<Loader&>()))>;
+  using Placed = decltype(std::declval<const Placement&>().place(std::declval<const Batch&>()));
+
+  Prefetch(Loader loader, Placement placement, const PrefetchOptions& options)
+      : loader_(std::forward<Loader>(loader)),
+        placement_(std::move(placement)),
+        devices_(detail::copied_to(placement_.devices())),
+        depth_(static_cast<std::size_t>(options.depth)) {
+    check<ValueError>(options.depth > 0, "prefetch: expected a depth of at least 1, got ",
+                      options.depth);
+  }
+
+  // One pass. The range must outlive it and stay where it is.
+  class Iterator {
+   public:
+    using value_type = Placed;
+    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::input_iterator_tag;
+
+    const Placed& operator*() const { return current_->batch; }
+    const Placed* operator->() const { return &current_->batch; }
+    Iterator& operator++() {
+      advance();
+      return *this;
+    }
+    void operator++(int) { advance(); }
+    friend bool operator==(const Iterator& iterator, std::default_sentinel_t) {
+      return !iterator.current_;
+    }
+
+   private:
+    friend Prefetch;
+    using Item = detail::OnItsWay<Placed>;
+    using Queue = detail::PrefetchQueue<Item>;
+
+    // In a forked child there is no thread to join.
+    struct EndPass {
+      void operator()(Queue* queue) const noexcept {
+        if (!lockstep::detail::forked()) delete queue;
+      }
+    };
+
+    explicit Iterator(Prefetch& range) : devices_(&range.devices_) {
+      lockstep::detail::check_not_forked();
+      // The loader may use what this thread has issued.
+      for (const Device device : *devices_) {
+        copy_stream(device).wait_stream(current_stream(device));
+      }
+      queue_.reset(new Queue(range.depth_, [&range](Queue& queue) {
+        detail::read_ahead(range.loader_, range.placement_, range.devices_, range.depth_, queue);
+      }));
+      advance();
+    }
+
+    // The batch before is given up first, for its memory.
+    void advance() {
+      current_.reset();
+      current_ = queue_->take();
+      if (!current_) return;
+      for (std::size_t i = 0; i < devices_->size(); ++i) {
+        current_stream((*devices_)[i]).wait_event(current_->copied[i]);
+      }
+      const auto record = [](const auto& leaf, const auto&) {
+        using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
+        if constexpr (requires(Stream stream) { Traits::record_stream(leaf, stream); }) {
+          const Device device = Traits::device(leaf);
+          if (!device.is_host_memory()) Traits::record_stream(leaf, current_stream(device));
+        }
+      };
+      detail::for_each_placed(current_->batch, record);
+    }
+
+    const std::vector<Device>* devices_;
+    std::unique_ptr<Queue, EndPass> queue_;
+    std::optional<Item> current_;
+  };
+
+  // Starts a pass of the loader.
+  Iterator begin() { return Iterator(*this); }
+  std::default_sentinel_t end() const { return {}; }
+
+  // The number of batches in a pass, if the loader knows.
+  auto size() const requires requires(const std::remove_reference_t<Loader>& loader) {
+    loader.size();
+  }
+  { return std::as_const(loader_).size(); }
+
+ private:
+  Loader loader_;
+  Placement placement_;
+  std::vector<Device> devices_;
+  std::size_t depth_;
+};
+
+// Goes over a loader with the next batches on their way: while a step computes on one batch, a
+// thread loads those after it, and the devices' copy streams bring each device its part.
+//
+// `loader` is a range of batches, such as a DataLoader: used where it is, or taken over if it is a
+// temporary. Each begin() starts a pass of it. At most `depth` batches are ahead of the one in use:
+// so many more than have been handed out are loaded, the one being loaded included, and memory for
+// so many more is taken. On the loader's side there is one more batch than the loader itself has,
+// the one that is being copied. A batch gives up its memory when the next one is asked for, unless
+// someone still has a handle on it.
+//
+// A batch that is a pair, tuple or array comes with each element as a Scattered of its own, all
+// divided by one plan; any other comes as one Scattered. DataParallel, DataParallelModel and the
+// criterion take those as they are. There are fewer parts than devices where the rows do not
+// suffice. `whole<i>(device)` asks for element i undivided on one device.
+//
+// **Torch counterpart.** None; DataLoader(pin_memory=True) with .to(device, non_blocking=True).
+// **Devices and streams.** Copied on the devices' copy streams; the taker's current streams wait
+// for the events behind the copies, and the parts are recorded on them. The taker is blocked only
+// while no batch has been loaded. What the loader itself does on these devices goes to their copy
+// streams, after what the taker's streams held when the pass began. Where a device is a GPU, what
+// the loader makes on `cpu`, in the thread that goes over it, is page-locked.
+// **Backward.** Not recorded.
+// **Threads and exceptions.** A thread for each pass goes over the loader; it ends with the pass or
+// with its iterator, whose destructor waits for the batch that is being loaded. An exception of
+// the loader or of a copy is thrown by the step of the iterator that would have given that batch,
+// and ends the pass. ValueError for a depth below 1 and without devices, DeviceError for a device
+// that does not exist, at once.
+// **Example.**
+//   for (auto [images, labels] : ls::data::prefetch(loader, model.devices())) {
+//     criterion(model(images), labels).backward();
+//   }
+template <class Loader, std::size_t... element>
+auto prefetch(Loader&& loader, std::vector<Device> devices, const PrefetchOptions& options = {},
+              const Whole<element>&... elements) {
+  using Placement = detail::OverDevices<element...>;
+  return Prefetch<Loader, Placement>(
+      std::forward<Loader>(loader),
+      Placement(std::move(devices), options.dim, options.split, elements...), options);
+}
+
+template <class Loader, std::size_t first, std::size_t... rest>
+auto prefetch(Loader&& loader, std::vector<Device> devices, const Whole<first>& element,
+              const Whole<rest>&... elements) {
+  return prefetch(std::forward<Loader>(loader), std::move(devices), PrefetchOptions(), element,
+                  elements...);
+}
+
+// For one device: the batches as they are, with their tensors there. (A device in braces is a list
+// of one, whose batches are Scattered.)
+template <class Loader, std::convertible_to<Device> To>
+auto prefetch(Loader&& loader, const To& device, const PrefetchOptions& options = {}) {
+  return Prefetch<Loader, detail::OnOneDevice>(std::forward<Loader>(loader),
+                                               detail::OnOneDevice(device), options);
+}
+
+}  // namespace lockstep::data

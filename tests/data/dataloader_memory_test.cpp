@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/memory_stats.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/data/dataloader.hpp>
+#include <lockstep/data/dataset.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <span>
+
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+
+void* counted(void* memory) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+// Counts what any thread of this program allocates. Not inlined: g++ would see memory of `new` go
+// to `free` and warn.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  return counted(std::malloc(size == 0 ? 1 : size));
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace dataloader_memory_test {
+
+using lockstep::Device;
+using lockstep::Tensor;
+using lockstep::data::DataLoader;
+using lockstep::data::TensorDataset;
+
+// The rows of two tensors; batches from `held` on are loaded once `let_go` says so.
+struct HeldBack {
+  TensorDataset<2> rows;
+  std::int64_t held;
+  std::atomic<bool>& let_go;
+  std::atomic<std::int64_t>& loaded;
+
+  std::int64_t size() const { return rows.size(); }
+  std::array<Tensor, 2> get_batch(std::span<const std::int64_t> indices) const {
+    if (indices[0] >= held) let_go.wait(false);
+    auto batch = rows.get_batch(indices);
+    loaded.fetch_add(1);
+    loaded.notify_all();
+    return batch;
+  }
+};
+
+// The first three batches are taken while nothing is loaded beyond them; then as much is loaded as
+// may be. What that needs was there before.
+TEST(DataLoaderMemory, SteadyStateTakesNoNewStorage) {
+  constexpr std::int64_t kBatch = 16;
+  constexpr std::int64_t kBatches = 60;
+  const TensorDataset rows{lockstep::zeros({kBatch * kBatches, 1000}),
+                           lockstep::arange(kBatch * kBatches)};
+  for (const std::int64_t workers : {0, 1, 2, 4, 7}) {
+    lockstep::empty_cache(Device());
+    std::atomic<bool> let_go{workers == 0};
+    std::atomic<std::int64_t> loaded{0};
+    DataLoader loader{HeldBack{rows, 3 * kBatch, let_go, loaded},
+                      {.batch_size = kBatch, .shuffle = false, .num_workers = workers}};
+    std::uint64_t fresh = 0;
+    std::uint64_t before = 0;
+    std::int64_t step = 0;
+    for (auto [left, right] : loader) {
+      ++step;
+      if (step == 3) {
+        fresh = lockstep::memory_stats(Device()).fresh_allocations;
+        before = allocations.load();
+        let_go = true;
+        let_go.notify_all();
+        const std::int64_t all = workers == 0 ? 3 : 3 + 2 * workers;
+        for (auto now = loaded.load(); now < all; now = loaded.load()) loaded.wait(now);
+      }
+    }
+    EXPECT_EQ(step, kBatches);
+    EXPECT_EQ(lockstep::memory_stats(Device()).fresh_allocations, fresh) << workers << " workers";
+    const double each = static_cast<double>(allocations.load() - before) / (kBatches - 3);
+    std::printf("%ld workers: %.1f operator new a step\n", static_cast<long>(workers), each);
+    EXPECT_LT(each, 50);
+  }
+}
+
+}  // namespace dataloader_memory_test
