@@ -4,6 +4,7 @@
 //
 //   train_fashion_mnist --devices 2 --epochs 2
 //   train_fashion_mnist --arch resnet --epochs 3 --save clothes.safetensors
+//   train_fashion_mnist --max-steps 25 --timeline steps.json
 
 #include <lockstep/lockstep.hpp>
 
@@ -12,6 +13,7 @@
 #include "support/devices.hpp"
 #include "support/metrics_file.hpp"
 #include "support/progress_bar.hpp"
+#include "support/timeline_file.hpp"
 #include "support/training_run.hpp"
 
 #include <chrono>
@@ -54,11 +56,13 @@ struct Settings {
   std::filesystem::path save;
   std::filesystem::path resume;
   std::filesystem::path metrics;
+  std::filesystem::path timeline;
 };
 
 template <class Net>
 void train(const Settings& settings, Net (*make_net)(ls::Dtype)) {
   example::check_folder(settings.save);
+  example::check_folder(settings.timeline);
   const auto devices = example::choose_devices(settings.devices);
   const ls::Dtype dtype = settings.dtype == "f64" ? ls::Dtype::f64 : ls::Dtype::f32;
   // Pixels from 0 to 1, not shifted by their mean: with a background of exactly 0, f32 runs on
@@ -67,6 +71,7 @@ void train(const Settings& settings, Net (*make_net)(ls::Dtype)) {
   Images loader{ls::data::FashionMnist(settings.data, true, pixels),
                 {.batch_size = settings.batch_size, .shuffle = true, .seed = settings.seed}};
   Images test_loader{ls::data::FashionMnist(settings.data, false, pixels), {.batch_size = 256}};
+  example::TimelineFile timeline(settings.timeline);
   example::MetricsFile metrics(settings.metrics, "images_per_second", "test_accuracy");
 
   ls::manual_seed(settings.seed);
@@ -83,15 +88,18 @@ void train(const Settings& settings, Net (*make_net)(ls::Dtype)) {
     loader.set_epoch(static_cast<std::uint64_t>(run.epoch));
     const auto start = std::chrono::steady_clock::now();
     std::int64_t done = 0;
-    for (std::int64_t batch = 1; auto [images, labels] : loader) {
-      if (settings.max_steps > 0 && run.step == settings.max_steps) return;
-      const ls::Tensor loss = ls::cross_entropy(model(images), labels.to(model.output_device()));
+    auto batches = ls::data::prefetch(loader, devices, ls::data::whole<1>(model.output_device()));
+    for (std::int64_t batch = 1; auto [images, labels] : batches) {
+      if (settings.max_steps > 0 && run.step == settings.max_steps) return timeline.finish();
+      timeline.begin_step();
+      const ls::profile::RecordFunction range("step");
+      const ls::Tensor loss = ls::cross_entropy(model(images), labels);
       sgd.zero_grad();
       loss.backward();
       sgd.step();
       schedule.step();
 
-      done += images.size(0);
+      done += labels.size(0);
       const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
       const double rate = static_cast<double>(done) / time.count();
       bar.update(batch++, loss.item(), rate);
@@ -104,6 +112,7 @@ void train(const Settings& settings, Net (*make_net)(ls::Dtype)) {
     run.epoch = epoch;
     run.save(settings.save);
   }
+  timeline.finish();
 }
 
 Settings parse(int argc, char** argv) {
@@ -121,6 +130,8 @@ Settings parse(int argc, char** argv) {
   arguments.add("--resume", settings.resume,
                 "such a file to go on from, the other options being those it was made with");
   arguments.add("--metrics", settings.metrics, "a .csv file for the loss of each step");
+  arguments.add("--timeline", settings.timeline,
+                "a .json file for what each device does in steps 6 to 25, for Perfetto");
   arguments.add("--dtype", settings.dtype, "f32 or f64");
   arguments.add("--max-steps", settings.max_steps, "stop after so many steps, unless 0");
   arguments.parse(argc, argv);

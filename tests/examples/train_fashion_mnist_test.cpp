@@ -2,6 +2,7 @@
 
 #include "data/files.hpp"
 #include "examples/program.hpp"
+#include "profile/json.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -224,13 +226,45 @@ TEST_F(TrainFashionMnist, SaysInOneLineWhatCannotBeResumedOrSaved) {
        {Case{"--resume " + file, file + " holds another model (mlp) than this one (cnn)"},
         Case{"--resume /nowhere/x", "/nowhere/x"},
         Case{"--resume " + (directory_ / "cut.safetensors").string(), "cut.safetensors: truncated"},
-        Case{"--save /nowhere/x", "cannot save /nowhere/x: there is no folder /nowhere"}}) {
+        Case{"--save /nowhere/x", "cannot save /nowhere/x: there is no folder /nowhere"},
+        Case{"--timeline /nowhere/x", "cannot save /nowhere/x: there is no folder /nowhere"}}) {
     const ProgramResult result = train(wanted.arguments + small);
     EXPECT_EQ(result.status, 1) << wanted.arguments;
     EXPECT_EQ(result.out, "") << wanted.arguments;
     EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
     EXPECT_TRUE(contains(result.err, "train_fashion_mnist: ", wanted.reason));
   }
+}
+
+TEST_F(TrainFashionMnist, WritesATimelineOfTwentySteps) {
+  const std::string file = (directory_ / "steps.json").string();
+  const ProgramResult result = train("--devices 2 --epochs 1 --batch-size 3 --timeline " + file);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(contains(result.out, "timeline of 20 steps in " + file));
+  const lockstep::testing::Json trace = lockstep::testing::parse_json(read_file(file));
+  std::set<std::string> rows;
+  std::multiset<std::string> ranges;
+  for (const lockstep::testing::Json& event : trace["traceEvents"].array) {
+    if (event["name"].text == "thread_name") rows.insert(event["args"]["name"].text);
+    if (event["ph"].text == "X") ranges.insert(event["name"].text);
+  }
+  for (const char* row : {"main", "cpu:0 compute", "cpu:1 compute", "cpu:1 copy"}) {
+    EXPECT_EQ(rows.count(row), 1U) << row;
+  }
+  EXPECT_EQ(ranges.count("step"), 20U);
+  EXPECT_EQ(ranges.count("optimizer"), 20U);
+  EXPECT_EQ(ranges.count("apply"), 40U);
+}
+
+TEST_F(TrainFashionMnist, ATimelineOfAShortRunIsShort) {
+  const std::string file = (directory_ / "steps.json").string();
+  const std::string arguments = "--devices 1 --batch-size 10 --timeline " + file + " --max-steps ";
+  EXPECT_TRUE(contains(train(arguments + "8").out, "timeline of 3 steps in " + file));
+  EXPECT_TRUE(contains(read_file(file), "\"optimizer\""));
+  const ProgramResult shorter = train(arguments + "5");
+  EXPECT_EQ(shorter.status, 1);
+  EXPECT_TRUE(contains(shorter.err, "no timeline: training ended before step 6"));
 }
 
 TEST_F(TrainFashionMnist, StopsAfterTheStepsAskedFor) {
