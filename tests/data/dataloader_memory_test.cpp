@@ -5,6 +5,8 @@
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/tensor/creation.hpp>
 
+#include "data/operator_new.hpp"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,8 +36,16 @@ void* counted(void* memory) {
 [[gnu::noinline]] void* operator new(std::size_t size) {
   return counted(std::malloc(size == 0 ? 1 : size));
 }
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(size == 0 ? 1 : size);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace lockstep::testing {
+std::uint64_t operator_new_calls() { return allocations.load(); }
+}  // namespace lockstep::testing
 
 namespace dataloader_memory_test {
 

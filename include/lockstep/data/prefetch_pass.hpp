@@ -112,10 +112,12 @@ void read_ahead(Loader& loader, const Placement& placement, const std::vector<De
   const std::size_t in_threads = loaded_in_threads(loader);
   std::optional<Placed> first;
   for (std::size_t number = 0; next != last; ++number) {
-    std::optional<profile::RecordFunction> range(std::in_place, "prefetch");
-    OnItsWay<Placed> item{placement.place(*next), {}};
-    for (const Device device : devices) item.copied.push_back(copy_stream(device).record_event());
-    range.reset();
+    OnItsWay<Placed> item = [&] {
+      const profile::RecordFunction range("prefetch");
+      OnItsWay<Placed> sent{placement.place(*next), {}};
+      for (const Device device : devices) sent.copied.push_back(copy_stream(device).record_event());
+      return sent;
+    }();
     if (number == 0) {
       first.emplace(item.batch);
     } else if (first) {
