@@ -139,7 +139,12 @@ class Picture:
                 f'<rect x="{LEFT}" y="{self.y}" width="{width:.1f}" height="{lines * LINE}" '
                 f'fill="{GREY}" opacity="0.12"/>'
             )
+            drawn = {}  # how far to the right, by depth
             for range_ in ranges:
+                right = (min(range_.end, end) - begin) * self.scale
+                if right < drawn.get(range_.depth, -1.0) + 0.5:
+                    continue  # nobody could tell it from the one before
+                drawn[range_.depth] = right
                 self.bar(range_, begin, end)
             self.y += lines * LINE + GAP
         self.axis(top, length)
