@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/data/dataloader.hpp>
+#include <lockstep/data/dataset.hpp>
+#include <lockstep/data/prefetch.hpp>
+#include <lockstep/distributed/run.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/nn/loss.hpp>
 #include <lockstep/ops/loss.hpp>
@@ -10,6 +14,7 @@
 #include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/profile/profiler.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include "profile/rows.hpp"
@@ -162,6 +167,31 @@ TEST(LibraryRanges, OfTwoThreadsOnTheSameDevicesDoNotCross) {
   EXPECT_EQ(std::count_if(events.begin(), events.end(),
                           [](const auto& event) { return event.name == "apply"; }),
             2 * 2 * 3 * 2);
+}
+
+TEST(LibraryRanges, OfRanksAreInTheRowsOfTheirCommunicationThreads) {
+  Profiler profiler;
+  distributed::run(first_devices(2), [](const distributed::ProcessGroup& group) {
+    group.all_reduce(ones({3}, {.device = group.device()})).wait();
+    group.barrier().wait();
+  });
+  const std::vector<FunctionEvent>& events = profiler.events();
+  for (const char* row : {"communication 0", "communication 1"}) {
+    EXPECT_EQ(names_in(events, row), (Names{"all_reduce", "barrier"})) << row;
+  }
+}
+
+// A range of the loader for each batch in its worker's row, one of prefetch in its thread's.
+TEST(LibraryRanges, OfALoaderAndOfPrefetchAreInTheRowsOfTheirThreads) {
+  data::DataLoader loader{data::TensorDataset{zeros({64, 3})},
+                          {.batch_size = 16, .num_workers = 1}};
+  Profiler profiler;
+  for (const auto& batch : data::prefetch(loader, first_devices(2))) (void)batch;
+  const std::vector<FunctionEvent>& events = profiler.events();
+  EXPECT_EQ(names_in(events, "ls-loader-0"), (Names{"loader", "loader", "loader", "loader"}));
+  EXPECT_EQ(count(names_in(events, "ls-prefetch"), "prefetch"), 4U);
+  EXPECT_TRUE(only_in(events, "loader", "ls-loader-0"));
+  EXPECT_TRUE(only_in(events, "prefetch", "ls-prefetch"));
 }
 
 // A copy is recorded when it runs, not when it is issued: here while a range of the caller is open
