@@ -153,6 +153,8 @@ TEST(GradHooks, RunOnTheStreamOfTheGradient) {
   const Device device = first_devices(1)[0];
   const Tensor w = leaf({1}, device);
   const Stream side = pool_stream(device);
+  side.wait_stream(current_stream(device));
+  w.record_stream(side);
   std::vector<Stream> seen;
   w.register_post_accumulate_grad_hook(
       [&](const Tensor& parameter) { seen.push_back(current_stream(parameter.device())); });

