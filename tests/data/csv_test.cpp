@@ -78,6 +78,11 @@ TEST_F(Csv, MakesDatasets) {
   EXPECT_EQ(features, (std::vector<float>{1, 2, 3, 4, 5, 6}));
 }
 
+TEST_F(Csv, AColumnMayHaveAnEmptyName) {
+  const CsvTable table = read(",value\n7,1\n8,2\n");
+  EXPECT_EQ(values_of<float>(table.column("")), (std::vector<float>{7, 8}));
+}
+
 TEST_F(Csv, UnderstandsQuotes) {
   const CsvTable table = read(
       "name,\"the, value\"\r\n"

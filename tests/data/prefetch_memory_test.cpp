@@ -37,6 +37,24 @@ std::uint64_t operator_new_calls() {
   return testing::operator_new_calls ? testing::operator_new_calls() : 0;
 }
 
+// However far it may go ahead, a pass takes memory for no more batches than there are.
+TEST(PrefetchMemory, NoMoreIsReservedThanTheLoaderHas) {
+  constexpr std::int64_t kBytes = 100 * 4096 * 4;
+  const TensorDataset samples{zeros({10 * 100, 4096})};
+  const std::vector<Device> devices = first_devices(1);
+  for (const std::int64_t workers : {0, 3}) {
+    empty_cache(Device());
+    empty_cache(devices[0]);
+    const std::size_t host = memory_stats(Device()).reserved_bytes;
+    const std::size_t device = memory_stats(devices[0]).reserved_bytes;
+    DataLoader loader{samples,
+                      {.batch_size = 100, .num_workers = workers, .prefetch_factor = 1'000'000}};
+    for (const auto& batch : prefetch(loader, devices, {.depth = 1'000'000'000'000})) (void)batch;
+    EXPECT_LE(memory_stats(Device()).reserved_bytes - host, 40 * kBytes);
+    EXPECT_LE(memory_stats(devices[0]).reserved_bytes - device, 40 * kBytes);
+  }
+}
+
 // Loader, prefetch, scatter and gather: what the first three batches did not need, whatever the
 // threads did meanwhile, no later one needs.
 TEST(PrefetchMemory, SteadyStateTakesNoNewStorage) {

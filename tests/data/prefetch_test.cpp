@@ -18,6 +18,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -335,6 +338,25 @@ TEST(Prefetch, ModelsAndCriteriaTakeTheParts) {
     }
     EXPECT_EQ(number, expected.size());
   }
+}
+
+// The thread that makes them exists in the parent only: an Error, not a wait for ever.
+TEST(Prefetch, AForkedChildGetsNoFurtherBatches) {
+  BatchSource<Pair> source = pairs(20);
+  auto batches = prefetch(source, first_devices(2));
+  auto iterator = batches.begin();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      for (int i = 0; i < 20; ++i) ++iterator;
+    } catch (const Error&) {
+      ::_exit(0);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 TEST(Prefetch, NothingIsRecordedForBackward) {

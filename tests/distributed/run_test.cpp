@@ -11,6 +11,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <exception>
@@ -235,6 +238,25 @@ TEST(Run, EachRankDrawsRandomNumbersOfItsOwn) {
   ls::manual_seed(5);
   dist::run(first_devices(2), [](const dist::ProcessGroup&) { (void)ls::rand({7}); });
   EXPECT_EQ(ls::rand({100}).to_vector<float>(), expected);
+}
+
+// The communication thread exists in the parent only: an Error, not a wait for ever.
+TEST(Run, AForkedChildCannotUseTheGroup) {
+  dist::run(first_devices(1), [](const dist::ProcessGroup& group) {
+    group.all_reduce(ones(group)).wait();  // has a communication thread from here on
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        group.barrier().wait();
+      } catch (const ls::Error&) {
+        ::_exit(0);
+      }
+      ::_exit(1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  });
 }
 
 TEST(Run, DevicesThatAreWrong) {

@@ -42,11 +42,12 @@ class CsvColumn {
   template <std::integral Number>
   CsvColumn(Number number) : number_(static_cast<std::int64_t>(number)) {}
   template <std::convertible_to<std::string_view> Name>
-  CsvColumn(const Name& name) : name_(std::string_view(name)) {}
+  CsvColumn(const Name& name) : named_(true), name_(std::string_view(name)) {}
 
  private:
   friend class CsvTable;
 
+  bool named_ = false;
   std::int64_t number_ = -1;
   std::string name_;
 };
@@ -142,7 +143,7 @@ class CsvTable {
   std::size_t first_row() const { return options_.header ? 1 : 0; }
 
   std::size_t number_of(const CsvColumn& column) const {
-    if (column.name_.empty()) {
+    if (!column.named_) {
       check<IndexError>(column.number_ >= 0 && column.number_ < column_count(),
                         rows_->path().string(), ": there is no column ", column.number_,
                         ", there are ", column_count());

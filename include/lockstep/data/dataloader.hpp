@@ -154,7 +154,7 @@ class DataLoader {
       };
       const std::size_t count = at_most_all(loader.options_.num_workers);
       if (count == 0) return;
-      ahead = at_most_all(loader.options_.prefetch_factor) * count;
+      ahead = std::min(at_most_all(loader.options_.prefetch_factor) * count, batches);
       workers.emplace([this](std::size_t batch) { return load(batch); }, batches, count, ahead);
     }
 

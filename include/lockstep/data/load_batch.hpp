@@ -4,6 +4,7 @@
 #include <lockstep/data/collate.hpp>
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/data/sampler.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/parallel/leaves.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -101,7 +102,8 @@ class LoadScope {
 };
 
 // Sees to it that `count` more batches like this one find memory that is taken from the system
-// already: allocates their tensors and gives the memory back to the devices' allocators.
+// already: allocates their tensors and gives the memory back to the devices' allocators. Where
+// there is not so much memory, it does with less.
 template <class Batch>
 void reserve_memory(const Batch& batch, std::size_t count) {
   std::vector<Tensor> memory;
@@ -110,7 +112,12 @@ void reserve_memory(const Batch& batch, std::size_t count) {
       for (std::size_t i = 0; i < count; ++i) memory.push_back(empty_like(leaf));
     }
   };
-  lockstep::detail::nested::for_each_leaf(batch, lockstep::detail::nested::Path("batch"), reserve);
+  try {
+    lockstep::detail::nested::for_each_leaf(batch, lockstep::detail::nested::Path("batch"),
+                                            reserve);
+  } catch (const Error&) {
+    return;
+  }
 }
 
 }  // namespace detail

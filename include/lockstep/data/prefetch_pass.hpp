@@ -70,6 +70,16 @@ void reserve(const Batch& batch, std::size_t count) {
   }
 }
 
+// `count` batches, but no more than the loader has, where it says.
+template <class Loader>
+std::size_t at_most_all(const Loader& loader, std::size_t count) {
+  if constexpr (requires { loader.size(); }) {
+    return std::min(count, static_cast<std::size_t>(loader.size()));
+  } else {
+    return count;
+  }
+}
+
 // How many batches a loader loads ahead in threads of its own; 0 for one that has none.
 template <class Loader>
 std::size_t loaded_in_threads(const Loader& loader) {
@@ -121,7 +131,7 @@ void read_ahead(Loader& loader, const Placement& placement, const std::vector<De
     if (number == 0) {
       first.emplace(item.batch);
     } else if (first) {
-      reserve(item.batch, depth - 1);
+      reserve(item.batch, at_most_all(loader, depth - 1));
       reserve(*next, in_threads > 0 ? in_threads + 1 : 2);
       first.reset();
     }

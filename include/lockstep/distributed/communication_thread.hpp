@@ -53,6 +53,7 @@ class CommunicationThread {
 
   // Appends an operation, which must not throw.
   void issue(Task task) {
+    lockstep::detail::check_not_forked();
     {
       const std::lock_guard lock(mutex_);
       if (!thread_.joinable()) start();
@@ -67,6 +68,7 @@ class CommunicationThread {
   // collective.
   template <class F>
   bool run_here(F&& operation) {
+    lockstep::detail::check_not_forked();
     const std::unique_lock running(running_, std::try_to_lock);
     if (!running ||
         completed_.load(std::memory_order_acquire) != issued_.load(std::memory_order_acquire)) {
@@ -78,6 +80,7 @@ class CommunicationThread {
 
   // Blocks until what was issued has ended; messages need not have been taken.
   void drain() {
+    if (lockstep::detail::forked()) return;  // what was issued is the parent's
     const std::uint32_t issued = issued_.load(std::memory_order_acquire);
     lockstep::detail::spin_then_wait(completed_, [issued](std::uint32_t completed) {
       return static_cast<std::int32_t>(completed - issued) >= 0;
@@ -147,7 +150,8 @@ class CommunicationThread {
         task = Task();  // what it holds is released before it counts as done
         attends = !attended_.empty();
       }
-      completed_.store(++completed, std::memory_order_release);
+      // An exchange: libstdc++ looks for waiters with a plain load, which a store might fall behind.
+      completed_.exchange(++completed, std::memory_order_acq_rel);
       completed_.notify_all();
     }
   }

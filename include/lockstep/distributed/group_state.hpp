@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/carrier.hpp>
 #include <lockstep/distributed/communication_thread.hpp>
@@ -34,6 +35,10 @@ class GroupState {
   // What was issued goes through the carrier, so it comes first. A carrier ends where it runs: in
   // turn with the operations of the rank's other groups.
   ~GroupState() {
+    if (lockstep::detail::forked()) {  // the carrier's other side is the parent's
+      (void)carrier_.release();
+      return;
+    }
     thread_->drain();
     thread_->leave(*carrier_, [this] { carrier_.reset(); });
   }

@@ -92,7 +92,8 @@ class Completion {
 
   void finish(std::exception_ptr error) const noexcept {
     if (const auto seen = error_.lock()) *seen = std::move(error);
-    state_->ended.store(1, std::memory_order_release);
+    // An exchange: libstdc++ looks for waiters with a plain load, which a store might fall behind.
+    state_->ended.exchange(1, std::memory_order_acq_rel);
     state_->ended.notify_all();
   }
 

@@ -56,8 +56,8 @@ inline MemoryStats pinned_memory_stats() {
 // **Torch counterpart.** torch.Tensor.is_pinned.
 inline bool Tensor::is_pinned() const { return get().storage->is_pinned(); }
 
-// The tensor in page-locked memory, contiguous: itself if it is there already, or where there is no
-// GPU.
+// The tensor in page-locked memory: itself if it is there already, or where there is no GPU;
+// otherwise a contiguous copy.
 //
 // **Torch counterpart.** torch.Tensor.pin_memory.
 // **Backward.** Not recorded: an AutogradError for a tensor that requires grad while recording is

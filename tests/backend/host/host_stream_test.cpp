@@ -408,6 +408,34 @@ TEST(HostStream, RefusesWorkInAForkedChild) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+// The thread that was at it exists in the parent only: an Error, not a wait for ever.
+TEST(HostStream, AForkedChildDoesNotWaitForWhatWasGoingOn) {
+  const Stream stream = new_stream(Mode::queued);
+  std::atomic<bool> begun{false};
+  std::atomic<bool> let_go{false};
+  host(stream).submit([&] {
+    begun = true;
+    begun.notify_all();
+    let_go.wait(false);
+  });
+  begun.wait(false);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      stream.synchronize();
+    } catch (const Error&) {
+      ::_exit(0);
+    }
+    ::_exit(1);
+  }
+  let_go = true;
+  let_go.notify_all();
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  stream.synchronize();
+}
+
 // Says where it lies when it is called.
 template <std::size_t Bytes>
 struct Whereabouts {

@@ -257,6 +257,7 @@ class HostStream final : public StreamState, private Servable {
     };
     BackgroundThreads& threads = BackgroundThreads::instance();
     while (!done()) {
+      check_not_forked();  // a thread that is at it already exists in the parent only
       if (serve_until(number)) continue;
       const std::uint32_t news = threads.news();
       threads.help_while([&] { return !done(); });
