@@ -51,9 +51,9 @@ void tell(std::string_view text) {
 // A rank, in its process. After the first collective it
 //   waits     in the second, until the watchdog releases it
 //   computes  until it is killed
-//   throws
+//   throws    when the test says so
 //   differs   from the others in the second, and waits
-//   ends      in good order
+//   ends      in good order, when the test says so
 // It reports '+' when it is there, then its error, if any.
 void run_rank(const char* variable) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -76,6 +76,7 @@ void run_rank(const char* variable) {
   for (int i = 0; i < size; ++i) all.push_back(i);
   const auto progress = watchdog.watch(all);
   { const InCollective first(progress.get(), kSum); }
+  if (act == "throws" || act == "ends") store.get("go");
   if (act == "throws") throw std::runtime_error("in forward");
   if (act == "ends") return;
   if (act == "computes") {
@@ -200,6 +201,10 @@ class Processes {
                        [this](std::size_t rank) { return ranks_[rank]->is_there(); });
   }
 
+  // Lets those go on that throw or end: once the others are there, who would be left alone if rank
+  // 0 had ended before they came.
+  void go() { store_.set("go", {}); }
+
   // Expects that these ranks wait, are all released with an error that contains all of `parts`, say
   // where they were, and end.
   void expect_release(std::initializer_list<std::size_t> ranks,
@@ -268,12 +273,14 @@ TEST(WatchdogProcess, ARankThatHangsIsNamed) {
 TEST(WatchdogProcess, ARankThatThrowsIsNamed) {
   Processes ranks{"waits", "throws", "waits"};
   ASSERT_TRUE(ranks.are_there({0, 2}));
+  ranks.go();
   ranks.expect_release({0, 2}, {"rank 1 has failed: an exception has ended it"});
 }
 
 TEST(WatchdogProcess, ARankWithFewerBatchesIsNamed) {
   Processes ranks{"waits", "waits", "ends"};
   ASSERT_TRUE(ranks.are_there({0, 1}));
+  ranks.go();
   ranks.expect_release({0, 1}, {"rank 2 has ended after collective #1", "for it in collective #2"});
   ranks[2].expect_good_end();
 }
