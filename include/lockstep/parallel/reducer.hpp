@@ -240,6 +240,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     ReducerBuckets::join_streams(bucket);
     ++log_.num_all_reduces;
     const Tensor& buffer = bucket.gradients.buffer();
+    buckets_.withdraw(bucket);
     bucket.future =
         comm_hook_ ? comm_hook_(bucket.gradients)
                    : BucketFuture(group_.all_reduce(buffer, distributed::ReduceOp::avg), buffer);
@@ -256,6 +257,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
       const std::vector<std::int32_t> ranks =
           find_unused_ || first ? count_ranks_that_used() : std::vector<std::int32_t>();
       wait_for_buckets();
+      buckets_.give_back();
       pass_ = 0;
       log_.backward_time += last_gradient - began_;
       log_.wait_time += Clock::now() - last_gradient;

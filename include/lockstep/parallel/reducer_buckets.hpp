@@ -134,12 +134,29 @@ class ReducerBuckets {
     if (stream != buffer.impl()->storage->owner()) buffer.record_stream(stream);
   }
 
+  // Takes the gradients of a bucket away while it is being reduced: what adds to them meanwhile,
+  // which is an error, touches memory of its own.
+  void withdraw(const Bucket& bucket) {
+    for (const std::size_t i : bucket.members) {
+      places_[i].withdrawn = parameters_[i].grad();
+      parameters_[i].set_grad({});
+    }
+  }
+  // Once all buckets have been waited for.
+  void give_back() {
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      Tensor grad = std::exchange(places_[i].withdrawn, {});
+      if (grad.defined()) parameters_[i].set_grad(std::move(grad));
+    }
+  }
+
   // Gives up the gradients in full buckets, which may have been launched and be written to still.
   void drop_full() noexcept {
     for (const Bucket& bucket : buckets_) {
       if (bucket.pending > 0) continue;
       for (const std::size_t i : bucket.members) parameters_[i].set_grad({});
     }
+    for (Place& place : places_) place.withdrawn = {};
     buckets_.clear();
   }
 
@@ -191,8 +208,9 @@ class ReducerBuckets {
   struct Place {
     std::string name;
     std::size_t bucket = kNone;
-    Tensor view = {};  // of the bucket's buffer
-    Tensor kept = {};  // what was there before `stand_in`
+    Tensor view = {};       // of the bucket's buffer
+    Tensor kept = {};       // what was there before `stand_in`
+    Tensor withdrawn = {};  // the gradient, between `withdraw` and `give_back`
   };
 
   void allocate() {
