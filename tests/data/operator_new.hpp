@@ -6,7 +6,7 @@
 namespace lockstep::testing {
 
 // How often any thread of this program has called operator new so far. A program can count that in
-// one place only: null where no file does.
-[[gnu::weak]] std::uint64_t operator_new_calls();
+// one place only: dataloader_memory_test.cpp.
+std::uint64_t operator_new_calls();
 
 }  // namespace lockstep::testing

@@ -33,10 +33,6 @@ std::uint64_t fresh_allocations(const std::vector<Device>& devices) {
   return fresh;
 }
 
-std::uint64_t operator_new_calls() {
-  return testing::operator_new_calls ? testing::operator_new_calls() : 0;
-}
-
 // However far it may go ahead, a pass takes memory for no more batches than there are.
 TEST(PrefetchMemory, NoMoreIsReservedThanTheLoaderHas) {
   constexpr std::int64_t kBytes = 100 * 4096 * 4;
@@ -79,14 +75,15 @@ TEST(PrefetchMemory, SteadyStateTakesNoNewStorage) {
           }
           if (++step == 3) {
             fresh = fresh_allocations(devices);
-            before = operator_new_calls();
+            before = testing::operator_new_calls();
           }
         }
         EXPECT_EQ(step, kBatches);
         EXPECT_EQ(fresh_allocations(devices), fresh)
             << count << " devices, " << workers << " workers, depth " << depth;
         if (depth != 2) continue;
-        const double each = static_cast<double>(operator_new_calls() - before) / (kBatches - 3);
+        const double each =
+            static_cast<double>(testing::operator_new_calls() - before) / (kBatches - 3);
         std::printf("%zu devices, %d workers: %.1f operator new a step\n", count,
                     static_cast<int>(workers), each);
       }
