@@ -52,8 +52,8 @@ class [[nodiscard]] NoSync {
 // ready, and each bucket is reduced as soon as it is full, while backward goes on. `grad` is a view
 // of the bucket's buffer: the next backward adds to it where it is, or, after zero_grad, copies
 // over it. While its bucket is being reduced a gradient is not there. A loss that is a sum over the
-// batch, not a mean, has to be divided by the batch of all ranks, since the gradients are divided by
-// their number.
+// batch, not a mean, has to be divided by the batch of all ranks, since the gradients are divided
+// by their number.
 //
 // Takes the module over, as DataParallel does. It can be moved, but not copied; a parameter belongs
 // to one DistributedDataParallel at a time.
