@@ -150,7 +150,8 @@ class CommunicationThread {
         task = Task();  // what it holds is released before it counts as done
         attends = !attended_.empty();
       }
-      // An exchange: libstdc++ looks for waiters with a plain load, which a store might fall behind.
+      // An exchange: libstdc++ looks for waiters with a plain load, which a store might fall
+      // behind.
       completed_.exchange(++completed, std::memory_order_acq_rel);
       completed_.notify_all();
     }
