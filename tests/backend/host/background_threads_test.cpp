@@ -193,7 +193,7 @@ TEST(SharedWork, NobodyWaitsForAHelperThatDoesNotCome) {
 
 // The owner's first piece ends only after another thread has had one, which is the last.
 TEST(SharedWork, ABackgroundThreadHelpsFromTheBack) {
-  if (usable_cores() == 1) GTEST_SKIP() << "work is not shared on one core";
+  if (usable_cores() == 1) GTEST_SKIP() << "needs a second core, to share work with";
   std::atomic<std::size_t> helped{0};
   std::thread::id helper;
   const std::thread::id owner = std::this_thread::get_id();
@@ -212,7 +212,7 @@ TEST(SharedWork, ABackgroundThreadHelpsFromTheBack) {
 }
 
 TEST(SharedWork, TheOwnerWaitsForThePiecesThatHelpersHaveInHand) {
-  if (usable_cores() == 1) GTEST_SKIP() << "work is not shared on one core";
+  if (usable_cores() == 1) GTEST_SKIP() << "needs a second core, to share work with";
   std::atomic<bool> helped{false};
   bool ended = false;
   const std::thread::id owner = std::this_thread::get_id();
@@ -232,7 +232,7 @@ TEST(SharedWork, TheOwnerWaitsForThePiecesThatHelpersHaveInHand) {
 // Where all other threads are busy, the one that waits for the stream takes part in what its
 // operation shares.
 TEST(SharedWork, AThreadThatWaitsHelps) {
-  if (usable_cores() == 1) GTEST_SKIP() << "work is not shared on one core";
+  if (usable_cores() == 1) GTEST_SKIP() << "needs a second core, to share work with";
   std::atomic<bool> helped{false};
   std::atomic<bool> opened{false};
   HostStream& stream = new_stream();

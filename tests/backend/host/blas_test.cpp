@@ -97,7 +97,7 @@ TEST(HostGemm, TakesEmptyMatrices) {
 }
 
 TEST(HostGemm, RefusesDimensionsThatTheBlasCannotCount) {
-  if (sizeof(BlasInt) == 8) GTEST_SKIP() << "the linked BLAS counts with 64 bits";
+  if (sizeof(BlasInt) == 8) GTEST_SKIP() << "needs a BLAS that counts with 32 bits";
   const std::int64_t huge = std::int64_t{1} << 32;
   float out = 0;
   try {
@@ -201,7 +201,8 @@ TEST(HostMath, RefusesAnOpenBlasWithoutThreads) {
 }
 
 TEST(HostMath, ThreadsCanBeSetGuardedAndRestored) {
-  if (BlasControls::linked().set_threads == nullptr) GTEST_SKIP() << "this BLAS cannot be told";
+  if (BlasControls::linked().set_threads == nullptr)
+    GTEST_SKIP() << "needs a BLAS with a call that sets its threads";
   EXPECT_EQ(host_math_threads(), 1);
   {
     const HostMathThreadsGuard guard(2);
@@ -238,7 +239,7 @@ TEST(HostMath, RefusesTheRealSerialLibrary) {
     return;
   }
   const std::string library = serial_openblas();
-  if (library.empty()) GTEST_SKIP() << "libopenblas0-serial is not installed";
+  if (library.empty()) GTEST_SKIP() << "needs the package libopenblas0-serial";
   const std::string self = fs::read_symlink("/proc/self/exe").string();
   const std::string command = std::string(kInner) + "=1 ASAN_OPTIONS=verify_asan_link_order=0" +
                               " LD_PRELOAD='" + library + "' '" + self +
