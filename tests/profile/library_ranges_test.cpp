@@ -80,16 +80,21 @@ std::vector<FunctionEvent> events_of_a_step(std::size_t device_count) {
 }
 
 TEST(LibraryRanges, OfAStepOnTwoDevicesAreInTheirRows) {
-  const std::vector<FunctionEvent> events = events_of_a_step<optim::SGD>(2);
-  EXPECT_EQ(rows_of(events),
-            (Names{"main", "cpu:0 compute", "cpu:0 copy", "cpu:1 compute", "cpu:1 copy"}));
+  std::vector<FunctionEvent> events = events_of_a_step<optim::SGD>(2);
   EXPECT_TRUE(nothing_crosses(events));
+  // Whoever is free runs backward; what two threads do on a device at once lies in two lines.
+  for (FunctionEvent& event : events) event.row = event.row.substr(0, event.row.find(" ("));
+  Names rows = rows_of(events);
+  std::erase(rows, "thread");
+  EXPECT_EQ(rows, (Names{"main", "cpu:0 compute", "cpu:0 copy", "cpu:1 compute", "cpu:1 copy"}));
   for (const char* name : {"replicate", "broadcast"}) EXPECT_TRUE(only_in(events, name, "main"));
   for (const char* name : {"optimizer", "reduce"}) {
     EXPECT_TRUE(only_in(events, name, "cpu:0 compute"));
   }
   const Names main = names_in(events, "main");
-  EXPECT_EQ(count(main, "scatter"), 2U + 2);  // and gather's backward
+  const auto scatters = std::count_if(events.begin(), events.end(),
+                                      [](const auto& event) { return event.name == "scatter"; });
+  EXPECT_EQ(scatters, 2 + 2);  // and gather's backward
   EXPECT_EQ(count(main, "gather"), 2U);
   EXPECT_EQ(count(main, "replicate"), 2U);
   EXPECT_EQ(count(main, "backward"), 2U);
