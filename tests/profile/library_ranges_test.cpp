@@ -36,6 +36,7 @@ namespace lockstep::profile {
 namespace library_ranges_test {
 
 using testing::first_devices;
+using testing::merge_rows;
 using testing::names_in;
 using testing::nothing_crosses;
 using testing::rows_of;
@@ -82,8 +83,7 @@ std::vector<FunctionEvent> events_of_a_step(std::size_t device_count) {
 TEST(LibraryRanges, OfAStepOnTwoDevicesAreInTheirRows) {
   std::vector<FunctionEvent> events = events_of_a_step<optim::SGD>(2);
   EXPECT_TRUE(nothing_crosses(events));
-  // Whoever is free runs backward; what two threads do on a device at once lies in two lines.
-  for (FunctionEvent& event : events) event.row = event.row.substr(0, event.row.find(" ("));
+  merge_rows(events);
   Names rows = rows_of(events);
   std::erase(rows, "thread");
   EXPECT_EQ(rows, (Names{"main", "cpu:0 compute", "cpu:0 copy", "cpu:1 compute", "cpu:1 copy"}));
