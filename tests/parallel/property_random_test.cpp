@@ -31,8 +31,6 @@ namespace property_random_test {
 using ls::testing::property::DistinctTensors;
 using ls::testing::property::Random;
 
-constexpr std::size_t kCases = ls::testing::kThreadSanitizer ? 1000 : 10'000;
-
 // A structure that is made up at run time.
 struct Tree {
   std::variant<std::monostate, ls::Tensor, double, std::string, std::vector<Tree>,
@@ -109,8 +107,10 @@ class Grower {
 };
 
 TEST(PropertyRandom, GatherIsTheInverseOfScatter) {
+  const std::size_t cases =
+      ls::testing::property::cases(ls::testing::kThreadSanitizer ? 1000 : 10'000);
   std::size_t divided = 0;
-  for (std::size_t i = 0; i < kCases && !HasFailure(); ++i) {
+  for (std::size_t i = 0; i < cases && !HasFailure(); ++i) {
     SCOPED_TRACE(ls::testing::property::name_of_case(i));
     Random random(i);
     const auto dim = random.between<std::int64_t>(-3, 2);
@@ -123,13 +123,14 @@ TEST(PropertyRandom, GatherIsTheInverseOfScatter) {
         grower.has_leaves() ? std::optional(rows) : std::nullopt, dim, random.split(),
         random.device(8));
   }
-  EXPECT_GT(divided, kCases / 2);
+  EXPECT_GT(divided, cases / 2);
 }
 
 // The gradient of Σ wᵢ·xᵢ over what lies in all parts is w; of what lies in parts that do not take
 // part it is zero.
 TEST(PropertyRandom, GradientOfAWeightedSumOverThePartsIsTheWeights) {
-  for (std::size_t i = 0; i < 500 && !HasFailure(); ++i) {
+  const std::size_t cases = ls::testing::property::cases(500);
+  for (std::size_t i = 0; i < cases && !HasFailure(); ++i) {
     SCOPED_TRACE(ls::testing::property::name_of_case(i));
     Random random(i);
     const auto devices = first_devices(random.between<std::size_t>(1, 8));

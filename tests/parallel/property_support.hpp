@@ -38,6 +38,12 @@ inline std::uint64_t seed() {
   return text ? std::strtoull(text, nullptr, 10) : 20240;
 }
 
+// How many random cases a test makes up: LOCKSTEP_TEST_CASES, or so many.
+inline std::size_t cases(std::size_t otherwise) {
+  const char* text = std::getenv("LOCKSTEP_TEST_CASES");
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
 // Which of a test's random cases this is, for SCOPED_TRACE.
 inline std::string name_of_case(std::size_t number) {
   return "LOCKSTEP_TEST_SEED=" + std::to_string(seed()) + ", case " + std::to_string(number);
