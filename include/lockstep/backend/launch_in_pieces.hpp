@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/host/in_pieces.hpp>
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/worker_pool.hpp>
 #include <lockstep/device/stream.hpp>
 
 #include <cstddef>
@@ -21,6 +22,13 @@ void run_each_in_pieces(std::size_t count, const void* functor) {
   });
 }
 
+// The same on a thread that is in no team. Within a team the other cores have work of their own,
+// and helpers would only take them away from it.
+template <std::size_t unit, class F>
+void run_each_between_teams(std::size_t count, const void* functor) {
+  (inside_team ? &run_each<F> : &run_each_in_pieces<unit, F>)(count, functor);
+}
+
 }  // namespace detail
 
 // As launch, but on a host device other cores take part where they have time: for work that is
@@ -30,6 +38,16 @@ void run_each_in_pieces(std::size_t count, const void* functor) {
 template <std::size_t unit, class F>
 void launch_in_pieces(const Stream& stream, std::size_t count, const F& functor) {
   if (count > 0) detail::launch_as(stream, count, functor, &detail::run_each_in_pieces<unit, F>);
+}
+
+// As launch_in_pieces, but other cores take part only if the caller is in no team: for work of one
+// device that comes when the others have none, such as an optimiser's step after all replicas'
+// backward.
+template <std::size_t unit, class F>
+void launch_between_teams(const Stream& stream, std::size_t count, const F& functor) {
+  if (count > 0) {
+    detail::launch_as(stream, count, functor, &detail::run_each_between_teams<unit, F>);
+  }
 }
 
 }  // namespace lockstep

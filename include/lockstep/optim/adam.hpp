@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/optim/kernels.hpp>
@@ -158,13 +158,14 @@ class Adam : public Optimizer {
     const double root_scale = 1 / std::sqrt(1 - std::pow(beta2_, steps));
     dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
       const auto number = [](double value) { return static_cast<T>(value); };
-      launch(stream, static_cast<std::size_t>(parameter.numel()),
-             detail::AdamKernel<T>{
-                 detail::output<T>(parameter, stream), detail::output<T>(state.mean, stream),
-                 detail::output<T>(state.square, stream), detail::input<T>(gradient), number(kept),
-                 number(decoupled ? 0 : weight_decay_), number(beta1_), number(1 - beta1_),
-                 number(beta2_), number(1 - beta2_), number(step_size), number(root_scale),
-                 number(eps_)});
+      launch_between_teams<sizeof(T)>(
+          stream, static_cast<std::size_t>(parameter.numel()),
+          detail::AdamKernel<T>{detail::output<T>(parameter, stream),
+                                detail::output<T>(state.mean, stream),
+                                detail::output<T>(state.square, stream), detail::input<T>(gradient),
+                                number(kept), number(decoupled ? 0 : weight_decay_), number(beta1_),
+                                number(1 - beta1_), number(beta2_), number(1 - beta2_),
+                                number(step_size), number(root_scale), number(eps_)});
     });
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/optim/kernels.hpp>
@@ -135,20 +135,22 @@ class SGD : public Optimizer {
 
   void descend(const Tensor& parameter, const Tensor& gradient, const Stream& stream) const {
     dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-      launch(stream, static_cast<std::size_t>(parameter.numel()),
-             detail::SgdKernel<T>{detail::output<T>(parameter, stream), detail::input<T>(gradient),
-                                  static_cast<T>(lr()), static_cast<T>(weight_decay_)});
+      launch_between_teams<sizeof(T)>(
+          stream, static_cast<std::size_t>(parameter.numel()),
+          detail::SgdKernel<T>{detail::output<T>(parameter, stream), detail::input<T>(gradient),
+                               static_cast<T>(lr()), static_cast<T>(weight_decay_)});
     });
   }
 
   void roll(const Tensor& parameter, const Tensor& velocity, const Tensor& gradient, double share,
             const Stream& stream) const {
     dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-      launch(stream, static_cast<std::size_t>(parameter.numel()),
-             detail::SgdMomentumKernel<T>{
-                 detail::output<T>(parameter, stream), detail::output<T>(velocity, stream),
-                 detail::input<T>(gradient), static_cast<T>(lr()), static_cast<T>(weight_decay_),
-                 static_cast<T>(momentum_), static_cast<T>(share), nesterov_});
+      launch_between_teams<sizeof(T)>(
+          stream, static_cast<std::size_t>(parameter.numel()),
+          detail::SgdMomentumKernel<T>{
+              detail::output<T>(parameter, stream), detail::output<T>(velocity, stream),
+              detail::input<T>(gradient), static_cast<T>(lr()), static_cast<T>(weight_decay_),
+              static_cast<T>(momentum_), static_cast<T>(share), nesterov_});
     });
   }
 

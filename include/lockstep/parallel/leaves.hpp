@@ -25,18 +25,22 @@
 // Nested arguments and results: which types are structure, and where their tensors are.
 namespace lockstep::detail::nested {
 
-// Where in a structure a walk is: a list of steps on the stack, made into text only for an error
-// message: args[1].mask
+// Where in a structure a walk is, as a list of steps on the stack: args[1].mask
 class Path {
  public:
   explicit Path(std::string_view root) : name_(root) {}
   Path(const Path& parent, std::string_view member) : parent_(&parent), name_(member) {}
   Path(const Path& parent, std::size_t index) : parent_(&parent), index_(index) {}
 
+  // Without a stream: a plan keeps the text of a path for each call's arguments.
+  std::string text() const {
+    if (!parent_) return std::string(name_);
+    std::string steps = parent_->text();
+    if (name_.data()) return steps.append(1, '.').append(name_);
+    return steps.append(1, '[').append(std::to_string(index_)).append(1, ']');
+  }
   friend std::ostream& operator<<(std::ostream& out, const Path& path) {
-    if (!path.parent_) return out << path.name_;
-    out << *path.parent_;
-    return path.name_.data() ? out << '.' << path.name_ : out << '[' << path.index_ << ']';
+    return out << path.text();
   }
 
  private:

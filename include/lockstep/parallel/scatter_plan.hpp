@@ -48,7 +48,7 @@ class ScatterPlan {
                       "arguments are scattered differently: ", parts_path_, " has ",
                       parts_.value_or(0), " parts, but ", path, " has ", parts);
     parts_ = parts;
-    parts_path_ = str(path);
+    parts_path_ = path.text();
   }
   // The first tensor of a part that has dimensions tells how many rows it has.
   template <class Leaf>
@@ -102,7 +102,7 @@ class ScatterPlan {
   void require(std::int64_t rows, const Path& path) {
     if (!rows_) {
       rows_ = rows;
-      rows_path_ = str(path);
+      rows_path_ = path.text();
       return;
     }
     check<ValueError>(rows == *rows_, "arguments disagree in length along dim ", dim_, ": ",
