@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training steps (zero_grad, forward, loss, backward, optimiser), served to `compare`. Arguments:
+//
+//   MODE    steps: of one thread: DataParallel/k over k devices, one/full and one/half on one
+//   device
+//           ddp: two ranks as threads, each with half of the batch on its own device
+//   MEMORY  kept: devices keep what is freed; fresh: they give it back after every step
+//
+// Data stand ready as they do for the peers: in memory of the host for DataParallel, which scatters
+// them, and on the device for the others. A step has ended when its devices have.
+#include "compare_models.hpp"
+#include "served_steps.hpp"
+
+#include <lockstep/lockstep.hpp>
+
+#include <condition_variable>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace compare {
+namespace {
+
+bool fresh = false;
+
+void finish(const std::vector<ls::Device>& devices) {
+  for (const ls::Device device : devices) ls::synchronize(device);
+  if (!fresh) return;
+  for (const ls::Device device : devices) ls::empty_cache(device);
+  ls::empty_cache(ls::Device());
+}
+
+template <class Model>
+std::vector<ls::Tensor> tensors_of(const Model& model) {
+  const auto parameters = ls::parameters(model);
+  return {parameters.begin(), parameters.end()};
+}
+
+template <class Net, class Model>
+struct Training {
+  Model model;
+  std::vector<ls::Device> devices;
+  ls::Tensor x, y;
+  ls::optim::SGD sgd;
+
+  Training(Model made, const std::vector<ls::Tensor>& parameters, std::vector<ls::Device> on,
+           ls::Tensor input, ls::Tensor target)
+      : model(std::move(made)),
+        devices(std::move(on)),
+        x(std::move(input)),
+        y(std::move(target)),
+        sgd(parameters, {.lr = 1e-3, .momentum = Net::kMomentum}) {}
+
+  void step() {
+    sgd.zero_grad();
+    Net::loss(model(x), y).backward();
+    sgd.step();
+    finish(devices);
+  }
+};
+
+template <class Net>
+struct Alone {
+  Net net;
+  ls::Tensor operator()(const ls::Tensor& x) { return net.forward(x); }
+};
+
+template <class T>
+Step step_of(std::shared_ptr<T> training) {
+  return {[training] { training->step(); }};
+}
+
+template <class Net>
+Step data_parallel(int count) {
+  std::vector<ls::Device> devices = ls::host_devices();
+  devices.resize(static_cast<std::size_t>(count));
+  using Model = ls::DataParallel<Net>;
+  Model model{Net{}, devices};
+  const std::vector<ls::Tensor> parameters = tensors_of(model);
+  const ls::Device output = model.output_device();
+  return step_of(std::make_shared<Training<Net, Model>>(std::move(model), parameters, devices,
+                                                        Net::input(Net::kBatch),
+                                                        Net::target(Net::kBatch).to(output)));
+}
+
+template <class Net>
+Step on_one_device(std::int64_t rows) {
+  const ls::Device device("cpu:0");
+  Net net;
+  ls::to(net, device);
+  const std::vector<ls::Tensor> parameters = tensors_of(net);
+  return step_of(std::make_shared<Training<Net, Alone<Net>>>(
+      Alone<Net>{std::move(net)}, parameters, std::vector{device}, Net::input(rows).to(device),
+      Net::target(rows).to(device)));
+}
+
+template <class Net>
+Step distributed(const ls::distributed::ProcessGroup& group) {
+  const ls::Device device = group.device();
+  const std::int64_t rows = Net::kBatch / group.size();
+  using Model = ls::DistributedDataParallel<Net>;
+  Model model{Net{}, group};
+  const std::vector<ls::Tensor> parameters = tensors_of(model);
+  return step_of(std::make_shared<Training<Net, Model>>(
+      std::move(model), parameters, std::vector{device}, Net::input(rows).to(device),
+      Net::target(rows).to(device)));
+}
+
+template <class Net>
+void add_steps(Steps& steps, const std::string& name) {
+  for (const int count : {1, 2, 4, 8, 16}) {
+    steps.add(name + "/DataParallel/" + std::to_string(count),
+              [count] { return data_parallel<Net>(count); });
+  }
+  steps.add(name + "/one/full", [] { return on_one_device<Net>(Net::kBatch); });
+  steps.add(name + "/one/half", [] { return on_one_device<Net>(Net::kBatch / 2); });
+}
+
+// Hands rank 0's orders to the other rank, which sleeps in between.
+class Orders {
+ public:
+  std::optional<Order> next(int rank) {
+    if (rank != 0) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return posted_ != taken_; });
+      taken_ = posted_;
+      return order_;
+    }
+    std::optional<Order> order = next_order();
+    {
+      const std::lock_guard lock(mutex_);
+      order_ = order;
+      ++posted_;
+    }
+    changed_.notify_one();
+    return order;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Order> order_;
+  long posted_ = 0;
+  long taken_ = 0;
+};
+
+void serve_ranks() {
+  Orders orders;
+  ls::distributed::run({"cpu:0", "cpu:1"}, [&](const ls::distributed::ProcessGroup& group) {
+    Steps steps;
+    steps.add("tiny/DDP", [&] { return distributed<Tiny>(group); });
+    steps.add("mlp/DDP", [&] { return distributed<Mlp>(group); });
+    steps.add("cnn/DDP", [&] { return distributed<Cnn>(group); });
+    while (const std::optional<Order> order = orders.next(group.rank())) {
+      const double taken = median(samples_of(steps.at(order->name), *order));
+      if (group.rank() == 0) answer(taken);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace compare
+
+int main(int argc, char** argv) {
+  using namespace compare;
+  const std::string_view mode = argc > 1 ? argv[1] : "";
+  fresh = argc > 2 && std::string_view(argv[2]) == "fresh";
+  if (mode != "steps" && mode != "ddp") {
+    std::cerr << "usage: compare_training steps|ddp [kept|fresh]\n";
+    return 2;
+  }
+  ls::set_host_device_count(mode == "ddp" ? 2 : 16);
+  if (mode == "ddp") {
+    serve_ranks();
+    return 0;
+  }
+  Steps steps;
+  add_steps<Tiny>(steps, "tiny");
+  add_steps<Mlp>(steps, "mlp");
+  add_steps<Cnn>(steps, "cnn");
+  serve(steps);
+}
