@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
+#include <ostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -64,18 +66,44 @@ class ModuleError : public Error {
 
 namespace detail {
 
+// A part of a message: a reference to text, or to a value of any streamable type.
+class Part {
+ public:
+  template <class T>
+  explicit Part(const T& value) : value_(&value), print_(&print_as<T>) {}
+  explicit Part(const char* text) : value_(text), print_(&print_text) {}
+  void print(std::ostream& out) const { print_(out, value_); }
+
+ private:
+  template <class T>
+  static void print_as(std::ostream& out, const void* value) {
+    out << *static_cast<const T*>(value);
+  }
+  static void print_text(std::ostream& out, const void* text) {
+    out << static_cast<const char*>(text);
+  }
+
+  const void* value_;
+  void (*print_)(std::ostream& out, const void* value);
+};
+
+// Strings parts together, whatever their types: a program has hundreds of messages.
+[[gnu::cold, gnu::noinline]] inline std::string join_parts(std::initializer_list<Part> parts) {
+  std::ostringstream out;
+  out << std::boolalpha;
+  for (const Part& part : parts) part.print(out);
+  return std::move(out).str();
+}
+
 // Strings its arguments together. Meant for messages: kept out of line and out of the way.
 template <class... Parts>
 [[gnu::cold, gnu::noinline]] std::string str(const Parts&... parts) {
-  std::ostringstream out;
-  out << std::boolalpha;
-  (out << ... << parts);
-  return std::move(out).str();
+  return join_parts({Part(parts)...});
 }
 
 template <class E, class... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
-  throw E(str(parts...));
+  throw E(join_parts({Part(parts)...}));
 }
 
 }  // namespace detail

@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <iterator>
 #include <memory>
-#include <optional>
+#include <new>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -53,27 +53,17 @@ class ForwardScope {
   const AutogradState before_;
 };
 
-// The node of an operation written as a struct with `forward` and `backward`: the struct itself is
-// what is saved.
-template <class Op>
-class OpNode final : public Node, public std::enable_shared_from_this<OpNode<Op>> {
+// What the node of a recorded operation does whatever the operation is: compiled once.
+class RecordedNode : public Node {
  public:
-  explicit OpNode(Op op) : Node(default_stream(Device())), op_(std::move(op)) {}
+  RecordedNode() : Node(default_stream(Device())) {}
 
-  Op& op() { return *op_; }
-  const char* name() const override { return Op::name; }
-  void release_saved() override { op_.reset(); }
+  // The shared_ptr that owns this node (`make_node`).
+  std::shared_ptr<Node> self() const { return self_.lock(); }
+  void set_self(const std::shared_ptr<Node>& self) { self_ = self; }
 
-  std::vector<Tensor> apply(std::vector<Tensor> gradients) override {
-    check<AutogradError>(op_.has_value(), "backward a second time through ", Op::name,
-                         ": what it saved was freed; pass retain_graph = true the first time");
-    const Backward context(this->shared_from_this());
-    if constexpr (requires { op_->backward(context, gradients); }) {
-      return list(op_->backward(context, gradients));
-    } else {
-      return list(op_->backward(context, gradients[0]));
-    }
-  }
+  // One more tensor argument of forward.
+  void connect(const Tensor& argument) { next_edges.push_back(gradient_edge(argument)); }
 
   // Makes the outputs of forward the results of this node.
   void own(Tensor& output) {
@@ -88,36 +78,104 @@ class OpNode final : public Node, public std::enable_shared_from_this<OpNode<Op>
     set_num_inputs(outputs.size());
   }
 
+ protected:
+  void check_saved(bool saved) const {
+    check<AutogradError>(saved, "backward a second time through ", name(),
+                         ": what it saved was freed; pass retain_graph = true the first time");
+  }
+
+  // What backward returned, as the engine takes it.
+  std::vector<Tensor> list(std::vector<Tensor> gradients) const {
+    check<AutogradError>(gradients.size() == next_edges.size(), "backward of ", name(),
+                         " returned ", gradients.size(), " gradients for ", next_edges.size(),
+                         " tensor arguments");
+    return gradients;
+  }
+  std::vector<Tensor> list(Tensor gradient) const { return list(&gradient, 1); }
+  template <std::size_t N>
+  std::vector<Tensor> list(std::array<Tensor, N> gradients) const {
+    return list(gradients.data(), N);
+  }
+
  private:
+  std::vector<Tensor> list(Tensor* gradients, std::size_t count) const {
+    return list(std::vector<Tensor>(std::make_move_iterator(gradients),
+                                    std::make_move_iterator(gradients + count)));
+  }
+
   void own(Tensor& output, std::size_t number) {
     if (!output.defined()) return;
     // An operation may hand an argument through; the result is a variable of its own all the same.
     if (output.impl().use_count() > 1) output = make_view(output);
     if (!is_floating_point(output.dtype())) return;
-    output.impl()->grad_fn = this->shared_from_this();
+    output.impl()->grad_fn = self();
     output.impl()->output_nr = number;
     output.impl()->requires_grad = true;
   }
 
-  std::vector<Tensor> list(std::vector<Tensor> gradients) const {
-    check<AutogradError>(gradients.size() == next_edges.size(), "backward of ", Op::name,
-                         " returned ", gradients.size(), " gradients for ", next_edges.size(),
-                         " tensor arguments");
-    return gradients;
-  }
-  std::vector<Tensor> list(Tensor gradient) const {
-    std::vector<Tensor> gradients;
-    gradients.push_back(std::move(gradient));
-    return list(std::move(gradients));
-  }
-  template <std::size_t N>
-  std::vector<Tensor> list(std::array<Tensor, N> gradients) const {
-    return list(std::vector<Tensor>(std::make_move_iterator(gradients.begin()),
-                                    std::make_move_iterator(gradients.end())));
+  std::weak_ptr<Node> self_;
+};
+
+// The node of an operation written as a struct with `forward` and `backward`: the struct itself is
+// what is saved.
+//
+// A union and not a std::optional, which would be compiled for each of a program's many operations.
+template <class Op>
+class OpNode final : public RecordedNode {
+ public:
+  explicit OpNode(Op&& op) : op_(std::move(op)) {}
+  ~OpNode() override { OpNode::release_saved(); }
+
+  Op& op() { return op_; }
+  const char* name() const override { return Op::name; }
+  void release_saved() override {
+    if (std::exchange(saved_, false)) op_.~Op();
   }
 
-  std::optional<Op> op_;
+  std::vector<Tensor> apply(std::vector<Tensor> gradients) override {
+    check_saved(saved_);
+    const Backward context(self());
+    if constexpr (requires { op_.backward(context, gradients); }) {
+      return list(op_.backward(context, gradients));
+    } else {
+      return list(op_.backward(context, gradients[0]));
+    }
+  }
+
+ private:
+  union {
+    Op op_;  // there as long as saved_
+  };
+  bool saved_ = true;
 };
+
+// Where a node lies, beside the counts of the shared_ptr that owns it.
+template <std::size_t Bytes, std::size_t Alignment>
+struct NodeMemory {
+  NodeMemory() {}
+  NodeMemory(const NodeMemory&) = delete;
+  NodeMemory& operator=(const NodeMemory&) = delete;
+  ~NodeMemory() {
+    if (node) node->~Node();
+  }
+  alignas(Alignment) std::byte bytes[Bytes];
+  Node* node = nullptr;
+};
+
+// An OpNode of `op`, as make_shared would make one; but its memory is of one of a few types, not of
+// one for each operation.
+template <class Op>
+std::shared_ptr<Node> make_node(Op&& op) {
+  constexpr std::size_t kStep = 128;
+  constexpr std::size_t kBytes = (sizeof(OpNode<Op>) + kStep - 1) / kStep * kStep;
+  constexpr std::size_t kAlignment = std::max(alignof(OpNode<Op>), alignof(std::max_align_t));
+  const auto memory = std::make_shared<NodeMemory<kBytes, kAlignment>>();
+  auto* const node = ::new (static_cast<void*>(memory->bytes)) OpNode<Op>(std::move(op));
+  memory->node = node;
+  std::shared_ptr<Node> owner(memory, node);
+  node->set_self(owner);
+  return owner;
+}
 
 }  // namespace detail
 
@@ -157,10 +215,9 @@ auto apply(Op op, const Args&... args) {
     return op.forward(args...);
   }
 
-  const auto node = std::make_shared<detail::OpNode<Op>>(std::move(op));
-  const auto connect = [&node](const Tensor& tensor) {
-    node->next_edges.push_back(detail::gradient_edge(tensor));
-  };
+  const std::shared_ptr<Node> owner = detail::make_node(std::move(op));
+  auto* const node = static_cast<detail::OpNode<Op>*>(owner.get());
+  const auto connect = [node](const Tensor& tensor) { node->connect(tensor); };
   (detail::for_each_tensor(args, connect), ...);
   auto outputs = [&] {
     const detail::ForwardScope scope(state, true);

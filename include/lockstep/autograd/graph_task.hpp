@@ -128,7 +128,7 @@ class GraphTask final : public BackwardPass {
     // Each lane has one range, of the thread that came first, until that thread has left.
     void enter(std::size_t lane) {
       if (!profile::enabled() || std::exchange(task_.lanes_[lane].in_timeline, true)) return;
-      ranges_.emplace_back(profile::Literal("backward"), task_.lanes_[lane].device);
+      (void)ranges_.emplace_back(profile::Literal("backward"), task_.lanes_[lane].device);
     }
 
    private:
