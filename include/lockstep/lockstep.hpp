@@ -77,6 +77,7 @@
 #include <lockstep/nn/rnn.hpp>
 #include <lockstep/nn/rnn_base.hpp>
 #include <lockstep/nn/sequential.hpp>
+#include <lockstep/nn/sync_batch_norm.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/attention.hpp>
 #include <lockstep/ops/attention_kernels.hpp>
@@ -125,9 +126,11 @@
 #include <lockstep/parallel/distributed.hpp>
 #include <lockstep/parallel/distributed_hooks.hpp>
 #include <lockstep/parallel/functions.hpp>
+#include <lockstep/parallel/join.hpp>
 #include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/per_replica.hpp>
+#include <lockstep/parallel/powersgd_hook.hpp>
 #include <lockstep/parallel/replica_cache.hpp>
 #include <lockstep/parallel/replica_error.hpp>
 #include <lockstep/parallel/replica_group.hpp>

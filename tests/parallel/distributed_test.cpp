@@ -5,6 +5,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/nn/batch_norm.hpp>
+#include <lockstep/nn/lazy_linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>
@@ -347,6 +348,52 @@ TEST(DistributedDataParallel, DD10ButNotWhereTheOptionSaysNo) {
     EXPECT_EQ(mean.item(), 10.0 + group.rank());
     return 0;
   });
+}
+
+// The second one's broadcast changes what the first one has normalised with.
+TEST(DistributedDataParallel, DD10TwoForwardsInEvaluationBeforeOneBackward) {
+  struct Net {
+    nn::BatchNorm1d norm{1, {.dtype = Dtype::f64}};
+    nn::BatchNorm1d other{1, {.affine = false, .dtype = Dtype::f64}};
+    Tensor forward(const Tensor& x) { return other.forward(norm.forward(x)); }
+  };
+  on_ranks(3, [](const ProcessGroup& group) {
+    DistributedDataParallel model{Net{}, group};
+    model.eval();
+    model.module().norm.eps = model.module().other.eps = 0;
+    const double r = group.rank();
+    for (int step = 0; step < 2; ++step) {
+      model.zero_grad();
+      const Tensor x = full({1, 1}, r + 1, kF64).requires_grad_();
+      const Tensor first = model(x);
+      {
+        const NoGradGuard guard;
+        model.module().norm.running_mean.fill_(r);  // rank 0's counts: 0
+      }
+      const Tensor loss = (first + model(x)).sum();
+      {
+        const NoGradGuard guard;
+        model.module().norm.running_mean.fill_(5);
+        model.module().norm.running_var.fill_(7);
+      }
+      loss.backward();
+      EXPECT_EQ(grad_of(x), Values{2});
+      EXPECT_EQ(grad_of(model.module().norm.weight), Values{4});  // twice the mean of 1, 2, 3
+      model.module().norm.running_mean.zero_();
+      model.module().norm.running_var.fill_(1);
+    }
+    return 0;
+  });
+}
+
+TEST(DistributedDataParallel, UninitializedParametersAreNamed) {
+  const auto texts = messages<ModuleError>(2, [](const ProcessGroup& group) {
+    DistributedDataParallel model{nn::LazyLinear{3}, group};
+  });
+  for (const std::string& text : texts) {
+    EXPECT_TRUE(contains(text, "can't be used with `DistributedDataParallel`. Run a dummy"))
+        << text;
+  }
 }
 
 struct Named {

@@ -11,6 +11,7 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
+#include <memory>
 
 namespace lockstep::nn {
 
@@ -38,6 +39,8 @@ struct BatchNorm {
   double eps;
   double momentum;
   bool training = true;
+  // Where training gets its statistics; none: from the input. See nn::convert_sync_batchnorm.
+  std::shared_ptr<const StatisticsSource> synchronized = {};
 
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {
@@ -74,8 +77,8 @@ struct BatchNorm {
     check<ShapeError>(fits && x.size(1) == num_features, layer, ": expected an input of shape ",
                       expected, " with ", num_features, " channels, got ", x.sizes());
     const bool tracks = running_mean.defined();
-    const Tensor y =
-        batch_norm(x, running_mean, running_var, weight, bias, training || !tracks, momentum, eps);
+    const Tensor y = batch_norm_from(training ? synchronized.get() : nullptr, x, running_mean,
+                                     running_var, weight, bias, training || !tracks, momentum, eps);
     if (training && tracks) {
       const NoGradGuard guard;
       num_batches_tracked.add_(ones({}, num_batches_tracked.options()));
@@ -92,8 +95,8 @@ namespace lockstep::nn {
 // training with the batch's own statistics, which the running ones follow, else with those.
 //
 // Within replicas each one normalises its own rows, and the first one's running statistics stay;
-// see ReplicaBuffers for statistics of the whole batch. A copy shares parameters and buffers with
-// the original: they are handles.
+// see ReplicaBuffers for statistics of the whole batch, and convert_sync_batchnorm for those over
+// several ranks. A copy shares parameters and buffers with the original: they are handles.
 //
 // **Torch counterpart.** torch.nn.BatchNorm1d; names and order of the state are its. Without
 // track_running_stats there are no buffers, and the batch's statistics are always used.

@@ -15,6 +15,8 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/half.hpp>
 
+#include <optional>
+
 namespace lockstep {
 
 namespace detail {
@@ -25,6 +27,19 @@ struct BatchStatistics {
   Tensor var;           // of the batch itself: divided by the number of values
   Tensor unbiased;      // of what it was drawn from: by one less; not recorded
   Tensor present = {};  // 0 if the batch is empty, otherwise 1; undefined: it is not empty
+};
+
+// Where a batch that has more parts than the one at hand gets its statistics.
+class StatisticsSource {
+ public:
+  StatisticsSource() = default;
+  StatisticsSource(const StatisticsSource&) = delete;
+  StatisticsSource& operator=(const StatisticsSource&) = delete;
+  virtual ~StatisticsSource() = default;
+
+  // The differentiable statistics of the whole batch, of which x [batch, channels, …] of f32 or f64
+  // is a part, perhaps without elements. None: x is all there is.
+  virtual std::optional<BatchStatistics> of(const Tensor& x) const = 0;
 };
 
 inline BatchStatistics own_statistics(const Moments& own, double count) {
@@ -55,12 +70,72 @@ inline void move_towards(const Tensor& running, const Tensor& batch, const Tenso
   running.mul_(1 - momentum).add_(target, momentum);
 }
 
+// The statistics of the batch that x is, or is a part of; moves the running ones towards them.
+inline BatchStatistics take_statistics(const Tensor& x, const Tensor& running_mean,
+                                       const Tensor& running_var, double momentum,
+                                       const StatisticsSource* source) {
+  const Axis axis(x.sizes(), 1);
+  const auto count = static_cast<double>(axis.outer * axis.inner);
+  std::optional<BatchStatistics> batch;
+  if (source) batch = source->of(x);
+  if (!batch && axis.inner > 0 && current_replica.sum_of_batch) {
+    batch = statistics_of_all(channel_moments(x, 1), count, current_replica.sum_of_batch);
+  }
+  const bool shared = batch.has_value();
+  if (!shared) {
+    check<ValueError>(count != 1,
+                      "Expected more than 1 value per channel when training, got input size ",
+                      x.sizes());
+    batch = own_statistics(channel_moments(x, 1), count);
+  }
+  if (running_mean.defined() && (shared || count > 0)) {
+    const NoGradGuard guard;
+    move_towards(running_mean, batch->mean, batch->present, momentum);
+    move_towards(running_var, batch->unbiased, batch->present, momentum);
+  }
+  return *batch;
+}
+
 inline void check_channels(const char* name, const Tensor& tensor, const Tensor& x) {
   if (!tensor.defined()) return;
   check_same_kind("batch_norm", "the input", x, name, tensor);
   check<ShapeError>(tensor.sizes() == Shape{x.size(1)}, "batch_norm: expected ", name,
                     " to be of shape ", Shape{x.size(1)}, ", got ", tensor.sizes(),
                     " for an input of shape ", x.sizes());
+}
+
+// lockstep::batch_norm; in training with the statistics that `source` gives, if it is not null.
+inline Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x,
+                              const Tensor& running_mean, const Tensor& running_var,
+                              const Tensor& weight, const Tensor& bias, bool training,
+                              double momentum, double eps) {
+  if (is_half_precision(x.dtype())) {
+    return batch_norm_from(source, x.to(Dtype::f32), running_mean, running_var, weight, bias,
+                           training, momentum, eps)
+        .to(x.dtype());
+  }
+  check<ShapeError>(x.dim() >= 2,
+                    "batch_norm: expected an input of shape [batch, channels, …], got ", x.sizes());
+  check<ValueError>(
+      running_mean.defined() == running_var.defined() && (training || running_mean.defined()),
+      "batch_norm: expected running_mean and running_var to be defined when "
+      "training is false, and both or none when it is true");
+  check_channels("running_mean", running_mean, x);
+  check_channels("running_var", running_var, x);
+  check_channels("weight", weight, x);
+  check_channels("bias", bias, x);
+
+  Tensor mean = running_mean;
+  Tensor var = running_var;
+  if (training) {
+    const BatchStatistics batch = take_statistics(x, running_mean, running_var, momentum, source);
+    mean = batch.mean;
+    var = batch.var;
+  } else if (is_grad_enabled() && weight.defined() && weight.requires_grad()) {
+    mean = mean.clone();  // backward needs it; the running one may be set anew before that
+  }
+  const Tensor scale = inverse_deviation(var, eps);
+  return channel_affine(x, 1, mean, weight.defined() ? scale * weight : scale, bias);
 }
 
 }  // namespace detail
@@ -84,45 +159,8 @@ inline void check_channels(const char* name, const Tensor& tensor, const Tensor&
 inline Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                          const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                          double momentum = 0.1, double eps = 1e-5) {
-  if (detail::is_half_precision(x.dtype())) {
-    return batch_norm(x.to(Dtype::f32), running_mean, running_var, weight, bias, training, momentum,
-                      eps)
-        .to(x.dtype());
-  }
-  check<ShapeError>(x.dim() >= 2,
-                    "batch_norm: expected an input of shape [batch, channels, …], got ", x.sizes());
-  check<ValueError>(
-      running_mean.defined() == running_var.defined() && (training || running_mean.defined()),
-      "batch_norm: expected running_mean and running_var to be defined when "
-      "training is false, and both or none when it is true");
-  detail::check_channels("running_mean", running_mean, x);
-  detail::check_channels("running_var", running_var, x);
-  detail::check_channels("weight", weight, x);
-  detail::check_channels("bias", bias, x);
-
-  Tensor mean = running_mean;
-  Tensor var = running_var;
-  if (training) {
-    const detail::Axis axis(x.sizes(), 1);
-    const auto count = static_cast<double>(axis.outer * axis.inner);
-    const auto sum_of_batch = axis.inner > 0 ? detail::current_replica.sum_of_batch : nullptr;
-    check<ValueError>(sum_of_batch || count != 1,
-                      "Expected more than 1 value per channel when training, got input size ",
-                      x.sizes());
-    const detail::Moments own = detail::channel_moments(x, 1);
-    const detail::BatchStatistics batch = sum_of_batch
-                                              ? detail::statistics_of_all(own, count, sum_of_batch)
-                                              : detail::own_statistics(own, count);
-    if (running_mean.defined() && (sum_of_batch || count > 0)) {
-      const NoGradGuard guard;
-      detail::move_towards(running_mean, batch.mean, batch.present, momentum);
-      detail::move_towards(running_var, batch.unbiased, batch.present, momentum);
-    }
-    mean = batch.mean;
-    var = batch.var;
-  }
-  const Tensor scale = detail::inverse_deviation(var, eps);
-  return detail::channel_affine(x, 1, mean, weight.defined() ? scale * weight : scale, bias);
+  return detail::batch_norm_from(nullptr, x, running_mean, running_var, weight, bias, training,
+                                 momentum, eps);
 }
 
 }  // namespace lockstep

@@ -13,11 +13,14 @@
 #include <lockstep/parallel/distributed_logging.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/parallel/distributed_verify.hpp>
+#include <lockstep/parallel/join.hpp>
 #include <lockstep/parallel/reducer.hpp>
 #include <lockstep/parallel/replicate.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -88,7 +91,7 @@ class DistributedDataParallel {
         process_group_(std::move(process_group)),
         options_(std::move(options)) {
     detail::require_module<M>();
-    detail::check_initialized(module_);
+    detail::check_initialized(module_, "DistributedDataParallel");
     device_ = choose_device();
     detail::check_module_device(module_, device_);
     const std::vector<NamedParameter> parameters = named_parameters();
@@ -124,7 +127,10 @@ class DistributedDataParallel {
   auto operator()(const Args&... args) {
     const Timer timer{*reducer_};
     reducer_->check_usable();
-    if (options_.forward_sync_buffers && reducer_->synchronizes()) synchronize_buffers();
+    if (reducer_->synchronizes()) {
+      const int root = join_ ? join_->meet(kForward).first_active() : 0;
+      if (options_.forward_sync_buffers) synchronize_buffers(root);
+    }
     return detail::call_on(module_, device_, args...);
   }
   template <class... Args>
@@ -143,6 +149,33 @@ class DistributedDataParallel {
   //   }
   //   loss(model(b)).backward();         // accumulates, and averages both
   NoSync no_sync() const { return NoSync(reducer_); }
+
+  // Calls `fn`, in which ranks may have different numbers of batches; see lockstep::join.
+  //
+  // A rank whose fn has returned takes part in the others' passes with gradients of zero, with
+  // which it runs a communication hook, too. Its own gradients become the others' mean; what it had
+  // accumulated is gone. Before a forward, the buffers of the first rank that goes on become
+  // everybody's; at the end, the parameters and buffers of the first of the ranks that went on
+  // longest. An optimizer's state does not: give it from there to the others where it counts.
+  //
+  // Passes with and without no_sync, several forwards for one backward, find_unused_parameters and
+  // static_graph work as ever. With a communication hook, which takes over the averaging,
+  // divide_by_initial_world_size changes nothing. A forward that communicates by itself, as
+  // SyncBatchNorm's does, waits for ranks that will not come. Within fn the object stays where it
+  // is.
+  //
+  // **Torch counterpart.** DistributedDataParallel.join. There the last rank's buffers count, not
+  // the first's, and a joined rank's gradients stay what they were.
+  // **Example.** model.join([&] { for (const auto& batch : my_batches) step(model, batch); });
+  template <std::invocable F>
+  void join(F&& fn, const JoinOptions& options = {}) {
+    lockstep::join(*this, std::forward<F>(fn), options);
+  }
+  std::unique_ptr<JoinHook> join_hook(const JoinOptions& /*options*/) {
+    return std::make_unique<Hook>(*this);
+  }
+  Device join_device() const { return device_; }
+  const distributed::ProcessGroup& join_process_group() const { return process_group_; }
 
   // Has `hook` reduce the buckets in place of the group's mean; see CommHook. Once only, on every
   // rank alike, not during backward.
@@ -181,6 +214,42 @@ class DistributedDataParallel {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // What is announced to ranks that have joined.
+  enum Phase { kForward, kBackward };
+
+  class Hook final : public JoinHook {
+   public:
+    explicit Hook(DistributedDataParallel& model) : model_(model) {}
+    ~Hook() override {
+      if (begun_) model_.leave_join();
+    }
+    void begin(const JoinContext& context) override {
+      model_.reducer_->begin_join(context, kBackward);
+      model_.join_.emplace(context);
+      begun_ = true;
+    }
+    void main_hook(int phase, const JoinRound& round) override {
+      if (phase == kBackward) {
+        model_.reducer_->shadow(round);
+      } else if (model_.options_.forward_sync_buffers) {
+        model_.synchronize_buffers(round.first_active());
+      }
+    }
+    void post_hook(int last_rank) override {
+      detail::CoalescedBroadcast().run(model_.process_group_, detail::tensors_of(model_.module_),
+                                       last_rank);
+    }
+
+   private:
+    DistributedDataParallel& model_;
+    bool begun_ = false;
+  };
+
+  void leave_join() noexcept {
+    join_.reset();
+    reducer_->end_join();
+  }
+
   struct Timer {
     detail::Reducer& reducer;
     const Clock::time_point began = Clock::now();
@@ -205,10 +274,10 @@ class DistributedDataParallel {
     return device;
   }
 
-  void synchronize_buffers() {
+  void synchronize_buffers(int root) {
     const std::vector<Buffer> list = buffers();
     if (list.empty()) return;
-    broadcast_.run(process_group_, {list.begin(), list.end()}, 0);
+    broadcast_.run(process_group_, {list.begin(), list.end()}, root);
   }
 
   M module_;
@@ -216,6 +285,7 @@ class DistributedDataParallel {
   DistributedDataParallelOptions options_;
   Device device_;
   detail::CoalescedBroadcast broadcast_;
+  std::optional<JoinContext> join_;  // within one
   std::shared_ptr<detail::Reducer> reducer_;
 };
 

@@ -11,9 +11,12 @@
 #include <lockstep/parallel/bucket_assignment.hpp>
 #include <lockstep/parallel/distributed_logging.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
+#include <lockstep/parallel/join.hpp>
 #include <lockstep/parallel/reducer_buckets.hpp>
 #include <lockstep/parallel/reducer_claims.hpp>
 #include <lockstep/parallel/reducer_errors.hpp>
+#include <lockstep/parallel/reducer_join.hpp>
+#include <lockstep/parallel/reducer_usage.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/warning.hpp>
@@ -43,6 +46,9 @@ namespace lockstep::detail {
 // backward has, is of no further use: the other ranks may have gone on. It does not wait for what
 // is in flight then, as nobody knows whether that ever ends; the gradients concerned are dropped.
 //
+// Within a `join`, each pass announces itself before its first collective, and a rank that has
+// joined goes through the same collectives with gradients of zero.
+//
 // Threads: the lane of the parameters' device runs the hooks, the caller of backward the callback;
 // the engine orders them. `mutex_` is there for passes that overlap against the rules, which are
 // told so. It is recursive, as a communication hook may ask for the logging data.
@@ -56,7 +62,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
         static_graph_(options.static_graph),
         claims_(parameters),
         buckets_(parameters, limits_.first()),
-        members_(parameters.size()) {
+        usage_(parameters.size()),
+        join_(group_.size()) {
     log_.rank = group_.rank();
     log_.world_size = group_.size();
     log_.device = parameters[0].tensor.device();
@@ -70,9 +77,9 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
   ~Reducer() {
-    for (const Member& member : members_) {
+    for (const RemovableHandle& hook : hooks_) {
       try {
-        member.hook.remove();
+        hook.remove();
       } catch (...) {
         // No memory for a list without it: the hook stays, and finds that this has gone.
       }
@@ -81,11 +88,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // Registers the hooks; called once, when a shared_ptr owns this.
   void attach() {
-    for (std::size_t i = 0; i < members_.size(); ++i) {
-      members_[i].hook = buckets_.parameter(i).register_post_accumulate_grad_hook(
+    hooks_.reserve(buckets_.size());
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      hooks_.push_back(buckets_.parameter(i).register_post_accumulate_grad_hook(
           [reducer = weak_from_this(), i](const Tensor&) {
             if (const auto self = reducer.lock()) self->on_gradient(i);
-          });
+          }));
     }
   }
 
@@ -100,6 +108,31 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     check<ValueError>(static_cast<bool>(hook), "register_comm_hook: the hook is empty");
     check<ValueError>(pass_ == 0, "register_comm_hook: called during backward");
     comm_hook_ = std::move(hook);
+  }
+
+  // From here to end_join, passes are announced as `phase` of a join.
+  void begin_join(const JoinContext& context, int phase) {
+    const std::lock_guard lock(mutex_);
+    join_.begin(context, phase);
+  }
+  void end_join() {
+    const std::lock_guard lock(mutex_);
+    join_.end();
+  }
+
+  // The collectives of another rank's pass, on one that has joined. Its gradients become the
+  // others' mean.
+  void shadow(const JoinRound& round) {
+    const std::lock_guard lock(mutex_);
+    const NoGradGuard guard;  // as in backward
+    check<AutogradError>(failure_.empty(), failure_);
+    guarded([&] {
+      prepare();
+      for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_.parameter(i).set_grad({});
+      for (std::size_t i = 0; i < buckets_.size(); ++i) mark(i, State::unused);
+      usage_.end_pass();
+      reduce(round, true);
+    });
   }
 
   // Throws if the ranks cannot be in step any more.
@@ -120,17 +153,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
  private:
   using Clock = std::chrono::steady_clock;
-
-  // What a pass has brought a parameter: nothing yet, a gradient, or the end without one.
-  enum class State : unsigned char { waiting, ready, unused };
-
-  struct Member {
-    RemovableHandle hook = {};
-    State state = State::waiting;
-    bool used = false;           // it got a gradient since the last reduction, in no_sync or not
-    bool used_anywhere = true;   // some rank has used it, as far as the ranks have told each other
-    bool used_at_first = false;  // in the first pass, by this rank
-  };
+  using State = ReducerUsage::State;
 
   // Runs `body`; what it throws makes the Reducer unusable.
   template <class Body>
@@ -183,7 +206,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   void on_gradient(std::size_t i) {
     const std::lock_guard lock(mutex_);
-    members_[i].used = true;
+    usage_.note_gradient(i);
     if (!synchronizes_) return;
     check<AutogradError>(failure_.empty(), failure_);
     guarded([this, i] {
@@ -191,7 +214,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
       check<AutogradError>(pass_ == current_backward_pass->number(),
                            "DistributedDataParallel: another backward through the same parameters "
                            "is still running");
-      if (members_[i].state != State::waiting) fail_unexpected(i);
+      if (usage_.state(i) != State::waiting) fail_unexpected(i);
       mark(i, State::ready);
     });
   }
@@ -202,25 +225,28 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
         !is_grad_enabled(),
         "DistributedDataParallel: backward with create_graph = true would leave gradients whose "
         "own gradients are not reduced: use autograd::grad for the inner derivative, or no_sync");
-    buckets_.prepare();
+    prepare();
     pass.queue_callback([end = std::make_shared<PassEnd>(weak_from_this())] { end->reached(); });
     pass_ = pass.number();
-    began_ = Clock::now();
-    next_bucket_ = 0;
-    ready_order_.clear();
-    for (Member& member : members_) member.state = State::waiting;
-    for (std::size_t i = 0; i < members_.size(); ++i) {
+    join_.announce();
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const bool known_unused =
           find_unused_ ? !pass.reaches(buckets_.parameter(i))
-                       : static_graph_ && log_.num_iterations > 0 && !members_[i].used_at_first;
+                       : static_graph_ && log_.num_iterations > 0 && !usage_.used_at_first(i);
       if (known_unused) mark(i, State::unused);
     }
   }
 
+  void prepare() {
+    buckets_.prepare();
+    usage_.begin_pass();
+    began_ = Clock::now();
+    next_bucket_ = 0;
+  }
+
   // The bucket gets the parameter's gradient, or what stands for it.
   void mark(std::size_t i, State state) {
-    members_[i].state = state;
-    if (state == State::ready) ready_order_.push_back(static_cast<std::int64_t>(i));
+    usage_.mark(i, state);
     ReducerBuckets::Bucket* const bucket = buckets_.bucket_of(i);
     if (!bucket) return;
     ReducerBuckets::join_streams(*bucket);
@@ -250,39 +276,34 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void finish() {
     const std::lock_guard lock(mutex_);
     guarded([this] {
-      const Clock::time_point last_gradient = Clock::now();
-      const bool first = log_.num_iterations == 0;
-      const std::vector<std::size_t> missing = in_state(State::waiting);
+      const std::vector<std::size_t> missing = usage_.in_state(State::waiting);
       for (const std::size_t i : missing) mark(i, State::unused);
-      const std::vector<std::int32_t> ranks =
-          find_unused_ || first ? count_ranks_that_used() : std::vector<std::int32_t>();
-      wait_for_buckets();
-      buckets_.give_back();
-      pass_ = 0;
-      log_.backward_time += last_gradient - began_;
-      log_.wait_time += Clock::now() - last_gradient;
-
-      check_missing(missing, ranks);
-      settle(ranks);
-      take_note(first);
-      if (first && limits_.rebuilds()) rebuild();
+      reduce(join_.round(), false, missing);
     });
   }
 
-  std::vector<std::size_t> in_state(State state) const {
-    std::vector<std::size_t> found;
-    for (std::size_t i = 0; i < members_.size(); ++i) {
-      if (members_[i].state == state) found.push_back(i);
-    }
-    return found;
+  // Once all buckets have been launched. `round` tells which ranks contribute; `missing` are the
+  // parameters without the gradients that they should have got.
+  void reduce(const JoinRound& round, bool joined, const std::vector<std::size_t>& missing = {}) {
+    const Clock::time_point last_gradient = Clock::now();
+    const bool first = log_.num_iterations == 0;
+    const std::vector<std::int32_t> ranks =
+        find_unused_ || first ? count_ranks_that_used() : std::vector<std::int32_t>();
+    buckets_.wait_for_all(comm_hook_ ? 1 : join_.factor(round));
+    buckets_.give_back();
+    pass_ = 0;
+    log_.backward_time += last_gradient - began_;
+    log_.wait_time += Clock::now() - last_gradient;
+
+    if (!joined) check_missing(missing, ranks, round.active());
+    settle(ranks);
+    take_note(first, joined);
+    if (first && limits_.rebuilds()) rebuild(round.first_active());
   }
 
   // For each parameter, how many ranks have a gradient for it.
   std::vector<std::int32_t> count_ranks_that_used() {
-    std::vector<std::int32_t> used;
-    for (const Member& member : members_) {
-      used.push_back(find_unused_ ? member.used : member.state == State::ready);
-    }
+    const std::vector<std::int32_t> used = usage_.used(find_unused_);
     const auto count = static_cast<std::int64_t>(used.size());
     const Tensor counts = from_values(used, {count}, log_.device);
     ++log_.num_all_reduces;
@@ -290,61 +311,44 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     return counts.to_vector<std::int32_t>();
   }
 
-  // For all of them, even if one has failed; then throws the first error.
-  void wait_for_buckets() {
-    std::exception_ptr error;
-    for (ReducerBuckets::Bucket& bucket : buckets_.buckets()) {
-      try {
-        ReducerBuckets::wait(bucket);
-      } catch (...) {
-        if (!error) error = std::current_exception();
-      }
-    }
-    if (error) std::rethrow_exception(error);
-  }
-
   void check_missing(const std::vector<std::size_t>& missing,
-                     const std::vector<std::int32_t>& ranks) const {
+                     const std::vector<std::int32_t>& ranks, int expected) const {
     if (find_unused_ || (static_graph_ && log_.num_iterations == 0)) return;
     const std::string names = buckets_.names(missing);
     if (!missing.empty() && static_graph_) fail_unused_at_last(group_.rank(), names);
     if (!missing.empty()) fail_unused(group_.rank(), names);
     std::vector<std::size_t> elsewhere;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (ranks[i] < group_.size()) elsewhere.push_back(i);
+      if (ranks[i] < expected) elsewhere.push_back(i);
     }
     if (!elsewhere.empty()) fail_unused_elsewhere(group_.rank(), buckets_.names(elsewhere));
   }
 
   [[noreturn]] void fail_unexpected(std::size_t i) const {
-    const bool unused = members_[i].state == State::unused;
+    const bool unused = usage_.state(i) == State::unused;
     if (unused && static_graph_) fail_used_at_last(group_.rank(), buckets_.names({i}));
     fail_second_gradient(group_.rank(), buckets_.names({i}));
   }
 
   void settle(const std::vector<std::int32_t>& ranks) {
-    for (std::size_t i = 0; i < members_.size(); ++i) {
-      Member& member = members_[i];
-      if (!ranks.empty()) member.used_anywhere = ranks[i] > 0;
-      if (member.state == State::unused && buckets_.bucket_of(i)) {
-        buckets_.settle(i, member.used_anywhere);
-      }
+    usage_.set_ranks(ranks);
+    for (const std::size_t i : usage_.in_state(State::unused)) {
+      if (buckets_.bucket_of(i)) buckets_.settle(i, usage_.used_anywhere(i));
     }
   }
 
-  void take_note(bool first) {
+  void take_note(bool first, bool joined) {
     log_.unused_parameter_size = 0;
-    for (const std::size_t i : in_state(State::unused)) {
-      log_.unused_parameter_size += buckets_.bytes(i);
+    if (!joined) {
+      for (const std::size_t i : usage_.in_state(State::unused)) {
+        log_.unused_parameter_size += buckets_.bytes(i);
+      }
     }
-    for (Member& member : members_) {
-      const bool ready = member.state == State::ready;
-      if (first) member.used_at_first = ready;
-      if (member.used_at_first != ready) log_.can_set_static_graph = false;
-      member.used = false;
-    }
+    if (first) usage_.remember_first_pass(joined);
+    if (!joined && !usage_.as_in_first_pass()) log_.can_set_static_graph = false;
+    usage_.end_pass();
     ++log_.num_iterations;
-    if (first && find_unused_ && group_.rank() == 0 && log_.unused_parameter_size == 0) {
+    if (first && !joined && find_unused_ && group_.rank() == 0 && log_.unused_parameter_size == 0) {
       warn(
           "find_unused_parameters is set for a DistributedDataParallel, but every parameter got a "
           "gradient in the first backward. The search costs time in each: leave it out unless the "
@@ -352,21 +356,18 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     }
   }
 
-  // Makes the buckets anew, in the order in which rank 0's gradients became ready and without those
-  // that nobody uses.
-  void rebuild() {
-    for (const std::size_t i : in_state(State::unused)) {
-      ready_order_.push_back(static_cast<std::int64_t>(i));
-    }
-    const auto count = static_cast<std::int64_t>(ready_order_.size());
-    const Tensor order = from_values(ready_order_, {count}, log_.device);
-    group_.blocking().broadcast(order, 0);
+  // Makes the buckets anew, in the order in which the root's gradients became ready and without
+  // those that nobody uses.
+  void rebuild(int root) {
+    const std::vector<std::int64_t> own = usage_.order();
+    const Tensor order = from_values(own, {static_cast<std::int64_t>(own.size())}, log_.device);
+    group_.blocking().broadcast(order, root);
     std::vector<Tensor> tensors;
     std::vector<std::size_t> numbers;
     for (const std::int64_t number : order.to_vector<std::int64_t>()) {
       const auto i = static_cast<std::size_t>(number);
       log_.prev_iteration_grad_ready_order.push_back(i);
-      if (!members_[i].used_anywhere) continue;
+      if (!usage_.used_anywhere(i)) continue;
       tensors.push_back(buckets_.parameter(i));
       numbers.push_back(i);
     }
@@ -385,10 +386,11 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   mutable std::recursive_mutex mutex_;  // guards all below
   CommHook comm_hook_;
   ReducerBuckets buckets_;
-  std::vector<Member> members_;  // one for each parameter
-  std::uint64_t pass_ = 0;       // the one that is being reduced, 0 for none
-  std::size_t next_bucket_ = 0;  // the first that has not been launched in it
-  std::vector<std::int64_t> ready_order_;
+  ReducerUsage usage_;
+  std::vector<RemovableHandle> hooks_;  // one for each parameter
+  std::uint64_t pass_ = 0;              // the one that is being reduced, 0 for none
+  std::size_t next_bucket_ = 0;         // the first that has not been launched in it
+  ReducerJoin join_;
   Clock::time_point began_;
   std::string failure_;  // why this is unusable
   DDPLoggingData log_;

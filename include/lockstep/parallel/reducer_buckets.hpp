@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -132,6 +133,22 @@ class ReducerBuckets {
     }
     const Stream stream = current_stream(buffer.device());
     if (stream != buffer.impl()->storage->owner()) buffer.record_stream(stream);
+  }
+
+  // The same for all, even if one has failed; then throws the first error. The results are
+  // multiplied by `factor`.
+  void wait_for_all(double factor) {
+    std::exception_ptr error;
+    for (Bucket& bucket : buckets_) {
+      try {
+        wait(bucket);
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    }
+    if (error) std::rethrow_exception(error);
+    if (factor == 1) return;
+    for (const Bucket& bucket : buckets_) bucket.gradients.buffer().mul_(factor);
   }
 
   // Takes the gradients of a bucket away while it is being reduced: what adds to them meanwhile,

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/work.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+// Training on ranks that do not all have the same number of batches.
+namespace lockstep {
+
+// The same on every rank.
+//
+// **Torch counterpart.** The arguments of torch.distributed.algorithms.Join.
+struct JoinOptions {
+  // Whether gradients are divided by the number of all ranks, also when some have no batch any
+  // more; otherwise by the number of those that have one.
+  bool divide_by_initial_world_size = true;
+  // If not, `join` does nothing but call its function: for inputs known to be even.
+  bool enable = true;
+  // Whether the first rank to run out of inputs ends the training of all with an Error.
+  bool throw_on_early_termination = false;
+};
+
+// What the ranks have told each other before some collectives: which ones these are, or that they
+// have joined, which is to say, have run out of inputs.
+class JoinRound {
+ public:
+  // For each rank 0 where it has joined, otherwise the number of what it is about to do.
+  explicit JoinRound(std::vector<std::int32_t> codes) : codes_(std::move(codes)) {}
+
+  int size() const { return static_cast<int>(codes_.size()); }
+  // How many ranks have not joined, and the first of them (or `size` if there is none).
+  int active() const { return size() - static_cast<int>(std::count(begin(), end(), 0)); }
+  int first_active() const {
+    const auto is_active = [](std::int32_t code) { return code != 0; };
+    return static_cast<int>(std::find_if(begin(), end(), is_active) - begin());
+  }
+  // What rank r has told.
+  std::int32_t code(int r) const { return codes_[static_cast<std::size_t>(r)]; }
+
+ private:
+  std::vector<std::int32_t>::const_iterator begin() const { return codes_.begin(); }
+  std::vector<std::int32_t>::const_iterator end() const { return codes_.end(); }
+
+  std::vector<std::int32_t> codes_;
+};
+
+namespace detail {
+
+// What the joinables of one `join` have in common on one rank.
+//
+// Threads: one at a time.
+struct JoinState {
+  distributed::ProcessGroup group;
+  Device device;
+  JoinOptions options;
+  int last_active = 0;  // the lowest rank of those that were the last to join, as far as is known
+};
+
+// The codes that the ranks have given, once they are there.
+inline JoinRound take_join_round(JoinState& state, const Tensor& codes) {
+  JoinRound round(codes.to_vector<std::int32_t>());
+  const int first = round.first_active();
+  if (first == round.size()) return round;
+  for (int r = first + 1; r < round.size(); ++r) {
+    check<ValueError>(round.code(r) == 0 || round.code(r) == round.code(first), "join: ranks ",
+                      first, " and ", r,
+                      " are not at the same point: each rank that has inputs left has to call "
+                      "the same forward and backward passes");
+  }
+  state.last_active = first;
+  if (state.options.throw_on_early_termination && round.active() < round.size()) {
+    check<Error>(round.code(state.group.rank()) != 0, "Rank ", state.group.rank(),
+                 " exhausted all inputs.");
+    fail<Error>("Detected at least one rank that exhausted inputs. Throwing across all ranks.");
+  }
+  return round;
+}
+
+}  // namespace detail
+
+// What the ranks tell each other, on its way: `get` waits for it.
+//
+// **Threads and exceptions.** A ValueError where ranks with inputs are about to do different
+// things; the Error of throw_on_early_termination; what the group throws.
+class JoinAnnouncement {
+ public:
+  JoinAnnouncement() = default;
+  JoinAnnouncement(std::shared_ptr<detail::JoinState> state, distributed::Work work, Tensor codes)
+      : state_(std::move(state)), work_(std::move(work)), codes_(std::move(codes)) {}
+
+  JoinRound get() const {
+    work_.wait();
+    return detail::take_join_round(*state_, codes_);
+  }
+
+ private:
+  std::shared_ptr<detail::JoinState> state_;
+  distributed::Work work_;
+  Tensor codes_;
+};
+
+// A joinable's place in a `join`.
+//
+// It announces each phase of its work that has collectives, before them: a rank that has joined
+// takes part in these as JoinHook::main_hook says.
+class JoinContext {
+ public:
+  // A joinable numbers its phases from 0 to kPhases - 1.
+  static constexpr int kPhases = 256;
+
+  JoinContext(std::shared_ptr<detail::JoinState> state, int joinable)
+      : state_(std::move(state)), joinable_(joinable) {}
+
+  const JoinOptions& options() const { return state_->options; }
+
+  // A collective of its own, in the group's order.
+  JoinAnnouncement announce(int phase) const { return tell(state_->group, code_of(phase)); }
+  // The same, when it has ended.
+  JoinRound meet(int phase) const { return tell(state_->group.blocking(), code_of(phase)).get(); }
+  // That this rank has joined.
+  JoinRound meet_joined() const { return tell(state_->group.blocking(), 0).get(); }
+
+  static int joinable_of(std::int32_t code) { return (code - 1) / kPhases; }
+  static int phase_of(std::int32_t code) { return (code - 1) % kPhases; }
+
+ private:
+  std::int32_t code_of(int phase) const { return 1 + joinable_ * kPhases + phase; }
+
+  JoinAnnouncement tell(const distributed::ProcessGroup& group, std::int32_t code) const {
+    const Tensor codes = empty({group.size()}, {.dtype = Dtype::i32, .device = state_->device});
+    const Tensor mine = from_values<std::int32_t>({code}, {1}, state_->device);
+    distributed::Work work = group.all_gather_into_tensor(codes, mine);
+    return {state_, std::move(work), codes};
+  }
+
+  std::shared_ptr<detail::JoinState> state_;
+  int joinable_;
+};
+
+// What a joinable does for one `join`.
+//
+// **Torch counterpart.** torch.distributed.algorithms.JoinHook. There the ranks that have joined
+// repeat a whole step, and are told once before each; here they are told of every phase.
+class JoinHook {
+ public:
+  JoinHook() = default;
+  JoinHook(const JoinHook&) = delete;
+  JoinHook& operator=(const JoinHook&) = delete;
+  // Ends the use of the context; throws nothing and does not communicate.
+  virtual ~JoinHook() = default;
+
+  // Before the function: from here on the joinable announces its phases.
+  virtual void begin(const JoinContext& context) = 0;
+  // On a rank that has joined: the collectives of `phase`, with nothing to contribute.
+  virtual void main_hook(int phase, const JoinRound& round) = 0;
+  // On all ranks, when all have joined; the rank given was among the last to do so.
+  virtual void post_hook(int last_rank) = 0;
+};
+
+// What can take part in a `join`: DistributedDataParallel, and types of the user's.
+//
+// **Torch counterpart.** torch.distributed.algorithms.Joinable.
+template <class T>
+concept Joinable = requires(T& joinable, const JoinOptions& options) {
+  { joinable.join_hook(options) } -> std::same_as<std::unique_ptr<JoinHook>>;
+  { joinable.join_device() } -> std::convertible_to<Device>;
+  { joinable.join_process_group() } -> std::convertible_to<distributed::ProcessGroup>;
+};
+
+namespace detail {
+
+// Takes part in what the others do until all have joined; then the hooks' ends.
+inline void shadow_until_all_have_joined(const std::shared_ptr<JoinState>& state,
+                                         const std::vector<std::unique_ptr<JoinHook>>& hooks) {
+  const JoinContext context(state, 0);
+  for (;;) {
+    const JoinRound round = context.meet_joined();
+    if (round.active() == 0) break;
+    const std::int32_t code = round.code(round.first_active());
+    const auto joinable = static_cast<std::size_t>(JoinContext::joinable_of(code));
+    check<ValueError>(joinable < hooks.size(), "join: rank ", round.first_active(), " has ",
+                      joinable + 1, " joinables at least, rank ", state->group.rank(), " has ",
+                      hooks.size());
+    hooks[joinable]->main_hook(JoinContext::phase_of(code), round);
+  }
+  for (const auto& hook : hooks) hook->post_hook(state->last_active);
+}
+
+}  // namespace detail
+
+// Calls `fn`, in which each rank goes through its own batches, be they more or fewer than another
+// rank's.
+//
+// A rank whose fn has returned takes part in the collectives of those that go on, with nothing to
+// contribute, until all have returned; then what the last to do so have is made everybody's. Every
+// rank calls it, with the same joinables in the same order, once for each epoch or for all.
+//
+// This is a function, where torch has a context manager: what follows the loop takes as long as the
+// slowest rank and may throw, which a destructor must not; and it is left out where fn throws.
+//
+// **Torch counterpart.** torch.distributed.algorithms.Join, and DistributedDataParallel.join.
+// **Threads and exceptions.** What fn throws goes on at once; ranks that wait for this one are
+// released as the group has it. A ValueError for joinables of different groups, or for one that is
+// in a join already; else as JoinAnnouncement.
+// **Example.** ls::join(std::tie(model, other), [&] { for (auto& batch : mine) train(batch); });
+template <Joinable... Joinables, std::invocable F>
+void join(const std::tuple<Joinables&...>& joinables, F&& fn, const JoinOptions& options = {}) {
+  static_assert(sizeof...(Joinables) > 0, "lockstep: join expects at least one joinable");
+  if (!options.enable) {
+    std::forward<F>(fn)();
+    return;
+  }
+  auto& first = std::get<0>(joinables);
+  const auto state = std::make_shared<detail::JoinState>(
+      detail::JoinState{first.join_process_group(), first.join_device(), options});
+  std::vector<std::unique_ptr<JoinHook>> hooks;
+  const auto add = [&](auto& joinable) {
+    const distributed::ProcessGroup group = joinable.join_process_group();
+    check<ValueError>(group.impl() == state->group.impl(),
+                      "join: expected joinables of one process group");
+    hooks.push_back(joinable.join_hook(options));
+    hooks.back()->begin(JoinContext(state, static_cast<int>(hooks.size()) - 1));
+  };
+  std::apply([&](auto&... each) { (add(each), ...); }, joinables);
+  std::forward<F>(fn)();
+  detail::shadow_until_all_have_joined(state, hooks);
+}
+
+// The same with one joinable.
+template <Joinable J, std::invocable F>
+void join(J& joinable, F&& fn, const JoinOptions& options = {}) {
+  join(std::tie(joinable), std::forward<F>(fn), options);
+}
+
+}  // namespace lockstep
