@@ -8,44 +8,63 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/environment.hpp>
 #include <lockstep/distributed/group_state.hpp>
+#include <lockstep/distributed/group_watch.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
+#include <lockstep/mpi/communicator.hpp>
 #include <lockstep/mpi/mpi_carrier.hpp>
+#include <lockstep/mpi/requests.hpp>
 #include <lockstep/mpi/runtime.hpp>
 
 #include <atomic>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace lockstep::mpi {
 
 // A group of the processes of a communicator, which is duplicated. All of its processes call it.
 //
 // MPI is initialised if the program has not done so, with MPI_THREAD_SERIALIZED, and then finalised
-// when the process exits; a process that exits with another status than 0 ends the others, which
-// may be waiting for it. With LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in the environment of any process,
-// calls that do not match are an error on all ranks, at the price of one more small exchange each;
-// without it what happens then is MPI's to say, as a rule a hang.
+// when the process exits. With LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in the environment of any process,
+// calls that do not match are an error on all ranks, at the price of one more small exchange each.
+//
+// From the first group of all processes on (init_process_group's is one) a Watchdog is there: where
+// a rank dies, stops, ends with an exception or another status than 0, or does not come to a
+// collective, what the others have in flight in any group ends with a WatchdogError that names it,
+// and so does all that they issue afterwards. The memory of what was in flight is never freed.
+// After that the process ends without MPI_Finalize, which would wait for the one that is missing:
+// with the status that it has, or 1 where it would be 0 and it has not caught the error. Most
+// launchers end the others at once when one process fails, before they can say what they know; Open
+// MPI's mpirun lets them with --enable-recovery, MPICH's with -disable-auto-cleanup.
+// WatchdogOptions says how to set the time limits, and LOCKSTEP_WATCHDOG=0 does without all this;
+// both are read on rank 0.
 //
 // **Threads and exceptions.** One thread communicates, for all groups together. The program's own
 // calls of MPI must not run beside it: either none while operations are in flight, or initialise
 // MPI with MPI_THREAD_MULTIPLE beforehand. Failures of MPI are Errors with its text.
 inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
   detail::Runtime& runtime = detail::Runtime::instance();
+  if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;
   std::unique_ptr<detail::MpiCarrier> carrier;
+  std::vector<int> ranks;
   runtime.thread()->between_operations([&] {
-    MPI_Comm own = MPI_COMM_NULL;
-    detail::check_mpi(MPI_Comm_dup(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, &own),
-                      "MPI_Comm_dup");
+    if (detail::has_all_processes(comm)) runtime.watch();
+    const MPI_Comm own = detail::duplicate(comm, runtime.watchdog());
+    ranks = detail::world_ranks(own);
     int compares = detail::debug_detail() ? 1 : 0;
-    detail::check_mpi(MPI_Allreduce(MPI_IN_PLACE, &compares, 1, MPI_INT, MPI_MAX, own),
-                      "MPI_Allreduce");
-    carrier = std::make_unique<detail::MpiCarrier>(own, compares != 0);
+    detail::Requests all(own, runtime.watchdog());
+    all.start("MPI_Iallreduce", [&](MPI_Request* request) {
+      return MPI_Iallreduce(MPI_IN_PLACE, &compares, 1, MPI_INT, MPI_MAX, own, request);
+    });
+    all.wait();
+    carrier = std::make_unique<detail::MpiCarrier>(own, compares != 0, runtime.watchdog());
   });
   return distributed::ProcessGroup(std::make_shared<distributed::detail::GroupState>(
-      std::move(carrier), runtime.thread(), Device()));
+      std::move(carrier), runtime.thread(), Device(),
+      distributed::detail::GroupWatch(runtime.watchdog(), std::move(ranks))));
 }
 
 namespace detail {

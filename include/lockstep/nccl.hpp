@@ -2,13 +2,17 @@
 #pragma once
 
 // NCCL for what goes to, or comes from, all GPUs of a set at once: broadcast and reduce_add, and so
-// the parameters and gradients of DataParallel. One file of a program that has the CUDA side
-// (lockstep/cuda.hpp) includes this header, too, and the program links NCCL; any compiler takes it.
-// Where devices share a GPU or are none, and in a program without this header, copies and adds do
-// the same.
+// the parameters and gradients of DataParallel; the collectives of ranks that are threads, within
+// distributed::run; and groups of processes, a GPU each (nccl::init_process_group). One file of a
+// program that has the CUDA side (lockstep/cuda.hpp) includes this header, too, and the program
+// links NCCL; any compiler takes it. Where devices of one process share a GPU or are none, and in a
+// program without this header, copies and adds do the same.
 
 #include <lockstep/backend/collectives.hpp>
 #include <lockstep/cuda/nccl/nccl_collectives.hpp>
+#include <lockstep/cuda/nccl/nccl_world.hpp>
+#include <lockstep/cuda/nccl/process_group.hpp>
+#include <lockstep/distributed/world_collectives.hpp>
 
 #include <atomic>
 
@@ -17,6 +21,7 @@ namespace lockstep::cuda {
 // Puts NCCL into its place. Nothing of it is started before its first use.
 inline bool register_nccl() {
   lockstep::detail::nccl_collectives.store(&NcclCollectives::instance(), std::memory_order_release);
+  distributed::detail::nccl_world.store(&NcclWorld::instance(), std::memory_order_release);
   return true;
 }
 

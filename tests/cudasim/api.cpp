@@ -12,12 +12,14 @@ ApiCall::ApiCall(const char* function)
 ApiCall& ApiCall::on(cudaStream_t stream) {
   stream_ = stream;
   wants_stream_ = true;
+  needs_context_ = false;  // it has that of the stream
   return *this;
 }
 
 ApiCall& ApiCall::with(cudaEvent_t event) {
   event_ = event;
   wants_event_ = true;
+  needs_context_ = false;
   return *this;
 }
 
@@ -35,6 +37,11 @@ ApiCall& ApiCall::launching(std::string kernel) {
 
 ApiCall& ApiCall::releasing() {
   releasing_ = true;
+  return *this;
+}
+
+ApiCall& ApiCall::without_context() {
+  needs_context_ = false;
   return *this;
 }
 

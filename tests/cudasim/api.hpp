@@ -3,6 +3,7 @@
 
 #include "cudasim/machine.hpp"
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ class ApiCall {
   ApiCall& launching(std::string kernel);
   // A broken device does not keep it from doing its work, it only gives the error.
   ApiCall& releasing();
+  // It asks for something that no context is made for.
+  ApiCall& without_context();
   // It waits, so that an error of what it waits for is its own.
   ApiCall& synchronizing();
 
@@ -36,6 +39,7 @@ class ApiCall {
     cudaError_t error = refusal(machine);
     const cudaError_t broken = error == cudaSuccess ? broken_device(machine) : cudaSuccess;
     if (error == cudaSuccess && (broken == cudaSuccess || releasing_)) {
+      if (needs_context_) machine.devices[current_device_index()].context = true;
       error = body(machine);
       machine.pump();
       if (error == cudaSuccess && synchronizing_) error = broken_device(machine);
@@ -48,6 +52,9 @@ class ApiCall {
   cudaError_t refusal(Machine& machine);
   cudaError_t broken_device(const Machine& machine) const;
   static cudaError_t finish(cudaError_t error);
+  static std::size_t current_device_index() {
+    return static_cast<std::size_t>(thread_state().device);
+  }
 
   Call call_;
   cudaStream_t stream_ = nullptr;
@@ -56,6 +63,7 @@ class ApiCall {
   bool wants_event_ = false;
   bool releasing_ = false;
   bool synchronizing_ = false;
+  bool needs_context_ = true;
 };
 
 // Issues a kernel, or what a library launches: the stream's device must be the current one.

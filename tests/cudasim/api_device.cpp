@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
 
 using cudasim::ApiCall;
 using cudasim::Device;
@@ -41,32 +42,43 @@ const std::map<cudaDeviceAttr, int>& attributes() {
   return *known;
 }
 
+// cuDevicePrimaryCtxGetState.
+int context_state(int device, unsigned* flags, int* active) {
+  const cudasim::SimulatorLock lock(cudasim::simulator_mutex);
+  const Machine& machine = cudasim::machine();
+  if (!exists(machine, device)) return 101;  // CUDA_ERROR_INVALID_DEVICE
+  *flags = 0;
+  *active = machine.devices[static_cast<std::size_t>(device)].context ? 1 : 0;
+  return 0;
+}
+
 }  // namespace
 
 CUDASIM_API cudaGetDeviceCount(int* count) {
-  return ApiCall("cudaGetDeviceCount").run([&](Machine& machine) {
+  return ApiCall("cudaGetDeviceCount").without_context().run([&](Machine& machine) {
     *count = machine.config.devices;
     return cudaSuccess;
   });
 }
 
 CUDASIM_API cudaGetDevice(int* device) {
-  return ApiCall("cudaGetDevice").run([&](Machine&) {
+  return ApiCall("cudaGetDevice").without_context().run([&](Machine&) {
     *device = cudasim::current_device();
     return cudaSuccess;
   });
 }
 
 CUDASIM_API cudaSetDevice(int device) {
-  return ApiCall("cudaSetDevice").releasing().run([&](Machine& machine) {
+  return ApiCall("cudaSetDevice").releasing().without_context().run([&](Machine& machine) {
     if (!exists(machine, device)) return cudaErrorInvalidDevice;
     cudasim::thread_state().device = device;
+    machine.devices[static_cast<std::size_t>(device)].context = true;
     return cudaSuccess;
   });
 }
 
 CUDASIM_API cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  return ApiCall("cudaGetDeviceProperties").run([&](Machine& machine) {
+  return ApiCall("cudaGetDeviceProperties").without_context().run([&](Machine& machine) {
     if (!exists(machine, device)) return cudaErrorInvalidDevice;
     *properties = {};
     std::snprintf(properties->name, sizeof(properties->name), "Simulated GPU %d", device);
@@ -86,7 +98,7 @@ CUDASIM_API cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 CUDASIM_API cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  return ApiCall("cudaDeviceGetAttribute").run([&](Machine& machine) {
+  return ApiCall("cudaDeviceGetAttribute").without_context().run([&](Machine& machine) {
     if (!exists(machine, device)) return cudaErrorInvalidDevice;
     const auto known = attributes().find(attribute);
     if (known == attributes().end()) {
@@ -117,6 +129,18 @@ CUDASIM_API cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 
+// Of the driver there is one function.
+CUDASIM_API cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  return ApiCall("cudaGetDriverEntryPointByVersion").without_context().run([&](Machine&) {
+    const bool known = std::string_view(symbol) == "cuDevicePrimaryCtxGetState";
+    *function = known ? reinterpret_cast<void*>(&context_state) : nullptr;
+    *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+  });
+}
+
 CUDASIM_API cudaDeviceSynchronize() {
   return ApiCall("cudaDeviceSynchronize").synchronizing().run([&](Machine& machine) {
     const int device = cudasim::current_device();
@@ -127,7 +151,7 @@ CUDASIM_API cudaDeviceSynchronize() {
 }
 
 CUDASIM_API cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  return ApiCall("cudaDeviceCanAccessPeer").run([&](Machine& machine) {
+  return ApiCall("cudaDeviceCanAccessPeer").without_context().run([&](Machine& machine) {
     if (!exists(machine, device) || !exists(machine, peer)) return cudaErrorInvalidDevice;
     *can = device != peer && machine.config.peer_access ? 1 : 0;
     return cudaSuccess;

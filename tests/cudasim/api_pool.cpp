@@ -9,7 +9,7 @@ using cudasim::ApiCall;
 using cudasim::Machine;
 
 CUDASIM_API cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
-  return ApiCall("cudaDeviceGetDefaultMemPool").run([&](Machine& machine) {
+  return ApiCall("cudaDeviceGetDefaultMemPool").without_context().run([&](Machine& machine) {
     if (device < 0 || device >= machine.config.devices) return cudaErrorInvalidDevice;
     *pool = &machine.devices[static_cast<std::size_t>(device)].default_pool;
     return cudaSuccess;
@@ -17,7 +17,7 @@ CUDASIM_API cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 }
 
 CUDASIM_API cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
-  return ApiCall("cudaMemPoolCreate").run([&](Machine& machine) {
+  return ApiCall("cudaMemPoolCreate").without_context().run([&](Machine& machine) {
     const int device = properties->location.id;
     if (properties->allocType != cudaMemAllocationTypePinned ||
         properties->location.type != cudaMemLocationTypeDevice || device < 0 ||
@@ -31,7 +31,7 @@ CUDASIM_API cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
 }
 
 CUDASIM_API cudaMemPoolDestroy(cudaMemPool_t pool) {
-  return ApiCall("cudaMemPoolDestroy").releasing().run([&](Machine& machine) {
+  return ApiCall("cudaMemPoolDestroy").without_context().releasing().run([&](Machine& machine) {
     if (!machine.usable(pool, "cudaMemPoolDestroy")) return cudaErrorInvalidValue;
     pool->destroyed = true;
     pool->reserved = pool->used;
@@ -40,7 +40,7 @@ CUDASIM_API cudaMemPoolDestroy(cudaMemPool_t pool) {
 }
 
 CUDASIM_API cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return ApiCall("cudaMemPoolSetAttribute").run([&](Machine& machine) {
+  return ApiCall("cudaMemPoolSetAttribute").without_context().run([&](Machine& machine) {
     if (!machine.usable(pool, "cudaMemPoolSetAttribute")) return cudaErrorInvalidValue;
     const auto number = [value] { return *static_cast<const std::uint64_t*>(value); };
     switch (attribute) {
@@ -66,7 +66,7 @@ CUDASIM_API cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 }
 
 CUDASIM_API cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return ApiCall("cudaMemPoolGetAttribute").run([&](Machine& machine) {
+  return ApiCall("cudaMemPoolGetAttribute").without_context().run([&](Machine& machine) {
     if (!machine.usable(pool, "cudaMemPoolGetAttribute")) return cudaErrorInvalidValue;
     auto& number = *static_cast<std::uint64_t*>(value);
     switch (attribute) {
@@ -93,7 +93,7 @@ CUDASIM_API cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 }
 
 CUDASIM_API cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) {
-  return ApiCall("cudaMemPoolTrimTo").run([&](Machine& machine) {
+  return ApiCall("cudaMemPoolTrimTo").without_context().run([&](Machine& machine) {
     if (!machine.usable(pool, "cudaMemPoolTrimTo")) return cudaErrorInvalidValue;
     pool->reserved = std::max(pool->used, std::min<std::uint64_t>(pool->reserved, bytes));
     return cudaSuccess;
@@ -101,7 +101,7 @@ CUDASIM_API cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) {
 }
 
 CUDASIM_API cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* list, size_t count) {
-  return ApiCall("cudaMemPoolSetAccess").run([&](Machine& machine) {
+  return ApiCall("cudaMemPoolSetAccess").without_context().run([&](Machine& machine) {
     if (!machine.usable(pool, "cudaMemPoolSetAccess")) return cudaErrorInvalidValue;
     for (std::size_t i = 0; i < count; ++i) {
       const int device = list[i].location.id;

@@ -120,6 +120,23 @@ void join_collective(const std::shared_ptr<Collective>& collective, int rank, Co
   });
 }
 
+bool has_run(const std::shared_ptr<Collective>& collective) {
+  const SimulatorLock lock(simulator_mutex);
+  return collective->parts.empty();  // they are let go of then
+}
+
+void abort_collective(const std::shared_ptr<Collective>& collective, int rank) {
+  const SimulatorLock lock(simulator_mutex);
+  if (collective->parts.empty()) return;
+  const OperationPtr& part = collective->parts.at(static_cast<std::size_t>(rank));
+  if (!part || part->done || part->running) return;
+  part->collective.reset();
+  part->uses.clear();
+  part->body = nullptr;
+  collective->stores.at(static_cast<std::size_t>(rank)) = nullptr;  // may hold the collective
+  machine().notify();
+}
+
 void drain() {
   const SimulatorLock lock(simulator_mutex);
   machine().drain();
@@ -179,6 +196,16 @@ void mend() {
 }
 
 int current_device() { return thread_state().device; }
+
+std::vector<int> contexts() {
+  const SimulatorLock lock(simulator_mutex);
+  std::vector<int> found;
+  const auto& devices = machine().devices;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].context) found.push_back(static_cast<int>(i));
+  }
+  return found;
+}
 
 int stream_number(cudaStream_t stream) {
   const SimulatorLock lock(simulator_mutex);

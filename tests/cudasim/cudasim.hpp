@@ -96,6 +96,11 @@ struct CollectivePart {
 };
 std::shared_ptr<Collective> make_collective(int ranks, std::string name);
 void join_collective(const std::shared_ptr<Collective>& collective, int rank, CollectivePart part);
+// Whether it has run.
+bool has_run(const std::shared_ptr<Collective>& collective);
+// The part of a rank, if it has not run, ends without doing anything and waits for nobody. The
+// others wait for ever.
+void abort_collective(const std::shared_ptr<Collective>& collective, int rank);
 
 void report(const std::string& error);
 // Runs what is pending, without ordering the host after it.
@@ -131,6 +136,9 @@ void break_stream(cudaStream_t stream, cudaError_t error);
 void mend();
 
 int current_device();
+// The devices that the program has a context on: those that were made current, or that something
+// was made on.
+std::vector<int> contexts();
 int stream_number(cudaStream_t stream);
 int stream_count();
 // Operations issued and not run yet.

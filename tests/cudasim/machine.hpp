@@ -26,6 +26,7 @@ struct Device {
   CUstream_st synchronous{};         // behind cudaMemcpy
   std::size_t plain_bytes = 0;       // by cudaMalloc
   cudaError_t broken = cudaSuccess;  // by a faulting kernel
+  bool context = false;              // the program has one there
 };
 
 struct Failure {

@@ -8,15 +8,22 @@
 
 #include <nccl.h>
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,14 +54,45 @@ struct Open {
   bool agreed = true;
 };
 
+// The messages from one rank to another: the number that each side has come to.
+struct Messages {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+};
+
+// What a rank says where all ranks of a clique come together on the host.
+struct Arrival {
+  int color;
+  int key;
+};
+
 // The communicators that were made together.
 struct Clique {
-  int number;
+  int number = 0;
   std::vector<int> devices;                             // by rank
   std::vector<std::uint64_t> calls;                     // that each rank has made
   std::map<std::uint64_t, std::shared_ptr<Open>> open;  // by the number of the call
+  std::map<std::pair<int, int>, Messages> messages;     // by sender and receiver
+  std::map<std::tuple<int, int, std::uint64_t>, std::shared_ptr<Open>> sent;
+  // What each rank has called and may not have run, and which part of it is the rank's.
+  std::map<int, std::vector<std::pair<std::shared_ptr<Collective>, int>>> called;
+  std::map<int, Arrival> arrived;                // at the split that is going on
+  std::map<int, std::shared_ptr<Clique>> parts;  // of the last split, by colour
+  std::uint64_t splits = 0;
   std::mutex mutex;
 };
+
+// The cliques that are being made by ncclCommInitRank, and where their ranks wait.
+struct Gathering {
+  std::size_t ranks = 0;
+  std::map<int, int> devices;  // by rank
+  std::shared_ptr<Clique> clique;
+  ncclResult_t result = ncclSuccess;
+  std::string error;
+};
+std::mutex gathering_mutex;
+std::condition_variable gathering_changed;
+std::map<std::string, std::shared_ptr<Gathering>> gatherings;
 
 }  // namespace
 }  // namespace cudasim::nccl
@@ -116,42 +154,105 @@ std::size_t width_of(ncclDataType_t type) {
   }
 }
 
-template <class T>
-void add(std::byte* total, const std::byte* summand, std::size_t count) {
+template <class T, class W>
+void combine(std::byte* total, const std::byte* next, std::size_t count, ncclRedOp_t op) {
   auto* const to = reinterpret_cast<T*>(total);
-  const auto* const from = reinterpret_cast<const T*>(summand);
-  for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
-}
-
-void add(std::byte* total, const std::byte* summand, std::size_t count, ncclDataType_t type) {
-  switch (type) {
-    case ncclInt32:
-      return add<std::int32_t>(total, summand, count);
-    case ncclInt64:
-      return add<std::int64_t>(total, summand, count);
-    case ncclFloat32:
-      return add<float>(total, summand, count);
-    case ncclFloat64:
-      return add<double>(total, summand, count);
-    default:
-      report(text("NCCL: a sum of type ", type, ", which is not simulated"));
+  const auto* const from = reinterpret_cast<const T*>(next);
+  for (std::size_t i = 0; i < count; ++i) {
+    const W a = static_cast<W>(to[i]);
+    const W b = static_cast<W>(from[i]);
+    switch (op) {
+      case ncclProd:
+        to[i] = T(static_cast<W>(a * b));
+        break;
+      case ncclMin:
+        to[i] = T(b < a ? b : a);
+        break;
+      case ncclMax:
+        to[i] = T(a < b ? b : a);
+        break;
+      default:
+        to[i] = T(static_cast<W>(a + b));
+    }
   }
 }
 
-bool is_broadcast(const Signature& signature) {
-  return std::string_view(signature.function) == "ncclBroadcast";
+template <class T, class W>
+void divide(std::byte* total, std::size_t count, std::size_t ranks) {
+  auto* const to = reinterpret_cast<T*>(total);
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = T(static_cast<W>(static_cast<W>(to[i]) / static_cast<W>(ranks)));
+  }
+}
+
+// Calls function.operator()<T, W>(): T is what `type` names, W what it is computed in.
+template <class Function>
+void with_type(ncclDataType_t type, const Function& function) {
+  switch (type) {
+    case ncclUint8:
+      return function.template operator()<std::uint8_t, std::uint8_t>();
+    case ncclInt32:
+      return function.template operator()<std::int32_t, std::int32_t>();
+    case ncclInt64:
+      return function.template operator()<std::int64_t, std::int64_t>();
+    case ncclFloat16:
+      return function.template operator()<__half, float>();
+    case ncclBfloat16:
+      return function.template operator()<__nv_bfloat16, float>();
+    case ncclFloat32:
+      return function.template operator()<float, float>();
+    case ncclFloat64:
+      return function.template operator()<double, double>();
+    default:
+      report(text("NCCL: a reduction of type ", type, ", which is not simulated"));
+  }
+}
+
+bool is(const Signature& signature, std::string_view function) {
+  return signature.function == function;
+}
+bool is_broadcast(const Signature& signature) { return is(signature, "ncclBroadcast"); }
+bool to_all(const Signature& signature) {
+  return !is_broadcast(signature) && !is(signature, "ncclReduce");
+}
+
+// Parts of `count` elements that a rank brings and gets.
+std::size_t parts_in(const Signature& signature, std::size_t ranks) {
+  return is(signature, "ncclReduceScatter") ? ranks : 1;
+}
+std::size_t parts_out(const Signature& signature, std::size_t ranks) {
+  return is(signature, "ncclAllGather") ? ranks : 1;
 }
 
 // What a rank gets.
-std::vector<std::byte> result_of(const Open& open) {
+std::vector<std::byte> result_of(const Open& open, std::size_t own) {
   const Signature& signature = open.signature;
+  const std::size_t ranks = open.sent.size();
   if (is_broadcast(signature)) return open.sent[static_cast<std::size_t>(signature.root)];
-  // From the last to the first: nobody promises an order.
-  std::vector<std::byte> total = open.sent.back();
-  for (std::size_t rank = open.sent.size() - 1; rank-- > 0;) {
-    add(total.data(), open.sent[rank].data(), signature.count, signature.type);
+  if (is(signature, "ncclAllGather")) {
+    std::vector<std::byte> all;
+    for (const auto& part : open.sent) all.insert(all.end(), part.begin(), part.end());
+    return all;
   }
+  const std::size_t bytes = signature.count * width_of(signature.type);
+  const std::size_t offset = parts_in(signature, ranks) > 1 ? own * bytes : 0;
+  // From the last to the first: nobody promises an order.
+  const std::byte* const last = open.sent.back().data() + offset;
+  std::vector<std::byte> total(last, last + bytes);
+  with_type(signature.type, [&]<class T, class W>() {
+    for (std::size_t rank = ranks - 1; rank-- > 0;) {
+      combine<T, W>(total.data(), open.sent[rank].data() + offset, signature.count, signature.op);
+    }
+    if (signature.op == ncclAvg) divide<T, W>(total.data(), signature.count, ranks);
+  });
   return total;
+}
+
+// For ncclCommAbort: what the rank has called and nobody may ever complete.
+void remember(Clique& clique, int rank, const std::shared_ptr<Collective>& collective, int part) {
+  auto& called = clique.called[rank];
+  std::erase_if(called, [](const auto& one) { return has_run(one.first); });
+  called.emplace_back(collective, part);
 }
 
 // The collective that a rank's next call belongs to.
@@ -178,42 +279,98 @@ std::shared_ptr<Open> open_of(const Request& request) {
   }
   const auto calls = std::minmax_element(clique.calls.begin(), clique.calls.end());
   const std::shared_ptr<Open> mine = open;
+  remember(clique, request.comm.rank, mine->collective, request.comm.rank);
   if (*calls.first > number) clique.open.erase(number);
   return mine;
 }
 
+void issue_message(const Request& request);
+
 void issue(const Request& request) {
   const Signature& signature = request.signature;
+  if (is(signature, "ncclSend") || is(signature, "ncclRecv")) return issue_message(request);
   const std::shared_ptr<Open> open = open_of(request);
   const auto rank = static_cast<std::size_t>(request.comm.rank);
   const auto root = static_cast<std::size_t>(signature.root);
   const std::size_t ranks = open->sent.size();
   const std::size_t bytes = signature.count * width_of(signature.type);
+  const std::size_t bytes_in = bytes * parts_in(signature, ranks);
+  const std::size_t bytes_out = bytes * parts_out(signature, ranks);
   const bool is_root = rank == root;
   const bool reads = !is_broadcast(signature) || is_root;
   // A root that broadcasts in place leaves its data alone.
-  const bool writes = is_broadcast(signature) ? request.in != request.out || !is_root : is_root;
+  const bool writes = is_broadcast(signature) ? request.in != request.out || !is_root
+                                              : to_all(signature) || is_root;
 
   CollectivePart part;
   part.stream = request.stream;
   part.name = text(signature.function, " rank ", rank);
-  if (reads) part.uses.push_back({request.in, bytes, false});
-  if (writes) part.uses.push_back({request.out, bytes, true});
-  part.waits_for.assign(ranks, !is_broadcast(signature) && is_root);
+  if (reads) part.uses.push_back({request.in, bytes_in, false});
+  if (writes) part.uses.push_back({request.out, bytes_out, true});
+  part.waits_for.assign(ranks, to_all(signature) || (!is_broadcast(signature) && is_root));
   if (is_broadcast(signature)) part.waits_for[root] = true;
   if (reads) {
-    part.load = [open, rank, bytes, in = static_cast<const std::byte*>(request.in)] {
-      open->sent[rank].assign(in, in + bytes);
+    part.load = [open, rank, bytes_in, in = static_cast<const std::byte*>(request.in)] {
+      open->sent[rank].assign(in, in + bytes_in);
     };
   }
   if (writes) {
-    part.store = [open, out = static_cast<std::byte*>(request.out)] {
+    part.store = [open, rank, out = static_cast<std::byte*>(request.out)] {
       if (!open->agreed) return;
-      const std::vector<std::byte> result = result_of(*open);
+      const std::vector<std::byte> result = result_of(*open, rank);
       std::copy(result.begin(), result.end(), out);
     };
   }
   join_collective(open->collective, request.comm.rank, std::move(part));
+}
+
+// A message is a collective of two, which both calls are blocked in until the other is there. The
+// signature's root is the other rank.
+void issue_message(const Request& request) {
+  const Signature& signature = request.signature;
+  const bool sends = is(signature, "ncclSend");
+  const int from = sends ? request.comm.rank : signature.root;
+  const int to = sends ? signature.root : request.comm.rank;
+  const std::size_t bytes = signature.count * width_of(signature.type);
+  Clique& clique = *request.comm.clique;
+  std::shared_ptr<Open> open;
+  {
+    const std::lock_guard lock(clique.mutex);
+    Messages& messages = clique.messages[{from, to}];
+    const std::uint64_t number = sends ? messages.sent++ : messages.received++;
+    std::shared_ptr<Open>& shared = clique.sent[{from, to, number}];
+    if (!shared) {
+      shared = std::make_shared<Open>();
+      shared->signature = signature;
+      shared->sent.resize(1);
+      shared->collective = make_collective(2, text("message number ", number, " from rank ", from,
+                                                   " to rank ", to, " of clique ", clique.number));
+    }
+    if (shared->signature.count != signature.count || shared->signature.type != signature.type) {
+      shared->agreed = false;
+      report(text("NCCL MISMATCH: message ", number, " from rank ", from, " to rank ", to, ": [",
+                  describe(signature), "] and [", describe(shared->signature), "]"));
+    }
+    open = shared;
+    if (std::min(messages.sent, messages.received) > number) clique.sent.erase({from, to, number});
+    remember(clique, request.comm.rank, open->collective, sends ? 0 : 1);
+  }
+  CollectivePart part;
+  part.stream = request.stream;
+  part.name = text(signature.function, " rank ", request.comm.rank);
+  part.waits_for = {!sends, false};
+  if (sends) {
+    part.uses.push_back({request.in, bytes, false});
+    part.load = [open, bytes, in = static_cast<const std::byte*>(request.in)] {
+      open->sent[0].assign(in, in + bytes);
+    };
+  } else {
+    part.uses.push_back({request.out, bytes, true});
+    part.store = [open, out = static_cast<std::byte*>(request.out)] {
+      if (open->agreed) std::copy(open->sent[0].begin(), open->sent[0].end(), out);
+    };
+  }
+  join_collective(open->collective, sends ? 0 : 1, std::move(part));
 }
 
 ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, void* out,
@@ -242,6 +399,10 @@ ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, v
                 ", is given ", cudasim::describe(*stream)));
     return failed(cudaErrorInvalidResourceHandle, signature.function);
   }
+  if ((is(signature, "ncclSend") || is(signature, "ncclRecv")) && signature.root == known->rank) {
+    report(text("NCCL NOT SIMULATED: ", signature.function, " to the rank itself"));
+    return failed(ncclInvalidUsage, signature.function, ": not simulated");
+  }
   if (signature.count == 0) return ncclSuccess;
   const Request request{*known, signature, in, out, stream};
   if (group.depth > 0) {
@@ -259,7 +420,31 @@ ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, v
 }
 
 cudaError_t enter(const char* function) {
-  return ApiCall(function).run([](Machine&) { return cudaSuccess; });
+  return ApiCall(function).without_context().run([](Machine&) { return cudaSuccess; });
+}
+
+// Waits until `ready` holds, with the lock: no longer than a host thread waits elsewhere.
+template <class Ready>
+bool await(std::unique_lock<std::mutex>& lock, const Ready& ready) {
+  return gathering_changed.wait_for(lock, std::chrono::milliseconds(config().patience_ms), ready);
+}
+
+// With all ranks there.
+void make_clique(Gathering& all) {
+  auto clique = std::make_shared<Clique>();
+  clique->number = cliques.fetch_add(1);
+  for (const auto& [rank, device] : all.devices) {
+    const auto same = std::find(clique->devices.begin(), clique->devices.end(), device);
+    if (same != clique->devices.end()) {
+      all.result = ncclInvalidUsage;
+      all.error = text("Duplicate GPU detected : rank ", rank, " and rank ",
+                       same - clique->devices.begin(), " both on CUDA device ", device);
+      return;
+    }
+    clique->devices.push_back(device);
+  }
+  clique->calls.resize(clique->devices.size());
+  all.clique = std::move(clique);
 }
 
 }  // namespace
@@ -279,6 +464,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
       return "invalid argument (run with NCCL_DEBUG=WARN for details)";
     case ncclInvalidUsage:
       return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
     default:
       return "internal error - please report this issue to the NCCL developers";
   }
@@ -315,9 +502,149 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
   return ncclSuccess;
 }
 
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const cudaError_t refused = enter("ncclGetUniqueId");
+  if (refused != cudaSuccess) return failed(refused, "ncclGetUniqueId");
+  static std::atomic<std::uint64_t> ids{0};
+  const std::uint64_t number = ids.fetch_add(1) + 1;
+  std::memset(id->internal, 0x5a, sizeof(id->internal));
+  std::memcpy(id->internal, &number, sizeof(number));
+  return ncclSuccess;
+}
+
+// For the current device. Blocks until all ranks have come.
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  const cudasim::Unseen unseen;
+  int device = 0;
+  const cudaError_t refused = cudasim::ApiCall("ncclCommInitRank").run([&](cudasim::Machine&) {
+    device = cudasim::current_device();
+    return cudaSuccess;
+  });
+  if (refused != cudaSuccess) return failed(refused, "ncclCommInitRank");
+  if (group.depth > 0) {
+    cudasim::report("NCCL NOT SIMULATED: ncclCommInitRank in a group");
+    return failed(ncclInvalidUsage, "ncclCommInitRank: not simulated");
+  }
+  if (ranks < 1 || rank < 0 || rank >= ranks) {
+    return failed(ncclInvalidArgument, "ncclCommInitRank: invalid rank ", rank, " of ", ranks);
+  }
+  const std::string name(id.internal, sizeof(id.internal));
+  std::unique_lock lock(gathering_mutex);
+  std::shared_ptr<Gathering>& shared = gatherings[name];
+  if (!shared) shared = std::make_shared<Gathering>();
+  const std::shared_ptr<Gathering> all = shared;
+  all->ranks = static_cast<std::size_t>(ranks);
+  if (!all->devices.emplace(rank, device).second) {
+    cudasim::report(cudasim::text("NCCL: ncclCommInitRank twice for rank ", rank));
+    return failed(ncclInvalidUsage, "ncclCommInitRank: rank ", rank, " is there already");
+  }
+  const auto complete = [&] { return all->devices.size() == all->ranks; };
+  if (complete()) {
+    make_clique(*all);
+    gatherings.erase(name);  // an id serves once
+    gathering_changed.notify_all();
+  } else if (!await(lock, complete)) {
+    cudasim::report(cudasim::text("NCCL DEADLOCK: ncclCommInitRank for rank ", rank, " of ", ranks,
+                                  ", of which ", all->devices.size(), " have come"));
+    return failed(ncclSystemError, "ncclCommInitRank: the other ranks did not come");
+  }
+  if (!all->clique) return failed(all->result, all->error);
+  *comm = cudasim::alive<ncclComm>().make({all->clique, rank});
+  return ncclSuccess;
+}
+
+// Blocks until all ranks have come. The configuration is the parent's.
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
+  const cudasim::Unseen unseen;
+  const cudaError_t refused = enter("ncclCommSplit");
+  if (refused != cudaSuccess) return failed(refused, "ncclCommSplit");
+  const ncclComm* const known = cudasim::alive<ncclComm>().find(comm);
+  if (known == nullptr) {
+    cudasim::report("NCCL: ncclCommSplit of a communicator that is none");
+    return failed(ncclInvalidArgument, "ncclCommSplit: invalid communicator");
+  }
+  const std::shared_ptr<Clique> clique = known->clique;
+  const int rank = known->rank;
+  std::unique_lock lock(gathering_mutex);
+  const std::uint64_t before = clique->splits;
+  clique->arrived[rank] = {color, key};
+  if (clique->arrived.size() == clique->devices.size()) {
+    clique->parts.clear();
+    for (const auto& [member, arrival] : clique->arrived) {
+      if (arrival.color == NCCL_SPLIT_NOCOLOR) continue;
+      auto& made = clique->parts[arrival.color];
+      if (made) continue;
+      made = std::make_shared<Clique>();
+      made->number = cliques.fetch_add(1);
+      std::vector<std::tuple<int, int>> order;  // key, rank
+      for (const auto& [other, theirs] : clique->arrived) {
+        if (theirs.color == arrival.color) order.emplace_back(theirs.key, other);
+      }
+      std::sort(order.begin(), order.end());
+      for (const auto& [its_key, other] : order) {
+        made->devices.push_back(clique->devices[static_cast<std::size_t>(other)]);
+      }
+      made->calls.resize(made->devices.size());
+    }
+    clique->arrived.clear();
+    ++clique->splits;
+    gathering_changed.notify_all();
+  } else if (!await(lock, [&] { return clique->splits != before; })) {
+    cudasim::report(cudasim::text("NCCL DEADLOCK: ncclCommSplit for rank ", rank, " of clique ",
+                                  clique->number, " waits for the other ranks"));
+    return failed(ncclSystemError, "ncclCommSplit: the other ranks did not come");
+  }
+  if (color == NCCL_SPLIT_NOCOLOR) {
+    *part = nullptr;
+    return ncclSuccess;
+  }
+  const std::shared_ptr<Clique>& mine = clique->parts.at(color);
+  const int device = clique->devices[static_cast<std::size_t>(rank)];
+  const auto at = std::find(mine->devices.begin(), mine->devices.end(), device);
+  *part = cudasim::alive<ncclComm>().make({mine, static_cast<int>(at - mine->devices.begin())});
+  return ncclSuccess;
+}
+
+// What a test has the next such call fail with is the answer, as of a rank that is gone.
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  const cudasim::Unseen unseen;
+  const cudaError_t injected = enter("ncclCommGetAsyncError");
+  if (cudasim::alive<ncclComm>().find(comm) == nullptr) {
+    cudasim::report("NCCL: ncclCommGetAsyncError of a communicator that is none");
+    return failed(ncclInvalidArgument, "ncclCommGetAsyncError: invalid communicator");
+  }
+  *error = injected == cudaSuccess ? ncclSuccess : ncclRemoteError;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const cudasim::Unseen unseen;
+  (void)enter("ncclCommDestroy");
+  if (const ncclComm* const known = cudasim::alive<ncclComm>().find(comm)) {
+    const std::lock_guard lock(known->clique->mutex);
+    for (const auto& called : known->clique->called[known->rank]) {
+      if (!has_run(called.first)) {
+        cudasim::report(cudasim::text("NCCL: ncclCommDestroy for rank ", known->rank,
+                                      " while its collectives run; the real one blocks"));
+        break;
+      }
+    }
+  }
+  if (cudasim::alive<ncclComm>().end(comm)) return ncclSuccess;
+  cudasim::report("NCCL: ncclCommDestroy of a communicator that is none");
+  return failed(ncclInvalidArgument, "ncclCommDestroy: invalid communicator");
+}
+
+// What the rank has called and has not run ends without having done anything.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const cudasim::Unseen unseen;
   (void)enter("ncclCommAbort");
+  if (const ncclComm* const known = cudasim::alive<ncclComm>().find(comm)) {
+    const std::lock_guard lock(known->clique->mutex);
+    for (const auto& [collective, part] : known->clique->called[known->rank]) {
+      abort_collective(collective, part);
+    }
+  }
   if (cudasim::alive<ncclComm>().end(comm)) return ncclSuccess;
   cudasim::report("NCCL: ncclCommAbort of a communicator that is none");
   return failed(ncclInvalidArgument, "ncclCommAbort: invalid communicator");
@@ -353,8 +680,32 @@ ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDat
 
 ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  if (op != ncclSum) cudasim::report("NCCL: ncclReduce with an operation that is not simulated");
   return call(comm, {"ncclReduce", count, type, op, root}, in, out, stream);
+}
+
+ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return call(comm, {"ncclAllReduce", count, type, op, 0}, in, out, stream);
+}
+
+ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return call(comm, {"ncclAllGather", count, type, ncclSum, 0}, in, out, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return call(comm, {"ncclReduceScatter", count, type, op, 0}, in, out, stream);
+}
+
+ncclResult_t ncclSend(const void* in, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return call(comm, {"ncclSend", count, type, ncclSum, peer}, in, nullptr, stream);
+}
+
+ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return call(comm, {"ncclRecv", count, type, ncclSum, peer}, nullptr, out, stream);
 }
 
 }  // extern "C"

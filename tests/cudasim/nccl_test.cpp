@@ -314,6 +314,147 @@ TEST(Nccl, SourcesThatAreFreedTooEarly) {
   });
 }
 
+ncclResult_t all_reduce(const Ranks& ranks, int rank, ncclRedOp_t op = ncclSum) {
+  return ncclAllReduce(ranks.sent(rank), ranks.got(rank), kCount, ncclFloat32, op, ranks.comm(rank),
+                       ranks.stream(rank).get());
+}
+
+TEST(Nccl, AnAllReductionGivesEveryRankTheResult) {
+  const auto gives = [](ncclRedOp_t op, float value) {
+    expect({}, [&](Ranks& ranks) {
+      ranks.wait_for_producers();
+      in_group([&] {
+        for (int rank = 0; rank < kDevices; ++rank) nccl_ok(all_reduce(ranks, rank, op));
+      });
+      for (int rank = 0; rank < kDevices; ++rank) {
+        EXPECT_EQ(ranks.values(rank, ranks.got(rank)), std::vector<float>(kCount, value));
+      }
+    });
+  };
+  gives(ncclSum, 6);
+  gives(ncclAvg, 2);
+  gives(ncclMin, 1);
+  gives(ncclMax, 3);
+  gives(ncclProd, 6);
+}
+
+TEST(Nccl, AnAllReductionOrdersEveryRankAfterAllSources) {
+  expect({"RACE", "ncclAllReduce rank 1 on stream 2 of device 1"}, [](Ranks& ranks) {
+    ranks.wait_for_producer(0);
+    ranks.wait_for_producer(2);
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) nccl_ok(all_reduce(ranks, rank));
+    });
+    ranks.wait_for_producer(1);
+  });
+}
+
+TEST(Nccl, GathersAndScattersParts) {
+  constexpr std::size_t kPart = kCount / 4;
+  expect({}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) {
+        nccl_ok(ncclAllGather(ranks.sent(rank), ranks.got(rank), kPart, ncclFloat32,
+                              ranks.comm(rank), ranks.stream(rank).get()));
+      }
+    });
+    for (int rank = 0; rank < kDevices; ++rank) {
+      const std::vector<float> all = ranks.values(rank, ranks.got(rank));
+      for (std::size_t i = 0; i < 3 * kPart; ++i) {
+        EXPECT_EQ(all[i], static_cast<float>(i / kPart + 1));
+      }
+    }
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) {
+        nccl_ok(ncclReduceScatter(ranks.got(rank), ranks.got(rank) + rank * kPart, kPart,
+                                  ncclFloat32, ncclSum, ranks.comm(rank),
+                                  ranks.stream(rank).get()));
+      }
+    });
+    for (int rank = 0; rank < kDevices; ++rank) {
+      const std::vector<float> all = ranks.values(rank, ranks.got(rank));
+      EXPECT_EQ(all[static_cast<std::size_t>(rank) * kPart], static_cast<float>(3 * (rank + 1)));
+    }
+  });
+}
+
+TEST(Nccl, AMessageOrdersTheReceiverAfterTheSender) {
+  const auto send = [](const Ranks& ranks, int from, int to) {
+    return ncclSend(ranks.sent(from), kCount, ncclFloat32, to, ranks.comm(from),
+                    ranks.stream(from).get());
+  };
+  const auto receive = [](const Ranks& ranks, int from, int to) {
+    return ncclRecv(ranks.got(to), kCount, ncclFloat32, from, ranks.comm(to),
+                    ranks.stream(to).get());
+  };
+  expect({}, [&](Ranks& ranks) {
+    ranks.wait_for_producer(1);
+    in_group([&] {
+      nccl_ok(receive(ranks, 1, 2));
+      nccl_ok(send(ranks, 1, 2));
+    });
+    EXPECT_EQ(ranks.values(2, ranks.got(2)), twos);
+  });
+  expect({"RACE", "ncclSend rank 1"}, [&](Ranks& ranks) {
+    in_group([&] {
+      nccl_ok(send(ranks, 1, 2));
+      nccl_ok(receive(ranks, 1, 2));
+    });
+    ranks.wait_for_producer(1);  // too late
+  });
+  expect({"DEADLOCK", "message number 0"}, [&](Ranks& ranks) {
+    ranks.wait_for_producers();
+    std::thread([&] {
+      nccl_ok(send(ranks, 0, 1));
+      nccl_ok(receive(ranks, 1, 0));
+    }).join();
+    std::thread([&] {
+      nccl_ok(send(ranks, 1, 0));
+      nccl_ok(receive(ranks, 0, 1));
+    }).join();
+  });
+  expect({"NCCL MISMATCH", "message 0 from rank 0 to rank 1", "32 elements", "64 elements"},
+         [&](Ranks& ranks) {
+           ranks.wait_for_producers();
+           in_group([&] {
+             nccl_ok(send(ranks, 0, 1));
+             nccl_ok(ncclRecv(ranks.got(1), kCount / 2, ncclFloat32, 0, ranks.comm(1),
+                              ranks.stream(1).get()));
+           });
+         });
+}
+
+// What is aborted waits for nobody and does nothing; the other ranks are left waiting.
+TEST(Nccl, AnAbortEndsTheRanksOwnCalls) {
+  expect({}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    nccl_ok(all_reduce(ranks, 0));
+    nccl_ok(ncclCommAbort(ranks.comm(0)));
+    EXPECT_EQ(cudaStreamSynchronize(ranks.stream(0).get()), cudaSuccess);
+  });
+  expect({"DEADLOCK", "ncclAllReduce"}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    in_group([&] {
+      nccl_ok(all_reduce(ranks, 0));
+      nccl_ok(all_reduce(ranks, 1));
+    });
+    nccl_ok(ncclCommAbort(ranks.comm(0)));
+  });
+}
+
+TEST(Nccl, ACommunicatorIsNotDestroyedWhileItsCallsRun) {
+  expect({"NCCL: ncclCommDestroy for rank 0 while its collectives run"}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    nccl_ok(all_reduce(ranks, 0));
+    nccl_ok(ncclCommDestroy(ranks.comm(0)));
+    in_group([&] {
+      nccl_ok(all_reduce(ranks, 1));
+      nccl_ok(all_reduce(ranks, 2));
+    });
+  });
+}
+
 class NcclRefuses : public testing::Test {
  protected:
   void SetUp() override { reset({}); }
@@ -358,6 +499,82 @@ TEST_F(NcclRefuses, ACommunicatorThatWasAborted) {
   EXPECT_EQ(ncclBroadcast(nullptr, nullptr, 1, ncclUint8, 0, comms[0], stream.get()),
             ncclInvalidArgument);
   EXPECT_TRUE(only_error(take_errors(), {"NCCL", "a communicator that is none"}));
+}
+
+// As a process of its own would: a thread for each rank, on its device.
+void on_ranks(const std::vector<int>& devices, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const OnDevice on(devices[rank]);
+      body(static_cast<int>(rank));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+using NcclRanks = NcclRefuses;
+
+TEST_F(NcclRanks, ComeTogetherByAnIdAndPart) {
+  Config config;
+  config.devices = 3;
+  reset(config);
+  ncclUniqueId id;
+  nccl_ok(ncclGetUniqueId(&id));
+  on_ranks({2, 0, 1}, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    nccl_ok(ncclCommInitRank(&comm, 3, id, rank));
+    ncclComm_t part = nullptr;
+    // Ranks 2 and 0, in this order.
+    nccl_ok(
+        ncclCommSplit(comm, rank == 1 ? NCCL_SPLIT_NOCOLOR : 5, rank == 2 ? 0 : 1, &part, nullptr));
+    EXPECT_EQ(part == nullptr, rank == 1);
+    const Stream stream(rank == 0 ? 2 : rank - 1);
+    Floats data(kCount, stream);
+    stream.write("produce", data.data(), kCount, static_cast<float>(rank));
+    if (part != nullptr) {
+      nccl_ok(ncclBroadcast(data.data(), data.data(), kCount, ncclFloat32, 0, part, stream.get()));
+    }
+    PageLocked host(kCount);
+    ok(cudaMemcpyAsync(host.data(), data.data(), host.bytes(), cudaMemcpyDefault, stream.get()));
+    stream.synchronize();
+    EXPECT_EQ(host.data()[0], rank == 1 ? 1.0F : 2.0F);
+    if (part != nullptr) nccl_ok(ncclCommDestroy(part));
+    ncclResult_t met = ncclInternalError;
+    nccl_ok(ncclCommGetAsyncError(comm, &met));
+    EXPECT_EQ(met, ncclSuccess);
+    nccl_ok(ncclCommDestroy(comm));
+  });
+}
+
+TEST_F(NcclRanks, AreRefusedTogetherWhereTwoShareAGpu) {
+  ncclUniqueId id;
+  nccl_ok(ncclGetUniqueId(&id));
+  on_ranks({1, 1}, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclCommInitRank(&comm, 2, id, rank), ncclInvalidUsage);
+    EXPECT_TRUE(contains(ncclGetLastError(nullptr), {"Duplicate GPU", "CUDA device 1"}));
+  });
+}
+
+TEST_F(NcclRanks, OneThatDoesNotComeIsADeadlock) {
+  Config config;
+  config.patience_ms = 20;
+  reset(config);
+  ncclUniqueId id;
+  nccl_ok(ncclGetUniqueId(&id));
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(ncclCommInitRank(&comm, 2, id, 0), ncclSystemError);
+  EXPECT_TRUE(only_error(take_errors(), {"NCCL DEADLOCK", "rank 0 of 2, of which 1 have come"}));
+}
+
+TEST_F(NcclRanks, AreToldOfAnErrorThatATestWants) {
+  ncclComm_t comms[1];
+  nccl_ok(ncclCommInitAll(comms, 1, nullptr));
+  fail_next("ncclCommGetAsyncError", cudaErrorUnknown);
+  ncclResult_t met = ncclSuccess;
+  nccl_ok(ncclCommGetAsyncError(comms[0], &met));
+  EXPECT_EQ(met, ncclRemoteError);
 }
 
 }  // namespace nccl_test

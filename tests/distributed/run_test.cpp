@@ -215,6 +215,41 @@ TEST(Run, OperationsInFlightEndWithTheirRank) {
   }
 }
 
+// The end of the last handle on a group waits for nothing, so the exception gets out.
+TEST(Run, ARankThatThrowsWithOperationsInFlightInAGroupOfItsOwnReleasesTheOthers) {
+  const auto body = [](const dist::ProcessGroup& group) {
+    const dist::ProcessGroup both = group.new_group({1, 0});
+    if (group.rank() == 0) {
+      both.all_reduce(ones(group));
+      both.recv(ones(group), 0);
+      throw ls::ValueError("stop");
+    }
+    group.barrier().wait();
+  };
+  EXPECT_TRUE(throws<ls::ValueError>([&] { dist::run(first_devices(2), body); }, "stop"));
+}
+
+// And what was issued on it takes place.
+TEST(Run, OperationsOutliveTheHandlesOnTheirGroup) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<dist::Work> works;
+      std::vector<ls::Tensor> sums;
+      for (int i = 0; i < 3; ++i) {
+        const dist::ProcessGroup both = group.new_group({1, 0});
+        for (int j = 0; j < 3; ++j) {
+          sums.push_back(ones(group));
+          works.push_back(both.all_reduce(sums.back()));
+        }
+      }
+      for (const dist::Work& work : works) work.wait();
+      for (const ls::Tensor& sum : sums) {
+        ASSERT_EQ(sum.to_vector<float>(), std::vector<float>(4, 2));
+      }
+    }
+  });
+}
+
 // The ranks' threads run at once, but none takes another's numbers, nor the caller's.
 TEST(Run, EachRankDrawsRandomNumbersOfItsOwn) {
   ls::manual_seed(5);

@@ -167,6 +167,21 @@ TEST_F(Ledger, ARankThatHasEndedIsNamedWhenSomeoneComesToWaitForIt) {
   EXPECT_EQ(ledger.faults()[0].rank, 1);
 }
 
+TEST_F(Ledger, ARankThatHasFinishedIsNamedAsOneThatHasEndedAndMayStillFail) {
+  outside(1, 16, 1s);
+  ledger.finish(1);
+  inside(2, 16, 2s);
+  EXPECT_EQ(found(), Texts{});
+  inside(0, 17, 3s);
+  EXPECT_EQ(found(), Texts{"rank 1 has ended after collective #16; rank 0 waits for it in "
+                           "collective #17, all_reduce(sum) of 4 x f32"});
+  outside(2, 17, 4s);
+  ledger.finish(2);
+  ledger.lose(2, "gone");
+  ASSERT_EQ(ledger.faults().size(), 2U);
+  EXPECT_EQ(ledger.faults()[1].kind, Kind::died);
+}
+
 TEST_F(Ledger, RanksThatEndInAnyOrderAreNoFault) {
   for (const int rank : {1, 2, 0}) {
     outside(rank, 16, 1s);

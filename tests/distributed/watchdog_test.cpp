@@ -186,6 +186,37 @@ TEST(Watchdog, RankZeroWithFewerBatchesIsNamed) {
   EXPECT_TRUE(contains(text, "this rank, 1, is in collective #1")) << text;
 }
 
+// Rank 0 too.
+TEST(Watchdog, ARankThatHasFinishedIsNamedAndStillHearsOfFaults) {
+  for (const int finished : {0, 1}) {
+    // At once, and not with the next heartbeat, for the one that has finished.
+    World world(2);
+    Rank& waiting = world[1 - finished];
+    world[finished].watchdog().finish();
+    const InCollective here(&waiting.progress(), kSum);
+    const std::string expected =
+        lockstep::detail::str("rank ", finished, " has ended without any collective; rank ",
+                              1 - finished, " waits for it in collective #1, all_reduce(sum)");
+    const std::string got = waiting.fault();
+    EXPECT_TRUE(contains(got, expected)) << got;
+    EXPECT_TRUE(contains(world[finished].fault(), expected));
+  }
+}
+
+TEST(Watchdog, FinishingIsNoFaultAndLeavingComesBeforeTheEnd) {
+  World world(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    { const InCollective here(&world[rank].progress(), kSum); }
+    world[rank].watchdog().finish();
+  }
+  for (const int rank : {1, 0, 2}) {
+    world[rank].watchdog().leave();
+    EXPECT_FALSE(world[rank].watchdog().faulted());
+    world[rank].watchdog().abort("too late to tell");
+  }
+  for (const int rank : {2, 0, 1}) EXPECT_FALSE(world[rank].watchdog().faulted());
+}
+
 TEST(Watchdog, WhoWaitsTooLongAfterRankZeroHasEndedIsReleased) {
   WatchdogOptions options = kQuick;
   options.collective_timeout = 50ms;
@@ -235,6 +266,14 @@ TEST(Watchdog, ARankThatHasNotComeIsNamed) {
 TEST(Watchdog, ARankWithoutRankZeroGivesUp) {
   HashStore store(20ms);
   EXPECT_TRUE(throws<StoreError>([&] { Watchdog(1, 2, store); }, "'watchdog'", "0.02 s"));
+}
+
+// Although the time limit is far.
+TEST(Watchdog, ARankWhoseRankZeroHasEndedIsRefusedAtOnce) {
+  HashStore store;
+  { const Watchdog ended(0, 2, store, kQuick); }
+  EXPECT_TRUE(throws<NetworkError>([&] { Watchdog(1, 2, store, kQuick); }, "cannot connect to",
+                                   "Connection refused"));
 }
 
 TEST(Watchdog, AWorldThatIsNotOneIsRefused) {

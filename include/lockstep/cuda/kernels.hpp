@@ -6,6 +6,7 @@
 #include <lockstep/cuda/kernels/attention.hpp>
 #include <lockstep/cuda/kernels/channel_norm.hpp>
 #include <lockstep/cuda/kernels/channel_sum.hpp>
+#include <lockstep/cuda/kernels/combine.hpp>
 #include <lockstep/cuda/kernels/compare.hpp>
 #include <lockstep/cuda/kernels/conv.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
@@ -28,9 +29,10 @@
 // All that the library launches, by functor and by Call.
 namespace lockstep::cuda {
 
-using AllKernels = Join<FillKernels, CopyKernels, ArithmeticKernels, PointwiseKernels,
-                        CompareKernels, InplaceKernels, DropoutKernels, OptimKernels,
-                        ReduceAddKernels, RnnKernels, GeluKernels, AttentionKernels>::type;
+using AllKernels =
+    Join<FillKernels, CopyKernels, ArithmeticKernels, PointwiseKernels, CompareKernels,
+         InplaceKernels, DropoutKernels, OptimKernels, ReduceAddKernels, RnnKernels, GeluKernels,
+         AttentionKernels, CombineKernels>::type;
 
 using AllCalls = Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls,
                       ReduceCalls, ChannelSumCalls, ChannelNormCalls, SoftmaxCalls, LossCalls,

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/call.hpp>
+#include <lockstep/error.hpp>
 
 #include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace lockstep::distributed::detail {
@@ -25,7 +29,8 @@ struct Message {
 using Done = std::function<void(std::exception_ptr)>;
 
 // The seam between process groups and what connects the ranks: one rank's side of it. It moves and
-// combines bytes in host memory and knows nothing of tensors.
+// combines bytes and knows nothing of tensors: bytes in host memory, and on GPUs where it has a
+// stream for them. What is on other GPUs is copied to host memory before it gets it.
 //
 // What a collective reads and writes, where n is the number of ranks and a part is `call.count`
 // elements:
@@ -37,7 +42,7 @@ using Done = std::function<void(std::exception_ptr)>;
 //   scatter         inputs: n parts at the root  outputs: 1 part
 //   gather          inputs: 1 part               outputs: n parts at the root
 // Sums are taken in the order of the ranks, half precision in f32 and rounded once: the same
-// numbers give the same bits whatever carries them.
+// numbers give the same bits whatever carries them, except for NCCL, which has an order of its own.
 //
 // Threads: all members but the constructor, `rank` and `size` are called by one thread at a time,
 // in the same order on all ranks.
@@ -56,6 +61,10 @@ class Carrier {
   virtual void run(const Call& call, std::span<const void* const> inputs,
                    std::span<void* const> outputs) = 0;
 
+  // True once an operation has failed in a way that leaves what it was given in use: that memory is
+  // never freed then. No other operation comes after it.
+  virtual bool may_use_memory() const { return false; }
+
   // Start a message and return; `done` is called when it has been taken, by any thread, perhaps
   // before the return. Messages between two ranks with one tag are taken in order.
   virtual void send(const Message& message, const void* data, Done done) = 0;
@@ -63,11 +72,35 @@ class Carrier {
   // Where messages do not progress by themselves: sees after them. True while there are any.
   virtual bool progress() { return false; }
 
+  // The stream for operations on memory of this GPU, always the same one; none where they are run
+  // on host memory.
+  virtual std::optional<Stream> stream_for(Device) { return {}; }
+  // As `run`, as work of that stream: returns when it is issued. What goes wrong after that is told
+  // to `failed`, at most once and by any thread; `progress` sees after it.
+  virtual void run_on(const Stream& stream, const Call& call, std::span<const void* const>,
+                      std::span<void* const>, const Done& failed) {
+    (void)failed;
+    lockstep::detail::fail<DeviceError>(call, " on ", stream.device(),
+                                        ": the carrier takes host memory only");
+  }
+  // As `send` and `receive`: `done` is called when the copy is issued, as work of the stream.
+  virtual void send_on(const Stream& stream, const Message&, const void*, Done) {
+    fail_message(stream);
+  }
+  virtual void receive_on(const Stream& stream, const Message&, void*, Done) {
+    fail_message(stream);
+  }
+
   // A carrier among some of the ranks, in the order given, which is the same on all ranks; null on
   // a rank that is not among them. All ranks call it.
   virtual std::unique_ptr<Carrier> split(std::span<const int> members) = 0;
 
  private:
+  [[noreturn]] static void fail_message(const Stream& stream) {
+    lockstep::detail::fail<DeviceError>("send or recv on ", stream.device(),
+                                        ": the carrier takes host memory only");
+  }
+
   const int rank_;
   const int size_;
 };

@@ -88,12 +88,14 @@ class CommunicationThread {
     const std::lock_guard running(running_);
   }
 
-  // Sees after the messages of a carrier until it has none; called by an operation.
+  // Sees after the messages of a carrier until it has none, or not any more. Both are called by an
+  // operation.
   void attend(Carrier& carrier) {
     if (std::find(attended_.begin(), attended_.end(), &carrier) == attended_.end()) {
       attended_.push_back(&carrier);
     }
   }
+  void forget(Carrier& carrier) noexcept { std::erase(attended_, &carrier); }
 
   // Calls `function` while no operation runs.
   template <class F>
@@ -101,13 +103,7 @@ class CommunicationThread {
     const std::lock_guard running(running_);
     function();
   }
-  // The same, and no longer sees after the carrier, or after any.
-  template <class F>
-  void leave(Carrier& carrier, F&& function) {
-    const std::lock_guard running(running_);
-    std::erase(attended_, &carrier);
-    function();
-  }
+  // The same, and no longer sees after any carrier.
   template <class F>
   void stop_attending(F&& function) {
     const std::lock_guard running(running_);

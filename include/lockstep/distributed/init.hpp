@@ -40,7 +40,8 @@ inline ProcessGroup world_of_one() {
 //
 // **Torch counterpart.** torch.distributed.init_process_group.
 // **Threads and exceptions.** An Error if there is a default group already, or if there are other
-// processes but no way to reach them.
+// processes but no way to reach them. Processes watch each other from here on: see
+// mpi::process_group for what happens when one fails.
 inline ProcessGroup init_process_group() {
   check<Error>(!is_initialized(),
                "init_process_group: the default process group has been "

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/carrier.hpp>
 #include <lockstep/distributed/rank_failure.hpp>
+#include <lockstep/distributed/reduce_on_gpu.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,11 +28,15 @@ class Mailbox {
  public:
   explicit Mailbox(int size) : gone_(static_cast<std::size_t>(size)) {}
 
-  void send(int rank, const Message& message, const void* data, Done done) {
-    post({rank, message.peer, true, message, const_cast<void*>(data), std::move(done)});
+  // With a stream the memory is on its GPU, and the copy is work of both sides' streams.
+  void send(int rank, const Message& message, const void* data, Done done,
+            const Stream* stream = nullptr) {
+    post({rank, message.peer, true, message, const_cast<void*>(data), std::move(done),
+          side_of(stream)});
   }
-  void receive(int rank, const Message& message, void* data, Done done) {
-    post({message.peer, rank, false, message, data, std::move(done)});
+  void receive(int rank, const Message& message, void* data, Done done,
+               const Stream* stream = nullptr) {
+    post({message.peer, rank, false, message, data, std::move(done), side_of(stream)});
   }
 
   // `rank` posts no more. What others wait for from it, or have for it, fails with `reason`; what
@@ -51,6 +58,10 @@ class Mailbox {
   }
 
  private:
+  struct GpuSide {
+    Stream stream;
+    Event ready;  // the memory may be used
+  };
   struct Posted {
     int from;
     int to;
@@ -58,7 +69,13 @@ class Mailbox {
     Message message;
     void* data;
     Done done;
+    std::optional<GpuSide> gpu;
   };
+
+  static std::optional<GpuSide> side_of(const Stream* stream) {
+    if (!stream) return std::nullopt;
+    return GpuSide{*stream, stream->record_event()};
+  }
 
   static std::exception_ptr gone(const std::string& reason) {
     return std::make_exception_ptr(RankGone("send or recv: " + reason));
@@ -91,17 +108,45 @@ class Mailbox {
   static void deliver(const Posted& sent, const Posted& received) {
     const Message& out = sent.message;
     const Message& in = received.message;
-    if (out.dtype == in.dtype && out.count == in.count) {
-      if (out.bytes() > 0) std::memcpy(received.data, sent.data, out.bytes());
-      sent.done(nullptr);
-      received.done(nullptr);
+    const bool placed = sent.gpu.has_value() == received.gpu.has_value();
+    std::string text;
+    if (out.dtype == in.dtype && out.count == in.count && placed) {
+      try {
+        if (sent.gpu) {
+          copy_on_gpu(sent, received);
+        } else if (out.bytes() > 0) {
+          std::memcpy(received.data, sent.data, out.bytes());
+        }
+        sent.done(nullptr);
+        received.done(nullptr);
+        return;
+      } catch (const std::exception& error) {
+        text = lockstep::detail::str("a message from rank ", sent.from, " to rank ", received.to,
+                                     ": ", error.what());
+      }
+      sent.done(std::make_exception_ptr(DeviceError(text)));
+      received.done(std::make_exception_ptr(DeviceError(text)));
       return;
     }
-    const std::string text = lockstep::detail::str(
-        "messages do not match: rank ", sent.from, " sent ", out.count, " x ", out.dtype,
-        ", but rank ", received.to, " receives ", in.count, " x ", in.dtype);
+    const auto where = [placed](const Posted& posted) {
+      return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
+    };
+    text = lockstep::detail::str("messages do not match: rank ", sent.from, " sent ", out.count,
+                                 " x ", out.dtype, where(sent), ", but rank ", received.to,
+                                 " receives ", in.count, " x ", in.dtype, where(received));
     sent.done(std::make_exception_ptr(ValueError(text)));
     received.done(std::make_exception_ptr(ValueError(text)));
+  }
+
+  // On the receiver's stream; what is issued to the sender's after this comes after it.
+  static void copy_on_gpu(const Posted& sent, const Posted& received) {
+    const Stream& from = sent.gpu->stream;
+    const Stream& to = received.gpu->stream;
+    to.wait_event(sent.gpu->ready);
+    to.wait_event(received.gpu->ready);
+    copy_between({to.device(), received.data}, {from.device(), sent.data}, sent.message.bytes(),
+                 to);
+    from.wait_event(to.record_event());
   }
 
   std::mutex mutex_;

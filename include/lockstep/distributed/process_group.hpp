@@ -24,17 +24,21 @@ namespace lockstep::distributed {
 // ended when they return, and cost less. Tensors may be on any device and of any strides; those
 // that are written change in place, parameters too, and no operation is recorded for backward. The
 // same world gives the same bits in every run: sums are taken in the order of the ranks, half
-// precision in f32 and rounded once.
+// precision in f32 and rounded once. (NCCL has sums of its own.)
 //
 // **Torch counterpart.** torch.distributed's functions with async_op, and c10d::ProcessGroup.
 // **Devices and streams.** An operation comes after what is on the current stream of its tensors'
 // devices; after `Work::wait` its results may be used on the waiting thread's. Until then its
-// tensors belong to it. Data of a GPU goes through host memory.
+// tensors belong to it. Between GPUs data goes from one to the other, as work of a stream of the
+// group's own, beside what the current streams do: by NCCL, with lockstep/nccl.hpp in the program
+// and distinct GPUs, by copies and adds where the ranks are threads. Where a rank is on the host,
+// or MPI connects them, it goes through host memory.
 // **Threads and exceptions.** Several threads of a rank may issue; the order in which they do so
 // has to be that of the other ranks. What this rank alone can see to be wrong is thrown at once: a
 // ShapeError, DtypeError, DeviceError or ValueError, and nothing is issued. Work holds all others:
 // a ValueError on every rank whose call does not match another's, a RankGone where a rank has
-// ended. The last handle waits until all that was issued has ended.
+// ended, between processes a WatchdogError. What was issued takes place also where the last handle
+// on the group has gone.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {

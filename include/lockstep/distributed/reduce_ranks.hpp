@@ -2,8 +2,8 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/distributed/combine_kernel.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
-#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
 #include <algorithm>
@@ -14,30 +14,6 @@
 
 // What the ranks of a reduction bring, combined in the order of the ranks: host memory, no streams.
 namespace lockstep::distributed::detail {
-
-using lockstep::detail::is_half;
-
-// What elements of T are combined in.
-template <class T>
-using Wide = std::conditional_t<is_half<T>, float, T>;
-
-// (Integers are added and multiplied as unsigned ones: overflow wraps around.)
-template <class T, ReduceOp Op>
-T combine_two(T a, T b) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return Op == ReduceOp::product || Op == ReduceOp::min ? a && b : a || b;
-  } else if constexpr (Op == ReduceOp::min) {
-    return b < a || b != b ? b : a;
-  } else if constexpr (Op == ReduceOp::max) {
-    return a < b || b != b ? b : a;
-  } else if constexpr (std::is_integral_v<T>) {
-    using U = std::make_unsigned_t<T>;
-    return static_cast<T>(Op == ReduceOp::product ? static_cast<U>(a) * static_cast<U>(b)
-                                                  : static_cast<U>(a) + static_cast<U>(b));
-  } else {
-    return Op == ReduceOp::product ? a * b : a + b;
-  }
-}
 
 // Elements in a block: its sum stays in the first-level cache while the ranks' parts are added.
 template <class T>

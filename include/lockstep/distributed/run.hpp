@@ -50,16 +50,15 @@ inline ProcessGroup thread_group(int rank, const std::vector<Device>& devices,
 // **Threads and exceptions.** Persistent worker threads; rank 0 is the calling thread. When a rank
 // throws, the others' operations that need it fail with a RankGone that names it; so they do when
 // it has returned. Once all have ended, the lowest rank's exception is thrown as a RankFailure of
-// its own type, with the others listed and the original nested. Groups made by new_group are kept
-// outside fn: the end of the last handle on one waits for all that the rank has issued, and would
-// keep an exception of fn from the other ranks for as long.
+// its own type, with the others listed and the original nested.
 template <class F>
 void run(const std::vector<Device>& devices, F&& fn) {
   check<ValueError>(!devices.empty() && devices.size() <= std::size_t{detail::Rendezvous::kMaxSize},
                     "run: expected 1 to ", detail::Rendezvous::kMaxSize, " devices, got ",
                     devices.size());
   for (const Device device : devices) check_device(device);
-  const auto world = std::make_shared<detail::ThreadWorld>(static_cast<int>(devices.size()));
+  const auto world =
+      std::make_shared<detail::ThreadWorld>(static_cast<int>(devices.size()), devices);
   const auto caller = lockstep::detail::ThreadState::capture();
   // Before any rank draws.
   std::vector<std::shared_ptr<lockstep::detail::RandomNumbers>> random(devices.size());

@@ -211,15 +211,22 @@ inline int connect_once(const Descriptor& socket, const addrinfo& address,
   return connected_to_itself(socket) ? ECONNREFUSED : 0;
 }
 
-// Connects to the first of the host's addresses that answers. If `retries`, tries until the
-// deadline, since the other side may not have been started yet, or its name not be known.
+// How often a connection is tried.
+enum class Dial {
+  once,
+  until_refused,   // the other side is known to have been there: nobody at its port means its end
+  until_deadline,  // it may not have been started yet, or its name not be known
+};
+
+// Connects to the first of the host's addresses that answers.
 inline Descriptor connect_to(const std::string& host, std::uint16_t port, const Deadline& deadline,
-                             bool retries = true) {
+                             Dial dial = Dial::until_deadline) {
   constexpr std::chrono::milliseconds kLongestAttempt{10000};
   constexpr std::chrono::milliseconds kLongestPause{200};
   std::string reason;
   for (Pause pause(kLongestPause);; pause(deadline)) {
     const Addresses addresses = resolve(host.c_str(), port, reason);
+    bool refused = addresses != nullptr;
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       Descriptor socket = open_socket(*address);
       const Deadline attempt(
@@ -230,8 +237,9 @@ inline Descriptor connect_to(const std::string& host, std::uint16_t port, const 
         return socket;
       }
       reason = std::strerror(error);
+      refused = refused && error == ECONNREFUSED;
     }
-    if (!retries || deadline.passed()) break;
+    if (dial == Dial::once || (dial == Dial::until_refused && refused) || deadline.passed()) break;
   }
   lockstep::detail::fail<NetworkError>("cannot connect to ", endpoint(host, port), " within ",
                                        Seconds{deadline.timeout()}, ": ", reason);

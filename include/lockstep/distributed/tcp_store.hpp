@@ -56,7 +56,7 @@ class TCPStore final : public Store {
       port_ = server_->port();
     }
     const detail::Deadline deadline(options.timeout);
-    keep(connect(deadline, true));
+    keep(connect(deadline, detail::Dial::until_deadline));
   }
 
   const std::string& host() const { return host_; }
@@ -147,10 +147,10 @@ class TCPStore final : public Store {
     return detail::Deadline(std::max(kLeast, std::chrono::milliseconds(deadline.poll_timeout())));
   }
 
-  detail::Descriptor connect(const detail::Deadline& deadline, bool retries) const {
+  detail::Descriptor connect(const detail::Deadline& deadline, detail::Dial dial) const {
     // The server in the same process is reached whatever the host is called.
     detail::Descriptor connection =
-        detail::connect_to(server_ ? "localhost" : host_, port_, deadline, retries);
+        detail::connect_to(server_ ? "localhost" : host_, port_, deadline, dial);
     converse(connection, detail::FrameWriter(Request::hello).text(detail::kStoreGreeting).take(),
              deadline, false);
     return connection;
@@ -166,7 +166,7 @@ class TCPStore final : public Store {
         return connection;
       }
     }
-    return connect(answer_by(deadline), false);
+    return connect(answer_by(deadline), detail::Dial::once);
   }
   void keep(detail::Descriptor connection) {
     const std::lock_guard lock(mutex_);

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/carrier.hpp>
+#include <lockstep/distributed/gpu_moves.hpp>
 #include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/distributed/reduce_ranks.hpp>
 #include <lockstep/distributed/thread_world.hpp>
+#include <lockstep/distributed/world_collectives.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,7 +28,8 @@ inline void copy_part(void* to, const void* from, std::size_t bytes) {
 }
 
 // Ranks that are threads of one process. Data is not copied on its way: a rank reads the others'
-// memory, and a large sum is divided among the ranks, each of which writes its share to all.
+// memory, and a large sum is divided among the ranks, each of which writes its share to all. On
+// GPUs, where all ranks are on some, the same is work of the ranks' streams (gpu_moves.hpp).
 class ThreadCarrier final : public Carrier {
  public:
   ThreadCarrier(int rank, int size, std::shared_ptr<ThreadWorld> world)
@@ -40,6 +47,7 @@ class ThreadCarrier final : public Carrier {
     mine.call = call;
     mine.inputs = inputs;
     mine.outputs = outputs;
+    mine.on_gpu = false;
     if (small && !inputs.empty()) copy_part(mine.small.data(), inputs[0], call.bytes());
     meet(call);
     if (call.collective != Collective::barrier) {
@@ -56,11 +64,43 @@ class ThreadCarrier final : public Carrier {
     world_->mailbox.receive(rank(), message, data, std::move(done));
   }
 
+  std::optional<Stream> stream_for(Device device) override {
+    if (world_->gpus().empty()) return std::nullopt;
+    const auto same = [device](const Stream& stream) { return stream.device() == device; };
+    const auto found = std::find_if(streams_.begin(), streams_.end(), same);
+    return found != streams_.end() ? *found : streams_.emplace_back(pool_stream(device));
+  }
+
+  void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
+              std::span<void* const> outputs, const Done&) override {
+    ThreadWorld::Slot& mine = own_slot();
+    mine.call = call;
+    mine.inputs = inputs;
+    mine.outputs = outputs;
+    WorldCollectives* const serves = rank() == 0 ? world_collectives_for(world_->gpus()) : nullptr;
+    mine.on_gpu = true;
+    mine.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), serves, {}});
+    meet(call);
+    GpuMoves moves(*world_, turn_, rank(), call);
+    moves.issue();
+    world_->parting.meet();
+    ++turn_;
+    moves.finish();
+  }
+
+  void send_on(const Stream& stream, const Message& message, const void* data, Done done) override {
+    world_->mailbox.send(rank(), message, data, std::move(done), &stream);
+  }
+  void receive_on(const Stream& stream, const Message& message, void* data, Done done) override {
+    world_->mailbox.receive(rank(), message, data, std::move(done), &stream);
+  }
+
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     const Call call{.collective = Collective::new_group, .count = members.size()};
     ThreadWorld::Slot& mine = own_slot();
     mine.call = call;
     mine.members = members;
+    mine.on_gpu = false;
     meet(call);
     std::size_t differs = ranks();
     for (std::size_t r = ranks(); r-- > 0;) {
@@ -78,7 +118,7 @@ class ThreadCarrier final : public Carrier {
     const int size = static_cast<int>(members.size());
     const auto at = std::find(members.begin(), members.end(), rank());
     if (at == members.begin()) {
-      mine.new_world = std::make_shared<ThreadWorld>(size);
+      mine.new_world = std::make_shared<ThreadWorld>(size, gpus_of(members));
       world_->add_part(mine.new_world, members);
     }
     world_->parting.meet();
@@ -95,6 +135,14 @@ class ThreadCarrier final : public Carrier {
 
  private:
   std::size_t ranks() const { return sources_.size(); }
+
+  std::vector<Device> gpus_of(std::span<const int> members) const {
+    std::vector<Device> gpus;
+    if (world_->gpus().empty()) return gpus;
+    for (const int member : members)
+      gpus.push_back(world_->gpus()[static_cast<std::size_t>(member)]);
+    return gpus;
+  }
   ThreadWorld::Slot& own_slot() const {
     return world_->slot(static_cast<std::size_t>(rank()), turn_);
   }
@@ -105,13 +153,19 @@ class ThreadCarrier final : public Carrier {
       throw RankGone(lockstep::detail::str(call, " on rank ", rank(), ": ", world_->reason()));
     }
     const Call& first = world_->slot(0, turn_).call;
+    const bool on_gpu = world_->slot(0, turn_).on_gpu;
     for (std::size_t r = 1; r < ranks(); ++r) {
       const Call& other = world_->slot(r, turn_).call;
-      if (other == first) continue;
+      const bool placed = world_->slot(r, turn_).on_gpu == on_gpu;
+      if (other == first && placed) continue;
       // All ranks come here alike, so they stay together.
       ++turn_;
+      const auto where = [placed](bool gpu) {
+        return placed ? "" : gpu ? " on a GPU" : " in host memory";
+      };
       throw ValueError(lockstep::detail::str("collectives do not match: rank 0 called ", first,
-                                             ", but rank ", r, " called ", other));
+                                             where(on_gpu), ", but rank ", r, " called ", other,
+                                             where(!on_gpu)));
     }
   }
 
@@ -163,6 +217,7 @@ class ThreadCarrier final : public Carrier {
   unsigned turn_ = 0;  // the number of collectives so far: equal on all ranks at a meeting
   std::vector<const void*> sources_;
   std::vector<void*> targets_;
+  std::vector<Stream> streams_;  // one for each GPU that the rank has used
 };
 
 }  // namespace lockstep::distributed::detail

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/call.hpp>
 #include <lockstep/distributed/mailbox.hpp>
 #include <lockstep/distributed/rendezvous.hpp>
+#include <lockstep/distributed/world_collectives.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,6 +28,10 @@ namespace lockstep::distributed::detail {
 // much data the ranks read and write each other's memory where it is, and part when all have done
 // so. No rank can go missing between meeting and parting, since no user's code runs there.
 //
+// Where all ranks are on GPUs, collectives of memory there are work of the ranks' streams: each
+// waits for what the others have recorded before the meeting, and at its end for what they have
+// issued up to the parting.
+//
 // Threads: a slot is written by its rank before the meeting and read by all after it. The next
 // collective takes the other slot of the pair, so one is only overwritten after the meeting of the
 // next collective, to which all come when they have read it.
@@ -32,21 +40,42 @@ class ThreadWorld {
   // Up to here a rank's part is written down. In bytes.
   static constexpr std::size_t kSmall = 4096;
 
+  // What a rank's stream has to do with the others' in a collective on GPUs.
+  struct GpuSide {
+    Stream stream;
+    Event ready;               // inputs and outputs may be used; from before the meeting
+    WorldCollectives* serves;  // rank 0's: what serves the ranks' GPUs, if anything
+    Event done;                // and not any more; from before the parting
+    std::string error = {};    // why not all was issued, likewise
+  };
+
   struct alignas(128) Slot {
     Call call;
+    bool on_gpu = false;  // where the memory is: then `gpu` says more
     std::span<const void* const> inputs;
     std::span<void* const> outputs;
     std::span<const int> members;            // new_group: the ranks of the part,
     std::shared_ptr<ThreadWorld> new_world;  // and their world, from the first of them
     alignas(64) std::array<std::byte, kSmall> small;
+    std::optional<GpuSide> gpu;
   };
 
-  explicit ThreadWorld(int size)
+  // The ranks' devices need not be known: then, as where not all are GPUs, everything goes through
+  // host memory.
+  explicit ThreadWorld(int size, std::span<const Device> devices = {})
       : meeting(size),
         parting(size),
         mailbox(size),
         slots_(new std::array<Slot, 2>[static_cast<std::size_t>(size)]),
-        gone_(static_cast<std::size_t>(size)) {}
+        gone_(static_cast<std::size_t>(size)) {
+    const auto is_gpu = [](Device device) { return device.is_cuda(); };
+    if (std::all_of(devices.begin(), devices.end(), is_gpu)) {
+      gpus_.assign(devices.begin(), devices.end());
+    }
+  }
+
+  // Each rank's, where all are on GPUs.
+  const std::vector<Device>& gpus() const { return gpus_; }
 
   Slot& slot(std::size_t rank, unsigned turn) const { return slots_[rank][turn % 2]; }
 
@@ -101,6 +130,7 @@ class ThreadWorld {
     std::vector<int> members;
   };
 
+  std::vector<Device> gpus_;  // as it was made
   const std::unique_ptr<std::array<Slot, 2>[]> slots_;
 
   mutable std::mutex mutex_;  // guards all below

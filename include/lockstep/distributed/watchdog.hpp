@@ -147,6 +147,19 @@ class Watchdog {
     if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
   }
 
+  // This rank comes to no collective any more: whoever waits for it in one is told so at once. It
+  // is still watched, and still hears of the others' faults.
+  void finish() {
+    if (client_) client_->finish();
+  }
+
+  // Says goodbye before the destructor would, and as that does: nothing is found from here on. On
+  // rank 0 it also ends what serves the others. Called by one thread.
+  void leave() {
+    if (client_) client_->leave();
+    server_.reset();
+  }
+
   // Tells all ranks that this one has failed, and why: before it ends because of an exception. They
   // know when it returns, unless rank 0 cannot be reached.
   void abort(const std::string& reason) noexcept {

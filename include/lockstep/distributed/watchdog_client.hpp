@@ -60,8 +60,13 @@ class WatchdogClient {
       thread_.detach();
       return;
     }
+    leave();
+  }
+
+  // Says goodbye, and watches no more. Called by the thread that destroys it.
+  void leave() {
     loop_.stop();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   std::shared_ptr<Progress> watch(std::vector<int> members) {
@@ -86,6 +91,13 @@ class WatchdogClient {
       if (snapshot && snapshot->inside) return describe(snapshot->number, text(snapshot->call));
     }
     return {};
+  }
+
+  // This rank comes to no collective any more. Returns at once.
+  void finish() {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+    loop_.wake();
   }
 
   // Returns when rank 0 has taken note, or cannot.
@@ -113,7 +125,8 @@ class WatchdogClient {
   static std::string text(const Call& call) { return lockstep::detail::str(call); }
 
   Descriptor greet(int size, const WatchdogAddress& address, const Deadline& deadline) const {
-    Descriptor socket = connect_to(address.host, address.port, deadline);
+    // Whoever has told the address listens there, unless it has ended.
+    Descriptor socket = connect_to(address.host, address.port, deadline, Dial::until_refused);
     const std::string hello = FrameWriter(ToServer::hello)
                                   .number(address.token)
                                   .number(static_cast<std::int32_t>(rank_))
@@ -175,7 +188,10 @@ class WatchdogClient {
   }
 
   void on_pass() {
-    if (Connection* const connection = this->connection()) send_abort(*connection);
+    Connection* const connection = this->connection();
+    if (!connection) return;
+    send_abort(*connection);
+    send_finished(*connection);
   }
 
   void on_tick() {
@@ -233,6 +249,17 @@ class WatchdogClient {
     const std::lock_guard lock(mutex_);
     if (!abort_reason_ || std::exchange(abort_sent_, true)) return;
     connection.send(FrameWriter(ToServer::abort).text(*abort_reason_).take());
+  }
+
+  void send_finished(Connection& connection) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!finished_ || std::exchange(finished_sent_, true)) return;
+    }
+    const WatchdogLedger::Time now = clock_.now();
+    look(now);
+    send_heartbeat(connection, now);
+    connection.send(FrameWriter(ToServer::finished).take());
   }
 
   // What one rank can see by itself, when rank 0 has ended in good order.
@@ -306,6 +333,8 @@ class WatchdogClient {
   std::vector<Fault> faults_;
   std::optional<std::string> abort_reason_;
   bool abort_sent_ = false;
+  bool finished_ = false;
+  bool finished_sent_ = false;
   bool alone_ = false;  // there is no connection any more
 
   std::atomic<bool> faulted_{false};  // true from the first fault on; publishes nothing

@@ -26,7 +26,7 @@ struct Fault {
     absent,      // it has never come
     threw,       // it has said so itself
     late,        // others wait in a collective that it has not come to
-    left,        // others wait in a collective, but it has ended in good order
+    left,        // others wait in a collective, but it has ended, or finished, in good order
     mismatched,  // it is in another collective than the others, which is their next one too
     stuck,       // all ranks are in a collective that does not end
   };
@@ -86,6 +86,11 @@ class WatchdogLedger {
   // The rank has ended in good order.
   void leave(int rank) {
     of(rank).gone = true;
+    finish(rank);
+  }
+  // It comes to no collective any more.
+  void finish(int rank) {
+    of(rank).finished = true;
     for (const auto& [key, group] : groups_) {
       for (const int other : key.first) {
         if (group[index(key, other)].position.inside) find_left(key, group, other);
@@ -141,6 +146,7 @@ class WatchdogLedger {
   struct Rank {
     bool joined = false;
     bool gone = false;
+    bool finished = false;
     bool told = false;
     bool faulty = false;
     Time heard{0};
@@ -244,12 +250,12 @@ class WatchdogLedger {
     }
   }
 
-  // Whether `rank` waits for one that has ended.
+  // Whether `rank` waits for one that has finished.
   void find_left(const GroupKey& key, const Group& group, int rank) {
     const Position& mine = group[index(key, rank)].position;
     for (std::size_t i = 0; i < group.size(); ++i) {
       const int other = key.first[i];
-      if (!of(other).gone || other == rank || !waits_for(mine, group[i].position)) continue;
+      if (!of(other).finished || other == rank || !waits_for(mine, group[i].position)) continue;
       note(Fault::Kind::left, other,
            str("rank ", other, " has ended", after(group[i].position.number), "; ",
                who_waits(key, group, other)));

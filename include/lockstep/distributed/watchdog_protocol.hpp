@@ -21,6 +21,7 @@ enum class ToServer : std::uint8_t {
   heartbeat,  // for the groups in which something has changed: the group's number, a position
   abort,      // a text: this rank has failed
   told,       // it knows of a fault
+  finished,   // it comes to no collective any more; after a heartbeat
   goodbye,    // it has ended in good order; after a last heartbeat
 };
 

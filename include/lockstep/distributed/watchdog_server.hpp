@@ -99,6 +99,9 @@ class WatchdogServer {
       case ToServer::told:
         ledger_.tell(client.rank);
         break;
+      case ToServer::finished:
+        ledger_.finish(client.rank);
+        break;
       case ToServer::goodbye:
         client.ended = true;
         ledger_.leave(client.rank);

@@ -16,14 +16,17 @@ namespace lockstep::distributed {
 
 namespace detail {
 
-// What the one who runs an operation and those who wait for it share. `gpu` and `copied` are
+// What the one who runs an operation and those who wait for it share. `gpu` and `issued` are
 // written before `ended`, whose release publishes them together with the results, and only read
 // after it.
 struct WorkState {
-  std::atomic<std::uint32_t> ended{0};
-  // Where the last copy to a GPU is, if there is one: the point that users of the result wait for.
+  enum : std::uint32_t { kRuns, kWell, kFailed };
+
+  // From kWell it may still go to kFailed, with the error of a GPU.
+  std::atomic<std::uint32_t> ended{kRuns};
+  // Where the last work on a GPU is, if there is some: the point that users of the result wait for.
   std::optional<Device> gpu;
-  Event copied;
+  Event issued;
 };
 
 class Completion;
@@ -37,7 +40,8 @@ class Completion;
 //
 // **Torch counterpart.** torch.distributed.Work.
 // **Devices and streams.** After `wait`, the results may be used by the waiting thread's current
-// stream of their device.
+// stream of their device. On a GPU the operation itself need not have ended then: the host is
+// blocked until it is issued, and the stream waits for its end.
 // **Threads and exceptions.** Any thread may ask and wait, several too, and as often as they like:
 // each `wait` throws the operation's exception, if it has one.
 class Work {
@@ -49,19 +53,28 @@ class Work {
   // be on their way then; the current stream waits for them.
   void wait() const {
     if (!state_) return;
-    lockstep::detail::spin_then_wait(state_->ended, [](std::uint32_t ended) { return ended != 0; });
-    if (*error_) std::rethrow_exception(*error_);
-    if (state_->gpu) current_stream(*state_->gpu).wait_event(state_->copied);
+    std::uint32_t last = detail::WorkState::kRuns;
+    lockstep::detail::spin_then_wait(state_->ended, [&last](std::uint32_t ended) {
+      last = ended;
+      return ended != detail::WorkState::kRuns;
+    });
+    if (last == detail::WorkState::kFailed) std::rethrow_exception(*error_);
+    if (state_->gpu) current_stream(*state_->gpu).wait_event(state_->issued);
   }
 
-  // True once the operation has ended, with an error or without one. Never blocks.
+  // True once the operation has ended, on a GPU too, with an error or without one. Never blocks.
   bool is_completed() const {
-    return !state_ || state_->ended.load(std::memory_order_acquire) != 0;
+    if (!state_) return true;
+    const std::uint32_t ended = state_->ended.load(std::memory_order_acquire);
+    return ended == detail::WorkState::kFailed ||
+           (ended == detail::WorkState::kWell && (!state_->gpu || state_->issued.query()));
   }
 
   // What the operation threw; null if it has not ended, or ended well.
   std::exception_ptr exception() const {
-    return state_ && is_completed() ? *error_ : std::exception_ptr();
+    const bool failed =
+        state_ && state_->ended.load(std::memory_order_acquire) == detail::WorkState::kFailed;
+    return failed ? *error_ : std::exception_ptr();
   }
 
  private:
@@ -91,10 +104,17 @@ class Completion {
   WorkState& state() const { return *state_; }
 
   void finish(std::exception_ptr error) const noexcept {
+    const std::uint32_t ended = error ? WorkState::kFailed : WorkState::kWell;
     if (const auto seen = error_.lock()) *seen = std::move(error);
     // An exchange: libstdc++ looks for waiters with a plain load, which a store might fall behind.
-    state_->ended.exchange(1, std::memory_order_acq_rel);
+    state_->ended.exchange(ended, std::memory_order_acq_rel);
     state_->ended.notify_all();
+  }
+
+  // An operation that has finished well has failed on its GPU after that. Called once at most.
+  void fail(std::exception_ptr error) const noexcept {
+    if (const auto seen = error_.lock()) *seen = std::move(error);
+    state_->ended.store(WorkState::kFailed, std::memory_order_release);
   }
 
  private:

@@ -2,13 +2,18 @@
 #pragma once
 
 #include <lockstep/distributed/carrier.hpp>
+#include <lockstep/distributed/kept_memory.hpp>
+#include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
-#include <lockstep/mpi/runtime.hpp>
+#include <lockstep/mpi/check.hpp>
+#include <lockstep/mpi/requests.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <exception>
+#include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -23,12 +28,14 @@ class Messages {
   using Message = distributed::detail::Message;
   using Done = distributed::detail::Done;
 
-  explicit Messages(MPI_Comm comm) : comm_(comm) {}
+  // Nobody watches if `watchdog` is null.
+  Messages(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog)
+      : comm_(comm), watchdog_(std::move(watchdog)) {}
 
   void send(const Message& message, const void* data, Done done) {
     start(message, std::move(done), false, [&](std::size_t at, int bytes, MPI_Request* request) {
       check_mpi(MPI_Isend(static_cast<const std::byte*>(data) + at, bytes, MPI_BYTE, message.peer,
-                          message.tag, comm_, request),
+                          tag_of(message), comm_, request),
                 "MPI_Isend");
     });
   }
@@ -36,19 +43,33 @@ class Messages {
   void receive(const Message& message, void* data, Done done) {
     start(message, std::move(done), true, [&](std::size_t at, int bytes, MPI_Request* request) {
       check_mpi(MPI_Irecv(static_cast<std::byte*>(data) + at, bytes, MPI_BYTE, message.peer,
-                          message.tag, comm_, request),
+                          tag_of(message), comm_, request),
                 "MPI_Irecv");
     });
   }
 
-  // Tells those whose message has been taken. True while there are others.
+  // Tells those whose message has been taken, or never will be, because of what the watchdog has
+  // found. True while there are others.
   bool progress() {
     std::erase_if(flights_, [](Flight& flight) {
       if (!flight.advance()) return false;
       flight.done(std::move(flight.error));
       return true;
     });
+    if (watchdog_ && watchdog_->faulted()) desert();
     return !flights_.empty();
+  }
+
+  // None will be taken any more. What MPI may still read or write stays as it is for ever.
+  void desert() noexcept {
+    if (flights_.empty()) return;
+    std::exception_ptr error = watchdog_ ? watchdog_->exception() : nullptr;
+    if (!error) error = std::make_exception_ptr(Error("the process group was destroyed"));
+    for (Flight& flight : flights_) {
+      distributed::detail::keep_for_ever(std::make_shared<Done>(flight.done));
+      flight.done(error);
+    }
+    flights_.clear();
   }
 
   // Receives that nothing came for are called off. What was sent is left to MPI, and its memory
@@ -62,7 +83,7 @@ class Messages {
         }
         flight.done(std::make_exception_ptr(Error("recv: the process group was destroyed")));
       } else {
-        (void)new Done(std::move(flight.done));
+        distributed::detail::keep_for_ever(std::make_shared<Done>(std::move(flight.done)));
       }
     }
     flights_.clear();
@@ -105,6 +126,13 @@ class Messages {
     }
   };
 
+  static int tag_of(const Message& message) {
+    check<ValueError>(message.tag < std::numeric_limits<int>::max() - Requests::kTag,
+                      "expected a tag of less than ", std::numeric_limits<int>::max(), ", got ",
+                      message.tag);
+    return message.tag + Requests::kTag + 1;
+  }
+
   template <class Start>
   void start(const Message& message, Done done, bool receives, const Start& start_piece) {
     constexpr std::size_t kMost = std::size_t{1} << 30;
@@ -122,6 +150,7 @@ class Messages {
   }
 
   const MPI_Comm comm_;
+  const std::shared_ptr<const distributed::Watchdog> watchdog_;
   std::vector<Flight> flights_;
 };
 

@@ -2,17 +2,21 @@
 #pragma once
 
 #include <lockstep/distributed/carrier.hpp>
+#include <lockstep/distributed/kept_memory.hpp>
 #include <lockstep/distributed/reduce_ranks.hpp>
+#include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
+#include <lockstep/mpi/check.hpp>
+#include <lockstep/mpi/communicator.hpp>
 #include <lockstep/mpi/messages.hpp>
+#include <lockstep/mpi/requests.hpp>
 #include <lockstep/mpi/runtime.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <span>
 #include <utility>
@@ -35,30 +39,45 @@ inline bool debug_detail() {
 }
 
 // The ranks of an MPI communicator. MPI moves bytes; sums are taken here, in the order of the
-// ranks, so that they do not depend on which algorithm an MPI chooses. Data goes in pieces through
-// a buffer that stays, and no count exceeds an int.
+// ranks, so that they do not depend on which algorithm an MPI chooses. Data goes in pieces, so that
+// the buffer is small, which stays, and no count exceeds an int.
+//
+// Nothing here blocks within MPI where another rank may never come: see Requests. MPI_Comm_split
+// has no form that does not, so all ranks meet before it.
 class MpiCarrier final : public Carrier {
  public:
-  // Takes over the communicator, which nobody else uses.
-  MpiCarrier(MPI_Comm comm, bool compares)
+  // Takes over the communicator, which nobody else uses and which returns errors. `watchdog` is
+  // null if nobody watches. Up to `direct` ranks, what all of them get they send each other
+  // directly: that is faster than what MPIs do without blocking. Among more ranks an MPI has better
+  // ways.
+  MpiCarrier(MPI_Comm comm, bool compares, std::shared_ptr<const distributed::Watchdog> watchdog,
+             int direct = 16)
       : Carrier(rank_in(comm), size_of(comm)),
-        comm_(comm),
         compares_(compares),
-        messages_(comm),
-        counts_(ranks()),
-        offsets_(ranks()),
-        own_counts_(ranks()),
-        own_offsets_(ranks()),
+        direct_(size() <= direct),
+        watchdog_(watchdog),
+        requests_(comm, watchdog),
+        messages_(comm, std::move(watchdog)),
         sources_(ranks()) {}
   ~MpiCarrier() override {
-    if (Runtime::finalized()) return;
+    if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed()) {
+      messages_.desert();
+      // MPI may read and write it still.
+      if (requests_.failed()) {
+        distributed::detail::keep_for_ever(std::make_shared<Scratch>(std::move(scratch_)));
+      }
+      return;
+    }
     messages_.abandon();
-    MPI_Comm comm = comm_;
+    MPI_Comm comm = requests_.comm();
     MPI_Comm_free(&comm);
   }
 
+  bool may_use_memory() const override { return requests_.failed(); }
+
   void run(const Call& call, std::span<const void* const> inputs,
            std::span<void* const> outputs) override {
+    requests_.check_usable();
     if (compares_) compare(call);
     switch (call.collective) {
       case Collective::all_reduce:
@@ -69,12 +88,13 @@ class MpiCarrier final : public Carrier {
       case Collective::broadcast:
         return broadcast(call, outputs.empty() ? const_cast<void*>(inputs[0]) : outputs[0]);
       case Collective::all_gather:
+        return all_gather(call, inputs[0], outputs);
       case Collective::gather:
         return gather(call, inputs[0], outputs);
       case Collective::scatter:
         return scatter(call, inputs, outputs[0]);
       case Collective::barrier:
-        return check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
+        return meet();
       case Collective::new_group:
         return;
     }
@@ -89,13 +109,17 @@ class MpiCarrier final : public Carrier {
   bool progress() override { return messages_.progress(); }
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
+    requests_.check_usable();
     if (compares_) compare({.collective = Collective::new_group, .count = members.size()});
+    meet();
     const auto at = std::find(members.begin(), members.end(), rank());
     MPI_Comm part = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split(comm_, at == members.end() ? MPI_UNDEFINED : 0,
+    check_mpi(MPI_Comm_split(requests_.comm(), at == members.end() ? MPI_UNDEFINED : 0,
                              static_cast<int>(at - members.begin()), &part),
               "MPI_Comm_split");
-    return part == MPI_COMM_NULL ? nullptr : std::make_unique<MpiCarrier>(part, compares_);
+    if (part == MPI_COMM_NULL) return nullptr;
+    check_mpi(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return std::make_unique<MpiCarrier>(part, compares_, watchdog_);
   }
 
  private:
@@ -104,23 +128,12 @@ class MpiCarrier final : public Carrier {
   // The most that goes through the buffer at once, in bytes of all ranks together.
   static constexpr std::size_t kPiece = std::size_t{4} << 20;
 
-  static int rank_in(MPI_Comm comm) {
-    check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    int rank = 0;
-    check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-    return rank;
-  }
-  static int size_of(MPI_Comm comm) {
-    int size = 0;
-    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-    return size;
-  }
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   std::size_t own() const { return static_cast<std::size_t>(rank()); }
 
   std::byte* buffer(std::size_t bytes) {
-    if (buffer_.size() < bytes) buffer_.resize(bytes);
-    return buffer_.data();
+    if (scratch_.buffer.size() < bytes) scratch_.buffer.resize(bytes);
+    return scratch_.buffer.data();
   }
 
   // Calls piece(first element, number of elements) for pieces of which `parts` fit into kPiece.
@@ -133,58 +146,115 @@ class MpiCarrier final : public Carrier {
     }
   }
 
+  // The other ranks, each rank's list beginning with the one after it.
+  template <class Body>
+  void for_peers(const Body& body) const {
+    for (std::size_t i = 1; i < ranks(); ++i) {
+      const std::size_t r = own() + i < ranks() ? own() + i : own() + i - ranks();
+      body(r, static_cast<int>(r));
+    }
+  }
+
+  // The parts of all ranks come to `all`, one after the other.
+  void gather_all(const void* part, std::size_t bytes, std::byte* all) {
+    if (direct_) {
+      for_peers([&](std::size_t r, int peer) { requests_.receive(all + r * bytes, bytes, peer); });
+      for_peers([&](std::size_t, int peer) { requests_.send(part, bytes, peer); });
+      std::memcpy(all + own() * bytes, part, bytes);
+    } else {
+      const int count = static_cast<int>(bytes);
+      requests_.start("MPI_Iallgather", [&](MPI_Request* request) {
+        return MPI_Iallgather(part, count, MPI_BYTE, all, count, MPI_BYTE, requests_.comm(),
+                              request);
+      });
+    }
+    requests_.wait();
+  }
+
+  // All ranks' shares come together in `piece`, where this rank's is.
+  void gather_shares(std::byte* piece) {
+    const std::vector<int>& counts = scratch_.counts;
+    const std::vector<int>& offsets = scratch_.offsets;
+    if (direct_) {
+      for_peers([&](std::size_t r, int peer) {
+        if (counts[r] > 0) requests_.receive(piece + offsets[r], size_of_share(r), peer);
+      });
+      for_peers([&](std::size_t, int peer) {
+        if (counts[own()] > 0) requests_.send(piece + offsets[own()], size_of_share(own()), peer);
+      });
+    } else {
+      requests_.start("MPI_Iallgatherv", [&](MPI_Request* request) {
+        return MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, piece, counts.data(),
+                               offsets.data(), MPI_BYTE, requests_.comm(), request);
+      });
+    }
+    requests_.wait();
+  }
+  std::size_t size_of_share(std::size_t rank) const {
+    return static_cast<std::size_t>(scratch_.counts[rank]);
+  }
+
   // Every rank adds up the share that is its own, and the shares come together where they are
   // wanted: on all ranks, or on the root.
   void reduce(const Call& call, const void* input, void* output) {
     const std::size_t element = element_size(call.dtype);
     const bool all = call.collective == Collective::all_reduce;
     if (call.bytes() * ranks() <= kSmall) return reduce_small(call, input, output, all);
+    std::vector<int>& counts = scratch_.counts;
+    std::vector<int>& offsets = scratch_.offsets;
+    counts.resize(ranks());
+    offsets.resize(ranks());
     in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
       for (std::size_t r = 0; r < ranks(); ++r) {
         const std::size_t begin = share_begin(count, call.dtype, r, ranks());
         const std::size_t end = share_begin(count, call.dtype, r + 1, ranks());
-        counts_[r] = static_cast<int>((end - begin) * element);
-        offsets_[r] = static_cast<int>(begin * element);
+        counts[r] = static_cast<int>((end - begin) * element);
+        offsets[r] = static_cast<int>(begin * element);
       }
-      const auto share = static_cast<std::size_t>(counts_[own()]);
+      const std::size_t share = size_of_share(own());
+      const std::byte* const from = static_cast<const std::byte*>(input) + at * element;
       std::byte* const received = buffer(share * ranks());
-      for (std::size_t r = 0; r < ranks(); ++r) {
-        own_counts_[r] = static_cast<int>(share);
-        own_offsets_[r] = static_cast<int>(r * share);
+      for_peers([&](std::size_t r, int peer) {
         sources_[r] = received + r * share;
-      }
-      check_mpi(MPI_Alltoallv(static_cast<const std::byte*>(input) + at * element, counts_.data(),
-                              offsets_.data(), MPI_BYTE, received, own_counts_.data(),
-                              own_offsets_.data(), MPI_BYTE, comm_),
-                "MPI_Alltoallv");
+        if (share > 0) requests_.receive(received + r * share, share, peer);
+      });
+      sources_[own()] = from + offsets[own()];
+      for_peers([&](std::size_t r, int peer) {
+        if (counts[r] > 0) requests_.send(from + offsets[r], size_of_share(r), peer);
+      });
+      requests_.wait();
       std::byte* const piece = output ? static_cast<std::byte*>(output) + at * element : nullptr;
-      void* const sum = piece ? piece + offsets_[own()] : received;
+      void* const sum = piece ? piece + offsets[own()] : received + own() * share;
       reduce_ranks(call.dtype, call.op, sources_, {&sum, 1}, 0, share / element);
-      if (all) {
-        check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, piece, counts_.data(),
-                                 offsets_.data(), MPI_BYTE, comm_),
-                  "MPI_Allgatherv");
+      if (all) return gather_shares(piece);
+      if (!piece) {
+        if (share > 0) requests_.send(sum, share, call.root);
       } else {
-        check_mpi(MPI_Gatherv(piece ? MPI_IN_PLACE : sum, counts_[own()], MPI_BYTE, piece,
-                              counts_.data(), offsets_.data(), MPI_BYTE, call.root, comm_),
-                  "MPI_Gatherv");
+        for_peers([&](std::size_t r, int peer) {
+          if (counts[r] > 0) requests_.receive(piece + offsets[r], size_of_share(r), peer);
+        });
       }
+      requests_.wait();
     });
   }
 
   void reduce_small(const Call& call, const void* input, void* output, bool all) {
     if (call.count == 0) return;
-    const int bytes = static_cast<int>(call.bytes());
-    std::byte* const received = buffer(call.bytes() * ranks());
+    const std::size_t bytes = call.bytes();
+    std::byte* const received = buffer(bytes * ranks());
     if (all) {
-      check_mpi(MPI_Allgather(input, bytes, MPI_BYTE, received, bytes, MPI_BYTE, comm_),
-                "MPI_Allgather");
+      gather_all(input, bytes, received);
+    } else if (output) {
+      for_peers(
+          [&](std::size_t r, int peer) { requests_.receive(received + r * bytes, bytes, peer); });
+      std::memcpy(received + own() * bytes, input, bytes);
+      requests_.wait();
     } else {
-      check_mpi(MPI_Gather(input, bytes, MPI_BYTE, received, bytes, MPI_BYTE, call.root, comm_),
-                "MPI_Gather");
+      requests_.send(input, bytes, call.root);
+      requests_.wait();
     }
     if (!output) return;
-    for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = received + r * call.bytes();
+    for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = received + r * bytes;
     reduce_ranks(call.dtype, call.op, sources_, {&output, 1}, 0, call.count);
   }
 
@@ -192,16 +262,17 @@ class MpiCarrier final : public Carrier {
     const std::size_t element = element_size(call.dtype);
     in_pieces(call, ranks(), [&](std::size_t at, std::size_t count) {
       const std::size_t bytes = count * element;
-      std::byte* const sent = buffer(2 * bytes * ranks());
-      std::byte* const received = sent + bytes * ranks();
-      for (std::size_t r = 0; r < ranks(); ++r) {
-        const auto* const part = static_cast<const std::byte*>(inputs[r]);
-        std::memcpy(sent + r * bytes, part + at * element, bytes);
+      const auto part = [&](std::size_t r) {
+        return static_cast<const std::byte*>(inputs[r]) + at * element;
+      };
+      std::byte* const received = buffer(bytes * ranks());
+      for_peers([&](std::size_t r, int peer) {
         sources_[r] = received + r * bytes;
-      }
-      const int part = static_cast<int>(bytes);
-      check_mpi(MPI_Alltoall(sent, part, MPI_BYTE, received, part, MPI_BYTE, comm_),
-                "MPI_Alltoall");
+        requests_.receive(received + r * bytes, bytes, peer);
+      });
+      sources_[own()] = part(own());
+      for_peers([&](std::size_t r, int peer) { requests_.send(part(r), bytes, peer); });
+      requests_.wait();
       void* const sum = static_cast<std::byte*>(output) + at * element;
       reduce_ranks(call.dtype, call.op, sources_, {&sum, 1}, 0, count);
     });
@@ -209,63 +280,89 @@ class MpiCarrier final : public Carrier {
 
   void broadcast(const Call& call, void* data) {
     in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
-      check_mpi(
-          MPI_Bcast(static_cast<std::byte*>(data) + at * element_size(call.dtype),
-                    static_cast<int>(count * element_size(call.dtype)), MPI_BYTE, call.root, comm_),
-          "MPI_Bcast");
+      requests_.start("MPI_Ibcast", [&](MPI_Request* request) {
+        return MPI_Ibcast(static_cast<std::byte*>(data) + at * element_size(call.dtype),
+                          static_cast<int>(count * element_size(call.dtype)), MPI_BYTE, call.root,
+                          requests_.comm(), request);
+      });
+      requests_.wait();
     });
   }
 
-  // To all ranks, or to the root.
-  void gather(const Call& call, const void* input, std::span<void* const> outputs) {
+  void all_gather(const Call& call, const void* input, std::span<void* const> outputs) {
+    if (direct_) return gather(call, input, outputs);
     const std::size_t element = element_size(call.dtype);
     in_pieces(call, ranks(), [&](std::size_t at, std::size_t count) {
       const std::size_t bytes = count * element;
-      const int part = static_cast<int>(bytes);
-      const auto* const from = static_cast<const std::byte*>(input) + at * element;
-      std::byte* const received = outputs.empty() ? nullptr : buffer(bytes * ranks());
-      if (call.collective == Collective::all_gather) {
-        check_mpi(MPI_Allgather(from, part, MPI_BYTE, received, part, MPI_BYTE, comm_),
-                  "MPI_Allgather");
-      } else {
-        check_mpi(MPI_Gather(from, part, MPI_BYTE, received, part, MPI_BYTE, call.root, comm_),
-                  "MPI_Gather");
-      }
-      for (std::size_t r = 0; r < outputs.size(); ++r) {
+      std::byte* const received = buffer(bytes * ranks());
+      gather_all(static_cast<const std::byte*>(input) + at * element, bytes, received);
+      for (std::size_t r = 0; r < ranks(); ++r) {
         std::byte* const to = static_cast<std::byte*>(outputs[r]) + at * element;
         std::memcpy(to, received + r * bytes, bytes);
       }
     });
   }
 
+  // Directly, to all ranks or to the root.
+  void gather(const Call& call, const void* input, std::span<void* const> outputs) {
+    const std::size_t element = element_size(call.dtype);
+    const bool all = call.collective == Collective::all_gather;
+    in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
+      const std::size_t bytes = count * element;
+      const auto* const from = static_cast<const std::byte*>(input) + at * element;
+      if (!outputs.empty()) {
+        const auto to = [&](std::size_t r) {
+          return static_cast<std::byte*>(outputs[r]) + at * element;
+        };
+        for_peers([&](std::size_t r, int peer) { requests_.receive(to(r), bytes, peer); });
+        if (to(own()) != from) std::memcpy(to(own()), from, bytes);
+      }
+      if (all) {
+        for_peers([&](std::size_t, int peer) { requests_.send(from, bytes, peer); });
+      } else if (rank() != call.root) {
+        requests_.send(from, bytes, call.root);
+      }
+      requests_.wait();
+    });
+  }
+
   void scatter(const Call& call, std::span<const void* const> inputs, void* output) {
     const std::size_t element = element_size(call.dtype);
-    in_pieces(call, ranks(), [&](std::size_t at, std::size_t count) {
+    in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
       const std::size_t bytes = count * element;
-      const int part = static_cast<int>(bytes);
-      std::byte* const sent = inputs.empty() ? nullptr : buffer(bytes * ranks());
-      for (std::size_t r = 0; r < inputs.size(); ++r) {
-        const auto* const from = static_cast<const std::byte*>(inputs[r]) + at * element;
-        std::memcpy(sent + r * bytes, from, bytes);
+      std::byte* const to = static_cast<std::byte*>(output) + at * element;
+      if (rank() == call.root) {
+        const auto part = [&](std::size_t r) {
+          return static_cast<const std::byte*>(inputs[r]) + at * element;
+        };
+        for_peers([&](std::size_t r, int peer) { requests_.send(part(r), bytes, peer); });
+        if (part(own()) != to) std::memcpy(to, part(own()), bytes);
+      } else {
+        requests_.receive(to, bytes, call.root);
       }
-      check_mpi(MPI_Scatter(sent, part, MPI_BYTE, static_cast<std::byte*>(output) + at * element,
-                            part, MPI_BYTE, call.root, comm_),
-                "MPI_Scatter");
+      requests_.wait();
     });
+  }
+
+  // Returns when all ranks have come.
+  void meet() {
+    requests_.start("MPI_Ibarrier",
+                    [&](MPI_Request* request) { return MPI_Ibarrier(requests_.comm(), request); });
+    requests_.wait();
   }
 
   // Throws on all ranks unless they all make the same call.
   void compare(const Call& call) {
-    const long long mine[] = {static_cast<long long>(call.collective),
-                              static_cast<long long>(call.dtype), static_cast<long long>(call.op),
-                              call.root, static_cast<long long>(call.count)};
-    constexpr int kNumbers = static_cast<int>(std::size(mine));
-    std::vector<long long> all(kNumbers * ranks());
-    check_mpi(
-        MPI_Allgather(mine, kNumbers, MPI_LONG_LONG, all.data(), kNumbers, MPI_LONG_LONG, comm_),
-        "MPI_Allgather");
+    constexpr std::size_t kNumbers = 5;
+    scratch_.call.assign({static_cast<long long>(call.collective),
+                          static_cast<long long>(call.dtype), static_cast<long long>(call.op),
+                          call.root, static_cast<long long>(call.count)});
+    constexpr std::size_t kBytes = kNumbers * sizeof(long long);
+    std::byte* const all = buffer(kBytes * ranks());
+    gather_all(scratch_.call.data(), kBytes, all);
     const auto call_of = [&](std::size_t r) {
-      const long long* const numbers = all.data() + r * kNumbers;
+      long long numbers[kNumbers];
+      std::memcpy(numbers, all + r * kBytes, kBytes);
       return Call{.collective = static_cast<Collective>(numbers[0]),
                   .dtype = static_cast<Dtype>(numbers[1]),
                   .op = static_cast<distributed::ReduceOp>(numbers[2]),
@@ -278,16 +375,21 @@ class MpiCarrier final : public Carrier {
     }
   }
 
-  const MPI_Comm comm_;
+  // What MPI reads and writes while requests are under way.
+  struct Scratch {
+    std::vector<std::byte> buffer;
+    std::vector<int> counts;  // for each rank, the bytes of its share, and where it lies in a piece
+    std::vector<int> offsets;
+    std::vector<long long> call;
+  };
+
   const bool compares_;
+  const bool direct_;
+  const std::shared_ptr<const distributed::Watchdog> watchdog_;
+  Requests requests_;
   Messages messages_;
-  std::vector<std::byte> buffer_;
-  // For each rank: bytes of its share and where it lies, in a piece and in the buffer.
-  std::vector<int> counts_;
-  std::vector<int> offsets_;
-  std::vector<int> own_counts_;
-  std::vector<int> own_offsets_;
-  std::vector<const void*> sources_;
+  Scratch scratch_;
+  std::vector<const void*> sources_;  // for each rank
 };
 
 }  // namespace lockstep::mpi::detail

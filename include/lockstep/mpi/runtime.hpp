@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/distributed/communication_thread.hpp>
+#include <lockstep/distributed/rank_failure.hpp>
+#include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
+#include <lockstep/mpi/check.hpp>
+#include <lockstep/mpi/requests.hpp>
+#include <lockstep/mpi/world_watch.hpp>
+#include <lockstep/warning.hpp>
 
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <string>
+#include <utility>
+
+#include <unistd.h>
 
 namespace lockstep::mpi {
 
 namespace detail {
-
-// Throws what MPI says of a code, unless it is success.
-inline void check_mpi(int code, const char* call) {
-  if (code == MPI_SUCCESS) [[likely]]
-    return;
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
-  throw Error(lockstep::detail::str(call, " failed with code ", code, ": ",
-                                    std::string(text, static_cast<std::size_t>(length))));
-}
 
 constexpr const char* thread_level_name(int level) {
   return level == MPI_THREAD_SINGLE     ? "MPI_THREAD_SINGLE"
@@ -34,6 +35,10 @@ constexpr const char* thread_level_name(int level) {
 // its end only if it was initialised here. Never destroyed.
 //
 // One communication thread serves all groups, so that MPI is called by one thread at a time.
+//
+// The watchdog is beside it from the first group of all processes on. It ends where MPI_Finalize
+// begins, once all ranks have come there. After a fault MPI_Finalize would wait for the one that
+// is missing, and is left out.
 class Runtime {
  public:
   static Runtime& instance() {
@@ -43,6 +48,24 @@ class Runtime {
 
   const std::shared_ptr<distributed::detail::CommunicationThread>& thread() const {
     return thread_;
+  }
+
+  // Null as long as nobody watches.
+  const std::shared_ptr<distributed::Watchdog>& watchdog() const { return watchdog_; }
+
+  // Begins to watch all processes, which all call it, between operations. Does nothing if it has
+  // been called, or there is one process.
+  void watch() {
+    if (world_ != MPI_COMM_NULL) return;
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
+    watchdog_ = watch_world(world_);
+    if (!watchdog_) return;
+    // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+    int key = MPI_KEYVAL_INVALID;
+    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &at_finalize, &key, nullptr),
+              "MPI_Comm_create_keyval");
+    check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, this), "MPI_Comm_set_attr");
+    terminate_ = std::set_terminate(&at_terminate);
   }
 
   // True if nothing of MPI may be called any more.
@@ -75,32 +98,74 @@ class Runtime {
   }
 
   // A process that fails may leave others waiting for it in a collective, and MPI_Finalize would
-  // then wait for them: it takes the whole world down instead.
+  // then wait for them: they are told by the watchdog, or taken down where there is none.
   void end_with_process() {
 #ifdef __GLIBC__
-    ::on_exit(
-        [](int status, void* self) {
-          if (finalized()) return;
-          if (status != 0) {
-            MPI_Abort(MPI_COMM_WORLD, status);
-          } else {
-            static_cast<Runtime*>(self)->finalize();
-          }
-        },
-        this);
+    ::on_exit([](int status, void* self) { static_cast<Runtime*>(self)->end(status); }, this);
 #else
-    std::atexit([] {
-      if (!finalized()) instance().finalize();
-    });
+    std::atexit([] { instance().end(0); });
 #endif
   }
 
-  void finalize() const {
-    thread_->drain();
-    thread_->stop_attending([] { MPI_Finalize(); });
+  void end(int status) {
+    if (lockstep::detail::forked() || finalized()) return;
+    if (status == 0) {
+      thread_->drain();
+      thread_->stop_attending([] { MPI_Finalize(); });
+    } else if (watchdog_) {
+      watchdog_->abort(lockstep::detail::str("it has ended with exit status ", status));
+      quit(status);
+    } else {
+      MPI_Abort(MPI_COMM_WORLD, status);
+    }
+  }
+
+  // Ends the process without MPI_Finalize, which its launcher sees as well.
+  [[noreturn]] void quit(int status) {
+    // Rank 0's tells the others before.
+    watchdog_->leave();
+    std::fflush(nullptr);
+    ::_exit(status);
+  }
+
+  static int at_finalize(MPI_Comm, int, void* self, void*) {
+    static_cast<Runtime*>(self)->end_watch();
+    return MPI_SUCCESS;
+  }
+
+  // All ranks come here, however much later, before any of them goes where nobody watches. A rank
+  // that others wait for in a collective has left it out.
+  void end_watch() {
+    try {
+      watchdog_->finish();
+      Requests all(world_, watchdog_);
+      all.check_usable();
+      all.start("MPI_Ibarrier",
+                [&](MPI_Request* request) { return MPI_Ibarrier(world_, request); });
+      all.wait();
+    } catch (const std::exception& error) {
+      warn(lockstep::detail::str("this process ends without MPI_Finalize: ", error.what()));
+      quit(EXIT_FAILURE);
+    }
+    watchdog_->leave();
+  }
+
+  // An exception that nothing has caught.
+  [[noreturn]] static void at_terminate() {
+    const Runtime& runtime = instance();
+    const std::exception_ptr error = std::current_exception();
+    if (error && !lockstep::detail::forked()) {
+      runtime.watchdog_->abort("it has thrown " + distributed::detail::describe(error));
+    }
+    runtime.terminate_();
+    std::abort();
   }
 
   const std::shared_ptr<distributed::detail::CommunicationThread> thread_;
+  // Set by `watch`.
+  MPI_Comm world_ = MPI_COMM_NULL;
+  std::shared_ptr<distributed::Watchdog> watchdog_;
+  std::terminate_handler terminate_ = nullptr;  // the one before
 };
 
 }  // namespace detail

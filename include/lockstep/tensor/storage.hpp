@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <vector>
 
@@ -48,8 +50,8 @@ inline MemoryResource& memory_of(Device device) {
 // overwritten by another stream, before that stream's work has ended. That goes for the owner, too,
 // where others write: a chunk that scatter made belongs to the copy stream.
 //
-// Threads: data, bytes and owner never change. `used_on_` is guarded by `mutex_`; `recorded_` says
-// without the lock that it is not empty, which is rare.
+// Threads: data, bytes and owner never change. `used_on_` and `kept_` are guarded by `mutex_`;
+// `recorded_` says without the lock that the first is not empty, which is rare.
 class Storage {
  public:
   Storage(std::size_t bytes, Stream owner)
@@ -59,7 +61,18 @@ class Storage {
         data_(memory_.allocate(bytes, owner.state())) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
-  ~Storage() { memory_.deallocate(data_, bytes_, owner_.state(), used_on_); }
+  ~Storage() {
+    try {
+      for (const Use& use : kept_) {
+        if (forked()) return;  // it is the parent's
+        owner_.wait_event(use.end);
+      }
+    } catch (const std::exception&) {
+      // The device is broken or the process ends, and then the block is left alone.
+      return;
+    }
+    memory_.deallocate(data_, bytes_, owner_.state(), used_on_);
+  }
 
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
@@ -76,6 +89,20 @@ class Storage {
     recorded_.store(true, std::memory_order_release);
   }
 
+  // Remembers that work of `stream` up to the event uses the block, which is not reused before. Who
+  // writes to it has been told to wait by other means.
+  void keep_until(const Stream& stream, const Event& end) {
+    if (stream == owner_) return;
+    const std::lock_guard lock(mutex_);
+    const auto same = [&](const Use& use) { return use.stream == stream; };
+    const auto found = std::find_if(kept_.begin(), kept_.end(), same);
+    if (found != kept_.end()) {
+      found->end = end;
+    } else {
+      kept_.push_back({stream, end});
+    }
+  }
+
   // Makes `writer`, about to overwrite the block, wait for every other stream that was recorded.
   void order_write(const Stream& writer) {
     if (recorded_.load(std::memory_order_acquire)) order_after_readers(writer);
@@ -84,6 +111,11 @@ class Storage {
   VersionCounter version;
 
  private:
+  struct Use {
+    Stream stream;
+    Event end;
+  };
+
   void order_after_readers(const Stream& writer) {
     const std::lock_guard lock(mutex_);
     for (StreamState* reader : used_on_) writer.wait_stream(Stream(*reader));
@@ -96,6 +128,7 @@ class Storage {
   std::atomic<bool> recorded_{false};
   std::mutex mutex_;
   std::vector<StreamState*> used_on_;
+  std::vector<Use> kept_;
 };
 
 }  // namespace lockstep::detail

@@ -58,13 +58,15 @@ class Communicator {
   const std::vector<Device>& devices() const { return devices_; }
 
   // Calls issue(rank, its ncclComm_t) for every rank, as one group; `check_call` is for what that
-  // calls. After a failure some ranks may have started and wait for the others for ever, so all of
-  // them are aborted, and every later group is an error.
+  // calls. After a failure, also one that an earlier group has met on a GPU, some ranks may have
+  // started and wait for the others for ever, so all of them are aborted, and every later group is
+  // an error.
   template <class Issue>
   void group(const Issue& issue) {
     lockstep::check<DeviceError>(failure_.empty(), "NCCL cannot be used on ", names_of(devices_),
                                  " any more, since it failed there before: ", failure_);
     try {
+      check_earlier();
       NcclGroup calls(devices_);
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) issue(rank, ranks_[rank]);
       calls.start();
@@ -80,6 +82,12 @@ class Communicator {
   }
 
  private:
+  void check_earlier() const {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      check_async(ranks_[rank], {&devices_[rank], 1});
+    }
+  }
+
   const std::vector<Device> devices_;
   std::vector<ncclComm_t> ranks_;
   std::string failure_;

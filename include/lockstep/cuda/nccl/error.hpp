@@ -51,6 +51,15 @@ inline void check_nccl(ncclResult_t status, const char* call, std::span<const De
   throw NcclError(message, status);
 }
 
+// Throws an NcclError if what was started with a communicator has met an error on the way: on a
+// GPU, or in a connection.
+inline void check_async(ncclComm_t communicator, std::span<const Device> devices) {
+  ncclResult_t met = ncclSuccess;
+  check_nccl(ncclCommGetAsyncError(communicator, &met), "ncclCommGetAsyncError", devices,
+             communicator);
+  check_nccl(met, "ncclCommGetAsyncError", devices, communicator);
+}
+
 }  // namespace cuda
 
 }  // namespace lockstep

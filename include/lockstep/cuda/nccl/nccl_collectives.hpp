@@ -81,6 +81,27 @@ class NcclCollectives final : public lockstep::detail::Collectives {
     });
   }
 
+  // Makes the calls of one collective as work of `named`: calls(communicator, rank, its ncclComm_t,
+  // NCCL's stream on its GPU), for each rank.
+  template <class Calls>
+  void run(std::span<StreamState* const> named, const Calls& calls) {
+    lockstep::detail::check_not_forked();
+    const std::lock_guard lock(mutex_);
+    Communicator& communicator = communicator_of(named);
+    std::vector<CudaStream*> own;
+    for (StreamState* stream : named) {
+      const Device gpu(DeviceType::cuda, gpu_of(stream->device()));  // the first on it
+      own.push_back(&per_device<OwnStream>(gpu).stream);
+      Stream(*own.back()).wait_stream(Stream(*stream));
+    }
+    communicator.group([&](std::size_t rank, ncclComm_t comm) {
+      calls(communicator, rank, comm, own[rank]->handle());
+    });
+    for (std::size_t rank = 0; rank < named.size(); ++rank) {
+      Stream(*named[rank]).wait_stream(Stream(*own[rank]));
+    }
+  }
+
  private:
   struct OwnStream {
     CudaStream stream;
@@ -101,26 +122,6 @@ class NcclCollectives final : public lockstep::detail::Collectives {
         break;
     }
     return ncclFloat32;
-  }
-
-  // Makes the calls of one collective as work of `named`.
-  template <class Calls>
-  void run(std::span<StreamState* const> named, const Calls& calls) {
-    lockstep::detail::check_not_forked();
-    const std::lock_guard lock(mutex_);
-    Communicator& communicator = communicator_of(named);
-    std::vector<CudaStream*> own;
-    for (StreamState* stream : named) {
-      const Device gpu(DeviceType::cuda, gpu_of(stream->device()));  // the first on it
-      own.push_back(&per_device<OwnStream>(gpu).stream);
-      Stream(*own.back()).wait_stream(Stream(*stream));
-    }
-    communicator.group([&](std::size_t rank, ncclComm_t comm) {
-      calls(communicator, rank, comm, own[rank]->handle());
-    });
-    for (std::size_t rank = 0; rank < named.size(); ++rank) {
-      Stream(*named[rank]).wait_stream(Stream(*own[rank]));
-    }
   }
 
   Communicator& communicator_of(std::span<StreamState* const> streams) {

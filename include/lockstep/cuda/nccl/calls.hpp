@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/nccl/error.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/call.hpp>
+#include <lockstep/distributed/reduce_on_gpu.hpp>
+#include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <nccl.h>
+
+// The collectives of process groups in NCCL's words.
+namespace lockstep::cuda {
+
+inline ncclDataType_t nccl_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f32:
+      return ncclFloat32;
+    case Dtype::f64:
+      return ncclFloat64;
+    case Dtype::f16:
+      return ncclFloat16;
+    case Dtype::bf16:
+      return ncclBfloat16;
+    case Dtype::i64:
+      return ncclInt64;
+    case Dtype::i32:
+      return ncclInt32;
+    case Dtype::u8:
+    case Dtype::boolean:
+      break;
+  }
+  return ncclUint8;
+}
+
+// Booleans are bytes that are 0 or 1: "or" is their maximum, "and" their minimum.
+inline ncclRedOp_t nccl_op(distributed::ReduceOp op, Dtype dtype) {
+  using distributed::ReduceOp;
+  const bool boolean = dtype == Dtype::boolean;
+  switch (op) {
+    case ReduceOp::avg:
+      return ncclAvg;
+    case ReduceOp::product:
+      return boolean ? ncclMin : ncclProd;
+    case ReduceOp::min:
+      return ncclMin;
+    case ReduceOp::max:
+      return ncclMax;
+    case ReduceOp::sum:
+      break;
+  }
+  return boolean ? ncclMax : ncclSum;
+}
+
+// One rank's part of a collective: what NCCL is called with, and copies on the rank's stream before
+// and after it where NCCL wants all parts in one piece.
+class NcclPart {
+ public:
+  using Call = distributed::detail::Call;
+  using Collective = distributed::detail::Collective;
+
+  // `stream`: of the rank's GPU; what it has to do before the calls is issued to it.
+  NcclPart(const Stream& stream, int rank, int size, const Call& call,
+           std::span<const void* const> inputs, std::span<void* const> outputs)
+      : stream_(stream), rank_(rank), size_(size), call_(call), inputs_(inputs), outputs_(outputs) {
+    if (call.collective == Collective::all_gather && !follow_one_another(outputs)) gather_pieces();
+    if (call.collective == Collective::reduce_scatter && !follow_one_another(inputs)) {
+      gather_pieces();
+      for (int r = 0; r < size_; ++r) copy(piece(r), inputs_[at(r)]);
+    }
+    // What the root has for itself.
+    if (rank == call.root && call.collective == Collective::scatter) {
+      copy(outputs_[0], inputs_[at(rank)]);
+    }
+    if (rank == call.root && call.collective == Collective::gather) {
+      copy(outputs_[at(rank)], inputs_[0]);
+    }
+  }
+
+  // Makes the calls, within a group, on NCCL's stream, which has waited for the rank's. `devices`
+  // are for messages.
+  void issue(ncclComm_t comm, cudaStream_t on, std::span<const Device> devices) const {
+    const auto check = [&](ncclResult_t status, const char* name) {
+      check_nccl(status, name, devices, comm);
+    };
+    const ncclDataType_t type = nccl_type(call_.dtype);
+    const ncclRedOp_t op = nccl_op(call_.op, call_.dtype);
+    const std::size_t count = call_.count;
+    const int root = call_.root;
+    switch (call_.collective) {
+      case Collective::all_reduce:
+        return check(ncclAllReduce(inputs_[0], outputs_[0], count, type, op, comm, on),
+                     "ncclAllReduce");
+      case Collective::broadcast: {
+        void* const data = outputs_.empty() ? const_cast<void*>(inputs_[0]) : outputs_[0];
+        return check(ncclBroadcast(data, data, count, type, root, comm, on), "ncclBroadcast");
+      }
+      case Collective::reduce: {
+        void* const total = outputs_.empty() ? nullptr : outputs_[0];
+        return check(ncclReduce(inputs_[0], total, count, type, op, root, comm, on), "ncclReduce");
+      }
+      case Collective::all_gather: {
+        void* const all = pieces_ ? piece(0) : outputs_[0];
+        return check(ncclAllGather(inputs_[0], all, count, type, comm, on), "ncclAllGather");
+      }
+      case Collective::reduce_scatter: {
+        const void* const all = pieces_ ? piece(0) : inputs_[0];
+        return check(ncclReduceScatter(all, outputs_[0], count, type, op, comm, on),
+                     "ncclReduceScatter");
+      }
+      case Collective::scatter:
+        if (rank_ != root) {
+          return check(ncclRecv(outputs_[0], count, type, root, comm, on), "ncclRecv");
+        }
+        for (int r = 0; r < size_; ++r) {
+          if (r != root) check(ncclSend(inputs_[at(r)], count, type, r, comm, on), "ncclSend");
+        }
+        return;
+      case Collective::gather:
+        if (rank_ != root) {
+          return check(ncclSend(inputs_[0], count, type, root, comm, on), "ncclSend");
+        }
+        for (int r = 0; r < size_; ++r) {
+          if (r != root) check(ncclRecv(outputs_[at(r)], count, type, r, comm, on), "ncclRecv");
+        }
+        return;
+      case Collective::barrier:
+      case Collective::new_group:
+        return;
+    }
+  }
+
+  // When the rank's stream has been made to wait for the calls.
+  void finish() const {
+    if (!pieces_ || call_.collective != Collective::all_gather) return;
+    for (int r = 0; r < size_; ++r) copy(outputs_[at(r)], piece(r));
+  }
+
+ private:
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+  template <class Pointer>
+  bool follow_one_another(std::span<Pointer> parts) const {
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      if (static_cast<const std::byte*>(parts[0]) + i * call_.bytes() != parts[i]) return false;
+    }
+    return true;
+  }
+
+  void gather_pieces() { pieces_.emplace(stream_, call_.bytes() * at(size_)); }
+  void* piece(int rank) const {
+    return static_cast<std::byte*>(pieces_->data()) + at(rank) * call_.bytes();
+  }
+  void copy(void* to, const void* from) const {
+    const Device gpu = stream_.device();
+    distributed::detail::copy_between({gpu, to}, {gpu, const_cast<void*>(from)}, call_.bytes(),
+                                      stream_);
+  }
+
+  const Stream stream_;
+  const int rank_;
+  const int size_;
+  const Call call_;
+  const std::span<const void* const> inputs_;
+  const std::span<void* const> outputs_;
+  std::optional<distributed::detail::Scratch> pieces_;
+};
+
+}  // namespace lockstep::cuda

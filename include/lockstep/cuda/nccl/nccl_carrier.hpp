@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/cuda/device_guard.hpp>
+#include <lockstep/cuda/nccl/calls.hpp>
+#include <lockstep/cuda/nccl/communicator.hpp>
+#include <lockstep/cuda/nccl/error.hpp>
+#include <lockstep/cuda/nccl/own_stream.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/call.hpp>
+#include <lockstep/distributed/carrier.hpp>
+#include <lockstep/distributed/reduce_on_gpu.hpp>
+#include <lockstep/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <nccl.h>
+
+namespace lockstep::cuda {
+
+// One rank of an NCCL communicator, on a GPU of its own. Its operations are work of one stream, in
+// the order in which they are issued, messages included.
+//
+// While something is in flight `progress` asks NCCL for errors, every few milliseconds. After one
+// the communicator is aborted, so that what waits for a rank that is gone ends; everything that was
+// in flight has failed then, and everything that is issued later.
+class NcclCarrier final : public distributed::detail::Carrier {
+ public:
+  using Call = distributed::detail::Call;
+  using Collective = distributed::detail::Collective;
+  using Done = distributed::detail::Done;
+  using Message = distributed::detail::Message;
+
+  // Takes over the communicator, whose GPU is that of `device`.
+  NcclCarrier(int rank, int size, Device device, ncclComm_t comm)
+      : Carrier(rank, size), device_(device), own_(device), comm_(comm) {}
+  ~NcclCarrier() override {
+    if (!comm_ || lockstep::detail::forked()) return;
+    try {
+      await_all();
+      (void)ncclCommDestroy(comm_);
+    } catch (...) {
+      // It has been aborted.
+    }
+  }
+
+  // There is nothing in host memory that NCCL could take.
+  void run(const Call& call, std::span<const void* const>, std::span<void* const>) override {
+    if (call.collective == Collective::barrier) return barrier(call);
+    lockstep::detail::fail<DeviceError>(call, " on rank ", rank(), ": ", expected());
+  }
+  void send(const Message&, const void*, Done done) override { refuse("send", done); }
+  void receive(const Message&, void*, Done done) override { refuse("recv", done); }
+
+  std::optional<Stream> stream_for(Device device) override {
+    if (device != device_) return std::nullopt;
+    return Stream(own_.get());
+  }
+
+  void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
+              std::span<void* const> outputs, const Done& failed) override {
+    const auto name = [&] { return lockstep::detail::str(call); };
+    issue(name, [&] {
+      if (call.count == 0) return;
+      NcclPart part(stream, rank(), size(), call, inputs, outputs);
+      in_group([&] { part.issue(comm_, own_.get().handle(), {&device_, 1}); });
+      part.finish();
+    });
+    in_flight_.push_back({name(), stream.record_event(), failed});
+  }
+
+  void send_on(const Stream& stream, const Message& message, const void* data, Done done) override {
+    start(stream, message, "send", done, [&](ncclDataType_t type) {
+      check(ncclSend(data, message.count, type, message.peer, comm_, own_.get().handle()),
+            "ncclSend");
+    });
+  }
+  void receive_on(const Stream& stream, const Message& message, void* data, Done done) override {
+    start(stream, message, "recv", done, [&](ncclDataType_t type) {
+      check(ncclRecv(data, message.count, type, message.peer, comm_, own_.get().handle()),
+            "ncclRecv");
+    });
+  }
+
+  // True while anything is in flight.
+  bool progress() override {
+    if (in_flight_.empty()) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ < kBetweenLooks) return true;
+    looked_ = now;
+    try {
+      while (!in_flight_.empty() && in_flight_.front().end.query()) in_flight_.pop_front();
+      if (!in_flight_.empty()) check_async(comm_, {&device_, 1});
+    } catch (const std::exception& error) {
+      abort(in_flight_.front().name, error.what());
+    }
+    return !in_flight_.empty();
+  }
+
+  // Blocks until all ranks of this have called it.
+  std::unique_ptr<Carrier> split(std::span<const int> members) override {
+    const auto at = std::find(members.begin(), members.end(), rank());
+    ncclComm_t part = nullptr;
+    issue([] { return std::string("new_group"); },
+          [&] {
+            await_all();  // the communicator must be idle
+            const DeviceGuard guard(device_);
+            check(ncclCommSplit(comm_, at == members.end() ? NCCL_SPLIT_NOCOLOR : members.front(),
+                                static_cast<int>(at - members.begin()), &part, nullptr),
+                  "ncclCommSplit");
+          });
+    if (!part) return nullptr;
+    return std::make_unique<NcclCarrier>(static_cast<int>(at - members.begin()),
+                                         static_cast<int>(members.size()), device_, part);
+  }
+
+ private:
+  struct InFlight {
+    std::string name;
+    Event end;
+    Done failed;  // may be empty
+  };
+
+  static constexpr std::chrono::milliseconds kBetweenLooks{5};
+
+  void check(ncclResult_t status, const char* call) const {
+    check_nccl(status, call, {&device_, 1}, comm_);
+  }
+
+  std::string expected() const {
+    return lockstep::detail::str("NCCL connects GPUs: expected tensors on ", device_,
+                                 ", the device of the group");
+  }
+  void refuse(const char* operation, const Done& done) const {
+    done(std::make_exception_ptr(
+        DeviceError(lockstep::detail::str(operation, " on rank ", rank(), ": ", expected()))));
+  }
+
+  // Runs `body`, which calls NCCL, unless the communicator has failed; it has if that throws.
+  template <class Name, class Body>
+  void issue(const Name& name, const Body& body) {
+    lockstep::detail::check_not_forked();
+    lockstep::check<DeviceError>(comm_ != nullptr, name(), ": NCCL cannot be used on rank ", rank(),
+                                 ", on ", device_,
+                                 ", any more, since it failed there before: ", failure_);
+    try {
+      check_async(comm_, {&device_, 1});
+      body();
+    } catch (const std::exception& error) {
+      abort(name(), error.what());
+      throw NcclError(failure_, code_of(error));
+    }
+  }
+
+  template <class Body>
+  void in_group(const Body& body) const {
+    const DeviceGuard guard(device_);
+    NcclGroup calls({&device_, 1});
+    body();
+    calls.start();
+  }
+
+  template <class Body>
+  void start(const Stream& stream, const Message& message, const char* operation, const Done& done,
+             const Body& body) {
+    const auto name = [&] {
+      return lockstep::detail::str(operation, " of ", message.count, " x ", message.dtype,
+                                   " with rank ", message.peer);
+    };
+    try {
+      issue(name, [&] {
+        const DeviceGuard guard(device_);
+        body(nccl_type(message.dtype));
+      });
+      in_flight_.push_back({name(), stream.record_event(), {}});
+    } catch (...) {
+      return done(std::current_exception());
+    }
+    done(nullptr);
+  }
+
+  // All ranks' GPUs have come to it when it returns.
+  void barrier(const Call& call) {
+    const auto name = [&] { return lockstep::detail::str(call); };
+    issue(name, [&] {
+      const Stream stream(own_.get());
+      const distributed::detail::Scratch one(stream, 1);
+      in_group([&] {
+        check(ncclAllReduce(one.data(), one.data(), 1, ncclUint8, ncclMax, comm_,
+                            own_.get().handle()),
+              "ncclAllReduce");
+      });
+      in_flight_.push_back({name(), stream.record_event(), {}});
+      await_all();
+    });
+  }
+
+  // Waits for what is in flight, and asks NCCL for errors meanwhile: what waits for a rank that is
+  // gone would not end.
+  void await_all() {
+    while (!in_flight_.empty()) {
+      if (in_flight_.front().end.query()) {
+        in_flight_.pop_front();
+        continue;
+      }
+      const auto now = std::chrono::steady_clock::now();
+      if (now - looked_ >= kBetweenLooks) {
+        looked_ = now;
+        try {
+          check_async(comm_, {&device_, 1});
+        } catch (const std::exception& error) {
+          abort(in_flight_.front().name, error.what());
+          throw;
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  static ncclResult_t code_of(const std::exception& error) {
+    const auto* nccl = dynamic_cast<const NcclError*>(&error);
+    return nccl ? nccl->code() : ncclSystemError;
+  }
+
+  // Gives the communicator up: all that is in flight has failed.
+  void abort(const std::string& operation, const std::string& cause) {
+    if (!comm_) return;
+    failure_ = lockstep::detail::str(operation, " on rank ", rank(), ", on ", device_, ": ", cause);
+    (void)ncclCommAbort(std::exchange(comm_, nullptr));
+    for (const InFlight& each : std::exchange(in_flight_, {})) {
+      if (!each.failed) continue;
+      each.failed(std::make_exception_ptr(NcclError(
+          lockstep::detail::str(each.name, " on rank ", rank(), ", on ", device_, ": ", cause),
+          ncclRemoteError)));
+    }
+  }
+
+  const Device device_;
+  const OwnStream own_;
+  ncclComm_t comm_;      // null once it has failed,
+  std::string failure_;  // as this says
+  std::deque<InFlight> in_flight_;
+  std::chrono::steady_clock::time_point looked_{};
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/watchdog_progress.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+// One group's place in the watchdog of its rank: which ranks it has, and where this one is among
+// its collectives. One that is made from nothing watches nothing, and never knows of a fault.
+class GroupWatch {
+ public:
+  GroupWatch() = default;
+  // `ranks` are the group's, by their numbers in the watchdog's world. All of them make one, and
+  // for groups of the same ranks in the same order.
+  GroupWatch(std::shared_ptr<Watchdog> watchdog, std::vector<int> ranks)
+      : watchdog_(std::move(watchdog)),
+        ranks_(std::move(ranks)),
+        progress_(watchdog_ ? watchdog_->watch(ranks_) : nullptr) {}
+
+  // That of a group of some of this one's ranks.
+  GroupWatch part(const std::vector<int>& members) const {
+    if (!watchdog_) return {};
+    std::vector<int> ranks;
+    for (const int member : members) ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
+    return GroupWatch(watchdog_, std::move(ranks));
+  }
+
+  bool faulted() const noexcept { return watchdog_ && watchdog_->faulted(); }
+  // The WatchdogError that says what has happened to the ranks, or null.
+  std::exception_ptr exception() const { return watchdog_ ? watchdog_->exception() : nullptr; }
+  void check() const {
+    if (faulted()) watchdog_->check();
+  }
+
+  // Null where nobody watches.
+  Progress* progress() const { return progress_.get(); }
+
+ private:
+  std::shared_ptr<Watchdog> watchdog_;
+  std::vector<int> ranks_;
+  std::shared_ptr<Progress> progress_;
+};
+
+}  // namespace lockstep::distributed::detail

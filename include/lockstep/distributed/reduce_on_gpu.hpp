@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/combine_kernel.hpp>
+#include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+// What the ranks of a reduction bring, combined in the order of the ranks by work of one stream of
+// a GPU: the bits are those of reduce_ranks.
+namespace lockstep::distributed::detail {
+
+// Memory of a rank, on its GPU.
+struct GpuMemory {
+  Device device;
+  void* data;
+};
+
+// A block in the order of a stream.
+class Scratch {
+ public:
+  Scratch(const Stream& stream, std::size_t bytes)
+      : stream_(stream),
+        bytes_(bytes),
+        data_(lockstep::detail::backend_of(stream.device()).allocate(bytes, stream.state())) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    lockstep::detail::backend_of(stream_.device()).deallocate(data_, bytes_, stream_.state(), {});
+  }
+  void* data() const { return data_; }
+
+ private:
+  const Stream stream_;
+  const std::size_t bytes_;
+  void* const data_;
+};
+
+// Bytes of two GPUs, by work of `stream`, which is of one of them.
+inline void copy_between(const GpuMemory& to, const GpuMemory& from, std::size_t bytes,
+                         const Stream& stream) {
+  if (bytes == 0 || (to.data == from.data && to.device == from.device)) return;
+  lockstep::detail::backend_of(stream.device())
+      .copy(to.data, to.device, from.data, from.device, bytes, stream.state());
+}
+
+template <class T>
+class GpuReduction {
+ public:
+  GpuReduction(const Stream& stream, std::size_t begin, std::size_t end)
+      : stream_(stream), begin_(begin), count_(end - begin), sum_(stream, count_ * sizeof(W)) {}
+
+  void run(ReduceOp op, std::span<const GpuMemory> inputs, std::span<const GpuMemory> outputs) {
+    View<const W> before = first(inputs[0]);
+    for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
+      const bool divides = op == ReduceOp::avg && rank + 1 == inputs.size();
+      const float ranks = divides ? static_cast<float>(inputs.size()) : 0.0F;
+      launch(stream_, count_,
+             CombineKernel<T>{before, within_reach(inputs[rank]), sum(), op, ranks});
+      before = {sum().data, count_};
+    }
+    const GpuMemory result{stream_.device(), rounded(before)};
+    for (const GpuMemory& output : outputs) {
+      copy_between(place_in(output), result, count_ * sizeof(T), stream_);
+    }
+  }
+
+ private:
+  using W = Wide<T>;
+
+  View<W> sum() const { return {static_cast<W*>(sum_.data()), count_}; }
+
+  GpuMemory place_in(const GpuMemory& whole) const {
+    return {whole.device, static_cast<T*>(whole.data) + begin_};
+  }
+
+  // Rank 0's elements as they are combined.
+  View<const W> first(const GpuMemory& input) {
+    const View<const T> elements = within_reach(input);
+    if constexpr (is_half<T>) {
+      launch(stream_, count_, lockstep::detail::CastKernel<W, T>{elements, sum()});
+      return {sum().data, count_};
+    } else {
+      if (slice_ && elements.data == slice_->data()) {  // where the next rank's will be
+        copy_between({stream_.device(), sum().data}, {stream_.device(), slice_->data()},
+                     count_ * sizeof(T), stream_);
+        return {sum().data, count_};
+      }
+      return elements;
+    }
+  }
+
+  // The input's elements where kernels of the stream can read them.
+  View<const T> within_reach(const GpuMemory& input) {
+    const GpuMemory place = place_in(input);
+    if (lockstep::detail::can_access(stream_.device(), input.device)) {
+      return {static_cast<const T*>(place.data), count_};
+    }
+    copy_between({stream_.device(), slice()}, place, count_ * sizeof(T), stream_);
+    return {static_cast<const T*>(slice()), count_};
+  }
+
+  void* rounded(const View<const W>& result) {
+    if constexpr (is_half<T>) {
+      launch(stream_, count_,
+             lockstep::detail::CastKernel<T, W>{result, {static_cast<T*>(slice()), count_}});
+      return slice();
+    } else {
+      return const_cast<W*>(result.data);
+    }
+  }
+
+  void* slice() {
+    if (!slice_) slice_.emplace(stream_, count_ * sizeof(T));
+    return slice_->data();
+  }
+
+  const Stream stream_;
+  const std::size_t begin_;
+  const std::size_t count_;
+  const Scratch sum_;
+  std::optional<Scratch> slice_;
+};
+
+// The elements [begin, end) of every output become those of all inputs, one a rank, combined. An
+// output may be an input, as long as nobody else reads or writes these elements meanwhile.
+inline void reduce_on_gpu(const Stream& stream, Dtype dtype, ReduceOp op,
+                          std::span<const GpuMemory> inputs, std::span<const GpuMemory> outputs,
+                          std::size_t begin, std::size_t end) {
+  if (begin == end) return;
+  dispatch_all(dtype,
+               [&]<class T>(T) { GpuReduction<T>(stream, begin, end).run(op, inputs, outputs); });
+}
+
+}  // namespace lockstep::distributed::detail

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/mpi/api.hpp>
+#include <lockstep/mpi/check.hpp>
+#include <lockstep/mpi/requests.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace lockstep::mpi::detail {
+
+inline int size_of(MPI_Comm comm) {
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  return size;
+}
+
+inline int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  return rank;
+}
+
+// Whether it has the processes of MPI_COMM_WORLD, and no others.
+inline bool has_all_processes(MPI_Comm comm) {
+  int result = MPI_UNEQUAL;
+  check_mpi(MPI_Comm_compare(comm, MPI_COMM_WORLD, &result), "MPI_Comm_compare");
+  return result != MPI_UNEQUAL;
+}
+
+// Another communicator of the same processes, which all call it. Errors are returned in it.
+inline MPI_Comm duplicate(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  Requests all(comm, std::move(watchdog));
+  all.start("MPI_Comm_idup",
+            [&](MPI_Request* request) { return MPI_Comm_idup(comm, &copy, request); });
+  all.wait();
+  check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return copy;
+}
+
+// The ranks in MPI_COMM_WORLD of a communicator's processes.
+inline std::vector<int> world_ranks(MPI_Comm comm) {
+  std::vector<int> own(static_cast<std::size_t>(size_of(comm)));
+  std::vector<int> ranks(own.size());
+  std::iota(own.begin(), own.end(), 0);
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Group world = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(comm, &group), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  const int code = MPI_Group_translate_ranks(group, static_cast<int>(own.size()), own.data(), world,
+                                             ranks.data());
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  check_mpi(code, "MPI_Group_translate_ranks");
+  return ranks;
+}
+
+}  // namespace lockstep::mpi::detail

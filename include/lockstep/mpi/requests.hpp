@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/distributed/deadline.hpp>
+#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/mpi/api.hpp>
+#include <lockstep/mpi/check.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lockstep::mpi::detail {
+
+// How often one looks for what another rank brings about: all the time at first, then whenever no
+// other thread wants the core, and where it takes very long, ever so often.
+class Patience {
+ public:
+  void operator()() {
+    constexpr int kSpins = 200;
+    constexpr std::chrono::milliseconds kYields{10};
+    if (++looks_ < kSpins) return lockstep::detail::cpu_relax();
+    const auto now = Clock::now();
+    if (looks_ == kSpins) since_ = now;
+    if (now - since_ < kYields) return std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  int looks_ = 0;  // at most some millions
+  Clock::time_point since_{};
+};
+
+// What one rank has under way in a communicator, and waits for: messages to and from other ranks,
+// and collectives of MPI's. It waits for them by asking, so that it can stop when the watchdog
+// knows of a fault.
+//
+// Where waiting has failed, MPI may still use the memory of what was under way. Nothing more is
+// started then; the first error is thrown again.
+//
+// Threads: the communication thread alone, or whoever runs in its place.
+class Requests {
+ public:
+  // Of its own messages. Others in the same communicator have tags from 1 on.
+  static constexpr int kTag = 0;
+
+  // Nobody watches if `watchdog` is null.
+  Requests(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog)
+      : comm_(comm), watchdog_(std::move(watchdog)) {}
+
+  MPI_Comm comm() const { return comm_; }
+  bool failed() const { return error_ != nullptr; }
+  // Throws what has happened before, or to other ranks.
+  void check_usable() const {
+    if (error_) std::rethrow_exception(error_);
+    if (watchdog_) watchdog_->check();
+  }
+
+  // Start a message; the lengths of both sides are compared. `bytes` is at most what an int counts.
+  void send(const void* data, std::size_t bytes, int peer) {
+    start("MPI_Isend", [&](MPI_Request* request) {
+      return MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, kTag, comm_, request);
+    });
+  }
+  void receive(void* data, std::size_t bytes, int peer) {
+    start("MPI_Irecv", [&](MPI_Request* request) {
+      return MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer, kTag, comm_, request);
+    });
+    pending_.back().peer = peer;
+    pending_.back().bytes = static_cast<int>(bytes);
+  }
+  // Starts what `call(request)` starts, which returns MPI's code.
+  template <class StartCall>
+  void start(const char* name, const StartCall& call) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = call(&request);
+    if (code != MPI_SUCCESS) fail(code, name);
+    pending_.push_back({.request = request, .call = name});
+  }
+
+  // Until all that was started has ended. What the others have done their part of before one of
+  // them failed still ends well.
+  void wait() {
+    Patience patience;
+    std::optional<distributed::detail::Deadline> deadline;
+    for (std::size_t at = 0; at < pending_.size();) {
+      if (has_ended(pending_[at])) {
+        ++at;
+        continue;
+      }
+      if (watchdog_ && watchdog_->faulted()) {
+        if (!deadline) deadline.emplace(std::chrono::milliseconds(100));
+        if (deadline->passed() && !has_ended(pending_[at])) give_up(watchdog_->exception());
+      } else {
+        patience();
+      }
+    }
+    pending_.clear();
+  }
+
+ private:
+  struct Pending {
+    MPI_Request request;
+    const char* call;
+    int peer = -1;  // of a receive
+    int bytes = 0;
+  };
+
+  bool has_ended(Pending& one) {
+    int ended = 0;
+    MPI_Status status{};
+    const int code = MPI_Test(&one.request, &ended, &status);
+    if (code != MPI_SUCCESS) fail(code, one.call, one.peer);
+    // One that has ended stays so, and has no length then.
+    if (ended && one.peer >= 0) compare_length(one, status);
+    if (ended) one.peer = -1;
+    return ended != 0;
+  }
+
+  [[noreturn]] void give_up(std::exception_ptr error) {
+    error_ = std::move(error);
+    std::rethrow_exception(error_);
+  }
+
+  void compare_length(const Pending& one, const MPI_Status& status) {
+    int bytes = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    if (bytes != one.bytes) fail_length(one.peer, "fewer bytes than");
+  }
+  [[noreturn]] void fail_length(int peer, const char* how_many) {
+    give_up(std::make_exception_ptr(ValueError(
+        lockstep::detail::str("collectives do not match: rank ", peer, " sent ", how_many,
+                              " this rank expected; with LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL the "
+                              "ranks compare their calls"))));
+  }
+
+  // Where a rank has died, MPI may find something first; the watchdog knows more.
+  [[noreturn]] void fail(int code, const char* call, int peer = -1) {
+    int kind = MPI_SUCCESS;
+    MPI_Error_class(code, &kind);
+    if (peer >= 0 && kind == MPI_ERR_TRUNCATE) fail_length(peer, "more bytes than");
+    if (watchdog_) {
+      const distributed::detail::Deadline deadline(std::chrono::seconds(2));
+      while (!watchdog_->faulted() && !deadline.passed()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (watchdog_->faulted()) give_up(watchdog_->exception());
+    }
+    give_up(std::make_exception_ptr(mpi_error(code, call)));
+  }
+
+  const MPI_Comm comm_;
+  const std::shared_ptr<const distributed::Watchdog> watchdog_;
+  std::vector<Pending> pending_;
+  std::exception_ptr error_;  // the first
+};
+
+}  // namespace lockstep::mpi::detail

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/hash_store.hpp>
+#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/watchdog_options.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/mpi/api.hpp>
+#include <lockstep/mpi/check.hpp>
+#include <lockstep/mpi/communicator.hpp>
+#include <lockstep/mpi/requests.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace lockstep::mpi::detail {
+
+// What rank 0 tells the others of its watchdog.
+struct WatchInvitation {
+  std::int64_t interval = 0;  // in milliseconds, as all of the options
+  std::int64_t heartbeat_timeout = 0;
+  std::int64_t collective_timeout = 0;
+  // Where it is. Empty if nobody watches: then `error` says why, unless that is meant.
+  std::array<char, 512> address{};
+  std::array<char, 1024> error{};
+
+  template <std::size_t N>
+  static void write(std::array<char, N>& to, const std::string& text) {
+    to.fill('\0');
+    std::copy_n(text.begin(), std::min(text.size(), N - 1), to.begin());
+  }
+};
+
+// True unless LOCKSTEP_WATCHDOG is 0 in the environment.
+inline bool watch_is_wanted() {
+  const char* const set = std::getenv("LOCKSTEP_WATCHDOG");
+  return !set || std::string_view(set) != "0";
+}
+
+// Has the processes of a communicator watch each other, as rank 0's environment says: all of them
+// call it. Null if there is only one, or it is not wanted. An Error on all ranks if one cannot
+// reach rank 0.
+inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
+  const int rank = rank_in(world);
+  const int size = size_of(world);
+  if (size == 1) return nullptr;
+
+  // All ranks are here, or about to be.
+  constexpr std::chrono::minutes kJoinTimeout{1};
+  distributed::HashStore store(kJoinTimeout);
+  distributed::WatchdogOptions options;
+  std::shared_ptr<distributed::Watchdog> watchdog;
+  WatchInvitation invitation;
+  if (rank == 0 && watch_is_wanted()) {
+    try {
+      options = distributed::WatchdogOptions::from_environment();
+      watchdog = std::make_shared<distributed::Watchdog>(rank, size, store, options);
+      WatchInvitation::write(invitation.address, store.get("watchdog"));
+    } catch (const std::exception& error) {
+      WatchInvitation::write(invitation.error, error.what());
+    }
+    invitation.interval = options.interval.count();
+    invitation.heartbeat_timeout = options.heartbeat_timeout.count();
+    invitation.collective_timeout = options.collective_timeout.count();
+  }
+  check_mpi(MPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, world), "MPI_Bcast");
+  check<Error>(invitation.error[0] == '\0',
+               "rank 0 cannot watch the others: ", invitation.error.data());
+  if (invitation.address[0] == '\0') return nullptr;
+
+  std::exception_ptr error;
+  if (rank != 0) {
+    options.interval = std::chrono::milliseconds(invitation.interval);
+    options.heartbeat_timeout = std::chrono::milliseconds(invitation.heartbeat_timeout);
+    options.collective_timeout = std::chrono::milliseconds(invitation.collective_timeout);
+    store.set("watchdog", invitation.address.data());
+    try {
+      watchdog = std::make_shared<distributed::Watchdog>(rank, size, store, options);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  // The lowest rank that cannot.
+  int failed = error ? rank : size;
+  Requests all(world, watchdog);
+  all.start("MPI_Iallreduce", [&](MPI_Request* request) {
+    return MPI_Iallreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, world, request);
+  });
+  all.wait();
+  if (error) std::rethrow_exception(error);
+  check<Error>(failed == size, "rank ", failed, " cannot reach the watchdog of rank 0 at ",
+               invitation.address.data());
+  return watchdog;
+}
+
+}  // namespace lockstep::mpi::detail

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/cuda/device_guard.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <cudasim/cudasim.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+// Which GPUs a process takes memory of by having a context there: those that it uses. Each test is
+// a process of its own.
+namespace lockstep {
+namespace cuda_context_test {
+
+[[noreturn]] void leave(bool right) { std::_Exit(right && cudasim::take_errors().empty() ? 0 : 1); }
+
+void use(Device device) {
+  const Tensor tensor = full({3000}, 2, {.device = device});
+  tensor.mul_(3);
+  if (tensor.to("cpu").to_vector<float>()[2999] != 6) leave(false);
+}
+
+[[noreturn]] void use_one_gpu() {
+  use("cuda:1");
+  std::thread([] { use("cuda:1"); }).join();
+  leave(cudasim::contexts() == std::vector<int>{1});
+}
+
+TEST(CudaContextDeathTest, AProcessOfOneGpuHasItsContextOnly) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(use_one_gpu(), ::testing::ExitedWithCode(0), "");
+}
+
+void pass_through(Device device) {
+  const cuda::DeviceGuard guard(device);
+  if (cudasim::current_device() != device.index) leave(false);
+}
+
+[[noreturn]] void come_back() {
+  pass_through("cuda:2");
+  bool right = cudasim::current_device() == 2 && cudasim::contexts() == std::vector<int>{2};
+  pass_through("cuda:3");
+  right = right && cudasim::contexts() == std::vector<int>{2, 3};
+  // The program's own: 0 is in use from here on.
+  std::thread([] { (void)cudaSetDevice(0); }).join();
+  pass_through("cuda:3");
+  right = right && cudasim::current_device() == 0;
+  (void)cudaSetDevice(4);
+  pass_through("cuda:3");
+  leave(right && cudasim::current_device() == 4);
+}
+
+// What the program chose stays its choice: the guard makes it current again as soon as it may.
+TEST(CudaContextDeathTest, TheProgramsGpuIsMadeCurrentAgainOnceItIsInUse) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(come_back(), ::testing::ExitedWithCode(0), "");
+}
+
+[[noreturn]] void choose_meanwhile() {
+  pass_through("cuda:2");
+  (void)cudaSetDevice(5);
+  pass_through("cuda:2");
+  const bool right = cudasim::current_device() == 5;
+  pass_through("cuda:5");
+  leave(right && cudasim::current_device() == 5 && cudasim::contexts() == std::vector<int>{2, 5});
+}
+
+// A choice that the program makes while the thread is elsewhere counts.
+TEST(CudaContextDeathTest, AGpuThatTheProgramChoosesMeanwhileIsKept) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(choose_meanwhile(), ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace cuda_context_test
+}  // namespace lockstep

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/distributed/file_store.hpp>
+#include <lockstep/distributed/hash_store.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/rank_failure.hpp>
+#include <lockstep/distributed/run.hpp>
+#include <lockstep/distributed/tcp_store.hpp>
+#include <lockstep/distributed/world_collectives.hpp>
+#include <lockstep/nccl.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <cudasim/cudasim.hpp>
+
+#include "cuda/schedules.hpp"
+#include "data/files.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+// Process groups over NCCL: ranks that are threads of distributed::run, for which rank 0 speaks,
+// and ranks with a communicator each, as processes have them (here threads with nothing in common
+// but a store). Values are such that no order of a sum shows.
+namespace lockstep {
+namespace cuda_nccl_group_test {
+
+using distributed::ProcessGroup;
+using distributed::ReduceOp;
+using distributed::Work;
+using testing::throws;
+using testing::under_each_policy;
+using Values = std::vector<double>;
+using Body = std::function<void(const ProcessGroup&)>;
+
+const std::vector<Device> kDevices = {"cuda:2", "cuda:0", "cuda:1"};
+
+// The ways in which ranks come by NCCL.
+void in_threads(const Body& body) { distributed::run(kDevices, body); }
+
+// As processes: body(rank) on a thread each.
+void on_threads(std::size_t ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&body, rank] {
+      try {
+        body(static_cast<int>(rank));
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << " threw " << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void as_processes(const Body& body) {
+  distributed::HashStore store;
+  on_threads(kDevices.size(), [&](int rank) {
+    const Device device = kDevices[static_cast<std::size_t>(rank)];
+    body(nccl::process_group(rank, static_cast<int>(kDevices.size()), device, store));
+  });
+}
+
+void both_ways(const Body& body) {
+  {
+    SCOPED_TRACE("threads");
+    in_threads(body);
+  }
+  SCOPED_TRACE("processes");
+  as_processes(body);
+}
+
+Tensor filled(const ProcessGroup& group, std::int64_t count, double value,
+              Dtype dtype = Dtype::f32) {
+  return detail::cast(full({count}, value), dtype).to(group.device());
+}
+
+Values values_of(const Tensor& tensor) {
+  const Tensor host = detail::cast(tensor.to("cpu"), Dtype::f64);
+  const auto* first = host.const_data_ptr<double>();
+  return Values(first, first + host.numel());
+}
+
+Values repeated(std::size_t count, double value) { return Values(count, value); }
+
+TEST(NcclGroup, ReducesEveryDtypeWithEveryOperation) {
+  struct Case {
+    ReduceOp op;
+    double result;  // of 1, 2 and 3
+  };
+  both_ways([](const ProcessGroup& group) {
+    for (const Dtype dtype :
+         {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16, Dtype::i64, Dtype::i32, Dtype::u8}) {
+      for (const Case& each :
+           {Case{ReduceOp::sum, 6}, Case{ReduceOp::avg, 2}, Case{ReduceOp::product, 6},
+            Case{ReduceOp::min, 1}, Case{ReduceOp::max, 3}}) {
+        if (each.op == ReduceOp::avg && !is_floating_point(dtype)) continue;
+        const double brought = group.rank() + 1;
+        const Tensor tensor = filled(group, 5, brought, dtype);
+        group.all_reduce(tensor, each.op).wait();
+        EXPECT_EQ(values_of(tensor), repeated(5, each.result)) << name(dtype) << name(each.op);
+        const Tensor at_root = filled(group, 5, brought, dtype);
+        group.reduce(at_root, 2, each.op).wait();
+        EXPECT_EQ(values_of(at_root), repeated(5, group.rank() == 2 ? each.result : brought));
+        const Tensor part = filled(group, 2, 0, dtype);
+        group.reduce_scatter_tensor(part, filled(group, 6, brought, dtype), each.op).wait();
+        EXPECT_EQ(values_of(part), repeated(2, each.result));
+      }
+    }
+    // "or" and "and"
+    const bool last = group.rank() == 2;
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::product, ReduceOp::min}) {
+      const Tensor flags = filled(group, 3, last ? 1 : 0, Dtype::boolean);
+      group.all_reduce(flags, op).wait();
+      EXPECT_EQ(values_of(flags), repeated(3, op == ReduceOp::sum || op == ReduceOp::max ? 1 : 0));
+    }
+  });
+}
+
+TEST(NcclGroup, MovesPartsInOneTensorAndInSeveral) {
+  both_ways([](const ProcessGroup& group) {
+    const int rank = group.rank();
+    const Tensor mine = filled(group, 4, rank + 1);
+    const Tensor copy = filled(group, 4, rank + 1);
+    group.broadcast(copy, 1).wait();
+    EXPECT_EQ(values_of(copy), repeated(4, 2));
+
+    const Tensor whole = filled(group, 12, 0);
+    group.all_gather_into_tensor(whole, mine).wait();
+    EXPECT_EQ(values_of(whole), (Values{1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3}));
+
+    std::vector<Tensor> outputs;
+    for (int r = 0; r < 3; ++r) outputs.push_back(filled(group, 4, 0));
+    group.all_gather(outputs, mine).wait();
+    for (int r = 0; r < 3; ++r) {
+      EXPECT_EQ(values_of(outputs[static_cast<std::size_t>(r)]), repeated(4, r + 1));
+    }
+    std::vector<Tensor> inputs;
+    for (int r = 0; r < 3; ++r) inputs.push_back(filled(group, 4, 10 * r + rank));
+    const Tensor part = filled(group, 4, 0);
+    group.reduce_scatter(part, inputs).wait();
+    EXPECT_EQ(values_of(part), repeated(4, 30 * rank + 3));
+
+    group.scatter(part, rank == 1 ? inputs : std::vector<Tensor>{}, 1).wait();
+    EXPECT_EQ(values_of(part), repeated(4, 10 * rank + 1));
+    group.gather(mine, rank == 2 ? outputs : std::vector<Tensor>{}, 2).wait();
+    for (int r = 0; rank == 2 && r < 3; ++r) {
+      EXPECT_EQ(values_of(outputs[static_cast<std::size_t>(r)]), repeated(4, r + 1));
+    }
+    // Nothing is nothing.
+    group.all_reduce(filled(group, 0, 0)).wait();
+    const Tensor matrix = full({4, 3}, rank + 1, {.device = group.device()});
+    group.all_reduce(matrix.transpose(0, 1)).wait();
+    EXPECT_EQ(values_of(matrix), repeated(12, 6));
+    group.barrier().wait();
+  });
+}
+
+TEST(NcclGroup, SendsInTheOrderOfIssue) {
+  both_ways([](const ProcessGroup& group) {
+    const Tensor mine = filled(group, 6, group.rank() + 1);
+    const Tensor got = filled(group, 6, 0);
+    if (group.rank() == 0) {
+      group.send(mine, 2).wait();
+      group.recv(got, 2).wait();
+      EXPECT_EQ(values_of(got), repeated(6, 3));
+    } else if (group.rank() == 2) {
+      group.recv(got, 0).wait();
+      EXPECT_EQ(values_of(got), repeated(6, 1));
+      group.send(mine, 0).wait();
+    }
+    group.barrier().wait();
+  });
+}
+
+TEST(NcclGroup, GroupsOfSomeOfTheRanks) {
+  both_ways([](const ProcessGroup& group) {
+    const ProcessGroup turned = group.new_group({2, 0});
+    EXPECT_EQ(turned.defined(), group.rank() != 1);
+    if (turned) {
+      EXPECT_EQ(turned.rank(), group.rank() == 2 ? 0 : 1);
+      const Tensor number = filled(group, 3, group.rank());
+      turned.broadcast(number, 0).wait();
+      EXPECT_EQ(values_of(number), repeated(3, 2));
+      turned.all_reduce(number).wait();
+      EXPECT_EQ(values_of(number), repeated(3, 4));
+    }
+    const Tensor all = filled(group, 3, 1);
+    group.all_reduce(all).wait();
+    EXPECT_EQ(values_of(all), repeated(3, 3));
+  });
+}
+
+// Order alone, which the simulator judges: after what the streams hold, before what follows `wait`,
+// and memory that is given back meanwhile.
+TEST(NcclGroup, StandsBetweenTheStreamsWork) {
+  under_each_policy([] {
+    both_ways([](const ProcessGroup& group) {
+      const Tensor value = full({3000}, 1, {.device = group.device()});
+      value.mul_(group.rank() + 1);
+      Work work = group.all_reduce(value);
+      {
+        const Tensor dropped = full({2000}, group.rank(), {.device = group.device()});
+        group.all_reduce(dropped);  // nobody waits for it
+      }
+      work.wait();
+      value.mul_(2);
+      EXPECT_EQ(values_of(value), repeated(3000, 12));
+      EXPECT_TRUE(work.is_completed());
+      EXPECT_EQ(work.exception(), nullptr);
+    });
+  });
+}
+
+std::ptrdiff_t count_of(const std::vector<cudasim::Call>& calls, const std::string& function) {
+  return std::count_if(calls.begin(), calls.end(),
+                       [&](const auto& call) { return call.function == function; });
+}
+
+TEST(NcclGroup, ThreadsAreOneGroupOfCallsAndNothingGoesThroughTheHost) {
+  std::vector<cudasim::Call> calls;
+  in_threads([&](const ProcessGroup& group) {
+    const Tensor value = filled(group, 300, 1);
+    group.blocking().all_reduce(value);
+    group.blocking().barrier();
+    if (group.rank() == 0) cudasim::record_calls(true);
+    group.blocking().barrier();
+    group.blocking().all_reduce(value);
+    group.blocking().barrier();
+    if (group.rank() == 0) calls = cudasim::take_calls();
+    if (group.rank() == 0) cudasim::record_calls(false);
+    group.blocking().barrier();
+    EXPECT_EQ(values_of(value), repeated(300, 9));
+  });
+  EXPECT_EQ(count_of(calls, "ncclGroupEnd"), 1);
+  EXPECT_EQ(count_of(calls, "ncclAllReduce"), 3);
+  EXPECT_EQ(count_of(calls, "cudaMemcpyAsync"), 0);
+  EXPECT_EQ(count_of(calls, "cudaLaunchKernel"), 0);
+  EXPECT_EQ(count_of(calls, "cudaStreamSynchronize"), 0);
+}
+
+// A rank that NCCL would wait for in vain is told before anything is started.
+TEST(NcclGroup, CallsOfThreadsThatDoNotMatchAreAnError) {
+  in_threads([](const ProcessGroup& group) {
+    const Tensor value = filled(group, group.rank() == 2 ? 4 : 3, 1);
+    EXPECT_TRUE(throws<ValueError>([&] { group.blocking().all_reduce(value); },
+                                   "collectives do not match", "rank 2 called"));
+    const Tensor other = filled(group, 3, 1);
+    group.blocking().all_reduce(other);
+    EXPECT_EQ(values_of(other), repeated(3, 3));
+  });
+}
+
+TEST(NcclGroup, TheIdIsCarriedByATcpStoreAFileOrAnotherGroup) {
+  const auto expect_sum = [](const ProcessGroup& group) {
+    const Tensor value = filled(group, 3, group.rank() + 1);
+    group.all_reduce(value).wait();
+    EXPECT_EQ(values_of(value), repeated(3, 3));
+  };
+  const std::vector<Device> devices = {"cuda:0", "cuda:1"};
+  {
+    distributed::TCPStore server("localhost", {.port = 0, .is_server = true});
+    on_threads(2, [&](int rank) {
+      distributed::TCPStore store("localhost", {.port = server.port()});
+      expect_sum(nccl::process_group(rank, 2, devices[static_cast<std::size_t>(rank)], store));
+      expect_sum(nccl::process_group(rank, 2, devices[static_cast<std::size_t>(rank)], store));
+    });
+  }
+  {
+    const testing::TempDirectory folder;
+    on_threads(2, [&](int rank) {
+      distributed::FileStore store(folder / "store");
+      expect_sum(nccl::process_group(rank, 2, devices[static_cast<std::size_t>(rank)], store));
+    });
+  }
+  distributed::run({"cpu:0", "cpu:1"}, [&](const ProcessGroup& group) {
+    expect_sum(nccl::process_group(group, devices[static_cast<std::size_t>(group.rank())]));
+  });
+}
+
+TEST(NcclGroup, RefusesTwoRanksOnOneGpuAndWhatIsNoGpu) {
+  distributed::HashStore store;
+  on_threads(2, [&](int rank) {
+    EXPECT_TRUE(throws<NcclError>([&] { (void)nccl::process_group(rank, 2, "cuda:1", store); },
+                                  "one rank a GPU", "cuda:1", "Duplicate GPU"));
+  });
+  EXPECT_TRUE(throws<DeviceError>([&] { (void)nccl::process_group(0, 1, "cpu:0", store); },
+                                  "NCCL connects GPUs, but rank 0 is on cpu:0"));
+  EXPECT_TRUE(throws<ValueError>([&] { (void)nccl::process_group(2, 2, "cuda:0", store); },
+                                 "rank 2 of 2 ranks"));
+}
+
+TEST(NcclGroup, TakesTensorsOnItsDeviceAlone) {
+  as_processes([](const ProcessGroup& group) {
+    EXPECT_TRUE(throws<DeviceError>([&] { group.blocking().all_reduce(ones({3})); },
+                                    "all_reduce(sum) of 3 x f32 on rank",
+                                    "expected tensors on cuda:"));
+    const Work work = group.send(ones({3}), (group.rank() + 1) % 3);
+    EXPECT_TRUE(throws<DeviceError>([&] { work.wait(); }, "send on rank", "expected tensors on"));
+    const Tensor value = filled(group, 3, 1);
+    group.all_reduce(value).wait();
+    EXPECT_EQ(values_of(value), repeated(3, 3));
+  });
+}
+
+// Until NCCL tells of the rank that does not come, and then nothing is left waiting for it.
+TEST(NcclGroupErrors, WhatWaitsForARankThatIsGoneFailsWithItsName) {
+  distributed::HashStore store;
+  on_threads(2, [&](int rank) {
+    const Device device = rank == 0 ? "cuda:3" : "cuda:4";
+    const ProcessGroup group = nccl::process_group(rank, 2, device, store);
+    const Tensor value = filled(group, 3, 1);
+    group.blocking().all_reduce(value);
+    EXPECT_EQ(values_of(value), repeated(3, 2));
+    group.blocking().barrier();
+    if (rank == 1) return;
+    const Work waits = group.all_reduce(value);
+    const Work behind = group.broadcast(value);
+    waits.wait();  // for its issue
+    behind.wait();
+    cudasim::fail_next("ncclCommGetAsyncError", cudaErrorUnknown);
+    while (!behind.exception()) std::this_thread::yield();
+    EXPECT_TRUE(throws<NcclError>([&] { waits.wait(); }, "all_reduce(sum) of 3 x f32", "on rank 0",
+                                  "cuda:3", "remote process exited"));
+    EXPECT_TRUE(throws<NcclError>([&] { behind.wait(); }, "broadcast of 3 x f32", "on rank 0"));
+    EXPECT_TRUE(waits.is_completed());
+    EXPECT_TRUE(throws<DeviceError>([&] { group.blocking().all_reduce(value); },
+                                    "cannot be used on rank 0, on cuda:3, any more",
+                                    "remote process exited"));
+    current_stream(device).synchronize();  // the aborted calls have let go of it
+  });
+}
+
+TEST(NcclGroupErrors, ACallThatFailsEndsTheCommunicator) {
+  distributed::HashStore store;
+  const ProcessGroup group = nccl::process_group(0, 1, "cuda:5", store);
+  const Tensor value = filled(group, 3, 1);
+  cudasim::fail_next("ncclAllReduce", cudaErrorLaunchFailure);
+  EXPECT_TRUE(throws<NcclError>([&] { group.blocking().all_reduce(value); },
+                                "all_reduce(sum) of 3 x f32 on rank 0, on cuda:5",
+                                "ncclAllReduce"));
+  EXPECT_TRUE(throws<DeviceError>([&] { group.blocking().all_reduce(value); }, "any more"));
+  EXPECT_TRUE(throws<DeviceError>([&] { (void)group.new_group({0}); }, "any more"));
+}
+
+// DataParallel's communicators are asked before each use, too.
+TEST(NcclGroupErrors, AThreadsCommunicatorThatHasMetAnErrorIsNotUsedAgain) {
+  EXPECT_TRUE(throws<DeviceError>(
+      [] {
+        distributed::run({"cuda:6", "cuda:5"}, [](const ProcessGroup& group) {
+          const Tensor value = filled(group, 3, 1);
+          group.blocking().all_reduce(value);
+          group.blocking().barrier();
+          if (group.rank() == 0) {
+            cudasim::fail_next("ncclCommGetAsyncError", cudaErrorUnknown);
+          }
+          group.blocking().barrier();
+          EXPECT_THROW(group.blocking().all_reduce(value), DeviceError);
+          group.blocking().all_reduce(value);
+        });
+      },
+      "cannot be used on cuda:6, cuda:5 any more", "remote process exited"));
+}
+
+}  // namespace cuda_nccl_group_test
+}  // namespace lockstep
