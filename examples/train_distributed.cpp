@@ -17,6 +17,7 @@
 #include "support/training_run.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iomanip>
@@ -73,10 +74,6 @@ double test_accuracy(Model& model, const ls::distributed::ProcessGroup& group, I
 
 // What every rank does; the first one tells of it.
 void train(const Settings& settings, const ls::distributed::ProcessGroup& group) {
-  if (settings.batch_size % group.size() != 0) {
-    throw example::UsageError("--batch-size needs a multiple of the " +
-                              std::to_string(group.size()) + " ranks");
-  }
   Images loader = share_of(group, settings, true);
   Images test_loader = share_of(group, settings, false);
   const bool tells = group.rank() == 0;
@@ -142,9 +139,22 @@ Settings parse(int argc, char** argv) {
   return settings;
 }
 
+void check_batch_size(const Settings& settings, std::size_t ranks) {
+  const auto parts = static_cast<std::int64_t>(ranks);
+  if (settings.batch_size >= parts && settings.batch_size % parts == 0) return;
+  throw example::UsageError("--batch-size needs a multiple of the " + std::to_string(ranks) +
+                            " ranks, not " + std::to_string(settings.batch_size));
+}
+
 void train(const Settings& settings) {
-  if (settings.devices.empty()) return train(settings, ls::distributed::init_process_group());
-  ls::distributed::run(example::choose_devices(settings.devices),
+  if (settings.devices.empty()) {
+    const ls::distributed::ProcessGroup group = ls::distributed::init_process_group();
+    check_batch_size(settings, static_cast<std::size_t>(group.size()));
+    return train(settings, group);
+  }
+  const std::vector<ls::Device> devices = example::choose_devices(settings.devices);
+  check_batch_size(settings, devices.size());
+  ls::distributed::run(devices,
                        [&](const ls::distributed::ProcessGroup& group) { train(settings, group); });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/distributed/collectives.hpp>
 #include <lockstep/distributed/environment.hpp>
+#include <lockstep/distributed/group_state.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/mpi.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -15,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 namespace ls = lockstep;
@@ -46,6 +48,19 @@ TEST(Mpi, TheLauncherAndMpiAgree) {
 TEST(Mpi, ReducesEveryDtypeByEveryOperationInRankOrder) {
   for (const std::size_t count : {0U, 1U, 64U, 1543U, 5001U}) {
     ls::testing::expect_reductions(world(), count);
+  }
+}
+
+// As among many ranks.
+TEST(Mpi, ReducesAndMovesByMpisOwnCollectives) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const dist::ProcessGroup group(std::make_shared<dist::detail::GroupState>(
+      std::make_unique<ls::mpi::detail::MpiCarrier>(comm, false, nullptr, 0),
+      world().impl()->thread(), ls::Device()));
+  for (const std::size_t count : {0U, 1U, 64U, 5001U}) {
+    ls::testing::expect_reductions(group, count);
+    ls::testing::expect_moves(group, count);
   }
 }
 
@@ -141,6 +156,20 @@ TEST(Mpi, CallsThatDoNotMatchAreAnErrorWhenWatched) {
   const ls::Tensor one = ls::full({2}, 1);
   group.all_reduce(one).wait();
   EXPECT_EQ(one.to_vector<float>(), std::vector<float>(2, static_cast<float>(group.size())));
+}
+
+// Where all ranks send each other everything. The group is of no further use then, others are.
+TEST(Mpi, LengthsThatDoNotMatchAreAnErrorOnAllRanks) {
+  if (world().size() == 1) return;
+  const int last = world().size() - 1;
+  const dist::ProcessGroup group = ls::mpi::process_group();
+  const ls::Tensor value = ls::full({group.rank() == last ? 5 : 4}, 1);
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] { group.all_reduce(value).wait(); }, "collectives do not match",
+      group.rank() == last ? "fewer bytes than this rank expected"
+                           : ls::detail::str("rank ", last, " sent more bytes")));
+  EXPECT_TRUE(throws<ls::ValueError>([&] { group.barrier().wait(); }, "collectives do not match"));
+  world().barrier().wait();
 }
 
 TEST(Mpi, MessagesOfAnotherSizeAreAnErrorWhereTheyArriveInMpisWords) {

@@ -1,0 +1,83 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+
+# Starts fault_main on WORLD ranks, of which rank RANK fails as FAULT says, and checks that each of
+# the others reports the error that is expected, and that nothing is left running:
+#
+#   fault.sh FAULT RANK WORLD PROGRAM MPIRUN...
+fault=$1 failing=$2 world=$3 program=$4
+shift 4
+
+mark=lockstep_fault_$$
+output=$(mktemp)
+fail() {
+  echo "FAILED: $1"
+  cat "$output"
+  kill -KILL "$launcher" $(pgrep -f "$mark") 2>/dev/null
+  exit 1
+}
+
+# Only what a test is about is found by waiting, and soon.
+export LOCKSTEP_HEARTBEAT_INTERVAL=0.1 LOCKSTEP_HEARTBEAT_TIMEOUT=60 LOCKSTEP_COLLECTIVE_TIMEOUT=60
+model=""
+case $fault in
+killed) error="rank $failing has died: its connection was lost" ;;
+stopped)
+  LOCKSTEP_HEARTBEAT_TIMEOUT=1.5
+  error="rank $failing has not answered for"
+  ;;
+sleeps)
+  LOCKSTEP_COLLECTIVE_TIMEOUT=1.5
+  error="rank $failing has not come to a collective for"
+  ;;
+throws) error="rank $failing has failed: it has thrown std::runtime_error: no room in forward" ;;
+fewer_batches) error="rank $failing has ended after collective #" ;;
+other_call) error="rank [0-9]* is in collective #.* barrier.*all ranks must call the same" ;;
+other_model) model='parameter 0.*is of shape.* on rank 0, but .* on rank [0-9]' ;;
+other_dtype) model='parameter 0.* and f32 on rank 0, but .* and f64 on rank [0-9]' ;;
+*) fail "no fault is called $fault" ;;
+esac
+# With a rank that is missing, the collective that waits for it is named too.
+[ -n "$error" ] && error="$error.*collective #[0-9]*, all_reduce(avg) of [0-9]* x f32"
+error=${error:-$model}
+
+reported() {
+  count=0
+  rank=0
+  while [ "$rank" -lt "$world" ]; do
+    if [ "$rank" -ne "$failing" ] || [ -n "$model" ]; then
+      grep -q "^rank $rank got: .*$error" "$output" || return 1
+    fi
+    rank=$((rank + 1))
+  done
+}
+
+# MPICH's launcher ends all processes if a signal has ended one, even with -disable-auto-cleanup,
+# and tells of it by SIGUSR1 before: a shell makes a status of the signal.
+"$@" -n "$world" sh -c 'trap : USR1; "$@"; exit $?' sh \
+  "$program" "$fault" "$failing" "$mark" >"$output" 2>&1 &
+launcher=$!
+# One that is stopped, or sleeps for ever, would stay: no launcher ends it. All others end by
+# themselves.
+running="^$program $fault $failing $mark"
+case $fault in
+stopped | sleeps)
+  until reported && [ "$(pgrep -c -f "$running")" -le 1 ]; do
+    kill -0 "$launcher" 2>/dev/null || break
+    sleep 0.1
+  done
+  pkill -KILL -f "$running"
+  ;;
+esac
+# Its status says nothing: Open MPI's is 0 where it lets the others go on.
+wait "$launcher"
+reported || fail "not every rank has reported: $error"
+# The launcher may have gone before what it has killed.
+tries=0
+while pgrep -f "$mark" >/dev/null; do
+  tries=$((tries + 1))
+  [ "$tries" -lt 100 ] || fail "a process is left"
+  sleep 0.1
+done
+grep "^rank [0-9]* got: " "$output"
+rm -f "$output"

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Trains a small model on the ranks that mpirun has started, one of which fails:
+//
+//   fault_main FAULT RANK MARK
+//
+// In the third step that rank
+//   is killed                       killed
+//   is stopped                      stopped
+//   sleeps for ever                 sleeps
+//   throws in forward               throws
+//   takes part no more and returns  fewer_batches
+//   calls another collective        other_call
+// or it has made another model, other_model, or one of another dtype, other_dtype. Each of the
+// others prints its number and the error that it gets; fault.sh checks them, and finds processes by
+// MARK.
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/distributed/init.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/mpi.hpp>
+#include <lockstep/nn/linear.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/optim/sgd.hpp>
+#include <lockstep/parallel/distributed.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace ls = lockstep;
+
+namespace fault_main {
+
+// Its only output is one line, which no other rank's can get into.
+void say(int rank, std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  text = "rank " + std::to_string(rank) + " got: " + text + '\n';
+  if (::write(STDOUT_FILENO, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    std::abort();
+  }
+}
+
+// Nothing on the ranks that do not fail.
+void fail(const std::string& fault, const ls::distributed::ProcessGroup& group) {
+  if (fault == "killed") ::raise(SIGKILL);
+  if (fault == "stopped") ::raise(SIGSTOP);
+  if (fault == "sleeps") {
+    while (true) ::pause();
+  }
+  if (fault == "other_call") group.barrier().wait();
+}
+
+struct Net {
+  ls::nn::Linear first;
+  ls::nn::Linear second;
+  std::string fault;
+  int step = 0;
+
+  ls::Tensor forward(const ls::Tensor& x) {
+    if (++step == 3 && fault == "throws") throw std::runtime_error("no room in forward");
+    return second(first(x));
+  }
+};
+
+void train(const std::string& fault, const ls::distributed::ProcessGroup& group) {
+  const ls::Dtype dtype = fault == "other_dtype" ? ls::Dtype::f64 : ls::Dtype::f32;
+  const std::int64_t width = fault == "other_model" ? 9 : 8;
+  // A bucket for each layer.
+  ls::DistributedDataParallel model{
+      Net{.first{4, width, {.dtype = dtype}}, .second{width, 2, {.dtype = dtype}}, .fault = fault},
+      group,
+      {.bucket_cap_mb_list = {0.00001}}};
+  ls::optim::SGD optimizer{model.parameters(), {.lr = 0.01}};
+  for (int step = 1; step <= 20; ++step) {
+    if (step == 3 && fault == "fewer_batches") return;
+    const ls::Tensor loss = model(ls::ones({2, 4}, {.dtype = dtype})).sum();
+    if (step == 3) fail(fault, group);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+  }
+}
+
+}  // namespace fault_main
+
+int main(int argc, char** argv) {
+  if (argc != 4) return EXIT_FAILURE;
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  const ls::distributed::ProcessGroup world = ls::distributed::init_process_group();
+  const bool fails = std::to_string(world.rank()) == argv[2];
+  const std::string fault = fails ? argv[1] : "";
+  if (fault == "throws") {
+    fault_main::train(fault, world);
+    return EXIT_SUCCESS;
+  }
+  try {
+    fault_main::train(fault, world);
+  } catch (const std::exception& error) {
+    fault_main::say(world.rank(), error.what());
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}
