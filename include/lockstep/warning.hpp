@@ -42,7 +42,7 @@ inline void warn(const std::string& text) {
   if (sink.handler) {
     sink.handler(text);
   } else {
-    std::cerr << "lockstep: warning: " << text << '\n';
+    std::cerr << "lockstep: warning: " + text + '\n';  // at once: other processes may write, too
   }
 }
 

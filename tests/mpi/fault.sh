@@ -46,7 +46,7 @@ reported() {
   rank=0
   while [ "$rank" -lt "$world" ]; do
     if [ "$rank" -ne "$failing" ] || [ -n "$model" ]; then
-      grep -q "^rank $rank got: .*$error" "$output" || return 1
+      grep -q "rank $rank got: .*$error" "$output" || return 1
     fi
     rank=$((rank + 1))
   done
@@ -79,5 +79,5 @@ while pgrep -f "$mark" >/dev/null; do
   [ "$tries" -lt 100 ] || fail "a process is left"
   sleep 0.1
 done
-grep "^rank [0-9]* got: " "$output"
+grep "rank [0-9]* got: " "$output"
 rm -f "$output"

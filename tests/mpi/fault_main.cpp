@@ -17,7 +17,6 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/module/parameters.hpp>
-#include <lockstep/mpi.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>

@@ -5,10 +5,6 @@
 # and lets the others go on.
 function(add_mpi_fault_tests name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "PACKAGES" "WORLDS;ENVIRONMENT;LAUNCH")
-  add_mpi_library(${name})
-  if(TARGET mpi_${name})
-    add_mpi_program(mpi_fault_${name} ${name} fault_main.cpp)
-  endif()
   foreach(world IN LISTS arg_WORLDS)
     math(EXPR last "${world} - 1")
     foreach(fault IN ITEMS killed stopped sleeps throws fewer_batches other_call other_model

@@ -8,7 +8,6 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/distributed/run.hpp>
-#include <lockstep/mpi.hpp>
 
 #include "support/devices.hpp"
 
