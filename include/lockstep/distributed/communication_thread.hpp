@@ -24,9 +24,9 @@ namespace lockstep::distributed::detail {
 // Runs a rank's operations one after the other, in the order in which they were issued. One for all
 // groups that a rank is in: then the order in which it goes through them is the program's own.
 //
-// The thread is started by the first operation that needs it. It ends in
-// the destructor, which lets it finish what was issued. An operation that waits for a rank that is
-// gone fails, so this takes no longer than the other ranks' turn does.
+// The thread is started by the first operation that needs it. It ends in the destructor, which lets
+// it finish what was issued. An operation that waits for a rank that is gone fails, so this takes
+// no longer than the other ranks' turn does.
 //
 // Threads: any thread may call any member, apart from the destructor.
 class CommunicationThread {
