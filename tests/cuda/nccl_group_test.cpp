@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/distributed/communication_thread.hpp>
+#include <lockstep/distributed/environment.hpp>
 #include <lockstep/distributed/file_store.hpp>
+#include <lockstep/distributed/group_state.hpp>
+#include <lockstep/distributed/group_watch.hpp>
 #include <lockstep/distributed/hash_store.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/distributed/run.hpp>
+#include <lockstep/distributed/store.hpp>
 #include <lockstep/distributed/tcp_store.hpp>
+#include <lockstep/distributed/thread_carrier.hpp>
+#include <lockstep/distributed/thread_world.hpp>
+#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/watchdog_options.hpp>
 #include <lockstep/distributed/world_collectives.hpp>
 #include <lockstep/nccl.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -23,10 +32,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,6 +52,7 @@ namespace cuda_nccl_group_test {
 
 using distributed::ProcessGroup;
 using distributed::ReduceOp;
+using distributed::WatchdogError;
 using distributed::Work;
 using testing::throws;
 using testing::under_each_policy;
@@ -46,6 +60,28 @@ using Values = std::vector<double>;
 using Body = std::function<void(const ProcessGroup&)>;
 
 const std::vector<Device> kDevices = {"cuda:2", "cuda:0", "cuda:1"};
+
+// A variable of the environment for as long as it lives; made and ended while no rank runs.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    ::setenv(name, value, 1);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() {
+    if (before_) {
+      ::setenv(name_, before_->c_str(), 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 // The ways in which ranks come by NCCL.
 void in_threads(const Body& body) { distributed::run(kDevices, body); }
@@ -317,6 +353,7 @@ TEST(NcclGroup, TakesTensorsOnItsDeviceAlone) {
 
 // Until NCCL tells of the rank that does not come, and then nothing is left waiting for it.
 TEST(NcclGroupErrors, WhatWaitsForARankThatIsGoneFailsWithItsName) {
+  const Variable unwatched("LOCKSTEP_WATCHDOG", "0");
   distributed::HashStore store;
   on_threads(2, [&](int rank) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
@@ -341,6 +378,164 @@ TEST(NcclGroupErrors, WhatWaitsForARankThatIsGoneFailsWithItsName) {
                                     "remote process exited"));
     current_stream(device).synchronize();  // the aborted calls have let go of it
   });
+}
+
+std::exception_ptr error_of(const Work& work) {
+  while (!work.exception()) std::this_thread::yield();
+  return work.exception();
+}
+
+TEST(NcclWatchdog, NamesTheRankThatLeavesAnOperationOut) {
+  const Variable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  distributed::HashStore store;
+  on_threads(2, [&](int rank) {
+    const Device device = rank == 0 ? "cuda:3" : "cuda:4";
+    const ProcessGroup group = nccl::process_group(rank, 2, device, store);
+    const Tensor value = filled(group, 3, 1);
+    group.blocking().all_reduce(value);
+    if (rank == 1) return;
+    const Work waits = group.all_reduce(value);
+    const Work behind = group.broadcast(value);
+    EXPECT_TRUE(throws<WatchdogError>(
+        [&] { std::rethrow_exception(error_of(waits)); }, "all_reduce(sum) of 3 x f32 on rank 0",
+        "cuda:3", "rank 1 has ended after collective #1",
+        "rank 0 waits for it in collective #2, all_reduce(sum) of 3 x f32"));
+    EXPECT_TRUE(throws<WatchdogError>([&] { std::rethrow_exception(error_of(behind)); },
+                                      "broadcast of 3 x f32 with root 0 on rank 0",
+                                      "rank 1 has ended"));
+    EXPECT_TRUE(throws<DeviceError>([&] { group.blocking().all_reduce(value); }, "any more",
+                                    "rank 1 has ended"));
+    current_stream(device).synchronize();  // the aborted calls have let go of it
+  });
+}
+
+// These block the communication thread itself.
+TEST(NcclWatchdog, EndsABarrierAndASplitThatARankDoesNotComeTo) {
+  const Variable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  for (const bool splits : {false, true}) {
+    distributed::HashStore store;
+    on_threads(2, [&](int rank) {
+      const ProcessGroup group =
+          nccl::process_group(rank, 2, rank == 0 ? "cuda:3" : "cuda:4", store);
+      if (rank == 1) return;
+      EXPECT_TRUE(throws<WatchdogError>(
+          [&] {
+            if (splits) {
+              (void)group.new_group({0, 1});
+            } else {
+              group.blocking().barrier();
+            }
+          },
+          "rank 1 has ended without any collective", splits ? "new_group" : "barrier"));
+    });
+  }
+}
+
+// A group of some of the ranks is watched by its own numbers.
+TEST(NcclWatchdog, WatchesGroupsOfSomeOfTheRanks) {
+  const Variable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  as_processes([](const ProcessGroup& group) {
+    const ProcessGroup part = group.new_group({2, 0});
+    if (group.rank() == 2) part.blocking().all_reduce(filled(group, 3, 1));
+    if (group.rank() != 0) return;
+    part.blocking().all_reduce(filled(group, 3, 1));
+    const Work waits = part.all_reduce(filled(group, 4, 1));
+    EXPECT_TRUE(throws<WatchdogError>([&] { std::rethrow_exception(error_of(waits)); },
+                                      "rank 2 has ended after collective #1",
+                                      "all_reduce(sum) of 4 x f32 of the group of ranks 2, 0"));
+  });
+}
+
+// Without an abort this would never return.
+TEST(NcclWatchdog, TheEndOfAGroupDoesNotWaitForARankThatIsGone) {
+  const Variable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  distributed::HashStore store;
+  on_threads(2, [&](int rank) {
+    const Device device = rank == 0 ? "cuda:3" : "cuda:4";
+    {
+      const ProcessGroup group = nccl::process_group(rank, 2, device, store);
+      if (rank == 0) group.all_reduce(filled(group, 3, 1)).wait();
+    }
+    current_stream(device).synchronize();
+  });
+}
+
+TEST(NcclWatchdog, IsThatOfTheGroupThatCarriedTheId) {
+  distributed::HashStore store;
+  const auto world = std::make_shared<distributed::detail::ThreadWorld>(2);
+  on_threads(2, [&](int rank) {
+    using namespace distributed::detail;
+    const auto watchdog = std::make_shared<distributed::Watchdog>(
+        rank, 2, store, distributed::WatchdogOptions{.interval = std::chrono::milliseconds(10)});
+    const ProcessGroup carries(std::make_shared<GroupState>(
+        std::make_unique<ThreadCarrier>(rank, 2, world), std::make_shared<CommunicationThread>(),
+        Device(), GroupWatch(watchdog, {0, 1})));
+    const ProcessGroup group = nccl::process_group(carries, rank == 0 ? "cuda:3" : "cuda:4");
+    const Tensor value = filled(group, 3, 1);
+    group.all_reduce(value).wait();
+    EXPECT_EQ(values_of(value), repeated(3, 2));
+    if (rank == 1) return watchdog->abort("it is tired");
+    EXPECT_TRUE(
+        throws<WatchdogError>([&] { std::rethrow_exception(error_of(group.all_reduce(value))); },
+                              "rank 1 has failed: it is tired"));
+  });
+}
+
+TEST(NcclTimeLimit, EndsWhatNobodyElseComesTo) {
+  const Variable unwatched("LOCKSTEP_WATCHDOG", "0");
+  const Variable limit("LOCKSTEP_COLLECTIVE_TIMEOUT", "0.25");
+  distributed::HashStore store;
+  on_threads(2, [&](int rank) {
+    const Device device = rank == 0 ? "cuda:3" : "cuda:4";
+    const ProcessGroup group = nccl::process_group(rank, 2, device, store);
+    if (rank == 1) return;
+    const Work waits = group.all_reduce(filled(group, 3, 1));
+    EXPECT_TRUE(throws<NcclError>([&] { std::rethrow_exception(error_of(waits)); },
+                                  "all_reduce(sum) of 3 x f32 on rank 0, on cuda:3",
+                                  "has not ended within 0.25 s (LOCKSTEP_COLLECTIVE_TIMEOUT)"));
+  });
+  on_threads(2, [&](int rank) {
+    const Device device = rank == 0 ? "cuda:3" : "cuda:4";
+    const ProcessGroup group = nccl::process_group(rank, 2, device, store);
+    if (rank == 1) return;
+    EXPECT_TRUE(throws<NcclError>([&] { group.blocking().barrier(); }, "barrier on rank 0",
+                                  "has not ended within"));
+  });
+  // A message, and no more than the end of the group.
+  on_threads(2, [&](int rank) {
+    const Device device = rank == 0 ? "cuda:3" : "cuda:4";
+    {
+      const ProcessGroup group = nccl::process_group(rank, 2, device, store);
+      if (rank == 0) group.send(filled(group, 3, 1), 1).wait();
+    }
+    current_stream(device).synchronize();
+  });
+}
+
+TEST(NcclTimeLimit, ARankThatNeverComesIsNamed) {
+  for (const char* watched : {"0", "1"}) {
+    const Variable variable("LOCKSTEP_WATCHDOG", watched);
+    distributed::HashStore store(std::chrono::milliseconds(500));
+    EXPECT_TRUE(
+        throws<distributed::StoreError>([&] { (void)nccl::process_group(0, 2, "cuda:3", store); },
+                                        "here/rank 1", "or not come that far"));
+  }
+}
+
+TEST(NcclStore, LeavesTorchrunItsPort) {
+  const auto port = [](int master_port) {
+    distributed::LaunchEnvironment environment;
+    environment.master_port = master_port;
+    return nccl::detail::store_port(environment);
+  };
+  {
+    const Variable torchrun("TORCHELASTIC_USE_AGENT_STORE", "True");
+    EXPECT_EQ(port(29400), 29401);
+    EXPECT_EQ(port(65535), 65534);
+    EXPECT_EQ(port(0), 29500);
+  }
+  const Variable torchrun("TORCHELASTIC_USE_AGENT_STORE", "False");
+  EXPECT_EQ(port(29400), 29400);
 }
 
 TEST(NcclGroupErrors, ACallThatFailsEndsTheCommunicator) {

@@ -7,12 +7,15 @@
 #include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
+#include <lockstep/cuda/nccl/in_flight.hpp>
 #include <lockstep/cuda/nccl/own_stream.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/call.hpp>
 #include <lockstep/distributed/carrier.hpp>
+#include <lockstep/distributed/group_watch.hpp>
 #include <lockstep/distributed/reduce_on_gpu.hpp>
+#include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/error.hpp>
 
 #include <cuda_runtime_api.h>
@@ -20,7 +23,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -28,6 +30,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <nccl.h>
 
@@ -36,9 +39,10 @@ namespace lockstep::cuda {
 // One rank of an NCCL communicator, on a GPU of its own. Its operations are work of one stream, in
 // the order in which they are issued, messages included.
 //
-// While something is in flight `progress` asks NCCL for errors, every few milliseconds. After one
-// the communicator is aborted, so that what waits for a rank that is gone ends; everything that was
-// in flight has failed then, and everything that is issued later.
+// While something is in flight `progress` asks NCCL for errors, every few milliseconds, the
+// watchdog for ranks that are gone, and the clock. After an error the communicator is aborted, so
+// that what waits for a rank that is gone ends; everything that was in flight has failed then, and
+// everything that is issued later.
 class NcclCarrier final : public distributed::detail::Carrier {
  public:
   using Call = distributed::detail::Call;
@@ -46,17 +50,25 @@ class NcclCarrier final : public distributed::detail::Carrier {
   using Done = distributed::detail::Done;
   using Message = distributed::detail::Message;
 
-  // Takes over the communicator, whose GPU is that of `device`.
-  NcclCarrier(int rank, int size, Device device, ncclComm_t comm)
-      : Carrier(rank, size), device_(device), own_(device), comm_(comm) {}
+  // Takes over the communicator, whose GPU is that of `device`. `watch`: of these ranks, and of
+  // nothing else. `limit`: for how long an operation may take.
+  NcclCarrier(int rank, int size, Device device, ncclComm_t comm,
+              distributed::detail::GroupWatch watch, std::chrono::milliseconds limit)
+      : Carrier(rank, size),
+        device_(device),
+        own_(device),
+        comm_(comm),
+        in_flight_(std::move(watch), limit) {}
+  // What is in flight ends before, or fails.
   ~NcclCarrier() override {
     if (!comm_ || lockstep::detail::forked()) return;
     try {
       await_all();
-      (void)ncclCommDestroy(comm_);
     } catch (...) {
-      // It has been aborted.
+      return;  // it has been aborted
     }
+    // To destroy it some of the ranks would wait for the others.
+    (void)(in_flight_.watch().faulted() ? ncclCommAbort(comm_) : ncclCommDestroy(comm_));
   }
 
   // There is nothing in host memory that NCCL could take.
@@ -76,12 +88,13 @@ class NcclCarrier final : public distributed::detail::Carrier {
               std::span<void* const> outputs, const Done& failed) override {
     const auto name = [&] { return lockstep::detail::str(call); };
     issue(name, [&] {
+      in_flight_.come_to(call);
       if (call.count == 0) return;
       NcclPart part(stream, rank(), size(), call, inputs, outputs);
       in_group([&] { part.issue(comm_, own_.get().handle(), {&device_, 1}); });
       part.finish();
     });
-    in_flight_.push_back({name(), stream.record_event(), failed});
+    in_flight_.push({name(), call, stream.record_event(), failed});
   }
 
   void send_on(const Stream& stream, const Message& message, const void* data, Done done) override {
@@ -104,10 +117,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
     if (now - looked_ < kBetweenLooks) return true;
     looked_ = now;
     try {
-      while (!in_flight_.empty() && in_flight_.front().end.query()) in_flight_.pop_front();
-      if (!in_flight_.empty()) check_async(comm_, {&device_, 1});
+      look();
     } catch (const std::exception& error) {
-      abort(in_flight_.front().name, error.what());
+      abort(in_flight_.first().name, error);
     }
     return !in_flight_.empty();
   }
@@ -118,24 +130,21 @@ class NcclCarrier final : public distributed::detail::Carrier {
     ncclComm_t part = nullptr;
     issue([] { return std::string("new_group"); },
           [&] {
-            await_all();  // the communicator must be idle
+            // The communicator must be idle, and what comes now has no end without all ranks.
+            meet({.collective = Collective::new_group, .count = members.size()});
             const DeviceGuard guard(device_);
             check(ncclCommSplit(comm_, at == members.end() ? NCCL_SPLIT_NOCOLOR : members.front(),
                                 static_cast<int>(at - members.begin()), &part, nullptr),
                   "ncclCommSplit");
           });
     if (!part) return nullptr;
-    return std::make_unique<NcclCarrier>(static_cast<int>(at - members.begin()),
-                                         static_cast<int>(members.size()), device_, part);
+    return std::make_unique<NcclCarrier>(
+        static_cast<int>(at - members.begin()), static_cast<int>(members.size()), device_, part,
+        in_flight_.watch().part(std::vector<int>(members.begin(), members.end())),
+        in_flight_.limit());
   }
 
  private:
-  struct InFlight {
-    std::string name;
-    Event end;
-    Done failed;  // may be empty
-  };
-
   static constexpr std::chrono::milliseconds kBetweenLooks{5};
 
   void check(ncclResult_t status, const char* call) const {
@@ -159,11 +168,12 @@ class NcclCarrier final : public distributed::detail::Carrier {
                                  ", on ", device_,
                                  ", any more, since it failed there before: ", failure_);
     try {
+      in_flight_.watch().check();
       check_async(comm_, {&device_, 1});
       body();
     } catch (const std::exception& error) {
-      abort(name(), error.what());
-      throw NcclError(failure_, code_of(error));
+      abort(name(), error);
+      std::rethrow_exception(failure(failure_, error));
     }
   }
 
@@ -187,7 +197,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
         const DeviceGuard guard(device_);
         body(nccl_type(message.dtype));
       });
-      in_flight_.push_back({name(), stream.record_event(), {}});
+      in_flight_.push({name(), {}, stream.record_event(), {}});
     } catch (...) {
       return done(std::current_exception());
     }
@@ -196,57 +206,67 @@ class NcclCarrier final : public distributed::detail::Carrier {
 
   // All ranks' GPUs have come to it when it returns.
   void barrier(const Call& call) {
-    const auto name = [&] { return lockstep::detail::str(call); };
-    issue(name, [&] {
-      const Stream stream(own_.get());
-      const distributed::detail::Scratch one(stream, 1);
-      in_group([&] {
-        check(ncclAllReduce(one.data(), one.data(), 1, ncclUint8, ncclMax, comm_,
-                            own_.get().handle()),
-              "ncclAllReduce");
-      });
-      in_flight_.push_back({name(), stream.record_event(), {}});
-      await_all();
-    });
+    issue([&] { return lockstep::detail::str(call); }, [&] { meet(call); });
   }
 
-  // Waits for what is in flight, and asks NCCL for errors meanwhile: what waits for a rank that is
-  // gone would not end.
+  // The same within an operation.
+  void meet(const Call& call) {
+    in_flight_.come_to(call);
+    const Stream stream(own_.get());
+    const distributed::detail::Scratch one(stream, 1);
+    in_group([&] {
+      check(
+          ncclAllReduce(one.data(), one.data(), 1, ncclUint8, ncclMax, comm_, own_.get().handle()),
+          "ncclAllReduce");
+    });
+    in_flight_.push({lockstep::detail::str(call), call, stream.record_event(), {}});
+    await_all();
+  }
+
+  // Waits for what is in flight, and sees to it meanwhile that it can end.
   void await_all() {
     while (!in_flight_.empty()) {
-      if (in_flight_.front().end.query()) {
-        in_flight_.pop_front();
-        continue;
-      }
-      const auto now = std::chrono::steady_clock::now();
-      if (now - looked_ >= kBetweenLooks) {
-        looked_ = now;
-        try {
-          check_async(comm_, {&device_, 1});
-        } catch (const std::exception& error) {
-          abort(in_flight_.front().name, error.what());
-          throw;
-        }
+      try {
+        look();
+      } catch (const std::exception& error) {
+        abort(in_flight_.first().name, error);
+        throw;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }
 
-  static ncclResult_t code_of(const std::exception& error) {
-    const auto* nccl = dynamic_cast<const NcclError*>(&error);
-    return nccl ? nccl->code() : ncclSystemError;
+  // Throws if what is in flight may never end.
+  void look() {
+    in_flight_.take_ended();
+    if (in_flight_.empty()) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - asked_ < kBetweenLooks) return;
+    asked_ = now;
+    in_flight_.check();
+    check_async(comm_, {&device_, 1});
+  }
+
+  // What an operation fails with that has failed because of `cause`.
+  static std::exception_ptr failure(const std::string& text, const std::exception& cause) {
+    using distributed::WatchdogError;
+    if (const auto* gone = dynamic_cast<const WatchdogError*>(&cause)) {
+      return std::make_exception_ptr(WatchdogError(text, gone->faults()));
+    }
+    const auto* nccl = dynamic_cast<const NcclError*>(&cause);
+    return std::make_exception_ptr(NcclError(text, nccl ? nccl->code() : ncclSystemError));
   }
 
   // Gives the communicator up: all that is in flight has failed.
-  void abort(const std::string& operation, const std::string& cause) {
+  void abort(const std::string& operation, const std::exception& cause) {
     if (!comm_) return;
-    failure_ = lockstep::detail::str(operation, " on rank ", rank(), ", on ", device_, ": ", cause);
+    const auto text = [&](const std::string& name) {
+      return lockstep::detail::str(name, " on rank ", rank(), ", on ", device_, ": ", cause.what());
+    };
+    failure_ = text(operation);
     (void)ncclCommAbort(std::exchange(comm_, nullptr));
-    for (const InFlight& each : std::exchange(in_flight_, {})) {
-      if (!each.failed) continue;
-      each.failed(std::make_exception_ptr(NcclError(
-          lockstep::detail::str(each.name, " on rank ", rank(), ", on ", device_, ": ", cause),
-          ncclRemoteError)));
+    for (const InFlight::Operation& each : in_flight_.give_up()) {
+      if (each.failed) each.failed(failure(text(each.name), cause));
     }
   }
 
@@ -254,8 +274,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
   const OwnStream own_;
   ncclComm_t comm_;      // null once it has failed,
   std::string failure_;  // as this says
-  std::deque<InFlight> in_flight_;
-  std::chrono::steady_clock::time_point looked_{};
+  InFlight in_flight_;
+  std::chrono::steady_clock::time_point looked_{};  // by `progress`
+  std::chrono::steady_clock::time_point asked_{};   // NCCL and the watchdog
 };
 
 }  // namespace lockstep::cuda

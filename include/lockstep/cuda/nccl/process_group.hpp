@@ -5,28 +5,40 @@
 #include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/cuda/nccl/nccl_carrier.hpp>
+#include <lockstep/cuda/nccl/store_watch.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/distributed/communication_thread.hpp>
 #include <lockstep/distributed/default_group.hpp>
 #include <lockstep/distributed/environment.hpp>
 #include <lockstep/distributed/group_state.hpp>
+#include <lockstep/distributed/group_watch.hpp>
 #include <lockstep/distributed/init.hpp>
+#include <lockstep/distributed/prefix_store.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/store.hpp>
 #include <lockstep/distributed/tcp_store.hpp>
+#include <lockstep/distributed/watchdog_options.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <nccl.h>
 
@@ -48,9 +60,17 @@ inline void check_place(int rank, int size, Device device) {
   check_device(device);
 }
 
-// Blocks until all ranks have come with this id.
-inline distributed::ProcessGroup connect(int rank, int size, Device device,
-                                         const ncclUniqueId& id) {
+// For how long an operation may take. The watchdog, which can say whose fault it is, comes first.
+inline std::chrono::milliseconds time_limit(const distributed::detail::GroupWatch& watch) {
+  const auto options = distributed::WatchdogOptions::from_environment();
+  if (watch.progress() == nullptr) return options.collective_timeout;
+  return options.collective_timeout + options.heartbeat_timeout;
+}
+
+// Blocks until all ranks have come with this id, however long that takes: they are about to.
+inline distributed::ProcessGroup connect(int rank, int size, Device device, const ncclUniqueId& id,
+                                         const distributed::detail::GroupWatch& watch = {}) {
+  const std::chrono::milliseconds limit = time_limit(watch);
   (void)cuda::CudaDevice::at(device);
   ncclComm_t comm = nullptr;
   {
@@ -59,8 +79,19 @@ inline distributed::ProcessGroup connect(int rank, int size, Device device,
                      "ncclCommInitRank, which takes one rank a GPU,", {&device, 1}, nullptr);
   }
   return distributed::ProcessGroup(std::make_shared<distributed::detail::GroupState>(
-      std::make_unique<cuda::NcclCarrier>(rank, size, device, comm),
+      std::make_unique<cuda::NcclCarrier>(rank, size, device, comm, watch, limit),
       std::make_shared<distributed::detail::CommunicationThread>(), device));
+}
+
+// Where the processes' own store is. torchrun has one of its own at MASTER_PORT, if it says
+// so, which lives as long as the processes do.
+inline std::uint16_t store_port(const distributed::LaunchEnvironment& environment) {
+  if (environment.master_port == 0) return distributed::TCPStoreOptions().port;
+  const auto port = static_cast<std::uint16_t>(environment.master_port);
+  const char* const taken = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+  if (!taken || std::string_view(taken) != "True") return port;
+  const bool last = port == std::numeric_limits<std::uint16_t>::max();
+  return static_cast<std::uint16_t>(last ? port - 1 : port + 1);
 }
 
 }  // namespace detail
@@ -78,30 +109,39 @@ inline distributed::ProcessGroup connect(int rank, int size, Device device,
 //
 // **Torch counterpart.** torch.distributed.init_process_group(backend="nccl", store, device_id).
 // **Devices and streams.** As ProcessGroup. NCCL refuses two ranks on one GPU.
-// **Threads and exceptions.** As ProcessGroup. An NcclError names the rank, the device and the
-// operation. When NCCL tells of an error on the way the communicator is aborted: what was in flight
-// has failed then, which its Work says from there on, and so does what is issued later.
+// **Threads and exceptions.** As ProcessGroup. A rank that does not come within the store's time
+// limit is a StoreError. A Watchdog between the processes, unless LOCKSTEP_WATCHDOG is 0 on rank 0,
+// finds a rank that dies, leaves or does not come to a collective: a WatchdogError, which names it.
+// An operation that takes longer than LOCKSTEP_COLLECTIVE_TIMEOUT (300 seconds; with a watchdog,
+// LOCKSTEP_HEARTBEAT_TIMEOUT more) is an NcclError; the time counts from its issue or the end of
+// the group's operation before it, so that what it waits for on its GPU counts, too. An NcclError
+// names the rank, the device and the operation. After any of these the communicator is aborted:
+// what was in flight has failed then, which its Work says from there on, and so does what is issued
+// later. The last handle's end waits for what is in flight, for no longer than these limits.
 inline distributed::ProcessGroup process_group(int rank, int size, Device device,
                                                distributed::Store& store) {
   detail::check_place(rank, size, device);
   // The ranks make their groups in one order, so each may count for itself.
   const std::int64_t number = store.add(lockstep::detail::str("nccl/groups/", rank), 1);
-  const std::string key = lockstep::detail::str("nccl/id/", number);
+  const std::shared_ptr<distributed::Store> not_owned(std::shared_ptr<void>(), &store);
+  distributed::PrefixStore own(lockstep::detail::str("nccl/", number), not_owned);
+  const auto watch = detail::watch_over(rank, size, own);
   ncclUniqueId id{};
   if (rank == 0) {
     id = detail::new_id(device);
-    store.set(key, std::string(id.internal, sizeof(id.internal)));
+    own.set("id", std::string(id.internal, sizeof(id.internal)));
   } else {
-    const std::string bytes = store.get(key);
-    check<ValueError>(bytes.size() == sizeof(id.internal), store.name(), ": '", key, "' has ",
-                      bytes.size(), " bytes, expected the ", sizeof(id.internal),
-                      " of an id of NCCL");
+    const std::string bytes = own.get("id");
+    check<ValueError>(bytes.size() == sizeof(id.internal), own.name(), ": 'id' has ", bytes.size(),
+                      " bytes, expected the ", sizeof(id.internal), " of an id of NCCL");
     std::memcpy(id.internal, bytes.data(), bytes.size());
   }
-  return detail::connect(rank, size, device, id);
+  detail::meet(rank, size, own);
+  return detail::connect(rank, size, device, id, watch);
 }
 
-// The same ranks as in `group`, such as one of MPI, which carries the id.
+// The same ranks as in `group`, such as one of MPI, which carries the id. The watchdog is that of
+// `group`; without one only the time limit ends what waits for a rank that is gone.
 inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& group,
                                                Device device) {
   detail::check_place(group.rank(), group.size(), device);
@@ -114,14 +154,20 @@ inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& 
   }
   group.blocking().broadcast(bytes, 0);
   std::memcpy(id.internal, bytes.const_data_ptr<std::uint8_t>(), sizeof(id.internal));
-  return detail::connect(group.rank(), group.size(), device, id);
+  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto watch = group.impl()->watch().part(ranks);
+  group.blocking().barrier();
+  return detail::connect(group.rank(), group.size(), device, id, watch);
 }
 
 // Makes the group of all processes that were launched together, connected by NCCL, the default one
 // and returns it. Each process is on the GPU of its number on its machine unless it says otherwise.
 //
-// The id travels by the TCP port that MASTER_ADDR and MASTER_PORT name, as torchrun sets them;
-// without these by MPI, where lockstep/mpi.hpp is in the program.
+// The id travels by the TCP port that MASTER_ADDR and MASTER_PORT name; without these by MPI, where
+// lockstep/mpi.hpp is in the program. Where torchrun has started the processes, its own store is at
+// MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE is True), and the port is the one after it, or before
+// it if there is none: two jobs on one machine want MASTER_PORTs that are two apart.
 //
 // **Torch counterpart.** torch.distributed.init_process_group(backend="nccl").
 // **Threads and exceptions.** As distributed::init_process_group and process_group.
@@ -136,9 +182,7 @@ inline distributed::ProcessGroup init_process_group(std::optional<Device> device
     group = detail::connect(0, 1, mine, detail::new_id(mine));
   } else if (!environment.master_addr.empty()) {
     distributed::TCPStoreOptions options;
-    if (environment.master_port != 0) {
-      options.port = static_cast<std::uint16_t>(environment.master_port);
-    }
+    options.port = detail::store_port(environment);
     options.is_server = environment.rank == 0;
     distributed::TCPStore store(environment.master_addr, options);
     group = process_group(environment.rank, environment.world_size, mine, store);

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/group_watch.hpp>
+#include <lockstep/distributed/store.hpp>
+#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/watchdog_options.hpp>
+#include <lockstep/error.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::nccl::detail {
+
+// Has the processes that share a store watch each other, as rank 0's environment says: all of them
+// call it, with a store for this alone. Watches nothing if there is one rank, or LOCKSTEP_WATCHDOG
+// is 0.
+inline distributed::detail::GroupWatch watch_over(int rank, int size, distributed::Store& store) {
+  if (size == 1) return {};
+  distributed::WatchdogOptions options;
+  if (rank == 0) {
+    const char* const set = std::getenv("LOCKSTEP_WATCHDOG");
+    const bool wanted = !set || std::string_view(set) != "0";
+    if (wanted) options = distributed::WatchdogOptions::from_environment();
+    store.set("options", lockstep::detail::str(wanted ? 1 : 0, ' ', options.interval.count(), ' ',
+                                               options.heartbeat_timeout.count(), ' ',
+                                               options.collective_timeout.count()));
+    if (!wanted) return {};
+  } else {
+    std::istringstream text(store.get("options"));
+    bool wanted = false;
+    std::int64_t interval = 0;
+    std::int64_t heartbeat = 0;
+    std::int64_t collective = 0;
+    text >> wanted >> interval >> heartbeat >> collective;
+    check<distributed::StoreError>(!text.fail(), store.name(),
+                                   ": the value of key 'options' is not a watchdog's");
+    if (!wanted) return {};
+    options.interval = std::chrono::milliseconds(interval);
+    options.heartbeat_timeout = std::chrono::milliseconds(heartbeat);
+    options.collective_timeout = std::chrono::milliseconds(collective);
+  }
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return distributed::detail::GroupWatch(
+      std::make_shared<distributed::Watchdog>(rank, size, store, options), std::move(ranks));
+}
+
+// Returns when all ranks have called it; a StoreError that names those that have not come within
+// the store's time limit.
+inline void meet(int rank, int size, distributed::Store& store) {
+  if (rank != 0) {
+    store.set(lockstep::detail::str("here/rank ", rank), "");
+    return (void)store.get("all here");
+  }
+  std::vector<std::string> others;
+  for (int other = 1; other < size; ++other) {
+    others.push_back(lockstep::detail::str("here/rank ", other));
+  }
+  store.wait(others);
+  store.set("all here", "");
+}
+
+}  // namespace lockstep::nccl::detail
