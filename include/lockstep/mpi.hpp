@@ -30,6 +30,7 @@ namespace lockstep::mpi {
 // MPI is initialised if the program has not done so, with MPI_THREAD_SERIALIZED, and then finalised
 // when the process exits. With LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in the environment of any process,
 // calls that do not match are an error on all ranks, at the price of one more small exchange each.
+// Among more than 16 ranks calls are always compared.
 //
 // From the first group of all processes on (init_process_group's is one) a Watchdog is there: where
 // a rank dies, stops, ends with an exception or another status than 0, or does not come to a

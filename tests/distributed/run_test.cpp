@@ -294,6 +294,34 @@ TEST(Run, AForkedChildCannotUseTheGroup) {
   });
 }
 
+// Nor for what the parent had under way.
+TEST(Run, AForkedChildDoesNotWaitForTheParentsWork) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const ls::Tensor value = ones(group);
+    if (group.rank() == 0) {
+      const dist::Work work = group.recv(value, 1);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::alarm(60);  // instead of for ever
+        try {
+          work.wait();
+        } catch (const ls::Error&) {
+          ::_exit(0);
+        }
+        ::_exit(1);
+      }
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+      group.barrier().wait();
+      work.wait();
+    } else {
+      group.barrier().wait();
+      group.send(value, 0).wait();
+    }
+  });
+}
+
 TEST(Run, DevicesThatAreWrong) {
   const auto nothing = [](const dist::ProcessGroup&) {};
   EXPECT_TRUE(

@@ -19,7 +19,8 @@ fail() {
 
 # Only what a test is about is found by waiting, and soon.
 export LOCKSTEP_HEARTBEAT_INTERVAL=0.1 LOCKSTEP_HEARTBEAT_TIMEOUT=60 LOCKSTEP_COLLECTIVE_TIMEOUT=60
-model=""
+model="" # what is wrong with it
+message=""
 case $fault in
 killed) error="rank $failing has died: its connection was lost" ;;
 stopped)
@@ -33,13 +34,21 @@ sleeps)
 throws) error="rank $failing has failed: it has thrown std::runtime_error: no room in forward" ;;
 fewer_batches) error="rank $failing has ended after collective #" ;;
 other_call) error="rank [0-9]* is in collective #.* barrier.*all ranks must call the same" ;;
+no_message)
+  LOCKSTEP_COLLECTIVE_TIMEOUT=1.5
+  message="recv of 1000000 x f32 from rank $failing with tag 0: nothing has come for 1.5 s"
+  ;;
+not_received)
+  LOCKSTEP_COLLECTIVE_TIMEOUT=1.5
+  message="send of 1000000 x f32 to rank $failing with tag 0: it has not been received for 1.5 s"
+  ;;
 other_model) model='parameter 0.*is of shape.* on rank 0, but .* on rank [0-9]' ;;
 other_dtype) model='parameter 0.* and f32 on rank 0, but .* and f64 on rank [0-9]' ;;
 *) fail "no fault is called $fault" ;;
 esac
 # With a rank that is missing, the collective that waits for it is named too.
 [ -n "$error" ] && error="$error.*collective #[0-9]*, all_reduce(avg) of [0-9]* x f32"
-error=${error:-$model}
+error=${error:-$model$message}
 
 reported() {
   count=0

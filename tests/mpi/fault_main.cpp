@@ -11,6 +11,8 @@
 //   throws in forward               throws
 //   takes part no more and returns  fewer_batches
 //   calls another collective        other_call
+// or instead of all that, while the others receive from it or send to it, it
+//   returns                         no_message, not_received
 // or it has made another model, other_model, or one of another dtype, other_dtype. Each of the
 // others prints its number and the error that it gets; fault.sh checks them, and finds processes by
 // MARK.
@@ -89,6 +91,14 @@ void train(const std::string& fault, const ls::distributed::ProcessGroup& group)
   }
 }
 
+// What the others do with a rank that has ended.
+void exchange(const std::string& fault, int peer, const ls::distributed::ProcessGroup& group) {
+  // More than an MPI takes before it is received.
+  const ls::Tensor tensor = ls::zeros({1'000'000});
+  if (fault == "no_message") group.recv(tensor, peer).wait();
+  if (fault == "not_received") group.send(tensor, peer).wait();
+}
+
 }  // namespace fault_main
 
 int main(int argc, char** argv) {
@@ -102,7 +112,10 @@ int main(int argc, char** argv) {
     fault_main::train(fault, world);
     return EXIT_SUCCESS;
   }
+  const std::string message = argv[1];
+  if (fails && (message == "no_message" || message == "not_received")) return EXIT_SUCCESS;
   try {
+    if (!fails) fault_main::exchange(argv[1], std::atoi(argv[2]), world);
     fault_main::train(fault, world);
   } catch (const std::exception& error) {
     fault_main::say(world.rank(), error.what());

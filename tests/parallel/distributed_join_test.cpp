@@ -188,6 +188,28 @@ TEST(Join, DD12EarlyTerminationEndsAllRanks) {
   }
 }
 
+// Also where backward is the first to tell: the group can be used after that.
+TEST(Join, DD12EarlyTerminationLeavesTheRanksInStep) {
+  distributed::run(first_devices(3), [](const ProcessGroup& group) {
+    DistributedDataParallel model{Affine{}, group};
+    const auto train = [&] {
+      for (int step = 0; step < (group.rank() == 1 ? 1 : 3); ++step) {
+        std::optional<Tensor> y;
+        {
+          const auto guard = model.no_sync();
+          y = model(input(group));
+        }
+        y->sum().backward();
+      }
+    };
+    EXPECT_TRUE(throws<Error>([&] { model.join(train, {.throw_on_early_termination = true}); },
+                              group.rank() == 1 ? "exhausted all inputs" : "at least one rank"));
+    const Tensor sum = full({3}, group.rank() + 1, kF64);
+    group.all_reduce(sum).wait();
+    EXPECT_EQ(sum.to_vector<double>(), Values(3, 6));
+  });
+}
+
 TEST(Join, DD12EvenInputsAreNoEarlyTermination) {
   distributed::run(first_devices(2), [](const ProcessGroup& group) {
     DistributedDataParallel model{Affine{}, group};

@@ -33,12 +33,16 @@ namespace lockstep::distributed {
 // group's own, beside what the current streams do: by NCCL, with lockstep/nccl.hpp in the program
 // and distinct GPUs, by copies and adds where the ranks are threads. Where a rank is on the host,
 // or MPI connects them, it goes through host memory.
-// **Threads and exceptions.** Several threads of a rank may issue; the order in which they do so
-// has to be that of the other ranks. What this rank alone can see to be wrong is thrown at once: a
-// ShapeError, DtypeError, DeviceError or ValueError, and nothing is issued. Work holds all others:
-// a ValueError on every rank whose call does not match another's, a RankGone where a rank has
-// ended, between processes a WatchdogError. What was issued takes place also where the last handle
-// on the group has gone.
+// **Threads and exceptions.** Several threads of a rank may issue; the order in which they do so,
+// over all groups of the rank together, has to be that of the other ranks: a rank's groups take
+// turns. What this rank alone can see to be wrong is thrown at once: a ShapeError, DtypeError,
+// DeviceError or ValueError, and nothing is issued. Work holds all others: a ValueError on every
+// rank whose call does not match another's, a RankGone where a rank has ended, between processes a
+// WatchdogError. Over MPI ranks see a call that does not match by the bytes that arrive: an
+// operation or a dtype that is another but as long gives wrong numbers, unless
+// LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL is in the environment, with which the ranks compare their
+// calls. What was issued takes place also where the last handle on the group has gone; but messages
+// that the other rank has not come to by then may end with an Error.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {
@@ -139,6 +143,10 @@ class ProcessGroup {
 
   // One rank's `tensor` goes to another rank, which calls `recv` with the same dtype, number of
   // elements and tag. What is issued later does not wait for a message to be taken.
+  //
+  // Over MPI one that the other rank does not come to within the watchdog's `collective_timeout`,
+  // be it because that rank has ended, ends with an Error, and so do all other messages of the
+  // group, now and later. Its tensor's memory is never freed if MPI may use it.
   Work send(const Tensor& tensor, int to, int tag = 0) const {
     return message("send", tensor, to, tag, true);
   }

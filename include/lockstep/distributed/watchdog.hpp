@@ -75,7 +75,7 @@ class Watchdog {
   // watchdog.
   Watchdog(int rank, int size, Store& store, const WatchdogOptions& options = {},
            std::function<void()> on_fault = {})
-      : rank_(rank), size_(size), exceptions_(std::uncaught_exceptions()) {
+      : rank_(rank), size_(size), options_(options), exceptions_(std::uncaught_exceptions()) {
     lockstep::check<ValueError>(size > 0 && rank >= 0 && rank < size, "Watchdog: rank ", rank,
                                 " of ", size);
     options.check();
@@ -106,6 +106,8 @@ class Watchdog {
   ~Watchdog() {
     if (std::uncaught_exceptions() > exceptions_) abort("an exception has ended it");
   }
+
+  const WatchdogOptions& options() const { return options_; }
 
   // From here on watches a group of ranks, in the group's order and this rank among them, through
   // the Progress that is returned. Null in a world of one: nobody can be missing. All of the ranks
@@ -188,6 +190,7 @@ class Watchdog {
 
   const int rank_;
   const int size_;
+  const WatchdogOptions options_;
   const int exceptions_;  // under way when it was made
   // The client says goodbye while the server is there.
   std::unique_ptr<detail::WatchdogServer> server_;

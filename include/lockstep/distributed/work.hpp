@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/stream.hpp>
@@ -43,7 +44,8 @@ class Completion;
 // stream of their device. On a GPU the operation itself need not have ended then: the host is
 // blocked until it is issued, and the stream waits for its end.
 // **Threads and exceptions.** Any thread may ask and wait, several too, and as often as they like:
-// each `wait` throws the operation's exception, if it has one.
+// each `wait` throws the operation's exception, if it has one. In a forked child, an Error for what
+// the parent has not ended: the child would wait for ever.
 class Work {
  public:
   // One that has ended without an error.
@@ -53,7 +55,8 @@ class Work {
   // be on their way then; the current stream waits for them.
   void wait() const {
     if (!state_) return;
-    std::uint32_t last = detail::WorkState::kRuns;
+    std::uint32_t last = state_->ended.load(std::memory_order_acquire);
+    if (last == detail::WorkState::kRuns) lockstep::detail::check_not_forked();
     lockstep::detail::spin_then_wait(state_->ended, [&last](std::uint32_t ended) {
       last = ended;
       return ended != detail::WorkState::kRuns;

@@ -7,6 +7,7 @@
 #include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
+#include <lockstep/mpi/call_numbers.hpp>
 #include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/communicator.hpp>
 #include <lockstep/mpi/messages.hpp>
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -49,7 +51,8 @@ class MpiCarrier final : public Carrier {
   // Takes over the communicator, which nobody else uses and which returns errors. `watchdog` is
   // null if nobody watches. Up to `direct` ranks, what all of them get they send each other
   // directly: that is faster than what MPIs do without blocking. Among more ranks an MPI has better
-  // ways.
+  // ways, but may write behind the memory that it is given where the lengths differ: ranks compare
+  // their calls before them.
   MpiCarrier(MPI_Comm comm, bool compares, std::shared_ptr<const distributed::Watchdog> watchdog,
              int direct = 16)
       : Carrier(rank_in(comm), size_of(comm)),
@@ -78,7 +81,7 @@ class MpiCarrier final : public Carrier {
   void run(const Call& call, std::span<const void* const> inputs,
            std::span<void* const> outputs) override {
     requests_.check_usable();
-    if (compares_) compare(call);
+    if (compares_ || !direct_) compare(call);
     switch (call.collective) {
       case Collective::all_reduce:
       case Collective::reduce:
@@ -110,8 +113,8 @@ class MpiCarrier final : public Carrier {
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     requests_.check_usable();
-    if (compares_) compare({.collective = Collective::new_group, .count = members.size()});
-    meet();
+    // All ranks have come after that.
+    compare({.collective = Collective::new_group, .count = members.size()}, hash_of(members));
     const auto at = std::find(members.begin(), members.end(), rank());
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(requests_.comm(), at == members.end() ? MPI_UNDEFINED : 0,
@@ -279,12 +282,20 @@ class MpiCarrier final : public Carrier {
   }
 
   void broadcast(const Call& call, void* data) {
+    const std::size_t element = element_size(call.dtype);
     in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
-      requests_.start("MPI_Ibcast", [&](MPI_Request* request) {
-        return MPI_Ibcast(static_cast<std::byte*>(data) + at * element_size(call.dtype),
-                          static_cast<int>(count * element_size(call.dtype)), MPI_BYTE, call.root,
-                          requests_.comm(), request);
-      });
+      std::byte* const piece = static_cast<std::byte*>(data) + at * element;
+      const std::size_t bytes = count * element;
+      if (!direct_) {
+        requests_.start("MPI_Ibcast", [&](MPI_Request* request) {
+          return MPI_Ibcast(piece, static_cast<int>(bytes), MPI_BYTE, call.root, requests_.comm(),
+                            request);
+        });
+      } else if (rank() == call.root) {
+        for_peers([&](std::size_t, int peer) { requests_.send(piece, bytes, peer); });
+      } else {
+        requests_.receive(piece, bytes, call.root);
+      }
       requests_.wait();
     });
   }
@@ -351,28 +362,13 @@ class MpiCarrier final : public Carrier {
     requests_.wait();
   }
 
-  // Throws on all ranks unless they all make the same call.
-  void compare(const Call& call) {
-    constexpr std::size_t kNumbers = 5;
-    scratch_.call.assign({static_cast<long long>(call.collective),
-                          static_cast<long long>(call.dtype), static_cast<long long>(call.op),
-                          call.root, static_cast<long long>(call.count)});
-    constexpr std::size_t kBytes = kNumbers * sizeof(long long);
-    std::byte* const all = buffer(kBytes * ranks());
-    gather_all(scratch_.call.data(), kBytes, all);
-    const auto call_of = [&](std::size_t r) {
-      long long numbers[kNumbers];
-      std::memcpy(numbers, all + r * kBytes, kBytes);
-      return Call{.collective = static_cast<Collective>(numbers[0]),
-                  .dtype = static_cast<Dtype>(numbers[1]),
-                  .op = static_cast<distributed::ReduceOp>(numbers[2]),
-                  .root = static_cast<int>(numbers[3]),
-                  .count = static_cast<std::size_t>(numbers[4])};
-    };
-    for (std::size_t r = 1; r < ranks(); ++r) {
-      check<ValueError>(call_of(r) == call_of(0), "collectives do not match: rank 0 called ",
-                        call_of(0), ", but rank ", r, " called ", call_of(r));
-    }
+  // Throws on all ranks unless they all make the same call, with the same `details`. Returns when
+  // all have come.
+  void compare(const Call& call, std::uint64_t details = 0) {
+    scratch_.call = CallNumbers(call, details);
+    std::byte* const all = buffer(sizeof(CallNumbers) * ranks());
+    gather_all(&scratch_.call, sizeof(CallNumbers), all);
+    check_same_calls(all, ranks());
   }
 
   // What MPI reads and writes while requests are under way.
@@ -380,7 +376,7 @@ class MpiCarrier final : public Carrier {
     std::vector<std::byte> buffer;
     std::vector<int> counts;  // for each rank, the bytes of its share, and where it lies in a piece
     std::vector<int> offsets;
-    std::vector<long long> call;
+    CallNumbers call;
   };
 
   const bool compares_;

@@ -57,8 +57,10 @@ class Runtime {
   // been called, or there is one process.
   void watch() {
     if (world_ != MPI_COMM_NULL) return;
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
-    watchdog_ = watch_world(world_);
+    MPI_Comm world = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
+    watchdog_ = watch_world(world);
+    world_ = world;  // where that has failed, on all ranks, the next call tries again
     if (!watchdog_) return;
     // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
     int key = MPI_KEYVAL_INVALID;

@@ -28,7 +28,11 @@ class ReducerJoin {
 
   // Before a pass's first collective.
   void announce() {
-    if (context_) announcement_ = context_->announce(phase_);
+    if (!context_) return;
+    announcement_ = context_->announce(phase_);
+    // What ends all ranks does so before one of them has begun a collective that the others, which
+    // have been told already, never come to.
+    if (context_->options().throw_on_early_termination) (void)announcement_.get();
   }
   // The ranks that contribute to the pass that was announced last.
   JoinRound round() const { return context_ ? announcement_.get() : everyone_; }
