@@ -63,6 +63,12 @@ inline std::chrono::milliseconds seconds_from_environment(const char* variable,
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
+// True unless LOCKSTEP_WATCHDOG is 0 in the environment.
+inline bool watch_is_wanted() {
+  const char* const set = std::getenv("LOCKSTEP_WATCHDOG");
+  return !set || std::string_view(set) != "0";
+}
+
 }  // namespace detail
 
 inline WatchdogOptions WatchdogOptions::from_environment() {

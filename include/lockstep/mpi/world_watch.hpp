@@ -15,12 +15,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
-#include <string_view>
 
 namespace lockstep::mpi::detail {
 
@@ -40,12 +38,6 @@ struct WatchInvitation {
   }
 };
 
-// True unless LOCKSTEP_WATCHDOG is 0 in the environment.
-inline bool watch_is_wanted() {
-  const char* const set = std::getenv("LOCKSTEP_WATCHDOG");
-  return !set || std::string_view(set) != "0";
-}
-
 // Has the processes of a communicator watch each other, as rank 0's environment says: all of them
 // call it. Null if there is only one, or it is not wanted. An Error on all ranks if one cannot
 // reach rank 0.
@@ -60,7 +52,7 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
   distributed::WatchdogOptions options;
   std::shared_ptr<distributed::Watchdog> watchdog;
   WatchInvitation invitation;
-  if (rank == 0 && watch_is_wanted()) {
+  if (rank == 0 && distributed::detail::watch_is_wanted()) {
     try {
       options = distributed::WatchdogOptions::from_environment();
       watchdog = std::make_shared<distributed::Watchdog>(rank, size, store, options);

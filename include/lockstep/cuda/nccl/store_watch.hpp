@@ -10,12 +10,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,8 +26,7 @@ inline distributed::detail::GroupWatch watch_over(int rank, int size, distribute
   if (size == 1) return {};
   distributed::WatchdogOptions options;
   if (rank == 0) {
-    const char* const set = std::getenv("LOCKSTEP_WATCHDOG");
-    const bool wanted = !set || std::string_view(set) != "0";
+    const bool wanted = distributed::detail::watch_is_wanted();
     if (wanted) options = distributed::WatchdogOptions::from_environment();
     store.set("options", lockstep::detail::str(wanted ? 1 : 0, ' ', options.interval.count(), ' ',
                                                options.heartbeat_timeout.count(), ' ',
