@@ -27,6 +27,7 @@
 
 #include "cuda/schedules.hpp"
 #include "data/files.hpp"
+#include "support/environment_variable.hpp"
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
@@ -35,11 +36,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,34 +53,13 @@ using distributed::ProcessGroup;
 using distributed::ReduceOp;
 using distributed::WatchdogError;
 using distributed::Work;
+using testing::EnvironmentVariable;
 using testing::throws;
 using testing::under_each_policy;
 using Values = std::vector<double>;
 using Body = std::function<void(const ProcessGroup&)>;
 
 const std::vector<Device> kDevices = {"cuda:2", "cuda:0", "cuda:1"};
-
-// A variable of the environment for as long as it lives; made and ended while no rank runs.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    ::setenv(name, value, 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() {
-    if (before_) {
-      ::setenv(name_, before_->c_str(), 1);
-    } else {
-      ::unsetenv(name_);
-    }
-  }
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 // The ways in which ranks come by NCCL.
 void in_threads(const Body& body) { distributed::run(kDevices, body); }
@@ -353,7 +331,7 @@ TEST(NcclGroup, TakesTensorsOnItsDeviceAlone) {
 
 // Until NCCL tells of the rank that does not come, and then nothing is left waiting for it.
 TEST(NcclGroupErrors, WhatWaitsForARankThatIsGoneFailsWithItsName) {
-  const Variable unwatched("LOCKSTEP_WATCHDOG", "0");
+  const EnvironmentVariable unwatched("LOCKSTEP_WATCHDOG", "0");
   distributed::HashStore store;
   on_threads(2, [&](int rank) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
@@ -386,7 +364,7 @@ std::exception_ptr error_of(const Work& work) {
 }
 
 TEST(NcclWatchdog, NamesTheRankThatLeavesAnOperationOut) {
-  const Variable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
   distributed::HashStore store;
   on_threads(2, [&](int rank) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
@@ -411,7 +389,7 @@ TEST(NcclWatchdog, NamesTheRankThatLeavesAnOperationOut) {
 
 // These block the communication thread itself.
 TEST(NcclWatchdog, EndsABarrierAndASplitThatARankDoesNotComeTo) {
-  const Variable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
   for (const bool splits : {false, true}) {
     distributed::HashStore store;
     on_threads(2, [&](int rank) {
@@ -433,7 +411,7 @@ TEST(NcclWatchdog, EndsABarrierAndASplitThatARankDoesNotComeTo) {
 
 // A group of some of the ranks is watched by its own numbers.
 TEST(NcclWatchdog, WatchesGroupsOfSomeOfTheRanks) {
-  const Variable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
   as_processes([](const ProcessGroup& group) {
     const ProcessGroup part = group.new_group({2, 0});
     if (group.rank() == 2) part.blocking().all_reduce(filled(group, 3, 1));
@@ -448,7 +426,7 @@ TEST(NcclWatchdog, WatchesGroupsOfSomeOfTheRanks) {
 
 // Without an abort this would never return.
 TEST(NcclWatchdog, TheEndOfAGroupDoesNotWaitForARankThatIsGone) {
-  const Variable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
   distributed::HashStore store;
   on_threads(2, [&](int rank) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
@@ -482,8 +460,8 @@ TEST(NcclWatchdog, IsThatOfTheGroupThatCarriedTheId) {
 }
 
 TEST(NcclTimeLimit, EndsWhatNobodyElseComesTo) {
-  const Variable unwatched("LOCKSTEP_WATCHDOG", "0");
-  const Variable limit("LOCKSTEP_COLLECTIVE_TIMEOUT", "0.25");
+  const EnvironmentVariable unwatched("LOCKSTEP_WATCHDOG", "0");
+  const EnvironmentVariable limit("LOCKSTEP_COLLECTIVE_TIMEOUT", "0.25");
   distributed::HashStore store;
   on_threads(2, [&](int rank) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
@@ -514,7 +492,7 @@ TEST(NcclTimeLimit, EndsWhatNobodyElseComesTo) {
 
 TEST(NcclTimeLimit, ARankThatNeverComesIsNamed) {
   for (const char* watched : {"0", "1"}) {
-    const Variable variable("LOCKSTEP_WATCHDOG", watched);
+    const EnvironmentVariable variable("LOCKSTEP_WATCHDOG", watched);
     distributed::HashStore store(std::chrono::milliseconds(500));
     EXPECT_TRUE(
         throws<distributed::StoreError>([&] { (void)nccl::process_group(0, 2, "cuda:3", store); },
@@ -529,12 +507,12 @@ TEST(NcclStore, LeavesTorchrunItsPort) {
     return nccl::detail::store_port(environment);
   };
   {
-    const Variable torchrun("TORCHELASTIC_USE_AGENT_STORE", "True");
+    const EnvironmentVariable torchrun("TORCHELASTIC_USE_AGENT_STORE", "True");
     EXPECT_EQ(port(29400), 29401);
     EXPECT_EQ(port(65535), 65534);
     EXPECT_EQ(port(0), 29500);
   }
-  const Variable torchrun("TORCHELASTIC_USE_AGENT_STORE", "False");
+  const EnvironmentVariable torchrun("TORCHELASTIC_USE_AGENT_STORE", "False");
   EXPECT_EQ(port(29400), 29400);
 }
 

@@ -16,6 +16,7 @@
 #include <cudasim/cudasim.hpp>
 
 #include "cuda/schedules.hpp"
+#include "support/environment_variable.hpp"
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
@@ -23,9 +24,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,6 +35,7 @@
 namespace lockstep {
 namespace cuda_nccl_test {
 
+using testing::EnvironmentVariable;
 using testing::throws;
 using testing::under_each_policy;
 using Lines = std::vector<std::string>;
@@ -224,30 +224,10 @@ TEST(Nccl, ServesDistinctGpusOnly) {
   std::_Exit(right && groups == 1 && cudasim::take_errors().empty() ? 0 : 1);
 }
 
-// A variable of the environment for as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    ::setenv(name, value, 1);
-  }
-  ~Variable() {
-    if (before_) {
-      ::setenv(name_, before_->c_str(), 1);
-    } else {
-      ::unsetenv(name_);
-    }
-  }
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
-
 TEST(NcclDeathTest, LogicalDevicesOfOneGpuAreLeftToCopies) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const Variable gpus("CUDASIM_DEVICES", "2");
-  const Variable devices("LOCKSTEP_CUDA_DEVICES", "4");
+  const EnvironmentVariable gpus("CUDASIM_DEVICES", "2");
+  const EnvironmentVariable devices("LOCKSTEP_CUDA_DEVICES", "4");
   EXPECT_EXIT(use_logical_devices(), ::testing::ExitedWithCode(0), "");
 }
 
