@@ -120,6 +120,7 @@
 #include <lockstep/optim/lr_scheduler.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/optim/sparse_adam.hpp>
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
@@ -154,8 +155,10 @@
 #include <lockstep/tensor/pin_memory.hpp>
 #include <lockstep/tensor/print.hpp>
 #include <lockstep/tensor/random.hpp>
+#include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/release.hpp>
 #include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/warning.hpp>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/function.hpp>
 
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/tensor/random.hpp>
@@ -193,6 +195,105 @@ TEST(Function, ASavedResultIsTheOutputOfItsNumber) {
   const auto both = [](const ls::Tensor& a) { return ls::apply(SquareAndTriple{}, a); };
   EXPECT_TRUE(ls::testing::gradcheck(both, {ls::rand({3}, kLeaf, 1, 2)}));
   EXPECT_TRUE(ls::testing::gradgradcheck(both, {ls::rand({3}, kLeaf, 1, 2)}));
+}
+
+// Keeps its result while guards of its own hold.
+struct GuardedDoubling {
+  static constexpr const char* name = "guarded_doubling";
+  ls::Saved y = {};
+  ls::Tensor forward(const ls::Tensor& x) {
+    ls::Tensor result = x * 2;
+    const ls::InferenceModeGuard normal(false);
+    (void)ls::apply(Doubling{}, ls::ones({1}));  // has an output of its own
+    y = ls::Saved::output(result);
+    return result;
+  }
+  ls::Tensor backward(const ls::Backward& saved, const ls::Tensor& grad) const {
+    return grad * saved(y) / saved(y) * 2;
+  }
+};
+
+TEST(Function, AResultSavedWithinAGuardKeepsItsPlaceInTheGraph) {
+  const auto doubling = [](const ls::Tensor& a) { return ls::apply(GuardedDoubling{}, a) * a; };
+  EXPECT_TRUE(ls::testing::gradgradcheck(doubling, {ls::rand({3}, kLeaf, 1, 2)}));
+}
+
+// What forward saw of its argument's handles once it had saved it.
+struct CountsHandles {
+  static constexpr const char* name = "counts_handles";
+  long* handles;
+  ls::Saved x = {};
+  ls::Tensor forward(const ls::Tensor& input) {
+    x = input;
+    *handles = input.impl().use_count();
+    return input * 2;
+  }
+  ls::Tensor backward(const ls::Backward& saved, const ls::Tensor& grad) const {
+    return grad * saved(x) / saved(x) * 2;
+  }
+};
+
+TEST(Function, SavesNothingWhereNothingIsRecorded) {
+  long handles = 0;
+  const ls::Tensor x = ls::ones({1}, kLeaf);
+  {
+    const ls::NoGradGuard guard;
+    (void)ls::apply(CountsHandles{&handles}, x);
+  }
+  EXPECT_EQ(handles, 1);
+  const ls::Tensor y = ls::apply(CountsHandles{&handles}, x);
+  EXPECT_GT(handles, 1);
+  y.backward();
+  EXPECT_EQ(x.grad().item(), 2);
+}
+
+// Saves before its forward runs.
+struct Scaled {
+  static constexpr const char* name = "scaled";
+  ls::Saved factor;
+  ls::Tensor forward(const ls::Tensor& x) const { return x * 3; }
+  ls::Tensor backward(const ls::Backward& saved, const ls::Tensor& grad) const {
+    return grad * saved(factor);
+  }
+};
+
+TEST(Function, WhatIsSavedBeforeForwardIsKept) {
+  const ls::Tensor x = ls::ones({1}, kLeaf);
+  ls::apply(Scaled{ls::ones({1}, {.dtype = ls::Dtype::f64}) * 3}, x).backward();
+  EXPECT_EQ(x.grad().item(), 3);
+}
+
+// Not recorded itself, but builds a recorded operation in its forward.
+struct Builder {
+  static constexpr const char* name = "builder";
+  ls::Tensor weight;
+  ls::Tensor* product;
+  ls::Tensor forward(const ls::Tensor& input) {
+    *product = ls::apply(Scaled{input * 3}, weight);
+    return input;
+  }
+  ls::Tensor backward(const ls::Backward&, const ls::Tensor& grad) const { return grad; }
+};
+
+TEST(Function, WhatIsSavedForAnOperationWithinOneThatIsNotRecordedIsKept) {
+  const ls::Tensor weight = ls::ones({1}, kLeaf);
+  const ls::Tensor input = ls::ones({1}, {.dtype = ls::Dtype::f64});
+  ls::Tensor product;
+  (void)ls::apply(Builder{weight, &product}, input);
+  product.backward();
+  EXPECT_EQ(weight.grad().item(), 3);
+
+  const ls::NoGradGuard no_grad;
+  struct Turned : Builder {
+    ls::Tensor forward(const ls::Tensor& x) {
+      const ls::GradModeGuard enable(true);
+      return Builder::forward(x);
+    }
+  };
+  weight.set_grad({});
+  (void)ls::apply(Turned{{weight, &product}}, input);
+  product.backward();
+  EXPECT_EQ(weight.grad().item(), 3);
 }
 
 }  // namespace function_test

@@ -5,7 +5,7 @@
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/tensor/creation.hpp>
 
-#include "data/operator_new.hpp"
+#include "support/count_operator_new.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,38 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <span>
-
-namespace {
-
-std::atomic<std::uint64_t> allocations{0};
-
-void* counted(void* memory) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-// Counts what any thread of this program allocates. Not inlined: g++ would see memory of `new` go
-// to `free` and warn.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  return counted(std::malloc(size == 0 ? 1 : size));
-}
-[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return std::malloc(size == 0 ? 1 : size);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-
-namespace lockstep::testing {
-std::uint64_t operator_new_calls() { return allocations.load(); }
-}  // namespace lockstep::testing
 
 namespace dataloader_memory_test {
 
@@ -91,7 +61,7 @@ TEST(DataLoaderMemory, SteadyStateTakesNoNewStorage) {
       ++step;
       if (step == 3) {
         fresh = lockstep::memory_stats(Device()).fresh_allocations;
-        before = allocations.load();
+        before = lockstep::testing::operator_new_calls();
         let_go = true;
         let_go.notify_all();
         const std::int64_t all = workers == 0 ? 3 : 3 + 2 * workers;
@@ -100,7 +70,8 @@ TEST(DataLoaderMemory, SteadyStateTakesNoNewStorage) {
     }
     EXPECT_EQ(step, kBatches);
     EXPECT_EQ(lockstep::memory_stats(Device()).fresh_allocations, fresh) << workers << " workers";
-    const double each = static_cast<double>(allocations.load() - before) / (kBatches - 3);
+    const double each =
+        static_cast<double>(lockstep::testing::operator_new_calls() - before) / (kBatches - 3);
     std::printf("%ld workers: %.1f operator new a step\n", static_cast<long>(workers), each);
     EXPECT_LT(each, 50);
   }

@@ -7,8 +7,8 @@
 #include <lockstep/tensor/creation.hpp>
 
 #include "data/batch_source.hpp"
-#include "data/operator_new.hpp"
 #include "support/devices.hpp"
+#include "support/operator_new.hpp"
 
 #include <gtest/gtest.h>
 

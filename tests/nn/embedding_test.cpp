@@ -2,9 +2,11 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/concepts.hpp>
+#include <lockstep/module/parameters.hpp>
 #include <lockstep/nn/embedding.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/tensor/random.hpp>
+#include <lockstep/tensor/sparse.hpp>
 
 #include <gtest/gtest.h>
 
@@ -53,6 +55,32 @@ TEST(Embedding, ThePaddingsRowIsZerosAndStaysSo) {
   }
 }
 
+TEST(Embedding, SparseGradientsListTheRowsUsedAndAreMarked) {
+  const nn::Embedding layer{4, 2, {.padding_idx = 1, .sparse = true}};
+  EXPECT_TRUE(expects_sparse_gradient(layer.weight));
+  layer(tensor<std::int64_t>({3, 1, 0, 3})).sum().backward();
+  const Tensor grad = layer.weight.grad();
+  EXPECT_TRUE(grad.is_sparse());
+  EXPECT_EQ(values_of(grad.to_dense()), (Values{1, 1, 0, 0, 0, 0, 2, 2}));
+  EXPECT_EQ(values_of(grad.coalesce().indices()), (Values{0, 3}));
+
+  const nn::Embedding dense{4, 2};
+  EXPECT_FALSE(expects_sparse_gradient(dense.weight));
+  dense(tensor<std::int64_t>({3})).sum().backward();
+  EXPECT_FALSE(dense.weight.grad().is_sparse());
+}
+
+TEST(Embedding, ASparseGradientMovesWithItsLayer) {
+  nn::Embedding layer{4, 2, {.sparse = true}};
+  layer(tensor<std::int64_t>({3, 0, 3})).sum().backward();
+  const Device other = "cpu:1";
+  to(layer, other);
+  const Tensor grad = layer.weight.grad();
+  EXPECT_TRUE(grad.is_sparse());
+  EXPECT_EQ(grad.device(), other);
+  EXPECT_EQ(values_of(grad.to_dense()), (Values{1, 1, 0, 0, 0, 0, 2, 2}));
+}
+
 TEST(Embedding, RefusesBadArguments) {
   EXPECT_EQ(message_of<ValueError>([] {
               nn::Embedding{0, 2};
@@ -62,11 +90,6 @@ TEST(Embedding, RefusesBadArguments) {
               nn::Embedding{2, 2, {.padding_idx = 2}};
             }),
             "Embedding: expected a padding_idx within the 2 embeddings, got 2");
-  EXPECT_EQ(message_of<ValueError>([] {
-              nn::Embedding{2, 2, {.sparse = true}};
-            }),
-            "Embedding: expected sparse = false, got true: sparse gradients are out of scope, the "
-            "gradient of weight is a dense tensor of its shape");
   EXPECT_THROW((nn::Embedding{2, 0}), ValueError);
   EXPECT_THROW((nn::Embedding{2, 2, {.dtype = Dtype::i32}}), DtypeError);
   const nn::Embedding layer{2, 2};

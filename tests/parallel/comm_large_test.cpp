@@ -45,6 +45,31 @@ TEST(CommLarge, GatherUndoesScatterAlongEitherDimension) {
   }
 }
 
+// What is copied from is a packed copy of each input, and must be there until all are issued.
+TEST(CommLarge, GatherTakesStridedInputs) {
+  std::vector<ls::Tensor> inputs;
+  std::vector<float> expected;
+  for (const char* const device : {"cpu:0", "cpu:0", "cpu:1", "cpu:1"}) {
+    inputs.push_back(varied<float>({300, 200}, inputs.size(), device).transpose(0, 1));
+    const std::vector<float> values = inputs.back().to_vector<float>();
+    expected.insert(expected.end(), values.begin(), values.end());
+  }
+  for (const ls::Device destination : {ls::Device(), ls::Device("cpu:1")}) {
+    EXPECT_EQ(comm::gather(inputs, 0, destination).to_vector<float>(), expected);
+  }
+}
+
+// That much is not handed to another thread while the copy streams of host devices are idle.
+TEST(CommLarge, HostDevicesHaveTheirMegabyteWhenTheCallReturns) {
+  const ls::Tensor x = varied<float>({512, 512}, 3, ls::Device());
+  const std::vector<ls::Device> devices{ls::host_devices()[0], ls::host_devices()[1]};
+  for (const ls::Device device : devices) ls::synchronize(device);
+  const auto chunks = comm::scatter(x, devices);
+  const auto copies = comm::broadcast(x, devices);
+  for (const ls::Device device : devices) EXPECT_TRUE(ls::copy_stream(device).query());
+  EXPECT_EQ(comm::gather(chunks, 0, devices[1]).to_vector<float>(), copies[0].to_vector<float>());
+}
+
 TEST(CommLarge, BroadcastGivesEveryDeviceAllOfIt) {
   const ls::Tensor x = varied<float>({kRows, kColumns}, 2, "cpu");
   for (const ls::Tensor& copy : comm::broadcast(x, first_devices(3))) {

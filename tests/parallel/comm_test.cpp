@@ -394,7 +394,8 @@ TEST(Comm, M09TheSumsOfAGroupShareOneBuffer) {
   EXPECT_EQ(sums[2].to_vector<float>()[4], 8.0F);
 }
 
-// Eight leaves of 100 elements on cpu:0, each used on two devices.
+// Eight leaves of 100 elements on cpu:0, each used on two devices. No copy's gradient is
+// contiguous, so that none of them can become the sum.
 struct Used {
   std::vector<ls::Tensor> leaves;
   ls::Tensor loss;
@@ -405,7 +406,7 @@ struct Used {
     }
     const auto flat = ls::apply(ls::functions::Broadcast{first_devices(2)}, leaves);
     for (std::size_t i = 0; i < flat.size(); ++i) {
-      const ls::Tensor part = (flat[i] * static_cast<double>(i)).sum().to("cpu:0");
+      const ls::Tensor part = (flat[i].sum() * static_cast<double>(i)).to("cpu:0");
       loss = loss.defined() ? loss + part : part;
     }
   }

@@ -4,6 +4,7 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/module/state_dict.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -386,6 +387,149 @@ TEST(PowerSGD, ARankWithoutInputsStillSendsWhatItHasLost) {
     const Tensor meant = mean_over_ranks(group, gradient * (1.0 + 3 * group.rank()));
     const Tensor error = state->memory_of(model.module().weights[0]).error;
     EXPECT_TRUE(all_close(sent + mean_over_ranks(group, error), meant, 0, 1e-11));
+  });
+}
+
+// A state of its own, as of a process that has been started again.
+StateDict copy_of(const StateDict& dict) {
+  StateDict result;
+  for (const NamedTensor& each : dict) result.push_back({each.name, each.tensor.clone()});
+  return result;
+}
+
+Model model_of(const ProcessGroup& group) {
+  return Model{weights_of({{12, 10}, {3}, {9, 8}}, group.device()), group};
+}
+
+std::vector<Tensor> gradients_of(const ProcessGroup& group, std::size_t step) {
+  const std::size_t seed = 100 * step + 10 * static_cast<std::size_t>(group.rank());
+  return {varied({12, 10}, seed, group.device()), varied({3}, seed + 1, group.device()),
+          varied({9, 8}, seed + 2, group.device())};
+}
+
+TEST(PowerSGD, ATrainingThatGoesOnFromItsStateHasTheSameBits) {
+  for (const bool warm_start : {true, false}) {
+    distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+      Model model = model_of(group);
+      const auto state = compress(model, {.matrix_approximation_rank = 2,
+                                          .start_powerSGD_iter = 1,
+                                          .warm_start = warm_start,
+                                          .random_seed = 7});
+      StateDict saved;
+      std::vector<std::vector<Tensor>> expected;
+      for (std::size_t step = 0; step < 5; ++step) {
+        if (step == 3) saved = copy_of(state->state_dict(model.parameters()));
+        expected.push_back(reduced(model, gradients_of(group, step)));
+      }
+      Model again = model_of(group);
+      const auto loaded = compress(again, {});
+      // Random numbers are drawn in the order of the buckets, which a first pass makes anew.
+      if (!warm_start) (void)reduced(again, gradients_of(group, 9));
+      loaded->load_state_dict(saved, again.parameters());
+      EXPECT_EQ(loaded->iter(), 3);
+      EXPECT_EQ(loaded->options().matrix_approximation_rank, 2);
+      EXPECT_EQ(loaded->options().random_seed, 7U);
+      for (std::size_t step = 3; step < 5; ++step) {
+        const std::vector<Tensor> got = reduced(again, gradients_of(group, step));
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          EXPECT_EQ(got[i].to_vector<double>(), expected[step][i].to_vector<double>());
+        }
+      }
+      EXPECT_EQ(loaded->compression_stats().numel_after_compression,
+                state->compression_stats().numel_after_compression);
+    });
+  }
+}
+
+TEST(PowerSGD, AStateThatDoesNotFitChangesNothing) {
+  distributed::run(first_devices(2), [](const ProcessGroup& group) {
+    Model model = model_of(group);
+    const auto state = compress(model, {.start_powerSGD_iter = 0});
+    const auto refuses = [&](const auto& change, const auto&... parts) {
+      StateDict dict = copy_of(state->state_dict(model.parameters()));
+      change(dict);
+      EXPECT_TRUE(
+          throws<ModuleError>([&] { state->load_state_dict(dict, model.parameters()); }, parts...));
+    };
+    (void)reduced(model, gradients_of(group, 0));
+    const StateDict before = copy_of(state->state_dict(model.parameters()));
+    const auto named = [](StateDict& dict, const char* name) -> Tensor& {
+      for (NamedTensor& each : dict) {
+        if (each.name == name) return each.tensor;
+      }
+      throw Error("no such name");
+    };
+    refuses([](StateDict& dict) { dict.erase(dict.begin()); }, "missing: iter");
+    refuses([](StateDict& dict) { dict.push_back({"state.1.q", ones({2})}); }, "state.1");
+    refuses(
+        [&](StateDict& dict) {
+          named(dict, "state.0.error") = ones({10, 12});
+        },
+        "state.0.error has shape");
+    refuses([&](StateDict& dict) { named(dict, "random_state") = ones({3}); },
+            "random_state has to be of u8, and is of f32");
+    for (const char* name : {"state.0.error", "state.0.random", "state.0.q"}) {
+      for (const Dtype dtype : {Dtype::i64, Dtype::boolean, Dtype::f16}) {
+        refuses(
+            [&](StateDict& dict) {
+              Tensor& tensor = named(dict, name);
+              tensor = tensor.to(dtype);
+            },
+            detail::str(name, " has to be of f32 or f64, and is of ", dtype));
+      }
+    }
+    StateDict other = copy_of(before);
+    named(other, "random_state").fill_(65);
+    EXPECT_TRUE(
+        throws<ValueError>([&] { state->load_state_dict(other, model.parameters()); }, "state"));
+    named(other = copy_of(before), "min_compression_rate").fill_(-1);
+    EXPECT_TRUE(throws<ValueError>([&] { state->load_state_dict(other, model.parameters()); },
+                                   "min_compression_rate"));
+    named(other = copy_of(before), "matrix_approximation_rank").fill_(-1);
+    EXPECT_TRUE(throws<ValueError>([&] { state->load_state_dict(other, model.parameters()); },
+                                   "matrix_approximation_rank to be at least 1, got -1"));
+    for (const char* name : {"iter", "numel_before_compression", "numel_after_compression"}) {
+      named(other = copy_of(before), name).fill_(-5);
+      EXPECT_TRUE(throws<ValueError>([&] { state->load_state_dict(other, model.parameters()); },
+                                     name, "at least 0, got -5"));
+    }
+    const StateDict after = state->state_dict(model.parameters());
+    ASSERT_EQ(after.size(), before.size());
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_EQ(after[i].name, before[i].name);
+      EXPECT_EQ(after[i].tensor.to(Dtype::f64).to_vector<double>(),
+                before[i].tensor.to(Dtype::f64).to_vector<double>())
+          << before[i].name;
+    }
+  });
+}
+
+TEST(PowerSGD, AStateOfAnotherPrecisionGoesOnInThatOfTheGradients) {
+  distributed::run(first_devices(2), [](const ProcessGroup& group) {
+    Model model = model_of(group);
+    const auto state = compress(model, {.start_powerSGD_iter = 0});
+    (void)reduced(model, gradients_of(group, 0));
+    const StateDict before = copy_of(state->state_dict(model.parameters()));
+    const auto next = [&](Dtype dtype) {
+      StateDict dict = copy_of(before);
+      for (NamedTensor& each : dict) {
+        if (each.name.starts_with("state.")) each.tensor = each.tensor.to(dtype);
+      }
+      state->load_state_dict(dict, model.parameters());
+      (void)reduced(model, gradients_of(group, 1));
+      return state->state_dict(model.parameters());
+    };
+    const StateDict same = next(before.back().tensor.dtype());
+    for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+      const StateDict other = next(dtype);
+      ASSERT_EQ(other.size(), same.size());
+      for (std::size_t i = 0; i < same.size(); ++i) {
+        EXPECT_EQ(other[i].tensor.dtype(), same[i].tensor.dtype()) << same[i].name;
+        EXPECT_TRUE(
+            all_close(other[i].tensor.to(Dtype::f64), same[i].tensor.to(Dtype::f64), 1e-4, 1e-5))
+            << same[i].name;
+      }
+    }
   });
 }
 

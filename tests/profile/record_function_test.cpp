@@ -3,36 +3,14 @@
 #include <lockstep/profile/record_function.hpp>
 
 #include "profile/rows.hpp"
+#include "support/count_operator_new.hpp"
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <vector>
-
-namespace {
-
-std::atomic<std::uint64_t> allocations{0};
-
-}  // namespace
-
-// Counts what any thread of this program allocates. Not inlined: g++ would see memory of `new` go
-// to `free` and warn.
-[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return std::malloc(size == 0 ? 1 : size);
-}
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  void* const memory = operator new(size, std::nothrow);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace lockstep::profile {
 namespace record_function_test {
@@ -41,12 +19,12 @@ using testing::names_in;
 using Names = std::vector<std::string>;
 
 std::uint64_t allocations_of(std::size_t ranges, const std::string& name) {
-  const std::uint64_t before = allocations.load();
+  const std::uint64_t before = testing::operator_new_calls();
   for (std::size_t i = 0; i < ranges; ++i) {
     const RecordFunction outer("a literal");
     const RecordFunction inner(name);
   }
-  return allocations.load() - before;
+  return testing::operator_new_calls() - before;
 }
 
 TEST(RecordFunction, AllocatesNothingWhileNothingIsRecorded) {

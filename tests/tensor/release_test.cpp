@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 namespace release_test {
@@ -36,6 +37,40 @@ TEST(Release, ALongChainIsDestroyedWithoutRecursion) {
   release(std::move(head));
   EXPECT_EQ(alive, 0);
   release(nullptr);
+}
+
+struct Bush {
+  explicit Bush(int* count) : alive(count) { ++*alive; }
+  Bush(const Bush&) = delete;
+  Bush& operator=(const Bush&) = delete;
+  ~Bush() {
+    --*alive;
+    for (auto& branch : branches) release(std::move(branch));
+  }
+  int* alive;
+  std::vector<std::shared_ptr<Bush>> branches;
+};
+
+TEST(Release, AnyNumberOfBranchesIsDestroyed) {
+  int alive = 0;
+  auto head = std::make_shared<Bush>(&alive);
+  for (int i = 0; i < 20; ++i) {
+    head->branches.push_back(std::make_shared<Bush>(&alive));
+    for (int j = 0; j < i; ++j) {
+      head->branches.back()->branches.push_back(std::make_shared<Bush>(&alive));
+    }
+  }
+  // One that is as long as the others are wide.
+  std::shared_ptr<Bush> chain;
+  for (int i = 0; i < 300000; ++i) {
+    auto link = std::make_shared<Bush>(&alive);
+    if (chain) link->branches.push_back(std::move(chain));
+    chain = std::move(link);
+  }
+  head->branches.push_back(std::move(chain));
+  EXPECT_EQ(alive, 1 + 20 + 190 + 300000);
+  release(std::move(head));
+  EXPECT_EQ(alive, 0);
 }
 
 TEST(Release, WhatOthersHoldStays) {

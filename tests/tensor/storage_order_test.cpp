@@ -103,6 +103,26 @@ TEST(StorageOrder, LetsAWriterWaitForEveryReader) {
   EXPECT_TRUE(writer.query());
 }
 
+TEST(StorageOrder, WaitsForTheFirstReaderOfSeveral) {
+  Gate gate;
+  const Stream first = copy_stream("cpu:1");
+  const Stream second = copy_stream("cpu:2");
+  const Stream writer = current_stream("cpu");
+  std::optional<Storage> storage(std::in_place, kBytes, writer);
+  const void* const data = storage->data();
+  storage->record_stream(first);
+  storage->record_stream(second);
+  gate.hold(first);
+  storage->order_write(writer);
+  EXPECT_FALSE(writer.query());
+  storage.reset();
+  const Storage elsewhere(kBytes, second);
+  EXPECT_NE(elsewhere.data(), data);
+  gate.open();
+  first.synchronize();
+  EXPECT_TRUE(writer.query());
+}
+
 TEST(StorageOrder, LetsNoStreamWaitForItselfNorForWhomNobodyRecorded) {
   const QueuedCompute queued;
   Gate gate;

@@ -11,6 +11,8 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/recycled.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -66,7 +68,7 @@ inline bool repeats_elements(const Tensor& tensor) {
 
 // The end of a gradient's way: adds it into the `grad` of a leaf, and calls the leaf's hooks. A new
 // `grad` has the leaf's layout if that is contiguous or channels_last and backward is not recorded
-// itself.
+// itself. Sparse gradients have a sparse sum, sparse and dense ones a dense one.
 //
 // Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
 // `grad` changes, and not while the hooks run, which may ask for it.
@@ -98,6 +100,15 @@ class AccumulateGrad final : public Node {
   std::shared_ptr<const GradHooks> accumulate(Tensor& gradient) const {
     const std::lock_guard lock(variable_.impl()->mutex);
     Tensor& total = variable_.impl()->grad;
+    if (gradient.is_sparse()) [[unlikely]] {
+      if (!total.defined() || total.is_sparse()) {
+        total = sum_of_sparse(total, std::move(gradient));
+        return variable_.impl()->hooks;
+      }
+      gradient = gradient.to_dense();
+    } else if (total.defined() && total.is_sparse()) [[unlikely]] {
+      total = total.to_dense();
+    }
     if (!total.defined()) {
       const bool images = is_channels_last(variable_);
       if (is_sole_owner(gradient) &&
@@ -122,6 +133,12 @@ class AccumulateGrad final : public Node {
     return variable_.impl()->hooks;
   }
 
+  static Tensor sum_of_sparse(const Tensor& total, Tensor gradient) {
+    if (total.defined()) return sum_sparse(total, gradient);
+    if (is_sole_owner_of_sparse(gradient)) return gradient;
+    return concatenated({gradient}, gradient.device());
+  }
+
   const Tensor variable_;
 };
 
@@ -134,7 +151,7 @@ inline Edge gradient_edge(const Tensor& tensor) {
   const std::lock_guard lock(impl.mutex);
   std::shared_ptr<Node> accumulator = impl.accumulator.lock();
   if (!accumulator) {
-    accumulator = std::make_shared<AccumulateGrad>(tensor);
+    accumulator = make_recycled<AccumulateGrad>(tensor);
     impl.accumulator = accumulator;
   }
   return {std::move(accumulator), 0};

@@ -36,6 +36,8 @@ class BackwardPass {
   std::uint64_t number() const { return number_; }
   // Whether the graph of this pass, without those within, leads to the leaf.
   virtual bool reaches(const Tensor& leaf) const = 0;
+  // Whether nothing is left to do but the node that runs, as far as that thread can tell.
+  bool at_last_node() const { return !outer_ && is_last_node(); }
 
   void queue_callback(std::function<void()> callback) {
     BackwardPass& pass = *outermost();
@@ -45,6 +47,8 @@ class BackwardPass {
 
  protected:
   ~BackwardPass() = default;
+
+  virtual bool is_last_node() const = 0;
 
   // Calls the callbacks in the order in which they came, those that a callback adds as well, all
   // even if one throws; then throws the first exception. By the thread that called backward, after

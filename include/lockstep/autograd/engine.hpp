@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -19,13 +20,14 @@ namespace lockstep::autograd {
 namespace detail {
 
 // The gradients that backward starts from: those given, and one for each scalar without.
-inline std::vector<Tensor> root_gradients(const std::vector<Tensor>& tensors,
-                                          const std::vector<Tensor>& gradients) {
+inline std::vector<Tensor> root_gradients(std::span<const Tensor> tensors,
+                                          std::span<const Tensor> gradients) {
   check<ValueError>(gradients.empty() || gradients.size() == tensors.size(),
                     "backward: ", gradients.size(), " gradients were given for ", tensors.size(),
                     " tensors");
   const InferenceModeGuard normal(false);  // what is made here may become the grad of a leaf
   std::vector<Tensor> roots;
+  roots.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
     check<AutogradError>(tensor.defined() && tensor.requires_grad(), "backward: tensor ", i,
@@ -49,10 +51,18 @@ inline std::vector<Tensor> root_gradients(const std::vector<Tensor>& tensors,
   return roots;
 }
 
-inline std::vector<Edge> edges(const std::vector<Tensor>& tensors) {
+inline std::vector<Edge> edges(std::span<const Tensor> tensors) {
   std::vector<Edge> edges;
+  edges.reserve(tensors.size());
   for (const Tensor& tensor : tensors) edges.push_back(lockstep::detail::gradient_edge(tensor));
   return edges;
+}
+
+inline void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients,
+                     bool retain_graph, bool create_graph) {
+  const std::vector<Tensor> roots = root_gradients(tensors, gradients);
+  lockstep::detail::GraphTask task(retain_graph, create_graph);
+  task.run(edges(tensors), roots);
 }
 
 }  // namespace detail
@@ -73,9 +83,7 @@ inline std::vector<Edge> edges(const std::vector<Tensor>& tensors) {
 // stopped; gradients accumulated until then stay.
 inline void backward(const std::vector<Tensor>& tensors, const std::vector<Tensor>& gradients = {},
                      std::optional<bool> retain_graph = {}, bool create_graph = false) {
-  const std::vector<Tensor> roots = detail::root_gradients(tensors, gradients);
-  lockstep::detail::GraphTask task(retain_graph.value_or(create_graph), create_graph);
-  task.run(detail::edges(tensors), roots);
+  detail::backward(tensors, gradients, retain_graph.value_or(create_graph), create_graph);
 }
 
 // The gradients of `outputs` with respect to `inputs`, leaves or not, without touching any `grad`.
@@ -114,9 +122,8 @@ inline std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
 namespace lockstep {
 
 inline void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
-  autograd::backward({*this},
-                     gradient.defined() ? std::vector<Tensor>{gradient} : std::vector<Tensor>{},
-                     retain_graph || create_graph, create_graph);
+  autograd::detail::backward({this, 1}, {&gradient, gradient.defined() ? 1U : 0U},
+                             retain_graph || create_graph, create_graph);
 }
 
 }  // namespace lockstep

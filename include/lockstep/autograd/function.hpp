@@ -7,6 +7,7 @@
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -36,6 +37,11 @@ void for_each_tensor(const std::vector<Tensor>& tensors, F&& visit) {
 template <class T, class F>
 requires(!std::derived_from<T, Tensor>) void for_each_tensor(const T&, F&&) {}
 
+// Whether an operation on the tensor would be recorded.
+inline bool is_recorded(const Tensor& tensor) {
+  return autograd_state().records() && tensor.defined() && tensor.requires_grad();
+}
+
 // What holds while an operation's `forward` runs: if it is recorded, what it calls is not, and what
 // it saves is for a backward.
 class ForwardScope {
@@ -43,38 +49,52 @@ class ForwardScope {
   ForwardScope(AutogradState& state, bool recorded) : state_(state), before_(state) {
     state_.grad = before_.grad && !recorded;
     state_.saving = recorded;
+    state_.discarding = !recorded;
+    output_saved = false;
   }
   ForwardScope(const ForwardScope&) = delete;
   ForwardScope& operator=(const ForwardScope&) = delete;
-  ~ForwardScope() { state_ = before_; }
+  ~ForwardScope() {
+    state_ = before_;
+    output_saved = output_saved_before_;
+  }
 
  private:
   AutogradState& state_;
   const AutogradState before_;
+  const bool output_saved_before_ = output_saved;
 };
+
+// Runs the operation; where it comes to a sparse tensor, the error names it.
+template <class Op, class... Args>
+auto forward_of(Op& op, const Args&... args) {
+  try {
+    return op.forward(args...);
+  } catch (const SparseOperand& error) {
+    fail<ValueError>(Op::name, ": ", error.what());
+  }
+}
 
 // What the node of a recorded operation does whatever the operation is: compiled once.
 class RecordedNode : public Node {
  public:
   RecordedNode() : Node(default_stream(Device())) {}
 
-  // The shared_ptr that owns this node (`make_node`).
-  std::shared_ptr<Node> self() const { return self_.lock(); }
-  void set_self(const std::shared_ptr<Node>& self) { self_ = self; }
-
   // One more tensor argument of forward.
   void connect(const Tensor& argument) { next_edges.push_back(gradient_edge(argument)); }
+  // That so many tensors are to come.
+  void expect(std::size_t arguments) { next_edges.reserve(arguments); }
 
-  // Makes the outputs of forward the results of this node.
-  void own(Tensor& output) {
+  // Makes the outputs of forward the results of this node, which `owner` owns.
+  void own(Tensor& output, const std::shared_ptr<Node>& owner) {
     set_stream(current_stream(output.device()));
-    own(output, 0);
+    own(output, 0, owner);
   }
-  void own(std::vector<Tensor>& outputs) {
+  void own(std::vector<Tensor>& outputs, const std::shared_ptr<Node>& owner) {
     const auto first = std::find_if(outputs.begin(), outputs.end(),
                                     [](const Tensor& output) { return output.defined(); });
     if (first != outputs.end()) set_stream(current_stream(first->device()));
-    for (std::size_t i = 0; i < outputs.size(); ++i) own(outputs[i], i);
+    for (std::size_t i = 0; i < outputs.size(); ++i) own(outputs[i], i, owner);
     set_num_inputs(outputs.size());
   }
 
@@ -84,36 +104,40 @@ class RecordedNode : public Node {
                          ": what it saved was freed; pass retain_graph = true the first time");
   }
 
-  // What backward returned, as the engine takes it.
-  std::vector<Tensor> list(std::vector<Tensor> gradients) const {
+  // What backward returned, as the engine takes it: in `room` where that has not been a list.
+  std::vector<Tensor> list(std::vector<Tensor> gradients,
+                           const std::vector<Tensor>& /*room*/) const {
+    return checked(std::move(gradients));
+  }
+  std::vector<Tensor> list(Tensor gradient, std::vector<Tensor>& room) const {
+    return list(&gradient, 1, room);
+  }
+  template <std::size_t N>
+  std::vector<Tensor> list(std::array<Tensor, N> gradients, std::vector<Tensor>& room) const {
+    return list(gradients.data(), N, room);
+  }
+
+ private:
+  std::vector<Tensor> checked(std::vector<Tensor> gradients) const {
     check<AutogradError>(gradients.size() == next_edges.size(), "backward of ", name(),
                          " returned ", gradients.size(), " gradients for ", next_edges.size(),
                          " tensor arguments");
     return gradients;
   }
-  std::vector<Tensor> list(Tensor gradient) const { return list(&gradient, 1); }
-  template <std::size_t N>
-  std::vector<Tensor> list(std::array<Tensor, N> gradients) const {
-    return list(gradients.data(), N);
+  std::vector<Tensor> list(Tensor* gradients, std::size_t count, std::vector<Tensor>& room) const {
+    room.assign(std::make_move_iterator(gradients), std::make_move_iterator(gradients + count));
+    return checked(std::move(room));
   }
 
- private:
-  std::vector<Tensor> list(Tensor* gradients, std::size_t count) const {
-    return list(std::vector<Tensor>(std::make_move_iterator(gradients),
-                                    std::make_move_iterator(gradients + count)));
-  }
-
-  void own(Tensor& output, std::size_t number) {
+  static void own(Tensor& output, std::size_t number, const std::shared_ptr<Node>& owner) {
     if (!output.defined()) return;
     // An operation may hand an argument through; the result is a variable of its own all the same.
     if (output.impl().use_count() > 1) output = make_view(output);
     if (!is_floating_point(output.dtype())) return;
-    output.impl()->grad_fn = self();
+    output.impl()->grad_fn = owner;
     output.impl()->output_nr = number;
     output.impl()->requires_grad = true;
   }
-
-  std::weak_ptr<Node> self_;
 };
 
 // The node of an operation written as a struct with `forward` and `backward`: the struct itself is
@@ -134,11 +158,13 @@ class OpNode final : public RecordedNode {
 
   std::vector<Tensor> apply(std::vector<Tensor> gradients) override {
     check_saved(saved_);
-    const Backward context(self());
-    if constexpr (requires { op_.backward(context, gradients); }) {
-      return list(op_.backward(context, gradients));
+    const Backward context(*this);
+    if constexpr (requires { op_.backward(context, std::move(gradients)); }) {
+      return list(op_.backward(context, std::move(gradients)), gradients);
+    } else if constexpr (requires { op_.backward(context, gradients); }) {
+      return list(op_.backward(context, gradients), gradients);
     } else {
-      return list(op_.backward(context, gradients[0]));
+      return list(op_.backward(context, gradients[0]), gradients);
     }
   }
 
@@ -169,12 +195,10 @@ std::shared_ptr<Node> make_node(Op&& op) {
   constexpr std::size_t kStep = 128;
   constexpr std::size_t kBytes = (sizeof(OpNode<Op>) + kStep - 1) / kStep * kStep;
   constexpr std::size_t kAlignment = std::max(alignof(OpNode<Op>), alignof(std::max_align_t));
-  const auto memory = std::make_shared<NodeMemory<kBytes, kAlignment>>();
+  auto memory = make_recycled<NodeMemory<kBytes, kAlignment>>();
   auto* const node = ::new (static_cast<void*>(memory->bytes)) OpNode<Op>(std::move(op));
   memory->node = node;
-  std::shared_ptr<Node> owner(memory, node);
-  node->set_self(owner);
-  return owner;
+  return std::shared_ptr<Node>(std::move(memory), node);
 }
 
 }  // namespace detail
@@ -204,26 +228,31 @@ template <class Op, class... Args>
 auto apply(Op op, const Args&... args) {
   detail::AutogradState& state = detail::autograd_state();
   bool record = false;
+  std::size_t tensors = 0;
   if (state.records()) {
-    const auto look = [&record](const Tensor& tensor) {
+    const auto look = [&record, &tensors](const Tensor& tensor) {
+      ++tensors;
       record = record || (tensor.defined() && tensor.requires_grad());
     };
     (detail::for_each_tensor(args, look), ...);
   }
   if (!record) {
     const detail::ForwardScope scope(state, false);
-    return op.forward(args...);
+    return detail::forward_of(op, args...);
   }
 
   const std::shared_ptr<Node> owner = detail::make_node(std::move(op));
   auto* const node = static_cast<detail::OpNode<Op>*>(owner.get());
+  node->expect(tensors);
   const auto connect = [node](const Tensor& tensor) { node->connect(tensor); };
   (detail::for_each_tensor(args, connect), ...);
   auto outputs = [&] {
     const detail::ForwardScope scope(state, true);
-    return node->op().forward(args...);
+    auto results = detail::forward_of(node->op(), args...);
+    if (detail::output_saved) node->set_self(owner);
+    return results;
   }();
-  node->own(outputs);
+  node->own(outputs, owner);
   return outputs;
 }
 

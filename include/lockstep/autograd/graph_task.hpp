@@ -15,10 +15,12 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <list>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -39,7 +41,8 @@ namespace lockstep::detail {
 //
 // Threads: the graph and the lanes are built by the caller before other threads come and are
 // constant from then on. A NodeState is guarded by the LaneWorkers' mutex until its last gradient
-// has come; then it belongs to the thread that runs the node.
+// has come; then it belongs to the thread that runs the node. The memory is the caller's before and
+// after the lanes run, and guarded by the same mutex while they do.
 class GraphTask final : public BackwardPass {
  public:
   GraphTask(bool retain_graph, bool create_graph)
@@ -58,7 +61,7 @@ class GraphTask final : public BackwardPass {
   // The gradients' sizes are those of the roots' tensors.
   void run(const std::vector<Edge>& roots, const std::vector<Tensor>& gradients) {
     const profile::RecordFunction range("backward");
-    for (const Edge& root : roots) discover(root.node);
+    for (const Edge& root : roots) discover(*root.node);
     mark_needed();
     for (std::size_t i = 0; i < roots.size(); ++i) {
       contribute(*find(roots[i].node.get()), roots[i].input_nr, 0, gradients[i],
@@ -68,8 +71,7 @@ class GraphTask final : public BackwardPass {
     // A thread's passes usually take equally long.
     static constinit thread_local Pace pace;
     workers_.run(states_.size(), pace);
-    if (side_streams_.load(std::memory_order_relaxed) || !stream_overrides().empty())
-      join_streams();
+    if (side_streams_.load(std::memory_order_relaxed) || !StreamOverrides::empty()) join_streams();
     workers_.rethrow_error();
     if (has_callbacks()) {
       const LaneScope scope(*this);
@@ -87,6 +89,8 @@ class GraphTask final : public BackwardPass {
   }
 
  private:
+  bool is_last_node() const override { return workers_.is_last(); }
+
   struct Contribution {
     std::size_t input_nr;
     std::size_t from;  // number of the node that it comes from, 0 for a root
@@ -94,13 +98,13 @@ class GraphTask final : public BackwardPass {
     Stream stream;  // where it was computed
   };
   struct NodeState {
-    std::shared_ptr<Node> node;
+    Node* node;  // the roots, which the caller of `run` holds, own it
     std::size_t number = 0;
     std::size_t lane = 0;
     std::size_t waiting = 0;  // how many edges have not brought their gradient yet
     bool needed = false;   // something asked for is reached through it, or is the gradient it gets
     bool applied = false;  // something asked for lies beyond it
-    std::vector<Contribution> gradients;
+    std::pmr::vector<Contribution> gradients;
     std::vector<Tensor> results;  // what it has computed, until that is delivered
   };
   struct Lane {
@@ -150,9 +154,9 @@ class GraphTask final : public BackwardPass {
 
   // Numbers the nodes from 1 in the order of a depth-first walk, and counts for each how many edges
   // lead to it. Iterative, since a graph can be as deep as the program is long.
-  void discover(const std::shared_ptr<Node>& root) {
-    if (index_.find(root.get()) != NodeIndex::kNone) return;
-    std::vector<std::pair<std::size_t, std::size_t>> path;  // a node and its next edge
+  void discover(Node& root) {
+    if (index_.find(&root) != NodeIndex::kNone) return;
+    std::pmr::vector<std::pair<std::size_t, std::size_t>> path(&memory_);  // a node, its next edge
     path.reserve(kUsualNodes);
     path.emplace_back(add(root), 0);
     while (!path.empty()) {
@@ -163,26 +167,26 @@ class GraphTask final : public BackwardPass {
         path.pop_back();
         continue;
       }
-      const std::shared_ptr<Node>& child = edges[path.back().second++].node;
+      Node* const child = edges[path.back().second++].node.get();
       if (!child) continue;
-      std::size_t known = index_.find(child.get());
+      std::size_t known = index_.find(child);
       if (known == NodeIndex::kNone) {
-        known = add(child);
+        known = add(*child);
         path.emplace_back(known, 0);
       }
       ++states_[known].waiting;
     }
   }
 
-  std::size_t add(const std::shared_ptr<Node>& node) {
+  std::size_t add(Node& node) {
     const std::size_t place = states_.size();
     if (place == 0) states_.reserve(kUsualNodes);
-    states_.push_back({.node = node,
+    states_.push_back({.node = &node,
                        .number = place + 1,
-                       .lane = lane_of(node->stream().device()),
-                       .gradients = {},
+                       .lane = lane_of(node.stream().device()),
+                       .gradients = std::pmr::vector<Contribution>(&memory_),
                        .results = {}});
-    index_.add(node.get(), place);
+    index_.add(&node, place);
     return place;
   }
 
@@ -279,22 +283,29 @@ class GraphTask final : public BackwardPass {
     }
   }
 
+  static void order_after(const Stream& reader, const Contribution& part) {
+    if (part.stream == reader) return;
+    reader.wait_stream(part.stream);
+    part.gradient.record_stream(reader);
+  }
+
   // One gradient for each input of the node, added up in the order of the nodes they come from.
   std::vector<Tensor> collect(NodeState& state) {
     const Stream& stream = state.node->stream();
     for (const Contribution& part : state.gradients) {
+      order_after(stream, part);
       // A gradient on another device is read through that device's current stream.
-      for (const Stream& reader : {stream, current_stream(part.gradient.device())}) {
-        if (part.stream == reader) continue;
-        reader.wait_stream(part.stream);
-        part.gradient.record_stream(reader);
-      }
+      const Device device = part.gradient.device();
+      if (device != stream.device()) order_after(current_stream(device), part);
     }
-    if (state.gradients.size() > 1) {  // it allocates even for one
-      std::stable_sort(state.gradients.begin(), state.gradients.end(),
-                       [](const auto& a, const auto& b) { return a.from < b.from; });
+    const auto earlier = [](const auto& a, const auto& b) { return a.from < b.from; };
+    if (!std::is_sorted(state.gradients.begin(), state.gradients.end(), earlier)) {
+      std::stable_sort(state.gradients.begin(), state.gradients.end(), earlier);
     }
-    std::vector<Tensor> sums(state.node->num_inputs());
+    // The node may put what it computes in their place.
+    std::vector<Tensor> sums;
+    sums.reserve(std::max(state.node->num_inputs(), state.node->next_edges.size()));
+    sums.resize(state.node->num_inputs());
     for (Contribution& part : state.gradients) {
       Tensor& sum = sums[part.input_nr];
       sum = sum.defined() ? sum_gradients(sum, part.gradient) : std::move(part.gradient);
@@ -328,12 +339,15 @@ class GraphTask final : public BackwardPass {
 
   const bool retain_graph_;
   const bool create_graph_;
-  std::vector<NodeState> states_;      // a node's place here is its number less one
+  // For all that is as large as the graph; what a small one needs is part of this object.
+  alignas(std::max_align_t) std::array<std::byte, 4096> first_memory_;
+  std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
+  std::pmr::vector<NodeState> states_{&memory_};  // a node's place here is its number less one
   std::vector<std::size_t> finished_;  // with captures: the places, children before parents
-  NodeIndex index_;                    // the places
-  std::vector<Lane> lanes_;
+  NodeIndex index_{&memory_};          // the places
+  std::pmr::vector<Lane> lanes_{&memory_};
   LaneJob job_{*this};
-  LaneWorkers<LaneJob> workers_{job_};
+  LaneWorkers<LaneJob> workers_{job_, &memory_};
   std::vector<Capture> captures_;          // each written by the lane of its node
   std::atomic<bool> side_streams_{false};  // some node's was not the current one of its lane
 };

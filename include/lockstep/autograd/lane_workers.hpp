@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -35,9 +36,12 @@ class LaneWorkers {
  public:
   using Item = typename Job::Item;
 
-  explicit LaneWorkers(Job& job) : job_(job) {}
+  // With memory from `memory`, which outlives it and is used before `run` and with the lock only.
+  explicit LaneWorkers(Job& job,
+                       std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : job_(job), lanes_(memory) {}
 
-  void add_lane() { lanes_.emplace_back(); }
+  void add_lane() { lanes_.emplace_back(lanes_.get_allocator()); }
 
   // An item is ready. From `finish`, or before `run`.
   void put(std::size_t lane, Item& item) { lanes_[lane].ready.push_back(&item); }
@@ -53,6 +57,9 @@ class LaneWorkers {
     }
   }
 
+  // From the item that runs: whether it is the last. False if other threads may be at work.
+  bool is_last() const { return lanes_.size() == 1 && open_ <= 1; }
+
   // Throws what an item of the first such lane threw.
   void rethrow_error() const {
     for (const Lane& lane : lanes_) {
@@ -62,8 +69,9 @@ class LaneWorkers {
 
  private:
   struct Lane {
-    std::vector<Item*> ready;  // last in, first out
-    bool taken = false;        // a thread runs one of its items
+    explicit Lane(std::pmr::polymorphic_allocator<> memory) : ready(memory) {}
+    std::pmr::vector<Item*> ready;  // last in, first out
+    bool taken = false;             // a thread runs one of its items
     std::exception_ptr error;
   };
   struct Choice {
@@ -87,6 +95,7 @@ class LaneWorkers {
         lane.ready.pop_back();
         scope.enter(0);
         job_.run(item);
+        --open_;
         job_.finish(item);
       }
     } catch (...) {
@@ -232,8 +241,8 @@ class LaneWorkers {
   std::optional<Crew> crew_;
 
   std::mutex mutex_;
-  std::vector<Lane> lanes_;  // as many while the threads work
-  std::size_t open_ = 0;     // items that have not run
+  std::pmr::vector<Lane> lanes_;  // as many while the threads work
+  std::size_t open_ = 0;          // items that have not run
   bool failed_ = false;
   std::size_t called_ = 0;        // helpers
   std::size_t coming_ = 0;        // those called that have not come yet

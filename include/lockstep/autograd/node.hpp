@@ -41,6 +41,10 @@ class Node {
   // True for the node that adds into a leaf's `grad`.
   virtual bool is_accumulator() const { return false; }
 
+  // The shared_ptr that owns this node, where an operation needs it for an output that it has kept.
+  std::shared_ptr<Node> self() const { return self_.lock(); }
+  void set_self(const std::shared_ptr<Node>& self) { self_ = self; }
+
   const Stream& stream() const { return stream_; }
   std::size_t num_inputs() const { return num_inputs_; }
 
@@ -53,6 +57,7 @@ class Node {
  private:
   Stream stream_;
   std::size_t num_inputs_ = 1;
+  std::weak_ptr<Node> self_;
 };
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,10 @@ namespace detail {
 class NodeIndex {
  public:
   static constexpr std::size_t kNone = SIZE_MAX;
+
+  // With memory from `memory`, which outlives it.
+  explicit NodeIndex(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : slots_(memory) {}
 
   // The node's number, or kNone.
   std::size_t find(const Node* node) const {
@@ -48,14 +53,15 @@ class NodeIndex {
   }
 
   void grow() {
-    std::vector<Slot> before(slots_.empty() ? kFirstSize : 2 * slots_.size());
+    std::pmr::vector<Slot> before(slots_.empty() ? kFirstSize : 2 * slots_.size(),
+                                  slots_.get_allocator());
     slots_.swap(before);
     for (const Slot& slot : before) {
       if (slot.node != nullptr) slots_[slot_of(slot.node)] = slot;
     }
   }
 
-  std::vector<Slot> slots_;  // as many as a power of two, or none
+  std::pmr::vector<Slot> slots_;  // as many as a power of two, or none
   std::size_t size_ = 0;
 };
 

@@ -9,8 +9,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace lockstep {
+
+namespace detail {
+
+// Whether the operation whose forward the calling thread runs has kept one of its outputs.
+inline constinit thread_local bool output_saved = false;
+
+}  // namespace detail
 
 // A tensor that an operation keeps for its backward: a member of the operation's struct, assigned
 // in forward and read through `Backward::operator()`.
@@ -23,13 +31,19 @@ namespace lockstep {
 class Saved {
  public:
   Saved() = default;
-  Saved(const Tensor& input) : tensor_(input) { remember(); }
+  Saved(const Tensor& input) {
+    if (detail::autograd_state().discards()) return;
+    tensor_ = input;
+    remember();
+  }
 
   // `number` is which of the operation's outputs it is.
   static Saved output(const Tensor& tensor, std::size_t number = 0) {
     Saved saved;
+    if (detail::autograd_state().discards()) return saved;
     saved.tensor_ = detail::make_view(tensor);
     saved.is_output_ = true;
+    detail::output_saved = true;
     saved.output_nr_ = number;
     saved.remember();
     return saved;
@@ -59,7 +73,8 @@ class Saved {
 // What an operation's backward is told besides the gradients.
 class Backward {
  public:
-  explicit Backward(std::shared_ptr<Node> node) : node_(std::move(node)) {}
+  // For a node that lives at least as long.
+  explicit Backward(const Node& node) : node_(&node) {}
 
   // The saved tensor, with its place in the graph, so that formulas written with differentiable
   // functions have derivatives of their own. Throws an AutogradError if it has changed since.
@@ -73,8 +88,11 @@ class Backward {
         tensor.device(), " is at version ", tensor.version(), "; expected version ",
         saved.version_);
     if (!saved.is_output_) return tensor;
+    std::shared_ptr<Node> node = node_->self();
+    check<AutogradError>(node != nullptr, node_->name(), " has kept an output with Saved::output, ",
+                         "but not in its forward, on the thread that ran that");
     Tensor linked = detail::make_view(tensor);
-    linked.impl()->grad_fn = node_;
+    linked.impl()->grad_fn = std::move(node);
     linked.impl()->output_nr = saved.output_nr_;
     linked.impl()->requires_grad = true;
     return linked;
@@ -84,7 +102,7 @@ class Backward {
   bool needs(std::size_t i) const { return node_->next_edges[i].node != nullptr; }
 
  private:
-  std::shared_ptr<Node> node_;
+  const Node* node_;
 };
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
@@ -19,6 +20,10 @@ struct SumGradients {
                          a.dtype(), " against ", b.sizes(), " and ", b.dtype());
     check<DeviceError>(a.device() == b.device(), "two gradients of one tensor are on ", a.device(),
                        " and ", b.device());
+    if (a.is_sparse() || b.is_sparse()) [[unlikely]] {
+      if (a.is_sparse() && b.is_sparse()) return sum_sparse(a, b);
+      return forward(a.to_dense(), b.to_dense());
+    }
     Tensor total = empty(a.sizes(), a.options());
     copy_into(total, a);
     add_in_place(total, b);

@@ -18,7 +18,11 @@ namespace lockstep::detail {
 class ThreadState {
  public:
   static ThreadState capture() {
-    return ThreadState(autograd_state(), autocast_state(), stream_overrides(), random_override());
+    ThreadState state(autograd_state(), autocast_state(), random_override());
+    if (!StreamOverrides::empty()) {
+      state.streams_ = std::make_unique<const std::vector<Stream>>(StreamOverrides::list());
+    }
+    return state;
   }
 
   // Makes this the state of the calling thread until destroyed.
@@ -27,13 +31,13 @@ class ThreadState {
     explicit Scope(const ThreadState& state)
         : autograd_(state.autograd_), autocast_(state.autocast_), random_before_(state.random_) {
       if (state.streams_) streams_before_ = *state.streams_;
-      stream_overrides().swap(streams_before_);
+      StreamOverrides::swap(streams_before_);
       random_override().swap(random_before_);
     }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
     ~Scope() {
-      stream_overrides().swap(streams_before_);
+      StreamOverrides::swap(streams_before_);
       random_override().swap(random_before_);
     }
 
@@ -46,10 +50,8 @@ class ThreadState {
 
  private:
   ThreadState(const AutogradState& autograd, const AutocastState& autocast,
-              const std::vector<Stream>& streams, std::shared_ptr<RandomNumbers> random)
-      : autograd_(autograd), autocast_(autocast), random_(std::move(random)) {
-    if (!streams.empty()) streams_ = std::make_unique<const std::vector<Stream>>(streams);
-  }
+              std::shared_ptr<RandomNumbers> random)
+      : autograd_(autograd), autocast_(autocast), random_(std::move(random)) {}
 
   AutogradState autograd_;
   AutocastState autocast_;

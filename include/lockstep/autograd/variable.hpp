@@ -20,6 +20,8 @@ inline const std::shared_ptr<Node>& Tensor::grad_fn() const { return get().grad_
 inline const Tensor& Tensor::requires_grad_(bool requires_grad) const {
   check<AutogradError>(get().grad_fn == nullptr || requires_grad,
                        "requires_grad_(false) on the result of a recorded operation: use detach()");
+  check<AutogradError>(!requires_grad || !get().sparse,
+                       "a sparse tensor cannot require gradients: use to_dense()");
   check<DtypeError>(!requires_grad || is_floating_point(dtype()),
                     "only tensors of floating-point dtype can require gradients, not ", dtype());
   check<AutogradError>(!requires_grad || !is_inference() || is_inference_mode_enabled(),
@@ -50,9 +52,11 @@ inline void Tensor::set_grad(Tensor grad) const {
   impl_->grad.impl_.swap(grad.impl_);
 }
 
-// The same data without a place in the graph; the version stays shared.
+// The same data without a place in the graph; the version stays shared. A sparse tensor never has
+// such a place.
 inline Tensor Tensor::detach() const {
-  (void)get();
+  if (get().sparse) [[unlikely]]
+    return *this;
   return detail::make_view(*this);
 }
 

@@ -23,6 +23,18 @@ struct Pitched {
   std::size_t src_pitch;
 };
 
+// One copy on a stream, of a single run if `shape.rows` is 1: the pitches say nothing then.
+struct CopyOrder {
+  void* dst;
+  Device dst_device;
+  const void* src;
+  Device src_device;
+  Pitched shape;
+  StreamState* stream;
+
+  std::size_t bytes() const { return shape.width * shape.rows; }
+};
+
 // Where the memory of tensors comes from. A device's backend is one; page-locked memory on plain
 // `cpu` is another.
 //
@@ -71,6 +83,19 @@ class Backend : public MemoryResource {
                     std::size_t bytes, StreamState& stream) = 0;
   virtual void copy_pitched(void* dst, Device dst_device, const void* src, Device src_device,
                             const Pitched& shape, StreamState& stream) = 0;
+
+  // Several copies issued together, none of which writes what another one touches. Each is work of
+  // its own stream; a backend may do better than to issue one after the other.
+  virtual void copy_all(std::span<const CopyOrder> orders) {
+    for (const CopyOrder& each : orders) {
+      if (each.shape.rows == 1) {
+        copy(each.dst, each.dst_device, each.src, each.src_device, each.shape.width, *each.stream);
+      } else {
+        copy_pitched(each.dst, each.dst_device, each.src, each.src_device, each.shape,
+                     *each.stream);
+      }
+    }
+  }
 };
 
 // The CUDA side of the library puts its backend here before `main`.

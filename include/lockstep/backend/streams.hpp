@@ -8,6 +8,7 @@
 #include <lockstep/device/stream.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -28,10 +29,41 @@ inline bool can_access(Device reader, Device owner) {
 }
 
 // The streams that this thread's StreamGuards have put in place of the default ones, innermost
-// last. Empty in almost every thread, so a look-up is one comparison.
-inline std::vector<Stream>& stream_overrides() {
-  thread_local std::vector<Stream> overrides;
-  return overrides;
+// last. None in almost every thread: a look-up then is one comparison, with a number that needs no
+// construction as the list does.
+class StreamOverrides {
+ public:
+  static bool empty() { return count_ == 0; }
+  static const std::vector<Stream>& list() { return mutable_list(); }
+
+  static void push(Stream stream) {
+    mutable_list().push_back(stream);
+    ++count_;
+  }
+  static void pop() {
+    mutable_list().pop_back();
+    --count_;
+  }
+  static void swap(std::vector<Stream>& other) noexcept {
+    if (empty() && other.empty()) return;
+    mutable_list().swap(other);
+    count_ = mutable_list().size();
+  }
+
+ private:
+  static std::vector<Stream>& mutable_list() {
+    thread_local std::vector<Stream> overrides;
+    return overrides;
+  }
+
+  inline static constinit thread_local std::size_t count_ = 0;
+};
+
+// The default stream of a device of this machine.
+inline StreamState& default_stream_state(Device device) {
+  if (!device.is_cpu()) return backend_of(device).default_stream(device);
+  check_device(device);
+  return HostBackend::instance().default_stream(device);
 }
 
 }  // namespace detail
@@ -40,19 +72,19 @@ inline std::vector<Stream>& stream_overrides() {
 //
 // **Torch counterpart.** torch.cuda.current_stream.
 inline Stream current_stream(Device device) {
-  const auto& overrides = detail::stream_overrides();
-  for (auto it = overrides.rbegin(); it != overrides.rend(); ++it) {
-    if (it->device() == device) return *it;
+  if (!detail::StreamOverrides::empty()) {
+    const auto& overrides = detail::StreamOverrides::list();
+    for (auto it = overrides.rbegin(); it != overrides.rend(); ++it) {
+      if (it->device() == device) return *it;
+    }
   }
-  return Stream(detail::backend_of(device).default_stream(device));
+  return Stream(detail::default_stream_state(device));
 }
 
 // The stream that work on `device` goes to where no StreamGuard says otherwise.
 //
 // **Torch counterpart.** torch.cuda.default_stream.
-inline Stream default_stream(Device device) {
-  return Stream(detail::backend_of(device).default_stream(device));
-}
+inline Stream default_stream(Device device) { return Stream(detail::default_stream_state(device)); }
 
 // The device's background copy stream: Scatter and prefetch copy on it while the compute stream
 // works. One for each device, shared by all threads.
@@ -72,10 +104,10 @@ inline Stream pool_stream(Device device) {
 // **Torch counterpart.** torch.cuda.StreamContext.
 class StreamGuard {
  public:
-  explicit StreamGuard(Stream stream) { detail::stream_overrides().push_back(stream); }
+  explicit StreamGuard(Stream stream) { detail::StreamOverrides::push(stream); }
   StreamGuard(const StreamGuard&) = delete;
   StreamGuard& operator=(const StreamGuard&) = delete;
-  ~StreamGuard() { detail::stream_overrides().pop_back(); }
+  ~StreamGuard() { detail::StreamOverrides::pop(); }
 };
 
 // Blocks until all work issued so far to the device's default and copy streams has ended.

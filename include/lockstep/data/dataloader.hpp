@@ -91,8 +91,9 @@ class DataLoader {
 
     explicit Iterator(std::unique_ptr<Pass> pass) : pass_(std::move(pass)) { advance(); }
 
-    // Gets the next batch if there is one; the one before is given up first, for its memory.
-    void advance() {
+    // Gets the next batch if there is one; the one before is given up first, for its memory. Not
+    // inlined: g++ 12 would take the room for a batch for one that is not initialised, and warn.
+    [[gnu::noinline]] void advance() {
       batch_.reset();
       if (!pass_) return;
       try {

@@ -24,6 +24,10 @@ inline constinit std::atomic<CountDevices> cuda_device_counter{nullptr};
 
 inline constexpr int kMaxHostDevices = 1024;
 
+// The number of host devices once it is decided, 0 before: for the check that every operation makes
+// several times. It stands for itself and orders nothing.
+inline constinit std::atomic<int> known_host_count{0};
+
 // The number of devices of each type, decided at first use and the same until the process ends.
 // Each count is guarded by `mutex` until its flag is set; from then on it is only read. Without a
 // counter the number of GPUs stays open, since a static initialiser may ask before the CUDA side,
@@ -47,6 +51,7 @@ struct DeviceCounts {
       const std::lock_guard lock(mutex);
       if (!host_decided.load(std::memory_order_relaxed)) {
         host_count = requested_host > 0 ? requested_host : default_host_count();
+        known_host_count.store(host_count, std::memory_order_relaxed);
         host_decided.store(true, std::memory_order_release);
       }
     }
@@ -117,19 +122,32 @@ inline std::string no_cuda_reason() {
   return counts.no_cuda_reason;
 }
 
-// Throws a DeviceError unless the device exists on this machine. Plain `cpu` always does.
-inline void check_device(Device device) {
-  if (device.is_host_memory()) return;
+namespace detail {
+
+// check_device for all but what is seen at once to exist.
+inline void check_device_at_length(Device device) {
   const int count = device_count(device.type);
   if (device.index >= 0 && device.index < count) return;
   if (device.is_cuda() && count == 0) {
-    throw DeviceError(detail::str("device ", device, ": this machine has no CUDA device (",
-                                  no_cuda_reason(), ")"));
+    throw DeviceError(
+        str("device ", device, ": this machine has no CUDA device (", no_cuda_reason(), ")"));
   }
-  throw DeviceError(detail::str("device ", device, " is out of range: there are ", count,
-                                device.is_cpu() ? " host devices (set LOCKSTEP_HOST_DEVICES or call"
-                                                  " set_host_device_count for more)"
-                                                : " CUDA devices"));
+  throw DeviceError(str("device ", device, " is out of range: there are ", count,
+                        device.is_cpu() ? " host devices (set LOCKSTEP_HOST_DEVICES or call"
+                                          " set_host_device_count for more)"
+                                        : " CUDA devices"));
+}
+
+}  // namespace detail
+
+// Throws a DeviceError unless the device exists on this machine. Plain `cpu` always does.
+inline void check_device(Device device) {
+  if (device.is_host_memory()) return;
+  if (device.is_cpu() && device.index >= 0 &&
+      device.index < detail::known_host_count.load(std::memory_order_relaxed)) {
+    return;
+  }
+  detail::check_device_at_length(device);
 }
 
 // All devices of one type, in order.

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/task_queue.hpp>
+#include <lockstep/backend/short_slice.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/distributed/carrier.hpp>
 #include <lockstep/error.hpp>
@@ -33,7 +34,13 @@ class CommunicationThread {
  public:
   using Task = lockstep::detail::Task;
 
-  explicit CommunicationThread(std::string name = "communication") : name_(std::move(name)) {}
+  // How operations wait for other ranks. Where they sleep, the thread has a short slice: they are
+  // issued while every core computes, and all ranks wait for the one that wakes up last. Where they
+  // poll, a short slice would only take the cores from those who compute more often.
+  enum class Waits { asleep, polling };
+
+  explicit CommunicationThread(std::string name = "communication", Waits waits = Waits::asleep)
+      : name_(std::move(name)), waits_(waits) {}
   CommunicationThread(const CommunicationThread&) = delete;
   CommunicationThread& operator=(const CommunicationThread&) = delete;
   ~CommunicationThread() {
@@ -124,6 +131,7 @@ class CommunicationThread {
 
   void serve() {
     profile::name_thread(name_);
+    if (waits_ == Waits::asleep) lockstep::detail::ask_for_short_slice();
     bool attends = false;
     for (std::uint32_t completed = 0;;) {
       const auto more = [completed](std::uint32_t issued) { return issued != completed; };
@@ -165,6 +173,7 @@ class CommunicationThread {
   std::atomic<std::uint32_t> completed_{0};
 
   const std::string name_;  // the thread's, in timelines
+  const Waits waits_;
 
   std::mutex running_;  // held while an operation runs, here or in a caller; guards `attended_`
   std::vector<Carrier*> attended_;

@@ -121,6 +121,13 @@ class GroupLink {
   std::unique_ptr<Carrier> carrier_;  // set until the end
 };
 
+// Where a collective runs, and whether its caller waits for the end.
+enum class Issue {
+  queued,   // in the communication thread; the caller goes on
+  idle,     // in the calling thread if it would be next, else queued
+  blocking  // the same, and the caller waits
+};
+
 // What is behind the handles of a process group.
 class GroupState {
  public:
@@ -154,9 +161,8 @@ class GroupState {
   const std::shared_ptr<CommunicationThread>& thread() const { return thread_; }
   const GroupWatch& watch() const { return link_->watch(); }
 
-  // Runs a collective after all that was issued before it: in the calling thread, if nothing of
-  // that is unfinished and the caller waits for the end anyway.
-  Work collective(const Call& call, const Parts& reads, const Parts& writes, bool blocking) {
+  // Runs a collective after all that was issued before it.
+  Work collective(const Call& call, const Parts& reads, const Parts& writes, Issue issue) {
     Operands operands(reads.tensors, reads.count, writes.tensors, writes.count);
     const bool on_gpu = operands.gpu().has_value();
     Completion completion;
@@ -164,10 +170,10 @@ class GroupState {
     auto execute = [link = link_, call, operands = std::move(operands),
                     completion]() mutable noexcept { link->run(call, operands, completion); };
     // On a GPU it may have to be seen after when it has been issued.
-    if (!blocking || on_gpu || !thread_->run_here(execute)) {
+    if (issue == Issue::queued || on_gpu || !thread_->run_here(execute)) {
       thread_->issue(CommunicationThread::Task(std::move(execute)));
     }
-    if (blocking) work.wait();
+    if (issue == Issue::blocking) work.wait();
     return work;
   }
 

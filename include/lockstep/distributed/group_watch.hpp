@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,11 @@ class GroupWatch {
   std::exception_ptr exception() const { return watchdog_ ? watchdog_->exception() : nullptr; }
   void check() const {
     if (faulted()) watchdog_->check();
+  }
+
+  // Tells all ranks of the watchdog's world that this one has failed.
+  void abort(const std::string& reason) const noexcept {
+    if (watchdog_) watchdog_->abort(reason);
   }
 
   // Null where nobody watches.

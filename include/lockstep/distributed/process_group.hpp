@@ -38,11 +38,12 @@ namespace lockstep::distributed {
 // turns. What this rank alone can see to be wrong is thrown at once: a ShapeError, DtypeError,
 // DeviceError or ValueError, and nothing is issued. Work holds all others: a ValueError on every
 // rank whose call does not match another's, a RankGone where a rank has ended, between processes a
-// WatchdogError. Over MPI ranks see a call that does not match by the bytes that arrive: an
-// operation or a dtype that is another but as long gives wrong numbers, unless
-// LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL is in the environment, with which the ranks compare their
-// calls. What was issued takes place also where the last handle on the group has gone; but messages
-// that the other rank has not come to by then may end with an Error.
+// WatchdogError. Over MPI ranks see a call that does not match by the bytes that arrive, and tell
+// the others, which then fail in that collective or the group's next one: an operation or a dtype
+// that is another but as long gives wrong numbers, unless LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL is in
+// the environment, with which the ranks compare their calls. What was issued takes place also where
+// the last handle on the group has gone; but messages that the other rank has not come to by then
+// may end with an Error.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {
@@ -63,11 +64,11 @@ class ProcessGroup {
   Device device() const { return state().device(); }
 
   // The same group. Its operations return when they have ended, and throw what went wrong.
-  ProcessGroup blocking() const {
-    ProcessGroup result = *this;
-    result.blocking_ = true;
-    return result;
-  }
+  ProcessGroup blocking() const { return with(detail::Issue::blocking); }
+  // The same group, for a caller that has nothing else to do: its collectives on host memory run in
+  // the calling thread if nothing that was issued before is unfinished, which spares two hand-overs
+  // between threads. What goes wrong is the Work's, as ever.
+  ProcessGroup idle() const { return with(detail::Issue::idle); }
 
   // `tensor` becomes that of all ranks combined, on every rank.
   Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum) const {
@@ -139,7 +140,7 @@ class ProcessGroup {
   }
 
   // Ends when all ranks have issued it.
-  Work barrier() const { return state().collective({}, {}, {}, blocking_); }
+  Work barrier() const { return state().collective({}, {}, {}, issue_); }
 
   // One rank's `tensor` goes to another rank, which calls `recv` with the same dtype, number of
   // elements and tag. What is issued later does not wait for a message to be taken.
@@ -172,6 +173,11 @@ class ProcessGroup {
     check<ValueError>(state_ != nullptr, "the process group is undefined: this rank is not in it");
     return *state_;
   }
+  ProcessGroup with(detail::Issue issue) const {
+    ProcessGroup result = *this;
+    result.issue_ = issue;
+    return result;
+  }
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
 
   Work issue(detail::Collective collective, const Tensor& part, ReduceOp op, int root,
@@ -181,7 +187,7 @@ class ProcessGroup {
                             .op = op,
                             .root = root,
                             .count = static_cast<std::size_t>(part.numel())};
-    return state().collective(call, reads, writes, blocking_);
+    return state().collective(call, reads, writes, issue_);
   }
 
   Work message(const char* operation, const Tensor& tensor, int peer, int tag, bool sends) const {
@@ -193,7 +199,7 @@ class ProcessGroup {
                                        .dtype = tensor.dtype(),
                                        .count = static_cast<std::size_t>(tensor.numel())},
                                       tensor, sends);
-    if (blocking_) work.wait();
+    if (issue_ == detail::Issue::blocking) work.wait();
     return work;
   }
 
@@ -218,7 +224,7 @@ class ProcessGroup {
   }
 
   std::shared_ptr<detail::GroupState> state_;
-  bool blocking_ = false;
+  detail::Issue issue_ = detail::Issue::queued;
 };
 
 }  // namespace lockstep::distributed

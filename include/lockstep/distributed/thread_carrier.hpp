@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -28,8 +29,8 @@ inline void copy_part(void* to, const void* from, std::size_t bytes) {
 }
 
 // Ranks that are threads of one process. Data is not copied on its way: a rank reads the others'
-// memory, and a large sum is divided among the ranks, each of which writes its share to all. On
-// GPUs, where all ranks are on some, the same is work of the ranks' streams (gpu_moves.hpp).
+// memory, and a large sum is divided into pieces, which whichever rank has taken one writes to all.
+// On GPUs, where all ranks are on some, the same is work of the ranks' streams (gpu_moves.hpp).
 class ThreadCarrier final : public Carrier {
  public:
   ThreadCarrier(int rank, int size, std::shared_ptr<ThreadWorld> world)
@@ -48,11 +49,12 @@ class ThreadCarrier final : public Carrier {
     mine.inputs = inputs;
     mine.outputs = outputs;
     mine.on_gpu = false;
+    if (rank() == 0) world_->pieces(turn_).reset();
     if (small && !inputs.empty()) copy_part(mine.small.data(), inputs[0], call.bytes());
     meet(call);
     if (call.collective != Collective::barrier) {
       move(call, outputs, small);
-      if (!small) world_->parting.meet();
+      if (!small && !is_sum(call)) world_->parting.meet();
     }
     ++turn_;
   }
@@ -169,6 +171,34 @@ class ThreadCarrier final : public Carrier {
     }
   }
 
+  static bool is_sum(const Call& call) {
+    return call.collective == Collective::all_reduce || call.collective == Collective::reduce;
+  }
+
+  // Pieces are so large that taking one costs little beside, and a few for each rank at most: then
+  // all ranks end at about the same time, whenever they woke up.
+  void reduce_in_pieces(const Call& call) {
+    constexpr std::size_t kBytesRead = std::size_t{64} << 10;
+    const auto count = static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(call.bytes() * ranks() / kBytesRead, 1, 4 * ranks()));
+    targets_.clear();
+    world_->pieces(turn_).run(count, [&](std::size_t i) {
+      // Only who has a piece may look where the others' memory is: they are there until it has
+      // ended, and may be gone once all have.
+      if (targets_.empty()) find_memory();
+      reduce_ranks(call.dtype, call.op, sources_, targets_,
+                   share_begin(call.count, call.dtype, i, count),
+                   share_begin(call.count, call.dtype, i + 1, count));
+    });
+  }
+  void find_memory() {
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      const ThreadWorld::Slot& slot = world_->slot(r, turn_);
+      sources_[r] = slot.inputs[0];
+      for (void* output : slot.outputs) targets_.push_back(output);
+    }
+  }
+
   // Small parts are in the slots, large ones where the ranks have them.
   void move(const Call& call, std::span<void* const> outputs, bool small) {
     const std::size_t bytes = call.bytes();
@@ -181,15 +211,9 @@ class ThreadCarrier final : public Carrier {
     switch (call.collective) {
       case Collective::all_reduce:
       case Collective::reduce: {
+        if (!small) return reduce_in_pieces(call);
         for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = source(r);
-        if (small) return reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
-        targets_.clear();
-        for (std::size_t r = 0; r < ranks(); ++r) {
-          for (void* output : slot(r).outputs) targets_.push_back(output);
-        }
-        return reduce_ranks(call.dtype, call.op, sources_, targets_,
-                            share_begin(call.count, call.dtype, own, ranks()),
-                            share_begin(call.count, call.dtype, own + 1, ranks()));
+        return reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
       }
       case Collective::reduce_scatter:
         for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = slot(r).inputs[own];

@@ -4,6 +4,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/call.hpp>
+#include <lockstep/distributed/claimed_pieces.hpp>
 #include <lockstep/distributed/mailbox.hpp>
 #include <lockstep/distributed/rendezvous.hpp>
 #include <lockstep/distributed/world_collectives.hpp>
@@ -26,7 +27,8 @@ namespace lockstep::distributed::detail {
 // A collective begins with a meeting: each rank writes down its call and where its memory is, and
 // when all have come each reads what the others wrote. Little data is written down itself; with
 // much data the ranks read and write each other's memory where it is, and part when all have done
-// so. No rank can go missing between meeting and parting, since no user's code runs there.
+// so; a large sum is in pieces, which the ranks that have woken up take. No rank can go missing
+// between meeting and parting, since no user's code runs there.
 //
 // Where all ranks are on GPUs, collectives of memory there are work of the ranks' streams: each
 // waits for what the others have recorded before the meeting, and at its end for what they have
@@ -78,6 +80,10 @@ class ThreadWorld {
   const std::vector<Device>& gpus() const { return gpus_; }
 
   Slot& slot(std::size_t rank, unsigned turn) const { return slots_[rank][turn % 2]; }
+
+  // Of a large sum. There is a pair of them for the same reason as of slots; rank 0 resets them
+  // when it writes its slot.
+  ClaimedPieces& pieces(unsigned turn) { return pieces_[turn % 2]; }
 
   // `rank` takes part in nothing any more, for the reason given: all that wait for it, or will, get
   // it as an error. Any thread may call it, whatever the ranks are doing.
@@ -132,6 +138,7 @@ class ThreadWorld {
 
   std::vector<Device> gpus_;  // as it was made
   const std::unique_ptr<std::array<Slot, 2>[]> slots_;
+  std::array<ClaimedPieces, 2> pieces_;
 
   mutable std::mutex mutex_;  // guards all below
   std::string reason_;

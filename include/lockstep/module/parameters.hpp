@@ -6,10 +6,12 @@
 #include <lockstep/module/walk.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/warning.hpp>
 
 #include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -46,29 +48,50 @@ std::vector<Named<T>> named_tensors(const M& module) {
   return result;
 }
 
-// Drops all but the first of the handles that name one variable.
+// Whether two of the handles from `first` on name one variable.
 template <class T>
-void keep_first_of_each(std::vector<T>& handles) {
+bool names_one_twice(const std::vector<T>& handles, std::size_t first) {
+  constexpr std::size_t kFew = 16;  // comparing these with each other costs less than sorting them
+  if (handles.size() - first <= kFew) {
+    for (std::size_t i = first; i < handles.size(); ++i) {
+      for (std::size_t j = first; j < i; ++j) {
+        if (handles[i].is_same(handles[j])) return true;
+      }
+    }
+    return false;
+  }
   std::vector<const TensorImpl*> variables;
-  variables.reserve(handles.size());
-  for (const T& handle : handles) variables.push_back(handle.impl().get());
+  variables.reserve(handles.size() - first);
+  for (std::size_t i = first; i < handles.size(); ++i) variables.push_back(handles[i].impl().get());
   std::sort(variables.begin(), variables.end());
-  if (std::adjacent_find(variables.begin(), variables.end()) == variables.end()) return;
-  std::unordered_set<const TensorImpl*> seen;
-  std::erase_if(handles,
-                [&seen](const T& handle) { return !seen.insert(handle.impl().get()).second; });
+  return std::adjacent_find(variables.begin(), variables.end()) != variables.end();
 }
 
 // The same without names, for which nothing is allocated: what is asked at every step of training.
-template <class T, class M>
-std::vector<T> tensors(const M& module) {
-  std::vector<T> result;
+// Behind what `result` has already.
+template <class T, class M, class Handle>
+void append_tensors(std::vector<Handle>& result, const M& module) {
+  constexpr std::size_t kUsual = 8;
+  const std::size_t first = result.size();
+  if (first == 0) result.reserve(kUsual);
   walk_module<Paths::none>(module, [&]<class Node>(const Node& node) {
     if constexpr (std::derived_from<Node, T>) {
       if (node.defined()) result.push_back(node);
     }
   });
-  keep_first_of_each(result);
+  if (!names_one_twice(result, first)) return;
+  std::unordered_set<const TensorImpl*> seen;
+  const auto repeated = [&seen](const Handle& handle) {
+    return !seen.insert(handle.impl().get()).second;
+  };
+  const auto begin = result.begin() + static_cast<std::ptrdiff_t>(first);
+  result.erase(std::remove_if(begin, result.end(), repeated), result.end());
+}
+
+template <class T, class M>
+std::vector<T> tensors(const M& module) {
+  std::vector<T> result;
+  append_tensors<T>(result, module);
   return result;
 }
 
@@ -188,6 +211,7 @@ void to(M& module, Device device) {
     if (detail::is_uninitialized(tensor)) {
       return detail::uninitialized_tensor({.dtype = tensor.dtype(), .device = device});
     }
+    if (tensor.is_sparse()) return detail::concatenated({tensor}, device);
     const Tensor result = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = device});
     detail::copy_into(result, tensor);
     return result;

@@ -9,6 +9,7 @@
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace lockstep::nn {
 
 struct EmbeddingOptions {
   std::optional<std::int64_t> padding_idx = {};  // counted from the end if negative
-  bool sparse = false;                           // refused: gradients are dense
+  bool sparse = false;                           // whether weight.grad() lists only the rows used
   Dtype dtype = Dtype::f32;
   Device device = {};
 };
@@ -29,24 +30,23 @@ struct EmbeddingOptions {
 // weight with the original: it is a handle.
 //
 // **Torch counterpart.** torch.nn.Embedding, with its first values: normal with mean 0 and
-// deviation 1, drawn from the default generator. Sparse gradients are out of scope: `sparse` is
-// here so that asking for them is answered.
-// **Threads and exceptions.** A ValueError for a size or a padding_idx that makes no sense and for
-// `sparse`, a DtypeError for a dtype other than f32 and f64; forward's are those of
-// lockstep::embedding.
+// deviation 1, drawn from the default generator.
+// **Backward.** That of lockstep::embedding. With `sparse`, the weight's gradient is sparse
+// (tensor/sparse.hpp) and the weight is marked so by expect_sparse_gradient: whoever puts another
+// Parameter in its place marks that one.
+// **Threads and exceptions.** A ValueError for a size or a padding_idx that makes no sense, a
+// DtypeError for a dtype other than f32 and f64; forward's are those of lockstep::embedding.
 // **Example.** nn::Embedding words{10000, 64, {.padding_idx = 0}};
 struct Embedding {
   Parameter weight;  // [num_embeddings, embedding_dim]
   std::optional<std::int64_t> padding_idx;
+  bool sparse = false;
 
   Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim,
             const EmbeddingOptions& options = {}) {
     detail::check_layer_size("Embedding", "num_embeddings", num_embeddings);
     detail::check_layer_size("Embedding", "embedding_dim", embedding_dim);
     detail::check_layer_dtype("Embedding", options.dtype);
-    check<ValueError>(!options.sparse,
-                      "Embedding: expected sparse = false, got true: sparse gradients are out of "
-                      "scope, the gradient of weight is a dense tensor of its shape");
     const std::int64_t padding =
         detail::wrap_padding("Embedding", options.padding_idx, num_embeddings);
     const Tensor values =
@@ -57,9 +57,13 @@ struct Embedding {
       values.narrow(0, padding, 1).zero_();
     }
     weight = Parameter(values);
+    sparse = options.sparse;
+    expect_sparse_gradient(weight, sparse);
   }
 
-  Tensor forward(const Tensor& indices) const { return embedding(indices, weight, padding_idx); }
+  Tensor forward(const Tensor& indices) const {
+    return embedding(indices, weight, padding_idx, sparse);
+  }
   Tensor operator()(const Tensor& indices) const { return forward(indices); }
 
   template <class Self, class Visitor>

@@ -4,6 +4,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/embedding_kernels.hpp>
+#include <lockstep/ops/embedding_sparse.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -17,8 +18,6 @@
 namespace lockstep {
 
 namespace detail {
-
-inline constexpr std::int64_t kNoPadding = -1;
 
 // Linear in the gradient, which it adds up in the rows that the indices name.
 struct EmbeddingGradOp {
@@ -50,6 +49,7 @@ struct EmbeddingOp {
   static constexpr const char* name = "embedding";
   std::int64_t padding_of_forward;
   std::int64_t padding_of_backward;
+  bool sparse = false;
   std::int64_t rows = 0;
   Saved indices = {};
 
@@ -70,6 +70,9 @@ struct EmbeddingOp {
     });
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    if (sparse) {
+      return {embedding_sparse_grad(grad, saved(indices), rows, padding_of_backward), Tensor()};
+    }
     return {apply(EmbeddingGradOp{rows, padding_of_backward}, grad, saved(indices)), Tensor()};
   }
 };
@@ -93,12 +96,14 @@ inline std::int64_t wrap_padding(const char* operation, std::optional<std::int64
 // The rows of weight [embeddings, width] that the indices name, of i64 or i32 and of any shape [*]:
 // the result is [*, width].
 //
-// **Torch counterpart.** torch.nn.functional.embedding, without max_norm, scale_grad_by_freq and
-// sparse.
+// **Torch counterpart.** torch.nn.functional.embedding, without max_norm and scale_grad_by_freq.
 // **Devices and streams.** Both on one device.
 // **Backward.** Dense, into the weight; a row's gradients are added in the order of the indices,
 // and the row `padding_idx` (counted from the end if negative) gets none. Linear, so that its
-// derivative is an embedding again.
+// derivative is an embedding again. With `sparse`, which asks for a weight of f32 or f64, it lists
+// the gradient of each index with its row instead (tensor/sparse.hpp), costs nothing for rows that
+// no index names, and has no derivative: an AutogradError with create_graph. Waits for the indices
+// if there is a padding_idx.
 // **Threads and exceptions.** An index outside the weight is an IndexError that names it, its
 // position in row-major order and the number of rows: at this call, or where the device's stream is
 // asynchronous at the next synchronisation with it. A ShapeError, DtypeError or DeviceError names
@@ -106,15 +111,19 @@ inline std::int64_t wrap_padding(const char* operation, std::optional<std::int64
 // **Example.** `embedding(tensor<std::int64_t>({3, 0}), weight)` with a weight of [4, 2] is of
 // shape [2, 2].
 inline Tensor embedding(const Tensor& indices, const Tensor& weight,
-                        std::optional<std::int64_t> padding_idx = std::nullopt) {
+                        std::optional<std::int64_t> padding_idx = std::nullopt,
+                        bool sparse = false) {
   detail::check_same_device("embedding", "the indices", indices, "the weight", weight);
   check<DtypeError>(indices.dtype() == Dtype::i64 || indices.dtype() == Dtype::i32,
                     "embedding: expected indices of i64 or i32, got ", indices.dtype());
   check<ShapeError>(weight.dim() == 2,
                     "embedding: expected a weight of shape [embeddings, width], got ",
                     weight.sizes());
+  check<DtypeError>(!sparse || weight.dtype() == Dtype::f32 || weight.dtype() == Dtype::f64,
+                    "embedding: sparse gradients are there for weights of f32 and f64, not of ",
+                    weight.dtype());
   const std::int64_t padding = detail::wrap_padding("embedding", padding_idx, weight.size(0));
-  return apply(detail::EmbeddingOp{detail::kNoPadding, padding}, weight,
+  return apply(detail::EmbeddingOp{detail::kNoPadding, padding, sparse}, weight,
                detail::cast(indices, Dtype::i64));
 }
 

@@ -30,6 +30,9 @@ namespace detail {
 inline void check_changeable(const Tensor& tensor, const char* operation) {
   check_inplace(tensor, operation);
   check_not_inference(tensor, operation);
+  check<ValueError>(!tensor.is_sparse(), operation,
+                    ": expected a dense tensor, got a sparse one of shape ", tensor.sizes(),
+                    ": change its coalesce().values(), or its to_dense()");
   for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
     check<ValueError>(tensor.sizes()[d] <= 1 || tensor.strides()[d] != 0, operation,
                       ": more than one element of the tensor of shape ", tensor.sizes(),

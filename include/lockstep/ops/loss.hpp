@@ -199,9 +199,9 @@ struct MseGradOp {
     grad = gradient;
     a = left;
     b = right;
-    const Tensor from = packed(gradient);
-    const Tensor in_a = packed(left);
-    const Tensor in_b = packed(right);
+    const Packed from(gradient);
+    const Packed in_a(left);
+    const Packed in_b(right);
     const Stream stream = current_stream(left.device());
     Tensor out = empty_on(stream, left.sizes(), left.dtype());
     dispatch_floating(left.dtype(), name, [&]<class T>(T) {
@@ -233,8 +233,8 @@ struct MseLossOp {
   Tensor forward(const Tensor& left, const Tensor& right) {
     a = left;
     b = right;
-    const Tensor in_a = packed(left);
-    const Tensor in_b = packed(right);
+    const Packed in_a(left);
+    const Packed in_b(right);
     const Stream stream = current_stream(left.device());
     const Shape reduced = reduction == LossReduction::none ? left.sizes() : Shape{};
     Tensor out = empty_on(stream, reduced, left.dtype());

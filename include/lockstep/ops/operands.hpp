@@ -66,7 +66,8 @@ inline MatrixArgument as_matrix(const Tensor& tensor) {
     }
   }
   Tensor contiguous = packed(tensor);
-  return {contiguous, false, atleast1(cols), stride(contiguous)};
+  const std::int64_t apart = stride(contiguous);
+  return {std::move(contiguous), false, atleast1(cols), apart};
 }
 
 }  // namespace lockstep::detail

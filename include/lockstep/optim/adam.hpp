@@ -4,9 +4,9 @@
 #include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/state_reader.hpp>
 #include <lockstep/optim/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
-#include <lockstep/optim/state_reader.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 

@@ -8,6 +8,7 @@
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cmath>
@@ -22,7 +23,7 @@ namespace lockstep::optim {
 //
 // The norm is summed in f64. The factor is max_norm / (norm + 1e-6) if that is below 1; parameters
 // without a gradient are left out. A norm that is not finite makes gradients that are not, unless
-// `error_if_nonfinite` asks for an error.
+// `error_if_nonfinite` asks for an error. A sparse gradient is coalesced first.
 //
 // **Torch counterpart.** torch.nn.utils.clip_grad_norm_ with norm_type = 2.
 // **Devices and streams.** Gradients may be on several devices; each is read and scaled on the
@@ -43,7 +44,11 @@ double clip_grad_norm_(const std::vector<T>& parameters, double max_norm,
   for (const Tensor& parameter : parameters) {
     Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    if (!gradient.is_contiguous()) {  // or elements may be one another
+    if (gradient.is_sparse()) {
+      const Tensor coalesced = gradient.coalesce();
+      if (!gradient.is_same(coalesced)) parameter.set_grad(coalesced);
+      gradient = coalesced.values();
+    } else if (!gradient.is_contiguous()) {  // or elements may be one another
       gradient = gradient.contiguous();
       parameter.set_grad(gradient);
     }

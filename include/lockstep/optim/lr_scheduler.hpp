@@ -3,8 +3,8 @@
 
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/state_reader.hpp>
 #include <lockstep/optim/optimizer.hpp>
-#include <lockstep/optim/state_reader.hpp>
 
 #include <algorithm>
 #include <cmath>

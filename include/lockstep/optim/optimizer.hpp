@@ -6,11 +6,12 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/optim/state_reader.hpp>
+#include <lockstep/module/state_reader.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cmath>
@@ -51,7 +52,7 @@ class Optimizer {
   void set_lr(double lr) { lr_ = checked("lr", lr); }
 
   // Forgets all gradients, so that the next backward starts anew: grad() is undefined until then,
-  // or zeros in place if `set_to_none` is false.
+  // or zeros in place if `set_to_none` is false (no rows, if it is sparse).
   //
   // **Torch counterpart.** Optimizer.zero_grad.
   void zero_grad(bool set_to_none = true) {
@@ -59,6 +60,8 @@ class Optimizer {
       const Tensor grad = set_to_none ? Tensor() : parameter.grad();
       if (!grad.defined()) {
         parameter.set_grad({});
+      } else if (grad.is_sparse()) {
+        parameter.set_grad(detail::empty_sparse(grad.sizes(), grad.options()));
       } else if (grad.requires_grad() || !grad.is_contiguous()) {
         parameter.set_grad(zeros(grad.sizes(), grad.options()));
       } else {
@@ -98,23 +101,26 @@ class Optimizer {
   }
 
   // Calls `update(i, parameter, gradient, stream)` for each parameter that has a gradient. Both
-  // tensors are contiguous and of one shape, dtype and device, whose current stream it is.
+  // tensors are contiguous and of one shape, dtype and device, whose current stream it is. A sparse
+  // gradient is coalesced, or refused for the reason that is given.
   template <class Update>
-  void update_each(Update&& update) const {
+  void update_each(Update&& update, const char* against_sparse = kDenseOnly) const {
     const NoGradGuard guard;
     const profile::RecordFunction range("optimizer", parameters_[0].device());
     std::vector<Tensor> gradients;
     gradients.reserve(parameters_.size());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       gradients.push_back(parameters_[i].grad());
-      if (gradients[i].defined()) check_gradient(i, gradients[i]);
+      if (gradients[i].defined()) check_gradient(i, gradients[i], against_sparse);
     }
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (!gradients[i].defined()) continue;
       const Tensor& parameter = parameters_[i];
       const Stream stream = current_stream(parameter.device());
       const Tensor target = detail::packed(parameter);
-      update(i, target, detail::packed(gradients[i]), stream);
+      const Tensor& gradient = gradients[i];
+      update(i, target, gradient.is_sparse() ? gradient.coalesce() : detail::packed(gradient),
+             stream);
       if (!parameter.is_contiguous()) detail::copy_strided(parameter, target, stream);
     }
   }
@@ -135,6 +141,9 @@ class Optimizer {
     }
     state.record_stream(stream);  // nobody else can, as nobody else has a handle
   }
+
+  static constexpr const char* kDenseOnly =
+      "does not support sparse gradients, please consider SparseAdam instead";
 
   const char* name() const { return name_; }
 
@@ -159,8 +168,10 @@ class Optimizer {
   }
 
  private:
-  void check_gradient(std::size_t i, const Tensor& gradient) const {
+  void check_gradient(std::size_t i, const Tensor& gradient, const char* against_sparse) const {
     const Tensor& parameter = parameters_[i];
+    check<ValueError>(!against_sparse || !gradient.is_sparse(), name_, ' ', against_sparse,
+                      ": that of parameter ", i, ", of shape ", parameter.sizes(), ", is sparse");
     check<ShapeError>(gradient.sizes() == parameter.sizes(), name_, ": parameter ", i,
                       " is of shape ", parameter.sizes(), ", but its gradient of shape ",
                       gradient.sizes());

@@ -4,9 +4,10 @@
 #include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/state_reader.hpp>
+#include <lockstep/ops/embedding_sparse.hpp>
 #include <lockstep/optim/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
-#include <lockstep/optim/state_reader.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -36,11 +37,13 @@ struct SGDOptions {
 //
 // where a parameter's first velocity is g, and nesterov steps by lr · (g + momentum · velocity);
 // and without momentum `parameter −= lr · g`. One kernel a parameter; a parameter without a
-// gradient is left as it is.
+// gradient is left as it is. A sparse gradient changes only the rows that it lists, unless there is
+// momentum: then all rows go on moving, as they would with the same gradient in a dense tensor.
 //
 // **Torch counterpart.** torch.optim.SGD, whose documentation is the source of the formulas.
-// **Threads and exceptions.** A ValueError for a setting that is negative or not finite, and for
-// nesterov without momentum or with dampening; see Optimizer for the parameters.
+// **Threads and exceptions.** A ValueError for a setting that is negative or not finite, for
+// nesterov without momentum or with dampening, and, in a step, for a sparse gradient where there is
+// weight_decay; see Optimizer for the parameters.
 // **Example.** optim::SGD sgd{model.parameters(), {.lr = 0.1, .momentum = 0.9}};
 class SGD : public Optimizer {
  public:
@@ -52,16 +55,10 @@ class SGD : public Optimizer {
 
   // Changes every parameter that has a gradient.
   void step() {
-    update_each([this](std::size_t i, const Tensor& parameter, const Tensor& gradient,
-                       const Stream& stream) {
-      if (momentum_ == 0) {
-        descend(parameter, gradient, stream);
-      } else {
-        const bool first = !velocities_[i].defined();
-        follow(velocities_[i], parameter, stream);
-        roll(parameter, velocities_[i], gradient, first ? 1 : 1 - dampening_, stream);
-      }
-    });
+    update_each(
+        [this](std::size_t i, const Tensor& parameter, const Tensor& gradient,
+               const Stream& stream) { change(i, parameter, gradient, stream); },
+        weight_decay_ == 0 ? nullptr : "with weight_decay is not compatible with sparse gradients");
   }
 
   // The settings and the state of each parameter, by name ("state.0.momentum_buffer"), numbers as
@@ -131,6 +128,23 @@ class SGD : public Optimizer {
     dampening_ = dampening;
     weight_decay_ = weight_decay;
     nesterov_ = options.nesterov;
+  }
+
+  void change(std::size_t i, const Tensor& parameter, const Tensor& gradient,
+              const Stream& stream) {
+    if (gradient.is_sparse() && momentum_ == 0) {
+      const Tensor rows = detail::take_rows(parameter, gradient.indices());
+      descend(rows, gradient.values(), stream);
+      detail::put_rows(parameter, gradient.indices(), rows);
+    } else if (gradient.is_sparse()) {
+      change(i, parameter, gradient.to_dense(), stream);
+    } else if (momentum_ == 0) {
+      descend(parameter, gradient, stream);
+    } else {
+      const bool first = !velocities_[i].defined();
+      follow(velocities_[i], parameter, stream);
+      roll(parameter, velocities_[i], gradient, first ? 1 : 1 - dampening_, stream);
+    }
   }
 
   void descend(const Tensor& parameter, const Tensor& gradient, const Stream& stream) const {

@@ -56,7 +56,8 @@ class [[nodiscard]] NoSync {
 // of the bucket's buffer: the next backward adds to it where it is, or, after zero_grad, copies
 // over it. While its bucket is being reduced a gradient is not there. A loss that is a sum over the
 // batch, not a mean, has to be divided by the batch of all ranks, since the gradients are divided
-// by their number.
+// by their number. A parameter marked by expect_sparse_gradient (nn::Embedding with `sparse`) gets
+// a sparse, coalesced mean of its own, in no bucket that a hook sees.
 //
 // Takes the module over, as DataParallel does. It can be moved, but not copied; a parameter belongs
 // to one DistributedDataParallel at a time.

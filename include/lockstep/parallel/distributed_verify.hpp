@@ -8,6 +8,7 @@
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -40,7 +41,8 @@ struct ModelDescription {
                str("static_graph\t", settings.static_graph)};
     for (const auto& [name, tensor] : named_parameters) {
       parameters.push_back(describe(name, tensor) +
-                           (tensor.requires_grad() ? "" : ", without gradient"));
+                           (tensor.requires_grad() ? "" : ", without gradient") +
+                           (expects_sparse_gradient(tensor) ? ", with sparse gradients" : ""));
     }
     for (const auto& [name, tensor] : named_buffers) buffers.push_back(describe(name, tensor));
   }

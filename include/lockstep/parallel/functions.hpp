@@ -7,6 +7,7 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -20,6 +21,7 @@ namespace detail {
 
 inline std::vector<Device> devices_of(const std::vector<Tensor>& tensors) {
   std::vector<Device> devices;
+  devices.reserve(tensors.size());
   for (const Tensor& tensor : tensors) devices.push_back(tensor.device());
   return devices;
 }
@@ -41,6 +43,7 @@ struct Scatter {
     std::vector<Tensor> chunks = comm::scatter(input, devices, chunk_sizes, dim);
     input_device = input.device();
     options = input.options();
+    shapes.reserve(chunks.size());
     for (const Tensor& chunk : chunks) shapes.push_back(chunk.sizes());
     return chunks;
   }
@@ -66,6 +69,7 @@ struct Gather {
     Tensor result = comm::gather(inputs, dim, device);
     input_devices = detail::devices_of(inputs);
     scalars = inputs[0].dim() == 0;
+    sizes.reserve(inputs.size());
     for (const Tensor& input : inputs) sizes.push_back(scalars ? 1 : input.size(dim));
     return result;
   }
@@ -93,12 +97,14 @@ struct Broadcast {
     source_device = tensors.empty() ? Device() : tensors[0].device();
     if (copies.empty()) copies = comm::broadcast_coalesced(tensors, devices);
     std::vector<Tensor> flat;
+    flat.reserve(copies.size() * tensors.size());
     for (const auto& of_device : copies) {
       for (const Tensor& copy : of_device) flat.push_back(lockstep::detail::make_view(copy));
     }
     copies.clear();
     return flat;
   }
+  // Takes the gradients over: memory that nobody else has may become a sum's.
   std::vector<Tensor> backward(const Backward&, std::vector<Tensor> grads) const;
 
   // What backward needs, set by forward.
@@ -116,21 +122,34 @@ struct ReduceAddCoalesced {
   Device destination;
 
   std::vector<Tensor> forward(const std::vector<Tensor>& flat) const {
+    return add(flat, devices, destination);
+  }
+  std::vector<Tensor> backward(const Backward& context, std::vector<Tensor> grads) const;
+
+  // What forward does. A sum may take over the memory of a tensor that nobody else has.
+  static std::vector<Tensor> add(std::vector<Tensor> flat, const std::vector<Device>& devices,
+                                 Device destination) {
     const std::size_t count = flat.size() / devices.size();
     std::vector<Tensor> sums(count);
     std::vector<std::vector<Tensor>> summands;  // of each sum that has several
     std::vector<std::size_t> places;
+    summands.reserve(count);
+    places.reserve(count);
     for (std::size_t j = 0; j < count; ++j) {
       std::vector<Tensor> parts;
+      parts.reserve(devices.size());
       bool on_destination = false;
       for (std::size_t i = 0; i < devices.size(); ++i) {
-        const Tensor& part = flat[i * count + j];
+        Tensor& part = flat[i * count + j];
         if (!part.defined()) continue;
-        parts.push_back(part);
         on_destination = on_destination || part.device() == destination;
+        parts.push_back(std::move(part));
       }
       if (parts.empty()) continue;
-      if (!on_destination) parts[0] = comm::broadcast(parts[0], {destination})[0];
+      if (!on_destination) {
+        parts[0] = parts[0].is_sparse() ? lockstep::detail::concatenated({parts[0]}, destination)
+                                        : comm::broadcast(parts[0], {destination})[0];
+      }
       if (parts.size() == 1) {
         sums[j] = parts[0];
         continue;
@@ -139,13 +158,33 @@ struct ReduceAddCoalesced {
       summands.push_back(std::move(parts));
       places.push_back(j);
     }
-    const std::vector<Tensor> together =
-        comm::detail::sum_coalesced(summands, destination, comm::kDefaultBufferSize);
-    for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = together[p];
+    std::vector<Tensor> together =
+        comm::detail::sum_taking_over(summands, destination, comm::kDefaultBufferSize);
+    for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = std::move(together[p]);
     return sums;
   }
-  std::vector<Tensor> backward(const Backward& context, std::vector<Tensor> grads) const;
 };
+
+namespace detail {
+
+// As the operations do it; where nothing is recorded, without what those keep for backward.
+inline std::vector<Tensor> scattered(const Tensor& tensor, const std::vector<Device>& devices,
+                                     const std::vector<std::int64_t>& sizes, std::int64_t dim) {
+  if (!lockstep::detail::is_recorded(tensor) && !tensor.is_sparse()) {
+    return comm::scatter(tensor, devices, sizes, dim);
+  }
+  return lockstep::apply(Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim}, tensor);
+}
+
+inline std::vector<Tensor> reduced(std::vector<Tensor> flat, const std::vector<Device>& devices,
+                                   Device destination) {
+  if (std::none_of(flat.begin(), flat.end(), lockstep::detail::is_recorded)) {
+    return ReduceAddCoalesced::add(std::move(flat), devices, destination);
+  }
+  return lockstep::apply(ReduceAddCoalesced{devices, destination}, flat);
+}
+
+}  // namespace detail
 
 inline Tensor Scatter::backward(const Backward&, std::vector<Tensor> grads) const {
   for (std::size_t i = 0; i < grads.size(); ++i) {
@@ -157,8 +196,7 @@ inline Tensor Scatter::backward(const Backward&, std::vector<Tensor> grads) cons
 }
 
 inline std::vector<Tensor> Gather::backward(const Backward&, const Tensor& grad) const {
-  std::vector<Tensor> grads = lockstep::apply(
-      Scatter{.devices = input_devices, .chunk_sizes = sizes, .dim = scalars ? 0 : dim}, grad);
+  std::vector<Tensor> grads = detail::scattered(grad, input_devices, sizes, scalars ? 0 : dim);
   if (scalars) {
     for (Tensor& each : grads) each = each.reshape({});
   }
@@ -166,7 +204,7 @@ inline std::vector<Tensor> Gather::backward(const Backward&, const Tensor& grad)
 }
 
 inline std::vector<Tensor> Broadcast::backward(const Backward&, std::vector<Tensor> grads) const {
-  return lockstep::apply(ReduceAddCoalesced{devices, source_device}, grads);
+  return detail::reduced(std::move(grads), devices, source_device);
 }
 
 // The gradient of a sum is the sum's gradient, on each device that a summand was on.

@@ -76,8 +76,7 @@ class PowerSGDBucket {
     std::int64_t length_rest = 0;
     for (std::size_t i = 0; i < bucket_.size(); ++i) {
       const Tensor gradient = bucket_.gradient(i);
-      const std::int64_t rows = gradient.dim() > 0 ? gradient.size(0) : 1;
-      const std::int64_t columns = rows > 0 ? gradient.numel() / rows : 0;
+      const auto [rows, columns] = PowerSGDState::matrix_of(gradient);
       const std::int64_t rank =
           std::min({rows, columns, state_->options().matrix_approximation_rank});
       state_->count(gradient.numel(), 0);
@@ -164,6 +163,10 @@ class PowerSGDBucket {
   void start(Matrix& matrix) {
     const PowerSGDOptions& options = state_->options();
     PowerSGDState::Memory& memory = memory_of(matrix);
+    // A state that was loaded may be that of buckets of another dtype.
+    for (Tensor* const each : {&memory.error, &memory.random, &memory.q}) {
+      if (each->defined()) *each = each->to(flat_p_.dtype());
+    }
     matrix.values =
         bucket_.gradient(matrix.number).to(flat_p_.dtype()).reshape({matrix.rows, matrix.columns});
     if (memory.error.defined()) {

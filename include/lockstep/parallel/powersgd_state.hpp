@@ -3,12 +3,21 @@
 
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/state_reader.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace lockstep::ddp_comm_hooks {
 
@@ -43,16 +52,7 @@ struct PowerSGDOptions {
 class PowerSGDState {
  public:
   explicit PowerSGDState(distributed::ProcessGroup group, const PowerSGDOptions& options = {})
-      : group_(std::move(group)), options_(options), random_(options.random_seed) {
-    const auto at_least = [](const char* name, auto least, auto value) {
-      check<ValueError>(value >= least, "PowerSGDState: expected ", name, " to be at least ", least,
-                        ", got ", value);
-    };
-    at_least("matrix_approximation_rank", std::int64_t{1}, options.matrix_approximation_rank);
-    at_least("start_powerSGD_iter", std::int64_t{0}, options.start_powerSGD_iter);
-    at_least("min_compression_rate", 0.0, options.min_compression_rate);
-    at_least("orthogonalization_epsilon", 0.0, options.orthogonalization_epsilon);
-  }
+      : group_(std::move(group)), options_(checked(options)), random_(options.random_seed) {}
   PowerSGDState(const PowerSGDState&) = delete;
   PowerSGDState& operator=(const PowerSGDState&) = delete;
 
@@ -74,7 +74,130 @@ class PowerSGDState {
     return {rate, before_, after_};
   }
 
+  // What it remembers on this rank, with its options, by name: "state.0.error" is of the first of
+  // the model's `parameters`; numbers are tensors of one element: what io::save_file can write.
+  //
+  // Each rank has lost something else, so each rank keeps its own. The tensors are those of the
+  // hook: the next pass changes them. The process group is no part of it.
+  //
+  // **Torch counterpart.** PowerSGDState.__getstate__.
+  template <std::derived_from<Tensor> T>
+  StateDict state_dict(const std::vector<T>& parameters) const {
+    using lockstep::detail::named_number;
+    StateDict dict;
+    dict.push_back(named_number("iter", iter_));
+    dict.push_back(named_number("numel_before_compression", before_));
+    dict.push_back(named_number("numel_after_compression", after_));
+    dict.push_back(named_number("matrix_approximation_rank", options_.matrix_approximation_rank));
+    dict.push_back(named_number("start_powerSGD_iter", options_.start_powerSGD_iter));
+    dict.push_back(named_number("min_compression_rate", options_.min_compression_rate));
+    dict.push_back(named_number("use_error_feedback", options_.use_error_feedback));
+    dict.push_back(named_number("warm_start", options_.warm_start));
+    dict.push_back(named_number("orthogonalization_epsilon", options_.orthogonalization_epsilon));
+    dict.push_back(named_number("random_seed", static_cast<std::int64_t>(options_.random_seed)));
+    const std::string random = random_.state();
+    const Tensor bytes =
+        empty({static_cast<std::int64_t>(random.size())}, TensorOptions{.dtype = Dtype::u8});
+    std::copy(random.begin(), random.end(), bytes.template mutable_data_ptr<std::uint8_t>());
+    dict.push_back({"random_state", bytes});
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto found = memory_.find(parameters[i].impl().get());
+      if (found == memory_.end()) continue;
+      const auto add = [&](const char* what, const Tensor& tensor) {
+        if (tensor.defined()) dict.push_back({name_of(i, what), tensor});
+      };
+      add("error", found->second.error);
+      add("random", found->second.random);
+      add("q", found->second.q);
+    }
+    return dict;
+  }
+
+  // Takes over the options and copies of what `state_dict` gave on this rank, for the same
+  // parameters in the same order: training goes on with the same bits if gradients have the same
+  // dtype. (Without warm_start from the second pass on: a model's first pass may draw random
+  // numbers in another order.) Called by every rank, before or between passes.
+  //
+  // **Torch counterpart.** PowerSGDState.__setstate__.
+  // **Devices and streams.** The copies are on the parameters' devices and issued to the current
+  // streams.
+  // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
+  // another shape or dtype, or a ValueError for an option that the constructor would not take or a
+  // negative count; nothing has been changed then.
+  template <std::derived_from<Tensor> T>
+  void load_state_dict(const StateDict& dict, const std::vector<T>& parameters) {
+    lockstep::detail::StateReader reader("PowerSGDState", dict);
+    const auto iter = reader.number<std::int64_t>("iter");
+    const auto before = reader.number<std::int64_t>("numel_before_compression");
+    const auto after = reader.number<std::int64_t>("numel_after_compression");
+    const PowerSGDOptions options{
+        .matrix_approximation_rank = reader.number<std::int64_t>("matrix_approximation_rank"),
+        .start_powerSGD_iter = reader.number<std::int64_t>("start_powerSGD_iter"),
+        .min_compression_rate = reader.number<double>("min_compression_rate"),
+        .use_error_feedback = reader.number<bool>("use_error_feedback"),
+        .warm_start = reader.number<bool>("warm_start"),
+        .orthogonalization_epsilon = reader.number<double>("orthogonalization_epsilon"),
+        .random_seed = static_cast<std::uint64_t>(reader.number<std::int64_t>("random_seed"))};
+    const auto given = [&](const std::string& name) {
+      const auto entry = std::find_if(dict.begin(), dict.end(),
+                                      [&](const NamedTensor& each) { return each.name == name; });
+      return entry == dict.end() ? Tensor() : entry->tensor;
+    };
+    const auto copy = [&](const std::string& name, Dtype dtype, Device device, const Shape& shape) {
+      return reader.copy(name, empty(shape, {.dtype = dtype, .device = device}));
+    };
+    // f32, or f64 for buckets of f64, which hooks around this one may have made of any parameters.
+    const auto copy_matrix = [&](const std::string& name, Device device, const Shape& shape) {
+      const Tensor source = given(name);
+      const Dtype dtype = source.defined() ? source.dtype() : Dtype::f32;
+      if (dtype != Dtype::f32 && dtype != Dtype::f64) {
+        reader.misfit(name, lockstep::detail::str("has to be of f32 or f64, and is of ", dtype));
+      }
+      return copy(name, dtype, device, shape);
+    };
+    const Tensor state = given("random_state");
+    if (state.defined() && state.dtype() != Dtype::u8) {
+      reader.misfit("random_state",
+                    lockstep::detail::str("has to be of u8, and is of ", state.dtype()));
+    }
+    const Tensor bytes = copy("random_state", state.defined() ? state.dtype() : Dtype::u8, {},
+                              {state.defined() ? state.numel() : 0});
+    std::unordered_map<const lockstep::detail::TensorImpl*, Memory> memory;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!reader.has_any(name_of(i, ""))) continue;
+      const Tensor& parameter = parameters[i];
+      const auto [rows, columns] = matrix_of(parameter);
+      const std::int64_t rank = std::max(std::int64_t{1}, options.matrix_approximation_rank);
+      const Shape thin{std::min({rows, columns, rank}), columns};
+      Memory loaded{parameter};
+      if (reader.has_any(name_of(i, "error"))) {
+        loaded.error = copy_matrix(name_of(i, "error"), parameter.device(), {rows, columns});
+      }
+      loaded.random = copy_matrix(name_of(i, "random"), parameter.device(), thin);
+      loaded.q = copy_matrix(name_of(i, "q"), parameter.device(), thin);
+      memory.emplace(parameter.impl().get(), std::move(loaded));
+    }
+    reader.finish();
+    const PowerSGDOptions taken = checked(options);
+    at_least("iter", std::int64_t{0}, iter);
+    at_least("numel_before_compression", std::int64_t{0}, before);
+    at_least("numel_after_compression", std::int64_t{0}, after);
+    const auto* const text = bytes.template const_data_ptr<std::uint8_t>();
+    random_.set_state(std::string(text, text + bytes.numel()));
+    options_ = taken;
+    memory_ = std::move(memory);
+    iter_ = iter;
+    before_ = before;
+    after_ = after;
+  }
+
   // What the hook itself uses.
+
+  // The rows and columns that a gradient, or its parameter, has as a matrix.
+  static std::pair<std::int64_t, std::int64_t> matrix_of(const Tensor& gradient) {
+    const std::int64_t rows = gradient.dim() > 0 ? gradient.size(0) : 1;
+    return {rows, rows > 0 ? gradient.numel() / rows : 0};
+  }
 
   struct Memory {
     Tensor parameter;    // keeps the key its own
@@ -92,9 +215,26 @@ class PowerSGDState {
   }
 
  private:
+  template <class T>
+  static void at_least(const char* name, T least, T value) {
+    check<ValueError>(value >= least, "PowerSGDState: expected ", name, " to be at least ", least,
+                      ", got ", value);
+  }
+  static const PowerSGDOptions& checked(const PowerSGDOptions& options) {
+    at_least("matrix_approximation_rank", std::int64_t{1}, options.matrix_approximation_rank);
+    at_least("start_powerSGD_iter", std::int64_t{0}, options.start_powerSGD_iter);
+    at_least("min_compression_rate", 0.0, options.min_compression_rate);
+    at_least("orthogonalization_epsilon", 0.0, options.orthogonalization_epsilon);
+    return options;
+  }
+
+  static std::string name_of(std::size_t parameter, const char* what) {
+    return lockstep::detail::str("state.", parameter, '.', what);
+  }
+
   distributed::ProcessGroup group_;
   PowerSGDOptions options_;
-  Generator random_;  // in the same state on every rank
+  mutable Generator random_;  // in the same state on every rank
   std::unordered_map<const lockstep::detail::TensorImpl*, Memory> memory_;
   std::int64_t iter_ = 0;
   std::int64_t before_ = 0;

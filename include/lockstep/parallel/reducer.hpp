@@ -107,6 +107,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
                       "register_comm_hook or register_builtin_comm_hook can only be called once.");
     check<ValueError>(static_cast<bool>(hook), "register_comm_hook: the hook is empty");
     check<ValueError>(pass_ == 0, "register_comm_hook: called during backward");
+    const std::vector<std::size_t> sparse = buckets_.with_sparse_gradients();
+    if (!sparse.empty()) fail_hook_and_sparse(buckets_.names(sparse));
     comm_hook_ = std::move(hook);
   }
 
@@ -263,13 +265,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   }
 
   void launch(ReducerBuckets::Bucket& bucket) {
-    ReducerBuckets::join_streams(bucket);
     ++log_.num_all_reduces;
-    const Tensor& buffer = bucket.gradients.buffer();
-    buckets_.withdraw(bucket);
-    bucket.future =
-        comm_hook_ ? comm_hook_(bucket.gradients)
-                   : BucketFuture(group_.all_reduce(buffer, distributed::ReduceOp::avg), buffer);
+    const bool last = next_bucket_ == buckets_.buckets().size() &&
+                      (!current_backward_pass || current_backward_pass->at_last_node());
+    buckets_.launch(bucket, last ? group_.idle() : group_, comm_hook_);
   }
 
   // The end of the pass.
@@ -371,7 +370,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
       tensors.push_back(buckets_.parameter(i));
       numbers.push_back(i);
     }
-    buckets_.assign(compute_bucket_assignment_by_size(tensors, limits_.rebuilt(), {}, numbers));
+    buckets_.assign(compute_bucket_assignment_by_size(tensors, limits_.rebuilt(),
+                                                      buckets_.sparse_among(numbers), numbers));
     log_.has_rebuilt_buckets = true;
     log_.rebuilt_bucket_sizes = buckets_.bucket_sizes();
   }

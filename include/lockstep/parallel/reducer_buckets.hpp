@@ -2,15 +2,20 @@
 #pragma once
 
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/bucket_assignment.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/parallel/reducer_errors.hpp>
+#include <lockstep/parallel/reducer_sparse.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -38,27 +43,31 @@ inline void copy_gradient(const Tensor& dst, const Tensor& src) {
   copy_into(dst, src);
 }
 
-// The parameters of a Reducer, and the buckets that their gradients lie in.
+// The parameters of a Reducer, and the buckets that their gradients lie in. A sparse gradient has a
+// bucket of its own, which has no buffer.
 //
 // Threads: one at a time.
 class ReducerBuckets {
  public:
   struct Bucket {
-    GradBucket gradients;
+    GradBucket gradients;                     // without a buffer if the gradient is sparse
     std::vector<std::size_t> members;         // the parameters' numbers
     std::size_t pending = 0;                  // how many gradients this pass still has to bring
     std::optional<Stream> stream = {};        // where the buffer was last written in this pass
     std::optional<BucketFuture> future = {};  // once it has been launched in this pass
+    std::optional<SparseMean> mean = {};      // in its place, if the gradient is sparse
   };
 
   // At first from the last parameters to the first, as gradients will come.
   ReducerBuckets(const std::vector<NamedParameter>& parameters,
                  const std::vector<std::size_t>& size_limits) {
+    std::vector<bool> sparse;
     for (const NamedParameter& parameter : parameters) {
       parameters_.push_back(parameter.tensor);
-      places_.push_back({.name = parameter.name});
+      sparse.push_back(expects_sparse_gradient(parameter.tensor));
+      places_.push_back({.name = parameter.name, .sparse = sparse.back()});
     }
-    assignment_ = compute_bucket_assignment_by_size(parameters_, size_limits);
+    assignment_ = compute_bucket_assignment_by_size(parameters_, size_limits, sparse);
     std::reverse(assignment_.begin(), assignment_.end());
   }
 
@@ -69,6 +78,20 @@ class ReducerBuckets {
   // Null if the parameter's gradients are in no bucket.
   Bucket* bucket_of(std::size_t i) {
     return places_[i].bucket == kNone ? nullptr : &buckets_[places_[i].bucket];
+  }
+
+  // Which of these parameters had the mark of sparse gradients when this was made.
+  std::vector<bool> sparse_among(const std::vector<std::size_t>& parameters) const {
+    std::vector<bool> marks;
+    for (const std::size_t i : parameters) marks.push_back(places_[i].sparse);
+    return marks;
+  }
+  std::vector<std::size_t> with_sparse_gradients() const {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (places_[i].sparse) found.push_back(i);
+    }
+    return found;
   }
 
   // How messages name parameters: 1 (fc.weight), 3 (fc2.weight)
@@ -108,18 +131,46 @@ class ReducerBuckets {
       bucket.pending = bucket.members.size();
       bucket.stream.reset();
       bucket.future.reset();
+      bucket.mean.reset();
     }
   }
 
   // Has the current stream come after whatever has been written to the bucket in this pass.
   static void join_streams(Bucket& bucket) {
-    const Stream stream = current_stream(bucket.gradients.buffer().device());
+    const Tensor& buffer = bucket.gradients.buffer();
+    const Tensor& written = buffer.defined() ? buffer : bucket.gradients.parameters()[0];
+    const Stream stream = current_stream(written.device());
     if (bucket.stream && *bucket.stream != stream) stream.wait_stream(*bucket.stream);
     bucket.stream = stream;
   }
 
-  // Waits for a bucket that has been launched, until its buffer holds the result.
-  static void wait(Bucket& bucket) {
+  // Starts the reduction of a full bucket, by the hook if there is one.
+  void launch(Bucket& bucket, const distributed::ProcessGroup& group, const CommHook& hook) {
+    join_streams(bucket);
+    const Tensor& buffer = bucket.gradients.buffer();
+    withdraw(bucket);
+    if (!buffer.defined()) {
+      const Tensor& own = places_[bucket.members[0]].withdrawn;
+      const Tensor& parameter = parameters_[bucket.members[0]];
+      bucket.mean.emplace(
+          group, own.defined() ? own : empty_sparse(parameter.sizes(), parameter.options()));
+    } else if (hook) {
+      bucket.future = hook(bucket.gradients);
+    } else {
+      bucket.future = BucketFuture(group.all_reduce(buffer, distributed::ReduceOp::avg), buffer);
+    }
+  }
+
+  // Waits for a bucket that has been launched, until its buffer holds the result, and for a sparse
+  // gradient's result, which is multiplied by `factor`.
+  void wait(Bucket& bucket, double factor) {
+    if (bucket.mean) {
+      Place& place = places_[bucket.members[0]];
+      place.view = bucket.mean->wait(factor);
+      if (!place.stands_in) place.withdrawn = place.view;
+      bucket.mean.reset();
+      return;
+    }
     BucketFuture future = *std::exchange(bucket.future, std::nullopt);
     const Tensor& buffer = bucket.gradients.buffer();
     const Tensor result = future.wait();
@@ -139,16 +190,24 @@ class ReducerBuckets {
   // multiplied by `factor`.
   void wait_for_all(double factor) {
     std::exception_ptr error;
-    for (Bucket& bucket : buckets_) {
-      try {
-        wait(bucket);
-      } catch (...) {
-        if (!error) error = std::current_exception();
+    const auto each = [&](const auto& step) {
+      for (Bucket& bucket : buckets_) {
+        try {
+          step(bucket);
+        } catch (...) {
+          if (!error) error = std::current_exception();
+        }
       }
-    }
+    };
+    each([](Bucket& bucket) {
+      if (bucket.mean) bucket.mean->exchange();
+    });
+    each([&](Bucket& bucket) { wait(bucket, factor); });
     if (error) std::rethrow_exception(error);
     if (factor == 1) return;
-    for (const Bucket& bucket : buckets_) bucket.gradients.buffer().mul_(factor);
+    for (const Bucket& bucket : buckets_) {
+      if (bucket.gradients.buffer().defined()) bucket.gradients.buffer().mul_(factor);
+    }
   }
 
   // Takes the gradients of a bucket away while it is being reduced: what adds to them meanwhile,
@@ -181,6 +240,8 @@ class ReducerBuckets {
   bool take_gradient(std::size_t i) {
     const Tensor& view = places_[i].view;
     const Tensor grad = parameters_[i].grad();
+    places_[i].stands_in = false;
+    if (is_sparse(i, grad)) return false;
     check_unchanged(i, grad);
     const bool elsewhere = !same_memory(grad, view);
     if (elsewhere) copy_gradient(view, grad);
@@ -193,6 +254,8 @@ class ReducerBuckets {
   void stand_in(std::size_t i) {
     Place& place = places_[i];
     const Tensor grad = parameters_[i].grad();
+    place.stands_in = true;
+    if (is_sparse(i, grad)) return;
     if (!grad.defined()) {
       place.view.zero_();
       return;
@@ -224,27 +287,42 @@ class ReducerBuckets {
   // Where a parameter's gradient is.
   struct Place {
     std::string name;
+    bool sparse;  // it gets sparse gradients
     std::size_t bucket = kNone;
-    Tensor view = {};       // of the bucket's buffer
-    Tensor kept = {};       // what was there before `stand_in`
-    Tensor withdrawn = {};  // the gradient, between `withdraw` and `give_back`
+    Tensor view = {};        // of the bucket's buffer; the mean, if the gradient is sparse
+    Tensor kept = {};        // what was there before `stand_in`
+    Tensor withdrawn = {};   // the gradient, between `withdraw` and `give_back`
+    bool stands_in = false;  // no gradient has come in this pass
   };
 
   void allocate() {
     for (std::size_t b = 0; b < assignment_.size(); ++b) {
       const std::vector<std::size_t>& members = assignment_[b];
-      const comm::detail::FlatLayout layout(parameters_, members);
+      const bool last = b + 1 == assignment_.size();
       std::vector<Tensor> own;
       for (const std::size_t i : members) own.push_back(parameters_[i]);
+      if (places_[members[0]].sparse) {
+        places_[members[0]].bucket = b;
+        buckets_.push_back(
+            {.gradients = {b, last, Tensor(), std::move(own), {0}}, .members = members});
+        continue;
+      }
+      const comm::detail::FlatLayout layout(parameters_, members);
       Tensor buffer = zeros({layout.total}, parameters_[members[0]].options());
-      buckets_.push_back({.gradients = {b, b + 1 == assignment_.size(), std::move(buffer),
-                                        std::move(own), layout.offsets},
+      buckets_.push_back({.gradients = {b, last, std::move(buffer), std::move(own), layout.offsets},
                           .members = members});
       for (std::size_t m = 0; m < members.size(); ++m) {
         places_[members[m]].bucket = b;
         places_[members[m]].view = buckets_[b].gradients.gradient(m);
       }
     }
+  }
+
+  // Whether the parameter gets sparse gradients. A gradient that came is of that kind.
+  bool is_sparse(std::size_t i, const Tensor& grad) const {
+    const bool sparse = places_[i].sparse;
+    if (grad.defined() && grad.is_sparse() != sparse) fail_other_layout(sparse, names({i}));
+    return sparse;
   }
 
   void check_unchanged(std::size_t i, const Tensor& grad) const {

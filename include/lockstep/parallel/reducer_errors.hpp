@@ -34,6 +34,21 @@ namespace lockstep::detail {
       rank, ": ", parameters);
 }
 
+[[noreturn]] inline void fail_other_layout(bool expected_sparse, const std::string& parameter) {
+  fail<ModuleError>("DistributedDataParallel: Expected variable to have ",
+                    expected_sparse ? "sparse" : "dense", " gradient: parameter ", parameter,
+                    expected_sparse ? " is marked by expect_sparse_gradient, and got a dense one"
+                                    : " is not marked by expect_sparse_gradient, and got a sparse "
+                                      "one: mark it on every rank before the "
+                                      "DistributedDataParallel is made");
+}
+
+[[noreturn]] inline void fail_hook_and_sparse(const std::string& parameters) {
+  fail<ValueError>(
+      "register_comm_hook: a hook reduces buckets of dense gradients, but those of parameters ",
+      parameters, " are sparse");
+}
+
 inline constexpr const char* kUnusedRemedy =
     ". If that is meant, set find_unused_parameters; else see to it that all outputs of forward "
     "take part in the loss";

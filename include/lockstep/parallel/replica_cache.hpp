@@ -46,7 +46,10 @@ class ReplicaCache {
     if (replicas_.size() < devices.size()) replicas_.resize(devices.size());
     std::vector<std::vector<Tensor>> result;
     std::vector<comm::detail::Transfer> transfers;
-    std::vector<Replica*> targets;  // of each transfer
+    std::vector<Target> targets;  // of each transfer
+    result.reserve(devices.size());
+    transfers.reserve(devices.size());
+    targets.reserve(devices.size());
     bool original_given = false;
     for (std::size_t i = 0; i < devices.size(); ++i) {
       if (originals.empty() ||
@@ -55,14 +58,14 @@ class ReplicaCache {
         continue;
       }
       prepare(replicas_[i], transfers.emplace_back(devices[i]), originals);
-      targets.push_back(&replicas_[i]);
+      targets.push_back({&replicas_[i]});
       result.push_back(replicas_[i].flat.parts);
     }
     update(targets, transfers, originals, devices);
     // Also where nothing was copied now: the stream that is current may be another one than the one
     // that waited for the copy.
     for (std::size_t t = 0; t < targets.size(); ++t) {
-      for (const Tensor& buffer : targets[t]->flat.buffers) transfers[t].finish(buffer);
+      for (const Tensor& buffer : targets[t].replica->flat.buffers) transfers[t].finish(buffer);
     }
     return result;
   }
@@ -77,6 +80,10 @@ class ReplicaCache {
     Device device;
     comm::detail::FlatCopies flat;
     std::vector<Versions> versions;  // empty: nothing is there yet
+  };
+  struct Target {
+    Replica* replica;
+    bool ordered = false;  // copies come after what its device's stream holds
   };
   // Which memory a tensor named when it was last seen; holding it keeps that memory from being
   // taken for another's.
@@ -123,21 +130,21 @@ class ReplicaCache {
   }
 
   // Issues the copies of what has changed.
-  static void update(const std::vector<Replica*>& targets,
+  static void update(std::vector<Target>& targets,
                      const std::vector<comm::detail::Transfer>& transfers,
                      const std::vector<Tensor>& originals, const std::vector<Device>& devices) {
     std::vector<comm::detail::FanOut> stale;
     std::vector<std::pair<Versions*, Versions>> renewed;
-    std::vector<bool> ordered(targets.size());
+    stale.reserve(originals.size());
+    renewed.reserve(originals.size() * targets.size());
     for (std::size_t j = 0; j < originals.size(); ++j) {
       comm::detail::FanOut fan;
       for (std::size_t t = 0; t < targets.size(); ++t) {
-        const Tensor& copy = targets[t]->flat.parts[j];
-        Versions& seen = targets[t]->versions[j];
+        const Tensor& copy = targets[t].replica->flat.parts[j];
+        Versions& seen = targets[t].replica->versions[j];
         const Versions now{originals[j].version(), copy.version()};
         if (seen == now) continue;
-        if (!ordered[t]) transfers[t].after_compute();
-        ordered[t] = true;
+        if (!std::exchange(targets[t].ordered, true)) transfers[t].after_compute();
         copy.mark_changed();
         renewed.emplace_back(&seen, Versions{now.original, copy.version()});
         fan.copies.resize(targets.size());

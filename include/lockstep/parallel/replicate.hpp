@@ -10,8 +10,10 @@
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -48,8 +50,8 @@ void check_module_device(const M& module, Device device) {
 template <class M>
 std::vector<Tensor> tensors_of(const M& module) {
   std::vector<Tensor> tensors;
-  for (Parameter& parameter : parameters(module)) tensors.push_back(std::move(parameter));
-  for (Buffer& buffer : buffers(module)) tensors.push_back(std::move(buffer));
+  append_tensors<Parameter>(tensors, module);
+  append_tensors<Buffer>(tensors, module);
   return tensors;
 }
 
@@ -66,44 +68,88 @@ bool is_on_host_memory(const M& module) {
   return everywhere;
 }
 
+// Where each variable is in a list of tensors. Asked in the order of the list it compares once.
+class PlaceInList {
+ public:
+  static constexpr std::size_t kNone = SIZE_MAX;
+
+  explicit PlaceInList(const std::vector<Tensor>& list) : list_(list) {}
+
+  std::size_t find(const Tensor& tensor) {
+    if (next_ < list_.size() && list_[next_].is_same(tensor)) return next_++;
+    if (places_.empty()) {
+      for (std::size_t j = 0; j < list_.size(); ++j) places_.emplace(list_[j].impl().get(), j);
+    }
+    const auto found = places_.find(tensor.impl().get());
+    if (found == places_.end()) return kNone;
+    next_ = found->second + 1;
+    return found->second;
+  }
+  // From the front again.
+  void restart() { next_ = 0; }
+
+ private:
+  const std::vector<Tensor>& list_;
+  std::size_t next_ = 0;
+  std::unordered_map<const TensorImpl*, std::size_t> places_;
+};
+
+// copies[i][j] with their place in the graph, as the results of a Broadcast of originals[j].
+inline void record_broadcast(const std::vector<Tensor>& originals,
+                             std::vector<std::vector<Tensor>>& copies,
+                             const std::vector<Device>& devices) {
+  std::vector<std::size_t> places;  // of what requires grad
+  places.reserve(originals.size());
+  for (std::size_t j = 0; j < originals.size(); ++j) {
+    if (originals[j].requires_grad()) places.push_back(j);
+  }
+  functions::Broadcast broadcast{devices};
+  std::vector<Tensor> flat;
+  if (places.size() == originals.size()) {
+    broadcast.copies = std::move(copies);
+    flat = lockstep::apply(std::move(broadcast), originals);
+    copies.assign(devices.size(), std::vector<Tensor>(places.size()));
+  } else {
+    std::vector<Tensor> trained;
+    for (const std::size_t j : places) trained.push_back(originals[j]);
+    for (const auto& of_device : copies) {
+      auto& row = broadcast.copies.emplace_back();
+      for (const std::size_t j : places) row.push_back(of_device[j]);
+    }
+    flat = lockstep::apply(std::move(broadcast), trained);
+  }
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    for (std::size_t p = 0; p < places.size(); ++p) {
+      copies[i][places[p]] = std::move(flat[i * places.size() + p]);
+    }
+  }
+}
+
 // Copies of the module that use copies[i][j] in place of originals[j]. Unless `detach`, gradients
 // flow from the copies of what requires grad back to the originals.
 template <class M>
 std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& originals,
                              std::vector<std::vector<Tensor>> copies,
                              const std::vector<Device>& devices, bool detach) {
-  std::vector<Tensor> trained;
-  std::vector<std::size_t> places;
-  std::unordered_map<const TensorImpl*, std::size_t> place_of;
-  for (std::size_t j = 0; j < originals.size(); ++j) {
-    place_of.emplace(originals[j].impl().get(), j);
-    if (!originals[j].requires_grad()) continue;
-    trained.push_back(originals[j]);
-    places.push_back(j);
-  }
-  if (!detach && is_grad_enabled() && !trained.empty()) {
-    functions::Broadcast broadcast{devices};
-    for (const auto& of_device : copies) {
-      auto& row = broadcast.copies.emplace_back();
-      for (const std::size_t j : places) row.push_back(of_device[j]);
-    }
-    const std::vector<Tensor> flat = lockstep::apply(std::move(broadcast), trained);
-    for (std::size_t i = 0; i < devices.size(); ++i) {
-      for (std::size_t p = 0; p < places.size(); ++p) {
-        copies[i][places[p]] = flat[i * places.size() + p];
-      }
-    }
-  } else {
+  const auto trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
+  const bool any_trained = std::any_of(originals.begin(), originals.end(), trained);
+  if (!detach && is_grad_enabled() && any_trained) {
+    record_broadcast(originals, copies, devices);
+  } else if (any_trained) {
     // Or the replica on the originals' device would be the only one to hold what requires grad.
     for (auto& of_device : copies) {
-      for (const std::size_t j : places) of_device[j] = of_device[j].detach();
+      for (std::size_t j = 0; j < originals.size(); ++j) {
+        if (trained(originals[j])) of_device[j] = of_device[j].detach();
+      }
     }
   }
 
   std::vector<M> replicas;
   replicas.reserve(devices.size());
   bool has_callback = false;
+  PlaceInList places(originals);
   for (std::size_t i = 0; i < devices.size(); ++i) {
+    places.restart();
     walk_module<Paths::none>(
         replicas.emplace_back(clone_structure(module)), [&]<class Node>(Node& node) {
           if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
@@ -111,8 +157,8 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
                           "lockstep: a module that is replicated holds its parameters, buffers and "
                           "sub-modules as members that are not const");
             // A handle that two pointers lead to has its copy already when it is met again.
-            const auto place = place_of.find(node.impl().get());
-            if (place != place_of.end()) static_cast<Tensor&>(node) = copies[i][place->second];
+            const std::size_t place = places.find(node);
+            if (place != PlaceInList::kNone) static_cast<Tensor&>(node) = copies[i][place];
           } else if constexpr (HasReplicationCallback<Node>) {
             has_callback = true;
           }

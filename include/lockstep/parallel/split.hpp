@@ -74,6 +74,7 @@ class Split {
 
   static std::vector<std::int64_t> chunks(std::int64_t rows, std::int64_t devices) {
     std::vector<std::int64_t> sizes;
+    sizes.reserve(static_cast<std::size_t>(devices));
     const std::int64_t size = (rows + devices - 1) / devices;
     for (std::int64_t rest = rows; rest > 0; rest -= size) sizes.push_back(std::min(rest, size));
     return sizes;
@@ -129,6 +130,25 @@ class Split {
 inline constinit const Split Split::chunk(Split::Rule::chunk);
 inline constinit const Split Split::balanced(Split::Rule::balanced);
 
+namespace detail {
+
+// Throws a ValueError unless the sizes are those of one chunk of the rows for each device.
+inline void check_chunk_sizes(std::int64_t rows, std::size_t devices,
+                              const std::vector<std::int64_t>& sizes) {
+  check<ValueError>(sizes.size() == devices,
+                    "Expected devices and chunk_sizes to be of same length, but got ", devices,
+                    " devices and ", sizes.size(), " chunk sizes");
+  std::int64_t total = 0;
+  for (const std::int64_t size : sizes) {
+    check<ValueError>(size >= 0, "expected non-negative chunk sizes, got ", size);
+    total += size;
+  }
+  check<ValueError>(total == rows, "expected chunk sizes to sum to ", rows,
+                    ", the number of rows, but they sum to ", total);
+}
+
+}  // namespace detail
+
 // The sizes of the chunks of `rows` rows over `devices` devices.
 //
 // There may be fewer chunks than devices, and none is empty unless Split::sizes asks for it; but 0
@@ -142,16 +162,7 @@ inline std::vector<std::int64_t> split_sizes(std::int64_t rows, std::size_t devi
                                              const Split& split = Split::chunk) {
   check<ValueError>(devices > 0, "Expected at least one device to scatter to");
   if (split.rule_ == Split::Rule::sizes) {
-    check<ValueError>(split.sizes_.size() == devices,
-                      "Expected devices and chunk_sizes to be of same length, but got ", devices,
-                      " devices and ", split.sizes_.size(), " chunk sizes");
-    std::int64_t total = 0;
-    for (const std::int64_t size : split.sizes_) {
-      check<ValueError>(size >= 0, "expected non-negative chunk sizes, got ", size);
-      total += size;
-    }
-    check<ValueError>(total == rows, "expected chunk sizes to sum to ", rows,
-                      ", the number of rows, but they sum to ", total);
+    detail::check_chunk_sizes(rows, devices, split.sizes_);
     return split.sizes_;
   }
   check<ValueError>(split.rule_ != Split::Rule::weights || split.weights_.size() == devices,

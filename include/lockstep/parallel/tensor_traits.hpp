@@ -63,8 +63,7 @@ struct tensor_traits<Tensor> {
 
   static std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
                                      const std::vector<std::int64_t>& sizes, std::int64_t dim) {
-    return lockstep::apply(functions::Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim},
-                           tensor);
+    return functions::detail::scattered(tensor, devices, sizes, dim);
   }
 
   static std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices) {

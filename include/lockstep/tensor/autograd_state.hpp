@@ -10,10 +10,14 @@ namespace lockstep::detail {
 // **Torch counterpart.** c10::AutogradState.
 struct AutogradState {
   bool grad = true;
-  bool inference = false;  // grad is off then unless a guard within turns it on, to no effect
-  bool saving = false;     // in the forward of an operation that is recorded
+  bool inference = false;   // grad is off then unless a guard within turns it on, to no effect
+  bool saving = false;      // in the forward of an operation that is recorded
+  bool discarding = false;  // in the forward of one that is not
 
   bool records() const { return grad && !inference; }
+  // Whether nobody will ask for what is saved. An operation that is not recorded may build others
+  // in its forward that are, where grad is on.
+  bool discards() const { return discarding && !records(); }
 };
 
 inline AutogradState& autograd_state() {

@@ -110,6 +110,23 @@ inline Tensor packed(const Tensor& src) {
   return result;
 }
 
+// The same for as long as `src` lives: where that is contiguous, without a handle of its own.
+class Packed {
+ public:
+  explicit Packed(const Tensor& src)
+      : copy_(src.is_contiguous() ? Tensor() : packed(src)),
+        tensor_(copy_.defined() ? copy_ : src) {}
+  Packed(const Packed&) = delete;
+  Packed& operator=(const Packed&) = delete;
+
+  operator const Tensor&() const { return tensor_; }
+  const Tensor& operator*() const { return tensor_; }
+
+ private:
+  const Tensor copy_;
+  const Tensor& tensor_;
+};
+
 // Half-precision types are converted through f32 alone, so that not every pair of dtypes needs a
 // kernel; nothing is lost on that way.
 inline bool needs_f32_between(Dtype from, Dtype to) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -13,10 +14,10 @@ namespace lockstep {
 namespace detail {
 
 inline Tensor empty_on(const Stream& stream, const Shape& shape, Dtype dtype) {
-  auto impl = std::make_shared<TensorImpl>();
+  auto impl = make_recycled<TensorImpl>();
   impl->numel = numel(shape);
-  impl->storage = std::make_shared<Storage>(
-      static_cast<std::size_t>(impl->numel) * element_size(dtype), stream);
+  impl->storage =
+      make_recycled<Storage>(static_cast<std::size_t>(impl->numel) * element_size(dtype), stream);
   impl->version = {impl->storage, &impl->storage->version};
   impl->shape = shape;
   impl->strides = contiguous_strides(shape);

@@ -3,6 +3,7 @@
 
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -125,6 +126,11 @@ class TensorPrinter {
 // **Devices and streams.** Copies the data to the host, which waits for the device.
 inline std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor.defined()) return out << "tensor(undefined)";
+  if (tensor.is_sparse()) {
+    const auto& sparse = static_cast<const detail::SparseImpl&>(*tensor.impl());
+    return out << "sparse(indices=" << sparse.indices << ", values=" << sparse.values
+               << ", size=" << tensor.sizes() << ')';
+  }
   Tensor host = detail::make_view(tensor);
   if (!tensor.device().is_cpu()) {
     host = empty(tensor.sizes(), {.dtype = tensor.dtype()});

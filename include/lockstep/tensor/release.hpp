@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,23 +13,42 @@ namespace lockstep::detail {
 // as the program that was recorded, so destroying one within the other's destructor would overflow
 // the stack; instead the outermost call on a thread destroys them one after the other.
 inline void release(std::shared_ptr<void> object) noexcept {
-  static constinit thread_local std::vector<std::shared_ptr<void>>* queue = nullptr;
-  if (!object) return;
+  // Usually a few; the list is for graphs with many branches.
+  struct Pending {
+    std::array<std::shared_ptr<void>, 6> few;
+    std::size_t count = 0;
+    std::vector<std::shared_ptr<void>> many;
+
+    void push(std::shared_ptr<void>&& part) {
+      if (count < few.size()) {
+        few[count++] = std::move(part);
+      } else {
+        many.push_back(std::move(part));
+      }
+    }
+    std::shared_ptr<void> pop() {
+      if (many.empty()) return count > 0 ? std::move(few[--count]) : nullptr;
+      std::shared_ptr<void> part = std::move(many.back());
+      many.pop_back();
+      return part;
+    }
+  };
+  static constinit thread_local Pending* queue = nullptr;
+  // Where somebody else has a reference, too, there is nothing to destroy yet.
+  if (object.use_count() != 1) return;
   if (queue) {
     try {
-      queue->push_back(std::move(object));
+      queue->push(std::move(object));
     } catch (...) {
       // No memory for the queue: it is destroyed here, on the stack.
     }
     return;
   }
-  std::vector<std::shared_ptr<void>> pending;
+  Pending pending;
   queue = &pending;
-  object.reset();
-  while (!pending.empty()) {
-    object = std::move(pending.back());
-    pending.pop_back();
+  while (object) {
     object.reset();
+    object = pending.pop();
   }
   queue = nullptr;
 }

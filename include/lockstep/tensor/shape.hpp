@@ -70,6 +70,7 @@ class Shape {
 // The number of elements of a shape; 1 for the empty shape. A negative size, or a product that no
 // memory can hold, is a ShapeError.
 inline std::int64_t numel(const Shape& shape) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
   std::int64_t count = 1;
   bool empty = false;
   for (const std::int64_t size : shape) {
@@ -78,9 +79,9 @@ inline std::int64_t numel(const Shape& shape) {
   }
   if (empty) return 0;
   for (const std::int64_t size : shape) {
-    check<ShapeError>(count <= std::numeric_limits<std::int64_t>::max() / 16 / size, "shape ",
-                      shape, " has more elements than memory can hold");
-    count *= size;
+    const bool overflows = __builtin_mul_overflow(count, size, &count);
+    check<ShapeError>(!overflows && count <= kMost, "shape ", shape,
+                      " has more elements than memory can hold");
   }
   return count;
 }

@@ -50,8 +50,9 @@ inline MemoryResource& memory_of(Device device) {
 // overwritten by another stream, before that stream's work has ended. That goes for the owner, too,
 // where others write: a chunk that scatter made belongs to the copy stream.
 //
-// Threads: data, bytes and owner never change. `used_on_` and `kept_` are guarded by `mutex_`;
-// `recorded_` says without the lock that the first is not empty, which is rare.
+// Threads: data, bytes and owner never change. `further_` and `kept_` are guarded by `mutex_`.
+// `first_`, the first stream that was recorded, is set once and read by anybody; where there is
+// another one, which is rare, `has_further_` says so without the lock.
 class Storage {
  public:
   Storage(std::size_t bytes, Stream owner)
@@ -71,7 +72,12 @@ class Storage {
       // The device is broken or the process ends, and then the block is left alone.
       return;
     }
-    memory_.deallocate(data_, bytes_, owner_.state(), used_on_);
+    StreamState* const first = first_.load(std::memory_order_relaxed);
+    if (further_.empty()) {
+      memory_.deallocate(data_, bytes_, owner_.state(), {&first, first ? 1U : 0U});
+    } else {
+      memory_.deallocate(data_, bytes_, owner_.state(), further_);
+    }
   }
 
   void* data() const { return data_; }
@@ -83,10 +89,16 @@ class Storage {
   // Remembers that work issued to `stream`, from before this call until the storage dies, uses the
   // block.
   void record_stream(const Stream& stream) {
+    StreamState* const state = &stream.state();
+    StreamState* first = first_.load(std::memory_order_acquire);
+    if (first == state) return;
+    if (!first && first_.compare_exchange_strong(first, state, std::memory_order_acq_rel)) return;
+    if (first == state) return;
     const std::lock_guard lock(mutex_);
-    if (std::find(used_on_.begin(), used_on_.end(), &stream.state()) != used_on_.end()) return;
-    used_on_.push_back(&stream.state());
-    recorded_.store(true, std::memory_order_release);
+    if (further_.empty()) further_.push_back(first);
+    if (std::find(further_.begin(), further_.end(), state) != further_.end()) return;
+    further_.push_back(state);
+    has_further_.store(true, std::memory_order_release);
   }
 
   // Remembers that work of `stream` up to the event uses the block, which is not reused before. Who
@@ -105,7 +117,10 @@ class Storage {
 
   // Makes `writer`, about to overwrite the block, wait for every other stream that was recorded.
   void order_write(const Stream& writer) {
-    if (recorded_.load(std::memory_order_acquire)) order_after_readers(writer);
+    StreamState* const first = first_.load(std::memory_order_acquire);
+    if (!first) return;
+    if (has_further_.load(std::memory_order_acquire)) return order_after_readers(writer);
+    writer.wait_stream(Stream(*first));
   }
 
   VersionCounter version;
@@ -118,16 +133,17 @@ class Storage {
 
   void order_after_readers(const Stream& writer) {
     const std::lock_guard lock(mutex_);
-    for (StreamState* reader : used_on_) writer.wait_stream(Stream(*reader));
+    for (StreamState* reader : further_) writer.wait_stream(Stream(*reader));
   }
 
   const Stream owner_;
   MemoryResource& memory_;
   const std::size_t bytes_;
   void* const data_;
-  std::atomic<bool> recorded_{false};
+  std::atomic<StreamState*> first_{nullptr};
+  std::atomic<bool> has_further_{false};
   std::mutex mutex_;
-  std::vector<StreamState*> used_on_;
+  std::vector<StreamState*> further_;  // empty, or all that were recorded, the first in front
   std::vector<Use> kept_;
 };
 

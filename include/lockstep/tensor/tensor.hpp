@@ -5,6 +5,7 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/release.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/storage.hpp>
@@ -63,6 +64,15 @@ class Tensor {
   bool is_contiguous() const;
   bool is_contiguous(MemoryFormat format) const;
   TensorOptions options() const;
+
+  // A gradient that names the rows it has, and is zero elsewhere (defined in tensor/sparse.hpp).
+  // All but `is_sparse` and `to_dense` are a ValueError for a dense tensor.
+  bool is_sparse() const;
+  bool is_coalesced() const;
+  Tensor coalesce() const;
+  Tensor indices() const;
+  Tensor values() const;
+  Tensor to_dense() const;
 
   // Page-locked memory (defined in tensor/pin_memory.hpp).
   bool is_pinned() const;
@@ -141,6 +151,8 @@ class Tensor {
   const detail::TensorImpl& get() const;
   // The same, of a tensor that has a shape.
   const detail::TensorImpl& shaped() const;
+  // The same, of a tensor that has an element in memory for each of its indices.
+  const detail::TensorImpl& strided() const;
 
   std::shared_ptr<detail::TensorImpl> impl_;
 };
@@ -165,7 +177,9 @@ struct TensorImpl {
   Dtype dtype = Dtype::f32;
   std::int64_t numel = 0;
   bool contiguous = true;
-  bool uninitialized = false;  // a parameter without a shape or elements (module/parameter.hpp)
+  bool uninitialized = false;    // a parameter without a shape or elements (module/parameter.hpp)
+  bool sparse = false;           // a SparseImpl
+  bool sparse_gradient = false;  // what backward brings it is expected to be sparse
 
   bool inference = false;  // made in inference mode, or a view of what was
   bool requires_grad = false;
@@ -182,6 +196,23 @@ struct TensorImpl {
   }
 };
 
+// A sparse variable: `values` are rows of a tensor of this shape, `indices` say which. A row that
+// is listed several times has the sum. The storage and the version are those of the values.
+struct SparseImpl : TensorImpl {
+  Tensor indices;          // [1, rows listed], i64
+  Tensor values;           // [rows listed, shape[1], …]
+  bool coalesced = false;  // each row is listed once, and the indices ascend
+};
+
+// An operation came to a sparse tensor that it does not know how to read. It is caught where the
+// operation's name is known, so as to be named.
+class SparseOperand : public ValueError {
+ public:
+  using ValueError::ValueError;
+};
+
+[[noreturn, gnu::cold]] void fail_sparse(const TensorImpl& impl);
+
 inline bool strides_are_contiguous(const Shape& shape, const Shape& strides) {
   std::int64_t step = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
@@ -194,7 +225,7 @@ inline bool strides_are_contiguous(const Shape& shape, const Shape& strides) {
 // A new variable on the same memory as `base`, sharing its version. No place in any graph.
 inline Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides,
                         std::int64_t offset) {
-  auto impl = std::make_shared<TensorImpl>();
+  auto impl = make_recycled<TensorImpl>();
   impl->storage = base.impl()->storage;
   impl->version = base.impl()->version;
   impl->offset = offset;
@@ -242,13 +273,26 @@ inline const detail::TensorImpl& Tensor::shaped() const {
   return impl;
 }
 
+inline const detail::TensorImpl& Tensor::strided() const {
+  const detail::TensorImpl& impl = shaped();
+  if (impl.sparse) [[unlikely]]
+    detail::fail_sparse(impl);
+  return impl;
+}
+
+inline void detail::fail_sparse(const TensorImpl& impl) {
+  fail<SparseOperand>("expected a dense tensor, got a sparse one of shape ", impl.shape, " and ",
+                      impl.dtype, " on ", impl.storage->device(),
+                      ": use to_dense(), or coalesce() and then indices() and values()");
+}
+
 inline const Shape& Tensor::sizes() const { return shaped().shape; }
-inline const Shape& Tensor::strides() const { return shaped().strides; }
+inline const Shape& Tensor::strides() const { return strided().strides; }
 inline std::int64_t Tensor::dim() const { return static_cast<std::int64_t>(shaped().shape.size()); }
 inline std::int64_t Tensor::numel() const { return shaped().numel; }
 inline Dtype Tensor::dtype() const { return get().dtype; }
 inline Device Tensor::device() const { return get().storage->device(); }
-inline bool Tensor::is_contiguous() const { return shaped().contiguous; }
+inline bool Tensor::is_contiguous() const { return strided().contiguous; }
 inline bool Tensor::is_inference() const { return get().inference; }
 
 inline std::int64_t Tensor::size(std::int64_t dim) const {
@@ -260,6 +304,8 @@ inline TensorOptions Tensor::options() const { return {.dtype = dtype(), .device
 
 inline void Tensor::record_stream(const Stream& stream) const {
   get().storage->record_stream(stream);
+  if (impl_->sparse) [[unlikely]]
+    static_cast<const detail::SparseImpl&>(*impl_).indices.record_stream(stream);
 }
 
 inline std::uint64_t Tensor::version() const {
@@ -277,7 +323,7 @@ const T* Tensor::const_data_ptr() const {
   check<DtypeError>(dtype() == dtype_of<T>, "data pointer of ", dtype_of<T>,
                     " asked of a tensor of ", dtype());
   current_stream(device()).synchronize();
-  return static_cast<const T*>(shaped().data());
+  return static_cast<const T*>(strided().data());
 }
 
 template <Element T>
@@ -295,6 +341,7 @@ inline void Tensor::set_data(const Tensor& other) const {
   check<ValueError>(impl_ != nullptr, "set_data: the tensor is undefined");
   check<AutogradError>(!impl_->grad_fn,
                        "set_data: the tensor is the result of a recorded operation");
+  check<ValueError>(!impl_->sparse && !from.sparse, "set_data: expected dense tensors");
   impl_->storage = from.storage;
   impl_->version = from.version;
   impl_->offset = from.offset;

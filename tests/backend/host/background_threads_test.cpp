@@ -211,6 +211,34 @@ TEST(SharedWork, ABackgroundThreadHelpsFromTheBack) {
   EXPECT_NE(helper, owner);
 }
 
+// Who shares from an operation of a stream is a background thread, and who waits for the stream is
+// not: the first of its own pieces ends only after the other thread has had one.
+TEST(SharedWork, WhatABackgroundThreadSharesItDoesFromTheBack) {
+  if (usable_cores() == 1) GTEST_SKIP() << "needs a second core, to share work with";
+  constexpr std::uint32_t kPieces = 64;
+  std::atomic<bool> opened{false};
+  std::atomic<std::size_t> helped{kPieces};
+  std::atomic<std::size_t> first{kPieces};
+  HostStream& stream = new_stream();
+  const std::thread::id waiter = std::this_thread::get_id();
+  auto piece = [&](std::size_t i) {
+    if (std::this_thread::get_id() == waiter) {
+      std::size_t none = kPieces;
+      if (helped.compare_exchange_strong(none, i)) helped.notify_all();
+    } else {  // and keeps that one until then, so that pieces are left however many help
+      std::size_t none = kPieces;
+      first.compare_exchange_strong(none, i);
+      opened.store(true);
+      helped.wait(kPieces);
+    }
+  };
+  stream.submit_copy([&] { share(kPieces, piece); });
+  watch([&] { return opened.load(); });
+  stream.synchronize();
+  EXPECT_GT(first.load(), kPieces / 2);  // other background threads may have come before
+  EXPECT_EQ(helped.load(), 0U);
+}
+
 TEST(SharedWork, TheOwnerWaitsForThePiecesThatHelpersHaveInHand) {
   if (usable_cores() == 1) GTEST_SKIP() << "needs a second core, to share work with";
   std::atomic<bool> helped{false};

@@ -89,8 +89,7 @@ TEST_F(HostAllocatorTest, GivesAlignedMemoryOfAnySizeWithLittleWaste) {
     const std::size_t block = allocator.stats().allocated_bytes;
     EXPECT_GE(block, size);
     EXPECT_GE(block, last_class) << size;
-    const std::size_t rounding = size < (2 << 20) ? 64 : 2 << 20;
-    EXPECT_LE(block - size, block / 5 + rounding) << size;
+    EXPECT_LE(block - size, block / 5 + 64) << size;
     last_class = block;
     allocator.deallocate(data, size, {});
     EXPECT_EQ(allocator.stats().allocated_bytes, 0U) << size;

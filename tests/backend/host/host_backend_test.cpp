@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -213,6 +214,62 @@ TEST(HostBackend, CopiesLargeRectanglesInTheBackground) {
   gate.open();
   stream.synchronize();
   EXPECT_EQ(to, from);
+}
+
+// Two copies of `bytes` each, to cpu:1 and cpu:2.
+struct TwoCopies {
+  explicit TwoCopies(std::size_t bytes)
+      : from(2 * bytes),
+        to(2 * bytes),
+        one(backend().copy_stream("cpu:1")),
+        two(backend().copy_stream("cpu:2")) {
+    std::iota(from.begin(), from.end(), static_cast<unsigned char>(1));
+    const Pitched shape{.width = bytes, .rows = 1, .dst_pitch = 0, .src_pitch = 0};
+    orders = {{to.data(), "cpu:1", from.data(), "cpu", shape, &one},
+              {to.data() + bytes, "cpu:2", from.data() + bytes, "cpu", shape, &two}};
+  }
+  std::vector<unsigned char> from, to;
+  HostStream& one;
+  HostStream& two;
+  std::vector<CopyOrder> orders;
+};
+
+TEST(HostBackend, SeveralCopiesToIdleStreamsAreMadeOnTheWay) {
+  TwoCopies copies(HostBackend::kSmallCopies / 2);
+  backend().copy_all(copies.orders);
+  EXPECT_TRUE(copies.one.idle());
+  EXPECT_TRUE(copies.two.idle());
+  EXPECT_EQ(copies.to, copies.from);
+}
+
+TEST(HostBackend, SeveralCopiesComeEachBehindWhatItsStreamHas) {
+  TwoCopies copies(std::size_t{300} << 10);
+  const std::size_t half = copies.to.size() / 2;
+  Gate gate;
+  gate.hold(Stream(copies.two));
+  backend().copy_all(copies.orders);
+  EXPECT_FALSE(copies.two.idle());
+  copies.one.synchronize();
+  EXPECT_EQ(std::memcmp(copies.to.data(), copies.from.data(), half), 0);
+  EXPECT_EQ(std::count(copies.to.begin() + static_cast<std::ptrdiff_t>(half), copies.to.end(), 0),
+            static_cast<std::ptrdiff_t>(half));
+  gate.open();
+  copies.two.synchronize();
+  EXPECT_EQ(copies.to, copies.from);
+}
+
+TEST(HostBackend, SeveralCopiesWaitForWhatAnImmediateStreamWaitsFor) {
+  TwoCopies copies(std::size_t{300} << 10);
+  HostStream& mine = backend().copy_stream("cpu");
+  for (CopyOrder& order : copies.orders) order.stream = &mine;
+  copies.one.submit([&] {
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    std::fill(copies.from.begin(), copies.from.end(), static_cast<unsigned char>(7));
+  });
+  Stream(mine).wait_stream(Stream(copies.one));
+  backend().copy_all(copies.orders);
+  EXPECT_EQ(std::count(copies.to.begin(), copies.to.end(), 7),
+            static_cast<std::ptrdiff_t>(copies.to.size()));
 }
 
 TEST(HostBackend, MayBeSwitchedToQueuedComputeAndBack) {

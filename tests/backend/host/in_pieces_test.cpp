@@ -71,6 +71,35 @@ TEST(InPieces, CopiesEveryByteAndNoOther) {
   }
 }
 
+// Of orders with and without gaps, some smaller than a piece and some larger, every byte is copied
+// and no other.
+TEST(InPieces, CopiesSeveralOrdersTogether) {
+  for (const std::size_t rows : {std::size_t{1}, std::size_t{300}}) {
+    const std::vector<Pitched> shapes{
+        {.width = 700'000, .rows = 1, .dst_pitch = 0, .src_pitch = 0},
+        {.width = 3, .rows = rows, .dst_pitch = 5, .src_pitch = 4},
+        {.width = 7, .rows = 0, .dst_pitch = 9, .src_pitch = 9},
+        {.width = 900, .rows = rows, .dst_pitch = 901, .src_pitch = 907},
+        {.width = 1, .rows = 1, .dst_pitch = 0, .src_pitch = 0}};
+    std::vector<std::vector<unsigned char>> from, to, expected;
+    std::vector<CopyOrder> orders;
+    for (const Pitched& shape : shapes) {
+      auto& source = from.emplace_back(std::max(shape.width, shape.rows * shape.src_pitch));
+      std::iota(source.begin(), source.end(), static_cast<unsigned char>(from.size()));
+      to.emplace_back(std::max(shape.width, shape.rows * shape.dst_pitch), 0);
+      auto& copied = expected.emplace_back(to.back());
+      for (std::size_t row = 0; row < shape.rows; ++row) {
+        std::copy_n(&source[row * shape.src_pitch], shape.width, &copied[row * shape.dst_pitch]);
+      }
+    }
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      orders.push_back({to[i].data(), "cpu:0", from[i].data(), "cpu", shapes[i], nullptr});
+    }
+    copy_in_pieces(orders);
+    for (std::size_t i = 0; i < shapes.size(); ++i) EXPECT_EQ(to[i], expected[i]) << i;
+  }
+}
+
 struct AddOne {
   View<const std::int32_t> in;
   View<std::int32_t> out;

@@ -102,7 +102,7 @@ class BackgroundThreads {
       wake = need_another();
     }
     announce(wake);
-    work->run_from_front();
+    work->run_from(my_end());
     {
       const std::lock_guard lock(mutex_);
       std::erase(open_, work);
@@ -130,7 +130,7 @@ class BackgroundThreads {
       work = join_one();
     }
     if (!work) return false;
-    work->help(go_on);
+    work->help(my_end(), go_on);
     return true;
   }
 
@@ -158,6 +158,12 @@ class BackgroundThreads {
 
   // True on one of these threads, but not while it is away.
   static inline constinit thread_local bool is_background = false;
+
+  // Where the calling thread takes its pieces, of its own work as of another thread's: these
+  // threads at the back, all others at the front.
+  static SharedWork::End my_end() {
+    return is_background ? SharedWork::End::back : SharedWork::End::front;
+  }
 
   BackgroundThreads() = default;
 
@@ -269,7 +275,7 @@ class BackgroundThreads {
     if (wake) woken_.notify_one();
     if (!work) return false;
     const std::uint32_t seen = news();
-    work->help([&] { return news() == seen; });
+    work->help(my_end(), [&] { return news() == seen; });
     return true;
   }
 

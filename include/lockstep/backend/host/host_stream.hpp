@@ -73,6 +73,11 @@ class HostStream final : public StreamState, private Servable {
     }
   }
 
+  // Waits for what the next operation would wait for, if it is one that runs in its issuer.
+  void settle() {
+    if (has_waits_.load(std::memory_order_acquire)) pay_waits();
+  }
+
   bool idle() const override {
     return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire) &&
            (!has_waits_.load(std::memory_order_acquire) || waits_have_happened());
@@ -157,10 +162,6 @@ class HostStream final : public StreamState, private Servable {
   bool waits_have_happened() const {
     const std::lock_guard lock(mutex_);
     return std::all_of(waits_.begin(), waits_.end(), [](auto& event) { return event->query(); });
-  }
-
-  void settle() {
-    if (has_waits_.load(std::memory_order_acquire)) pay_waits();
   }
 
   // Several threads may come here at once; each must have waited before it goes on, so the waits

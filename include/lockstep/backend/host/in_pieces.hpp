@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/host/background_threads.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
+#include <span>
 
 namespace lockstep::detail {
 
@@ -38,6 +39,22 @@ void in_pieces(std::size_t count, std::size_t unit, const Run& run) {
   BackgroundThreads::instance().share({piece, &context, static_cast<std::uint32_t>(pieces)});
 }
 
+// The bytes [begin, end) of an order, not counting the gaps; or, where it has several runs, the
+// runs that begin there.
+inline void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end) {
+  auto* const to = static_cast<std::byte*>(order.dst);
+  const auto* const from = static_cast<const std::byte*>(order.src);
+  const Pitched& shape = order.shape;
+  if (shape.rows == 1) {
+    std::memcpy(to + begin, from + begin, end - begin);
+    return;
+  }
+  const std::size_t last = (end + shape.width - 1) / shape.width;
+  for (std::size_t row = (begin + shape.width - 1) / shape.width; row < last; ++row) {
+    std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
+  }
+}
+
 // As std::memcpy.
 inline void copy_in_pieces(void* dst, const void* src, std::size_t bytes) {
   if (bytes < kWorthDividing) {
@@ -47,6 +64,20 @@ inline void copy_in_pieces(void* dst, const void* src, std::size_t bytes) {
   in_pieces(bytes, 1, [=](std::size_t begin, std::size_t end) {
     std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin,
                 end - begin);
+  });
+}
+
+// As std::memcpy for each order, all their bytes divided as if they were one after the other.
+inline void copy_in_pieces(std::span<const CopyOrder> orders) {
+  std::size_t total = 0;
+  for (const CopyOrder& order : orders) total += order.bytes();
+  in_pieces(total, 1, [orders](std::size_t begin, std::size_t end) {
+    for (const CopyOrder& order : orders) {
+      const std::size_t bytes = order.bytes();
+      if (begin < bytes && begin < end) copy_part(order, begin, std::min(end, bytes));
+      begin -= std::min(begin, bytes);
+      end -= std::min(end, bytes);
+    }
   });
 }
 

@@ -20,9 +20,11 @@ namespace lockstep::detail {
 // Memory that the allocator keeps is out of bounds to everybody until it is handed out again.
 // AddressSanitizer is told so; without it these do nothing.
 #if defined(LOCKSTEP_ASAN)
+inline constexpr bool kPoisons = true;
 inline void poison(void* data, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(data, bytes); }
 inline void unpoison(void* data, std::size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(data, bytes); }
 #else
+inline constexpr bool kPoisons = false;
 inline void poison(void*, std::size_t) {}
 inline void unpoison(void*, std::size_t) {}
 #endif

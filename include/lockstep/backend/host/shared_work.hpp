@@ -19,15 +19,17 @@ struct Pieces {
 
 // Work divided into pieces, which its owner does together with whatever threads find time for it.
 //
-// The owner takes pieces from the front, helpers take them from the back: when the same work comes
-// again, each core finds in its caches what it had there before. Nobody waits for a helper that has
-// not come: the owner does what is left itself.
+// Whoever takes part takes pieces from one of the two ends. Where a thread keeps to the same end,
+// its core finds in its caches what it had there before when the same work comes again. Nobody
+// waits for a helper that has not come: the owner does what is left itself.
 //
 // Threads: `open` and `close` are the owner's. `join` and `open` happen under a lock of whoever
 // keeps the list of open works, and nobody joins once the work has left that list; `close` comes
 // after that. Objects live until the process ends, because a helper notifies after its last piece.
 class SharedWork {
  public:
+  enum class End { front, back };
+
   void open(const Pieces& pieces) {
     pieces_ = pieces;
     left_.store(range(0, pieces.count), std::memory_order_relaxed);
@@ -43,8 +45,8 @@ class SharedWork {
     return front_of(left) < back_of(left);
   }
 
-  void run_from_front() {
-    run_while<Claim::front>([] { return true; });
+  void run_from(End end) {
+    run_while(end, [] { return true; });
   }
 
   // For helpers: `join`, then `help`, which leaves again once no piece is left or, between two
@@ -52,28 +54,26 @@ class SharedWork {
   std::uint32_t helpers() const { return helpers_.load(std::memory_order_relaxed); }
   void join() { helpers_.fetch_add(1, std::memory_order_relaxed); }
   template <class GoOn>
-  void help(GoOn go_on) {
-    run_while<Claim::back>(go_on);
+  void help(End end, GoOn go_on) {
+    run_while(end, go_on);
     if (helpers_.fetch_sub(1, std::memory_order_release) == 1) helpers_.notify_one();
   }
 
  private:
-  enum class Claim { front, back };
-
   static std::uint64_t range(std::uint64_t front, std::uint64_t back) { return back << 32 | front; }
   static std::uint32_t front_of(std::uint64_t left) { return static_cast<std::uint32_t>(left); }
   static std::uint32_t back_of(std::uint64_t left) {
     return static_cast<std::uint32_t>(left >> 32);
   }
 
-  template <Claim claim, class GoOn>
-  void run_while(GoOn go_on) {
+  template <class GoOn>
+  void run_while(End end, GoOn go_on) {
     std::uint64_t left = left_.load(std::memory_order_relaxed);
     while (front_of(left) < back_of(left) && go_on()) {
-      const std::uint64_t rest = claim == Claim::front ? range(front_of(left) + 1U, back_of(left))
-                                                       : range(front_of(left), back_of(left) - 1U);
+      const std::uint64_t rest = end == End::front ? range(front_of(left) + 1U, back_of(left))
+                                                   : range(front_of(left), back_of(left) - 1U);
       if (!left_.compare_exchange_weak(left, rest, std::memory_order_relaxed)) continue;
-      pieces_.run(pieces_.context, claim == Claim::front ? front_of(left) : back_of(rest));
+      pieces_.run(pieces_.context, end == End::front ? front_of(left) : back_of(rest));
       left = left_.load(std::memory_order_relaxed);
     }
   }

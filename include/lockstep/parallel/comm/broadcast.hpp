@@ -71,10 +71,12 @@ inline std::vector<Tensor> broadcast_out(const Tensor& tensor, const std::vector
   }
   const Tensor source = lockstep::detail::packed(tensor);
   std::vector<detail::OutTransfer> transfers;
+  detail::CopiesTogether together;
   for (const Tensor& out : outs) {
     const auto& transfer = transfers.emplace_back(out);
-    transfer.copies().copy_out(transfer.room(), source, detail::whole_of(source));
+    transfer.copies().copy_out(transfer.room(), source, detail::whole_of(source), together);
   }
+  together.issue();
   for (const auto& transfer : transfers) transfer.finish();
   return outs;
 }

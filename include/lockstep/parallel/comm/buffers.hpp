@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -26,9 +27,10 @@ namespace detail {
 inline Tensor carve(const Tensor& flat, std::int64_t offset, const Shape& shape) {
   Tensor part = lockstep::detail::make_view(flat, shape, contiguous_strides(shape), offset);
   auto& storage = part.impl()->storage;
-  const auto share = std::make_shared<std::shared_ptr<lockstep::detail::Storage>>(storage);
-  storage = {share, share->get()};
-  part.impl()->version = std::make_shared<lockstep::detail::VersionCounter>();
+  using Handle = std::shared_ptr<lockstep::detail::Storage>;
+  auto* const memory = storage.get();
+  storage = {lockstep::detail::make_recycled<Handle>(std::move(storage)), memory};
+  part.impl()->version = lockstep::detail::make_recycled<lockstep::detail::VersionCounter>();
   return part;
 }
 
@@ -39,6 +41,7 @@ struct FlatLayout {
   std::int64_t total = 0;
 
   FlatLayout(const std::vector<Tensor>& tensors, const std::vector<std::size_t>& members) {
+    offsets.reserve(members.size());
     for (const std::size_t member : members) {
       const auto unit =
           static_cast<std::int64_t>(kAlignment / element_size(tensors[member].dtype()));

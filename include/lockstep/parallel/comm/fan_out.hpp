@@ -88,14 +88,16 @@ inline void fan_out(const std::vector<FanOut>& all, const std::vector<Device>& d
                     const std::vector<Transfer>& transfers) {
   if (all.empty()) return;
   const profile::RecordFunction range("broadcast");
+  CopiesTogether copies;
   FanOutRanks together(all[0].source.device(), devices, transfers);
   for (const FanOut& fan : all) {
     if (together.add(fan)) continue;
     for (std::size_t t = 0; t < transfers.size(); ++t) {
       if (!fan.copies[t].defined()) continue;
-      transfers[t].copy_out(fan.copies[t], fan.source, whole_of(fan.source));
+      transfers[t].copy_out(fan.copies[t], fan.source, whole_of(fan.source), copies);
     }
   }
+  copies.issue();
   together.issue();
 }
 

@@ -52,11 +52,14 @@ class GatherPlan {
   void copy(const Transfer& transfer, const std::vector<Tensor>& tensors,
             const Tensor& result) const {
     std::int64_t start = 0;
+    CopiesTogether together;
     for (const Tensor& tensor : tensors) {
-      transfer.copy_in(result, lockstep::detail::packed(tensor),
-                       slice_of(shape_, tensor.dtype(), along_, start, rows_of(tensor)));
+      const lockstep::detail::Packed source(tensor);
+      transfer.copy_in(result, source,
+                       slice_of(shape_, tensor.dtype(), along_, start, rows_of(tensor)), together);
       start += rows_of(tensor);
     }
+    together.issue();
   }
 
  private:

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/variable.hpp>
 #include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
 #include <lockstep/parallel/comm/collective_sums.hpp>
+#include <lockstep/parallel/comm/sparse_sum.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -18,6 +20,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::comm {
@@ -45,7 +48,7 @@ inline std::string times(const Shape& shape) {
 // The tensor as kernels on `destination` can read it: itself where that device reaches the other
 // one's memory, otherwise a copy.
 inline Tensor within_reach(const Tensor& tensor, Device destination) {
-  const Tensor source = lockstep::detail::packed(tensor);
+  Tensor source = lockstep::detail::packed(tensor);
   if (source.device() == destination) return source;
   const Stream compute = current_stream(destination);
   if (lockstep::detail::can_access(destination, source.device())) {
@@ -66,9 +69,10 @@ inline void check_summands(const char* operation, const std::vector<Tensor>& inp
   check<ValueError>(!inputs.empty(), operation, ": expected at least one input");
   const Shape& shape = inputs[0].sizes();
   for (std::size_t i = 1; i < inputs.size(); ++i) {
-    check<ShapeError>(inputs[i].sizes() == shape, operation, ": input ", i,
-                      " has invalid size: got ", times(inputs[i].sizes()), ", but expected ",
-                      times(shape));
+    if (inputs[i].sizes() != shape) {
+      lockstep::detail::fail<ShapeError>(operation, ": input ", i, " has invalid size: got ",
+                                         times(inputs[i].sizes()), ", but expected ", times(shape));
+    }
     check<DtypeError>(inputs[i].dtype() == inputs[0].dtype(), operation, ": input ", i,
                       " has dtype ", inputs[i].dtype(), ", but expected ", inputs[0].dtype());
   }
@@ -102,7 +106,7 @@ inline void sum_into(const Tensor& total, const std::vector<Tensor>& inputs) {
       launch_in_pieces<sizeof(T)>(
           stream, static_cast<std::size_t>(total.numel()),
           AddKernel<T>{input<T>(before), input<T>(next), output<T>(total, stream)});
-      before = total;
+      if (i + 1 < inputs.size()) before = total;
     }
   });
 }
@@ -121,14 +125,65 @@ inline void sum_each(const std::vector<Tensor>& totals,
 }
 
 // The sums of several lists of summands, which have been checked. They lie together in buffers on
-// the destination, one for each of take_tensors' groups, and each has a version of its own.
+// the destination, one for each of take_tensors' groups, and each has a version of its own; sparse
+// ones lie alone.
 inline std::vector<Tensor> sum_coalesced(const std::vector<std::vector<Tensor>>& summands,
                                          Device destination, std::size_t buffer_size) {
+  if (any_sparse(summands)) [[unlikely]] {
+    std::vector<Tensor> sums(summands.size());
+    std::vector<std::vector<Tensor>> dense;
+    std::vector<std::size_t> places;
+    for (std::size_t j = 0; j < summands.size(); ++j) {
+      std::vector<Tensor> inputs = summands[j];
+      if (are_sparse(inputs)) {
+        sums[j] = lockstep::detail::concatenated(inputs, destination);
+      } else {
+        dense.push_back(std::move(inputs));
+        places.push_back(j);
+      }
+    }
+    const std::vector<Tensor> together = sum_coalesced(dense, destination, buffer_size);
+    for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = together[p];
+    return sums;
+  }
   std::vector<Tensor> likes;
+  likes.reserve(summands.size());
   for (const auto& inputs : summands) likes.push_back(inputs[0]);
-  const std::vector<Tensor> sums =
+  std::vector<Tensor> sums =
       allocate_groups(current_stream(destination), likes, take_tensors(likes, buffer_size)).parts;
   sum_each(sums, summands);
+  return sums;
+}
+
+// True if the sum of these tensors, on the host device `destination`, may be made in the memory of
+// the first.
+inline bool may_hold_sum(const std::vector<Tensor>& inputs, Device destination) {
+  const Tensor& first = inputs[0];
+  return destination.is_cpu() && !any_sparse(inputs) && first.device() == destination &&
+         first.is_contiguous() && !lockstep::detail::is_half_precision(first.dtype()) &&
+         lockstep::detail::is_sole_owner(first);
+}
+
+// As sum_coalesced; but where nobody else can see a list's first summand any more, the sum takes
+// its memory, which spares the buffer and a pass over it. Those summands have changed afterwards.
+inline std::vector<Tensor> sum_taking_over(const std::vector<std::vector<Tensor>>& summands,
+                                           Device destination, std::size_t buffer_size) {
+  std::vector<Tensor> sums(summands.size());
+  std::vector<Tensor> taken;
+  std::vector<std::vector<Tensor>> into_taken, others;
+  std::vector<std::size_t> places;
+  for (std::size_t j = 0; j < summands.size(); ++j) {
+    if (may_hold_sum(summands[j], destination)) {
+      sums[j] = taken.emplace_back(summands[j][0]);
+      into_taken.push_back(summands[j]);
+    } else {
+      others.push_back(summands[j]);
+      places.push_back(j);
+    }
+  }
+  sum_each(taken, into_taken);
+  const std::vector<Tensor> together = sum_coalesced(others, destination, buffer_size);
+  for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = together[p];
   return sums;
 }
 
@@ -138,7 +193,8 @@ inline std::vector<Tensor> sum_coalesced(const std::vector<std::vector<Tensor>>&
 //
 // Added in the order given, so the same inputs give the same bits; NCCL, which does it where all
 // inputs are on distinct GPUs and lockstep/nccl.hpp is there, has an order of its own. Without a
-// destination the sum is where the first input is.
+// destination the sum is where the first input is. The sum of sparse tensors is sparse, and lists
+// the rows of all of them; of sparse and dense ones it is dense.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add, whose default is the current device;
 // there is none here. As there, `destination` must be the device of one of the inputs.
@@ -151,6 +207,7 @@ inline Tensor reduce_add(const std::vector<Tensor>& inputs,
   check<ValueError>(!inputs.empty(), "reduce_add: expected at least one input");
   const Device target = destination.value_or(inputs[0].device());
   detail::check_summands("reduce_add", inputs, target);
+  if (detail::any_sparse(inputs)) return detail::sum_coalesced({inputs}, target, 0)[0];
   Tensor total =
       lockstep::detail::empty_on(current_stream(target), inputs[0].sizes(), inputs[0].dtype());
   detail::sum_each({total}, {inputs});

@@ -52,7 +52,9 @@ inline void check_streams(const std::vector<std::optional<Stream>>& streams,
 // **Devices and streams.** Each chunk is copied on its device's background copy stream, or on the
 // one given for it in `streams` (one entry for each device, std::nullopt for the copy stream); the
 // device's current stream waits for that, and the chunk is recorded on it. The source is recorded
-// on the copy streams. The caller is not blocked.
+// on the copy streams. The caller is not blocked; but where the copies come to at most 4 MiB in all
+// and the copy streams of host devices have nothing else to do, it makes them itself, with the help
+// of what cores are free.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** ValueError without devices or for sizes that do not fit; IndexError
 // for a dim out of range; ShapeError for a tensor without dimensions; DeviceError for a stream of
@@ -72,16 +74,23 @@ inline std::vector<Tensor> scatter(const Tensor& tensor,
     for (Tensor& chunk : chunks) chunk = lockstep::detail::channels_to_front(chunk);
     return chunks;
   }
-  const std::vector<std::int64_t> sizes =
-      split_sizes(tensor.sizes()[along], devices.size(),
-                  chunk_sizes.empty() ? Split::chunk : Split::sizes(chunk_sizes));
+  std::vector<std::int64_t> by_rule;
+  if (chunk_sizes.empty()) {
+    by_rule = split_sizes(tensor.sizes()[along], devices.size());
+  } else {
+    lockstep::detail::check_chunk_sizes(tensor.sizes()[along], devices.size(), chunk_sizes);
+  }
+  const std::vector<std::int64_t>& sizes = chunk_sizes.empty() ? by_rule : chunk_sizes;
   detail::check_streams(streams, devices);
 
   const profile::RecordFunction range("scatter");
-  const Tensor source = lockstep::detail::packed(tensor);
+  const lockstep::detail::Packed contiguous(tensor);
+  const Tensor& source = contiguous;
   std::vector<Tensor> chunks;
   std::vector<detail::Transfer> transfers;
+  detail::CopiesTogether together;
   chunks.reserve(sizes.size());
+  transfers.reserve(sizes.size());
   std::int64_t start = 0;
   for (std::size_t i = 0; i < sizes.size(); start += sizes[i], ++i) {
     Shape shape = tensor.sizes();
@@ -96,8 +105,10 @@ inline std::vector<Tensor> scatter(const Tensor& tensor,
         transfers.emplace_back(stream_given ? *streams[i] : copy_stream(devices[i]));
     chunks.push_back(transfer.allocate(shape, tensor.dtype()));
     transfer.copy_out(chunks[i], source,
-                      detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]));
+                      detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]),
+                      together);
   }
+  together.issue();
   // Only now, when every device's copy is under way, does anybody wait.
   auto transfer = transfers.begin();
   for (std::size_t i = 0; i < chunks.size(); ++i) {
@@ -136,13 +147,15 @@ inline std::vector<Tensor> scatter_out(const Tensor& tensor, const std::vector<T
 
   const Tensor source = lockstep::detail::packed(tensor);
   std::vector<detail::OutTransfer> transfers;
+  detail::CopiesTogether together;
   std::int64_t start = 0;
   for (std::size_t i = 0; i < outs.size(); start += sizes[i], ++i) {
     const auto& transfer = transfers.emplace_back(outs[i]);
     transfer.copies().copy_out(
         transfer.room(), source,
-        detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]));
+        detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]), together);
   }
+  together.issue();
   for (const auto& transfer : transfers) transfer.finish();
   return outs;
 }

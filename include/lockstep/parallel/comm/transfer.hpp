@@ -48,6 +48,36 @@ inline std::atomic<std::uint64_t>& copies_issued() {
   return count;
 }
 
+// Copies of several Transfers that are issued together, as far as they are large: what is small
+// goes at once.
+//
+// The tensors are kept until then. Whoever lets go of this without `issue` gives the copies up.
+class CopiesTogether {
+ public:
+  // A copy of fewer bytes costs less than to divide it.
+  static constexpr std::size_t kLarge = std::size_t{64} << 10;
+
+  void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
+           const Tensor& dst, const Tensor& src) {
+    if (order.bytes() < kLarge) return backend.copy_all({&order, 1});
+    if (backend_ != &backend) issue();
+    backend_ = &backend;
+    orders_.push_back(order);
+    kept_.insert(kept_.end(), {dst, src});
+  }
+
+  void issue() {
+    if (!orders_.empty()) backend_->copy_all(orders_);
+    orders_.clear();
+    kept_.clear();
+  }
+
+ private:
+  lockstep::detail::Backend* backend_ = nullptr;
+  std::vector<lockstep::detail::CopyOrder> orders_;
+  std::vector<Tensor> kept_;
+};
+
 // Copies that end on one device: issued to its copy stream, or another one that is given, and
 // closed by `finish`.
 //
@@ -82,12 +112,19 @@ class Transfer {
   }
 
   // dst := src[slice], where dst is contiguous and just as large.
+  void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice,
+                CopiesTogether& together) const {
+    issue(dst, 0, slice.width, src, slice.offset, slice.pitch, slice, together);
+  }
   void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice) const {
-    issue(dst, 0, slice.width, src, slice.offset, slice.pitch, slice);
+    CopiesTogether alone;
+    copy_out(dst, src, slice, alone);
+    alone.issue();
   }
   // dst[slice] := src, where src is contiguous and just as large.
-  void copy_in(const Tensor& dst, const Tensor& src, const Slice& slice) const {
-    issue(dst, slice.offset, slice.pitch, src, 0, slice.width, slice);
+  void copy_in(const Tensor& dst, const Tensor& src, const Slice& slice,
+               CopiesTogether& together) const {
+    issue(dst, slice.offset, slice.pitch, src, 0, slice.width, slice, together);
   }
 
   // From here on the device's compute stream may use `result`.
@@ -98,20 +135,22 @@ class Transfer {
 
  private:
   void issue(const Tensor& dst, std::size_t dst_offset, std::size_t dst_pitch, const Tensor& src,
-             std::size_t src_offset, std::size_t src_pitch, const Slice& slice) const {
+             std::size_t src_offset, std::size_t src_pitch, const Slice& slice,
+             CopiesTogether& together) const {
     if (slice.width == 0 || slice.rows == 0) return;
     copies_issued().fetch_add(1, std::memory_order_relaxed);
     copy_.wait_stream(current_stream(src.device()));
     src.record_stream(copy_);
     auto* to = static_cast<std::byte*>(dst.impl()->data()) + dst_offset;
     const auto* from = static_cast<const std::byte*>(src.impl()->data()) + src_offset;
-    auto& backend = copying_backend(dst.device(), src.device());
-    if (slice.rows == 1) {
-      backend.copy(to, dst.device(), from, src.device(), slice.width, copy_.state());
-    } else {
-      backend.copy_pitched(to, dst.device(), from, src.device(),
-                           {slice.width, slice.rows, dst_pitch, src_pitch}, copy_.state());
-    }
+    together.add(copying_backend(dst.device(), src.device()),
+                 {.dst = to,
+                  .dst_device = dst.device(),
+                  .src = from,
+                  .src_device = src.device(),
+                  .shape = {slice.width, slice.rows, dst_pitch, src_pitch},
+                  .stream = &copy_.state()},
+                 dst, src);
   }
 
   const Stream copy_;

@@ -5,8 +5,8 @@
 
 namespace lockstep::testing {
 
-// How often any thread of this program has called operator new so far. A program can count that in
-// one place only: dataloader_memory_test.cpp.
+// How often any thread of this program has called operator new so far. One file of the program
+// includes count_operator_new.hpp.
 std::uint64_t operator_new_calls();
 
 }  // namespace lockstep::testing

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/spin_wait.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::distributed::detail {
+
+// What the ranks of a world of threads do together after a meeting, in pieces: each takes the next
+// one that nobody has taken. So the last rank to arrive, which runs, waits for none of the others
+// to wake up: those find what it has left, or that all is done.
+//
+// Threads: every rank calls `run` after the meeting, and one rank `reset` before it, when all have
+// come back from the last `run`. What each piece writes is visible to all ranks when they come
+// back.
+class ClaimedPieces {
+ public:
+  void reset() noexcept {
+    claimed_.store(0, std::memory_order_relaxed);
+    ended_.store(0, std::memory_order_relaxed);
+  }
+
+  // Calls piece(i) for each i below `count`, at least 1 and on all ranks the same, that no other
+  // rank has called it for, and returns when all have ended. No piece throws or waits for another.
+  template <class Piece>
+  void run(std::uint32_t count, const Piece& piece) noexcept {
+    // A claim orders nothing: what pieces read was published by the meeting.
+    for (std::uint32_t i = claim(); i < count; i = claim()) {
+      piece(static_cast<std::size_t>(i));
+      if (ended_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) ended_.notify_all();
+    }
+    lockstep::detail::spin_then_wait(ended_,
+                                     [count](std::uint32_t ended) { return ended == count; });
+  }
+
+ private:
+  std::uint32_t claim() noexcept { return claimed_.fetch_add(1, std::memory_order_relaxed); }
+
+  alignas(64) std::atomic<std::uint32_t> claimed_{0};
+  alignas(64) std::atomic<std::uint32_t> ended_{0};
+};
+
+}  // namespace lockstep::distributed::detail

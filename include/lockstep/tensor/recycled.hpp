@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host/poison.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace lockstep::detail {
+
+// Small blocks of memory that the calling thread has freed and keeps for itself.
+//
+// A training step makes and destroys the same few hundred handles, storages and nodes each time.
+// What malloc keeps for a thread is seven blocks of a size, less than one step of the smallest
+// model uses; taking a block from here and putting it back are a few instructions each.
+//
+// Threads: each thread has lists of its own, and a block belongs to the thread that freed it. They
+// are given back when the thread ends; what is freed after that, by the destructors of other
+// thread-local or static objects, is not kept.
+class RecycledBlocks {
+ public:
+  // AddressSanitizer is to see every block freed when it is.
+  static constexpr std::size_t kLargest = kPoisons ? 0 : 512;
+
+  static void* take(std::size_t bytes) {
+    List& list = lists_[list_of(bytes)];
+    Block* const block = list.first;
+    if (block == nullptr) [[unlikely]]
+      return ::operator new(bytes_of(bytes));
+    list.first = block->next;
+    --list.count;
+    return block;
+  }
+
+  static void put(void* data, std::size_t bytes) noexcept {
+    List& list = lists_[list_of(bytes)];
+    if (list.count >= room_) [[unlikely]] {
+      if (room_ > 0 || !open()) return ::operator delete(data);
+    }
+    list.first = ::new (data) Block{list.first};
+    ++list.count;
+  }
+
+ private:
+  struct Block {
+    Block* next;
+  };
+  struct List {
+    Block* first;
+    std::uint32_t count;
+  };
+  // Gives all back when the thread ends.
+  struct Closer {
+    ~Closer() {
+      room_ = 0;
+      closed_ = true;
+      for (List& list : lists_) {
+        while (list.first != nullptr)
+          ::operator delete(std::exchange(list.first, list.first->next));
+        list.count = 0;
+      }
+    }
+  };
+
+  static constexpr std::size_t kStep = 32;
+  static constexpr std::uint32_t kRoom = 128;  // of a list
+
+  static constexpr std::size_t list_of(std::size_t bytes) { return (bytes - 1) / kStep; }
+  static constexpr std::size_t bytes_of(std::size_t bytes) { return (list_of(bytes) + 1) * kStep; }
+
+  // False if the thread ends: nothing may be kept any more.
+  static bool open() noexcept {
+    if (closed_) return false;
+    thread_local const Closer closer;
+    (void)closer;
+    room_ = kRoom;
+    return true;
+  }
+
+  inline static constinit thread_local std::array<List, 512 / kStep> lists_{};
+  inline static constinit thread_local std::uint32_t room_ = 0;  // 0: not begun, or ended
+  inline static constinit thread_local bool closed_ = false;
+};
+
+// For std::allocate_shared: the object and its counts in one recycled block.
+template <class T>
+struct RecyclingAllocator {
+  using value_type = T;
+
+  RecyclingAllocator() = default;
+  template <class U>
+  RecyclingAllocator(const RecyclingAllocator<U>&) noexcept {}
+
+  T* allocate(std::size_t count) {
+    if constexpr (kRecycles) {
+      if (count == 1) return static_cast<T*>(RecycledBlocks::take(sizeof(T)));
+    }
+    return std::allocator<T>().allocate(count);
+  }
+  void deallocate(T* data, std::size_t count) noexcept {
+    if constexpr (kRecycles) {
+      if (count == 1) return RecycledBlocks::put(data, sizeof(T));
+    }
+    std::allocator<T>().deallocate(data, count);
+  }
+
+  friend bool operator==(const RecyclingAllocator&, const RecyclingAllocator&) { return true; }
+
+ private:
+  static constexpr bool kRecycles =
+      sizeof(T) <= RecycledBlocks::kLargest && alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+};
+
+// As std::make_shared.
+template <class T, class... Args>
+std::shared_ptr<T> make_recycled(Args&&... args) {
+  return std::allocate_shared<T>(RecyclingAllocator<T>(), std::forward<Args>(args)...);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+// Rows of a matrix that indices name, added up and written. (ops/embedding_kernels.hpp reads them.)
+namespace lockstep::detail {
+
+// The row that the index at a position names.
+inline std::size_t checked_row(std::int64_t index, std::size_t position, std::size_t rows) {
+  check<IndexError>(index >= 0 && index < static_cast<std::int64_t>(rows), "embedding: the index ",
+                    index, " at position ", position, " is outside the ", rows,
+                    " embeddings (expected 0 to ", static_cast<std::int64_t>(rows) - 1, ")");
+  return static_cast<std::size_t>(index);
+}
+
+// out[indices[i]] += grad[i], row by row and in this order, the rest zero; the index `padding`
+// (none if negative) is left out.
+template <class T>
+struct EmbeddingGradCall {
+  View<const T> grad;
+  View<const std::int64_t> indices;
+  View<T> out;
+  std::size_t rows, width;
+  std::int64_t padding;
+
+  void operator()() const {
+    std::fill_n(out.data, out.size, T(0));
+    for (std::size_t i = 0; i < indices.size; ++i) {
+      const std::size_t row = checked_row(indices[i], i, rows);
+      if (indices[i] == padding) continue;
+      const T* const from = grad.data + i * width;
+      T* const to = out.data + row * width;
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t j = 0; j < width; ++j) to[j] += from[j];
+    }
+  }
+};
+
+// out[indices[i]] = values[i], row by row. No index occurs twice.
+template <class T>
+struct PutRowsCall {
+  View<const T> values;
+  View<const std::int64_t> indices;
+  View<T> out;
+  std::size_t rows, width;
+
+  void operator()() const {
+    for (std::size_t i = 0; i < indices.size; ++i) {
+      const std::size_t row = checked_row(indices[i], i, rows);
+      std::copy_n(values.data + i * width, width, out.data + row * width);
+    }
+  }
+};
+
+}  // namespace lockstep::detail

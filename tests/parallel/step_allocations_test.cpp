@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/nn/linear.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/loss.hpp>
+#include <lockstep/optim/sgd.hpp>
+#include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include "support/count_operator_new.hpp"
+#include "support/sanitizers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+namespace step_allocations_test {
+
+// The fewest calls of operator new among many: other threads may allocate meanwhile, and a thread
+// that takes over a share for the first time has kept nothing yet.
+template <class F>
+std::uint64_t fewest_allocations(F&& call) {
+  std::uint64_t fewest = UINT64_MAX;
+  for (int i = 0; i < 300; ++i) {
+    const std::uint64_t before = testing::operator_new_calls();
+    call();
+    fewest = std::min(fewest, testing::operator_new_calls() - before);
+  }
+  return fewest;
+}
+
+struct Tiny {
+  nn::Linear fc{5, 2};
+  Tensor forward(const Tensor& x) { return fc(x); }
+};
+
+std::uint64_t allocations_of_a_step(const std::vector<Device>& devices) {
+  DataParallel model{Tiny{}, devices};
+  optim::SGD sgd{model.parameters(), {.lr = 1e-3}};
+  const Tensor x = randn({30, 5});
+  const Tensor y = randn({30, 2}).to("cpu:0");
+  return fewest_allocations([&] {
+    sgd.zero_grad();
+    mse_loss(model(x), y).backward();
+    sgd.step();
+  });
+}
+
+// What a step of the smallest model costs is mostly what it allocates. AddressSanitizer's memory is
+// never recycled.
+TEST(StepAllocations, ATinyStepAllocatesLittle) {
+  if (testing::kAddressSanitizer) GTEST_SKIP() << "memory is not recycled";
+  EXPECT_LE(allocations_of_a_step({"cpu:0", "cpu:1"}), 62U);
+  EXPECT_LE(allocations_of_a_step({"cpu:0"}), 14U);
+}
+
+TEST(StepAllocations, OneOperationAndItsBackwardAllocateLittle) {
+  if (testing::kAddressSanitizer) GTEST_SKIP() << "memory is not recycled";
+  const Tensor a = ones({2}, {.device = "cpu:0", .requires_grad = true});
+  const Tensor b = ones({2}, {.device = "cpu:0"});
+  EXPECT_LE(fewest_allocations([&] {
+              (a + b).backward(b);
+              a.set_grad({});
+            }),
+            5U);
+  EXPECT_EQ(fewest_allocations([&] {
+              const NoGradGuard guard;
+              (void)(a + b);
+            }),
+            0U);
+}
+
+}  // namespace step_allocations_test
+}  // namespace lockstep
