@@ -25,34 +25,53 @@ namespace lockstep::cuda {
 enum class Indexed : unsigned { nll_loss, cross_entropy, embedding };
 
 // One index that was outside; where there are several, any of them.
+//
+// It counts the faults that were written down and those that the host has read. Each count has one
+// writer, since no operation on host memory is atomic for both sides on every machine: kernels,
+// which settle among themselves who writes the next fault, and the host, which lets them by
+// `taken`. So either side may look at any time, also while another rank's kernels run on the
+// stream.
 struct IndexFault {
-  unsigned claimed = 0;  // 1 from the first one on
+  unsigned claimed = 0;  // by kernels alone, atomically: the faults that one of them writes down,
+  unsigned written = 0;  // or has, which publishes what is below;
+  unsigned taken = 0;    // by the host alone: those it has read, after which another may come
   Indexed operation = Indexed::nll_loss;
   std::int64_t index = 0;
   std::size_t position = 0;
   std::size_t bound = 0;
 };
 
-// True if an index is within [0, bound); otherwise `fault` has it.
+// True if an index is within [0, bound); otherwise `fault` has it, or another.
 LOCKSTEP_HD inline bool in_range(const View<IndexFault>& fault, Indexed operation,
                                  std::int64_t index, std::size_t position, std::size_t bound) {
   if (index >= 0 && static_cast<std::size_t>(index) < bound) return true;
+  IndexFault& place = *fault.data;
 #if defined(__CUDA_ARCH__)
-  if (atomicExch(&fault.data->claimed, 1U) != 0) return false;
+  const unsigned number = *const_cast<volatile unsigned*>(&place.taken);
+  if (atomicCAS(&place.claimed, number, number + 1) != number) return false;
+  __threadfence_system();
 #else
-  if (std::exchange(fault.data->claimed, 1U) != 0) return false;
+  unsigned number = std::atomic_ref(place.taken).load(std::memory_order_acquire);
+  if (!std::atomic_ref(place.claimed).compare_exchange_strong(number, number + 1)) return false;
 #endif
-  fault.data->operation = operation;
-  fault.data->index = index;
-  fault.data->position = position;
-  fault.data->bound = bound;
+  place.operation = operation;
+  place.index = index;
+  place.position = position;
+  place.bound = bound;
+#if defined(__CUDA_ARCH__)
+  __threadfence_system();
+  *const_cast<volatile unsigned*>(&place.written) = number + 1;
+#else
+  std::atomic_ref(place.written).store(number + 1, std::memory_order_release);
+#endif
   return false;
 }
 
 // The IndexFault of each stream that needed one: page-locked memory, written by the GPU where it
-// is and read by the host once it has waited for the stream.
+// is.
 //
-// Threads: any; `mutex_` guards the map. Lives until the process ends.
+// Threads: any; `mutex_` guards the map and the host's side of the faults. Lives until the process
+// ends.
 class IndexFaults {
  public:
   static IndexFaults& instance() {
@@ -80,16 +99,16 @@ class IndexFaults {
   void raise(const lockstep::detail::StreamState& stream) {
     if (!any_.load(std::memory_order_acquire)) return;
     IndexFault fault;
+    bool found = false;
     {
       const std::lock_guard lock(mutex_);
       for (const auto& [of, place] : faults_) {
-        // Only then may the host read it.
-        if (!place || (of != &stream && !of->idle()) || place->claimed == 0) continue;
-        fault = std::exchange(*place, IndexFault{});
-        break;
+        if (!place || (of != &stream && !of->idle())) continue;
+        found = take(*place, fault);
+        if (found) break;
       }
     }
-    if (fault.claimed == 0) return;
+    if (!found) return;
     if (fault.operation == Indexed::embedding) {
       (void)lockstep::detail::checked_row(fault.index, fault.position, fault.bound);
     } else {
@@ -100,6 +119,15 @@ class IndexFaults {
   }
 
  private:
+  // What kernels have written down in `place` and the host has not read.
+  static bool take(IndexFault& place, IndexFault& fault) {
+    const unsigned written = std::atomic_ref(place.written).load(std::memory_order_acquire);
+    if (written == place.taken) return false;
+    fault = place;
+    std::atomic_ref(place.taken).store(written, std::memory_order_release);
+    return true;
+  }
+
   std::mutex mutex_;
   std::map<const lockstep::detail::StreamState*, IndexFault*> faults_;
   std::atomic<bool> any_{false};

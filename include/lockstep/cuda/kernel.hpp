@@ -33,7 +33,6 @@ concept RowFunctor = requires(const F& functor, std::size_t row, const Lanes& la
 };
 
 inline constexpr unsigned kThreads = 256;
-inline constexpr unsigned kLanes = 32;
 
 template <class F>
 __global__ void range_kernel(std::size_t count, F functor) {

@@ -34,8 +34,9 @@ using AllKernels =
          InplaceKernels, DropoutKernels, OptimKernels, ReduceAddKernels, RnnKernels, GeluKernels,
          AttentionKernels, CombineKernels>::type;
 
-using AllCalls = Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls,
-                      ReduceCalls, ChannelSumCalls, ChannelNormCalls, SoftmaxCalls, LossCalls,
-                      EmbeddingCalls, PoolingCalls, MatmulCalls, ConvCalls, GeluCalls>::type;
+using AllCalls =
+    Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls, ReduceCalls,
+         ChannelSumCalls, ChannelNormCalls, SoftmaxCalls, LossCalls, EmbeddingCalls, PoolingCalls,
+         MatmulCalls, ConvCalls, RnnCalls, GeluCalls>::type;
 
 }  // namespace lockstep::cuda

@@ -7,6 +7,8 @@
 
 namespace lockstep::cuda {
 
+inline constexpr unsigned kLanes = 32;  // of a warp
+
 // The threads that work on one row together: a warp of a GPU. Where the same functor runs on a host
 // there is one of them, whose own value is every sum.
 //

@@ -7,12 +7,12 @@
 
 namespace lockstep::cuda {
 
-// What a GPU may round the operands of an f32 matrix product or convolution to. Sums and results
-// are f32 in any case.
+// What a GPU may round the operands of an f32 matrix product to, and of the products within a
+// convolution or a recurrent layer. Sums and results are f32 in any case.
 enum class MatmulPrecision {
   highest,  // nothing: f32 throughout
   high,     // TF32, which has 10 bits of mantissa
-  medium,   // bfloat16, which has 7; convolutions use TF32
+  medium,   // bfloat16, which has 7; convolutions and recurrent layers use TF32
 };
 
 }  // namespace lockstep::cuda
@@ -24,13 +24,15 @@ inline constinit std::atomic<cuda::MatmulPrecision> cuda_matmul_precision{
 
 namespace lockstep::cuda {
 
-// Lets f32 matrix products and convolutions on GPUs use the faster units of lower precision, for
-// the whole process. Nothing but this call chooses them; f64 and host devices never change.
+// Lets f32 matrix products, convolutions and recurrent layers on GPUs use the faster units of lower
+// precision, for the whole process. Nothing but this call chooses them; f64 and host devices never
+// change.
 //
-// **Torch counterpart.** torch.set_float32_matmul_precision. In torch a convolution has a switch of
-// its own, which is on by default; here it follows this one.
-// **Threads and exceptions.** Any thread; products issued from now on follow it. A ValueError for a
-// value that is not one of the enum's.
+// **Torch counterpart.** torch.set_float32_matmul_precision. In torch cuDNN has a switch of its
+// own, which is on by default; here convolutions and recurrent layers follow this one.
+// **Threads and exceptions.** Any thread; what is issued from now on follows it, but for the
+// backward of a recurrent layer, which computes as its forward did. A ValueError for a value that
+// is not one of the enum's.
 // **Example.** `ls::cuda::set_float32_matmul_precision(ls::cuda::MatmulPrecision::high);`
 inline void set_float32_matmul_precision(MatmulPrecision precision) {
   check<ValueError>(

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/backend/host_device.hpp>
-#include <lockstep/cuda/kernel.hpp>
 #include <lockstep/cuda/lanes.hpp>
 
 #include <cstddef>

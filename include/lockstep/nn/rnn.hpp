@@ -41,8 +41,11 @@ struct RNNOptions {
 //
 // **Torch counterpart.** torch.nn.RNN, with its names, shapes and first values: all uniform in
 // ±1/√hidden_size, drawn from the default generator. Sequences of one batch are equally long.
-// **Devices and streams.** All on one device, one product and one kernel a time step and layer.
-// Half precision is computed in f32, and the results rounded.
+// **Devices and streams.** All on one device: on a host device one product and one kernel a time
+// step and layer, on a GPU one call of cuDNN a layer and direction. Half precision is computed in
+// f32, and the results rounded; on a GPU f32 follows cuda::set_float32_matmul_precision. cuDNN
+// gives the same bits every time where CUBLAS_WORKSPACE_CONFIG is set to :4096:8, as cuBLAS asks
+// for.
 // **Backward.** Into input, first state and parameters; derivatives of that are made by elementary
 // operations.
 // **Threads and exceptions.** A ValueError for a size or probability that makes no sense, a

@@ -15,6 +15,7 @@
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/rnn_composed.hpp>
 #include <lockstep/ops/rnn_kernels.hpp>
+#include <lockstep/ops/rnn_library.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -28,9 +29,10 @@
 #include <cstdint>
 #include <vector>
 
-// A recurrent layer in one direction as one operation. What the gates get from the input is one
-// product for all time steps; then each step takes one product and one kernel, forward as backward,
-// and the gradients of the weights one product each.
+// A recurrent layer in one direction as one operation. A GPU's library has it as one call. On the
+// host, what the gates get from the input is one product for all time steps; then each step takes
+// one product and one kernel, forward as backward, and the gradients of the weights one product
+// each.
 namespace lockstep::detail {
 
 // A contiguous tensor [length, rows, columns] as its time steps.
@@ -60,10 +62,12 @@ struct RecurrentOp {
   static constexpr const char* name = Cell::name;
 
   bool reverse;  // from the last time step to the first
+  bool by_library = false;
   std::array<Saved, A::count> arguments = {};
   Saved y = {};
-  Tensor kept = {};    // [length, batch, kKept · width]
+  Tensor kept = {};    // [length, batch, kKept · width], or what the library wants
   Tensor states = {};  // c after each step
+  int math = 0;        // the library's
   std::int64_t length = 0;
   std::int64_t batch = 0;
   std::int64_t width = 0;
@@ -75,6 +79,15 @@ struct RecurrentOp {
     length = x.sizes()[0];
     batch = x.sizes()[1];
     width = weight_hh.sizes()[1];
+    by_library = has_recurrent_library(x, weight_hh.sizes()[0]);
+    if (by_library) {
+      const bool training = autograd_state().saving;
+      const RecurrentLibrary<Cell> library({{x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh}},
+                                           reverse, training, current_stream(x.device()));
+      std::vector<Tensor> results = library.forward(kept, math);
+      y = Saved::output(results[0]);
+      return results;
+    }
     const Tensor gates = linear(x, weight_ih, bias_ih);
     const Tensor h_start = packed(h0);
     const Tensor c_start = Cell::kHasC ? packed(c0) : Tensor();
@@ -127,6 +140,13 @@ struct RecurrentOp {
       return recurrent_composed_grads<Cell>(all, reverse, grads);
     }
     const Stream stream = current_stream(kept.device());
+    if (by_library) {
+      RecurrentArguments all;
+      for (std::size_t i = 0; i < A::count; ++i) all.tensors[i] = saved(arguments[i]);
+      const RecurrentLibrary<Cell> library(all, reverse, true, stream);
+      return library.backward(saved(y), kept, math, grads,
+                              [&](std::size_t i) { return saved.needs(i); });
+    }
     const Gradients found = backward_through_time(saved, grads, stream);
     const Tensor to_input = found.to_input.reshape({length * batch, columns(Cell::kGates)});
     std::array<Tensor, A::count> out;

@@ -13,6 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 
+// The moments and sums of normalised channels by kernels of their own: cuDNN's batch normalisation
+// is deprecated since version 9, and neither takes nor gives the moments alone, which replicas
+// combine between the two steps, and which layer normalisation shares.
 namespace lockstep::cuda {
 
 // (x − mean)², the mean as it is rounded.

@@ -8,6 +8,7 @@
 #include <lockstep/cuda/scratch.hpp>
 #include <lockstep/cuda/strided_index.hpp>
 #include <lockstep/ops/embedding_kernels.hpp>
+#include <lockstep/tensor/row_kernels.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -130,7 +131,36 @@ struct CudaCall<lockstep::detail::EmbeddingGradCall<T>> {
   }
 };
 
+// An index outside the table is left out, and the host is told.
+template <class T>
+struct PutRowsElements {
+  View<const T> values;
+  View<const std::int64_t> indices;
+  View<T> out;
+  View<IndexFault> fault;
+  std::size_t rows, width;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const Division at = divided(i, width);
+    const std::int64_t index = indices[at.quotient];
+    if (!in_range(fault, Indexed::embedding, index, at.quotient, rows)) return;
+    out[static_cast<std::size_t>(index) * width + at.remainder] = values[i];
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::PutRowsCall<T>> {
+  using kernels = Kernels<PutRowsElements<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::PutRowsCall<T>& call) {
+    if (call.values.size == 0) return;
+    launch_kernel(stream, call.values.size,
+                  PutRowsElements<T>{call.values, call.indices, call.out,
+                                     IndexFaults::instance().of(stream), call.rows, call.width});
+  }
+};
+
 using EmbeddingCalls = Join<ForFloating<lockstep::detail::EmbeddingCall>::type,
-                            ForFloating<lockstep::detail::EmbeddingGradCall>::type>::type;
+                            ForFloating<lockstep::detail::EmbeddingGradCall>::type,
+                            ForFloating<lockstep::detail::PutRowsCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -5,12 +5,13 @@
 #include <lockstep/cuda/index_fault.hpp>
 #include <lockstep/cuda/kernel.hpp>
 #include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/cuda/kernels/softmax.hpp>
 #include <lockstep/cuda/scratch.hpp>
+#include <lockstep/cuda/softmax_rows.hpp>
 #include <lockstep/cuda/strided_index.hpp>
 #include <lockstep/cuda/sums.hpp>
 #include <lockstep/cuda/team.hpp>
 #include <lockstep/ops/loss_kernels.hpp>
+#include <lockstep/ops/softmax_kernels.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -151,7 +152,7 @@ struct CrossEntropyRows {
       return;
     }
     const auto log_sum =
-        softmax_row(in.data + first, probs.data + first, axis.count, axis.inner, false, team);
+        softmax_row(in.data + first, probs.data + first, axis.count, axis.inner, team);
     if (team.index() != 0) return;
     losses[row] = log_sum.minus(in[first + static_cast<std::size_t>(label) * axis.inner]);
   }

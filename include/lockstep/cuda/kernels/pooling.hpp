@@ -10,6 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 
+// Pooling by kernels of its own: cuDNN's pooling is deprecated since version 9. Its greatest gives
+// no indices, which the gradient and the gradient's derivative are made of, so that the place of a
+// tie or a NaN would be the library's choice; and the gradient of its means takes x and y, which it
+// has no need of and which would have to be kept.
 namespace lockstep::cuda {
 
 // Where element number i of planes of height · width is.

@@ -1,21 +1,242 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/conv_plan.hpp>
+#include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/cudnn.hpp>
+#include <lockstep/cuda/kernel.hpp>
 #include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/rnn_plan.hpp>
+#include <lockstep/cuda/scratch.hpp>
+#include <lockstep/cuda/strided_index.hpp>
+#include <lockstep/cuda/transfers.hpp>
+#include <lockstep/ops/rnn_calls.hpp>
 #include <lockstep/ops/rnn_kernels.hpp>
+#include <lockstep/tensor/fill.hpp>
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+// A recurrent layer in one direction by cuDNN.
+//
+// The library has no layer that goes backwards through the sequence alone: it is given the sequence
+// in the opposite order. What its backward reads of the forward, it destroys, so that it gets a
+// copy: a graph that is kept may be gone through again.
 namespace lockstep::cuda {
 
+template <class T>
+struct ReverseSteps {
+  View<const T> in;
+  View<T> out;
+  std::size_t step;  // elements
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const Division at = divided(i, step);
+    const std::size_t steps = divided(in.size, step).quotient;
+    out[(steps - 1 - at.quotient) * step + at.remainder] = in[i];
+  }
+};
+
+// A sequence in the order in which the library computes it.
+template <class T>
+class ComputedOrder {
+ public:
+  ComputedOrder(CudaStream& on, const lockstep::detail::RecurrentGeometry& g)
+      : on_(on), length_(static_cast<std::size_t>(g.length)), reverse_(g.reverse) {}
+
+  // What the library is to read: the sequence, or its steps turned round.
+  const T* input(const View<const T>& sequence) {
+    if (!reverse_) return sequence.data;
+    const View<T> turned = room(sequence.size);
+    turn(sequence, turned);
+    return turned.data;
+  }
+  // What the library is to write; `finish` brings it to where it belongs.
+  T* output(const View<T>& sequence) {
+    if (!reverse_) return sequence.data;
+    out_ = sequence;
+    return room(sequence.size).data;
+  }
+  void finish() {
+    if (out_.size > 0) turn(turned_->const_view(), out_);
+  }
+
+ private:
+  View<T> room(std::size_t size) { return turned_.emplace(on_, size).view(); }
+  void turn(const View<const T>& in, const View<T>& out) {
+    launch_kernel(on_, in.size, ReverseSteps<T>{in, out, in.size / length_});
+  }
+
+  CudaStream& on_;
+  const std::size_t length_;
+  const bool reverse_;
+  View<T> out_;
+  std::optional<ScratchOf<T>> turned_;
+};
+
+// The parameters, to or from their places in the library's weight space.
+template <class T, class Visit>
+void for_each_run(const RnnPlan& plan, const lockstep::detail::RecurrentParameters<T>& parameters,
+                  std::byte* space, const Visit& visit) {
+  const std::array<View<T>, 4> all{parameters.ih, parameters.hh, parameters.bias_ih,
+                                   parameters.bias_hh};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (const ParameterRun& run : plan.runs[i]) {
+      visit(all[i].data + run.from, space + run.to, run.size * sizeof(T));
+    }
+  }
+}
+
+inline void copy_run(const CudaStream& on, void* to, const void* from, std::size_t bytes) {
+  copy_direct(static_cast<std::byte*>(to), bytes, static_cast<const std::byte*>(from), bytes, bytes,
+              1, on);
+}
+
+// A weight space that holds the parameters.
+template <class T>
+class PackedParameters {
+ public:
+  PackedParameters(CudaStream& on, const RnnPlan& plan,
+                   const lockstep::detail::RecurrentParameters<const T>& parameters)
+      : space_(on, plan.weights) {
+    for_each_run(plan, parameters, static_cast<std::byte*>(space_.data()),
+                 [&](const T* own, std::byte* place, std::size_t bytes) {
+                   copy_run(on, place, own, bytes);
+                 });
+  }
+  const void* data() const { return space_.data(); }
+
+ private:
+  const Scratch space_;
+};
+
+template <class T, class Cell>
+struct CudaCall<lockstep::detail::RecurrentReserve<T, Cell>> {
+  using kernels = Kernels<>;
+
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::RecurrentReserve<T, Cell>& call) {
+    *call.bytes = 0;
+    *call.math = conv_math(cudnn_type<T>);
+    if (!call.g.training) return;
+    auto& on = static_cast<CudaStream&>(stream);
+    const CudnnOnStream cudnn(on);
+    lockstep::detail::RecurrentGeometry g = call.g;
+    g.math = *call.math;
+    *call.bytes = per_device<RnnPlans>(on.device())
+                      .plan(cudnn, on, rnn_key<T, Cell>(g, call.has_bias_ih, call.has_bias_hh))
+                      .reserve;
+  }
+};
+
+template <class T, class Cell>
+struct CudaCall<lockstep::detail::RecurrentForward<T, Cell>> {
+  using kernels = Kernels<ReverseSteps<T>>;
+
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::RecurrentForward<T, Cell>& call) {
+    auto& on = static_cast<CudaStream&>(stream);
+    const CudnnOnStream cudnn(on);
+    const RnnKey key = rnn_key<T, Cell>(call.g, call.weights.bias_ih.data != nullptr,
+                                        call.weights.bias_hh.data != nullptr);
+    const RnnPlan& plan = per_device<RnnPlans>(on.device()).plan(cudnn, on, key);
+    const PackedParameters<T> weights(on, plan, call.weights);
+    const Scratch workspace(on, plan.workspace);
+    ComputedOrder<T> x(on, call.g);
+    ComputedOrder<T> y(on, call.g);
+    check(cudnnRNNForward(cudnn.handle(), plan.rnn.get(), key.mode, nullptr, plan.x.get(),
+                          x.input(call.x), plan.y.get(), y.output(call.y), plan.state.get(),
+                          call.h0.data, call.h.data, plan.state.get(), call.c0.data, call.c.data,
+                          plan.weights, weights.data(), plan.workspace, workspace.data(),
+                          call.reserve.size, call.reserve.data),
+          "cudnnRNNForward", on.device());
+    y.finish();
+  }
+};
+
+template <class T, class Cell>
+struct CudaCall<lockstep::detail::RecurrentBackward<T, Cell>> {
+  using kernels = Kernels<ReverseSteps<T>, lockstep::detail::FillKernel<T>>;
+  using Call = lockstep::detail::RecurrentBackward<T, Cell>;
+
+  static void run(lockstep::detail::StreamState& stream, const Call& call) {
+    auto& on = static_cast<CudaStream&>(stream);
+    const CudnnOnStream cudnn(on);
+    const RnnKey key = rnn_key<T, Cell>(call.g, call.weights.bias_ih.data != nullptr,
+                                        call.weights.bias_hh.data != nullptr);
+    const RnnPlan& plan = per_device<RnnPlans>(on.device()).plan(cudnn, on, key);
+    const Scratch workspace(on, plan.workspace);
+    const Scratch reserve(on, call.reserve.size);
+    copy_run(on, reserve.data(), call.reserve.data, call.reserve.size);
+    ComputedOrder<T> y(on, call.g);
+    const T* const y_data = y.input(call.y);
+    give_data_gradients(on, cudnn, plan, call, y_data, workspace.data(), reserve.data());
+    if (call.grad_weights.ih.data == nullptr) return;
+
+    const ScratchOf<T> space(on, (plan.weights + sizeof(T) - 1) / sizeof(T));
+    zero(on, space.view());  // the library adds
+    ComputedOrder<T> x(on, call.g);
+    check(cudnnRNNBackwardWeights_v8(cudnn.handle(), plan.rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr,
+                                     plan.x.get(), x.input(call.x), plan.state.get(), call.h0.data,
+                                     plan.y.get(), y_data, plan.weights, space.view().data,
+                                     plan.workspace, workspace.data(), call.reserve.size,
+                                     reserve.data()),
+          "cudnnRNNBackwardWeights_v8", on.device());
+    for_each_run(plan, call.grad_weights, reinterpret_cast<std::byte*>(space.view().data),
+                 [&](T* own, const std::byte* place, std::size_t bytes) {
+                   copy_run(on, own, place, bytes);
+                 });
+  }
+
+ private:
+  static void zero(CudaStream& on, const View<T>& out) {
+    launch_kernel(on, out.size, lockstep::detail::FillKernel<T>{out, T(0)});
+  }
+
+  // The gradients of all but the parameters, before which those of the parameters cannot be.
+  static void give_data_gradients(CudaStream& on, const CudnnOnStream& cudnn, const RnnPlan& plan,
+                                  const Call& call, const T* y, void* workspace, void* reserve) {
+    const PackedParameters<T> weights(on, plan, call.weights);
+    ComputedOrder<T> grad_y(on, call.g);
+    ComputedOrder<T> grad_x(on, call.g);
+    std::optional<ScratchOf<T>> none;      // the library takes no null for grad_y,
+    std::optional<ScratchOf<T>> unwanted;  // nor for grad_x
+    const T* from_above = nullptr;
+    if (call.grad_y.size > 0) {
+      from_above = grad_y.input(call.grad_y);
+    } else {
+      zero(on, none.emplace(on, call.y.size).view());
+      from_above = none->view().data;
+    }
+    T* const to_x = call.grad_x.size > 0 ? grad_x.output(call.grad_x)
+                                         : unwanted.emplace(on, call.x.size).view().data;
+    check(cudnnRNNBackwardData_v8(
+              cudnn.handle(), plan.rnn.get(), nullptr, plan.y.get(), y, from_above, plan.x.get(),
+              to_x, plan.state.get(), call.h0.data, call.grad_h.data, call.grad_h0.data,
+              plan.state.get(), call.c0.data, call.grad_c.data, call.grad_c0.data, plan.weights,
+              weights.data(), plan.workspace, workspace, call.reserve.size, reserve),
+          "cudnnRNNBackwardData_v8", on.device());
+    grad_x.finish();
+  }
+};
+
+// The kernels of a time step alone serve sizes that the library does not take.
 template <class T, class... Cell>
 struct RecurrentKernels {
-  using type = Kernels<lockstep::detail::RecurrentKernel<T, Cell>...,
-                       lockstep::detail::RecurrentGradKernel<T, Cell>...>;
+  using steps = Kernels<lockstep::detail::RecurrentKernel<T, Cell>...,
+                        lockstep::detail::RecurrentGradKernel<T, Cell>...>;
+  using calls = Kernels<lockstep::detail::RecurrentReserve<T, Cell>...,
+                        lockstep::detail::RecurrentForward<T, Cell>...,
+                        lockstep::detail::RecurrentBackward<T, Cell>...>;
 };
 template <class T>
 struct RecurrentKernelsOf
     : RecurrentKernels<T, lockstep::detail::TanhCell, lockstep::detail::ReluCell,
                        lockstep::detail::LstmCell, lockstep::detail::GruCell> {};
 
-using RnnKernels = Join<RecurrentKernelsOf<float>::type, RecurrentKernelsOf<double>::type>::type;
+using RnnKernels = Join<RecurrentKernelsOf<float>::steps, RecurrentKernelsOf<double>::steps>::type;
+using RnnCalls = Join<RecurrentKernelsOf<float>::calls, RecurrentKernelsOf<double>::calls>::type;
 
 }  // namespace lockstep::cuda

@@ -2,83 +2,50 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/cudnn.hpp>
 #include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/cuda/strided_index.hpp>
+#include <lockstep/cuda/softmax_parts.hpp>
+#include <lockstep/cuda/softmax_rows.hpp>
 #include <lockstep/cuda/team.hpp>
 #include <lockstep/ops/softmax_kernels.hpp>
 
-#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 
 namespace lockstep::cuda {
 
-// Softmax, or its logarithm, of `count` elements `step` apart, at least one. The greatest is
-// subtracted first, so that nothing overflows.
-template <class T>
-LOCKSTEP_HD lockstep::detail::LogSum<T> softmax_row(const T* in, T* out, std::size_t count,
-                                                    std::size_t step, bool log, const Team& team) {
-  T greatest = in[0];
-  for (std::size_t c = team.index(); c < count; c += team.count()) {
-    const T value = in[c * step];
-    greatest = greatest < value ? value : greatest;
-  }
-  greatest = team.max(greatest);
-  double sum = 0;
-  for (std::size_t c = team.index(); c < count; c += team.count()) {
-    const T e = std::exp(in[c * step] - greatest);
-    if (!log) out[c * step] = e;
-    sum += static_cast<double>(e);
-  }
-  sum = team.sum(sum);
-  const lockstep::detail::LogSum<T> log_sum{greatest, static_cast<T>(std::log(sum))};
-  const T factor = static_cast<T>(1 / sum);
-  for (std::size_t c = team.index(); c < count; c += team.count()) {
-    if (log) {
-      out[c * step] = -log_sum.minus(in[c * step]);
-    } else {
-      out[c * step] *= factor;
-    }
-  }
-  return log_sum;
-}
-
-// The rows of [outer, count, inner].
-template <class T>
-struct SoftmaxKernel {
-  View<const T> in;
-  View<T> out;
-  Sharing sharing;
-  std::size_t count;
-  std::size_t inner;
-  bool log;
-
-  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, Normalize{*this});
-  }
-
- private:
-  struct Normalize {
-    const SoftmaxKernel& kernel;
-    LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
-      const Division at = divided(row, kernel.inner);
-      const std::size_t first = at.quotient * kernel.count * kernel.inner + at.remainder;
-      (void)softmax_row(kernel.in.data + first, kernel.out.data + first, kernel.count, kernel.inner,
-                        kernel.log, team);
-    }
-  };
-};
-
+// Softmax by cuDNN: that of the channels of an image of `inner` pixels. A kernel serves images that
+// are too large for it.
 template <class T, bool Log>
 struct CudaCall<lockstep::detail::SoftmaxCall<T, Log>> {
-  using kernels = Kernels<SoftmaxKernel<T>>;
+  using kernels = Kernels<SoftmaxRows<T>>;
   static void run(lockstep::detail::StreamState& stream,
                   const lockstep::detail::SoftmaxCall<T, Log>& call) {
+    constexpr std::size_t kMost = std::numeric_limits<std::int32_t>::max();
     if (call.in.size == 0) return;
-    const std::size_t inner = call.axis.inner;
-    const Sharing sharing{call.axis.outer * inner, inner >= kLanes};
-    launch_kernel(stream, sharing.launches(),
-                  SoftmaxKernel<T>{call.in, call.out, sharing, call.axis.count, inner, Log});
+    const SoftmaxParts parts(call.axis, kMost);
+    if (!parts.possible()) {
+      const Sharing sharing{call.axis.outer * call.axis.inner, call.axis.inner >= kLanes};
+      return launch_kernel(stream, sharing.launches(),
+                           SoftmaxRows<T>{call.in, call.out, call.axis, Log, sharing});
+    }
+    auto& on = static_cast<CudaStream&>(stream);
+    const CudnnOnStream cudnn(on);
+    const TensorDescriptor shape("cudnnCreateTensorDescriptor", on.device());
+    parts.for_each([&](std::size_t first, std::size_t outer) {
+      check(cudnnSetTensor4dDescriptor(shape.get(), CUDNN_TENSOR_NCHW, cudnn_type<T>,
+                                       static_cast<int>(outer), static_cast<int>(call.axis.count),
+                                       static_cast<int>(call.axis.inner), 1),
+            "cudnnSetTensor4dDescriptor", on.device());
+      const T alpha = 1;
+      const T beta = 0;
+      check(cudnnSoftmaxForward(cudnn.handle(), Log ? CUDNN_SOFTMAX_LOG : CUDNN_SOFTMAX_ACCURATE,
+                                CUDNN_SOFTMAX_MODE_CHANNEL, &alpha, shape.get(),
+                                call.in.data + first, &beta, shape.get(), call.out.data + first),
+            "cudnnSoftmaxForward", on.device());
+    });
   }
 };
 

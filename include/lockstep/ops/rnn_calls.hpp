@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <typeinfo>
+
+// A recurrent layer in one direction as calls of a GPU's library: a whole sequence at once. A host
+// device has no such call; there the layer is computed step by step.
+namespace lockstep::detail {
+
+// x is [length, batch, features], y and its gradient [length, batch, width], states [batch, width].
+// All are in the order of the sequence; `reverse` says that it is computed from the last time step
+// to the first.
+struct RecurrentGeometry {
+  std::int64_t length, batch, features, width;
+  bool reverse;
+  bool training;  // backward will come
+  int math = 0;   // how the library computes, in its own numbers: as RecurrentReserve says
+};
+
+// The parameters of a layer, or what their gradients become: each contiguous, biases empty where
+// there are none.
+template <class T>
+struct RecurrentParameters {
+  View<T> ih, hh, bias_ih, bias_hh;
+};
+
+// What a forward and its backward have to agree on, whatever the program sets meanwhile: answered
+// at once, on no stream.
+template <class T, class Cell>
+struct RecurrentReserve {
+  RecurrentGeometry g;
+  bool has_bias_ih;
+  bool has_bias_hh;
+  std::size_t* bytes;  // to be kept for the backward
+  int* math;
+};
+
+template <class T, class Cell>
+struct RecurrentForward {
+  View<const T> x;
+  View<const T> h0;
+  View<const T> c0;  // empty if the cell has none, as c
+  RecurrentParameters<const T> weights;
+  View<T> y;
+  View<T> h;  // the last ones
+  View<T> c;
+  View<std::uint8_t> reserve;  // empty unless training
+  RecurrentGeometry g;
+};
+
+// Gradients of results that are empty are zeros; gradients of arguments that are empty are not
+// wanted, those of the weights all or none.
+template <class T, class Cell>
+struct RecurrentBackward {
+  View<const T> x;
+  View<const T> h0;
+  View<const T> c0;
+  RecurrentParameters<const T> weights;
+  View<const T> y;
+  View<const std::uint8_t> reserve;  // as the forward left it, and unchanged
+  View<const T> grad_y;
+  View<const T> grad_h;
+  View<const T> grad_c;
+  View<T> grad_x;
+  View<T> grad_h0;
+  View<T> grad_c0;
+  RecurrentParameters<T> grad_weights;
+  RecurrentGeometry g;
+};
+
+// launch_call for what only a GPU has.
+template <class Call>
+void launch_gpu_call(const Stream& stream, const Call& call) {
+  launch_bytes(stream, 1, &call, sizeof(Call), nullptr, kernel_slot<Call>, typeid(Call));
+}
+
+}  // namespace lockstep::detail

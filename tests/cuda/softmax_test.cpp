@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/cuda/lanes.hpp>
+#include <lockstep/cuda/softmax_parts.hpp>
+#include <lockstep/cuda/softmax_rows.hpp>
+#include <lockstep/cuda/team.hpp>
+#include <lockstep/ops/softmax.hpp>
+#include <lockstep/tensor/empty.hpp>
+
+#include <cudasim/cudasim.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/varied.hpp"
+
+// Softmax by cuDNN, against that of the host.
+namespace lockstep::cuda {
+namespace softmax_test {
+
+using detail::Axis;
+using lockstep::testing::all_close;
+using lockstep::testing::varied;
+
+TEST(CudaSoftmax, IsLikeOnTheHost) {
+  for (const Shape& shape : {Shape{4, 5, 3}, Shape{1, 7}, Shape{3, 1}, Shape{2, 40, 1, 2}}) {
+    for (std::int64_t dim = 0; dim < static_cast<std::int64_t>(shape.size()); ++dim) {
+      const auto expect_like = [&](const auto& of, auto value, double tolerance) {
+        using T = decltype(value);
+        EXPECT_TRUE(all_close(of(varied<T>(shape, 1, "cuda:1"), dim),
+                              of(varied<T>(shape, 1, "cpu:0"), dim), tolerance, tolerance))
+            << shape << " along " << dim;
+      };
+      expect_like(softmax, double{}, 1e-14);
+      expect_like(log_softmax, double{}, 1e-14);
+      expect_like(softmax, float{}, 1e-6);
+      expect_like(log_softmax, float{}, 1e-6);
+    }
+  }
+}
+
+TEST(CudaSoftmax, IsOneCallOfTheLibrary) {
+  const Tensor x = varied<float>({4, 5, 3}, 1, "cuda:0");
+  cudasim::record_calls(true);
+  (void)softmax(x, 1);
+  std::vector<std::string> issued;
+  for (const cudasim::Call& call : cudasim::take_calls()) {
+    if (call.function == "enqueue" || call.function == "cudaLaunchKernel") {
+      issued.push_back(call.name);
+    }
+  }
+  cudasim::record_calls(false);
+  EXPECT_EQ(issued, std::vector<std::string>{"cudnnSoftmaxForward"});
+}
+
+TEST(CudaSoftmax, MoreElementsThanTheLibraryCountsGoInParts) {
+  using Parts = std::vector<std::pair<std::size_t, std::size_t>>;
+  const auto parts_of = [](const Shape& shape, std::size_t dim, std::size_t most) {
+    Parts parts;
+    SoftmaxParts(Axis(shape, dim), most).for_each([&](std::size_t first, std::size_t outer) {
+      parts.emplace_back(first, outer);
+    });
+    return parts;
+  };
+  EXPECT_EQ(parts_of({5, 2, 3}, 1, 30), (Parts{{0, 5}}));
+  EXPECT_EQ(parts_of({5, 2, 3}, 1, 17), (Parts{{0, 2}, {12, 2}, {24, 1}}));
+  EXPECT_EQ(parts_of({5, 2, 3}, 1, 6), (Parts{{0, 1}, {6, 1}, {12, 1}, {18, 1}, {24, 1}}));
+  EXPECT_TRUE(SoftmaxParts(Axis({5, 2, 3}, 1), 6).possible());
+  EXPECT_FALSE(SoftmaxParts(Axis({5, 2, 3}, 1), 5).possible());
+}
+
+// The kernel for what cannot go in parts, as one lane runs it.
+TEST(CudaSoftmax, TheKernelIsLikeTheHost) {
+  for (const Shape& shape : {Shape{4, 5, 3}, Shape{3, 1}, Shape{2, 3, 40}}) {
+    for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+      const Tensor x = varied<double>(shape, 1, "cpu:0");
+      const Axis axis(shape, dim);
+      for (const bool log : {false, true}) {
+        const Tensor y = empty(shape, x.options());
+        const auto count = static_cast<std::size_t>(x.numel());
+        const Sharing sharing{axis.outer * axis.inner, axis.inner >= kLanes};
+        const SoftmaxRows<double> kernel{{x.const_data_ptr<double>(), count},
+                                         {y.mutable_data_ptr<double>(), count},
+                                         axis,
+                                         log,
+                                         sharing};
+        for (std::size_t i = 0; i < sharing.launches(); ++i) kernel(i, Lanes{});
+        const auto along = static_cast<std::int64_t>(dim);
+        EXPECT_TRUE(all_close(y, log ? log_softmax(x, along) : softmax(x, along), 1e-14, 1e-14))
+            << shape << " along " << dim << ", log " << log;
+      }
+    }
+  }
+}
+
+}  // namespace softmax_test
+}  // namespace lockstep::cuda
