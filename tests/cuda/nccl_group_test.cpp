@@ -2,11 +2,13 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/communication_thread.hpp>
+#include <lockstep/distributed/deadline.hpp>
 #include <lockstep/distributed/environment.hpp>
 #include <lockstep/distributed/file_store.hpp>
 #include <lockstep/distributed/group_state.hpp>
 #include <lockstep/distributed/group_watch.hpp>
 #include <lockstep/distributed/hash_store.hpp>
+#include <lockstep/distributed/prefix_store.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/distributed/run.hpp>
@@ -33,14 +35,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 // Process groups over NCCL: ranks that are threads of distributed::run, for which rank 0 speaks,
@@ -366,14 +371,19 @@ std::exception_ptr error_of(const Work& work) {
 TEST(NcclWatchdog, NamesTheRankThatLeavesAnOperationOut) {
   const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
   distributed::HashStore store;
+  std::promise<void> promise;
+  const std::future<void> issued = promise.get_future();
   on_threads(2, [&](int rank) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
     const ProcessGroup group = nccl::process_group(rank, 2, device, store);
     const Tensor value = filled(group, 3, 1);
     group.blocking().all_reduce(value);
-    if (rank == 1) return;
+    if (rank == 1) return issued.wait();
+    std::promise<void> mine = std::move(promise);  // kept, or broken at the end of this rank
     const Work waits = group.all_reduce(value);
     const Work behind = group.broadcast(value);
+    behind.wait();  // for its issue, before which nothing fails
+    mine.set_value();
     EXPECT_TRUE(throws<WatchdogError>(
         [&] { std::rethrow_exception(error_of(waits)); }, "all_reduce(sum) of 3 x f32 on rank 0",
         "cuda:3", "rank 1 has ended after collective #1",
@@ -432,27 +442,34 @@ TEST(NcclWatchdog, TheEndOfAGroupDoesNotWaitForARankThatIsGone) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
     {
       const ProcessGroup group = nccl::process_group(rank, 2, device, store);
+      group.blocking().all_reduce(filled(group, 3, 1));
       if (rank == 0) group.all_reduce(filled(group, 3, 1)).wait();
     }
     current_stream(device).synchronize();
   });
 }
 
+// Of two ranks, on the host.
+ProcessGroup watched_group(int rank, const std::shared_ptr<distributed::detail::ThreadWorld>& world,
+                           distributed::Store& store) {
+  using namespace distributed::detail;
+  const auto watchdog = std::make_shared<distributed::Watchdog>(
+      rank, 2, store, distributed::WatchdogOptions{.interval = std::chrono::milliseconds(10)});
+  return ProcessGroup(std::make_shared<GroupState>(std::make_unique<ThreadCarrier>(rank, 2, world),
+                                                   std::make_shared<CommunicationThread>(),
+                                                   Device(), GroupWatch(watchdog, {0, 1})));
+}
+
 TEST(NcclWatchdog, IsThatOfTheGroupThatCarriedTheId) {
   distributed::HashStore store;
   const auto world = std::make_shared<distributed::detail::ThreadWorld>(2);
   on_threads(2, [&](int rank) {
-    using namespace distributed::detail;
-    const auto watchdog = std::make_shared<distributed::Watchdog>(
-        rank, 2, store, distributed::WatchdogOptions{.interval = std::chrono::milliseconds(10)});
-    const ProcessGroup carries(std::make_shared<GroupState>(
-        std::make_unique<ThreadCarrier>(rank, 2, world), std::make_shared<CommunicationThread>(),
-        Device(), GroupWatch(watchdog, {0, 1})));
+    const ProcessGroup carries = watched_group(rank, world, store);
     const ProcessGroup group = nccl::process_group(carries, rank == 0 ? "cuda:3" : "cuda:4");
     const Tensor value = filled(group, 3, 1);
     group.all_reduce(value).wait();
     EXPECT_EQ(values_of(value), repeated(3, 2));
-    if (rank == 1) return watchdog->abort("it is tired");
+    if (rank == 1) return carries.impl()->watch().abort("it is tired");
     EXPECT_TRUE(
         throws<WatchdogError>([&] { std::rethrow_exception(error_of(group.all_reduce(value))); },
                               "rank 1 has failed: it is tired"));
@@ -479,25 +496,192 @@ TEST(NcclTimeLimit, EndsWhatNobodyElseComesTo) {
     EXPECT_TRUE(throws<NcclError>([&] { group.blocking().barrier(); }, "barrier on rank 0",
                                   "has not ended within"));
   });
-  // A message, and no more than the end of the group.
+  // A message between ranks that are connected, and no more than the end of the group.
+  const EnvironmentVariable longer("LOCKSTEP_COLLECTIVE_TIMEOUT", "2");
   on_threads(2, [&](int rank) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
     {
       const ProcessGroup group = nccl::process_group(rank, 2, device, store);
-      if (rank == 0) group.send(filled(group, 3, 1), 1).wait();
+      const Tensor value = filled(group, 3, 1);
+      rank == 0 ? group.blocking().send(value, 1) : group.blocking().recv(value, 0);
+      if (rank == 0) group.send(value, 1).wait();
     }
     current_stream(device).synchronize();
   });
 }
 
-TEST(NcclTimeLimit, ARankThatNeverComesIsNamed) {
+// The first operation connects the ranks, which takes all of them.
+TEST(NcclTimeLimit, EndsTheFirstOperationWhereARankIsGone) {
+  for (const bool watched : {false, true}) {
+    const EnvironmentVariable limit("LOCKSTEP_COLLECTIVE_TIMEOUT", watched ? "300" : "0.25");
+    const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+    const EnvironmentVariable variable("LOCKSTEP_WATCHDOG", watched ? "1" : "0");
+    for (const bool sends : {false, true}) {
+      if (watched && sends) continue;  // a rank that has said goodbye owes no message
+      distributed::HashStore store;
+      on_threads(2, [&](int rank) {
+        const Device device = rank == 0 ? "cuda:3" : "cuda:4";
+        const ProcessGroup group = nccl::process_group(rank, 2, device, store);
+        if (rank == 1) return;
+        const Tensor value = filled(group, 3, 1);
+        const Work work = sends ? group.send(value, 1) : group.all_reduce(value);
+        if (watched) {
+          EXPECT_TRUE(throws<WatchdogError>([&] { work.wait(); },
+                                            "rank 1 has ended without any collective"));
+        } else {
+          EXPECT_TRUE(throws<NcclError>([&] { work.wait(); }, "on rank 0, on cuda:3",
+                                        "has not ended within 0.25 s"));
+        }
+      });
+    }
+  }
+}
+
+// NCCL may begin an operation until it is aborted, and the simulator sees what it would begin with.
+TEST(NcclTimeLimit, MemoryForAnOperationOutlivesItsAbort) {
+  const EnvironmentVariable unwatched("LOCKSTEP_WATCHDOG", "0");
+  const EnvironmentVariable limit("LOCKSTEP_COLLECTIVE_TIMEOUT", "0.05");
+  const std::vector<std::function<void(const ProcessGroup&)>> operations = {
+      [](const ProcessGroup& group) { group.blocking().barrier(); },
+      [](const ProcessGroup& group) {
+        (void)group.new_group({0, 1});
+      },
+      [](const ProcessGroup& group) {
+        group.blocking().all_gather({filled(group, 3, 0), filled(group, 3, 0)},
+                                    filled(group, 3, 1));
+      },
+      [](const ProcessGroup& group) {
+        group.blocking().reduce_scatter(filled(group, 3, 0),
+                                        {filled(group, 3, 1), filled(group, 3, 1)});
+      }};
+  for (const auto& operation : operations) {
+    distributed::HashStore store;
+    on_threads(2, [&](int rank) {
+      const Device device = rank == 0 ? "cuda:3" : "cuda:4";
+      const ProcessGroup group = nccl::process_group(rank, 2, device, store);
+      if (rank == 1) return;
+      EXPECT_TRUE(throws<NcclError>([&] { operation(group); }, "has not ended within 0.05 s"));
+      current_stream(device).synchronize();
+    });
+  }
+}
+
+TEST(NcclConnecting, ARankThatNeverComesIsNamed) {
   for (const char* watched : {"0", "1"}) {
     const EnvironmentVariable variable("LOCKSTEP_WATCHDOG", watched);
-    distributed::HashStore store(std::chrono::milliseconds(500));
+    distributed::HashStore store(std::chrono::milliseconds(200));
     EXPECT_TRUE(
         throws<distributed::StoreError>([&] { (void)nccl::process_group(0, 2, "cuda:3", store); },
-                                        "here/rank 1", "or not come that far"));
+                                        "rank 0 of 2 has waited", "not there: rank 1"));
+    distributed::HashStore other(std::chrono::milliseconds(200));
+    for (const int rank : {1, 2}) {  // both are there, whichever goes on first
+      distributed::PrefixStore own("nccl/1", {std::shared_ptr<void>(), &other});
+      nccl::detail::RollCall(rank, 4, own, "here").come();
+    }
+    on_threads(2, [&](int rank) {
+      EXPECT_TRUE(throws<distributed::StoreError>(
+          [&] { (void)nccl::process_group(rank + 1, 4, "cuda:3", other); },
+          "not there: rank 0, rank 3"));
+    });
   }
+}
+
+// What process_group does up to where it connects.
+struct Comer {
+  Comer(int rank, distributed::Store& store)
+      : own("nccl/1", std::shared_ptr<distributed::Store>(std::shared_ptr<void>(), &store)) {
+    nccl::detail::RollCall here(rank, 2, own, "here");
+    here.come();
+    watch = nccl::detail::watch_over(rank, 2, own);
+    id = nccl::detail::share_id(rank, "cuda:4", own);
+    here.meet(distributed::detail::Deadline(own.timeout()), watch);
+  }
+
+  distributed::PrefixStore own;
+  distributed::detail::GroupWatch watch;
+  ncclUniqueId id;
+};
+
+// The time for connecting is counted from when all have come: another one, here.
+TEST(NcclConnecting, ARankThatGoesMeanwhileIsNamed) {
+  const EnvironmentVariable unwatched("LOCKSTEP_WATCHDOG", "0");
+  distributed::HashStore store(std::chrono::seconds(20));
+  on_threads(2, [&](int rank) {
+    if (rank == 1) {
+      (void)nccl::detail::share_id(1, "cuda:4", store);  // rank 0 is there
+      store.set_timeout(std::chrono::milliseconds(200));
+      return nccl::detail::RollCall(1, 2, store, "here").come();
+    }
+    EXPECT_TRUE(throws<NcclError>([&] { (void)nccl::detail::connect_by(store, 0, 2, "cuda:3"); },
+                                  "rank 0 of 2, on cuda:3, has waited for the others to connect",
+                                  "for 0.2 s; not there any more: rank 1"));
+  });
+}
+
+TEST(NcclConnecting, TheWatchdogEndsIt) {
+  distributed::HashStore store;
+  on_threads(2, [&](int rank) {
+    if (rank == 1) return Comer(1, store).watch.abort("it is tired");
+    EXPECT_TRUE(throws<WatchdogError>([&] { (void)nccl::process_group(0, 2, "cuda:3", store); },
+                                      "rank 1 has failed: it is tired"));
+  });
+}
+
+// NCCL on the other rank would wait for it for ever.
+void expect_that_the_other_is_told(const std::function<void(int)>& connect) {
+  cudasim::fail_next("ncclCommInitRankConfig", cudaErrorLaunchFailure);
+  std::atomic<int> failed = 0;
+  std::atomic<int> told = 0;
+  on_threads(2, [&](int rank) {
+    try {
+      connect(rank);
+    } catch (const WatchdogError& error) {
+      EXPECT_NE(std::string(error.what()).find("has failed: ncclCommInitRankConfig"),
+                std::string::npos)
+          << error.what();
+      ++told;
+    } catch (const NcclError&) {
+      ++failed;
+    }
+  });
+  EXPECT_EQ(failed, 1);
+  EXPECT_EQ(told, 1);
+}
+
+TEST(NcclConnecting, ARankThatFailsTellsTheOthers) {
+  distributed::HashStore store;
+  expect_that_the_other_is_told([&](int rank) {
+    (void)nccl::process_group(rank, 2, rank == 0 ? "cuda:3" : "cuda:4", store);
+  });
+}
+
+TEST(NcclConnecting, ARankThatFailsTellsTheOthersOfTheGroupThatCarriedTheId) {
+  distributed::HashStore store;
+  const auto world = std::make_shared<distributed::detail::ThreadWorld>(2);
+  expect_that_the_other_is_told([&](int rank) {
+    (void)nccl::process_group(watched_group(rank, world, store), rank == 0 ? "cuda:3" : "cuda:4");
+  });
+}
+
+TEST(NcclConnecting, WaitsForASlowRank) {
+  distributed::HashStore store;
+  cudasim::record_calls(true);
+  on_threads(2, [&](int rank) {
+    const auto expect_sum = [&](const ProcessGroup& group) {
+      const Tensor value = filled(group, 3, rank + 1);
+      group.all_reduce(value).wait();
+      EXPECT_EQ(values_of(value), repeated(3, 3));
+    };
+    if (rank == 0) return expect_sum(nccl::process_group(0, 2, "cuda:3", store));
+    const Comer comer(1, store);
+    std::ptrdiff_t looks = 0;
+    while (looks < 3) looks += count_of(cudasim::take_calls(), "ncclCommGetAsyncError");
+    expect_sum(nccl::detail::connect(1, 2, "cuda:4", comer.id, comer.watch,
+                                     distributed::detail::Deadline(store.timeout()),
+                                     [] { return ""; }));
+  });
+  cudasim::record_calls(false);
+  (void)cudasim::take_calls();
 }
 
 TEST(NcclStore, LeavesTorchrunItsPort) {

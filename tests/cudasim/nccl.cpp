@@ -3,6 +3,11 @@
 // The functions of NCCL that lockstep calls, over the simulated runtime. A collective runs as one
 // step once every rank's call is at the head of its stream; a rank is ordered after those whose
 // data it gets, and no others. Misuse that hangs the real library, or corrupts data, is reported.
+//
+// What is called with a non-blocking communicator is done within ncclCommGetAsyncError, which so
+// stands for the real library's threads, and not in the first such call: until then nothing of it
+// is in its stream, and any other call is a misuse. Ranks connect at their first call, for which
+// the real library needs the ranks on both sides.
 #include "cudasim/api.hpp"
 #include "cudasim/library.hpp"
 
@@ -18,9 +23,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -76,6 +83,10 @@ struct Clique {
   std::map<std::tuple<int, int, std::uint64_t>, std::shared_ptr<Open>> sent;
   // What each rank has called and may not have run, and which part of it is the rank's.
   std::map<int, std::vector<std::pair<std::shared_ptr<Collective>, int>>> called;
+  // Of ranks that do not block: that have come to their first collective, and to the first message
+  // (sender, receiver, true for the sender).
+  std::set<int> connects;
+  std::set<std::tuple<int, int, bool>> connects_messages;
   std::map<int, Arrival> arrived;                // at the split that is going on
   std::map<int, std::shared_ptr<Clique>> parts;  // of the last split, by colour
   std::uint64_t splits = 0;
@@ -94,12 +105,26 @@ std::mutex gathering_mutex;
 std::condition_variable gathering_changed;
 std::map<std::string, std::shared_ptr<Gathering>> gatherings;
 
+// What a non-blocking communicator has been called for. Used by one thread at a time.
+struct InProgress {
+  std::function<ncclResult_t()> step;  // empty when all is done; ncclInProgress: to be called again
+  bool finalized = false;
+  std::function<void()> withdraw;  // for an abort meanwhile
+
+  // Both hold the communicator, which holds this.
+  void forget() {
+    step = nullptr;
+    withdraw = nullptr;
+  }
+};
+
 }  // namespace
 }  // namespace cudasim::nccl
 
 struct ncclComm {
-  std::shared_ptr<cudasim::nccl::Clique> clique;
+  std::shared_ptr<cudasim::nccl::Clique> clique;  // null until it is ready
   int rank;
+  std::shared_ptr<cudasim::nccl::InProgress> progress;  // null for a blocking one
 };
 
 namespace cudasim::nccl {
@@ -373,6 +398,82 @@ void issue_message(const Request& request) {
   join_collective(open->collective, sends ? 0 : 1, std::move(part));
 }
 
+ncclResult_t begin(const ncclComm& comm, std::function<ncclResult_t()> step,
+                   std::function<void()> withdraw = {}) {
+  *comm.progress = {std::move(step), false, std::move(withdraw)};
+  return ncclInProgress;
+}
+
+bool is_message(const Signature& signature) {
+  return is(signature, "ncclSend") || is(signature, "ncclRecv");
+}
+
+// Whether the ranks that a call is for can be connected.
+bool connected(const Request& request) {
+  Clique& clique = *request.comm.clique;
+  const std::lock_guard lock(clique.mutex);
+  const int rank = request.comm.rank;
+  if (!is_message(request.signature)) {
+    clique.connects.insert(rank);
+    return clique.connects.size() == clique.devices.size();
+  }
+  const int peer = request.signature.root;
+  const bool sends = is(request.signature, "ncclSend");
+  auto& ends = clique.connects_messages;
+  ends.emplace(sends ? rank : peer, sends ? peer : rank, sends);
+  return ends.count({sends ? rank : peer, sends ? peer : rank, !sends}) == 1;
+}
+
+// The real library's thread may issue a call until the abort.
+void expect_live_memory(const Request& request) {
+  for (const void* const data : {request.in, static_cast<const void*>(request.out)}) {
+    const bool freed = [&] {
+      const SimulatorLock lock(simulator_mutex);
+      const Block* const block = data == nullptr ? nullptr : machine().memory.find(data);
+      return block != nullptr && (!block->live || block->freed_by);
+    }();
+    if (!freed) continue;
+    return report(text("NCCL FREED MEMORY: ncclCommAbort for rank ", request.comm.rank, ", whose ",
+                       request.signature.function,
+                       " is in progress, with memory that has been freed"));
+  }
+}
+
+ncclResult_t begin(const std::vector<Request>& requests) {
+  return begin(
+      requests.front().comm,
+      [requests, looked = false]() mutable {
+        bool all = std::exchange(looked, true);
+        for (const Request& request : requests) all = connected(request) && all;
+        if (!all) return ncclInProgress;
+        for (const Request& request : requests) issue(request);
+        return ncclSuccess;
+      },
+      [requests] {
+        for (const Request& request : requests) expect_live_memory(request);
+      });
+}
+
+// The communicator, if it is one that may be called.
+ncclComm* ready(ncclComm_t comm, const char* function) {
+  ncclComm* const known = alive<ncclComm>().find(comm);
+  if (known == nullptr) {
+    report(text("NCCL: ", function, " with a communicator that is none"));
+    (void)failed(ncclInvalidArgument, function, ": invalid communicator");
+    return nullptr;
+  }
+  if (known->progress && (known->progress->step || known->progress->finalized)) {
+    report(text(
+        "NCCL NOT READY: ", function, " for rank ", known->rank,
+        known->progress->step ? ", whose last call is in progress" : ", which has been finalized"));
+    (void)failed(
+        ncclInvalidArgument, function,
+        ": Attempt to use communicator before the previous operation returned ncclSuccess");
+    return nullptr;
+  }
+  return known;
+}
+
 ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, void* out,
                   cudaStream_t stream) {
   const Unseen unseen;
@@ -382,11 +483,8 @@ ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, v
         return cudaSuccess;
       });
   if (refused != cudaSuccess) return failed(refused, signature.function);
-  const ncclComm* const known = alive<ncclComm>().find(comm);
-  if (known == nullptr) {
-    report(text("NCCL: ", signature.function, " with a communicator that is none"));
-    return failed(ncclInvalidArgument, signature.function, ": invalid communicator");
-  }
+  const ncclComm* const known = ready(comm, signature.function);
+  if (known == nullptr) return ncclInvalidArgument;
   const Clique& clique = *known->clique;
   const auto ranks = static_cast<int>(clique.devices.size());
   if (signature.root < 0 || signature.root >= ranks) {
@@ -399,7 +497,7 @@ ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, v
                 ", is given ", cudasim::describe(*stream)));
     return failed(cudaErrorInvalidResourceHandle, signature.function);
   }
-  if ((is(signature, "ncclSend") || is(signature, "ncclRecv")) && signature.root == known->rank) {
+  if (is_message(signature) && signature.root == known->rank) {
     report(text("NCCL NOT SIMULATED: ", signature.function, " to the rank itself"));
     return failed(ncclInvalidUsage, signature.function, ": not simulated");
   }
@@ -409,6 +507,7 @@ ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, v
     group.requests.push_back(request);
     return ncclSuccess;
   }
+  if (known->progress) return begin({request});
   const int before = spoken_for.try_emplace(clique.number, known->rank).first->second;
   if (before != known->rank) {
     report(text("NCCL NO GROUP: one thread calls ", signature.function, " for rank ", known->rank,
@@ -447,6 +546,30 @@ void make_clique(Gathering& all) {
   all.clique = std::move(clique);
 }
 
+// With all ranks at the split.
+void make_parts(Clique& clique) {
+  clique.parts.clear();
+  for (const auto& [member, arrival] : clique.arrived) {
+    if (arrival.color == NCCL_SPLIT_NOCOLOR) continue;
+    auto& made = clique.parts[arrival.color];
+    if (made) continue;
+    made = std::make_shared<Clique>();
+    made->number = cliques.fetch_add(1);
+    std::vector<std::tuple<int, int>> order;  // key, rank
+    for (const auto& [other, theirs] : clique.arrived) {
+      if (theirs.color == arrival.color) order.emplace_back(theirs.key, other);
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [its_key, other] : order) {
+      made->devices.push_back(clique.devices[static_cast<std::size_t>(other)]);
+    }
+    made->calls.resize(made->devices.size());
+  }
+  clique.arrived.clear();
+  ++clique.splits;
+  gathering_changed.notify_all();
+}
+
 }  // namespace
 }  // namespace cudasim::nccl
 
@@ -464,6 +587,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
       return "invalid argument (run with NCCL_DEBUG=WARN for details)";
     case ncclInvalidUsage:
       return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case ncclInProgress:
+      return "NCCL operation in progress";
     case ncclRemoteError:
       return "remote process exited or there was a network error";
     default:
@@ -497,7 +622,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
   }
   clique->calls.resize(clique->devices.size());
   for (int rank = 0; rank < count; ++rank) {
-    comms[rank] = cudasim::alive<ncclComm>().make({clique, rank});
+    comms[rank] = cudasim::alive<ncclComm>().make({clique, rank, nullptr});
   }
   return ncclSuccess;
 }
@@ -512,21 +637,29 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-// For the current device. Blocks until all ranks have come.
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  return ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
+}
+
+// For the current device. Blocks until all ranks have come, if the configuration does not say that
+// it shall not.
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
   const cudasim::Unseen unseen;
   int device = 0;
-  const cudaError_t refused = cudasim::ApiCall("ncclCommInitRank").run([&](cudasim::Machine&) {
-    device = cudasim::current_device();
-    return cudaSuccess;
-  });
-  if (refused != cudaSuccess) return failed(refused, "ncclCommInitRank");
+  const cudaError_t refused =
+      cudasim::ApiCall("ncclCommInitRankConfig").run([&](cudasim::Machine&) {
+        device = cudasim::current_device();
+        return cudaSuccess;
+      });
+  if (refused != cudaSuccess) return failed(refused, "ncclCommInitRankConfig");
   if (group.depth > 0) {
-    cudasim::report("NCCL NOT SIMULATED: ncclCommInitRank in a group");
-    return failed(ncclInvalidUsage, "ncclCommInitRank: not simulated");
+    cudasim::report("NCCL NOT SIMULATED: ncclCommInitRankConfig in a group");
+    return failed(ncclInvalidUsage, "ncclCommInitRankConfig: not simulated");
   }
   if (ranks < 1 || rank < 0 || rank >= ranks) {
-    return failed(ncclInvalidArgument, "ncclCommInitRank: invalid rank ", rank, " of ", ranks);
+    return failed(ncclInvalidArgument, "ncclCommInitRankConfig: invalid rank ", rank, " of ",
+                  ranks);
   }
   const std::string name(id.internal, sizeof(id.internal));
   std::unique_lock lock(gathering_mutex);
@@ -535,92 +668,141 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
   const std::shared_ptr<Gathering> all = shared;
   all->ranks = static_cast<std::size_t>(ranks);
   if (!all->devices.emplace(rank, device).second) {
-    cudasim::report(cudasim::text("NCCL: ncclCommInitRank twice for rank ", rank));
-    return failed(ncclInvalidUsage, "ncclCommInitRank: rank ", rank, " is there already");
+    cudasim::report(cudasim::text("NCCL: ncclCommInitRankConfig twice for rank ", rank));
+    return failed(ncclInvalidUsage, "ncclCommInitRankConfig: rank ", rank, " is there already");
   }
-  const auto complete = [&] { return all->devices.size() == all->ranks; };
-  if (complete()) {
+  const auto complete = [all] { return all->clique || all->result != ncclSuccess; };
+  if (all->devices.size() == all->ranks) {
     make_clique(*all);
     gatherings.erase(name);  // an id serves once
     gathering_changed.notify_all();
-  } else if (!await(lock, complete)) {
-    cudasim::report(cudasim::text("NCCL DEADLOCK: ncclCommInitRank for rank ", rank, " of ", ranks,
-                                  ", of which ", all->devices.size(), " have come"));
-    return failed(ncclSystemError, "ncclCommInitRank: the other ranks did not come");
+  }
+  if (config != nullptr && config->blocking == 0) {
+    *comm = cudasim::alive<ncclComm>().make(
+        {nullptr, rank, std::make_shared<cudasim::nccl::InProgress>()});
+    return begin(
+        **comm,
+        [all, complete, made = *comm, looked = false]() mutable {
+          const std::lock_guard looks(gathering_mutex);
+          if (!complete()) return ncclInProgress;
+          if (!all->clique) return failed(all->result, all->error);
+          if (!std::exchange(looked, true)) return ncclInProgress;
+          made->clique = all->clique;
+          return ncclSuccess;
+        },
+        [all, name, complete, rank] {
+          const std::lock_guard looks(gathering_mutex);
+          if (complete()) return;
+          all->devices.erase(rank);
+          if (all->devices.empty()) gatherings.erase(name);
+        });
+  }
+  if (!await(lock, complete)) {
+    cudasim::report(cudasim::text("NCCL DEADLOCK: ncclCommInitRankConfig for rank ", rank, " of ",
+                                  ranks, ", of which ", all->devices.size(), " have come"));
+    return failed(ncclSystemError, "ncclCommInitRankConfig: the other ranks did not come");
   }
   if (!all->clique) return failed(all->result, all->error);
-  *comm = cudasim::alive<ncclComm>().make({all->clique, rank});
+  *comm = cudasim::alive<ncclComm>().make({all->clique, rank, nullptr});
   return ncclSuccess;
 }
 
-// Blocks until all ranks have come. The configuration is the parent's.
+// Blocks until all ranks have come, if the parent blocks. The configuration is the parent's.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
   const cudasim::Unseen unseen;
   const cudaError_t refused = enter("ncclCommSplit");
   if (refused != cudaSuccess) return failed(refused, "ncclCommSplit");
-  const ncclComm* const known = cudasim::alive<ncclComm>().find(comm);
-  if (known == nullptr) {
-    cudasim::report("NCCL: ncclCommSplit of a communicator that is none");
-    return failed(ncclInvalidArgument, "ncclCommSplit: invalid communicator");
-  }
+  const ncclComm* const known = ready(comm, "ncclCommSplit");
+  if (known == nullptr) return ncclInvalidArgument;
   const std::shared_ptr<Clique> clique = known->clique;
   const int rank = known->rank;
+  const bool blocks = known->progress == nullptr;
+  *part = nullptr;
   std::unique_lock lock(gathering_mutex);
   const std::uint64_t before = clique->splits;
   clique->arrived[rank] = {color, key};
-  if (clique->arrived.size() == clique->devices.size()) {
-    clique->parts.clear();
-    for (const auto& [member, arrival] : clique->arrived) {
-      if (arrival.color == NCCL_SPLIT_NOCOLOR) continue;
-      auto& made = clique->parts[arrival.color];
-      if (made) continue;
-      made = std::make_shared<Clique>();
-      made->number = cliques.fetch_add(1);
-      std::vector<std::tuple<int, int>> order;  // key, rank
-      for (const auto& [other, theirs] : clique->arrived) {
-        if (theirs.color == arrival.color) order.emplace_back(theirs.key, other);
-      }
-      std::sort(order.begin(), order.end());
-      for (const auto& [its_key, other] : order) {
-        made->devices.push_back(clique->devices[static_cast<std::size_t>(other)]);
-      }
-      made->calls.resize(made->devices.size());
-    }
-    clique->arrived.clear();
-    ++clique->splits;
-    gathering_changed.notify_all();
-  } else if (!await(lock, [&] { return clique->splits != before; })) {
+  if (clique->arrived.size() == clique->devices.size()) make_parts(*clique);
+  const auto complete = [clique, before] { return clique->splits != before; };
+  const auto take = [clique, rank, color, part, blocks] {
+    if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
+    const std::shared_ptr<Clique>& mine = clique->parts.at(color);
+    const int device = clique->devices[static_cast<std::size_t>(rank)];
+    const auto at = std::find(mine->devices.begin(), mine->devices.end(), device);
+    *part = cudasim::alive<ncclComm>().make(
+        {mine, static_cast<int>(at - mine->devices.begin()),
+         blocks ? nullptr : std::make_shared<cudasim::nccl::InProgress>()});
+    if (!blocks) (void)begin(**part, [] { return ncclSuccess; });
+    return ncclSuccess;
+  };
+  if (!blocks) {
+    return begin(
+        *known,
+        [complete, take] {
+          const std::lock_guard looks(gathering_mutex);
+          return complete() ? take() : ncclInProgress;
+        },
+        [clique, complete, rank] {
+          const std::lock_guard looks(gathering_mutex);
+          if (!complete()) clique->arrived.erase(rank);
+        });
+  }
+  if (!await(lock, complete)) {
     cudasim::report(cudasim::text("NCCL DEADLOCK: ncclCommSplit for rank ", rank, " of clique ",
                                   clique->number, " waits for the other ranks"));
     return failed(ncclSystemError, "ncclCommSplit: the other ranks did not come");
   }
-  if (color == NCCL_SPLIT_NOCOLOR) {
-    *part = nullptr;
-    return ncclSuccess;
-  }
-  const std::shared_ptr<Clique>& mine = clique->parts.at(color);
-  const int device = clique->devices[static_cast<std::size_t>(rank)];
-  const auto at = std::find(mine->devices.begin(), mine->devices.end(), device);
-  *part = cudasim::alive<ncclComm>().make({mine, static_cast<int>(at - mine->devices.begin())});
-  return ncclSuccess;
+  return take();
 }
 
 // What a test has the next such call fail with is the answer, as of a rank that is gone.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const cudasim::Unseen unseen;
   const cudaError_t injected = enter("ncclCommGetAsyncError");
-  if (cudasim::alive<ncclComm>().find(comm) == nullptr) {
+  const ncclComm* const known = cudasim::alive<ncclComm>().find(comm);
+  if (known == nullptr) {
     cudasim::report("NCCL: ncclCommGetAsyncError of a communicator that is none");
     return failed(ncclInvalidArgument, "ncclCommGetAsyncError: invalid communicator");
   }
   *error = injected == cudaSuccess ? ncclSuccess : ncclRemoteError;
+  if (injected != cudaSuccess || !known->progress || !known->progress->step) return ncclSuccess;
+  const std::shared_ptr<cudasim::nccl::InProgress> progress = known->progress;
+  *error = progress->step();
+  if (*error == ncclSuccess) progress->forget();
   return ncclSuccess;
+}
+
+// All that was called has run on the GPU when it is done.
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  const cudasim::Unseen unseen;
+  const cudaError_t refused = enter("ncclCommFinalize");
+  if (refused != cudaSuccess) return failed(refused, "ncclCommFinalize");
+  const ncclComm* const known = ready(comm, "ncclCommFinalize");
+  if (known == nullptr) return ncclInvalidArgument;
+  if (!known->progress) {
+    cudasim::report("NCCL NOT SIMULATED: ncclCommFinalize of a communicator that blocks");
+    return failed(ncclInvalidUsage, "ncclCommFinalize: not simulated");
+  }
+  (void)begin(*known, [clique = known->clique, rank = known->rank] {
+    const std::lock_guard lock(clique->mutex);
+    for (const auto& called : clique->called[rank]) {
+      if (!has_run(called.first)) return ncclInProgress;
+    }
+    return ncclSuccess;
+  });
+  known->progress->finalized = true;
+  return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const cudasim::Unseen unseen;
   (void)enter("ncclCommDestroy");
-  if (const ncclComm* const known = cudasim::alive<ncclComm>().find(comm)) {
+  const ncclComm* const known = cudasim::alive<ncclComm>().find(comm);
+  if (known != nullptr && known->progress && known->progress->step) {
+    cudasim::report(cudasim::text("NCCL NOT READY: ncclCommDestroy for rank ", known->rank,
+                                  ", whose last call is in progress"));
+    return failed(ncclInvalidArgument, "ncclCommDestroy: the communicator is not ready");
+  }
+  if (known != nullptr) {
     const std::lock_guard lock(known->clique->mutex);
     for (const auto& called : known->clique->called[known->rank]) {
       if (!has_run(called.first)) {
@@ -640,9 +822,14 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const cudasim::Unseen unseen;
   (void)enter("ncclCommAbort");
   if (const ncclComm* const known = cudasim::alive<ncclComm>().find(comm)) {
-    const std::lock_guard lock(known->clique->mutex);
-    for (const auto& [collective, part] : known->clique->called[known->rank]) {
-      abort_collective(collective, part);
+    const std::shared_ptr<cudasim::nccl::InProgress> progress = known->progress;
+    if (progress && progress->step && progress->withdraw) progress->withdraw();
+    if (progress) progress->forget();
+    if (known->clique) {
+      const std::lock_guard lock(known->clique->mutex);
+      for (const auto& [collective, part] : known->clique->called[known->rank]) {
+        abort_collective(collective, part);
+      }
     }
   }
   if (cudasim::alive<ncclComm>().end(comm)) return ncclSuccess;
@@ -669,8 +856,19 @@ ncclResult_t ncclGroupEnd() {
   if (--group.depth > 0) return ncclSuccess;
   const Group ended = std::exchange(group, {});
   if (ended.error != ncclSuccess) return ended.error;
-  for (const Request& request : ended.requests) issue(request);
-  return ncclSuccess;
+  std::map<cudasim::nccl::InProgress*, std::vector<Request>> later;
+  for (const Request& request : ended.requests) {
+    if (request.comm.progress) {
+      later[request.comm.progress.get()].push_back(request);
+    } else {
+      issue(request);
+    }
+  }
+  if (!later.empty() && later.begin()->second.size() != ended.requests.size()) {
+    cudasim::report("NCCL NOT SIMULATED: a group of several communicators, not all of which block");
+  }
+  for (const auto& [progress, requests] : later) (void)begin(requests);
+  return later.empty() ? ncclSuccess : ncclInProgress;
 }
 
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type,

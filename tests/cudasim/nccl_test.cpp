@@ -6,10 +6,12 @@
 
 #include <nccl.h>
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -566,6 +568,180 @@ TEST_F(NcclRanks, OneThatDoesNotComeIsADeadlock) {
   ncclComm_t comm = nullptr;
   EXPECT_EQ(ncclCommInitRank(&comm, 2, id, 0), ncclSystemError);
   EXPECT_TRUE(only_error(take_errors(), {"NCCL DEADLOCK", "rank 0 of 2, of which 1 have come"}));
+}
+
+// One that does not block.
+ncclResult_t begin_rank(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return ncclCommInitRankConfig(comm, ranks, id, rank, &config);
+}
+
+ncclResult_t state_of(ncclComm_t comm) {
+  ncclResult_t met = ncclInternalError;
+  nccl_ok(ncclCommGetAsyncError(comm, &met));
+  return met;
+}
+
+ncclResult_t settle(ncclComm_t comm) {
+  ncclResult_t met = ncclInProgress;
+  while ((met = state_of(comm)) == ncclInProgress) std::this_thread::yield();
+  return met;
+}
+
+TEST_F(NcclRanks, ThatDoNotBlockComeTogetherAndPart) {
+  Config config;
+  config.devices = 3;
+  reset(config);
+  ncclUniqueId id;
+  nccl_ok(ncclGetUniqueId(&id));
+  on_ranks({2, 0, 1}, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(begin_rank(&comm, 3, id, rank), ncclInProgress);
+    ASSERT_NE(comm, nullptr);
+    EXPECT_EQ(settle(comm), ncclSuccess);
+    ncclComm_t part = nullptr;
+    EXPECT_EQ(
+        ncclCommSplit(comm, rank == 1 ? NCCL_SPLIT_NOCOLOR : 5, rank == 2 ? 0 : 1, &part, nullptr),
+        ncclInProgress);
+    EXPECT_EQ(part, nullptr);
+    EXPECT_EQ(settle(comm), ncclSuccess);
+    EXPECT_EQ(part == nullptr, rank == 1);
+    if (part != nullptr) {
+      EXPECT_EQ(settle(part), ncclSuccess);
+    }
+    const Stream stream(rank == 0 ? 2 : rank - 1);
+    Floats data(kCount, stream);
+    stream.write("produce", data.data(), kCount, static_cast<float>(rank));
+    if (part != nullptr) {
+      EXPECT_EQ(ncclBroadcast(data.data(), data.data(), kCount, ncclFloat32, 0, part, stream.get()),
+                ncclInProgress);
+      EXPECT_EQ(settle(part), ncclSuccess);
+    }
+    PageLocked host(kCount);
+    ok(cudaMemcpyAsync(host.data(), data.data(), host.bytes(), cudaMemcpyDefault, stream.get()));
+    stream.synchronize();
+    EXPECT_EQ(host.data()[0], rank == 1 ? 1.0F : 2.0F);
+    for (const ncclComm_t each : {part, comm}) {
+      if (each == nullptr) continue;
+      EXPECT_EQ(ncclCommFinalize(each), ncclInProgress);
+      EXPECT_EQ(settle(each), ncclSuccess);
+      nccl_ok(ncclCommDestroy(each));
+    }
+  });
+}
+
+TEST_F(NcclRanks, ThatDoNotBlockWaitForTheOthersUntilTheyAreAborted) {
+  ncclUniqueId id;
+  nccl_ok(ncclGetUniqueId(&id));
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(begin_rank(&comm, 2, id, 0), ncclInProgress);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(state_of(comm), ncclInProgress);
+  EXPECT_EQ(ncclCommDestroy(comm), ncclInvalidArgument);
+  EXPECT_TRUE(only_error(take_errors(), {"NCCL NOT READY", "ncclCommDestroy for rank 0"}));
+  nccl_ok(ncclCommAbort(comm));
+}
+
+TEST_F(NcclRanks, ThatDoNotBlockConnectAtTheirFirstCall) {
+  ncclUniqueId id;
+  nccl_ok(ncclGetUniqueId(&id));
+  std::atomic<bool> looked = false;
+  on_ranks({0, 1}, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    (void)begin_rank(&comm, 2, id, rank);
+    EXPECT_EQ(settle(comm), ncclSuccess);
+    while (rank == 1 && !looked) std::this_thread::yield();
+    const Stream stream(rank);
+    Floats data(kCount, stream);
+    stream.write("produce", data.data(), kCount, 1.0F);
+    const auto sum = [&] {
+      return ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm,
+                           stream.get());
+    };
+    EXPECT_EQ(sum(), ncclInProgress);
+    for (int i = 0; rank == 0 && i < 10; ++i) EXPECT_EQ(state_of(comm), ncclInProgress);
+    looked = true;
+    EXPECT_EQ(settle(comm), ncclSuccess);
+    stream.synchronize();
+    EXPECT_EQ(sum(), ncclInProgress);
+    EXPECT_EQ(state_of(comm), ncclInProgress);
+    EXPECT_EQ(state_of(comm), ncclSuccess);  // whatever the other rank does
+    stream.synchronize();
+    nccl_ok(ncclCommAbort(comm));
+  });
+}
+
+TEST_F(NcclRanks, ThatDoNotBlockKeepTheMemoryOfTheirCallsUntilTheyAreAborted) {
+  for (const bool frees_before : {false, true}) {
+    const Stream stream;
+    ncclUniqueId id;
+    std::optional<Floats> data(std::in_place, kCount, stream);
+    ncclComm_t comm = nullptr;
+    nccl_ok(ncclGetUniqueId(&id));
+    EXPECT_EQ(begin_rank(&comm, 1, id, 0), ncclInProgress);
+    EXPECT_EQ(settle(comm), ncclSuccess);
+    EXPECT_EQ(
+        ncclAllReduce(data->data(), data->data(), kCount, ncclFloat32, ncclSum, comm, stream.get()),
+        ncclInProgress);
+    if (frees_before) data.reset();
+    nccl_ok(ncclCommAbort(comm));
+    data.reset();
+    stream.synchronize();
+    const auto errors = take_errors();
+    EXPECT_EQ(errors.empty(), !frees_before);
+    for (const std::string& error : errors) {
+      EXPECT_TRUE(contains(error, {"NCCL FREED MEMORY", "rank 0", "ncclAllReduce"})) << error;
+    }
+  }
+}
+
+TEST_F(NcclRanks, ThatDoNotBlockTakeNoCallBeforeTheyAreReady) {
+  ncclUniqueId id;
+  nccl_ok(ncclGetUniqueId(&id));
+  const Stream stream;
+  Floats data(kCount, stream);
+  stream.synchronize();
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(begin_rank(&comm, 1, id, 0), ncclInProgress);
+  const auto broadcast = [&] {
+    return ncclBroadcast(data.data(), data.data(), kCount, ncclFloat32, 0, comm, stream.get());
+  };
+  EXPECT_EQ(broadcast(), ncclInvalidArgument);
+  EXPECT_TRUE(only_error(take_errors(), {"NCCL NOT READY", "ncclBroadcast for rank 0",
+                                         "whose last call is in progress"}));
+  EXPECT_EQ(settle(comm), ncclSuccess);
+  EXPECT_EQ(broadcast(), ncclInProgress);
+  EXPECT_EQ(broadcast(), ncclInvalidArgument);
+  EXPECT_TRUE(only_error(take_errors(), {"NCCL NOT READY"}));
+  EXPECT_EQ(settle(comm), ncclSuccess);
+  stream.synchronize();
+  EXPECT_EQ(ncclCommFinalize(comm), ncclInProgress);
+  EXPECT_EQ(settle(comm), ncclSuccess);
+  EXPECT_EQ(broadcast(), ncclInvalidArgument);
+  EXPECT_TRUE(only_error(take_errors(), {"NCCL NOT READY", "has been finalized"}));
+  nccl_ok(ncclCommDestroy(comm));
+}
+
+// What follows such a call in its stream comes before the collective.
+TEST_F(NcclRanks, ThatDoNotBlockHaveNothingInTheirStreamBeforeTheyAreReady) {
+  ncclUniqueId id;
+  nccl_ok(ncclGetUniqueId(&id));
+  ncclComm_t comm = nullptr;
+  (void)begin_rank(&comm, 1, id, 0);
+  EXPECT_EQ(settle(comm), ncclSuccess);
+  const Stream stream;
+  Floats in(kCount, stream);
+  Floats out(kCount, stream);
+  stream.write("produce", in.data(), kCount, 1.0F);
+  stream.write("produce", out.data(), kCount, 0.0F);
+  EXPECT_EQ(ncclAllReduce(in.data(), out.data(), kCount, ncclFloat32, ncclSum, comm, stream.get()),
+            ncclInProgress);
+  PageLocked host(kCount);
+  ok(cudaMemcpyAsync(host.data(), out.data(), host.bytes(), cudaMemcpyDefault, stream.get()));
+  EXPECT_EQ(settle(comm), ncclSuccess);
+  stream.synchronize();
+  EXPECT_EQ(host.data()[0], 0.0F);
+  nccl_ok(ncclCommAbort(comm));
 }
 
 TEST_F(NcclRanks, AreToldOfAnErrorThatATestWants) {

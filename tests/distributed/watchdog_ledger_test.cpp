@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -61,6 +62,31 @@ TEST_F(Ledger, ADeadRankIsNamedWithWhoWaitsForIt) {
                            "rank 0 waits for it in collective #17, all_reduce(sum) of 4 x f32"});
   EXPECT_EQ(ledger.faults()[0].kind, Kind::died);
   EXPECT_EQ(ledger.faults()[0].rank, 2);
+}
+
+TEST_F(Ledger, AGroupIsForgottenWhenAllOfItsRanksHaveDoneWithIt) {
+  const WatchdogLedger::GroupKey pair{{2, 0}, 7};
+  outside(0, 3, 1s, pair);
+  inside(2, 4, 1s, kSum, pair);
+  ledger.forget(0, pair);
+  EXPECT_EQ(ledger.numbers(0), (std::map<WatchdogLedger::GroupKey, std::uint64_t>{{pair, 3}}));
+  all_heard(100s);
+  ASSERT_EQ(ledger.faults().size(), 1U);  // rank 2 still waits in it
+  EXPECT_EQ(ledger.faults()[0].rank, 0);
+  ledger.forget(2, pair);
+  EXPECT_TRUE(ledger.numbers(0).empty());
+  EXPECT_TRUE(ledger.numbers(2).empty());
+  ledger.forget(2, pair);  // there is no such group
+}
+
+TEST_F(Ledger, ARankThatIsGoneHasDoneWithItsGroups) {
+  const WatchdogLedger::GroupKey pair{{1, 0}, 0};
+  for (const int rank : {0, 1}) outside(rank, 3, 1s, pair);
+  ledger.forget(0, pair);
+  EXPECT_EQ(ledger.numbers(0).size(), 1U);
+  ledger.leave(1);
+  EXPECT_TRUE(ledger.numbers(0).empty());
+  EXPECT_EQ(found(), Texts());
 }
 
 // It may have died in the collective itself.
@@ -145,6 +171,25 @@ TEST_F(Ledger, ACollectiveThatAllAreInIsNamedWithoutARank) {
                            "its group have come to"});
   EXPECT_EQ(ledger.faults()[0].kind, Kind::stuck);
   EXPECT_EQ(ledger.faults()[0].rank, -1);
+}
+
+TEST_F(Ledger, WhatIsKnownOfAGroupThatHasEndedIsForgotten) {
+  const WatchdogLedger::GroupKey pair{{2, 0}, 7};
+  const auto times_stuck = [&](WatchdogLedger::Time now) {
+    for (const int rank : {0, 2}) inside(rank, 1, now, "barrier", pair);
+    all_heard(now + 61s);
+    const auto& faults = ledger.faults();
+    return std::count_if(faults.begin(), faults.end(),
+                         [](const Fault& fault) { return fault.kind == Kind::stuck; });
+  };
+  EXPECT_EQ(times_stuck(1s), 1);
+  EXPECT_EQ(times_stuck(100s), 1);
+  for (const int rank : {2, 0}) ledger.forget(rank, pair);
+  EXPECT_EQ(times_stuck(200s), 2);
+  ledger.forget(0, pair);
+  ledger.leave(2);
+  EXPECT_TRUE(ledger.numbers(0).empty());
+  EXPECT_EQ(times_stuck(300s), 3);
 }
 
 TEST_F(Ledger, ARankThatEndsWhileOthersWaitForItIsNamedAtOnce) {

@@ -105,6 +105,37 @@ TEST(Watchdog, RanksMayEndInAnyOrder) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
+// More than a heartbeat has room for.
+TEST(Watchdog, GroupsThatHaveEndedAreForgotten) {
+  World world(2);
+  constexpr int kGroups = 5'000;
+  std::vector<std::shared_ptr<Progress>> kept;
+  for (int i = 0; i < kGroups; ++i) {
+    for (const int rank : {0, 1}) {
+      const std::shared_ptr<Progress> progress = world[rank].watchdog().watch({1, 0});
+      progress->enter(kSum);
+      progress->leave();
+      if (i == kGroups / 2) kept.push_back(progress);
+    }
+  }
+  for (const int rank : {0, 1}) {
+    // That of all ranks and the one that is kept.
+    while (world[rank].watchdog().groups() > 2) {
+      world[rank].watchdog().check();
+      std::this_thread::yield();
+    }
+  }
+  // It is still the same one to both of them, and a later one is no other's.
+  for (const int rank : {0, 1}) kept.push_back(world[rank].watchdog().watch({1, 0}));
+  for (const auto& progress : kept) progress->enter(kSum);
+  for (const auto& progress : kept) progress->leave();
+  kept[0]->enter(kSum);
+  world[1].end();
+  EXPECT_TRUE(contains(world[0].fault(),
+                       "rank 1 has ended after collective #2; rank 0 waits for it "
+                       "in collective #3"));
+}
+
 TEST(Watchdog, AWorldOfOneWatchesNothing) {
   HashStore store;
   Watchdog alone(0, 1, store);

@@ -42,6 +42,9 @@ not_received)
   LOCKSTEP_COLLECTIVE_TIMEOUT=1.5
   message="send of 1000000 x f32 to rank $failing with tag 0: it has not been received for 1.5 s"
   ;;
+killed_no_message | killed_not_received) message="rank $failing has died: its connection was lost" ;;
+other_length) model='collectives do not match: rank [0-9] sent more bytes than' ;;
+second_init) model="a group of $world after: rank 0 cannot watch the others: .*soon" ;;
 other_model) model='parameter 0.*is of shape.* on rank 0, but .* on rank [0-9]' ;;
 other_dtype) model='parameter 0.* and f32 on rank 0, but .* and f64 on rank [0-9]' ;;
 *) fail "no fault is called $fault" ;;

@@ -13,7 +13,10 @@
 //   calls another collective        other_call
 // or instead of all that, while the others receive from it or send to it, it
 //   returns                         no_message, not_received
-// or it has made another model, other_model, or one of another dtype, other_dtype. Each of the
+//   is killed                       killed_no_message, killed_not_received
+// or it has made another model, other_model, or one of another dtype, other_dtype, or its part of a
+// collective has another length, other_length. second_init is no fault of a rank: all of them
+// initialise the process group after they have failed to. Each of the
 // others prints its number and the error that it gets; fault.sh checks them, and finds processes by
 // MARK.
 #include <lockstep/autograd/engine.hpp>
@@ -28,11 +31,14 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <iostream>
+#include <exception>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -95,8 +101,40 @@ void train(const std::string& fault, const ls::distributed::ProcessGroup& group)
 void exchange(const std::string& fault, int peer, const ls::distributed::ProcessGroup& group) {
   // More than an MPI takes before it is received.
   const ls::Tensor tensor = ls::zeros({1'000'000});
-  if (fault == "no_message") group.recv(tensor, peer).wait();
-  if (fault == "not_received") group.send(tensor, peer).wait();
+  if (fault == "no_message" || fault == "killed_no_message") group.recv(tensor, peer).wait();
+  if (fault == "not_received" || fault == "killed_not_received") group.send(tensor, peer).wait();
+}
+
+// A broadcast that the root and the ranks with its length are done with before the rank that
+// `differs` has found anything. Another group is as good as before.
+void broadcast(bool differs, const ls::distributed::ProcessGroup& group) {
+  std::vector<int> all(static_cast<std::size_t>(group.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const ls::distributed::ProcessGroup rest = group.new_group(all);
+  std::exception_ptr error;
+  try {
+    group.broadcast(ls::zeros({differs ? 900'000 : 1'000'000}), group.size() - 2).wait();
+    group.barrier().wait();
+  } catch (const std::exception&) {
+    error = std::current_exception();
+  }
+  rest.barrier().wait();
+  if (error) std::rethrow_exception(error);
+}
+
+// Returns what the first try has thrown.
+std::string fail_to_initialise() {
+  const char* const key = "LOCKSTEP_COLLECTIVE_TIMEOUT";
+  const std::string value = std::getenv(key);
+  ::setenv(key, "soon", 1);
+  std::string error;
+  try {
+    (void)ls::distributed::init_process_group();
+  } catch (const std::exception& thrown) {
+    error = thrown.what();
+  }
+  ::setenv(key, value.c_str(), 1);
+  return error;
 }
 
 }  // namespace fault_main
@@ -105,7 +143,16 @@ int main(int argc, char** argv) {
   if (argc != 4) return EXIT_FAILURE;
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
+  const bool again = argv[1] == std::string("second_init");
+  const std::string first = again ? fault_main::fail_to_initialise() : "";
   const ls::distributed::ProcessGroup world = ls::distributed::init_process_group();
+  if (again) {
+    const ls::Tensor total = ls::ones({});
+    world.all_reduce(total).wait();
+    fault_main::say(world.rank(),
+                    "a group of " + std::to_string(total.item<int>()) + " after: " + first);
+    return EXIT_SUCCESS;
+  }
   const bool fails = std::to_string(world.rank()) == argv[2];
   const std::string fault = fails ? argv[1] : "";
   if (fault == "throws") {
@@ -114,7 +161,9 @@ int main(int argc, char** argv) {
   }
   const std::string message = argv[1];
   if (fails && (message == "no_message" || message == "not_received")) return EXIT_SUCCESS;
+  if (fails && message.rfind("killed_", 0) == 0) ::raise(SIGKILL);
   try {
+    if (message == "other_length") fault_main::broadcast(fails, world);
     if (!fails) fault_main::exchange(argv[1], std::atoi(argv[2]), world);
     fault_main::train(fault, world);
   } catch (const std::exception& error) {

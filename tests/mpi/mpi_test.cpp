@@ -3,6 +3,7 @@
 #include <lockstep/distributed/environment.hpp>
 #include <lockstep/distributed/group_state.hpp>
 #include <lockstep/distributed/init.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/mpi.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/shape.hpp>
@@ -17,12 +18,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
+#include <limits>
 #include <memory>
 #include <vector>
 
 namespace ls = lockstep;
 namespace dist = lockstep::distributed;
 using ls::testing::throws;
+
+namespace mpi_test {
+
+// Whether looking for a message from any rank is an error, as it may be once a rank is gone.
+bool any_source_fails = false;
+
+}  // namespace mpi_test
+
+// In MPI's place, which has it under this name, too.
+extern "C" int MPI_Improbe(int source, int tag, MPI_Comm comm, int* found, MPI_Message* message,
+                           MPI_Status* status) {
+  if (mpi_test::any_source_fails && source == MPI_ANY_SOURCE) return MPI_ERR_OTHER;
+  return PMPI_Improbe(source, tag, comm, found, message, status);
+}
 
 namespace mpi_test {
 
@@ -262,6 +279,35 @@ TEST(Mpi, AGroupOfOtherMembersIsAnErrorOnAllRanks) {
       },
       "rank 0 called new_group of 1 ranks", "rank 1 called new_group of 2 ranks"));
   group.barrier().wait();
+}
+
+// Whoever waits for a message keeps the memory for it then.
+TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_SELF, &comm);
+  ls::mpi::detail::Requests requests(comm, nullptr);
+  requests.share_failures();
+  int number = 0;
+  requests.receive(&number, sizeof(number), 0);
+  any_source_fails = true;
+  EXPECT_TRUE(throws<ls::Error>([&] { requests.wait(); }, "MPI_Improbe failed with code"));
+  any_source_fails = false;
+  EXPECT_TRUE(requests.failed());
+  EXPECT_TRUE(throws<ls::Error>([&] { requests.check_usable(); }, "MPI_Improbe failed with code"));
+  MPI_Comm_free(&comm);
+}
+
+TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimit) {
+  ls::mpi::detail::Messages messages(MPI_COMM_SELF, nullptr);
+  const auto receive = [&](int tag) {
+    dist::detail::Message message{};
+    message.tag = tag;
+    messages.receive(message, nullptr, [](const std::exception_ptr&) {});
+  };
+  constexpr int kEnd = std::numeric_limits<int>::max() - ls::mpi::detail::Requests::kTag;
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] { receive(kEnd); },
+      ls::detail::str("expected a tag of less than ", kEnd, ", got ", kEnd)));
 }
 
 TEST(Mpi, AReceiveThatNothingComesForEndsWithItsGroup) {

@@ -11,6 +11,7 @@
 #include <lockstep/error.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -110,8 +111,8 @@ class Watchdog {
   const WatchdogOptions& options() const { return options_; }
 
   // From here on watches a group of ranks, in the group's order and this rank among them, through
-  // the Progress that is returned. Null in a world of one: nobody can be missing. All of the ranks
-  // call it, and for groups of the same ranks in the same order.
+  // the Progress that is returned, for as long as that has an owner. Null in a world of one: nobody
+  // can be missing. All of the ranks call it, and for groups of the same ranks in the same order.
   std::shared_ptr<Progress> watch(const std::vector<int>& ranks) {
     bool found = false;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -126,6 +127,9 @@ class Watchdog {
     lockstep::check<ValueError>(found, "Watchdog.watch: rank ", rank_, " is not in the group");
     return client_ ? client_->watch(ranks) : nullptr;
   }
+
+  // How many groups it watches: those whose Progress has an owner, and for an interval others.
+  std::size_t groups() const { return client_ ? client_->groups() : 0; }
 
   // True once something has been found. As cheap as reading a variable.
   bool faulted() const noexcept { return client_ && client_->faulted(); }

@@ -69,12 +69,20 @@ class WatchdogClient {
     if (thread_.joinable()) thread_.join();
   }
 
+  // Until what is returned has no owner any more.
   std::shared_ptr<Progress> watch(std::vector<int> members) {
+    const auto place = std::make_shared<Place>();
     const std::lock_guard lock(mutex_);
-    WatchdogLedger::GroupKey key{std::move(members), 0};
-    for (const Watched& watched : groups_) key.second += watched.key.first == key.first;
-    groups_.push_back({std::move(key), std::make_shared<Progress>()});
-    return groups_.back().progress;
+    const std::uint32_t before = made_[members]++;
+    groups_.push_back({{std::move(members), before}, ids_++, place});
+    return {&place->progress,
+            [place](Progress*) noexcept { place->ended.store(true, std::memory_order_release); }};
+  }
+
+  // How many it watches.
+  std::size_t groups() const {
+    const std::lock_guard lock(mutex_);
+    return groups_.size();
   }
 
   bool faulted() const noexcept { return faulted_.load(std::memory_order_acquire); }
@@ -87,7 +95,7 @@ class WatchdogClient {
   std::string where() const {
     const std::lock_guard lock(mutex_);
     for (const Watched& watched : groups_) {
-      const auto snapshot = watched.progress->snapshot();
+      const auto snapshot = watched.place->progress.snapshot();
       if (snapshot && snapshot->inside) return describe(snapshot->number, text(snapshot->call));
     }
     return {};
@@ -113,13 +121,21 @@ class WatchdogClient {
  private:
   friend class SocketLoop;
 
+  struct Place {
+    Progress progress;
+    std::atomic<bool> ended{false};  // publishes that nothing will change in `progress`
+  };
+
   struct Watched {
     WatchdogLedger::GroupKey key;
-    std::shared_ptr<Progress> progress;
+    std::uint32_t id;  // for rank 0's watchdog
+    std::shared_ptr<Place> place;
     // Of the thread alone:
     Progress::Snapshot last{};  // as it was told, or would have been
     WatchdogLedger::Time since{0};
+    bool announced = false;
     bool told = false;
+    bool ended = false;  // and `last` is its last position
   };
 
   static std::string text(const Call& call) { return lockstep::detail::str(call); }
@@ -166,11 +182,12 @@ class WatchdogClient {
         set_faults(read_faults(frame));
         connection.send(FrameWriter(ToServer::told).take());
         break;
+      case FromServer::last: {
+        WatchdogLedger::GroupKey group = read_group(frame);
+        of_rank_0_[std::move(group)] = frame.number<std::uint64_t>();
+        break;
+      }
       case FromServer::closing:
-        for (std::size_t left = frame.count(); left > 0; --left) {
-          WatchdogLedger::GroupKey group = read_group(frame);
-          of_rank_0_[std::move(group)] = frame.number<std::uint64_t>();
-        }
         closed_ = true;
         connection.close();
         break;
@@ -216,7 +233,8 @@ class WatchdogClient {
   void look(WatchdogLedger::Time now) {
     const std::lock_guard lock(mutex_);
     for (Watched& watched : groups_) {
-      const auto snapshot = watched.progress->snapshot();
+      watched.ended = watched.place->ended.load(std::memory_order_acquire);
+      const auto snapshot = watched.place->progress.snapshot();
       if (!snapshot || *snapshot == watched.last) continue;
       watched.last = *snapshot;
       watched.since = now;
@@ -226,23 +244,36 @@ class WatchdogClient {
 
   void send_heartbeat(Connection& connection, WatchdogLedger::Time now) {
     const std::lock_guard lock(mutex_);
-    for (; announced_ < groups_.size(); ++announced_) {
-      FrameWriter group(ToServer::group);
-      write(group, groups_[announced_].key);
-      connection.send(group.take());
+    std::string frames;
+    std::vector<Watched*> changed;
+    for (Watched& watched : groups_) {
+      if (!std::exchange(watched.announced, true)) {
+        FrameWriter group(ToServer::group);
+        write(group, watched.key);
+        frames += group.take();
+      }
+      if (!std::exchange(watched.told, true)) changed.push_back(&watched);
     }
-    const auto changed = static_cast<std::uint32_t>(std::count_if(
-        groups_.begin(), groups_.end(), [](const Watched& one) { return !one.told; }));
-    FrameWriter heartbeat(ToServer::heartbeat);
-    heartbeat.number(changed);
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
-      Watched& watched = groups_[i];
-      if (std::exchange(watched.told, true)) continue;
-      const Progress::Snapshot& last = watched.last;
-      write(heartbeat, i,
-            {last.number, last.inside, now - watched.since, last.inside ? text(last.call) : ""});
-    }
-    connection.send(heartbeat.take());
+    // One at least: it says that this rank lives.
+    std::size_t sent = 0;
+    do {
+      const std::size_t end = std::min(changed.size(), sent + kMaxPositions);
+      FrameWriter heartbeat(ToServer::heartbeat);
+      heartbeat.number(static_cast<std::uint32_t>(end - sent));
+      for (; sent < end; ++sent) {
+        const Watched& watched = *changed[sent];
+        const Progress::Snapshot& last = watched.last;
+        write(heartbeat, watched.id,
+              {last.number, last.inside, now - watched.since, last.inside ? text(last.call) : ""});
+      }
+      frames += heartbeat.take();
+    } while (sent < changed.size());
+    std::erase_if(groups_, [&](const Watched& watched) {
+      if (!watched.ended) return false;
+      frames += FrameWriter(ToServer::forget).number(watched.id).take();
+      return true;
+    });
+    connection.send(std::move(frames));
   }
 
   void send_abort(Connection& connection) {
@@ -267,6 +298,7 @@ class WatchdogClient {
     std::optional<Fault> found;
     {
       const std::lock_guard lock(mutex_);
+      std::erase_if(groups_, [](const Watched& watched) { return watched.ended; });
       for (const Watched& watched : groups_) {
         if (!watched.last.inside) continue;
         const std::vector<int>& ranks = watched.key.first;
@@ -329,7 +361,9 @@ class WatchdogClient {
 
   mutable std::mutex mutex_;  // guards all up to the next empty line
   std::condition_variable changed_;
-  std::vector<Watched> groups_;  // only grows
+  std::vector<Watched> groups_;  // that have not ended, or not been forgotten by rank 0's
+  std::uint32_t ids_ = 0;
+  std::map<std::vector<int>, std::uint32_t> made_;  // of the same ranks; one for each set of them
   std::vector<Fault> faults_;
   std::optional<std::string> abort_reason_;
   bool abort_sent_ = false;
@@ -341,7 +375,6 @@ class WatchdogClient {
 
   ListeningClock clock_;
   WatchdogLedger::Time heard_{0};  // when rank 0 last was
-  std::size_t announced_ = 0;      // of the groups
   bool closed_ = false;            // rank 0 has ended in good order, after these collectives:
   std::map<WatchdogLedger::GroupKey, std::uint64_t> of_rank_0_;
   SocketLoop loop_;

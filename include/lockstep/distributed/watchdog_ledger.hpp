@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -83,10 +84,20 @@ class WatchdogLedger {
     find_left(key, group, rank);
   }
 
+  // The rank comes to no collective of the group any more. One that none of its ranks comes to is
+  // over, and nothing of it is kept.
+  void forget(int rank, const GroupKey& key) {
+    const auto found = groups_.find(key);
+    if (found == groups_.end()) return;
+    found->second[index(key, rank)].forgotten = true;
+    if (is_over(*found)) erase_group(found);
+  }
+
   // The rank has ended in good order.
   void leave(int rank) {
     of(rank).gone = true;
     finish(rank);
+    forget_what_is_over();
   }
   // It comes to no collective any more.
   void finish(int rank) {
@@ -104,6 +115,7 @@ class WatchdogLedger {
          str("rank ", rank, " has died: its connection was lost (", reason, ')',
              who_waits_for(rank)));
     of(rank).gone = true;
+    forget_what_is_over();
   }
   void abort(int rank, const std::string& reason) {
     note(Fault::Kind::threw, rank, str("rank ", rank, " has failed: ", reason));
@@ -154,8 +166,10 @@ class WatchdogLedger {
   struct Place {
     Position position;
     Time since{0};
+    bool forgotten = false;
   };
   using Group = std::vector<Place>;  // in the order of the group's ranks
+  using Groups = std::map<GroupKey, Group>;
 
   template <class... Parts>
   static std::string str(const Parts&... parts) {
@@ -166,6 +180,25 @@ class WatchdogLedger {
     return time < std::chrono::seconds(10)
                ? str(Seconds{time})
                : str(std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
+  }
+
+  bool is_over(const std::pair<const GroupKey, Group>& one) const {
+    const auto& [key, group] = one;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      if (!group[i].forgotten && !of(key.first[i]).gone) return false;
+    }
+    return true;
+  }
+  void forget_what_is_over() {
+    for (auto one = groups_.begin(); one != groups_.end();) {
+      one = is_over(*one) ? erase_group(one) : std::next(one);
+    }
+  }
+  // Returns what is behind it.
+  Groups::iterator erase_group(Groups::iterator group) {
+    const GroupKey& key = group->first;
+    stuck_.erase(stuck_.lower_bound({key, 0}), stuck_.upper_bound({key, ~std::uint64_t{0}}));
+    return groups_.erase(group);
   }
 
   Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
@@ -296,7 +329,7 @@ class WatchdogLedger {
   Time join_timeout_;
   WatchdogOptions options_;
   std::vector<Rank> ranks_;
-  std::map<GroupKey, Group> groups_;
+  Groups groups_;
   std::set<std::pair<GroupKey, std::uint64_t>> stuck_;
   std::vector<Fault> faults_;
 };

@@ -18,7 +18,8 @@ namespace lockstep::distributed::detail {
 enum class ToServer : std::uint8_t {
   hello,      // token, rank, size; the first on a connection
   group,      // a new one, numbered in this order: how many of the same ranks before it, the ranks
-  heartbeat,  // for the groups in which something has changed: the group's number, a position
+  heartbeat,  // for groups in which something has changed: the group's number, a position
+  forget,     // a group's number: this rank has done with it; after its last position
   abort,      // a text: this rank has failed
   told,       // it knows of a fault
   finished,   // it comes to no collective any more; after a heartbeat
@@ -31,14 +32,16 @@ enum class FromServer : std::uint8_t {
   refused,    // a text: why a hello was not what it should be
   heartbeat,  // to each one that comes
   faults,     // all that have been found
-  closing,    // rank 0 has ended in good order: for each of the receiver's groups, its last
-              // collective
+  last,       // a group and rank 0's last collective in it; before
+  closing,    // rank 0 has ended in good order
 };
 
 constexpr std::size_t kMaxHello = 64;
 constexpr std::size_t kMaxWatchdogFrame = std::size_t{1} << 20;
 // The longest text in a frame; more is cut off.
 constexpr std::size_t kMaxWatchdogText = std::size_t{1} << 14;
+// The most positions in a heartbeat; more go in several.
+constexpr std::size_t kMaxPositions = 1024;
 
 // How long the ends of a connection wait for each other when one says goodbye.
 constexpr std::chrono::milliseconds kLongestGoodbye{2000};

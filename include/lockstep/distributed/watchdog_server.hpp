@@ -58,8 +58,9 @@ class WatchdogServer {
   // What is known of a connection that has said hello.
   struct Client {
     int rank;
-    std::vector<WatchdogLedger::GroupKey> groups{};
-    bool ended = false;  // said goodbye, or was lost
+    std::map<std::uint32_t, WatchdogLedger::GroupKey> groups{};  // by their numbers
+    std::uint32_t announced = 0;                                 // so many have been
+    bool ended = false;                                          // said goodbye, or was lost
   };
 
   void run() noexcept {
@@ -85,13 +86,15 @@ class WatchdogServer {
     ledger_.hear(client.rank, clock_.now());
     switch (message) {
       case ToServer::group:
-        client.groups.push_back(read_group(frame));
-        check_group(client);
+        read_new_group(client, frame);
         break;
       case ToServer::heartbeat:
         read_heartbeat(client, frame);
         // One at a time is enough: they say no more than that this thread lives.
         if (!connection.is_sending()) connection.send(FrameWriter(FromServer::heartbeat).take());
+        break;
+      case ToServer::forget:
+        forget_group(client, frame.number<std::uint32_t>());
         break;
       case ToServer::abort:
         ledger_.abort(client.rank, frame.text());
@@ -140,20 +143,32 @@ class WatchdogServer {
   }
 
   // Its ranks are different ones of the world, this rank among them.
-  void check_group(const Client& client) const {
-    const std::vector<int>& ranks = client.groups.back().first;
+  void read_new_group(Client& client, FrameReader& frame) const {
+    WatchdogLedger::GroupKey group = read_group(frame);
+    const std::vector<int>& ranks = group.first;
     const std::set<int> different(ranks.begin(), ranks.end());
     check<BadFrame>(different.contains(client.rank) && different.size() == ranks.size() &&
                         *different.begin() >= 0 && *different.rbegin() < ledger_.size(),
                     "an impossible group");
+    client.groups.emplace(client.announced++, std::move(group));
+  }
+
+  static const WatchdogLedger::GroupKey& group_of(const Client& client, std::uint32_t number) {
+    const auto found = client.groups.find(number);
+    check<BadFrame>(found != client.groups.end(), "an unknown group");
+    return found->second;
+  }
+
+  void forget_group(Client& client, std::uint32_t number) {
+    ledger_.forget(client.rank, group_of(client, number));
+    client.groups.erase(number);
   }
 
   void read_heartbeat(Client& client, FrameReader& frame) {
     for (std::size_t left = frame.count(); left > 0; --left) {
       const auto group = frame.number<std::uint32_t>();
-      check<BadFrame>(group < client.groups.size(), "an unknown group");
       WatchdogLedger::Position position = read_position(frame);
-      ledger_.report(client.rank, client.groups[group], std::move(position), clock_.now());
+      ledger_.report(client.rank, group_of(client, group), std::move(position), clock_.now());
     }
   }
 
@@ -189,16 +204,15 @@ class WatchdogServer {
   }
 
   void close() {
-    const auto numbers = ledger_.numbers(0);
-    FrameWriter closing(FromServer::closing);
-    closing.number(static_cast<std::uint32_t>(numbers.size()));
-    for (const auto& [group, number] : numbers) {
-      write(closing, group);
-      closing.number(number);
+    std::string frames;
+    for (const auto& [group, number] : ledger_.numbers(0)) {
+      FrameWriter last(FromServer::last);
+      write(last, group);
+      frames += last.number(number).take();
     }
-    const std::string frame = closing.take();
+    frames += FrameWriter(FromServer::closing).take();
     for (Connection& connection : loop_.connections()) {
-      if (clients_.contains(connection.id())) connection.send(frame);
+      if (clients_.contains(connection.id())) connection.send(frames);
     }
     loop_.finish(Deadline(kLongestGoodbye));
   }

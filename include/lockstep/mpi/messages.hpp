@@ -171,8 +171,8 @@ class Messages {
   };
 
   static int tag_of(const Message& message) {
-    check<ValueError>(message.tag < std::numeric_limits<int>::max() - Requests::kTag,
-                      "expected a tag of less than ", std::numeric_limits<int>::max(), ", got ",
+    constexpr int kEnd = std::numeric_limits<int>::max() - Requests::kTag;
+    check<ValueError>(message.tag < kEnd, "expected a tag of less than ", kEnd, ", got ",
                       message.tag);
     return message.tag + Requests::kTag + 1;
   }

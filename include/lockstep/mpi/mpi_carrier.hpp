@@ -61,7 +61,9 @@ class MpiCarrier final : public Carrier {
         watchdog_(watchdog),
         requests_(comm, watchdog),
         messages_(comm, std::move(watchdog)),
-        sources_(ranks()) {}
+        sources_(ranks()) {
+    requests_.share_failures();
+  }
   ~MpiCarrier() override {
     if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed()) {
       messages_.desert();

@@ -8,12 +8,14 @@
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/check.hpp>
+#include <lockstep/mpi/failure_notice.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -51,12 +53,16 @@ class Patience {
 // Threads: the communication thread alone, or whoever runs in its place.
 class Requests {
  public:
-  // Of its own messages. Others in the same communicator have tags from 1 on.
-  static constexpr int kTag = 0;
+  // Of its own messages. Others in the same communicator have greater ones, but for its notices.
+  static constexpr int kTag = FailureNotice::kTag + 1;
 
   // Nobody watches if `watchdog` is null.
   Requests(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog)
       : comm_(comm), watchdog_(std::move(watchdog)) {}
+
+  // From here on ranks tell each other what they find not to match. Of a communicator that nobody
+  // else uses: all of its ranks call it.
+  void share_failures() { notice_.emplace(comm_); }
 
   MPI_Comm comm() const { return comm_; }
   bool failed() const { return error_ != nullptr; }
@@ -95,6 +101,7 @@ class Requests {
   // them failed still ends well.
   void wait() {
     Patience patience;
+    std::exception_ptr told;
     std::optional<distributed::detail::Deadline> deadline;
     for (std::size_t at = 0; at < pending_.size();) {
       for (Pending& one : pending_) (void)has_come(one);
@@ -102,11 +109,18 @@ class Requests {
         ++at;
         continue;
       }
-      if (watchdog_ && watchdog_->faulted()) {
-        if (!deadline) deadline.emplace(std::chrono::milliseconds(100));
-        if (deadline->passed() && !has_ended(pending_[at])) give_up(watchdog_->exception());
-      } else {
+      const bool faulted = watchdog_ && watchdog_->faulted();
+      if (!faulted && !told && notice_) {
+        const int code = notice_->look(told);
+        if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
+      }
+      if (!faulted && !told) {
         patience();
+        continue;
+      }
+      if (!deadline) deadline.emplace(std::chrono::milliseconds(100));
+      if (deadline->passed() && !has_ended(pending_[at])) {
+        give_up(faulted ? watchdog_->exception() : told);
       }
     }
     pending_.clear();
@@ -133,7 +147,8 @@ class Requests {
     if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
     if (!found) return false;
     int bytes = 0;
-    check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    code = MPI_Get_count(&status, MPI_BYTE, &bytes);
+    if (code != MPI_SUCCESS) fail(code, "MPI_Get_count");
     if (bytes != one.bytes) {  // taken elsewhere, so that its sender goes on
       one.differs = bytes < one.bytes ? "fewer" : "more";
       const auto elsewhere =
@@ -162,10 +177,14 @@ class Requests {
   }
 
   [[noreturn]] void fail_length(int peer, const char* how_many) {
-    give_up(std::make_exception_ptr(ValueError(
-        lockstep::detail::str("collectives do not match: rank ", peer, " sent ", how_many,
-                              " bytes than this rank expected; with "
-                              "LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL the ranks compare their calls"))));
+    const auto text = [&](const std::string& whom) {
+      return lockstep::detail::str("collectives do not match: rank ", peer, " sent ", how_many,
+                                   " bytes than ", whom,
+                                   " expected; with LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL the ranks "
+                                   "compare their calls");
+    };
+    if (notice_) notice_->tell(text(lockstep::detail::str("rank ", notice_->rank())));
+    give_up(std::make_exception_ptr(ValueError(text("this rank"))));
   }
 
   // Where a rank has died, MPI may find something first; the watchdog knows more.
@@ -182,6 +201,7 @@ class Requests {
 
   const MPI_Comm comm_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
+  std::optional<FailureNotice> notice_;
   std::vector<Pending> pending_;
   std::exception_ptr error_;  // the first
 };

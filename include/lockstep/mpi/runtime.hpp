@@ -77,7 +77,9 @@ class Runtime {
   }
 
  private:
-  Runtime() : thread_(std::make_shared<distributed::detail::CommunicationThread>()) {
+  Runtime()
+      : thread_(std::make_shared<distributed::detail::CommunicationThread>(
+            "communication", distributed::detail::CommunicationThread::Waits::polling)) {
     int initialized = 0;
     check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
     check<Error>(!finalized(), "MPI has been finalised in this process already");

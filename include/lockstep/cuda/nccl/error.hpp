@@ -37,10 +37,11 @@ inline std::string names_of(std::span<const Device> devices) {
   return names;
 }
 
-// Throws an NcclError unless a call for `devices` succeeded. `communicator` may be null.
+// Throws an NcclError unless a call for `devices` succeeded, or has been begun, as those of a
+// non-blocking communicator may be (see non_blocking.hpp). `communicator` may be null.
 inline void check_nccl(ncclResult_t status, const char* call, std::span<const Device> devices,
                        ncclComm_t communicator) {
-  if (status == ncclSuccess) [[likely]]
+  if (status == ncclSuccess || status == ncclInProgress) [[likely]]
     return;
   std::string message =
       lockstep::detail::str(call, " on ", names_of(devices), ": ", ncclGetErrorString(status), " (",

@@ -50,9 +50,14 @@ class InFlight {
 
   // The rank is about to issue the collective: NCCL may wait for the others even then.
   void come_to(const distributed::detail::Call& call) {
+    coming_ = call;
     if (!inside_) enter(call);
   }
-  void push(Operation operation) { operations_.push_back(std::move(operation)); }
+  // What it has issued.
+  void push(Operation operation) {
+    if (operation.call) coming_.reset();
+    operations_.push_back(std::move(operation));
+  }
 
   // Takes what has ended off the queue. A DeviceError if the GPU has failed.
   void take_ended() {
@@ -64,14 +69,22 @@ class InFlight {
       leave();
       const auto next = std::find_if(operations_.begin(), operations_.end(),
                                      [](const Operation& each) { return each.call.has_value(); });
-      if (next != operations_.end()) enter(*next->call);
+      if (next != operations_.end()) {
+        enter(*next->call);
+      } else if (coming_) {
+        enter(*coming_);
+      }
     }
   }
 
   // A WatchdogError if something has happened to a rank, an NcclError if the time limit is over.
   void check() const {
     watch_.check();
-    if (operations_.empty() || Clock::now() - first().since <= limit_) return;
+    if (!operations_.empty()) check_since(first().since);
+  }
+  // The time limit alone, of something that has begun `since`.
+  void check_since(Clock::time_point since) const {
+    if (Clock::now() - since <= limit_) return;
     throw NcclError(
         lockstep::detail::str("has not ended within ", distributed::detail::Seconds{limit_},
                               " (LOCKSTEP_COLLECTIVE_TIMEOUT): another rank has left it out, hangs "
@@ -82,6 +95,7 @@ class InFlight {
   // Nothing is in flight any more: what was, for the caller to fail.
   std::deque<Operation> give_up() {
     if (inside_) leave();
+    coming_.reset();
     return std::exchange(operations_, {});
   }
 
@@ -98,6 +112,7 @@ class InFlight {
   const distributed::detail::GroupWatch watch_;
   const std::chrono::milliseconds limit_;
   std::deque<Operation> operations_;
+  std::optional<distributed::detail::Call> coming_;  // until it has been issued
   bool inside_ = false;  // the watchdog takes this rank to be in the first collective
 };
 

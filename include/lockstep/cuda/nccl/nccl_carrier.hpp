@@ -8,6 +8,7 @@
 #include <lockstep/cuda/nccl/communicator.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/cuda/nccl/in_flight.hpp>
+#include <lockstep/cuda/nccl/non_blocking.hpp>
 #include <lockstep/cuda/nccl/own_stream.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
@@ -24,6 +25,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,8 +38,9 @@
 
 namespace lockstep::cuda {
 
-// One rank of an NCCL communicator, on a GPU of its own. Its operations are work of one stream, in
-// the order in which they are issued, messages included.
+// One rank of a non-blocking NCCL communicator, on a GPU of its own. Its operations are work of one
+// stream, in the order in which they are issued, messages included. Ranks connect when they first
+// have to do with each other, so that the issue of such an operation waits for the others' as well.
 //
 // While something is in flight `progress` asks NCCL for errors, every few milliseconds, the
 // watchdog for ranks that are gone, and the clock. After an error the communicator is aborted, so
@@ -50,8 +53,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
   using Done = distributed::detail::Done;
   using Message = distributed::detail::Message;
 
-  // Takes over the communicator, whose GPU is that of `device`. `watch`: of these ranks, and of
-  // nothing else. `limit`: for how long an operation may take.
+  // Takes over the communicator, which is ready and whose GPU is that of `device`. `watch`: of
+  // these ranks, and of nothing else. `limit`: for how long an operation may take.
   NcclCarrier(int rank, int size, Device device, ncclComm_t comm,
               distributed::detail::GroupWatch watch, std::chrono::milliseconds limit)
       : Carrier(rank, size),
@@ -67,8 +70,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     } catch (...) {
       return;  // it has been aborted
     }
-    // To destroy it some of the ranks would wait for the others.
-    (void)(in_flight_.watch().faulted() ? ncclCommAbort(comm_) : ncclCommDestroy(comm_));
+    destroy(comm_, device_, still_waits());
   }
 
   // There is nothing in host memory that NCCL could take.
@@ -87,12 +89,13 @@ class NcclCarrier final : public distributed::detail::Carrier {
   void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
               std::span<void* const> outputs, const Done& failed) override {
     const auto name = [&] { return lockstep::detail::str(call); };
+    std::optional<NcclPart> part;  // outlives the abort of what it issues
     issue(name, [&] {
       in_flight_.come_to(call);
       if (call.count == 0) return;
-      NcclPart part(stream, rank(), size(), call, inputs, outputs);
-      in_group([&] { part.issue(comm_, own_.get().handle(), {&device_, 1}); });
-      part.finish();
+      part.emplace(stream, rank(), size(), call, inputs, outputs);
+      in_group([&] { part->issue(comm_, own_.get().handle(), {&device_, 1}); });
+      part->finish();
     });
     in_flight_.push({name(), call, stream.record_event(), failed});
   }
@@ -124,18 +127,21 @@ class NcclCarrier final : public distributed::detail::Carrier {
     return !in_flight_.empty();
   }
 
-  // Blocks until all ranks of this have called it.
+  // Waits until all ranks of this have called it.
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     const auto at = std::find(members.begin(), members.end(), rank());
     ncclComm_t part = nullptr;
+    Room room;
     issue([] { return std::string("new_group"); },
           [&] {
-            // The communicator must be idle, and what comes now has no end without all ranks.
-            meet({.collective = Collective::new_group, .count = members.size()});
+            // The communicator must be idle.
+            meet({.collective = Collective::new_group, .count = members.size()}, room);
             const DeviceGuard guard(device_);
             check(ncclCommSplit(comm_, at == members.end() ? NCCL_SPLIT_NOCOLOR : members.front(),
                                 static_cast<int>(at - members.begin()), &part, nullptr),
                   "ncclCommSplit");
+            settle(comm_, "ncclCommSplit", device_, still_waits());  // which sets `part`,
+            await_part(part);                                        // and this makes it ready
           });
     if (!part) return nullptr;
     return std::make_unique<NcclCarrier>(
@@ -145,6 +151,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
   }
 
  private:
+  using Room = std::optional<distributed::detail::Scratch>;
+
   static constexpr std::chrono::milliseconds kBetweenLooks{5};
 
   void check(ncclResult_t status, const char* call) const {
@@ -160,7 +168,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
         DeviceError(lockstep::detail::str(operation, " on rank ", rank(), ": ", expected()))));
   }
 
-  // Runs `body`, which calls NCCL, unless the communicator has failed; it has if that throws.
+  // Runs `body`, which calls NCCL, unless the communicator has failed; it has if that throws, and
+  // is aborted. Until then NCCL may make use of what it was given: memory for it is freed by the
+  // caller, not by `body`.
   template <class Name, class Body>
   void issue(const Name& name, const Body& body) {
     lockstep::detail::check_not_forked();
@@ -177,12 +187,32 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
   }
 
+  // Makes calls that start together, and returns when they are work of the stream.
   template <class Body>
-  void in_group(const Body& body) const {
+  void in_group(const Body& body) {
     const DeviceGuard guard(device_);
     NcclGroup calls({&device_, 1});
     body();
     calls.start();
+    settle(comm_, "ncclGroupEnd", device_, still_waits());
+  }
+
+  // For what waits in NCCL, from here on: throws if that may never end.
+  std::function<void()> still_waits() {
+    return [this, since = InFlight::Clock::now()] {
+      in_flight_.take_ended();
+      in_flight_.check();
+      in_flight_.check_since(since);
+    };
+  }
+  void await_part(ncclComm_t part) {
+    if (!part) return;
+    try {
+      settle(part, "ncclCommSplit", device_, still_waits());
+    } catch (...) {
+      (void)ncclCommAbort(part);
+      throw;
+    }
   }
 
   template <class Body>
@@ -193,10 +223,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
                                    " with rank ", message.peer);
     };
     try {
-      issue(name, [&] {
-        const DeviceGuard guard(device_);
-        body(nccl_type(message.dtype));
-      });
+      issue(name, [&] { in_group([&] { body(nccl_type(message.dtype)); }); });
       in_flight_.push({name(), {}, stream.record_event(), {}});
     } catch (...) {
       return done(std::current_exception());
@@ -206,18 +233,18 @@ class NcclCarrier final : public distributed::detail::Carrier {
 
   // All ranks' GPUs have come to it when it returns.
   void barrier(const Call& call) {
-    issue([&] { return lockstep::detail::str(call); }, [&] { meet(call); });
+    Room room;
+    issue([&] { return lockstep::detail::str(call); }, [&] { meet(call, room); });
   }
 
-  // The same within an operation.
-  void meet(const Call& call) {
+  // The same within an operation, with memory that outlives it.
+  void meet(const Call& call, Room& room) {
     in_flight_.come_to(call);
     const Stream stream(own_.get());
-    const distributed::detail::Scratch one(stream, 1);
+    void* const one = room.emplace(stream, 1).data();
     in_group([&] {
-      check(
-          ncclAllReduce(one.data(), one.data(), 1, ncclUint8, ncclMax, comm_, own_.get().handle()),
-          "ncclAllReduce");
+      check(ncclAllReduce(one, one, 1, ncclUint8, ncclMax, comm_, own_.get().handle()),
+            "ncclAllReduce");
     });
     in_flight_.push({lockstep::detail::str(call), call, stream.record_event(), {}});
     await_all();

@@ -5,14 +5,18 @@
 #include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/cuda/nccl/nccl_carrier.hpp>
+#include <lockstep/cuda/nccl/non_blocking.hpp>
+#include <lockstep/cuda/nccl/roll_call.hpp>
 #include <lockstep/cuda/nccl/store_watch.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/distributed/communication_thread.hpp>
+#include <lockstep/distributed/deadline.hpp>
 #include <lockstep/distributed/default_group.hpp>
 #include <lockstep/distributed/environment.hpp>
 #include <lockstep/distributed/group_state.hpp>
 #include <lockstep/distributed/group_watch.hpp>
+#include <lockstep/distributed/hash_store.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/distributed/prefix_store.hpp>
 #include <lockstep/distributed/process_group.hpp>
@@ -30,6 +34,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -67,20 +72,75 @@ inline std::chrono::milliseconds time_limit(const distributed::detail::GroupWatc
   return options.collective_timeout + options.heartbeat_timeout;
 }
 
-// Blocks until all ranks have come with this id, however long that takes: they are about to.
-inline distributed::ProcessGroup connect(int rank, int size, Device device, const ncclUniqueId& id,
-                                         const distributed::detail::GroupWatch& watch = {}) {
-  const std::chrono::milliseconds limit = time_limit(watch);
-  (void)cuda::CudaDevice::at(device);
-  ncclComm_t comm = nullptr;
-  {
-    const cuda::DeviceGuard guard(device);
-    cuda::check_nccl(ncclCommInitRank(&comm, size, id, rank),
-                     "ncclCommInitRank, which takes one rank a GPU,", {&device, 1}, nullptr);
+// Connects the ranks that come with this id. An NcclError once `deadline` has passed, with what
+// `missing()` says of the others then. A rank that fails tells the others, if they are watched.
+template <class Missing>
+distributed::ProcessGroup connect(int rank, int size, Device device, const ncclUniqueId& id,
+                                  const distributed::detail::GroupWatch& watch,
+                                  const distributed::detail::Deadline& deadline,
+                                  const Missing& missing) {
+  using distributed::detail::CommunicationThread;
+  try {
+    const std::chrono::milliseconds limit = time_limit(watch);
+    (void)cuda::CudaDevice::at(device);
+    const ncclComm_t comm = cuda::connect_rank(rank, size, id, device, [&] {
+      watch.check();
+      if (!deadline.passed()) return;
+      throw NcclError(
+          lockstep::detail::str("nccl::process_group: rank ", rank, " of ", size, ", on ", device,
+                                ", has waited for the others to connect for ",
+                                distributed::detail::Seconds{deadline.timeout()}, missing()),
+          ncclRemoteError);
+    });
+    return distributed::ProcessGroup(std::make_shared<distributed::detail::GroupState>(
+        std::make_unique<cuda::NcclCarrier>(rank, size, device, comm, watch, limit),
+        std::make_shared<CommunicationThread>("communication", CommunicationThread::Waits::polling),
+        device));
+  } catch (const std::exception& error) {
+    watch.abort(error.what());
+    throw;
   }
-  return distributed::ProcessGroup(std::make_shared<distributed::detail::GroupState>(
-      std::make_unique<cuda::NcclCarrier>(rank, size, device, comm, watch, limit),
-      std::make_shared<distributed::detail::CommunicationThread>(), device));
+}
+
+// The id of the ranks that share a store, which rank 0 makes.
+inline ncclUniqueId share_id(int rank, Device device, distributed::Store& store) {
+  ncclUniqueId id{};
+  if (rank == 0) {
+    id = new_id(device);
+    store.set("id", std::string(id.internal, sizeof(id.internal)));
+    return id;
+  }
+  const std::string bytes = store.get("id");
+  check<ValueError>(bytes.size() == sizeof(id.internal), store.name(), ": 'id' has ", bytes.size(),
+                    " bytes, expected the ", sizeof(id.internal), " of an id of NCCL");
+  std::memcpy(id.internal, bytes.data(), bytes.size());
+  return id;
+}
+
+// Connects the ranks that share a store.
+inline distributed::ProcessGroup connect_by(distributed::Store& store, int rank, int size,
+                                            Device device) {
+  const distributed::detail::Deadline coming(store.timeout());
+  RollCall here(rank, size, store, "here");
+  distributed::detail::GroupWatch watch;
+  ncclUniqueId id{};
+  try {
+    here.come();
+    watch = watch_over(rank, size, store);
+    id = share_id(rank, device, store);
+    here.meet(coming, watch);
+  } catch (const distributed::StoreError& error) {
+    const std::string missing = here.missing();
+    if (missing.empty()) throw;
+    throw distributed::StoreError(lockstep::detail::str(error.what(), "; not there: ", missing));
+  }
+  // From when the last rank has come, so that all ranks' time is up at about the same moment.
+  const distributed::detail::Deadline connecting(store.timeout());
+  return connect(rank, size, device, id, watch, connecting, [&] {
+    const std::string silent = RollCall(rank, size, store, "late").silent();
+    return silent.empty() ? std::string(": they are there, and cannot reach each other")
+                          : "; not there any more: " + silent;
+  });
 }
 
 // Where the processes' own store is. torchrun has one of its own at MASTER_PORT, if it says
@@ -102,22 +162,26 @@ inline std::uint16_t store_port(const distributed::LaunchEnvironment& environmen
 //
 // Its operations take tensors on `device`. A `Work` of them is issued by the communication thread
 // as work of a stream of its own; `wait` makes the current stream wait and does not block the host
-// for longer. Sums are NCCL's: of half precision too, in an order of its own, and what a NaN does
-// to a minimum is its matter. Tensors on other devices are a DeviceError. Messages have NCCL's
-// order: each waits for what the rank has issued before it, so that two ranks that send to each
-// other must agree on who is first; their tags are not looked at.
+// for longer, apart from the first between any ranks, whose issue takes until these have come. Sums
+// are NCCL's: of half precision too, in an order of its own, and what a NaN does to a minimum is
+// its matter. Tensors on other devices are a DeviceError. Messages have NCCL's order: each waits
+// for what the rank has issued before it, so that two ranks that send to each other must agree on
+// who is first; their tags are not looked at.
 //
 // **Torch counterpart.** torch.distributed.init_process_group(backend="nccl", store, device_id).
 // **Devices and streams.** As ProcessGroup. NCCL refuses two ranks on one GPU.
-// **Threads and exceptions.** As ProcessGroup. A rank that does not come within the store's time
-// limit is a StoreError. A Watchdog between the processes, unless LOCKSTEP_WATCHDOG is 0 on rank 0,
-// finds a rank that dies, leaves or does not come to a collective: a WatchdogError, which names it.
-// An operation that takes longer than LOCKSTEP_COLLECTIVE_TIMEOUT (300 seconds; with a watchdog,
-// LOCKSTEP_HEARTBEAT_TIMEOUT more) is an NcclError; the time counts from its issue or the end of
-// the group's operation before it, so that what it waits for on its GPU counts, too. An NcclError
-// names the rank, the device and the operation. After any of these the communicator is aborted:
-// what was in flight has failed then, which its Work says from there on, and so does what is issued
-// later. The last handle's end waits for what is in flight, for no longer than these limits.
+// **Threads and exceptions.** As ProcessGroup. Ranks that do not come within the store's time limit
+// are a StoreError that names them; those that have come have that time again to connect, else they
+// are an NcclError, which says who has ended meanwhile.
+// The host never waits within NCCL itself. A Watchdog between the processes, unless
+// LOCKSTEP_WATCHDOG is 0 on rank 0, finds a rank that dies, leaves or does not come to a
+// collective: a WatchdogError, which names it. An operation that takes longer than
+// LOCKSTEP_COLLECTIVE_TIMEOUT (300 seconds; with a watchdog, LOCKSTEP_HEARTBEAT_TIMEOUT more) is an
+// NcclError; the time counts from its issue or the end of the group's operation before it, so that
+// what it waits for on its GPU counts, too. An NcclError names the rank, the device and the
+// operation. After any of these the communicator is aborted: what was in flight has failed then,
+// which its Work says from there on, and so does what is issued later. The last handle's end waits
+// for what is in flight, for no longer than these limits.
 inline distributed::ProcessGroup process_group(int rank, int size, Device device,
                                                distributed::Store& store) {
   detail::check_place(rank, size, device);
@@ -125,23 +189,12 @@ inline distributed::ProcessGroup process_group(int rank, int size, Device device
   const std::int64_t number = store.add(lockstep::detail::str("nccl/groups/", rank), 1);
   const std::shared_ptr<distributed::Store> not_owned(std::shared_ptr<void>(), &store);
   distributed::PrefixStore own(lockstep::detail::str("nccl/", number), not_owned);
-  const auto watch = detail::watch_over(rank, size, own);
-  ncclUniqueId id{};
-  if (rank == 0) {
-    id = detail::new_id(device);
-    own.set("id", std::string(id.internal, sizeof(id.internal)));
-  } else {
-    const std::string bytes = own.get("id");
-    check<ValueError>(bytes.size() == sizeof(id.internal), own.name(), ": 'id' has ", bytes.size(),
-                      " bytes, expected the ", sizeof(id.internal), " of an id of NCCL");
-    std::memcpy(id.internal, bytes.data(), bytes.size());
-  }
-  detail::meet(rank, size, own);
-  return detail::connect(rank, size, device, id, watch);
+  return detail::connect_by(own, rank, size, device);
 }
 
 // The same ranks as in `group`, such as one of MPI, which carries the id. The watchdog is that of
-// `group`; without one only the time limit ends what waits for a rank that is gone.
+// `group`; without one only the time limit, LOCKSTEP_COLLECTIVE_TIMEOUT, ends what waits for a rank
+// that is gone, the connecting as well.
 inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& group,
                                                Device device) {
   detail::check_place(group.rank(), group.size(), device);
@@ -158,7 +211,9 @@ inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& 
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto watch = group.impl()->watch().part(ranks);
   group.blocking().barrier();
-  return detail::connect(group.rank(), group.size(), device, id, watch);
+  const distributed::detail::Deadline deadline(detail::time_limit(watch));
+  return detail::connect(group.rank(), group.size(), device, id, watch, deadline,
+                         [] { return " (LOCKSTEP_COLLECTIVE_TIMEOUT)"; });
 }
 
 // Makes the group of all processes that were launched together, connected by NCCL, the default one
@@ -179,7 +234,8 @@ inline distributed::ProcessGroup init_process_group(std::optional<Device> device
   distributed::ProcessGroup group;
   detail::check_place(environment.rank, environment.world_size, mine);
   if (environment.world_size == 1) {
-    group = detail::connect(0, 1, mine, detail::new_id(mine));
+    distributed::HashStore store;
+    group = process_group(0, 1, mine, store);
   } else if (!environment.master_addr.empty()) {
     distributed::TCPStoreOptions options;
     options.port = detail::store_port(environment);

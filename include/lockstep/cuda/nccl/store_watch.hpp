@@ -52,19 +52,4 @@ inline distributed::detail::GroupWatch watch_over(int rank, int size, distribute
       std::make_shared<distributed::Watchdog>(rank, size, store, options), std::move(ranks));
 }
 
-// Returns when all ranks have called it; a StoreError that names those that have not come within
-// the store's time limit.
-inline void meet(int rank, int size, distributed::Store& store) {
-  if (rank != 0) {
-    store.set(lockstep::detail::str("here/rank ", rank), "");
-    return (void)store.get("all here");
-  }
-  std::vector<std::string> others;
-  for (int other = 1; other < size; ++other) {
-    others.push_back(lockstep::detail::str("here/rank ", other));
-  }
-  store.wait(others);
-  store.set("all here", "");
-}
-
 }  // namespace lockstep::nccl::detail

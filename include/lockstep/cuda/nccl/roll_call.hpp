@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/deadline.hpp>
+#include <lockstep/distributed/group_watch.hpp>
+#include <lockstep/distributed/store.hpp>
+#include <lockstep/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::nccl::detail {
+
+// Which of the ranks that share a store have come: each leaves a key in it, so that those that wait
+// can name the others.
+class RollCall {
+ public:
+  // `about` tells this one from the store's others.
+  RollCall(int rank, int size, distributed::Store& store, std::string about)
+      : rank_(rank), size_(size), store_(store), about_(std::move(about)) {}
+
+  // This rank has come.
+  void come() { store_.set(key(rank_), ""); }
+
+  // The ranks that have not: "rank 1, rank 3". Empty if there are none, or the store says nothing.
+  std::string missing() {
+    std::string list;
+    try {
+      for (int rank = 0; rank < size_; ++rank) {
+        const std::vector<std::string> one{key(rank)};
+        if (store_.check(one)) continue;
+        if (!list.empty()) list += ", ";
+        list += lockstep::detail::str("rank ", rank);
+      }
+    } catch (const std::exception&) {
+      list.clear();
+    }
+    return list;
+  }
+
+  // Returns when all have come, of which rank 0 tells the others. A StoreError if that takes too
+  // long, a WatchdogError if the watchdog has found one that never will.
+  void meet(const distributed::detail::Deadline& deadline,
+            const distributed::detail::GroupWatch& watch) {
+    std::vector<std::string> keys{about_ + "/all"};
+    if (rank_ == 0) {
+      keys.clear();
+      for (int other = 1; other < size_; ++other) keys.push_back(key(other));
+    }
+    distributed::detail::Pause pause;
+    while (!store_.check(keys)) {
+      watch.check();
+      check<distributed::StoreError>(!deadline.passed(), store_.name(), ": rank ", rank_, " of ",
+                                     size_, " has waited for the others for ",
+                                     distributed::detail::Seconds{deadline.timeout()});
+      pause(deadline);
+    }
+    if (rank_ == 0) store_.set(about_ + "/all", "");
+  }
+
+  // For a rank whose time is up, as it is for the others at about this time: who is not there to
+  // say so. Waits a little for them.
+  std::string silent() {
+    try {
+      come();
+      const distributed::detail::Deadline grace(
+          std::min<std::chrono::milliseconds>(store_.timeout(), std::chrono::seconds(1)));
+      distributed::detail::Pause pause;
+      while (!missing().empty() && !grace.passed()) pause(grace);
+    } catch (const std::exception&) {
+      return {};
+    }
+    return missing();
+  }
+
+ private:
+  std::string key(int rank) const { return lockstep::detail::str(about_, "/rank ", rank); }
+
+  const int rank_;
+  const int size_;
+  distributed::Store& store_;
+  const std::string about_;
+};
+
+}  // namespace lockstep::nccl::detail
