@@ -65,14 +65,17 @@ class GroupLink {
   }
 
   void start(const Message& message, Operands& operands, bool sends, const Done& done) noexcept {
+    std::exception_ptr error;
     try {
       watch_.check();
       operands.stage(*carrier_);
       issue(message, operands, sends, done);
       if (carrier_->progress()) thread_.attend(*carrier_);
     } catch (...) {
-      done(std::current_exception());
+      error = std::current_exception();
     }
+    // Not within the handler, which would keep a reference to it.
+    if (error) done(std::move(error));
   }
 
   std::unique_ptr<Carrier> split(const std::vector<int>& members) {

@@ -222,13 +222,15 @@ class NcclCarrier final : public distributed::detail::Carrier {
       return lockstep::detail::str(operation, " of ", message.count, " x ", message.dtype,
                                    " with rank ", message.peer);
     };
+    std::exception_ptr error;
     try {
       issue(name, [&] { in_group([&] { body(nccl_type(message.dtype)); }); });
       in_flight_.push({name(), {}, stream.record_event(), {}});
     } catch (...) {
-      return done(std::current_exception());
+      error = std::current_exception();
     }
-    done(nullptr);
+    // Not within the handler, which would keep a reference to it.
+    done(std::move(error));
   }
 
   // All ranks' GPUs have come to it when it returns.
