@@ -338,7 +338,11 @@ TEST(NcclGroup, TakesTensorsOnItsDeviceAlone) {
 TEST(NcclGroupErrors, WhatWaitsForARankThatIsGoneFailsWithItsName) {
   const EnvironmentVariable unwatched("LOCKSTEP_WATCHDOG", "0");
   distributed::HashStore store;
+  std::promise<void> promise;
+  const std::future<void> gone = promise.get_future();
   on_threads(2, [&](int rank) {
+    std::promise<void> mine;  // kept once the rank's group is gone
+    if (rank == 1) mine = std::move(promise);
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
     const ProcessGroup group = nccl::process_group(rank, 2, device, store);
     const Tensor value = filled(group, 3, 1);
@@ -350,6 +354,7 @@ TEST(NcclGroupErrors, WhatWaitsForARankThatIsGoneFailsWithItsName) {
     const Work behind = group.broadcast(value);
     waits.wait();  // for its issue
     behind.wait();
+    gone.wait();  // its communicator asks for errors, too
     cudasim::fail_next("ncclCommGetAsyncError", cudaErrorUnknown);
     while (!behind.exception()) std::this_thread::yield();
     EXPECT_TRUE(throws<NcclError>([&] { waits.wait(); }, "all_reduce(sum) of 3 x f32", "on rank 0",

@@ -124,9 +124,7 @@ class Mailbox {
         text = lockstep::detail::str("a message from rank ", sent.from, " to rank ", received.to,
                                      ": ", error.what());
       }
-      sent.done(std::make_exception_ptr(DeviceError(text)));
-      received.done(std::make_exception_ptr(DeviceError(text)));
-      return;
+      return fail<DeviceError>(sent, received, text);
     }
     const auto where = [placed](const Posted& posted) {
       return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
@@ -134,8 +132,16 @@ class Mailbox {
     text = lockstep::detail::str("messages do not match: rank ", sent.from, " sent ", out.count,
                                  " x ", out.dtype, where(sent), ", but rank ", received.to,
                                  " receives ", in.count, " x ", in.dtype, where(received));
-    sent.done(std::make_exception_ptr(ValueError(text)));
-    received.done(std::make_exception_ptr(ValueError(text)));
+    fail<ValueError>(sent, received, text);
+  }
+
+  // Each side gets an exception of its own, of which nothing is left here by then.
+  template <class E>
+  static void fail(const Posted& sent, const Posted& received, const std::string& text) {
+    for (const Posted* const posted : {&sent, &received}) {
+      std::exception_ptr error = std::make_exception_ptr(E(text));
+      posted->done(std::move(error));
+    }
   }
 
   // On the receiver's stream; what is issued to the sender's after this comes after it.

@@ -164,8 +164,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
                                  ", the device of the group");
   }
   void refuse(const char* operation, const Done& done) const {
-    done(std::make_exception_ptr(
-        DeviceError(lockstep::detail::str(operation, " on rank ", rank(), ": ", expected()))));
+    std::exception_ptr error = std::make_exception_ptr(
+        DeviceError(lockstep::detail::str(operation, " on rank ", rank(), ": ", expected())));
+    done(std::move(error));
   }
 
   // Runs `body`, which calls NCCL, unless the communicator has failed; it has if that throws, and
