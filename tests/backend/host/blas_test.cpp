@@ -40,10 +40,15 @@ Matrix filled(std::int64_t rows, std::int64_t cols, int seed) {
   return matrix;
 }
 
+struct Size {
+  std::int64_t m, n, k;
+};
+
 // Small whole numbers, so that both precisions are exact.
 template <class T>
-void check_product(bool trans_a, bool trans_b, T alpha, T beta) {
-  const std::int64_t m = 5, n = 7, k = 6, pad = 3;
+void check_product(Size size, bool trans_a, bool trans_b, T alpha, T beta) {
+  const auto [m, n, k] = size;
+  const std::int64_t pad = 3;
   Matrix a = trans_a ? filled(k, m + pad, 1) : filled(m, k + pad, 1);
   Matrix b = trans_b ? filled(n, k + pad, 2) : filled(k, n + pad, 2);
   Matrix c = filled(m, n + pad, 3);
@@ -61,18 +66,37 @@ void check_product(bool trans_a, bool trans_b, T alpha, T beta) {
       c.at(i, j) = static_cast<double>(alpha) * sum + static_cast<double>(beta) * c.at(i, j);
     }
   }
-  EXPECT_EQ(out, std::vector<T>(c.values.begin(), c.values.end())) << trans_a << trans_b;
+  EXPECT_EQ(out, std::vector<T>(c.values.begin(), c.values.end()))
+      << trans_a << trans_b << ", " << m << " x " << n << " x " << k;
 }
 
-TEST(HostGemm, AgreesWithTheDefinitionInAllForms) {
+void check_products(Size size) {
   for (const bool trans_a : {false, true}) {
     for (const bool trans_b : {false, true}) {
-      check_product<float>(trans_a, trans_b, 1, 0);
-      check_product<float>(trans_a, trans_b, 2, -3);
-      check_product<double>(trans_a, trans_b, 1, 1);
-      check_product<double>(trans_a, trans_b, -1, 2);
+      check_product<float>(size, trans_a, trans_b, 1, 0);
+      check_product<float>(size, trans_a, trans_b, 2, -3);
+      check_product<double>(size, trans_a, trans_b, 1, 1);
+      check_product<double>(size, trans_a, trans_b, -1, 2);
     }
   }
+}
+
+TEST(HostGemm, AgreesWithTheDefinitionInAllForms) { check_products({11, 13, 9}); }
+
+TEST(HostGemm, AgreesWithTheDefinitionWhereItDoesWithoutTheBlas) {
+  for (const Size size : {Size{5, 7, 6},
+                          {7, 5, 6},
+                          {1, 1, 1},
+                          {4, 2, 3},
+                          {8, 4, 1},
+                          {9, 3, 7},
+                          {1, 6, 5},
+                          {6, 1, 5},
+                          {2, 10, 16}}) {
+    EXPECT_TRUE(is_tiny_gemm(size.m, size.n, size.k));
+    check_products(size);
+  }
+  EXPECT_FALSE(is_tiny_gemm(11, 13, 9));
 }
 
 TEST(HostGemm, OverwritesWhateverWasThereWhenBetaIsZero) {

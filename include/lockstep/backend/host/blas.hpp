@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/host/tiny_gemm.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
 
@@ -158,6 +159,9 @@ void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::
       for (std::int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
     }
     return;
+  }
+  if (is_tiny_gemm(m, n, k)) {
+    return tiny_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   }
   const auto op_a = trans_a ? CblasTrans : CblasNoTrans;
   const auto op_b = trans_b ? CblasTrans : CblasNoTrans;

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace lockstep::detail {
+
+// Whether a product is so small that a BLAS would spend most of its time on finding out how to
+// compute it: on its buffer's locks, its choice of a kernel, and its packing.
+inline bool is_tiny_gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t kMost = 320;  // of multiplications; none of the three may overflow these
+  return m <= kMost && n <= kMost && k <= kMost && m * n * k <= kMost;
+}
+
+// host_gemm for a product with is_tiny_gemm: each element is a sum in the order of k, whatever the
+// shape, the layout, and the element's place. Out of line, so that there is one way in which the
+// compiler rounds it.
+template <class T>
+[[gnu::noinline]] void tiny_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n,
+                                 std::int64_t k, T alpha, const T* a, std::int64_t lda, const T* b,
+                                 std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
+  // The product or, with fewer rows than columns, the product of the transposed, in blocks of rows
+  // and columns whose sums do not wait for each other. Where a block sticks out, the last row and
+  // the last column are computed several times.
+  constexpr std::int64_t kRows = 4;
+  constexpr std::int64_t kColumns = 2;
+  std::int64_t a_row = trans_a ? 1 : lda;
+  std::int64_t a_column = trans_a ? lda : 1;
+  std::int64_t b_row = trans_b ? 1 : ldb;
+  std::int64_t b_column = trans_b ? ldb : 1;
+  std::int64_t c_row = ldc;
+  std::int64_t c_column = 1;
+  if (m < n) {
+    std::swap(a, b);
+    std::swap(m, n);
+    std::swap(a_row, b_column);
+    std::swap(a_column, b_row);
+    std::swap(c_row, c_column);
+  }
+  for (std::int64_t i = 0; i < m; i += kRows) {
+    const T* const x0 = a + i * a_row;
+    const T* const x1 = a + std::min(i + 1, m - 1) * a_row;
+    const T* const x2 = a + std::min(i + 2, m - 1) * a_row;
+    const T* const x3 = a + std::min(i + 3, m - 1) * a_row;
+    for (std::int64_t j = 0; j < n; j += kColumns) {
+      const T* const y0 = b + j * b_column;
+      const T* const y1 = b + std::min(j + 1, n - 1) * b_column;
+      T sums[kRows][kColumns] = {};
+      for (std::int64_t p = 0; p < k; ++p) {
+        const T x[kRows] = {x0[p * a_column], x1[p * a_column], x2[p * a_column], x3[p * a_column]};
+        const T y[kColumns] = {y0[p * b_row], y1[p * b_row]};
+        for (std::int64_t r = 0; r < kRows; ++r) {
+          for (std::int64_t s = 0; s < kColumns; ++s) sums[r][s] += x[r] * y[s];
+        }
+      }
+      for (std::int64_t r = 0; r < kRows && i + r < m; ++r) {
+        for (std::int64_t s = 0; s < kColumns && j + s < n; ++s) {
+          T& out = c[(i + r) * c_row + (j + s) * c_column];
+          out = beta == 0 ? alpha * sums[r][s] : beta * out + alpha * sums[r][s];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// That tiny products are right is tested with the BLAS's.
+#include <lockstep/backend/host/tiny_gemm.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace lockstep::detail {
+namespace tiny_gemm_test {
+
+std::vector<float> thirds(std::int64_t count) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>(i % 17 - 8) / 3);
+  return values;
+}
+
+// a · b of m × k and k × n.
+std::vector<float> product(const float* a, const std::vector<float>& b, std::int64_t m,
+                           std::int64_t n, std::int64_t k, bool trans_a = false) {
+  std::vector<float> c(static_cast<std::size_t>(m * n));
+  tiny_gemm<float>(trans_a, false, m, n, k, 1, a, trans_a ? m : k, b.data(), n, 0, c.data(), n);
+  return c;
+}
+
+TEST(TinyGemm, ARowIsTheSameWhateverOtherRowsThereAre) {
+  constexpr std::int64_t m = 9, n = 3, k = 7;
+  const std::vector<float> a = thirds(m * k), b = thirds(k * n);
+  const std::vector<float> whole = product(a.data(), b, m, n, k);
+  for (std::int64_t first = 0; first < m; ++first) {
+    for (std::int64_t rows = 1; first + rows <= m; ++rows) {
+      const std::vector<float> part = product(a.data() + first * k, b, rows, n, k);
+      EXPECT_EQ(part,
+                std::vector<float>(whole.begin() + first * n, whole.begin() + (first + rows) * n));
+    }
+  }
+}
+
+TEST(TinyGemm, ItIsTheSameInAnyLayout) {
+  constexpr std::int64_t m = 5, n = 6, k = 4;
+  const std::vector<float> a = thirds(m * k), b = thirds(k * n);
+  std::vector<float> transposed(a.size());
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t p = 0; p < k; ++p) {
+      transposed[static_cast<std::size_t>(p * m + i)] = a[static_cast<std::size_t>(i * k + p)];
+    }
+  }
+  EXPECT_EQ(product(transposed.data(), b, m, n, k, true), product(a.data(), b, m, n, k));
+}
+
+TEST(TinyGemm, NoSizeIsSoLargeThatItWouldCountAsTiny) {
+  constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max() / 2;
+  EXPECT_FALSE(is_tiny_gemm(huge, 4, 1));
+  EXPECT_FALSE(is_tiny_gemm(1, huge, huge));
+  EXPECT_FALSE(is_tiny_gemm(1 << 22, 1 << 21, 1 << 21));
+  EXPECT_TRUE(is_tiny_gemm(15, 2, 5));
+}
+
+}  // namespace tiny_gemm_test
+}  // namespace lockstep::detail
