@@ -110,6 +110,36 @@ TEST(LetterBox, ACasualOfferIsFoundWithoutBeingAnnounced) {
   }
 }
 
+TEST(LetterBox, ACasualOfferIsTakenAtTheSecondLook) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kShort{2};
+  Box box(kShort);
+  std::atomic<std::uint64_t> parks{0};
+  box.post(7, Post::casual_offer);
+  box.wait(false, parks);
+  EXPECT_TRUE(box.accept());
+  for (int i = 0; i < 3; ++i) {
+    const Clock::time_point begin = Clock::now();
+    box.post(7, Post::casual_offer);
+    box.wait(false, parks);
+    EXPECT_GE(Clock::now() - begin, kShort);
+    EXPECT_TRUE(box.accept());
+  }
+  EXPECT_EQ(parks, 0U);
+}
+
+TEST(LetterBox, AnOfferWithHurryIsTakenAtTheFirstLook) {
+  Box box(kLong);
+  std::atomic<std::uint64_t> parks{0};
+  for (int i = 0; i < 3; ++i) {
+    box.post(7, Post::casual_offer);
+    box.hurry();
+    box.wait(false, parks);
+    EXPECT_TRUE(box.accept());
+  }
+  EXPECT_EQ(parks, 0U);
+}
+
 // Gives a worker that is about to nap the time to fall asleep, mostly.
 void yield_often() {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();

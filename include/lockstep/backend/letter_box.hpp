@@ -13,8 +13,8 @@ namespace lockstep::detail {
 
 // How long a worker sleeps before it looks for casual offers, and how often without finding that
 // one was made: then it parks, and the next post has to wake it.
-inline constexpr std::chrono::microseconds kNap{100};
-inline constexpr int kNaps = 20;
+inline constexpr std::chrono::microseconds kNap{50};
+inline constexpr int kNaps = 40;
 
 enum class Post { order, offer, casual_offer };
 
@@ -22,8 +22,10 @@ enum class Post { order, offer, casual_offer };
 //
 // A post is an order, which the worker will follow, or an offer, which the poster may take back as
 // long as the worker has not accepted it. An offer that is made casually does not end a nap: the
-// worker looks for itself within kNap. Nobody pays for waking a thread then, and still there is an
-// end to every wait for what that thread is to do.
+// worker looks for itself, and takes the offer that it finds a second time, within two naps. (One
+// that is young is most often taken back: it would be in the way of those who need no help.) Nobody
+// pays for waking a thread then, and still there is an end to every wait for what that thread is to
+// do.
 //
 // Threads: the posts of a box are ordered by whoever makes them, and so are they with the worker's
 // last access to the letter that it accepted. `withdraw` and `hurry` may be called by any thread
@@ -65,9 +67,9 @@ class LetterBox {
     return false;
   }
 
-  // Lets a casual offer be found at once.
+  // Lets a casual offer be found at once, and taken.
   void hurry() {
-    if ((word_.load(std::memory_order_relaxed) & kNapping) == 0) return;
+    if ((word_.fetch_or(kHurried, std::memory_order_relaxed) & kNapping) == 0) return;
     if ((word_.fetch_and(~kNapping, std::memory_order_relaxed) & kNapping) != 0) end_nap();
   }
 
@@ -76,9 +78,18 @@ class LetterBox {
   void wait(bool spin, std::atomic<std::uint64_t>& parks) {
     const auto posted = [this] { return number(word_.load(std::memory_order_acquire)) != seen_; };
     if (spin && spin_until(posted)) return;
-    for (; naps_left_ > 0; --naps_left_) {
-      if (posted()) return;
-      nap();
+    while (naps_left_ > 0) {
+      const std::uint32_t value = word_.load(std::memory_order_acquire);
+      if (number(value) == seen_) {
+        --naps_left_;
+      } else if (!is_young(value)) {
+        return;
+      } else {
+        looked_at_ = number(value);
+        seen_ = looked_at_ - kOnePost;  // never so far back that the numbers could come round
+        naps_left_ = kNaps;
+      }
+      nap(number(value));
     }
     std::uint32_t value = word_.load(std::memory_order_acquire);
     do {
@@ -109,16 +120,26 @@ class LetterBox {
   static constexpr std::uint32_t kOffered = 4;    // the last post is an offer that nobody has taken
   static constexpr std::uint32_t kWithdrawn = 8;  // the last post was taken back
   static constexpr std::uint32_t kCasual = 16;    // the last post was a casual offer
-  static constexpr std::uint32_t kOnePost = 32;
+  static constexpr std::uint32_t kHurried = 32;   // which is not to be left standing any longer
+  static constexpr std::uint32_t kOnePost = 64;
 
   static std::uint32_t number(std::uint32_t value) { return value & ~(kOnePost - 1); }
 
-  // Sleeps for a nap, or until `post` or `hurry` takes kNapping away.
-  void nap() {
+  // A casual offer that the worker may leave until it has looked again.
+  bool is_young(std::uint32_t value) const {
+    return (value & (kOffered | kCasual | kHurried)) == (kOffered | kCasual) &&
+           number(value) != looked_at_;
+  }
+
+  // Sleeps for a nap, or until `post` or `hurry` takes kNapping away; not if there is anything
+  // newer than post `known`, or a hurry.
+  void nap(std::uint32_t known) {
     std::unique_lock lock(nap_mutex_);
     std::uint32_t value = word_.load(std::memory_order_relaxed);
     do {
-      if (number(value) != seen_) return;
+      if (number(value) != known || (value & (kOffered | kHurried)) == (kOffered | kHurried)) {
+        return;
+      }
     } while (!word_.compare_exchange_weak(value, value | kNapping, std::memory_order_relaxed));
     nap_over_.wait_for(lock, nap_,
                        [this] { return (word_.load(std::memory_order_relaxed) & kNapping) == 0; });
@@ -136,8 +157,10 @@ class LetterBox {
   std::uint32_t posts_ = 0;  // the number in `word_`, for the posters
   Letter letter_ = {};
 
-  // The worker's own: the number that it has dealt with, and what is left of kNaps.
+  // The worker's own: the number that it has dealt with, that of the casual offer that it has left
+  // standing, and what is left of kNaps.
   alignas(64) std::uint32_t seen_ = 0;
+  std::uint32_t looked_at_ = 0;
   int naps_left_ = 0;
 
   const std::chrono::microseconds nap_;
