@@ -81,8 +81,7 @@ inline void check_not_inference(const Tensor& tensor, const char* operation) {
 // True if nobody else can see this tensor's memory, so that it may be taken over.
 inline bool is_sole_owner(const Tensor& tensor) {
   const auto& impl = tensor.impl();
-  const bool counts_itself = impl->version.get() == &impl->storage->version;
-  return impl.use_count() == 1 && impl->storage.use_count() == (counts_itself ? 2 : 1);
+  return impl.use_count() == 1 && impl->storage.use_count() == 1;
 }
 
 }  // namespace detail

@@ -18,7 +18,7 @@ inline Tensor empty_on(const Stream& stream, const Shape& shape, Dtype dtype) {
   impl->numel = numel(shape);
   impl->storage =
       make_recycled<Storage>(static_cast<std::size_t>(impl->numel) * element_size(dtype), stream);
-  impl->version = {impl->storage, &impl->storage->version};
+  impl->version = {std::shared_ptr<VersionCounter>(), &impl->storage->version};
   impl->shape = shape;
   impl->strides = contiguous_strides(shape);
   impl->dtype = dtype;

@@ -62,10 +62,9 @@ inline Tensor sum_sparse(const Tensor& a, const Tensor& b) {
 inline bool is_sole_owner_of_sparse(const Tensor& tensor) {
   const SparseImpl& sparse = sparse_of(tensor, "is_sole_owner");
   const TensorImpl& values = *sparse.values.impl();
-  const bool counts_itself = values.version.get() == &values.storage->version;
-  // The values and the sparse tensor hold the storage, and the version, which lies in it.
+  // The values and the sparse tensor hold the storage.
   return tensor.impl().use_count() == 1 && sparse.values.impl().use_count() == 1 &&
-         values.storage.use_count() == (counts_itself ? 4 : 2);
+         values.storage.use_count() == 2;
 }
 
 }  // namespace lockstep::detail

@@ -170,6 +170,8 @@ struct TensorImpl {
   ~TensorImpl() { release(std::move(grad_fn)); }
 
   std::shared_ptr<Storage> storage;
+  // Usually the storage's own: it lives as long as that, which its handle does not own a second
+  // time. So whoever copies this copies the storage, too.
   std::shared_ptr<VersionCounter> version;
   std::int64_t offset = 0;  // in elements
   Shape shape;
