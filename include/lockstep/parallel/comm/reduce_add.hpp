@@ -45,23 +45,35 @@ inline std::string times(const Shape& shape) {
   return text;
 }
 
-// The tensor as kernels on `destination` can read it: itself where that device reaches the other
-// one's memory, otherwise a copy.
-inline Tensor within_reach(const Tensor& tensor, Device destination) {
-  Tensor source = lockstep::detail::packed(tensor);
-  if (source.device() == destination) return source;
-  const Stream compute = current_stream(destination);
-  if (lockstep::detail::can_access(destination, source.device())) {
-    compute.wait_stream(current_stream(source.device()));
-    source.record_stream(compute);
-    return source;
+// A tensor as kernels on `destination` can read it: itself where that device reaches the other
+// one's memory, otherwise a copy. The tensor lives longer than this.
+class WithinReach {
+ public:
+  WithinReach(const Tensor& tensor, Device destination)
+      : source_(tensor), copy_(copy_of(*source_, destination)) {}
+
+  const Tensor& operator*() const { return copy_.defined() ? copy_ : *source_; }
+
+ private:
+  // Undefined if none is needed.
+  static Tensor copy_of(const Tensor& source, Device destination) {
+    if (source.device() == destination) return {};
+    const Stream compute = current_stream(destination);
+    if (lockstep::detail::can_access(destination, source.device())) {
+      compute.wait_stream(current_stream(source.device()));
+      source.record_stream(compute);
+      return {};
+    }
+    const Transfer transfer(destination);
+    Tensor copy = transfer.allocate(source.sizes(), source.dtype());
+    transfer.copy_out(copy, source, whole_of(source));
+    transfer.finish(copy);
+    return copy;
   }
-  const Transfer transfer(destination);
-  Tensor copy = transfer.allocate(source.sizes(), source.dtype());
-  transfer.copy_out(copy, source, whole_of(source));
-  transfer.finish(copy);
-  return copy;
-}
+
+  const lockstep::detail::Packed source_;
+  const Tensor copy_;
+};
 
 // Throws unless the summands can be added up on `destination`.
 inline void check_summands(const char* operation, const std::vector<Tensor>& inputs,
@@ -100,13 +112,13 @@ inline void sum_into(const Tensor& total, const std::vector<Tensor>& inputs) {
     return lockstep::detail::copy_into(total, sum);
   }
   dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    Tensor before = within_reach(inputs[0], destination);
+    const WithinReach first(inputs[0], destination);
+    View<const T> before = input<T>(*first);
     for (std::size_t i = 1; i < inputs.size(); ++i) {
-      const Tensor next = within_reach(inputs[i], destination);
-      launch_in_pieces<sizeof(T)>(
-          stream, static_cast<std::size_t>(total.numel()),
-          AddKernel<T>{input<T>(before), input<T>(next), output<T>(total, stream)});
-      if (i + 1 < inputs.size()) before = total;
+      const WithinReach next(inputs[i], destination);
+      launch_in_pieces<sizeof(T)>(stream, static_cast<std::size_t>(total.numel()),
+                                  AddKernel<T>{before, input<T>(*next), output<T>(total, stream)});
+      before = input<T>(total);
     }
   });
 }
@@ -165,21 +177,31 @@ inline bool may_hold_sum(const std::vector<Tensor>& inputs, Device destination) 
 }
 
 // As sum_coalesced; but where nobody else can see a list's first summand any more, the sum takes
-// its memory, which spares the buffer and a pass over it. Those summands have changed afterwards.
-inline std::vector<Tensor> sum_taking_over(const std::vector<std::vector<Tensor>>& summands,
+// its memory, which spares the buffer and a pass over it. Those summands have changed afterwards,
+// and the lists are taken to pieces.
+inline std::vector<Tensor> sum_taking_over(std::vector<std::vector<Tensor>>& summands,
                                            Device destination, std::size_t buffer_size) {
   std::vector<Tensor> sums(summands.size());
-  std::vector<Tensor> taken;
-  std::vector<std::vector<Tensor>> into_taken, others;
+  std::vector<std::vector<Tensor>> others;
   std::vector<std::size_t> places;
   for (std::size_t j = 0; j < summands.size(); ++j) {
     if (may_hold_sum(summands[j], destination)) {
-      sums[j] = taken.emplace_back(summands[j][0]);
-      into_taken.push_back(summands[j]);
+      sums[j] = summands[j][0];
     } else {
-      others.push_back(summands[j]);
+      others.push_back(std::move(summands[j]));
       places.push_back(j);
     }
+  }
+  if (others.empty()) {
+    sum_each(sums, summands);
+    return sums;
+  }
+  std::vector<Tensor> taken;
+  std::vector<std::vector<Tensor>> into_taken;
+  for (std::size_t j = 0; j < sums.size(); ++j) {
+    if (!sums[j].defined()) continue;
+    taken.push_back(sums[j]);
+    into_taken.push_back(std::move(summands[j]));
   }
   sum_each(taken, into_taken);
   const std::vector<Tensor> together = sum_coalesced(others, destination, buffer_size);
