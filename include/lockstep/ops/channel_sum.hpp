@@ -21,7 +21,7 @@ struct ChannelSum {
 
   Tensor forward(const Tensor& tensor) {
     shape = tensor.sizes();
-    const Tensor from = packed_wide(tensor);
+    const PackedWide from(tensor);
     const Stream stream = current_stream(tensor.device());
     std::size_t outer = 1;
     std::size_t inner = 1;
@@ -30,7 +30,7 @@ struct ChannelSum {
       inner *= static_cast<std::size_t>(shape[d]);
     return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
       Tensor result = empty_on(stream, {shape[dim]}, dtype_of<T>);
-      launch_call(stream, ChannelSumCall<T>{input<T>(from), output<T>(result, stream), outer,
+      launch_call(stream, ChannelSumCall<T>{input<T>(*from), output<T>(result, stream), outer,
                                             static_cast<std::size_t>(shape[dim]), inner});
       return result;
     });

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace lockstep {
 
@@ -33,13 +34,14 @@ struct LinearOp {
     const std::int64_t out = matrix.sizes()[0];
     const MatrixArgument from_x = as_matrix(rows);
     const MatrixArgument from_w = as_matrix(matrix);
-    const Tensor from_b = bias.defined() ? packed_wide(bias) : bias;
+    std::optional<PackedWide> from_b;
+    if (bias.defined()) from_b.emplace(bias);
     const Stream stream = current_stream(rows.device());
     return compute_floating(rows.dtype(), name, [&]<class T>(T) {
       Tensor result = empty_on(stream, {rows.sizes()[0], out}, dtype_of<T>);
-      Gemm<T> call{.a = strided_input<T>(from_x.tensor),
-                   .b = strided_input<T>(from_w.tensor),
-                   .bias = from_b.defined() ? input<T>(from_b) : View<const T>{},
+      Gemm<T> call{.a = strided_input<T>(from_x.tensor()),
+                   .b = strided_input<T>(from_w.tensor()),
+                   .bias = from_b ? input<T>(**from_b) : View<const T>{},
                    .c = output<T>(result, stream),
                    .m = rows.sizes()[0],
                    .n = out,

@@ -46,8 +46,8 @@ struct Mm {
     const Stream stream = current_stream(left.device());
     return compute_floating(left.dtype(), name, [&]<class T>(T) {
       Tensor result = empty_on(stream, shape, dtype_of<T>);
-      Gemm<T> call{.a = strided_input<T>(from_a.tensor),
-                   .b = strided_input<T>(from_b.tensor),
+      Gemm<T> call{.a = strided_input<T>(from_a.tensor()),
+                   .b = strided_input<T>(from_b.tensor()),
                    .bias = {},
                    .c = output<T>(result, stream),
                    .m = m,

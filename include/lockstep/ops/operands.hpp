@@ -40,16 +40,24 @@ View<const T> strided_input(const Tensor& tensor) {
 // The matrices of a tensor (its last two dimensions) as a BLAS takes them: rows or columns are
 // contiguous, the other ones `ld` elements apart.
 struct MatrixArgument {
-  Tensor tensor;
-  bool transposed;  // columns are contiguous
+  const Tensor* source;  // it lives longer than this
+  Tensor own;            // what takes its place, if it cannot be taken as it is
+  bool transposed;       // columns are contiguous
   std::int64_t ld;
   std::int64_t batch_stride;  // between the matrices of a tensor of three dimensions
+
+  const Tensor& tensor() const { return own.defined() ? own : *source; }
 };
 
 // Transposed and sliced matrices are taken as they are; others are packed, and half precision is
 // widened to f32, unrecorded.
 inline MatrixArgument as_matrix(const Tensor& tensor) {
-  if (is_half_precision(tensor.dtype())) return as_matrix(widened(tensor));
+  if (is_half_precision(tensor.dtype())) {
+    const Tensor wide = widened(tensor);
+    MatrixArgument matrix = as_matrix(wide);
+    if (!matrix.own.defined()) matrix.own = wide;
+    return matrix;
+  }
   const std::size_t dims = tensor.sizes().size();
   const auto atleast1 = [](std::int64_t size) { return std::max<std::int64_t>(size, 1); };
   const auto stride = [&](const Tensor& t) { return dims > 2 ? t.strides()[dims - 3] : 0; };
@@ -59,15 +67,16 @@ inline MatrixArgument as_matrix(const Tensor& tensor) {
     const std::int64_t down = tensor.strides()[dims - 2];
     const std::int64_t along = tensor.strides()[dims - 1];
     if ((along == 1 || cols <= 1) && (down >= atleast1(cols) || rows <= 1)) {
-      return {tensor, false, rows <= 1 ? atleast1(cols) : down, stride(tensor)};
+      return {&tensor, {}, false, rows <= 1 ? atleast1(cols) : down, stride(tensor)};
     }
     if ((down == 1 || rows <= 1) && (along >= atleast1(rows) || cols <= 1)) {
-      return {tensor, true, cols <= 1 ? atleast1(rows) : along, stride(tensor)};
+      return {&tensor, {}, true, cols <= 1 ? atleast1(rows) : along, stride(tensor)};
     }
   }
-  Tensor contiguous = packed(tensor);
-  const std::int64_t apart = stride(contiguous);
-  return {std::move(contiguous), false, atleast1(cols), apart};
+  Tensor own = tensor.is_contiguous() ? Tensor() : packed(tensor);
+  const std::int64_t apart = stride(own.defined() ? own : tensor);
+  return {&tensor, std::move(own), false, atleast1(cols), apart};
 }
+MatrixArgument as_matrix(const Tensor&&) = delete;  // nobody would hold it
 
 }  // namespace lockstep::detail

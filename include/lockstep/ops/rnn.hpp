@@ -106,7 +106,7 @@ struct RecurrentOp {
       const Steps<T> h(output<T>(result, stream), length);
       const Steps<T> c(optional_output<T>(states, stream), length);
       Gemm<T> product{.a = {},
-                      .b = strided_input<T>(matrix.tensor),
+                      .b = strided_input<T>(matrix.tensor()),
                       .bias = optional_input<T>(bias),
                       .c = output<T>(from_hidden, stream),
                       .m = batch,
@@ -184,7 +184,8 @@ struct RecurrentOp {
     const Tensor h_start = packed(saved(arguments[A::h0]));
     const Tensor c_start = Cell::kHasC ? packed(saved(arguments[A::c0])) : Tensor();
     const Tensor grad_y = grads[0].defined() ? packed(grads[0]) : grads[0];
-    const MatrixArgument matrix = as_matrix(saved(arguments[A::weight_hh]));
+    const Tensor weight = saved(arguments[A::weight_hh]);
+    const MatrixArgument matrix = as_matrix(weight);
 
     const Dtype dtype = result.dtype();
     const Shape gates{length, batch, columns(Cell::kGates)};
@@ -205,7 +206,7 @@ struct RecurrentOp {
       const View<T> grad_h = output<T>(found.h, stream);
       const View<T> grad_c = optional_output<T>(found.c, stream);
       Gemm<T> product{.a = {},
-                      .b = strided_input<T>(matrix.tensor),
+                      .b = strided_input<T>(matrix.tensor()),
                       .bias = {},
                       .c = grad_h,
                       .m = batch,

@@ -117,11 +117,13 @@ class Optimizer {
       if (!gradients[i].defined()) continue;
       const Tensor& parameter = parameters_[i];
       const Stream stream = current_stream(parameter.device());
-      const Tensor target = detail::packed(parameter);
-      const Tensor& gradient = gradients[i];
-      update(i, target, gradient.is_sparse() ? gradient.coalesce() : detail::packed(gradient),
-             stream);
-      if (!parameter.is_contiguous()) detail::copy_strided(parameter, target, stream);
+      const detail::Packed target(parameter);
+      if (gradients[i].is_sparse()) {
+        update(i, *target, gradients[i].coalesce(), stream);
+      } else {
+        update(i, *target, *detail::Packed(gradients[i]), stream);
+      }
+      if (!parameter.is_contiguous()) detail::copy_strided(parameter, *target, stream);
     }
   }
 

@@ -24,6 +24,22 @@ inline Tensor packed_wide(const Tensor& x) {
   return is_half_precision(x.dtype()) ? cast(x, Dtype::f32) : packed(x);
 }
 
+// The same for as long as `x` lives: usually without a handle of its own.
+class PackedWide {
+ public:
+  explicit PackedWide(const Tensor& x)
+      : copy_(!is_half_precision(x.dtype()) && x.is_contiguous() ? Tensor() : packed_wide(x)),
+        tensor_(copy_.defined() ? copy_ : x) {}
+  PackedWide(const PackedWide&) = delete;
+  PackedWide& operator=(const PackedWide&) = delete;
+
+  const Tensor& operator*() const { return tensor_; }
+
+ private:
+  const Tensor copy_;
+  const Tensor& tensor_;
+};
+
 // The tensor that body(T{}) returns, for the type T that tensors of `dtype` are computed in: float
 // for half precision, and the result is rounded to `dtype`; otherwise dispatch_floating's. The body
 // reads its operands `widened` or `packed_wide`.
