@@ -265,6 +265,26 @@ TEST(WorkerTeam, KeepsNoErrorAlive) {
   EXPECT_EQ(owned.use_count(), 1);
 }
 
+TEST(WorkerTeam, ErrorsThatNobodyTookAreNotThoseOfTheNextTeam) {
+  struct Refusal {};
+  const auto failing = [](std::size_t index) { throw std::runtime_error(std::to_string(index)); };
+  const auto refuse = [](std::size_t, const std::exception_ptr&) { throw Refusal(); };
+  EXPECT_THROW(run_team_shares(4, failing, refuse), Refusal);
+  for (const std::exception_ptr& error : try_run_team(4, [](std::size_t) {})) EXPECT_FALSE(error);
+}
+
+TEST(WorkerTeam, ALeaseThatIsNotUsedGivesItsWorkersBack) {
+  run_team(3, [](std::size_t) {});
+  const TeamStats before = team_stats();
+  {
+    const TeamLease unused(3);
+    EXPECT_EQ(team_stats().running, before.running + 3);
+  }
+  EXPECT_EQ(team_stats().running, before.running);
+  run_team(3, [](std::size_t) {});
+  EXPECT_EQ(team_stats().threads_created, before.threads_created);
+}
+
 TEST(WorkerTeam, CarriesErrorsOutOfNestedTeams) {
   const auto errors = try_run_team(3, [](std::size_t outer) {
     run_team(3, [outer](std::size_t inner) {

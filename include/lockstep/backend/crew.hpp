@@ -32,7 +32,7 @@ class Crew {
     share_.invoke = invoke;
     share_.context = context;
     share_.kind = Share::Kind::helpers;
-    share_.team->pending.store(0, std::memory_order_relaxed);
+    share_.settled = share_.team->settled;
   }
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
@@ -47,7 +47,7 @@ class Crew {
   std::size_t helpers() const { return share_.team_size - 1; }
 
   void call(std::size_t helper, Call how) noexcept {
-    share_.team->pending.fetch_add(1, std::memory_order_relaxed);
+    share_.team->pending.fetch_add(Team::kShare, std::memory_order_relaxed);
     pool_.post(share_, helper, how == Call::urgent ? Post::offer : Post::casual_offer);
   }
 
@@ -63,12 +63,11 @@ class Crew {
  private:
   void part() noexcept {
     std::atomic<std::uint32_t>& pending = share_.team->pending;
-    if (pending.load(std::memory_order_acquire) == 0) return;
+    if (pending.load(std::memory_order_acquire) == share_.settled) return;
     for (Worker* worker : share_.team->workers) {
-      if (worker->box.withdraw()) pending.fetch_sub(1, std::memory_order_relaxed);
+      if (worker->box.withdraw()) pending.fetch_sub(Team::kShare, std::memory_order_relaxed);
     }
-    WorkerPool::join(pending, share_.spin);
-    pending.store(0, std::memory_order_relaxed);
+    WorkerPool::join(share_);
   }
 
   WorkerPool& pool_;

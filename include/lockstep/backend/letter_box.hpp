@@ -75,9 +75,19 @@ class LetterBox {
 
   // Returns when something was posted since the last `accept`. Spins first if `spin`, naps then if
   // the last offer was casual, and counts in `parks` if it parks in the end.
-  void wait(bool spin, std::atomic<std::uint64_t>& parks) {
+  //
+  // `enclosed` are 128 bytes that the posters write before a post, if anything: while the worker
+  // spins it asks for these, too, which then come together with the letter, and not after it.
+  void wait(bool spin, std::atomic<std::uint64_t>& parks, const std::byte* enclosed = nullptr) {
     const auto posted = [this] { return number(word_.load(std::memory_order_acquire)) != seen_; };
-    if (spin && spin_until(posted)) return;
+    const auto look = [&] {
+      if (enclosed != nullptr) {
+        __builtin_prefetch(enclosed);
+        __builtin_prefetch(enclosed + 64);
+      }
+      return posted();
+    };
+    if (spin && spin_until(look)) return;
     while (naps_left_ > 0) {
       const std::uint32_t value = word_.load(std::memory_order_acquire);
       if (number(value) == seen_) {

@@ -26,25 +26,38 @@ struct Worker;
 // caller when the caller, having seen the end, has already left.
 struct Team {
   // Set in `pending` while the caller is parked on it: whoever ends last must then notify.
-  static constexpr std::uint32_t kCallerParked = 0x8000'0000U;
+  static constexpr std::uint32_t kCallerParked = 1;
+  // What a share that has not ended counts in `pending`.
+  static constexpr std::uint32_t kShare = 2;
 
   // Share i, from 1 on, is run by workers[i - 1]. Written by the caller before it posts share 1,
   // read by workers before they end their shares.
   std::vector<Worker*> workers;
 
-  // How many workers have not ended their share: of those who will be posted one or, in a Crew, of
-  // those who were. Raised by the caller, or by a worker that has not ended its own, before the
-  // post (relaxed: the post carries it), decremented by each worker (release) as its last access to
-  // the team but the notification, read by the caller (acquire). All changes are read-modify-writes
-  // and so one release sequence: the caller that reads 0 sees all that the shares wrote.
+  // What `pending` is once all shares have ended. The caller's alone, and even.
+  std::uint32_t settled = 0;
+
+  // Above `settled`, modulo 2^32, by the shares that workers have not ended: of those who will be
+  // posted one or, in a Crew, of those who were. A caller who knows how many there will be lowers
+  // `settled` instead of raising this, which would take the line back from the worker that wrote it
+  // last and have that worker wait for it once more. A Crew's share is counted by the caller, or by
+  // a worker that has not ended its own, before the post (relaxed: the post carries it). Each
+  // worker takes its share off (release) as its last access to the team but the notification, and
+  // the caller reads (acquire). All changes are read-modify-writes and so one release sequence: the
+  // caller that reads `settled` sees all that the shares wrote.
   alignas(64) std::atomic<std::uint32_t> pending{0};
+
+  // For what the caller wants the shares to read: the first 128 bytes are on their way to the first
+  // worker before that has read the letter. The caller's alone but while the shares run.
+  static constexpr std::size_t kRoom = 512;
+  alignas(128) std::byte room[kRoom];
 };
 
 // One share, as a worker is told of it.
 struct Share {
   using Invoke = void (*)(void* context, std::size_t index);
   // A share of a team is an order, and its worker passes the posts on; a helper's is an offer.
-  enum class Kind { of_team, helpers };
+  enum class Kind : std::uint8_t { of_team, helpers };
 
   Team* team = nullptr;
   Invoke invoke = nullptr;
@@ -53,6 +66,7 @@ struct Share {
   std::size_t team_size = 0;
   bool spin = false;  // whether those who wait in this team may spin
   Kind kind = Kind::of_team;
+  std::uint32_t settled = 0;  // the team's
 
   std::exception_ptr run() const noexcept {
     try {
@@ -71,7 +85,7 @@ struct Share {
 // While the worker is free, the pool's mutex guards the plain members; while it is leased they
 // belong to the team: to the poster until it posts, to the worker until it decrements `pending`,
 // then to the caller, who gives it back.
-struct alignas(64) Worker {
+struct alignas(128) Worker {
   LetterBox<Share> box;
   std::size_t index = 0;     // of the share; written only if that has thrown
   std::exception_ptr error;  // what it threw, or null
@@ -104,30 +118,6 @@ class WorkerPool {
     return pool;
   }
 
-  // Runs `invoke(context, i)` for each i below `size` (at least 2), returns when all have ended,
-  // and hands each error to `on_error(index, exception_ptr)`, in the order of the shares.
-  template <class OnError>
-  void run(std::size_t size, Share::Invoke invoke, void* context, OnError on_error) {
-    check_not_forked();
-    Share own = lease(size);
-    own.invoke = invoke;
-    own.context = context;
-    Team& team = *own.team;
-    team.pending.store(static_cast<std::uint32_t>(size - 1), std::memory_order_relaxed);
-    post(own, 1, Post::order);
-    const bool was_inside = std::exchange(inside_team, true);
-    std::exception_ptr own_error = own.run();
-    inside_team = was_inside;
-    // A child forked inside share 0 gets here too, and nobody would ever end the other shares.
-    check_not_forked();
-    join(team.pending, own.spin);
-    if (own_error) on_error(0, std::move(own_error));
-    for (Worker* worker : team.workers) {
-      if (worker->error) on_error(worker->index, std::exchange(worker->error, nullptr));
-    }
-    give_back(team);
-  }
-
   TeamStats stats() {
     const std::lock_guard lock(mutex_);
     return {threads_created_,
@@ -140,6 +130,7 @@ class WorkerPool {
 
  private:
   friend class Crew;
+  friend class TeamLease;
 
   // A worker that leads a team with more workers than this allocates, the first time.
   static constexpr std::size_t kUsualWorkers = 16;
@@ -199,23 +190,24 @@ class WorkerPool {
     }
   }
 
-  static void join(std::atomic<std::uint32_t>& pending, bool spin) noexcept {
-    const auto ended = [&pending] { return pending.load(std::memory_order_acquire) == 0; };
-    if (spin ? spin_until(ended) : ended()) return;
+  static void join(const Share& own) noexcept {
+    std::atomic<std::uint32_t>& pending = own.team->pending;
+    const auto ended = [&] { return pending.load(std::memory_order_acquire) == own.settled; };
+    if (own.spin ? spin_until(ended) : ended()) return;
     auto value = pending.fetch_or(Team::kCallerParked, std::memory_order_acquire);
-    if (value == 0) return;
     value |= Team::kCallerParked;
-    while (value != Team::kCallerParked) {
+    while (value != (own.settled | Team::kCallerParked)) {
       pending.wait(value, std::memory_order_acquire);
       value = pending.load(std::memory_order_acquire);
     }
+    pending.fetch_and(~Team::kCallerParked, std::memory_order_relaxed);
   }
 
   // The life of a worker.
   [[noreturn]] void serve(Worker& self) noexcept {
     inside_team = true;
     for (bool spin = false;;) {
-      self.box.wait(spin, parks_);
+      self.box.wait(spin, parks_, self.own_team.room);
       spin = false;
       const Share* const letter = self.box.accept();
       if (letter == nullptr) continue;
@@ -230,9 +222,8 @@ class WorkerPool {
         self.error = std::move(error);
       }
       auto& pending = share.team->pending;
-      if (pending.fetch_sub(1, std::memory_order_release) == (Team::kCallerParked | 1)) {
-        pending.notify_one();
-      }
+      const std::uint32_t last = (share.settled + Team::kShare) | Team::kCallerParked;
+      if (pending.fetch_sub(Team::kShare, std::memory_order_release) == last) pending.notify_one();
       spin = share.spin;
     }
   }
@@ -247,6 +238,60 @@ class WorkerPool {
   // Counters, written by any thread, only when it parks or wakes another. They order nothing.
   alignas(64) std::atomic<std::uint64_t> parks_{0};
   std::atomic<std::uint64_t> wake_ups_{0};
+};
+
+// The workers of one team: leased by the constructor, given back by the destructor.
+//
+// Who makes it before what the shares are to read has those writes on their way to the other cores
+// together with the post; the pool's lock would wait for them.
+//
+// **Threads and exceptions.** Belongs to one thread. The constructor throws as run_team does.
+class TeamLease {
+ public:
+  // `size` is at least 2.
+  explicit TeamLease(std::size_t size)
+      : pool_((check_not_forked(), WorkerPool::instance())), own_(pool_.lease(size)) {}
+  TeamLease(const TeamLease&) = delete;
+  TeamLease& operator=(const TeamLease&) = delete;
+  // In a forked child nobody may lease the workers again: there are none.
+  ~TeamLease() {
+    if (forked()) return;
+    for (Worker* worker : own_.team->workers) {
+      if (worker->error) worker->error = nullptr;  // on_error has thrown before
+    }
+    pool_.give_back(*own_.team);
+  }
+
+  // Memory for what the shares are to read; the first 128 bytes come to them soonest.
+  void* room() const { return own_.team->room; }
+  static constexpr std::size_t kRoom = Team::kRoom;
+  static constexpr std::size_t kRoomAlignment = 128;
+
+  // Runs `invoke(context, i)` for each i below the size, returns when all have ended, and hands
+  // each error to `on_error(index, exception_ptr)`, in the order of the shares. Once.
+  template <class OnError>
+  void run(Share::Invoke invoke, void* context, OnError on_error) {
+    Team& team = *own_.team;
+    team.settled -= Team::kShare * static_cast<std::uint32_t>(team.workers.size());
+    own_.settled = team.settled;
+    own_.invoke = invoke;
+    own_.context = context;
+    pool_.post(own_, 1, Post::order);
+    const bool was_inside = std::exchange(inside_team, true);
+    std::exception_ptr own_error = own_.run();
+    inside_team = was_inside;
+    // A child forked inside share 0 gets here too, and nobody would ever end the other shares.
+    check_not_forked();
+    WorkerPool::join(own_);
+    if (own_error) on_error(0, std::move(own_error));
+    for (Worker* worker : team.workers) {
+      if (worker->error) on_error(worker->index, std::exchange(worker->error, nullptr));
+    }
+  }
+
+ private:
+  WorkerPool& pool_;
+  Share own_;
 };
 
 }  // namespace lockstep::detail

@@ -14,18 +14,18 @@ namespace lockstep::detail {
 
 inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
 
-// As try_run_team for at least two shares, but hands each error to `on_error(index, exception_ptr)`
-// on the calling thread once all have ended. Allocates nothing itself.
+// As try_run_team for the team that is leased, but hands each error to
+// `on_error(index, exception_ptr)` on the calling thread once all have ended. Allocates nothing
+// itself.
 template <class F, class OnError>
-void run_team_shares(std::size_t n, F& share, OnError on_error) {
+void run_team_shares(TeamLease& team, F& share, OnError on_error) {
   // A function has no address that a void* could hold; its reference has.
   using Callee = std::conditional_t<std::is_function_v<F>, F*, F>;
   const auto run = [&](Callee& callee) {
     const Share::Invoke invoke = [](void* context, std::size_t index) {
       (*static_cast<Callee*>(context))(index);
     };
-    auto* const context = const_cast<std::remove_const_t<Callee>*>(std::addressof(callee));
-    WorkerPool::instance().run(n, invoke, context, on_error);
+    team.run(invoke, const_cast<std::remove_const_t<Callee>*>(std::addressof(callee)), on_error);
   };
   if constexpr (std::is_function_v<F>) {
     F* function = &share;
@@ -33,6 +33,13 @@ void run_team_shares(std::size_t n, F& share, OnError on_error) {
   } else {
     run(share);
   }
+}
+
+// The same for a team of n, at least two, that is leased for it.
+template <class F, class OnError>
+void run_team_shares(std::size_t n, F& share, OnError on_error) {
+  TeamLease team(n);
+  run_team_shares(team, share, on_error);
 }
 
 // Runs share(0) … share(n - 1), all at once, each on a thread of its own, and returns one

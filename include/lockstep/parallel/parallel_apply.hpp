@@ -15,10 +15,15 @@
 #include <lockstep/parallel/replica_streams.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/profile/record_function.hpp>
+#include <lockstep/tensor/recycled.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <new>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -84,37 +89,84 @@ profile::Row replica_row(const M& module, const std::vector<Device>& devices, st
   return list.empty() ? profile::Row() : profile::Row(list[0].device());
 }
 
-// Room for what one replica returns. Until that replica's thread makes it there nobody touches the
-// room, for a line that the caller had written first would have to travel before each call; and the
-// padding keeps the threads apart (cores fetch lines of 64 bytes in pairs).
+// Room for what one replica returns, and its mark that it has ended: all that its thread writes for
+// the others. The padding keeps the threads apart (cores fetch lines of 64 bytes in pairs).
 template <class Output>
 struct OutputSlot {
   union {
     Output output;
   };
+  std::atomic<bool> ended{false};
   std::byte padding[128];
 
   OutputSlot() {}
   OutputSlot(const OutputSlot&) = delete;
   OutputSlot& operator=(const OutputSlot&) = delete;
   ~OutputSlot() {}
+
+  static bool any_ended(const void* slots, std::size_t count) {
+    const auto* const first = static_cast<const OutputSlot*>(slots);
+    return std::any_of(first, first + count,
+                       [](const OutputSlot& slot) { return slot.ended.load(); });
+  }
 };
 
-// All that the threads of one apply read, and the counters that they change, on one cache line:
-// what goes between the cores is that line and each thread's own slot.
+// The slots of one apply: in memory that the thread keeps for the next one, if they are few.
+template <class Output>
+class OutputSlots {
+ public:
+  using Slot = OutputSlot<Output>;
+
+  explicit OutputSlots(std::size_t count)
+      : count_(count), slots_(static_cast<Slot*>(take(count * sizeof(Slot)))) {
+    std::uninitialized_default_construct_n(slots_, count_);
+  }
+  OutputSlots(const OutputSlots&) = delete;
+  OutputSlots& operator=(const OutputSlots&) = delete;
+  ~OutputSlots() {
+    std::destroy_n(slots_, count_);
+    if (is_kept(count_ * sizeof(Slot))) {
+      RecycledBlocks::put(slots_, count_ * sizeof(Slot));
+    } else {
+      ::operator delete(slots_, std::align_val_t(kAlignment));
+    }
+  }
+
+  Slot* get() const { return slots_; }
+  Slot& operator[](std::size_t i) const { return slots_[i]; }
+
+ private:
+  static constexpr std::size_t kAlignment =
+      std::max<std::size_t>(alignof(Slot), __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+
+  static bool is_kept(std::size_t bytes) {
+    return bytes <= RecycledBlocks::kLargest && kAlignment == __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+  }
+  static void* take(std::size_t bytes) {
+    if (is_kept(bytes)) return RecycledBlocks::take(bytes);
+    return ::operator new(bytes, std::align_val_t(kAlignment));
+  }
+
+  const std::size_t count_;
+  Slot* const slots_;
+};
+
+// All that the threads of one apply read, in 128 bytes: what goes between the cores is these and
+// each thread's own slot.
 template <class M, class PartsOf, class Output>
 struct alignas(128) ApplyJob {
   M* modules;
   OutputSlot<Output>* slots;
   ThreadState state;
   PartsOf parts_of;
-  const ReplicaStreams* streams;
+  const std::vector<Device>* devices;
+  const ReplicaStreams* streams;  // null where all replicas run on the current ones
   ReplicaGroup group;
 
   void operator()(std::size_t i) {
     const ThreadState::Scope thread_state(state);
-    const ReplicaScope replica(group, i);
-    if (streams->own(i)) [[unlikely]] {
+    const ReplicaScope replica(group, i, slots[i].ended);
+    if (streams && streams->own(i)) [[unlikely]] {
       std::construct_at(&slots[i].output, streams->run(i, modules[i], parts_of(i), [&]() -> Output {
         const profile::RecordFunction range("apply", row(i));
         return forward_parts(modules[i], parts_of(i));
@@ -126,7 +178,7 @@ struct alignas(128) ApplyJob {
   }
 
  private:
-  profile::Row row(std::size_t i) const { return replica_row(modules[i], streams->devices(), i); }
+  profile::Row row(std::size_t i) const { return replica_row(modules[i], *devices, i); }
 };
 
 // Which threads run the modules of an apply.
@@ -155,23 +207,33 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Part
     return outputs;
   }
 
-  // Each replica makes its own output; the end of the team orders that before the reads below.
-  const std::unique_ptr<OutputSlot<Output>[]> slots(new OutputSlot<Output>[modules.size()]);
   const ReplicaStreams streams(devices);
-  ApplyJob<M, PartsOf, Output> job{
-      modules.data(),      slots.get(), ThreadState::capture(),
-      std::move(parts_of), &streams,    ReplicaGroup(modules.size(), synchronized)};
+  std::optional<TeamLease> team;
+  if (threads == ApplyThreads::one_each) team.emplace(modules.size());
+  // Each replica makes its own output; the end of the team orders that before the reads below.
+  const OutputSlots<Output> slots(modules.size());
+  using Job = ApplyJob<M, PartsOf, Output>;
+  static_assert(sizeof(Job) <= TeamLease::kRoom && alignof(Job) <= TeamLease::kRoomAlignment);
+  alignas(Job) std::byte here[sizeof(Job)];
+  const auto destroy = [](Job* job) { std::destroy_at(job); };
+  const std::unique_ptr<Job, decltype(destroy)> job(
+      ::new (team ? team->room() : here)
+          Job{modules.data(), slots.get(), ThreadState::capture(), std::move(parts_of), &devices,
+              streams.any_own() ? &streams : nullptr,
+              ReplicaGroup(modules.size(), synchronized,
+                           {&OutputSlot<Output>::any_ended, slots.get()})},
+      destroy);
   std::vector<std::exception_ptr> errors;
   const auto on_error = [&](std::size_t i, std::exception_ptr error) {
     errors.resize(modules.size());
     errors[i] = std::move(error);
   };
-  if (threads == ApplyThreads::shared) {
+  if (team) {
+    run_team_shares(*team, *job, on_error);
+  } else {
     // This thread's calls with modules of this type usually take equally long.
     static constinit thread_local Pace pace;
-    run_shared(modules.size(), pace, job, on_error);
-  } else {
-    run_team_shares(modules.size(), job, on_error);
+    run_shared(modules.size(), pace, *job, on_error);
   }
   for (std::size_t i = 0; i < modules.size(); ++i) {
     if (!errors.empty() && errors[i]) continue;

@@ -26,12 +26,20 @@ namespace detail {
 
 // The replicas that one parallel_apply runs at once, and where they meet inside forward.
 //
-// Threads: one a replica. `mutex_` guards everything but the two atomics: a replica that ends first
-// counts itself and then looks for waiting ones, a replica that waits first counts itself and then
-// looks for ended ones, so that one of the two always sees the other.
+// Threads: one a replica. `mutex_` guards everything but the atomics: a replica that ends first
+// sets its mark and then looks for waiting ones, a replica that waits first counts itself and then
+// looks for ended ones, so that one of the two always sees the other. The marks are not in here,
+// but where their replicas write anyway: a line that all of them wrote would go from core to core.
 class ReplicaGroup {
  public:
-  ReplicaGroup(std::size_t size, bool synchronized) : synchronized_(synchronized), size_(size) {}
+  // Whether some replica has set its mark.
+  struct Ended {
+    bool (*any)(const void* marks, std::size_t size);
+    const void* marks;
+  };
+
+  ReplicaGroup(std::size_t size, bool synchronized, Ended ended)
+      : synchronized_(synchronized), ended_(ended), size_(size) {}
 
   std::size_t size() const { return size_; }
   bool synchronized() const { return synchronized_; }
@@ -54,8 +62,8 @@ class ReplicaGroup {
   }
 
   // A replica has ended, in whatever way: nobody need wait for it any more.
-  void leave() {
-    ended_.fetch_add(1);
+  void leave(std::atomic<bool>& mark) {
+    mark.store(true);
     if (waiting_.load() == 0) return;
     const std::lock_guard lock(mutex_);
     meeting_.notify_all();
@@ -98,7 +106,7 @@ class ReplicaGroup {
     const std::size_t round = round_;
     call_expected_crew();
     waiting_.fetch_add(1);
-    meeting_.wait(lock, [&] { return round_ != round || ended_.load() > 0; });
+    meeting_.wait(lock, [&] { return round_ != round || ended_.any(ended_.marks, size_); });
     waiting_.fetch_sub(1);
     if (round_ != round) return;
     inputs_[index] = Place();
@@ -130,11 +138,11 @@ class ReplicaGroup {
     return results;
   }
 
-  // In front: what every replica touches, which ApplyJob has on the cache line that ends here.
-  std::atomic<std::uint32_t> ended_{0};
+  // In front: what every replica reads, which ends ApplyJob's first 128 bytes.
   std::atomic<std::uint32_t> waiting_{0};
   const bool synchronized_;
 
+  const Ended ended_;
   const std::size_t size_;
   std::mutex mutex_;
   std::condition_variable meeting_;
@@ -150,18 +158,20 @@ inline Tensor sum_over_replicas(const Tensor& tensor) {
   return current_replica.group->all_reduce(current_replica.index, tensor);
 }
 
-// Makes the calling thread a replica of a group until destroyed.
+// Makes the calling thread a replica of a group until destroyed, and then sets its mark.
 class ReplicaScope {
  public:
-  ReplicaScope(ReplicaGroup& group, std::size_t index) : before_(current_replica) {
+  ReplicaScope(ReplicaGroup& group, std::size_t index, std::atomic<bool>& mark)
+      : before_(current_replica), mark_(mark) {
     current_replica = {&group, index, group.synchronized() ? sum_over_replicas : nullptr};
   }
   ReplicaScope(const ReplicaScope&) = delete;
   ReplicaScope& operator=(const ReplicaScope&) = delete;
-  ~ReplicaScope() { std::exchange(current_replica, before_).group->leave(); }
+  ~ReplicaScope() { std::exchange(current_replica, before_).group->leave(mark_); }
 
  private:
   const CurrentReplica before_;
+  std::atomic<bool>& mark_;
 };
 
 // While a module runs alone where several might have run: it has no others to meet, and is no part

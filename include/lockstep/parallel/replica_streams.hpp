@@ -37,7 +37,7 @@ inline Stream repetition_stream(Device device, std::size_t n) {
 // The streams of the replicas on a list of devices.
 class ReplicaStreams {
  public:
-  explicit ReplicaStreams(const std::vector<Device>& devices) : devices_(devices) {
+  explicit ReplicaStreams(const std::vector<Device>& devices) {
     for (std::size_t i = 1; i < devices.size(); ++i) {
       if (!devices[i].is_cuda()) continue;
       const auto here = devices.begin() + static_cast<std::ptrdiff_t>(i);
@@ -48,9 +48,8 @@ class ReplicaStreams {
     }
   }
 
-  // Those of the list, which has to live as long as this.
-  const std::vector<Device>& devices() const { return devices_; }
-
+  // Whether some replica has a stream of its own.
+  bool any_own() const { return !own_.empty(); }
   // True if replica i has a stream of its own.
   bool own(std::size_t i) const { return !own_.empty() && own_[i]; }
 
@@ -91,7 +90,6 @@ class ReplicaStreams {
     nested::for_each_leaf(value, nested::Path("replica"), record_leaf);
   }
 
-  const std::vector<Device>& devices_;
   std::vector<StreamState*> own_;  // null for the current stream; empty if all are
 };
 
