@@ -101,9 +101,15 @@ template <class... Parts>
   return join_parts({Part(parts)...});
 }
 
+template <class E>
+[[noreturn, gnu::cold, gnu::noinline]] void throw_joined(std::initializer_list<Part> parts) {
+  throw E(join_parts(parts));
+}
+
+// Inline, as a list of references is less to compile than a function for each of the messages.
 template <class E, class... Parts>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
-  throw E(join_parts({Part(parts)...}));
+[[noreturn, gnu::always_inline]] inline void fail(const Parts&... parts) {
+  throw_joined<E>({Part(parts)...});
 }
 
 }  // namespace detail

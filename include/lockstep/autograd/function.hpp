@@ -65,13 +65,18 @@ class ForwardScope {
   const bool output_saved_before_ = output_saved;
 };
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_operand(const char* operation,
+                                                                const SparseOperand& error) {
+  fail<ValueError>(operation, ": ", error.what());
+}
+
 // Runs the operation; where it comes to a sparse tensor, the error names it.
 template <class Op, class... Args>
 auto forward_of(Op& op, const Args&... args) {
   try {
     return op.forward(args...);
   } catch (const SparseOperand& error) {
-    fail<ValueError>(Op::name, ": ", error.what());
+    fail_operand(Op::name, error);
   }
 }
 
@@ -100,8 +105,8 @@ class RecordedNode : public Node {
 
  protected:
   void check_saved(bool saved) const {
-    check<AutogradError>(saved, "backward a second time through ", name(),
-                         ": what it saved was freed; pass retain_graph = true the first time");
+    if (!saved) [[unlikely]]
+      fail_freed();
   }
 
   // What backward returned, as the engine takes it: in `room` where that has not been a list.
@@ -118,6 +123,11 @@ class RecordedNode : public Node {
   }
 
  private:
+  [[noreturn, gnu::cold, gnu::noinline]] void fail_freed() const {
+    fail<AutogradError>("backward a second time through ", name(),
+                        ": what it saved was freed; pass retain_graph = true the first time");
+  }
+
   std::vector<Tensor> checked(std::vector<Tensor> gradients) const {
     check<AutogradError>(gradients.size() == next_edges.size(), "backward of ", name(),
                          " returned ", gradients.size(), " gradients for ", next_edges.size(),

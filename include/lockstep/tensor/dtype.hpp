@@ -171,6 +171,15 @@ constexpr const char* name(Dtype dtype) {
 
 inline std::ostream& operator<<(std::ostream& out, Dtype dtype) { return out << name(dtype); }
 
+namespace detail {
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_dtype(const char* operation,
+                                                              const char* expected, Dtype dtype) {
+  fail<DtypeError>(operation, ": expected ", expected, ", got ", dtype);
+}
+
+}  // namespace detail
+
 // Calls `body(T{})` with the C++ type of `dtype`, for the dtypes that most arithmetic is done in;
 // any other is a DtypeError that names the operation.
 template <class Body>
@@ -181,7 +190,7 @@ decltype(auto) dispatch_floating(Dtype dtype, const char* operation, Body&& body
     case Dtype::f64:
       return body(double{});
     default:
-      throw DtypeError(detail::str(operation, ": expected f32 or f64, got ", dtype));
+      detail::fail_dtype(operation, "f32 or f64", dtype);
   }
 }
 
@@ -198,7 +207,7 @@ decltype(auto) dispatch_numeric(Dtype dtype, const char* operation, Body&& body)
     case Dtype::i32:
       return body(std::int32_t{});
     default:
-      throw DtypeError(detail::str(operation, ": expected f32, f64, i64 or i32, got ", dtype));
+      detail::fail_dtype(operation, "f32, f64, i64 or i32", dtype);
   }
 }
 
@@ -223,7 +232,7 @@ decltype(auto) dispatch_all(Dtype dtype, Body&& body) {
     case Dtype::boolean:
       return body(bool{});
   }
-  throw DtypeError("a dtype outside the enumeration");
+  detail::fail<DtypeError>("a dtype outside the enumeration");
 }
 
 }  // namespace lockstep

@@ -213,6 +213,9 @@ class SparseOperand : public ValueError {
   using ValueError::ValueError;
 };
 
+// Out of line, and not by `check`: what is inlined with every use of a tensor has to be little.
+[[noreturn, gnu::cold]] void fail_undefined();
+[[noreturn, gnu::cold]] void fail_uninitialized(const TensorImpl& impl);
 [[noreturn, gnu::cold]] void fail_sparse(const TensorImpl& impl);
 
 inline bool strides_are_contiguous(const Shape& shape, const Shape& strides) {
@@ -262,16 +265,15 @@ View<T> output(const Tensor& tensor, const Stream& stream) {
 }  // namespace detail
 
 inline const detail::TensorImpl& Tensor::get() const {
-  check<ValueError>(impl_ != nullptr, "the tensor is undefined");
+  if (impl_ == nullptr) [[unlikely]]
+    detail::fail_undefined();
   return *impl_;
 }
 
 inline const detail::TensorImpl& Tensor::shaped() const {
   const detail::TensorImpl& impl = get();
-  check<ModuleError>(!impl.uninitialized, "an uninitialized parameter of ", impl.dtype, " on ",
-                     impl.storage->device(),
-                     " has no shape and no elements yet: call forward to initialize the module's "
-                     "parameters before anything else uses them");
+  if (impl.uninitialized) [[unlikely]]
+    detail::fail_uninitialized(impl);
   return impl;
 }
 
@@ -280,6 +282,14 @@ inline const detail::TensorImpl& Tensor::strided() const {
   if (impl.sparse) [[unlikely]]
     detail::fail_sparse(impl);
   return impl;
+}
+
+inline void detail::fail_undefined() { fail<ValueError>("the tensor is undefined"); }
+
+inline void detail::fail_uninitialized(const TensorImpl& impl) {
+  fail<ModuleError>("an uninitialized parameter of ", impl.dtype, " on ", impl.storage->device(),
+                    " has no shape and no elements yet: call forward to initialize the module's "
+                    "parameters before anything else uses them");
 }
 
 inline void detail::fail_sparse(const TensorImpl& impl) {
