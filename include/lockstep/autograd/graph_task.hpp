@@ -93,7 +93,8 @@ class GraphTask final : public BackwardPass {
 
   struct Contribution {
     std::size_t input_nr;
-    std::size_t from;  // number of the node that it comes from, 0 for a root
+    std::size_t from;   // number of the node that it comes from, 0 for a root
+    std::size_t place;  // in the order of arrival
     Tensor gradient;
     Stream stream;  // where it was computed
   };
@@ -228,7 +229,8 @@ class GraphTask final : public BackwardPass {
   void contribute(NodeState& state, std::size_t input_nr, std::size_t from, Tensor gradient,
                   const Stream& stream) {
     if (!gradient.defined()) return;
-    state.gradients.push_back({input_nr, from, std::move(gradient), stream});
+    state.gradients.push_back(
+        {input_nr, from, state.gradients.size(), std::move(gradient), stream});
   }
 
   // Makes the caller's streams wait for all others that nodes have run on, so that the caller may
@@ -289,6 +291,15 @@ class GraphTask final : public BackwardPass {
     part.gradient.record_stream(reader);
   }
 
+  // Stable by the places. Rarely needed, and a heap sort is less to compile than std::stable_sort.
+  static void sort_by_origin(std::pmr::vector<Contribution>& gradients) {
+    const auto earlier = [](const Contribution& a, const Contribution& b) {
+      return a.from != b.from ? a.from < b.from : a.place < b.place;
+    };
+    std::make_heap(gradients.begin(), gradients.end(), earlier);
+    std::sort_heap(gradients.begin(), gradients.end(), earlier);
+  }
+
   // One gradient for each input of the node, added up in the order of the nodes they come from.
   std::vector<Tensor> collect(NodeState& state) {
     const Stream& stream = state.node->stream();
@@ -300,7 +311,7 @@ class GraphTask final : public BackwardPass {
     }
     const auto earlier = [](const auto& a, const auto& b) { return a.from < b.from; };
     if (!std::is_sorted(state.gradients.begin(), state.gradients.end(), earlier)) {
-      std::stable_sort(state.gradients.begin(), state.gradients.end(), earlier);
+      sort_by_origin(state.gradients);
     }
     // The node may put what it computes in their place.
     std::vector<Tensor> sums;

@@ -23,10 +23,7 @@ namespace lockstep::detail {
 // of half precision. Not recorded.
 template <class In, class Out, class F>
 Tensor map(const Tensor& x, F f) {
-  if constexpr (std::is_same_v<In, float>) {
-    if (is_half_precision(x.dtype())) return map<In, Out>(widened(x), f);
-  }
-  const Tensor from = packed(x);
+  const Tensor from = std::is_same_v<In, float> ? packed_wide(x) : packed(x);
   const Stream stream = current_stream(x.device());
   Tensor result = empty_on(stream, x.sizes(), dtype_of<Out>);
   launch(stream, static_cast<std::size_t>(from.numel()),
@@ -48,13 +45,10 @@ Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
            BinaryKernel<In, Out, F>{input<In>(a), input<In>(b), output<Out>(result, stream), f});
     return result;
   }
-  const Shape shape = broadcast_shapes(operation, a.sizes(), b.sizes());
-  Tensor result = empty_on(stream, shape, dtype_of<Out>);
-  launch_call(
-      stream,
-      BroadcastCall<In, Out, F>{
-          strided_input<In>(a), strided_input<In>(b), output<Out>(result, stream),
-          make_walk<2>(shape, {broadcast_strides(a, shape), broadcast_strides(b, shape)}), f});
+  Walk<2> walk;
+  Tensor result = empty_on(stream, stretch(operation, a, b, walk), dtype_of<Out>);
+  launch_call(stream, BroadcastCall<In, Out, F>{strided_input<In>(a), strided_input<In>(b),
+                                                output<Out>(result, stream), walk, f});
   return result;
 }
 

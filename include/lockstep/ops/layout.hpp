@@ -105,4 +105,12 @@ Walk<N> make_walk(const Shape& sizes, const std::array<Shape, N>& strides) {
   return walk;
 }
 
+// The shape that both operands are stretched to, and how an operation walks over them.
+[[gnu::noinline]] inline Shape stretch(const char* operation, const Tensor& a, const Tensor& b,
+                                       Walk<2>& walk) {
+  const Shape shape = broadcast_shapes(operation, a.sizes(), b.sizes());
+  walk = make_walk<2>(shape, {broadcast_strides(a, shape), broadcast_strides(b, shape)});
+  return shape;
+}
+
 }  // namespace lockstep::detail

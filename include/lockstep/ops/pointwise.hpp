@@ -27,7 +27,7 @@ struct ReluBackwardOp {
   Saved y = {};
   Tensor forward(const Tensor& grad, const Tensor& result) {
     y = result;
-    return compute_numeric(grad.dtype(), name, [&]<class T>(T) {
+    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
       return map<T, T>(name, grad, result, ReluGradient<T>{});
     });
   }

@@ -21,11 +21,7 @@ struct FloatingPointwise : UnaryKernels<T, T, lockstep::detail::Exp<T>, lockstep
 template <template <class, class, class...> class List>
 struct ReluGradients
     : Join<typename List<float, float, lockstep::detail::ReluGradient<float>>::type,
-           typename List<double, double, lockstep::detail::ReluGradient<double>>::type,
-           typename List<std::int64_t, std::int64_t,
-                         lockstep::detail::ReluGradient<std::int64_t>>::type,
-           typename List<std::int32_t, std::int32_t,
-                         lockstep::detail::ReluGradient<std::int32_t>>::type> {};
+           typename List<double, double, lockstep::detail::ReluGradient<double>>::type> {};
 
 using PointwiseKernels =
     Join<NumericPointwise<float>::type, NumericPointwise<double>::type,
