@@ -3,6 +3,7 @@
 // What copies cost that are queued back to back on a host device's copy stream, against memcpy of
 // the same bytes between the same buffers. Both are measured in turn, so that a noisy machine is
 // noisy for both; `of_memcpy` is the ratio of the medians, 1 if the stream costs nothing.
+#include <lockstep/autograd/variable.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/tensor/creation.hpp>
