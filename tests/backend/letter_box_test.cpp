@@ -8,6 +8,12 @@
 #include <cstdint>
 #include <thread>
 
+#if defined(__linux__)
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#endif
+
 namespace lockstep::detail {
 namespace letter_box_test {
 
@@ -139,6 +145,37 @@ TEST(LetterBox, AnOfferWithHurryIsTakenAtTheFirstLook) {
   }
   EXPECT_EQ(parks, 0U);
 }
+
+#if defined(__linux__)
+// The processor time of a thread, in nanoseconds.
+long long time_of(std::thread& thread) {
+  clockid_t clock;
+  EXPECT_EQ(::pthread_getcpuclockid(thread.native_handle(), &clock), 0);
+  timespec time;
+  EXPECT_EQ(::clock_gettime(clock, &time), 0);
+  return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
+}
+
+TEST(LetterBox, AParkedWorkerSleepsOnAfterAHurryAndASignal) {
+  struct sigaction nothing {};
+  nothing.sa_handler = [](int) {};
+  struct sigaction before;
+  ASSERT_EQ(::sigaction(SIGUSR1, &nothing, &before), 0);
+  Box box;
+  std::atomic<std::uint64_t> parks{0};
+  std::thread worker([&] { box.wait(false, parks); });
+  while (parks == 0) std::this_thread::yield();
+  box.hurry();
+  EXPECT_EQ(::pthread_kill(worker.native_handle(), SIGUSR1), 0);
+  constexpr std::chrono::milliseconds kWatched{100};
+  const long long begin = time_of(worker);
+  std::this_thread::sleep_for(kWatched);
+  EXPECT_LT(std::chrono::nanoseconds(time_of(worker) - begin), kWatched / 4);
+  box.post(7, Post::order);
+  worker.join();
+  ASSERT_EQ(::sigaction(SIGUSR1, &before, nullptr), 0);
+}
+#endif
 
 // Gives a worker that is about to nap the time to fall asleep, mostly.
 void yield_often() {

@@ -11,8 +11,9 @@
 
 namespace lockstep::detail {
 
-// How long a worker sleeps before it looks for casual offers, and how often without finding that
-// one was made: then it parks, and the next post has to wake it.
+// How long a worker sleeps before it looks for casual offers (to which the kernel adds its slack,
+// some 50 µs), and how often without finding that one was made: then it parks, and the next post
+// has to wake it.
 inline constexpr std::chrono::microseconds kNap{50};
 inline constexpr int kNaps = 40;
 
@@ -106,7 +107,10 @@ class LetterBox {
       if (number(value) != seen_) return;
     } while (!word_.compare_exchange_weak(value, value | kParked, std::memory_order_acquire));
     parks.fetch_add(1, std::memory_order_relaxed);
-    while (!posted()) word_.wait(value | kParked, std::memory_order_acquire);
+    // The value anew each time: `hurry` changes it without a post.
+    for (value |= kParked; number(value) == seen_; value = word_.load(std::memory_order_acquire)) {
+      word_.wait(value, std::memory_order_acquire);
+    }
   }
 
   // The letter that was posted last, or null if it was withdrawn.
