@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -50,6 +51,34 @@ TEST(TinyGemm, ItIsTheSameInAnyLayout) {
     }
   }
   EXPECT_EQ(product(transposed.data(), b, m, n, k, true), product(a.data(), b, m, n, k));
+}
+
+// Compilers fuse products and sums in some places of a block and not in others, if they may.
+TEST(TinyGemm, AnElementIsTheSameAsAlone) {
+  for (const auto& [m, n, k] : std::vector<std::array<std::int64_t, 3>>{
+           {11, 1, 19}, {1, 11, 19}, {5, 6, 4}, {9, 3, 7}, {2, 10, 16}, {4, 2, 20}}) {
+    const std::vector<float> a = thirds(m * k), b = thirds(k * n);
+    for (const bool trans_a : {false, true}) {
+      for (const bool trans_b : {false, true}) {
+        for (const float beta : {0.0F, 1.0F, 0.7F}) {
+          const std::int64_t lda = trans_a ? m : k, ldb = trans_b ? k : n;
+          std::vector<float> c = thirds(m * n);
+          const std::vector<float> before = c;
+          tiny_gemm<float>(trans_a, trans_b, m, n, k, 1, a.data(), lda, b.data(), ldb, beta,
+                           c.data(), n);
+          for (std::int64_t i = 0; i < m * n; ++i) {
+            const std::int64_t row = i / n, column = i % n;
+            float alone = before[static_cast<std::size_t>(i)];
+            tiny_gemm<float>(trans_a, trans_b, 1, 1, k, 1, a.data() + (trans_a ? row : row * lda),
+                             lda, b.data() + (trans_b ? column * ldb : column), ldb, beta, &alone,
+                             1);
+            EXPECT_EQ(c[static_cast<std::size_t>(i)], alone)
+                << m << " x " << n << " x " << k << ", element " << i;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(TinyGemm, NoSizeIsSoLargeThatItWouldCountAsTiny) {

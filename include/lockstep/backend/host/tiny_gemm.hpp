@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace lockstep::detail {
@@ -14,9 +15,23 @@ inline bool is_tiny_gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
   return m <= kMost && n <= kMost && k <= kMost && m * n * k <= kMost;
 }
 
-// host_gemm for a product with is_tiny_gemm: each element is a sum in the order of k, whatever the
-// shape, the layout, and the element's place. Out of line, so that there is one way in which the
-// compiler rounds it.
+// a · b + c, rounded once where the machine can and otherwise twice. Left to the compiler it would
+// be the one for some elements and the other for others.
+template <class T>
+T multiply_add(T a, T b, T c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMAF)
+  if constexpr (std::is_same_v<T, float>) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+    return __builtin_fma(a, b, c);
+  }
+#else
+  return a * b + c;
+#endif
+}
+
+// host_gemm for a product with is_tiny_gemm: each element is a sum in the order of k and has the
+// same bits whatever the shape, the layout, and its place.
 template <class T>
 [[gnu::noinline]] void tiny_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n,
                                  std::int64_t k, T alpha, const T* a, std::int64_t lda, const T* b,
@@ -52,13 +67,14 @@ template <class T>
         const T x[kRows] = {x0[p * a_column], x1[p * a_column], x2[p * a_column], x3[p * a_column]};
         const T y[kColumns] = {y0[p * b_row], y1[p * b_row]};
         for (std::int64_t r = 0; r < kRows; ++r) {
-          for (std::int64_t s = 0; s < kColumns; ++s) sums[r][s] += x[r] * y[s];
+          for (std::int64_t s = 0; s < kColumns; ++s)
+            sums[r][s] = multiply_add(x[r], y[s], sums[r][s]);
         }
       }
       for (std::int64_t r = 0; r < kRows && i + r < m; ++r) {
         for (std::int64_t s = 0; s < kColumns && j + s < n; ++s) {
           T& out = c[(i + r) * c_row + (j + s) * c_column];
-          out = beta == 0 ? alpha * sums[r][s] : beta * out + alpha * sums[r][s];
+          out = beta == 0 ? alpha * sums[r][s] : multiply_add(alpha, sums[r][s], beta * out);
         }
       }
     }
