@@ -116,6 +116,7 @@ class Packed {
   explicit Packed(const Tensor& src)
       : copy_(src.is_contiguous() ? Tensor() : packed(src)),
         tensor_(copy_.defined() ? copy_ : src) {}
+  explicit Packed(const Tensor&&) = delete;  // nobody would hold it
   Packed(const Packed&) = delete;
   Packed& operator=(const Packed&) = delete;
 

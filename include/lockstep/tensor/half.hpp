@@ -30,6 +30,7 @@ class PackedWide {
   explicit PackedWide(const Tensor& x)
       : copy_(!is_half_precision(x.dtype()) && x.is_contiguous() ? Tensor() : packed_wide(x)),
         tensor_(copy_.defined() ? copy_ : x) {}
+  explicit PackedWide(const Tensor&&) = delete;  // nobody would hold it
   PackedWide(const PackedWide&) = delete;
   PackedWide& operator=(const PackedWide&) = delete;
 

@@ -51,6 +51,7 @@ class WithinReach {
  public:
   WithinReach(const Tensor& tensor, Device destination)
       : source_(tensor), copy_(copy_of(*source_, destination)) {}
+  WithinReach(const Tensor&&, Device) = delete;  // nobody would hold it
 
   const Tensor& operator*() const { return copy_.defined() ? copy_ : *source_; }
 
