@@ -79,6 +79,7 @@ TRAINING = {
     "mlp": [("torch DDP", 1.8), ("JAX", 1.1)],
     "cnn": [("torch DDP", 1.2), ("JAX", 1.2)],
 }
+HELD = "DDP, two threads, each held to a core"
 JAX_WAYS = ("sharded", "shard_map", "pmap")
 
 
@@ -91,7 +92,8 @@ def training(tools):
         step = Contender("lockstep", ours)
         both = Contender("lockstep on each core", ours, cores=(0, 1))
         ranks = Contender("lockstep DDP", tools.program("compare_training", "ddp", memory))
-        contenders += [step, both, ranks]
+        held = Contender("lockstep DDP held", tools.program("compare_training", "ddp_held", memory))
+        contenders += [step, both, ranks, held]
         if "torch" in tools.have:
             store = tempfile.mktemp(prefix="compare_store_")
             commands = [tools.script("torch_steps.py", "ddp", str(rank), store) for rank in (0, 1)]
@@ -109,6 +111,7 @@ def training(tools):
             group = [
                 Figure(key + "DataParallel", step, f"{model}/DataParallel/2"),
                 Figure(key + "DDP, two threads", ranks, f"{model}/DDP"),
+                Figure(key + HELD, held, f"{model}/DDP"),
                 Figure(key + "half the batch on each core", both, f"{model}/one/half"),
                 Figure(key + "whole batch, one device", step, f"{model}/one/full"),
             ]
@@ -127,7 +130,7 @@ def training_goals(section):
     for model, peers in TRAINING.items():
         for memory in MEMORY:
             key = f"{model}|{memory}|"
-            for ours in ("DataParallel", "DDP, two threads"):
+            for ours in ("DataParallel", "DDP, two threads", HELD):
                 work = f"{model} step, {ours}"
                 for peer, factor in peers:
                     keys = [f"{key}JAX {way}" for way in JAX_WAYS] if peer == "JAX" else [key + peer]
@@ -291,7 +294,9 @@ def instructions(tools):
         counts = []
         for times in (1000, 3000):
             program = tools.program("compare_calls_portable", "count", what, str(times))
-            answer = said(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *program]).stderr
+            valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+            # Which knows no AVX-512.
+            answer = said(["env", "-u", "OPENBLAS_CORETYPE", *valgrind, *program]).stderr
             counts.append(int(re.search(r"Collected : (\d+)", answer).group(1)))
         rows[text] = (counts[1] - counts[0]) / 2000
     return rows

@@ -5,6 +5,7 @@
 //   MODE    steps: of one thread: DataParallel/k over k devices, one/full and one/half on one
 //   device
 //           ddp: two ranks as threads, each with half of the batch on its own device
+//           ddp_held: the same, each held to a core of its own
 //   MEMORY  kept: devices keep what is freed; fresh: they give it back after every step
 //
 // Data stand ready as they do for the peers: in memory of the host for DataParallel, which scatters
@@ -14,11 +15,14 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include <sched.h>
+
 #include <condition_variable>
 #include <iostream>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -150,9 +154,20 @@ class Orders {
   long taken_ = 0;
 };
 
-void serve_ranks() {
+// Holds the calling thread to one core, as mpirun's `--bind-to core` holds a rank.
+void hold_to_core(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(static_cast<unsigned>(core), &cores);
+  if (::sched_setaffinity(0, sizeof cores, &cores) != 0) {
+    throw std::runtime_error("a thread cannot be held to core " + std::to_string(core));
+  }
+}
+
+void serve_ranks(bool held) {
   Orders orders;
   ls::distributed::run({"cpu:0", "cpu:1"}, [&](const ls::distributed::ProcessGroup& group) {
+    if (held) hold_to_core(group.rank());
     Steps steps;
     steps.add("tiny/DDP", [&] { return distributed<Tiny>(group); });
     steps.add("mlp/DDP", [&] { return distributed<Mlp>(group); });
@@ -171,13 +186,15 @@ int main(int argc, char** argv) {
   using namespace compare;
   const std::string_view mode = argc > 1 ? argv[1] : "";
   fresh = argc > 2 && std::string_view(argv[2]) == "fresh";
-  if (mode != "steps" && mode != "ddp") {
-    std::cerr << "usage: compare_training steps|ddp [kept|fresh]\n";
+  const bool held = mode == "ddp_held";
+  const bool ranks = mode == "ddp" || held;
+  if (mode != "steps" && !ranks) {
+    std::cerr << "usage: compare_training steps|ddp|ddp_held [kept|fresh]\n";
     return 2;
   }
-  ls::set_host_device_count(mode == "ddp" ? 2 : 16);
-  if (mode == "ddp") {
-    serve_ranks();
+  ls::set_host_device_count(ranks ? 2 : 16);
+  if (ranks) {
+    serve_ranks(held);
     return 0;
   }
   Steps steps;
