@@ -135,7 +135,7 @@ def training_goals(section):
                 for peer, factor in peers:
                     keys = [f"{key}JAX {way}" for way in JAX_WAYS] if peer == "JAX" else [key + peer]
                     goal = section.times_faster(work, memory, factor, key + ours, *keys)
-                    goal.goal = f"{factor:g} × faster than {peer}"
+                    goal.goal = f"{factor:g} × faster than {peer}" + (", which is not held" if ours == HELD else "")
                     yield goal
                 if model != "tiny":
                     what = "half the batch, the other core doing the same"

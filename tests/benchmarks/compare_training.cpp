@@ -165,6 +165,10 @@ void hold_to_core(int core) {
 }
 
 void serve_ranks(bool held) {
+  // On this thread first, so that no rank waits for one that cannot be held.
+  for (const int core : {1, 0}) {
+    if (held) hold_to_core(core);
+  }
   Orders orders;
   ls::distributed::run({"cpu:0", "cpu:1"}, [&](const ls::distributed::ProcessGroup& group) {
     if (held) hold_to_core(group.rank());
