@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <thread>
 #include <vector>
@@ -18,8 +17,10 @@ void on_threads(int count, const auto& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Longer than ranks spin, so that the others park most often; whether they do changes nothing.
-void be_late() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
+// Most often longer than ranks spin, so that the others park; whether they do changes nothing.
+void be_late() {
+  for (int i = 0; i < 200; ++i) std::this_thread::yield();
+}
 
 TEST(Rendezvous, EachRoundShowsWhatAllDidBefore) {
   for (const int ranks : {1, 2, 3, 7}) {
