@@ -66,18 +66,23 @@ inline StreamState& default_stream_state(Device device) {
   return HostBackend::instance().default_stream(device);
 }
 
+// The stream that this thread's StreamGuards say, or the default one.
+[[gnu::noinline]] inline Stream overriding_stream(Device device) {
+  const auto& overrides = StreamOverrides::list();
+  for (auto it = overrides.rbegin(); it != overrides.rend(); ++it) {
+    if (it->device() == device) return *it;
+  }
+  return Stream(default_stream_state(device));
+}
+
 }  // namespace detail
 
 // The stream that this thread's work on `device` goes to.
 //
 // **Torch counterpart.** torch.cuda.current_stream.
 inline Stream current_stream(Device device) {
-  if (!detail::StreamOverrides::empty()) {
-    const auto& overrides = detail::StreamOverrides::list();
-    for (auto it = overrides.rbegin(); it != overrides.rend(); ++it) {
-      if (it->device() == device) return *it;
-    }
-  }
+  if (!detail::StreamOverrides::empty()) [[unlikely]]
+    return detail::overriding_stream(device);
   return Stream(detail::default_stream_state(device));
 }
 

@@ -125,7 +125,7 @@ inline std::string no_cuda_reason() {
 namespace detail {
 
 // check_device for all but what is seen at once to exist.
-inline void check_device_at_length(Device device) {
+[[gnu::cold, gnu::noinline]] inline void check_device_at_length(Device device) {
   const int count = device_count(device.type);
   if (device.index >= 0 && device.index < count) return;
   if (device.is_cuda() && count == 0) {
@@ -142,11 +142,10 @@ inline void check_device_at_length(Device device) {
 
 // Throws a DeviceError unless the device exists on this machine. Plain `cpu` always does.
 inline void check_device(Device device) {
-  if (device.is_host_memory()) return;
-  if (device.is_cpu() && device.index >= 0 &&
-      device.index < detail::known_host_count.load(std::memory_order_relaxed)) {
-    return;
-  }
+  // -1, plain `cpu`, is always among them.
+  const auto known =
+      static_cast<unsigned>(detail::known_host_count.load(std::memory_order_relaxed));
+  if (device.is_cpu() && static_cast<unsigned>(device.index) + 1 <= known) return;
   detail::check_device_at_length(device);
 }
 
