@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -153,6 +154,27 @@ TEST(Gemm, AddsABiasToEachRowAndRunsBatches) {
   call.stride_c = 4;
   launch_call(stream, call);
   EXPECT_EQ(c, (std::vector<float>{11, 22, 13, 24, 15, 26, 17, 28}));
+}
+
+// Small enough to do without the BLAS, too large for that, and without any products.
+TEST(HostGemm, ABiasTakesThePlaceOfWhatCHeld) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [m, n, k] : std::vector<std::array<std::int64_t, 3>>{
+           {3, 2, 4}, {2, 5, 4}, {1, 1, 1}, {9, 13, 11}, {2, 3, 0}}) {
+    const std::vector<float> a(static_cast<std::size_t>(m * k), 1);
+    const std::vector<float> b(static_cast<std::size_t>(k * n), 2);
+    std::vector<float> bias, c(static_cast<std::size_t>(m * n), nan), expected;
+    for (std::int64_t j = 0; j < n; ++j) bias.push_back(static_cast<float>(10 * j));
+    for (std::int64_t i = 0; i < m * n; ++i) {
+      expected.push_back(bias[static_cast<std::size_t>(i % n)] + static_cast<float>(2 * k));
+    }
+    for (const float beta : {0.0F, 7.0F}) {
+      host_gemm<float>(false, false, m, n, k, 1, a.data(), std::max<std::int64_t>(k, 1), b.data(),
+                       n, beta, c.data(), n, bias.data());
+      EXPECT_EQ(c, expected) << m << " x " << n << " x " << k;
+      std::fill(c.begin(), c.end(), nan);
+    }
+  }
 }
 
 TEST(HostGemm, GivesEveryCallerItsOwnProductAtTheSameTime) {

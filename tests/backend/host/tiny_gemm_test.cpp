@@ -24,7 +24,7 @@ std::vector<float> thirds(std::int64_t count) {
 std::vector<float> product(const float* a, const std::vector<float>& b, std::int64_t m,
                            std::int64_t n, std::int64_t k, bool trans_a = false) {
   std::vector<float> c(static_cast<std::size_t>(m * n));
-  tiny_gemm<float>(trans_a, false, m, n, k, 1, a, trans_a ? m : k, b.data(), n, 0, c.data(), n);
+  tiny_gemm<float>(trans_a, false, m, n, k, 1, a, trans_a ? m : k, b.data(), n, 0, {}, c.data(), n);
   return c;
 }
 
@@ -65,13 +65,13 @@ TEST(TinyGemm, AnElementIsTheSameAsAlone) {
           std::vector<float> c = thirds(m * n);
           const std::vector<float> before = c;
           tiny_gemm<float>(trans_a, trans_b, m, n, k, 1, a.data(), lda, b.data(), ldb, beta,
-                           c.data(), n);
+                           {c.data(), n, 1}, c.data(), n);
           for (std::int64_t i = 0; i < m * n; ++i) {
             const std::int64_t row = i / n, column = i % n;
             float alone = before[static_cast<std::size_t>(i)];
             tiny_gemm<float>(trans_a, trans_b, 1, 1, k, 1, a.data() + (trans_a ? row : row * lda),
-                             lda, b.data() + (trans_b ? column * ldb : column), ldb, beta, &alone,
-                             1);
+                             lda, b.data() + (trans_b ? column * ldb : column), ldb, beta,
+                             {&alone, 1, 1}, &alone, 1);
             EXPECT_EQ(c[static_cast<std::size_t>(i)], alone)
                 << m << " x " << n << " x " << k << ", element " << i;
           }

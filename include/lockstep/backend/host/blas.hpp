@@ -145,23 +145,32 @@ inline BlasInt blas_int(std::int64_t value) {
 }
 
 // c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n and c m × n, all in
-// row-major order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. With beta
-// = 0 what c held does not matter, not even a NaN. Throws where the BLAS is not fit for it.
+// row-major order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. With a
+// `bias` of n values, that is added to every row in place of beta · c. With a bias or beta = 0 what
+// c held does not matter, not even a NaN. Throws where the BLAS is not fit for it.
 template <class T>
 void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
                const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c,
-               std::int64_t ldc) {
+               std::int64_t ldc, const T* bias = nullptr) {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>);
   (void)HostMath::instance();
   if (m == 0 || n == 0) return;
+  if (k > 0 && is_tiny_gemm(m, n, k)) {
+    Addend<T> addend;
+    if (beta != 0) addend = {c, ldc, 1};
+    if (bias != nullptr) addend = {bias, 0, 1};
+    return tiny_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, bias != nullptr ? 1 : beta,
+                     addend, c, ldc);
+  }
+  if (bias != nullptr) {  // costs nothing: the BLAS would fill c with zeros instead
+    for (std::int64_t row = 0; row < m; ++row) std::copy_n(bias, n, c + row * ldc);
+    beta = 1;
+  }
   if (k == 0) {  // not every BLAS scales c then
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
     }
     return;
-  }
-  if (is_tiny_gemm(m, n, k)) {
-    return tiny_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   }
   const auto op_a = trans_a ? CblasTrans : CblasNoTrans;
   const auto op_b = trans_b ? CblasTrans : CblasNoTrans;
@@ -177,7 +186,7 @@ void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::
 }
 
 // A matrix product, or `batch` of them at fixed strides, as a launchable call. With a `bias` (n
-// values, or none) it is added to every row and what c held is not read: beta is 0 then.
+// values, or none) it is added to every row and what c held is not read.
 template <class T>
 struct Gemm {
   View<const T> a;
@@ -197,14 +206,8 @@ struct Gemm {
 
   void operator()() const {
     for (std::int64_t i = 0; i < batch; ++i) {
-      T* const out = c.data + i * stride_c;
-      T keep = beta;
-      if (bias.data != nullptr) {  // costs nothing: the BLAS would fill c with zeros instead
-        for (std::int64_t row = 0; row < m; ++row) std::copy_n(bias.data, n, out + row * ldc);
-        keep = 1;
-      }
       host_gemm(trans_a, trans_b, m, n, k, alpha, a.data + i * stride_a, lda, b.data + i * stride_b,
-                ldb, keep, out, ldc);
+                ldb, beta, c.data + i * stride_c, ldc, bias.data);
     }
   }
 };

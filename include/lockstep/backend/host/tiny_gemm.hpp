@@ -30,12 +30,21 @@ T multiply_add(T a, T b, T c) {
 #endif
 }
 
-// host_gemm for a product with is_tiny_gemm: each element is a sum in the order of k and has the
-// same bits whatever the shape, the layout, and its place.
+// What a product is added to: the element at row i and column j is data[i * row + j * column]. Null
+// for nothing.
+template <class T>
+struct Addend {
+  const T* data = nullptr;
+  std::int64_t row = 0;
+  std::int64_t column = 0;
+};
+
+// c = alpha · op(a) · op(b) + beta · d for a product with is_tiny_gemm; d may be c. Each element is
+// a sum in the order of k and has the same bits whatever the shape, the layout, and its place.
 template <class T>
 [[gnu::noinline]] void tiny_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n,
                                  std::int64_t k, T alpha, const T* a, std::int64_t lda, const T* b,
-                                 std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
+                                 std::int64_t ldb, T beta, Addend<T> d, T* c, std::int64_t ldc) {
   // The product or, with fewer rows than columns, the product of the transposed, in blocks of rows
   // and columns whose sums do not wait for each other. Where a block sticks out, the last row and
   // the last column are computed several times.
@@ -53,6 +62,7 @@ template <class T>
     std::swap(a_row, b_column);
     std::swap(a_column, b_row);
     std::swap(c_row, c_column);
+    std::swap(d.row, d.column);
   }
   for (std::int64_t i = 0; i < m; i += kRows) {
     const T* const x0 = a + i * a_row;
@@ -74,7 +84,11 @@ template <class T>
       for (std::int64_t r = 0; r < kRows && i + r < m; ++r) {
         for (std::int64_t s = 0; s < kColumns && j + s < n; ++s) {
           T& out = c[(i + r) * c_row + (j + s) * c_column];
-          out = beta == 0 ? alpha * sums[r][s] : multiply_add(alpha, sums[r][s], beta * out);
+          const T product = sums[r][s];
+          out = d.data == nullptr
+                    ? alpha * product
+                    : multiply_add(alpha, product,
+                                   beta * d.data[(i + r) * d.row + (j + s) * d.column]);
         }
       }
     }
