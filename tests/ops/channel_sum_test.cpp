@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "support/gradcheck.hpp"
@@ -37,6 +39,16 @@ TEST(ChannelSum, DoesNotLoseSmallTermsBesideLargeOnes) {
   const auto count = static_cast<std::int64_t>(values.size());
   EXPECT_EQ(detail::channel_sum(from_values(values, {count, 1}), 1).item<double>(), 16787216);
   EXPECT_EQ(detail::channel_sum(from_values(values, {1, count}), 0).item<double>(), 16787216);
+}
+
+TEST(ChannelSum, AFewChannelsHaveTheBitsOfMany) {
+  const Tensor many = varied({37, 9});
+  const std::vector<double> sums = detail::channel_sum(many, 1).to_vector<double>();
+  for (std::int64_t count = 1; count <= 5; ++count) {
+    const Tensor few = many.narrow(1, 0, count).contiguous();
+    EXPECT_EQ(detail::channel_sum(few, 1).to_vector<double>(),
+              std::vector<double>(sums.begin(), sums.begin() + count));
+  }
 }
 
 TEST(ChannelSum, HasFirstAndSecondDerivatives) {

@@ -111,6 +111,7 @@ struct ChannelSumCall {
   std::size_t outer, channels, inner;
 
   void operator()() const {
+    if (inner == 1 && channels <= kFew) return add_few();
     std::array<double, 64> sums;  // as many as stay in the nearest cache
     for (std::size_t first = 0; first < channels; first += sums.size()) {
       const std::size_t count = std::min(sums.size(), channels - first);
@@ -124,6 +125,18 @@ struct ChannelSumCall {
         }
       }
       for (std::size_t c = 0; c < count; ++c) out[first + c] = static_cast<T>(sums[c]);
+    }
+  }
+
+  // Too few channels to be worth a loop over them: one after the other, in the same order.
+  static constexpr std::size_t kFew = 3;
+  void add_few() const {
+    for (std::size_t c = 0; c < channels; ++c) {
+      double total = 0;
+      for (std::size_t o = 0; o < outer; ++o) {
+        total += static_cast<double>(in.data[o * channels + c]);
+      }
+      out[c] = static_cast<T>(total);
     }
   }
 
