@@ -79,7 +79,7 @@ TRAINING = {
     "mlp": [("torch DDP", 1.8), ("JAX", 1.1)],
     "cnn": [("torch DDP", 1.2), ("JAX", 1.2)],
 }
-HELD = "DDP, two threads, each held to a core"
+BOUND = "DDP, two threads, each bound to a core"
 JAX_WAYS = ("sharded", "shard_map", "pmap")
 
 
@@ -92,8 +92,8 @@ def training(tools):
         step = Contender("lockstep", ours)
         both = Contender("lockstep on each core", ours, cores=(0, 1))
         ranks = Contender("lockstep DDP", tools.program("compare_training", "ddp", memory))
-        held = Contender("lockstep DDP held", tools.program("compare_training", "ddp_held", memory))
-        contenders += [step, both, ranks, held]
+        bound = Contender("lockstep DDP bound", tools.program("compare_training", "ddp_bound", memory))
+        contenders += [step, both, ranks, bound]
         if "torch" in tools.have:
             store = tempfile.mktemp(prefix="compare_store_")
             commands = [tools.script("torch_steps.py", "ddp", str(rank), store) for rank in (0, 1)]
@@ -111,7 +111,7 @@ def training(tools):
             group = [
                 Figure(key + "DataParallel", step, f"{model}/DataParallel/2"),
                 Figure(key + "DDP, two threads", ranks, f"{model}/DDP"),
-                Figure(key + HELD, held, f"{model}/DDP"),
+                Figure(key + BOUND, bound, f"{model}/DDP"),
                 Figure(key + "half the batch on each core", both, f"{model}/one/half"),
                 Figure(key + "whole batch, one device", step, f"{model}/one/full"),
             ]
@@ -130,12 +130,12 @@ def training_goals(section):
     for model, peers in TRAINING.items():
         for memory in MEMORY:
             key = f"{model}|{memory}|"
-            for ours in ("DataParallel", "DDP, two threads", HELD):
+            for ours in ("DataParallel", "DDP, two threads", BOUND):
                 work = f"{model} step, {ours}"
                 for peer, factor in peers:
                     keys = [f"{key}JAX {way}" for way in JAX_WAYS] if peer == "JAX" else [key + peer]
                     goal = section.times_faster(work, memory, factor, key + ours, *keys)
-                    goal.goal = f"{factor:g} × faster than {peer}" + (", which is not held" if ours == HELD else "")
+                    goal.goal = f"{factor:g} × faster than {peer}" + (", which is not bound" if ours == BOUND else "")
                     yield goal
                 if model != "tiny":
                     what = "half the batch, the other core doing the same"

@@ -5,7 +5,7 @@
 //   MODE    steps: of one thread: DataParallel/k over k devices, one/full and one/half on one
 //   device
 //           ddp: two ranks as threads, each with half of the batch on its own device
-//           ddp_held: the same, each held to a core of its own
+//           ddp_bound: the same, each bound to a core of its own
 //   MEMORY  kept: devices keep what is freed; fresh: they give it back after every step
 //
 // Data stand ready as they do for the peers: in memory of the host for DataParallel, which scatters
@@ -15,14 +15,11 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include <sched.h>
-
 #include <condition_variable>
 #include <iostream>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -154,24 +151,9 @@ class Orders {
   long taken_ = 0;
 };
 
-// Holds the calling thread to one core, as mpirun's `--bind-to core` holds a rank.
-void hold_to_core(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(static_cast<unsigned>(core), &cores);
-  if (::sched_setaffinity(0, sizeof cores, &cores) != 0) {
-    throw std::runtime_error("a thread cannot be held to core " + std::to_string(core));
-  }
-}
-
-void serve_ranks(bool held) {
-  // On this thread first, so that no rank waits for one that cannot be held.
-  for (const int core : {1, 0}) {
-    if (held) hold_to_core(core);
-  }
+void serve_ranks(bool bound) {
   Orders orders;
-  ls::distributed::run({"cpu:0", "cpu:1"}, [&](const ls::distributed::ProcessGroup& group) {
-    if (held) hold_to_core(group.rank());
+  const auto serve_rank = [&](const ls::distributed::ProcessGroup& group) {
     Steps steps;
     steps.add("tiny/DDP", [&] { return distributed<Tiny>(group); });
     steps.add("mlp/DDP", [&] { return distributed<Mlp>(group); });
@@ -180,7 +162,10 @@ void serve_ranks(bool held) {
       const double taken = median(samples_of(steps.at(order->name), *order));
       if (group.rank() == 0) answer(taken);
     }
-  });
+  };
+  using ls::distributed::BindTo;
+  ls::distributed::run({"cpu:0", "cpu:1"}, serve_rank,
+                       {.bind_to = bound ? BindTo::core : BindTo::none});
 }
 
 }  // namespace
@@ -190,15 +175,15 @@ int main(int argc, char** argv) {
   using namespace compare;
   const std::string_view mode = argc > 1 ? argv[1] : "";
   fresh = argc > 2 && std::string_view(argv[2]) == "fresh";
-  const bool held = mode == "ddp_held";
-  const bool ranks = mode == "ddp" || held;
+  const bool bound = mode == "ddp_bound";
+  const bool ranks = mode == "ddp" || bound;
   if (mode != "steps" && !ranks) {
-    std::cerr << "usage: compare_training steps|ddp|ddp_held [kept|fresh]\n";
+    std::cerr << "usage: compare_training steps|ddp|ddp_bound [kept|fresh]\n";
     return 2;
   }
   ls::set_host_device_count(ranks ? 2 : 16);
   if (ranks) {
-    serve_ranks(held);
+    serve_ranks(bound);
     return 0;
   }
   Steps steps;

@@ -4,8 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdlib>
+#include <future>
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -39,6 +44,74 @@ TEST(Cores, ThereAreAsManyHostDevicesAsCoresThatTasksetLeaves) {
       EXPECT_EQ(detail::DeviceCounts::default_host_count(), count);
     }
   }).join();
+}
+
+bool equal(const detail::CoreSet& a, const detail::CoreSet& b) {
+  return CPU_EQUAL(&a.cores, &b.cores) != 0;
+}
+
+TEST(Cores, PartsAreDisjointAndCoverAll) {
+  const detail::CoreSet all = *detail::affinity();
+  const unsigned count = detail::usable_cores();
+  for (std::size_t parts = 1; parts <= count; ++parts) {
+    detail::CoreSet seen;
+    CPU_ZERO(&seen.cores);
+    for (std::size_t part = 0; part < parts; ++part) {
+      const detail::CoreBinding binding(all, part, parts, "part");
+      const detail::CoreSet mine = *detail::affinity();
+      EXPECT_GE(CPU_COUNT(&mine.cores), static_cast<int>(count / parts));
+      detail::CoreSet both;
+      CPU_AND(&both.cores, &mine.cores, &seen.cores);
+      EXPECT_EQ(CPU_COUNT(&both.cores), 0);
+      CPU_OR(&seen.cores, &seen.cores, &mine.cores);
+    }
+    EXPECT_TRUE(equal(seen, all));
+    EXPECT_TRUE(equal(*detail::affinity(), all));
+  }
+}
+
+TEST(Cores, MorePartsThanCoresShareThem) {
+  const detail::CoreSet all = *detail::affinity();
+  const std::size_t count = detail::usable_cores();
+  std::vector<detail::CoreSet> sets;
+  for (std::size_t part = 0; part < 2 * count + 1; ++part) {
+    const detail::CoreBinding binding(all, part, 2 * count + 1, "part");
+    sets.push_back(*detail::affinity());
+    EXPECT_EQ(CPU_COUNT(&sets.back().cores), 1);
+    EXPECT_TRUE(equal(sets[part], sets[part % count]));
+  }
+}
+
+TEST(Cores, WhatABoundThreadCountsAndStartsIsNotBound) {
+  const detail::CoreSet all = *detail::affinity();
+  const unsigned count = detail::usable_cores();
+  const detail::CoreBinding binding(all, 0, count, "part");
+  EXPECT_EQ(detail::usable_cores(), count);
+  {
+    const detail::CoreBinding inner(detail::affinity(), 0, 1, "part");
+    EXPECT_EQ(detail::usable_cores(), count);
+  }
+  EXPECT_EQ(detail::usable_cores(), count);
+  std::promise<std::optional<detail::CoreSet>> started;
+  detail::start_detached([&] { started.set_value(detail::affinity()); });
+  EXPECT_TRUE(equal(*started.get_future().get(), all));
+}
+
+TEST(Cores, WhatCannotBeBoundIsNamed) {
+  const detail::CoreSet all = *detail::affinity();
+  detail::CoreSet none;
+  CPU_ZERO(&none.cores);
+  for (const std::optional<detail::CoreSet>& cores :
+       {std::optional<detail::CoreSet>(), std::optional(none)}) {
+    try {
+      const detail::CoreBinding binding(cores, 1, 2, "rank");
+      FAIL() << "expected an Error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1 of 2 cannot be bound"), std::string::npos)
+          << error.what();
+    }
+    EXPECT_TRUE(equal(*detail::affinity(), all));
+  }
 }
 #endif
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/device/cores.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/to.hpp>
@@ -65,6 +66,45 @@ TEST(Run, HasMoreRanksThanCores) {
     }
   });
 }
+
+#if defined(__linux__)
+int common_cores(const ls::detail::CoreSet& a, const ls::detail::CoreSet& b) {
+  ls::detail::CoreSet both;
+  CPU_AND(&both.cores, &a.cores, &b.cores);
+  return CPU_COUNT(&both.cores);
+}
+
+TEST(Run, BindsRanksToCoresOfTheirOwnForAsLongAsTheyRun) {
+  const ls::detail::CoreSet all = *ls::detail::affinity();
+  const auto cores_of_ranks = [](dist::BindTo bind_to) {
+    std::vector<ls::detail::CoreSet> cores(2);
+    dist::run(first_devices(2),
+              [&](const dist::ProcessGroup& group) {
+                const ls::Tensor one = ones(group);
+                group.all_reduce(one).wait();
+                EXPECT_EQ(one.to_vector<float>(), std::vector<float>(4, 2));
+                cores[static_cast<std::size_t>(group.rank())] = *ls::detail::affinity();
+              },
+              {.bind_to = bind_to});
+    return cores;
+  };
+  const std::vector<ls::detail::CoreSet> bound = cores_of_ranks(dist::BindTo::core);
+  const bool enough = CPU_COUNT(&all.cores) >= 2;
+  EXPECT_EQ(common_cores(bound[0], bound[1]), enough ? 0 : 1);
+  for (const auto& cores : bound) EXPECT_GE(common_cores(cores, all), 1);
+  EXPECT_TRUE(CPU_EQUAL(&ls::detail::affinity()->cores, &all.cores));
+  for (const auto& cores : cores_of_ranks(dist::BindTo::none)) {
+    EXPECT_TRUE(CPU_EQUAL(&cores.cores, &all.cores));
+  }
+}
+
+TEST(Run, ARankThatThrowsIsNoLongerBound) {
+  const ls::detail::CoreSet all = *ls::detail::affinity();
+  const auto train = [](const dist::ProcessGroup&) { throw std::runtime_error("enough"); };
+  EXPECT_ANY_THROW(dist::run(first_devices(2), train, {.bind_to = dist::BindTo::core}));
+  EXPECT_TRUE(CPU_EQUAL(&ls::detail::affinity()->cores, &all.cores));
+}
+#endif
 
 TEST(Run, CarriesTheCallersState) {
   const ls::NoGradGuard guard;

@@ -4,6 +4,7 @@
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/letter_box.hpp>
 #include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
 
 #include <atomic>
@@ -13,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -110,7 +110,7 @@ inline constinit thread_local bool inside_team = false;
 
 // All worker threads of the process. They are created when a team needs more than are free, and are
 // never joined or destroyed, so that nothing hangs or dangles when the process ends. A worker has
-// the CPU affinity of the thread whose call created it.
+// the CPU affinity of the thread whose call created it, but for a CoreBinding.
 class WorkerPool {
  public:
   static WorkerPool& instance() {
@@ -166,7 +166,7 @@ class WorkerPool {
     auto worker = std::make_unique<Worker>();
     worker->own_team.workers.reserve(kUsualWorkers);
     try {
-      std::thread([this, &self = *worker] { serve(self); }).detach();
+      start_detached([this, &self = *worker] { serve(self); });
     } catch (const std::system_error& error) {
       throw std::system_error(
           error.code(), str("run_team: ", team_size, " shares need ", team_size - 1,

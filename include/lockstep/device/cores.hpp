@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/error.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -9,17 +16,100 @@
 
 namespace lockstep::detail {
 
-// The number of cores that the calling thread may run on, at least 1. `hardware_concurrency` alone
-// would count cores that taskset or a batch system has taken away.
+// Cores of the machine, as the system numbers them; empty where it has no such lists.
+struct CoreSet {
+#if defined(__linux__)
+  cpu_set_t cores;
+#endif
+};
+
+// Those that the calling thread may run on, if the system says so.
+inline std::optional<CoreSet> affinity() noexcept {
+#if defined(__linux__)
+  CoreSet allowed;
+  if (::sched_getaffinity(0, sizeof allowed.cores, &allowed.cores) == 0) return allowed;
+#endif
+  return {};
+}
+
+inline bool set_affinity([[maybe_unused]] const CoreSet& allowed) noexcept {
+#if defined(__linux__)
+  return ::sched_setaffinity(0, sizeof allowed.cores, &allowed.cores) == 0;
+#else
+  errno = ENOSYS;
+  return false;
+#endif
+}
+
+// What a CoreBinding of the calling thread will give back, null without one.
+inline constinit thread_local const CoreSet* unbound_affinity = nullptr;
+
+// The number of cores that the calling thread may run on while nothing binds it, at least 1.
+// `hardware_concurrency` alone would count cores that taskset or a batch system has taken away.
 inline unsigned usable_cores() noexcept {
 #if defined(__linux__)
-  cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-    return static_cast<unsigned>(CPU_COUNT(&allowed));
-  }
+  const std::optional<CoreSet> allowed =
+      unbound_affinity ? std::optional(*unbound_affinity) : affinity();
+  if (allowed) return static_cast<unsigned>(CPU_COUNT(&allowed->cores));
 #endif
   const unsigned cores = std::thread::hardware_concurrency();
   return cores > 0 ? cores : 1;
+}
+
+// Keeps the calling thread to one of `parts` equal parts of some cores until it is destroyed, by
+// the same thread; with more parts than cores, several have the same one. `who` is for the error.
+class CoreBinding {
+ public:
+  CoreBinding(const std::optional<CoreSet>& cores, std::size_t part, std::size_t parts,
+              const char* who)
+      : before_(affinity()), outer_(unbound_affinity) {
+    const bool bound = before_ && cores && set_affinity(part_of(*cores, part, parts));
+    check<Error>(bound, who, " ", part, " of ", parts,
+                 " cannot be bound to cores of its own: ", std::strerror(errno));
+    if (!outer_) unbound_affinity = &*before_;
+  }
+  CoreBinding(const CoreBinding&) = delete;
+  CoreBinding& operator=(const CoreBinding&) = delete;
+  ~CoreBinding() {
+    unbound_affinity = outer_;
+    (void)set_affinity(*before_);
+  }
+
+ private:
+  static CoreSet part_of(const CoreSet& all, [[maybe_unused]] std::size_t part,
+                         [[maybe_unused]] std::size_t parts) noexcept {
+    CoreSet mine = all;
+#if defined(__linux__)
+    const auto count = static_cast<std::size_t>(CPU_COUNT(&all.cores));
+    std::size_t begin = part * count / parts;
+    std::size_t end = (part + 1) * count / parts;
+    if (parts > count && count > 0) {
+      begin = part % count;
+      end = begin + 1;
+    }
+    std::size_t place = 0;
+    for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
+      if (!CPU_ISSET(core, &all.cores)) continue;
+      if (place < begin || place >= end) CPU_CLR(core, &mine.cores);
+      ++place;
+    }
+#endif
+    return mine;
+  }
+
+  const std::optional<CoreSet> before_;
+  const CoreSet* const outer_;  // that of the CoreBinding around this one
+};
+
+// Starts a thread that outlives its starter's CoreBinding, if there is one, and has no part in it.
+template <class F>
+void start_detached(F run) {
+  std::optional<CoreSet> cores;
+  if (unbound_affinity) cores = *unbound_affinity;
+  std::thread([cores, run = std::move(run)]() mutable {
+    if (cores) (void)set_affinity(*cores);
+    run();
+  }).detach();
 }
 
 }  // namespace lockstep::detail

@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/thread_state.hpp>
 #include <lockstep/backend/worker_team.hpp>
+#include <lockstep/device/cores.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/distributed/communication_thread.hpp>
 #include <lockstep/distributed/default_group.hpp>
@@ -18,6 +19,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,16 @@ inline ProcessGroup thread_group(int rank, const std::vector<Device>& devices,
 
 }  // namespace detail
 
+// What rank threads are bound to. The names are those of mpirun's `--bind-to`.
+enum class BindTo { none, core };
+
+struct RunOptions {
+  // With `core`, each rank keeps to cores of its own for as long as it runs, an equal part of those
+  // that the caller may use, and its communication thread with it. It pays where steps take
+  // microseconds and nothing else wants the cores: a scheduler may leave two ranks on one of them.
+  BindTo bind_to = BindTo::none;
+};
+
 // Calls fn(group) for each device at once, each on a thread of its own: rank r of the group is
 // devices[r], and `group.device()` says so. Returns when all have ended.
 //
@@ -49,10 +61,11 @@ inline ProcessGroup thread_group(int rank, const std::vector<Device>& devices,
 // which go on where the caller's are: the same on all ranks, until one of them seeds.
 // **Threads and exceptions.** Persistent worker threads; rank 0 is the calling thread. When a rank
 // throws, the others' operations that need it fail with a RankGone that names it; so they do when
-// it has returned. Once all have ended, the lowest rank's exception is thrown as a RankFailure of
-// its own type, with the others listed and the original nested.
+// it has returned. An Error where a rank cannot be bound. Once all have ended, the lowest rank's
+// exception is thrown as a RankFailure of its own type, with the others listed and the original
+// nested.
 template <class F>
-void run(const std::vector<Device>& devices, F&& fn) {
+void run(const std::vector<Device>& devices, F&& fn, const RunOptions& options = {}) {
   check<ValueError>(!devices.empty() && devices.size() <= std::size_t{detail::Rendezvous::kMaxSize},
                     "run: expected 1 to ", detail::Rendezvous::kMaxSize, " devices, got ",
                     devices.size());
@@ -63,13 +76,16 @@ void run(const std::vector<Device>& devices, F&& fn) {
   // Before any rank draws.
   std::vector<std::shared_ptr<lockstep::detail::RandomNumbers>> random(devices.size());
   for (auto& numbers : random) numbers = lockstep::detail::copy_random_numbers();
+  const auto cores = lockstep::detail::affinity();
   const auto share = [&](std::size_t index) {
     const int rank = static_cast<int>(index);
     const lockstep::detail::ThreadState::Scope state(caller);
     lockstep::detail::random_override() = random[index];
+    std::optional<lockstep::detail::CoreBinding> binding;
     const ProcessGroup group = detail::thread_group(rank, devices, world);
     const detail::GroupOfThreadScope current(group);
     try {
+      if (options.bind_to == BindTo::core) binding.emplace(cores, index, devices.size(), "rank");
       fn(ProcessGroup(group));
       // What the rank has issued comes before its end.
       group.impl()->thread()->drain();

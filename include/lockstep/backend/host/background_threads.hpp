@@ -15,7 +15,6 @@
 #include <memory>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -189,7 +188,7 @@ class BackgroundThreads {
 
   void start() {
     try {
-      std::thread([this] { run(); }).detach();
+      start_detached([this] { run(); });
     } catch (const std::system_error& error) {
       throw Error(str("no thread for the streams of host devices: ", error.what()));
     }
