@@ -68,8 +68,9 @@ struct OrdinaryMemory {
 //
 // Memory that is handed back to the system and taken again costs 2 µs a page, more than the
 // arithmetic done on it; so a freed block stays here, in a list for its size class, last in first
-// out. A block that unfinished work may still touch carries that work's events. It is handed out
-// again once they have happened, or earlier to a stream that they precede anyway.
+// out. A block that unfinished work may still touch is in a list of its own, with that work's
+// events. It is handed out again once they have happened, or earlier to a stream that they precede
+// anyway.
 //
 // Threads: every member may be called from any thread; `mutex_` guards all state. Taking the mutex
 // also orders the last use before a free with the first use after the next allocation.
@@ -103,24 +104,27 @@ class HostAllocator {
     return data;
   }
 
-  // Gives back what `allocate(bytes)` returned; `busy` are the events of work that may touch it.
-  void deallocate(void* data, std::size_t bytes, std::vector<EventPtr> busy) noexcept {
+  // Gives back what `allocate(bytes)` returned and no work may touch any more.
+  void deallocate(void* data, std::size_t bytes) noexcept {
     const SizeClass size = size_class(bytes);
-    if (busy.empty()) poison(data, size.bytes);  // otherwise it is still in use, rightly
-    const std::lock_guard lock(mutex_);
-    stats_.allocated_bytes -= size.bytes;
-    // Growing the list may fail for want of memory; the block is then lost rather than the process.
-    try {
-      bins_[size.bin].push_back({data, std::move(busy)});
-    } catch (...) {
-      stats_.reserved_bytes -= size.bytes;
-    }
+    poison(data, size.bytes);
+    put(size, [&](Bin& bin) { bin.idle.push_back(data); });
+  }
+
+  // The same; `busy` are the events of work that may touch it.
+  void deallocate(void* data, std::size_t bytes, std::vector<EventPtr> busy) noexcept {
+    if (busy.empty()) return deallocate(data, bytes);
+    put(size_class(bytes), [&](Bin& bin) { bin.busy.push_back({data, std::move(busy)}); });
   }
 
   // The same, once what the streams hold so far has ended: the one that the memory was allocated
   // on, and those that used it.
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept {
+    const auto is_idle = [](const StreamState* stream) { return stream->idle(); };
+    if (owner.idle() && std::all_of(used_on.begin(), used_on.end(), is_idle)) {
+      return deallocate(data, bytes);
+    }
     std::vector<EventPtr> busy;
     try {
       if (!owner.idle()) busy.push_back(owner.record());
@@ -147,9 +151,13 @@ class HostAllocator {
   static constexpr std::size_t kAlignment = OrdinaryMemory::kAlignment;
 
  private:
-  struct Block {
+  struct BusyBlock {
     void* data;
-    std::vector<EventPtr> busy;
+    std::vector<EventPtr> events;
+  };
+  struct Bin {
+    std::vector<void*> idle;
+    std::vector<BusyBlock> busy;
   };
   struct SizeClass {
     std::size_t bytes;
@@ -170,15 +178,32 @@ class HostAllocator {
   }
 
   void* take(SizeClass size, const StreamState& user) {
-    auto& blocks = bins_[size.bin];
-    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    Bin& bin = bins_[size.bin];
+    if (!bin.idle.empty()) {
+      void* data = bin.idle.back();
+      bin.idle.pop_back();
+      return data;
+    }
+    for (auto block = bin.busy.rbegin(); block != bin.busy.rend(); ++block) {
       const auto ready = [&](const EventPtr& event) { return event->precedes_new_work_of(user); };
-      if (!std::all_of(block->busy.begin(), block->busy.end(), ready)) continue;
+      if (!std::all_of(block->events.begin(), block->events.end(), ready)) continue;
       void* data = block->data;
-      blocks.erase(std::next(block).base());
+      bin.busy.erase(std::next(block).base());
       return data;
     }
     return nullptr;
+  }
+
+  // Growing a list may fail for want of memory; the block is then lost rather than the process.
+  template <class Append>
+  void put(SizeClass size, const Append& append) noexcept {
+    const std::lock_guard lock(mutex_);
+    stats_.allocated_bytes -= size.bytes;
+    try {
+      append(bins_[size.bin]);
+    } catch (...) {
+      stats_.reserved_bytes -= size.bytes;
+    }
   }
 
   void* take_fresh(SizeClass size, std::size_t asked) {
@@ -194,16 +219,21 @@ class HostAllocator {
   }
 
   void release_cache() {
+    const auto happened = [](const EventPtr& event) { return event->query(); };
     for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
-      std::erase_if(bins_[bin], [&](Block& block) {
-        if (!std::all_of(block.busy.begin(), block.busy.end(), [](auto& e) { return e->query(); }))
-          return false;
-        stats_.reserved_bytes -= bin_bytes(bin);
-        unpoison(block.data, bin_bytes(bin));
-        source_.give_back(block.data);
+      for (void* data : bins_[bin].idle) give_back(data, bin_bytes(bin));
+      bins_[bin].idle.clear();
+      std::erase_if(bins_[bin].busy, [&](BusyBlock& block) {
+        if (!std::all_of(block.events.begin(), block.events.end(), happened)) return false;
+        give_back(block.data, bin_bytes(bin));
         return true;
       });
     }
+  }
+  void give_back(void* data, std::size_t bytes) {
+    stats_.reserved_bytes -= bytes;
+    unpoison(data, bytes);
+    source_.give_back(data);
   }
 
   static std::size_t bin_bytes(std::size_t bin) {
@@ -216,7 +246,7 @@ class HostAllocator {
   const Device device_;
   const HostMemorySource source_;
   mutable std::mutex mutex_;
-  std::array<std::vector<Block>, 4 * (64 - 7)> bins_;
+  std::array<Bin, 4 * (64 - 7)> bins_;
   MemoryStats stats_;
 };
 
