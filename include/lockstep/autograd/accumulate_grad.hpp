@@ -81,7 +81,7 @@ class AccumulateGrad final : public Node {
   bool is_accumulator() const override { return true; }
   const Tensor& variable() const { return variable_; }
 
-  std::vector<Tensor> apply(std::vector<Tensor> gradients) override {
+  void apply(std::vector<Tensor>& gradients) override {
     Tensor& gradient = gradients[0];
     check<AutogradError>(
         gradient.sizes() == variable_.sizes() && gradient.dtype() == variable_.dtype(),
@@ -92,7 +92,7 @@ class AccumulateGrad final : public Node {
     if (const std::shared_ptr<const GradHooks> hooks = accumulate(gradient)) {
       for (const GradHooks::Hook& hook : hooks->hooks) hook.function(variable_);
     }
-    return {};
+    gradients.clear();
   }
 
  private:

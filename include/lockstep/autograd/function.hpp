@@ -14,7 +14,6 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -109,17 +108,17 @@ class RecordedNode : public Node {
       fail_freed();
   }
 
-  // What backward returned, as the engine takes it: in `room` where that has not been a list.
-  std::vector<Tensor> list(std::vector<Tensor> gradients,
-                           const std::vector<Tensor>& /*room*/) const {
-    return checked(std::move(gradients));
+  // Puts what backward returned in the place of what it got.
+  void replace(std::vector<Tensor>& gradients, std::vector<Tensor> results) const {
+    check_count(results.size());
+    gradients = std::move(results);
   }
-  std::vector<Tensor> list(Tensor gradient, std::vector<Tensor>& room) const {
-    return list(&gradient, 1, room);
+  void replace(std::vector<Tensor>& gradients, Tensor result) const {
+    replace(gradients, &result, 1);
   }
   template <std::size_t N>
-  std::vector<Tensor> list(std::array<Tensor, N> gradients, std::vector<Tensor>& room) const {
-    return list(gradients.data(), N, room);
+  void replace(std::vector<Tensor>& gradients, std::array<Tensor, N> results) const {
+    replace(gradients, results.data(), N);
   }
 
  private:
@@ -128,15 +127,14 @@ class RecordedNode : public Node {
                         ": what it saved was freed; pass retain_graph = true the first time");
   }
 
-  std::vector<Tensor> checked(std::vector<Tensor> gradients) const {
-    check<AutogradError>(gradients.size() == next_edges.size(), "backward of ", name(),
-                         " returned ", gradients.size(), " gradients for ", next_edges.size(),
-                         " tensor arguments");
-    return gradients;
+  void check_count(std::size_t results) const {
+    check<AutogradError>(results == next_edges.size(), "backward of ", name(), " returned ",
+                         results, " gradients for ", next_edges.size(), " tensor arguments");
   }
-  std::vector<Tensor> list(Tensor* gradients, std::size_t count, std::vector<Tensor>& room) const {
-    room.assign(std::make_move_iterator(gradients), std::make_move_iterator(gradients + count));
-    return checked(std::move(room));
+  void replace(std::vector<Tensor>& gradients, Tensor* results, std::size_t count) const {
+    check_count(count);
+    gradients.resize(count);
+    std::move(results, results + count, gradients.begin());
   }
 
   static void own(Tensor& output, std::size_t number, const std::shared_ptr<Node>& owner) {
@@ -166,15 +164,15 @@ class OpNode final : public RecordedNode {
     if (std::exchange(saved_, false)) op_.~Op();
   }
 
-  std::vector<Tensor> apply(std::vector<Tensor> gradients) override {
+  void apply(std::vector<Tensor>& gradients) override {
     check_saved(saved_);
     const Backward context(*this);
     if constexpr (requires { op_.backward(context, std::move(gradients)); }) {
-      return list(op_.backward(context, std::move(gradients)), gradients);
+      replace(gradients, op_.backward(context, std::move(gradients)));
     } else if constexpr (requires { op_.backward(context, gradients); }) {
-      return list(op_.backward(context, gradients), gradients);
+      replace(gradients, op_.backward(context, gradients));
     } else {
-      return list(op_.backward(context, gradients[0]), gradients);
+      replace(gradients, op_.backward(context, gradients[0]));
     }
   }
 

@@ -41,8 +41,9 @@ namespace lockstep::detail {
 //
 // Threads: the graph and the lanes are built by the caller before other threads come and are
 // constant from then on. A NodeState is guarded by the LaneWorkers' mutex until its last gradient
-// has come; then it belongs to the thread that runs the node. The memory is the caller's before and
-// after the lanes run, and guarded by the same mutex while they do.
+// has come; then it belongs to the thread that runs the node, as the list of gradients of the
+// node's lane does until they are delivered. The memory is the caller's before and after the lanes
+// run, and guarded by the same mutex while they do.
 class GraphTask final : public BackwardPass {
  public:
   GraphTask(bool retain_graph, bool create_graph)
@@ -106,11 +107,11 @@ class GraphTask final : public BackwardPass {
     bool needed = false;   // something asked for is reached through it, or is the gradient it gets
     bool applied = false;  // something asked for lies beyond it
     std::pmr::vector<Contribution> gradients;
-    std::vector<Tensor> results;  // what it has computed, until that is delivered
   };
   struct Lane {
     Device device;
-    bool in_timeline = false;  // has a range there
+    bool in_timeline = false;       // has a range there
+    std::vector<Tensor> gradients;  // of its node that runs: what that gets, then what it leaves
   };
   struct Capture {
     Edge edge;
@@ -185,8 +186,7 @@ class GraphTask final : public BackwardPass {
     states_.push_back({.node = &node,
                        .number = place + 1,
                        .lane = lane_of(node.stream().device()),
-                       .gradients = std::pmr::vector<Contribution>(&memory_),
-                       .results = {}});
+                       .gradients = std::pmr::vector<Contribution>(&memory_)});
     index_.add(&node, place);
     return place;
   }
@@ -203,7 +203,7 @@ class GraphTask final : public BackwardPass {
   }
 
   void add_lane(Device device) {
-    lanes_.push_back({device});
+    lanes_.push_back({.device = device, .gradients = {}});
     workers_.add_lane();
   }
 
@@ -272,15 +272,18 @@ class GraphTask final : public BackwardPass {
         guard.emplace(node.stream());
         side_streams_.store(true, std::memory_order_relaxed);
       }
-      std::vector<Tensor> gradients = collect(state);
+      std::vector<Tensor>& gradients = lanes_[state.lane].gradients;
+      collect(state, gradients);
       for (Capture& capture : captures_) {
         if (capture.edge.node.get() == &node) {
           capture.gradient = gradients[capture.edge.input_nr];
         }
       }
       if (state.applied) {
-        state.results = node.apply(std::move(gradients));
+        node.apply(gradients);
         if (!retain_graph_) node.release_saved();
+      } else {
+        gradients.clear();
       }
     }
   }
@@ -301,7 +304,7 @@ class GraphTask final : public BackwardPass {
   }
 
   // One gradient for each input of the node, added up in the order of the nodes they come from.
-  std::vector<Tensor> collect(NodeState& state) {
+  void collect(NodeState& state, std::vector<Tensor>& sums) {
     const Stream& stream = state.node->stream();
     for (const Contribution& part : state.gradients) {
       order_after(stream, part);
@@ -313,8 +316,7 @@ class GraphTask final : public BackwardPass {
     if (!std::is_sorted(state.gradients.begin(), state.gradients.end(), earlier)) {
       sort_by_origin(state.gradients);
     }
-    // The node may put what it computes in their place.
-    std::vector<Tensor> sums;
+    // The node puts what it computes in their place.
     sums.reserve(std::max(state.node->num_inputs(), state.node->next_edges.size()));
     sums.resize(state.node->num_inputs());
     for (Contribution& part : state.gradients) {
@@ -322,18 +324,18 @@ class GraphTask final : public BackwardPass {
       sum = sum.defined() ? sum_gradients(sum, part.gradient) : std::move(part.gradient);
     }
     state.gradients.clear();
-    return sums;
   }
 
   // With the workers' lock, by the thread that has run the node.
   void deliver(NodeState& from) {
-    from.results.resize(from.node->next_edges.size());
+    std::vector<Tensor>& results = lanes_[from.lane].gradients;
+    results.resize(from.node->next_edges.size());
     const Stream& own = from.node->stream();
-    for (std::size_t i = 0; i < from.results.size(); ++i) {
+    for (std::size_t i = 0; i < results.size(); ++i) {
       const Edge& edge = from.node->next_edges[i];
       if (!edge.node) continue;
       NodeState& to = *find(edge.node.get());
-      Tensor& gradient = from.results[i];
+      Tensor& gradient = results[i];
       // What a node puts on another device was issued to that device's current stream.
       const bool elsewhere = gradient.defined() && gradient.device() != own.device();
       const Stream stream = elsewhere ? current_stream(gradient.device()) : own;
@@ -341,7 +343,7 @@ class GraphTask final : public BackwardPass {
       --to.waiting;
       settle(to);
     }
-    from.results.clear();
+    results.clear();
   }
 
   // The larger part of such a graph's pass would be growing one by one.

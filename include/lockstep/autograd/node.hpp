@@ -33,9 +33,9 @@ class Node {
   }
 
   virtual const char* name() const = 0;
-  // The gradients along `next_edges`, in that order. A gradient may be undefined on either side: it
-  // is zero, and costs nothing.
-  virtual std::vector<Tensor> apply(std::vector<Tensor> gradients) = 0;
+  // Takes the gradients of its inputs and leaves those along `next_edges`, in that order, in their
+  // place. A gradient may be undefined on either side: it is zero, and costs nothing.
+  virtual void apply(std::vector<Tensor>& gradients) = 0;
   // Frees what was saved for backward.
   virtual void release_saved() {}
   // True for the node that adds into a leaf's `grad`.
