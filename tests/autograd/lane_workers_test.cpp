@@ -25,6 +25,7 @@ struct Job {
     std::function<void()> body = {};
     std::vector<Item*> next = {};
     int waiting = 0;
+    Item* next_ready = nullptr;
   };
   struct Scope {
     explicit Scope(Job& job) : scopes(job.scopes) { ++scopes; }
@@ -36,9 +37,7 @@ struct Job {
     std::atomic<int>& scopes;
   };
 
-  explicit Job(std::size_t lane_count) : running(lane_count) {
-    for (std::size_t i = 0; i < lane_count; ++i) workers.add_lane();
-  }
+  explicit Job(std::size_t lane_count) : running(lane_count) { workers.set_lanes(lane_count); }
 
   Item& add(std::size_t lane, std::function<void()> body = {}) {
     items.push_back({.lane = lane, .body = std::move(body)});

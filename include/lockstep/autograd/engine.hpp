@@ -19,15 +19,13 @@ namespace lockstep::autograd {
 
 namespace detail {
 
-// The gradients that backward starts from: those given, and one for each scalar without.
-inline std::vector<Tensor> root_gradients(std::span<const Tensor> tensors,
-                                          std::span<const Tensor> gradients) {
+// Where backward starts, and the gradients there: those given, and one for each scalar without.
+inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor> tensors,
+                      std::span<const Tensor> gradients) {
   check<ValueError>(gradients.empty() || gradients.size() == tensors.size(),
                     "backward: ", gradients.size(), " gradients were given for ", tensors.size(),
                     " tensors");
   const InferenceModeGuard normal(false);  // what is made here may become the grad of a leaf
-  std::vector<Tensor> roots;
-  roots.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
     check<AutogradError>(tensor.defined() && tensor.requires_grad(), "backward: tensor ", i,
@@ -46,23 +44,15 @@ inline std::vector<Tensor> root_gradients(std::span<const Tensor> tensors,
                       gradient.dtype(), " was given for a tensor of ", tensor.dtype());
     check<DeviceError>(gradient.device() == tensor.device(), "backward: a gradient on ",
                        gradient.device(), " was given for a tensor on ", tensor.device());
-    roots.push_back(std::move(gradient));
+    task.add_root(lockstep::detail::gradient_edge(tensor), std::move(gradient));
   }
-  return roots;
-}
-
-inline std::vector<Edge> edges(std::span<const Tensor> tensors) {
-  std::vector<Edge> edges;
-  edges.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) edges.push_back(lockstep::detail::gradient_edge(tensor));
-  return edges;
 }
 
 inline void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients,
                      bool retain_graph, bool create_graph) {
-  const std::vector<Tensor> roots = root_gradients(tensors, gradients);
   lockstep::detail::GraphTask task(retain_graph, create_graph);
-  task.run(edges(tensors), roots);
+  add_roots(task, tensors, gradients);
+  task.run();
 }
 
 }  // namespace detail
@@ -97,15 +87,15 @@ inline std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
                                 const std::vector<Tensor>& grad_outputs = {},
                                 std::optional<bool> retain_graph = {}, bool create_graph = false,
                                 bool allow_unused = false) {
-  const std::vector<Tensor> roots = detail::root_gradients(outputs, grad_outputs);
   lockstep::detail::GraphTask task(retain_graph.value_or(create_graph), create_graph);
+  detail::add_roots(task, outputs, grad_outputs);
   check<ValueError>(!inputs.empty(), "grad: expected at least one input");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check<AutogradError>(inputs[i].defined() && inputs[i].requires_grad(), "grad: input ", i,
                          " does not require grad");
     task.capture(lockstep::detail::gradient_edge(inputs[i]));
   }
-  task.run(detail::edges(outputs), roots);
+  task.run();
   std::vector<Tensor> results;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     results.push_back(task.captured(i));

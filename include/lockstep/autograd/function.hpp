@@ -110,8 +110,7 @@ class RecordedNode : public Node {
 
   // Puts what backward returned in the place of what it got.
   void replace(std::vector<Tensor>& gradients, std::vector<Tensor> results) const {
-    check_count(results.size());
-    gradients = std::move(results);
+    replace(gradients, results.data(), results.size());
   }
   void replace(std::vector<Tensor>& gradients, Tensor result) const {
     replace(gradients, &result, 1);
@@ -127,12 +126,9 @@ class RecordedNode : public Node {
                         ": what it saved was freed; pass retain_graph = true the first time");
   }
 
-  void check_count(std::size_t results) const {
-    check<AutogradError>(results == next_edges.size(), "backward of ", name(), " returned ",
-                         results, " gradients for ", next_edges.size(), " tensor arguments");
-  }
   void replace(std::vector<Tensor>& gradients, Tensor* results, std::size_t count) const {
-    check_count(count);
+    check<AutogradError>(count == next_edges.size(), "backward of ", name(), " returned ", count,
+                         " gradients for ", next_edges.size(), " tensor arguments");
     gradients.resize(count);
     std::move(results, results + count, gradients.begin());
   }

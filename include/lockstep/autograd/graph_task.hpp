@@ -7,6 +7,7 @@
 #include <lockstep/autograd/lane_workers.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/node_index.hpp>
+#include <lockstep/autograd/pass_graph.hpp>
 #include <lockstep/autograd/sum_gradients.hpp>
 #include <lockstep/backend/pace.hpp>
 #include <lockstep/backend/streams.hpp>
@@ -23,6 +24,7 @@
 #include <memory_resource>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,13 +39,13 @@ namespace lockstep::detail {
 // lane.
 //
 // The result does not depend on timing: where several gradients meet in one place they are added in
-// the order of the nodes that they come from, and those are numbered by a walk of the graph.
+// the order of the nodes that they come from, and those are numbered by a walk of the graph
+// (PassGraph).
 //
 // Threads: the graph and the lanes are built by the caller before other threads come and are
-// constant from then on. A NodeState is guarded by the LaneWorkers' mutex until its last gradient
-// has come; then it belongs to the thread that runs the node, as the list of gradients of the
-// node's lane does until they are delivered. The memory is the caller's before and after the lanes
-// run, and guarded by the same mutex while they do.
+// constant from then on. A NodeState and the arrivals at it are guarded by the LaneWorkers' mutex
+// until the last gradient has come; then they belong to the thread that runs the node, as the list
+// of gradients of the node's lane does until they are delivered.
 class GraphTask final : public BackwardPass {
  public:
   GraphTask(bool retain_graph, bool create_graph)
@@ -59,19 +61,25 @@ class GraphTask final : public BackwardPass {
   }
   const Tensor& captured(std::size_t number) const { return captures_[number].gradient; }
 
-  // The gradients' sizes are those of the roots' tensors.
-  void run(const std::vector<Edge>& roots, const std::vector<Tensor>& gradients) {
+  // Where the pass starts: at an edge with a node, with a gradient of the size of the tensor there.
+  void add_root(Edge edge, Tensor gradient) {
+    graph_.add_root(std::move(edge), std::move(gradient));
+  }
+
+  void run() {
     const profile::RecordFunction range("backward");
-    for (const Edge& root : roots) discover(*root.node);
-    mark_needed();
-    for (std::size_t i = 0; i < roots.size(); ++i) {
-      contribute(*find(roots[i].node.get()), roots[i].input_nr, 0, gradients[i],
-                 current_stream(gradients[i].device()));
+    std::vector<const Node*> wanted;
+    for (const Capture& capture : captures_) wanted.push_back(capture.edge.node.get());
+    graph_.build(wanted);
+    for (NodeState& state : graph_.states()) state.lane = lane_of(state.node->stream().device());
+    workers_.set_lanes(lanes_.size());
+    for (PassGraph::Root& root : graph_.roots()) {
+      const Stream stream = current_stream(root.gradient.device());
+      bring(root.way, std::move(root.gradient), stream);
     }
-    for (const Edge& root : roots) settle(*find(root.node.get()));
     // A thread's passes usually take equally long.
     static constinit thread_local Pace pace;
-    workers_.run(states_.size(), pace);
+    workers_.run(graph_.states().size(), pace);
     if (side_streams_.load(std::memory_order_relaxed) || !StreamOverrides::empty()) join_streams();
     workers_.rethrow_error();
     if (has_callbacks()) {
@@ -86,28 +94,13 @@ class GraphTask final : public BackwardPass {
       const std::lock_guard lock(leaf.impl()->mutex);
       accumulator = leaf.impl()->accumulator.lock();
     }
-    return index_.find(accumulator.get()) != NodeIndex::kNone;
+    return graph_.contains(accumulator.get());
   }
 
  private:
   bool is_last_node() const override { return workers_.is_last(); }
 
-  struct Contribution {
-    std::size_t input_nr;
-    std::size_t from;   // number of the node that it comes from, 0 for a root
-    std::size_t place;  // in the order of arrival
-    Tensor gradient;
-    Stream stream;  // where it was computed
-  };
-  struct NodeState {
-    Node* node;  // the roots, which the caller of `run` holds, own it
-    std::size_t number = 0;
-    std::size_t lane = 0;
-    std::size_t waiting = 0;  // how many edges have not brought their gradient yet
-    bool needed = false;   // something asked for is reached through it, or is the gradient it gets
-    bool applied = false;  // something asked for lies beyond it
-    std::pmr::vector<Contribution> gradients;
-  };
+  using NodeState = PassGraph::NodeState;
   struct Lane {
     Device device;
     bool in_timeline = false;       // has a range there
@@ -152,45 +145,6 @@ class GraphTask final : public BackwardPass {
     GraphTask& task;
   };
 
-  NodeState* find(const Node* node) { return &states_[index_.find(node)]; }
-
-  // Numbers the nodes from 1 in the order of a depth-first walk, and counts for each how many edges
-  // lead to it. Iterative, since a graph can be as deep as the program is long.
-  void discover(Node& root) {
-    if (index_.find(&root) != NodeIndex::kNone) return;
-    std::pmr::vector<std::pair<std::size_t, std::size_t>> path(&memory_);  // a node, its next edge
-    path.reserve(kUsualNodes);
-    path.emplace_back(add(root), 0);
-    while (!path.empty()) {
-      const std::size_t place = path.back().first;
-      const std::vector<Edge>& edges = states_[place].node->next_edges;
-      if (path.back().second == edges.size()) {
-        if (!captures_.empty()) finished_.push_back(place);
-        path.pop_back();
-        continue;
-      }
-      Node* const child = edges[path.back().second++].node.get();
-      if (!child) continue;
-      std::size_t known = index_.find(child);
-      if (known == NodeIndex::kNone) {
-        known = add(*child);
-        path.emplace_back(known, 0);
-      }
-      ++states_[known].waiting;
-    }
-  }
-
-  std::size_t add(Node& node) {
-    const std::size_t place = states_.size();
-    if (place == 0) states_.reserve(kUsualNodes);
-    states_.push_back({.node = &node,
-                       .number = place + 1,
-                       .lane = lane_of(node.stream().device()),
-                       .gradients = std::pmr::vector<Contribution>(&memory_)});
-    index_.add(&node, place);
-    return place;
-  }
-
   std::size_t lane_of(Device device) {
     if (lanes_.empty()) add_lane(device);
     if (device.is_host_memory()) return 0;
@@ -203,41 +157,16 @@ class GraphTask final : public BackwardPass {
   }
 
   void add_lane(Device device) {
+    if (lanes_.empty()) lanes_.reserve(kUsualLanes);
     lanes_.push_back({.device = device, .gradients = {}});
-    workers_.add_lane();
-  }
-
-  void mark_needed() {
-    if (captures_.empty()) {
-      for (NodeState& state : states_) state.needed = state.applied = true;
-      return;
-    }
-    for (const Capture& capture : captures_) {
-      const std::size_t known = index_.find(capture.edge.node.get());
-      if (known != NodeIndex::kNone) states_[known].needed = true;
-    }
-    for (const std::size_t place : finished_) {  // children before parents
-      NodeState& state = states_[place];
-      for (const Edge& edge : state.node->next_edges) {
-        if (edge.node && find(edge.node.get())->needed) state.applied = true;
-      }
-      if (state.applied) state.needed = true;
-    }
-  }
-
-  // A gradient that came; `state` may get more.
-  void contribute(NodeState& state, std::size_t input_nr, std::size_t from, Tensor gradient,
-                  const Stream& stream) {
-    if (!gradient.defined()) return;
-    state.gradients.push_back(
-        {input_nr, from, state.gradients.size(), std::move(gradient), stream});
+    lanes_.back().gradients.reserve(kUsualGradients);
   }
 
   // Makes the caller's streams wait for all others that nodes have run on, so that the caller may
   // use what they have left there: gradients of leaves, and captured ones.
   void join_streams() const {
     std::vector<Stream> joined;
-    for (const NodeState& state : states_) {
+    for (const NodeState& state : graph_.states()) {
       const Stream& ran = state.node->stream();
       const Stream mine = current_stream(ran.device());
       if (ran == mine) continue;
@@ -256,17 +185,15 @@ class GraphTask final : public BackwardPass {
     }
   }
 
-  // The node is ready to run if it waits for nothing more. With the workers' lock, or before they
-  // run.
-  void settle(NodeState& state) {
-    if (state.waiting > 0) return;
-    state.waiting = kReady;
-    workers_.put(state.lane, state);
+  // With the workers' lock, or before they run.
+  void bring(const PassGraph::Way& way, Tensor&& gradient, const Stream& stream) {
+    NodeState* const ready = graph_.bring(way, std::move(gradient), stream);
+    if (ready) workers_.put(ready->lane, *ready);
   }
 
   void execute(NodeState& state) {
     Node& node = *state.node;
-    if (state.needed && !state.gradients.empty()) {
+    if (state.needed && state.reached) {
       std::optional<StreamGuard> guard;
       if (current_stream(node.stream().device()) != node.stream()) {
         guard.emplace(node.stream());
@@ -288,76 +215,60 @@ class GraphTask final : public BackwardPass {
     }
   }
 
-  static void order_after(const Stream& reader, const Contribution& part) {
-    if (part.stream == reader) return;
-    reader.wait_stream(part.stream);
+  static void order_after(const Stream& reader, const PassGraph::Arrival& part) {
+    if (*part.stream == reader) return;
+    reader.wait_stream(*part.stream);
     part.gradient.record_stream(reader);
-  }
-
-  // Stable by the places. Rarely needed, and a heap sort is less to compile than std::stable_sort.
-  static void sort_by_origin(std::pmr::vector<Contribution>& gradients) {
-    const auto earlier = [](const Contribution& a, const Contribution& b) {
-      return a.from != b.from ? a.from < b.from : a.place < b.place;
-    };
-    std::make_heap(gradients.begin(), gradients.end(), earlier);
-    std::sort_heap(gradients.begin(), gradients.end(), earlier);
   }
 
   // One gradient for each input of the node, added up in the order of the nodes they come from.
   void collect(NodeState& state, std::vector<Tensor>& sums) {
     const Stream& stream = state.node->stream();
-    for (const Contribution& part : state.gradients) {
+    const std::span<PassGraph::Arrival> parts = graph_.arrivals(state);
+    for (const PassGraph::Arrival& part : parts) {
+      if (!part.gradient.defined()) continue;
       order_after(stream, part);
       // A gradient on another device is read through that device's current stream.
       const Device device = part.gradient.device();
       if (device != stream.device()) order_after(current_stream(device), part);
     }
-    const auto earlier = [](const auto& a, const auto& b) { return a.from < b.from; };
-    if (!std::is_sorted(state.gradients.begin(), state.gradients.end(), earlier)) {
-      sort_by_origin(state.gradients);
-    }
     // The node puts what it computes in their place.
     sums.reserve(std::max(state.node->num_inputs(), state.node->next_edges.size()));
     sums.resize(state.node->num_inputs());
-    for (Contribution& part : state.gradients) {
+    for (PassGraph::Arrival& part : parts) {
+      if (!part.gradient.defined()) continue;
+      Tensor gradient = std::move(part.gradient);
       Tensor& sum = sums[part.input_nr];
-      sum = sum.defined() ? sum_gradients(sum, part.gradient) : std::move(part.gradient);
+      sum = sum.defined() ? sum_gradients(sum, gradient) : std::move(gradient);
     }
-    state.gradients.clear();
   }
 
   // With the workers' lock, by the thread that has run the node.
   void deliver(NodeState& from) {
     std::vector<Tensor>& results = lanes_[from.lane].gradients;
-    results.resize(from.node->next_edges.size());
+    const std::span<const PassGraph::Way> ways = graph_.ways(from);
+    results.resize(ways.size());
     const Stream& own = from.node->stream();
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      const Edge& edge = from.node->next_edges[i];
-      if (!edge.node) continue;
-      NodeState& to = *find(edge.node.get());
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      if (ways[i].to == NodeIndex::kNone) continue;
       Tensor& gradient = results[i];
       // What a node puts on another device was issued to that device's current stream.
       const bool elsewhere = gradient.defined() && gradient.device() != own.device();
       const Stream stream = elsewhere ? current_stream(gradient.device()) : own;
-      contribute(to, edge.input_nr, from.number, std::move(gradient), stream);
-      --to.waiting;
-      settle(to);
+      bring(ways[i], std::move(gradient), stream);
     }
     results.clear();
   }
 
-  // The larger part of such a graph's pass would be growing one by one.
-  static constexpr std::size_t kUsualNodes = 8;
-  static constexpr std::size_t kReady = static_cast<std::size_t>(-1);
+  static constexpr std::size_t kUsualLanes = 4;
+  static constexpr std::size_t kUsualGradients = 8;
 
   const bool retain_graph_;
   const bool create_graph_;
   // For all that is as large as the graph; what a small one needs is part of this object.
   alignas(std::max_align_t) std::array<std::byte, 4096> first_memory_;
   std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
-  std::pmr::vector<NodeState> states_{&memory_};  // a node's place here is its number less one
-  std::vector<std::size_t> finished_;  // with captures: the places, children before parents
-  NodeIndex index_{&memory_};          // the places
+  PassGraph graph_{&memory_};
   std::pmr::vector<Lane> lanes_{&memory_};
   LaneJob job_{*this};
   LaneWorkers<LaneJob> workers_{job_, &memory_};

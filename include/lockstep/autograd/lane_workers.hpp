@@ -25,9 +25,10 @@ namespace lockstep::detail {
 // next. So no lane with work waits for what goes on in another one. If the work was short the last
 // time, the first helper is not woken but comes by itself, which is mostly too late to be needed.
 //
-// `Job` has `Item`; `run(Item&)`, which may throw; `finish(Item&)`, which is called with the lock
-// held once the item has run and puts the items that have thereby become ready; and `Scope`, which
-// each thread makes from the Job before its first item and which it tells of each item's lane.
+// `Job` has `Item`, with a member `Item* next_ready` for the workers' use; `run(Item&)`, which may
+// throw; `finish(Item&)`, which is called with the lock held once the item has run and puts the
+// items that have thereby become ready; and `Scope`, which each thread makes from the Job before
+// its first item and which it tells of each item's lane.
 //
 // Threads: the caller and its helpers. `mutex_` guards all that is not constant while they work,
 // but for what an item holds while it runs, and `news_`.
@@ -36,15 +37,16 @@ class LaneWorkers {
  public:
   using Item = typename Job::Item;
 
-  // With memory from `memory`, which outlives it and is used before `run` and with the lock only.
+  // With memory from `memory`, which outlives it and is used by `set_lanes` only.
   explicit LaneWorkers(Job& job,
                        std::pmr::memory_resource* memory = std::pmr::get_default_resource())
       : job_(job), lanes_(memory) {}
 
-  void add_lane() { lanes_.emplace_back(lanes_.get_allocator()); }
+  // Once, before the first item.
+  void set_lanes(std::size_t count) { lanes_.resize(count); }
 
   // An item is ready. From `finish`, or before `run`.
-  void put(std::size_t lane, Item& item) { lanes_[lane].ready.push_back(&item); }
+  void put(std::size_t lane, Item& item) { lanes_[lane].push(item); }
 
   // Returns once all items have run, `count` with those that are not ready yet, or once one has
   // thrown and the others that were running have ended.
@@ -69,9 +71,11 @@ class LaneWorkers {
 
  private:
   struct Lane {
-    explicit Lane(std::pmr::polymorphic_allocator<> memory) : ready(memory) {}
-    std::pmr::vector<Item*> ready;  // last in, first out
-    bool taken = false;             // a thread runs one of its items
+    void push(Item& item) { item.next_ready = std::exchange(ready, &item); }
+    Item* pop() { return std::exchange(ready, ready->next_ready); }
+
+    Item* ready = nullptr;  // the last that came, which knows the one before
+    bool taken = false;     // a thread runs one of its items
     std::exception_ptr error;
   };
   struct Choice {
@@ -90,9 +94,8 @@ class LaneWorkers {
     Lane& lane = lanes_[0];
     try {
       typename Job::Scope scope(job_);
-      while (!lane.ready.empty()) {
-        Item& item = *lane.ready.back();
-        lane.ready.pop_back();
+      while (lane.ready) {
+        Item& item = *lane.pop();
         scope.enter(0);
         job_.run(item);
         --open_;
@@ -176,14 +179,13 @@ class LaneWorkers {
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       const std::size_t number = last + i < lanes_.size() ? last + i : last + i - lanes_.size();
       Lane& lane = lanes_[number];
-      if (lane.taken || lane.ready.empty()) continue;
+      if (lane.taken || !lane.ready) continue;
       if (choice.item) {
         choice.more = true;
         break;
       }
-      choice.item = lane.ready.back();
+      choice.item = lane.pop();
       choice.lane = number;
-      lane.ready.pop_back();
     }
     return choice;
   }

@@ -28,11 +28,15 @@ class NodeIndex {
     return slots_.empty() ? kNone : slots_[slot_of(node)].number;
   }
 
-  // For a node that is not there yet.
-  void add(const Node* node, std::size_t number) {
+  // The node's number, which is `number` if it had none.
+  std::size_t add(const Node* node, std::size_t number) {
     if (2 * (size_ + 1) > slots_.size()) grow();
-    slots_[slot_of(node)] = {node, number};
-    ++size_;
+    Slot& slot = slots_[slot_of(node)];
+    if (slot.node == nullptr) {
+      slot = {node, number};
+      ++size_;
+    }
+    return slot.number;
   }
 
  private:
