@@ -224,22 +224,20 @@ class GraphTask final : public BackwardPass {
   // One gradient for each input of the node, added up in the order of the nodes they come from.
   void collect(NodeState& state, std::vector<Tensor>& sums) {
     const Stream& stream = state.node->stream();
-    const std::span<PassGraph::Arrival> parts = graph_.arrivals(state);
-    for (const PassGraph::Arrival& part : parts) {
+    sums.resize(state.node->num_inputs());
+    for (PassGraph::Arrival& part : graph_.arrivals(state)) {
       if (!part.gradient.defined()) continue;
       order_after(stream, part);
       // A gradient on another device is read through that device's current stream.
       const Device device = part.gradient.device();
       if (device != stream.device()) order_after(current_stream(device), part);
-    }
-    // The node puts what it computes in their place.
-    sums.reserve(std::max(state.node->num_inputs(), state.node->next_edges.size()));
-    sums.resize(state.node->num_inputs());
-    for (PassGraph::Arrival& part : parts) {
-      if (!part.gradient.defined()) continue;
-      Tensor gradient = std::move(part.gradient);
       Tensor& sum = sums[part.input_nr];
-      sum = sum.defined() ? sum_gradients(sum, gradient) : std::move(gradient);
+      if (sum.defined()) {
+        sum = sum_gradients(sum, part.gradient);
+        part.gradient = Tensor();
+      } else {
+        sum = std::move(part.gradient);
+      }
     }
   }
 
@@ -247,7 +245,7 @@ class GraphTask final : public BackwardPass {
   void deliver(NodeState& from) {
     std::vector<Tensor>& results = lanes_[from.lane].gradients;
     const std::span<const PassGraph::Way> ways = graph_.ways(from);
-    results.resize(ways.size());
+    if (results.empty()) results.resize(ways.size());  // nothing was to be computed
     const Stream& own = from.node->stream();
     for (std::size_t i = 0; i < ways.size(); ++i) {
       if (ways[i].to == NodeIndex::kNone) continue;
