@@ -142,19 +142,24 @@ class AccumulateGrad final : public Node {
   const Tensor variable_;
 };
 
+inline std::shared_ptr<Node> accumulator_of(const Tensor& leaf) {
+  TensorImpl& impl = *leaf.impl();
+  const std::lock_guard lock(impl.mutex);
+  std::shared_ptr<Node> accumulator = impl.accumulator.lock();
+  if (!accumulator) {
+    accumulator = make_recycled<AccumulateGrad>(leaf);
+    impl.accumulator = accumulator;
+  }
+  return accumulator;
+}
+
 // Where the gradient of a tensor goes: to the operation that made it, into its `grad` if it is a
 // leaf, nowhere if it needs none.
 inline Edge gradient_edge(const Tensor& tensor) {
   if (!tensor.defined() || !tensor.requires_grad()) return {};
-  TensorImpl& impl = *tensor.impl();
+  const TensorImpl& impl = *tensor.impl();
   if (impl.grad_fn) return {impl.grad_fn, impl.output_nr};
-  const std::lock_guard lock(impl.mutex);
-  std::shared_ptr<Node> accumulator = impl.accumulator.lock();
-  if (!accumulator) {
-    accumulator = make_recycled<AccumulateGrad>(tensor);
-    impl.accumulator = accumulator;
-  }
-  return {std::move(accumulator), 0};
+  return {accumulator_of(tensor), 0};
 }
 
 }  // namespace lockstep::detail
