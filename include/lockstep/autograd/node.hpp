@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -48,7 +49,7 @@ class Node {
   const Stream& stream() const { return stream_; }
   std::size_t num_inputs() const { return num_inputs_; }
 
-  std::vector<Edge> next_edges;
+  std::vector<Edge, detail::RecyclingAllocator<Edge>> next_edges;
 
  protected:
   void set_num_inputs(std::size_t count) { num_inputs_ = count; }

@@ -86,7 +86,7 @@ class RecycledBlocks {
   inline static constinit thread_local bool closed_ = false;
 };
 
-// For std::allocate_shared: the object and its counts in one recycled block.
+// For std::allocate_shared, the object and its counts in one recycled block, and for short vectors.
 template <class T>
 struct RecyclingAllocator {
   using value_type = T;
@@ -96,23 +96,21 @@ struct RecyclingAllocator {
   RecyclingAllocator(const RecyclingAllocator<U>&) noexcept {}
 
   T* allocate(std::size_t count) {
-    if constexpr (kRecycles) {
-      if (count == 1) return static_cast<T*>(RecycledBlocks::take(sizeof(T)));
-    }
+    if (is_recycled(count)) return static_cast<T*>(RecycledBlocks::take(count * sizeof(T)));
     return std::allocator<T>().allocate(count);
   }
   void deallocate(T* data, std::size_t count) noexcept {
-    if constexpr (kRecycles) {
-      if (count == 1) return RecycledBlocks::put(data, sizeof(T));
-    }
+    if (is_recycled(count)) return RecycledBlocks::put(data, count * sizeof(T));
     std::allocator<T>().deallocate(data, count);
   }
 
   friend bool operator==(const RecyclingAllocator&, const RecyclingAllocator&) { return true; }
 
  private:
-  static constexpr bool kRecycles =
-      sizeof(T) <= RecycledBlocks::kLargest && alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+  static constexpr bool is_recycled(std::size_t count) {
+    return alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__ &&
+           count <= RecycledBlocks::kLargest / sizeof(T);
+  }
 };
 
 // As std::make_shared.
