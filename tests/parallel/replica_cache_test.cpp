@@ -31,6 +31,12 @@ std::vector<Tensor> originals() {
   return {full({3}, 1, {.device = "cpu:0"}), full({2}, 2, {.device = "cpu:0"})};
 }
 
+// What a refresh gives, one device after another.
+struct Replicas {
+  std::vector<Tensor> copies;
+  Tensor of(std::size_t device, std::size_t tensor) const { return copies[2 * device + tensor]; }
+};
+
 std::uint64_t copies_of(const auto& call) {
   const std::uint64_t before = comm::detail::copies_issued().load();
   call();
@@ -44,8 +50,8 @@ TEST(ReplicaCache, CopiesOnlyWhatChanged) {
   EXPECT_EQ(copies_of([&] { cache.refresh(tensors, first_devices(3)); }), 0U);
   tensors[1].fill_(5);
   EXPECT_EQ(copies_of([&] {
-              EXPECT_EQ(cache.refresh(tensors, first_devices(3))[2][1].to_vector<float>(),
-                        (Values{5, 5}));
+              const Replicas replicas{cache.refresh(tensors, first_devices(3))};
+              EXPECT_EQ(replicas.of(2, 1).to_vector<float>(), (Values{5, 5}));
             }),
             2U);
 }
@@ -63,14 +69,14 @@ TEST(ReplicaCache, ARefreshThatWasCutShortIsMadeUpForByTheNext) {
       },
       "cpu:99"));
   EXPECT_TRUE(current_stream("cpu:1").query());
-  const auto replicas = cache.refresh(tensors, first_devices(3));
+  const Replicas replicas{cache.refresh(tensors, first_devices(3))};
   EXPECT_FALSE(current_stream("cpu:1").query()) << "the replica's memory is not there yet";
-  const Tensor sum = replicas[1][0] + 1;
+  const Tensor sum = replicas.of(1, 0) + 1;
   gate.open();
   EXPECT_EQ(sum.to_vector<float>(), (Values{2, 2, 2}));
-  for (const auto& replica : replicas) {
-    EXPECT_EQ(replica[0].to_vector<float>(), (Values{1, 1, 1}));
-    EXPECT_EQ(replica[1].to_vector<float>(), (Values{2, 2}));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(replicas.of(i, 0).to_vector<float>(), (Values{1, 1, 1}));
+    EXPECT_EQ(replicas.of(i, 1).to_vector<float>(), (Values{2, 2}));
   }
 }
 
@@ -85,10 +91,10 @@ TEST(ReplicaCache, WhatChangesAfterARefreshThatWasCutShortIsCopied) {
       },
       "cpu:99"));
   tensors[1].fill_(8);
-  const auto replicas = cache.refresh(tensors, first_devices(3));
-  for (const auto& replica : replicas) {
-    EXPECT_EQ(replica[0].to_vector<float>(), (Values{7, 7, 7}));
-    EXPECT_EQ(replica[1].to_vector<float>(), (Values{8, 8}));
+  const Replicas replicas{cache.refresh(tensors, first_devices(3))};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(replicas.of(i, 0).to_vector<float>(), (Values{7, 7, 7}));
+    EXPECT_EQ(replicas.of(i, 1).to_vector<float>(), (Values{8, 8}));
   }
 }
 
@@ -99,8 +105,11 @@ TEST(ReplicaCache, ARefreshOfOtherTensorsThatWasCutShortLeavesNothingBehind) {
   cache.refresh(tensors, first_devices(2));
   const std::vector<Tensor> others = {full({3}, 3, {.device = "cpu:0"}), tensors[1]};
   EXPECT_THROW(cache.refresh(others, {"cpu:0", "cpu:99"}), DeviceError);
-  EXPECT_EQ(cache.refresh(others, first_devices(2))[1][0].to_vector<float>(), (Values{3, 3, 3}));
-  EXPECT_EQ(cache.refresh(tensors, first_devices(2))[1][0].to_vector<float>(), (Values{1, 1, 1}));
+  const auto first_copy = [&cache](const std::vector<Tensor>& list) {
+    return Replicas{cache.refresh(list, first_devices(2))}.of(1, 0).to_vector<float>();
+  };
+  EXPECT_EQ(first_copy(others), (Values{3, 3, 3}));
+  EXPECT_EQ(first_copy(tensors), (Values{1, 1, 1}));
 }
 
 // The replicas' memory belongs to one device; a list that is in another order needs other memory.
@@ -108,9 +117,9 @@ TEST(ReplicaCache, ADeviceThatTakesAnothersPlaceGetsMemoryOfItsOwn) {
   ReplicaCache cache;
   const std::vector<Tensor> tensors = originals();
   cache.refresh(tensors, {"cpu:0", "cpu:1"});
-  const auto replicas = cache.refresh(tensors, {"cpu:0", "cpu:2"});
-  EXPECT_EQ(replicas[1][0].device(), Device("cpu:2"));
-  EXPECT_EQ(replicas[1][1].to_vector<float>(), (Values{2, 2}));
+  const Replicas replicas{cache.refresh(tensors, {"cpu:0", "cpu:2"})};
+  EXPECT_EQ(replicas.of(1, 0).device(), Device("cpu:2"));
+  EXPECT_EQ(replicas.of(1, 1).to_vector<float>(), (Values{2, 2}));
 }
 
 }  // namespace replica_cache_test

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,16 @@ inline std::vector<Device> devices_of(const std::vector<Tensor>& tensors) {
   devices.reserve(tensors.size());
   for (const Tensor& tensor : tensors) devices.push_back(tensor.device());
   return devices;
+}
+
+// [device][tensor] as one list, in Broadcast's order.
+inline std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies) {
+  std::vector<Tensor> flat;
+  for (auto& of_device : copies) {
+    flat.insert(flat.end(), std::make_move_iterator(of_device.begin()),
+                std::make_move_iterator(of_device.end()));
+  }
+  return flat;
 }
 
 }  // namespace detail
@@ -90,18 +101,14 @@ struct Gather {
 struct Broadcast {
   static constexpr const char* name = "Broadcast";
   std::vector<Device> devices;
-  // Where the copies exist already, and only their place in the graph is missing: [device][tensor].
-  std::vector<std::vector<Tensor>> copies = {};
+  // Where the copies exist already, and only their place in the graph is missing.
+  std::vector<Tensor> copies = {};
 
   std::vector<Tensor> forward(const std::vector<Tensor>& tensors) {
     source_device = tensors.empty() ? Device() : tensors[0].device();
-    if (copies.empty()) copies = comm::broadcast_coalesced(tensors, devices);
-    std::vector<Tensor> flat;
-    flat.reserve(copies.size() * tensors.size());
-    for (const auto& of_device : copies) {
-      for (const Tensor& copy : of_device) flat.push_back(lockstep::detail::make_view(copy));
-    }
-    copies.clear();
+    std::vector<Tensor> flat = std::move(copies);
+    if (flat.empty()) flat = detail::flattened(comm::broadcast_coalesced(tensors, devices));
+    for (Tensor& copy : flat) copy = lockstep::detail::make_view(copy);
     return flat;
   }
   // Takes the gradients over: memory that nobody else has may become a sum's.

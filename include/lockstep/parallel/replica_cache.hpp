@@ -38,28 +38,30 @@ class ReplicaCache {
   ReplicaCache(ReplicaCache&&) = default;
   ReplicaCache& operator=(ReplicaCache&&) = default;
 
-  // Copies of `originals`, all on one device, for each of `devices`: [device][tensor]. The first
-  // entry for the originals' device holds the originals themselves.
-  std::vector<std::vector<Tensor>> refresh(const std::vector<Tensor>& originals,
-                                           const std::vector<Device>& devices) {
+  // Copies of `originals`, all on one device, for each of `devices`, as one list: first those of
+  // all tensors for devices[0]. The first entry for the originals' device has the originals
+  // themselves.
+  std::vector<Tensor> refresh(const std::vector<Tensor>& originals,
+                              const std::vector<Device>& devices) {
     forget_if_changed(originals);
     if (replicas_.size() < devices.size()) replicas_.resize(devices.size());
-    std::vector<std::vector<Tensor>> result;
+    std::vector<Tensor> result;
     std::vector<comm::detail::Transfer> transfers;
     std::vector<Target> targets;  // of each transfer
-    result.reserve(devices.size());
+    result.reserve(devices.size() * originals.size());
     transfers.reserve(devices.size());
     targets.reserve(devices.size());
     bool original_given = false;
     for (std::size_t i = 0; i < devices.size(); ++i) {
       if (originals.empty() ||
           (devices[i] == originals[0].device() && !std::exchange(original_given, true))) {
-        result.push_back(originals);
+        result.insert(result.end(), originals.begin(), originals.end());
         continue;
       }
       prepare(replicas_[i], transfers.emplace_back(devices[i]), originals);
       targets.push_back({&replicas_[i]});
-      result.push_back(replicas_[i].flat.parts);
+      const std::vector<Tensor>& parts = replicas_[i].flat.parts;
+      result.insert(result.end(), parts.begin(), parts.end());
     }
     update(targets, transfers, originals, devices);
     // Also where nothing was copied now: the stream that is current may be another one than the one

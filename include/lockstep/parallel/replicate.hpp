@@ -14,6 +14,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -94,53 +95,43 @@ class PlaceInList {
   std::unordered_map<const TensorImpl*, std::size_t> places_;
 };
 
-// copies[i][j] with their place in the graph, as the results of a Broadcast of originals[j].
-inline void record_broadcast(const std::vector<Tensor>& originals,
-                             std::vector<std::vector<Tensor>>& copies,
+// Gives the copies, of all tensors for one device after another, their place in the graph: as the
+// results of a Broadcast of the originals.
+inline void record_broadcast(const std::vector<Tensor>& originals, std::vector<Tensor>& copies,
                              const std::vector<Device>& devices) {
-  std::vector<std::size_t> places;  // of what requires grad
-  places.reserve(originals.size());
-  for (std::size_t j = 0; j < originals.size(); ++j) {
-    if (originals[j].requires_grad()) places.push_back(j);
+  const auto is_trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
+  if (std::all_of(originals.begin(), originals.end(), is_trained)) {
+    copies = lockstep::apply(functions::Broadcast{devices, std::move(copies)}, originals);
+    return;
   }
+  std::vector<Tensor> trained;
+  std::copy_if(originals.begin(), originals.end(), std::back_inserter(trained), is_trained);
   functions::Broadcast broadcast{devices};
-  std::vector<Tensor> flat;
-  if (places.size() == originals.size()) {
-    broadcast.copies = std::move(copies);
-    flat = lockstep::apply(std::move(broadcast), originals);
-    copies.assign(devices.size(), std::vector<Tensor>(places.size()));
-  } else {
-    std::vector<Tensor> trained;
-    for (const std::size_t j : places) trained.push_back(originals[j]);
-    for (const auto& of_device : copies) {
-      auto& row = broadcast.copies.emplace_back();
-      for (const std::size_t j : places) row.push_back(of_device[j]);
-    }
-    flat = lockstep::apply(std::move(broadcast), trained);
+  std::vector<std::size_t> places;  // of the trained ones' copies
+  for (std::size_t c = 0; c < copies.size(); ++c) {
+    if (!is_trained(originals[c % originals.size()])) continue;
+    places.push_back(c);
+    broadcast.copies.push_back(std::move(copies[c]));
   }
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    for (std::size_t p = 0; p < places.size(); ++p) {
-      copies[i][places[p]] = std::move(flat[i * places.size() + p]);
-    }
-  }
+  std::vector<Tensor> results = lockstep::apply(std::move(broadcast), trained);
+  for (std::size_t p = 0; p < places.size(); ++p) copies[places[p]] = std::move(results[p]);
 }
 
-// Copies of the module that use copies[i][j] in place of originals[j]. Unless `detach`, gradients
-// flow from the copies of what requires grad back to the originals.
+// Copies of the module for each of `devices` that use `copies`, of all originals for one device
+// after another, in place of the originals. Unless `detach`, gradients flow from the copies of what
+// requires grad back to the originals.
 template <class M>
 std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& originals,
-                             std::vector<std::vector<Tensor>> copies,
-                             const std::vector<Device>& devices, bool detach) {
+                             std::vector<Tensor> copies, const std::vector<Device>& devices,
+                             bool detach) {
   const auto trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
   const bool any_trained = std::any_of(originals.begin(), originals.end(), trained);
   if (!detach && is_grad_enabled() && any_trained) {
     record_broadcast(originals, copies, devices);
   } else if (any_trained) {
     // Or the replica on the originals' device would be the only one to hold what requires grad.
-    for (auto& of_device : copies) {
-      for (std::size_t j = 0; j < originals.size(); ++j) {
-        if (trained(originals[j])) of_device[j] = of_device[j].detach();
-      }
+    for (std::size_t c = 0; c < copies.size(); ++c) {
+      if (trained(originals[c % originals.size()])) copies[c] = copies[c].detach();
     }
   }
 
@@ -158,7 +149,8 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
                           "sub-modules as members that are not const");
             // A handle that two pointers lead to has its copy already when it is met again.
             const std::size_t place = places.find(node);
-            if (place != PlaceInList::kNone) static_cast<Tensor&>(node) = copies[i][place];
+            if (place == PlaceInList::kNone) return;
+            static_cast<Tensor&>(node) = copies[i * originals.size() + place];
           } else if constexpr (HasReplicationCallback<Node>) {
             has_callback = true;
           }
@@ -192,8 +184,9 @@ std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bo
   detail::check_initialized(module);
   detail::check_module_device(module, devices[0]);
   const std::vector<Tensor> originals = detail::tensors_of(module);
-  return detail::make_replicas(module, originals, comm::broadcast_coalesced(originals, devices),
-                               devices, detach);
+  return detail::make_replicas(
+      module, originals,
+      functions::detail::flattened(comm::broadcast_coalesced(originals, devices)), devices, detach);
 }
 
 }  // namespace lockstep
