@@ -6,7 +6,6 @@
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/fan_out.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
-#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -137,10 +136,9 @@ class ReplicaCache {
                      const std::vector<Tensor>& originals, const std::vector<Device>& devices) {
     std::vector<comm::detail::FanOut> stale;
     std::vector<std::pair<Versions*, Versions>> renewed;
-    stale.reserve(originals.size());
+    stale.reserve(originals.size() * targets.size());
     renewed.reserve(originals.size() * targets.size());
     for (std::size_t j = 0; j < originals.size(); ++j) {
-      comm::detail::FanOut fan;
       for (std::size_t t = 0; t < targets.size(); ++t) {
         const Tensor& copy = targets[t].replica->flat.parts[j];
         Versions& seen = targets[t].replica->versions[j];
@@ -149,12 +147,8 @@ class ReplicaCache {
         if (!std::exchange(targets[t].ordered, true)) transfers[t].after_compute();
         copy.mark_changed();
         renewed.emplace_back(&seen, Versions{now.original, copy.version()});
-        fan.copies.resize(targets.size());
-        fan.copies[t] = copy;
+        stale.push_back({&originals[j], &copy, t});
       }
-      if (fan.copies.empty()) continue;
-      fan.source = packed(originals[j]);
-      stale.push_back(std::move(fan));
     }
     comm::detail::fan_out(stale, devices, transfers);
     for (const auto& [seen, now] : renewed) *seen = now;  // not if that has thrown

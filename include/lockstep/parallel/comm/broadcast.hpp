@@ -40,15 +40,16 @@ inline std::vector<Tensor> broadcast(const Tensor& tensor,
   check<ValueError>(!devices.empty(), "Expected at least one device to broadcast to");
   std::vector<Tensor> copies(devices.size(), tensor);
   std::vector<detail::Transfer> transfers;
-  detail::FanOut fan{lockstep::detail::packed(tensor), {}};
+  const lockstep::detail::Packed source(tensor);
+  std::vector<detail::FanOut> made;
   bool original_given = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] == tensor.device() && !std::exchange(original_given, true)) continue;
+    made.push_back({&*source, &copies[i], transfers.size()});
     copies[i] = transfers.emplace_back(devices[i]).allocate(tensor.sizes(), tensor.dtype());
-    fan.copies.push_back(copies[i]);
   }
-  detail::fan_out({fan}, devices, transfers);
-  for (std::size_t t = 0; t < transfers.size(); ++t) transfers[t].finish(fan.copies[t]);
+  detail::fan_out(made, devices, transfers);
+  for (const detail::FanOut& each : made) transfers[each.transfer].finish(*each.copy);
   return copies;
 }
 
@@ -100,9 +101,10 @@ inline std::vector<std::vector<Tensor>> broadcast_coalesced(
                        tensors[0].device());
   }
   std::vector<std::vector<Tensor>> copies(devices.size(), tensors);
-  std::vector<detail::FanOut> fans;
-  for (const Tensor& tensor : tensors) fans.push_back({lockstep::detail::packed(tensor), {}});
+  std::vector<Tensor> sources;
+  for (const Tensor& tensor : tensors) sources.push_back(lockstep::detail::packed(tensor));
   std::vector<detail::Transfer> transfers;
+  std::vector<std::size_t> places;           // in `devices`, of each transfer
   std::vector<std::vector<Tensor>> buffers;  // of each transfer
   bool original_given = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -112,11 +114,18 @@ inline std::vector<std::vector<Tensor>> broadcast_coalesced(
     }
     const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
     detail::FlatCopies flat = detail::allocate_flat(transfer, tensors, buffer_size);
-    for (std::size_t j = 0; j < tensors.size(); ++j) fans[j].copies.push_back(flat.parts[j]);
     copies[i] = std::move(flat.parts);
     buffers.push_back(std::move(flat.buffers));
+    places.push_back(i);
   }
-  detail::fan_out(fans, devices, transfers);
+  std::vector<detail::FanOut> made;
+  made.reserve(tensors.size() * transfers.size());
+  for (std::size_t j = 0; j < tensors.size(); ++j) {
+    for (std::size_t t = 0; t < transfers.size(); ++t) {
+      made.push_back({&sources[j], &copies[places[t]][j], t});
+    }
+  }
+  detail::fan_out(made, devices, transfers);
   for (std::size_t t = 0; t < transfers.size(); ++t) {
     for (const Tensor& buffer : buffers[t]) transfers[t].finish(buffer);
   }

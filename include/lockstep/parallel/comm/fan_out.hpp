@@ -7,10 +7,13 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/profile/record_function.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,11 +21,12 @@
 // several others.
 namespace lockstep::comm::detail {
 
-// A contiguous tensor and its copies: one for each Transfer, contiguous and just as large, or
-// undefined where none is wanted.
+// One copy of a tensor, by one of several Transfers: contiguous, and as large as the source, whose
+// strides are any. Whoever lists it keeps both.
 struct FanOut {
-  Tensor source;
-  std::vector<Tensor> copies;
+  const Tensor* source;
+  const Tensor* copy;
+  std::size_t transfer;
 };
 
 // The ranks of one collective that copies from the source's device to the Transfers' streams.
@@ -34,6 +38,7 @@ class FanOutRanks {
   // source's own may be among them or not.
   FanOutRanks(Device source, const std::vector<Device>& devices,
               const std::vector<Transfer>& transfers) {
+    if (!lockstep::detail::nccl_collectives.load(std::memory_order_acquire)) return;
     if (devices.size() < 2 || transfers.empty()) return;
     std::vector<Device> ranks = devices;
     auto at = std::find(ranks.begin(), ranks.end(), source);
@@ -46,18 +51,16 @@ class FanOutRanks {
     streams_.insert(place, &copy_stream(source).state());
   }
 
-  // Adds the copies of a tensor, if the collective can make them.
-  bool add(const FanOut& fan) {
-    if (!collectives_) return false;
-    Collectives::Broadcast broadcast{{}, whole_of(fan.source).width};
-    for (const Tensor& copy : fan.copies) {
-      if (!copy.defined()) return false;  // every rank takes part
-      broadcast.data.push_back(copy.impl()->data());
-    }
+  // Adds the copies of a contiguous tensor, if the collective can make them.
+  bool add(const Tensor& source, std::span<const FanOut> copies) {
+    // Every rank takes part.
+    if (!collectives_ || copies.size() + 1 != streams_.size()) return false;
+    Collectives::Broadcast broadcast{{}, whole_of(source).width};
     if (broadcast.bytes == 0) return false;
+    for (const FanOut& each : copies) broadcast.data.push_back(each.copy->impl()->data());
     const auto place = broadcast.data.begin() + static_cast<std::ptrdiff_t>(root_);
-    broadcast.data.insert(place, fan.source.impl()->data());
-    sources_.push_back(fan.source);
+    broadcast.data.insert(place, source.impl()->data());
+    sources_.push_back(source);
     broadcasts_.push_back(std::move(broadcast));
     return true;
   }
@@ -81,23 +84,28 @@ class FanOutRanks {
   std::vector<Collectives::Broadcast> broadcasts_;
 };
 
-// Issues the copies of several tensors of one device to the Transfers' streams: as one collective
-// where all `devices` of the broadcast are distinct GPUs and lockstep/nccl.hpp is there, each by
-// itself elsewhere.
-inline void fan_out(const std::vector<FanOut>& all, const std::vector<Device>& devices,
+// Issues the copies of several tensors of one device, those of each together and in the order of
+// the Transfers, to the Transfers' streams: as one collective where all `devices` of the broadcast
+// are distinct GPUs and lockstep/nccl.hpp is there, each by itself elsewhere.
+inline void fan_out(std::span<const FanOut> copies, const std::vector<Device>& devices,
                     const std::vector<Transfer>& transfers) {
-  if (all.empty()) return;
+  if (copies.empty()) return;
   const profile::RecordFunction range("broadcast");
-  CopiesTogether copies;
-  FanOutRanks together(all[0].source.device(), devices, transfers);
-  for (const FanOut& fan : all) {
-    if (together.add(fan)) continue;
-    for (std::size_t t = 0; t < transfers.size(); ++t) {
-      if (!fan.copies[t].defined()) continue;
-      transfers[t].copy_out(fan.copies[t], fan.source, whole_of(fan.source), copies);
+  CopiesTogether alone;
+  FanOutRanks together(copies[0].source->device(), devices, transfers);
+  while (!copies.empty()) {
+    const Tensor* const original = copies[0].source;
+    std::size_t count = 1;
+    while (count < copies.size() && copies[count].source == original) ++count;
+    const lockstep::detail::Packed source(*original);
+    const auto of_source = copies.first(count);
+    copies = copies.subspan(count);
+    if (together.add(source, of_source)) continue;
+    for (const FanOut& each : of_source) {
+      transfers[each.transfer].copy_out(*each.copy, source, whole_of(source), alone);
     }
   }
-  copies.issue();
+  alone.issue();
   together.issue();
 }
 
