@@ -49,9 +49,9 @@ struct Summands {
     }
   }
   ls::Tensor sum(ls::Device destination = first()) {
-    std::vector<std::vector<ls::Tensor>> lists;
-    lists.push_back(std::move(list));
-    return comm::detail::sum_taking_over(lists, destination, comm::kDefaultBufferSize)[0];
+    std::vector<ls::Tensor> sums(1);
+    comm::detail::sum_taking_over(sums, {list}, destination, comm::kDefaultBufferSize);
+    return sums[0];
   }
   std::vector<ls::Tensor> list;
   std::vector<float> expected;

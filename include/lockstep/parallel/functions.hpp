@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -138,13 +139,11 @@ struct ReduceAddCoalesced {
                                  Device destination) {
     const std::size_t count = flat.size() / devices.size();
     std::vector<Tensor> sums(count);
-    std::vector<std::vector<Tensor>> summands;  // of each sum that has several
-    std::vector<std::size_t> places;
-    summands.reserve(count);
-    places.reserve(count);
+    std::vector<Tensor> parts;  // those of each sum that has several together
+    std::vector<comm::detail::Summands> summands(count);
+    parts.reserve(flat.size());
     for (std::size_t j = 0; j < count; ++j) {
-      std::vector<Tensor> parts;
-      parts.reserve(devices.size());
+      const std::size_t first = parts.size();
       bool on_destination = false;
       for (std::size_t i = 0; i < devices.size(); ++i) {
         Tensor& part = flat[i * count + j];
@@ -152,23 +151,24 @@ struct ReduceAddCoalesced {
         on_destination = on_destination || part.device() == destination;
         parts.push_back(std::move(part));
       }
-      if (parts.empty()) continue;
-      if (!on_destination) {
-        parts[0] = parts[0].is_sparse() ? lockstep::detail::concatenated({parts[0]}, destination)
-                                        : comm::broadcast(parts[0], {destination})[0];
-      }
-      if (parts.size() == 1) {
-        sums[j] = parts[0];
+      if (parts.size() == first) continue;
+      if (!on_destination) parts[first] = copied(parts[first], destination);
+      if (parts.size() == first + 1) {
+        sums[j] = std::move(parts.back());
+        parts.pop_back();
         continue;
       }
-      comm::detail::check_summands(name, parts, destination);
-      summands.push_back(std::move(parts));
-      places.push_back(j);
+      summands[j] = std::span(parts).subspan(first);
+      comm::detail::check_summands(name, summands[j], destination);
     }
-    std::vector<Tensor> together =
-        comm::detail::sum_taking_over(summands, destination, comm::kDefaultBufferSize);
-    for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = std::move(together[p]);
+    comm::detail::sum_taking_over(sums, std::move(summands), destination, comm::kDefaultBufferSize);
     return sums;
+  }
+
+ private:
+  static Tensor copied(const Tensor& tensor, Device destination) {
+    if (tensor.is_sparse()) return lockstep::detail::concatenated({tensor}, destination);
+    return comm::broadcast(tensor, {destination})[0];
   }
 };
 

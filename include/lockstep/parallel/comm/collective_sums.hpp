@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -43,7 +44,7 @@ class CollectiveSums {
   // Adds total := the sum of the inputs, if the collective can make it: together with the sums
   // before, that is, on the same devices. The inputs have been checked; the total is new, and lives
   // until `issue`.
-  bool add(const Tensor& total, const std::vector<Tensor>& inputs) {
+  bool add(const Tensor& total, std::span<const Tensor> inputs) {
     if (!lockstep::detail::nccl_collectives.load(std::memory_order_acquire)) return false;
     const auto type = sum_type(total.dtype());
     if (!type || total.numel() == 0) return false;

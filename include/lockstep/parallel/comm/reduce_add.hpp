@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,21 +46,21 @@ inline std::string times(const Shape& shape) {
   return text;
 }
 
-// A tensor as kernels on `destination` can read it: itself where that device reaches the other
+// A tensor as kernels on `compute` can read it: itself where that stream's device reaches the other
 // one's memory, otherwise a copy. The tensor lives longer than this.
 class WithinReach {
  public:
-  WithinReach(const Tensor& tensor, Device destination)
-      : source_(tensor), copy_(copy_of(*source_, destination)) {}
-  WithinReach(const Tensor&&, Device) = delete;  // nobody would hold it
+  WithinReach(const Tensor& tensor, const Stream& compute)
+      : source_(tensor), copy_(copy_of(*source_, compute)) {}
+  WithinReach(const Tensor&&, const Stream&) = delete;  // nobody would hold it
 
   const Tensor& operator*() const { return copy_.defined() ? copy_ : *source_; }
 
  private:
   // Undefined if none is needed.
-  static Tensor copy_of(const Tensor& source, Device destination) {
+  static Tensor copy_of(const Tensor& source, const Stream& compute) {
+    const Device destination = compute.device();
     if (source.device() == destination) return {};
-    const Stream compute = current_stream(destination);
     if (lockstep::detail::can_access(destination, source.device())) {
       compute.wait_stream(current_stream(source.device()));
       source.record_stream(compute);
@@ -77,8 +78,7 @@ class WithinReach {
 };
 
 // Throws unless the summands can be added up on `destination`.
-inline void check_summands(const char* operation, const std::vector<Tensor>& inputs,
-                           Device destination) {
+inline void check_summands(const char* operation, Summands inputs, Device destination) {
   check<ValueError>(!inputs.empty(), operation, ": expected at least one input");
   const Shape& shape = inputs[0].sizes();
   for (std::size_t i = 1; i < inputs.size(); ++i) {
@@ -97,26 +97,24 @@ inline void check_summands(const char* operation, const std::vector<Tensor>& inp
       destination);
 }
 
-// total := the sum of the inputs, in the order given. Half precision is summed in f32 and rounded
-// once.
-inline void sum_into(const Tensor& total, const std::vector<Tensor>& inputs) {
+// total := the sum of the inputs, in the order given, on the current stream of its device. Half
+// precision is summed in f32 and rounded once.
+inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream) {
   using lockstep::detail::input;
   using lockstep::detail::output;
   if (inputs.size() == 1) return lockstep::detail::copy_into(total, inputs[0]);
-  const Device destination = total.device();
-  const Stream stream = current_stream(destination);
   if (lockstep::detail::is_half_precision(total.dtype())) {
     std::vector<Tensor> wide;
     for (const Tensor& each : inputs) wide.push_back(lockstep::detail::widened(each));
     const Tensor sum = lockstep::detail::empty_on(stream, total.sizes(), Dtype::f32);
-    sum_into(sum, wide);
+    sum_into(sum, wide, stream);
     return lockstep::detail::copy_into(total, sum);
   }
   dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    const WithinReach first(inputs[0], destination);
+    const WithinReach first(inputs[0], stream);
     View<const T> before = input<T>(*first);
     for (std::size_t i = 1; i < inputs.size(); ++i) {
-      const WithinReach next(inputs[i], destination);
+      const WithinReach next(inputs[i], stream);
       launch_in_pieces<sizeof(T)>(stream, static_cast<std::size_t>(total.numel()),
                                   AddKernel<T>{before, input<T>(*next), output<T>(total, stream)});
       before = input<T>(total);
@@ -124,15 +122,19 @@ inline void sum_into(const Tensor& total, const std::vector<Tensor>& inputs) {
   });
 }
 
-// totals[j] := the sum of summands[j], for each j: by one collective where their devices are
-// distinct GPUs and lockstep/nccl.hpp is there, by adds elsewhere.
-inline void sum_each(const std::vector<Tensor>& totals,
-                     const std::vector<std::vector<Tensor>>& summands) {
-  if (totals.empty()) return;
-  const profile::RecordFunction range("reduce", totals[0].device());
+// totals[j], on `destination`, := the sum of summands[j], where that is not empty: by one
+// collective where the summands' devices are distinct GPUs and lockstep/nccl.hpp is there, by adds
+// elsewhere.
+inline void sum_each(const std::vector<Tensor>& totals, const std::vector<Summands>& summands,
+                     Device destination) {
+  const auto is_empty = [](Summands inputs) { return inputs.empty(); };
+  if (std::all_of(summands.begin(), summands.end(), is_empty)) return;
+  const profile::RecordFunction range("reduce", destination);
+  const Stream stream = current_stream(destination);
   CollectiveSums together;
   for (std::size_t j = 0; j < totals.size(); ++j) {
-    if (!together.add(totals[j], summands[j])) sum_into(totals[j], summands[j]);
+    if (summands[j].empty() || together.add(totals[j], summands[j])) continue;
+    sum_into(totals[j], summands[j], stream);
   }
   together.issue();
 }
@@ -140,18 +142,19 @@ inline void sum_each(const std::vector<Tensor>& totals,
 // The sums of several lists of summands, which have been checked. They lie together in buffers on
 // the destination, one for each of take_tensors' groups, and each has a version of its own; sparse
 // ones lie alone.
-inline std::vector<Tensor> sum_coalesced(const std::vector<std::vector<Tensor>>& summands,
-                                         Device destination, std::size_t buffer_size) {
+inline std::vector<Tensor> sum_coalesced(const std::vector<Summands>& summands, Device destination,
+                                         std::size_t buffer_size) {
   if (any_sparse(summands)) [[unlikely]] {
     std::vector<Tensor> sums(summands.size());
-    std::vector<std::vector<Tensor>> dense;
+    std::vector<std::vector<Tensor>> inputs;
+    std::vector<Summands> dense;
     std::vector<std::size_t> places;
     for (std::size_t j = 0; j < summands.size(); ++j) {
-      std::vector<Tensor> inputs = summands[j];
-      if (are_sparse(inputs)) {
-        sums[j] = lockstep::detail::concatenated(inputs, destination);
+      auto& mine = inputs.emplace_back(summands[j].begin(), summands[j].end());
+      if (are_sparse(mine)) {
+        sums[j] = lockstep::detail::concatenated(mine, destination);
       } else {
-        dense.push_back(std::move(inputs));
+        dense.push_back(mine);
         places.push_back(j);
       }
     }
@@ -161,53 +164,42 @@ inline std::vector<Tensor> sum_coalesced(const std::vector<std::vector<Tensor>>&
   }
   std::vector<Tensor> likes;
   likes.reserve(summands.size());
-  for (const auto& inputs : summands) likes.push_back(inputs[0]);
+  for (const Summands inputs : summands) likes.push_back(inputs[0]);
   std::vector<Tensor> sums =
       allocate_groups(current_stream(destination), likes, take_tensors(likes, buffer_size)).parts;
-  sum_each(sums, summands);
+  sum_each(sums, summands, destination);
   return sums;
 }
 
 // True if the sum of these tensors, on the host device `destination`, may be made in the memory of
 // the first.
-inline bool may_hold_sum(const std::vector<Tensor>& inputs, Device destination) {
+inline bool may_hold_sum(Summands inputs, Device destination) {
   const Tensor& first = inputs[0];
   return destination.is_cpu() && !any_sparse(inputs) && first.device() == destination &&
          first.is_contiguous() && !lockstep::detail::is_half_precision(first.dtype()) &&
          lockstep::detail::is_sole_owner(first);
 }
 
-// As sum_coalesced; but where nobody else can see a list's first summand any more, the sum takes
-// its memory, which spares the buffer and a pass over it. Those summands have changed afterwards,
-// and the lists are taken to pieces.
-inline std::vector<Tensor> sum_taking_over(std::vector<std::vector<Tensor>>& summands,
-                                           Device destination, std::size_t buffer_size) {
-  std::vector<Tensor> sums(summands.size());
-  std::vector<std::vector<Tensor>> others;
+// sums[j] := the sum of summands[j], where that is not empty. As sum_coalesced; but where nobody
+// else can see a list's first summand any more, the sum takes its memory, which spares the buffer
+// and a pass over it: that summand has changed afterwards.
+inline void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands,
+                            Device destination, std::size_t buffer_size) {
+  std::vector<Summands> others;
   std::vector<std::size_t> places;
-  for (std::size_t j = 0; j < summands.size(); ++j) {
+  for (std::size_t j = 0; j < sums.size(); ++j) {
+    if (summands[j].empty()) continue;
     if (may_hold_sum(summands[j], destination)) {
       sums[j] = summands[j][0];
     } else {
-      others.push_back(std::move(summands[j]));
+      others.push_back(std::exchange(summands[j], {}));
       places.push_back(j);
     }
   }
-  if (others.empty()) {
-    sum_each(sums, summands);
-    return sums;
-  }
-  std::vector<Tensor> taken;
-  std::vector<std::vector<Tensor>> into_taken;
-  for (std::size_t j = 0; j < sums.size(); ++j) {
-    if (!sums[j].defined()) continue;
-    taken.push_back(sums[j]);
-    into_taken.push_back(std::move(summands[j]));
-  }
-  sum_each(taken, into_taken);
-  const std::vector<Tensor> together = sum_coalesced(others, destination, buffer_size);
-  for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = together[p];
-  return sums;
+  sum_each(sums, summands, destination);
+  if (others.empty()) return;
+  std::vector<Tensor> together = sum_coalesced(others, destination, buffer_size);
+  for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = std::move(together[p]);
 }
 
 }  // namespace detail
@@ -233,7 +225,7 @@ inline Tensor reduce_add(const std::vector<Tensor>& inputs,
   if (detail::any_sparse(inputs)) return detail::sum_coalesced({inputs}, target, 0)[0];
   Tensor total =
       lockstep::detail::empty_on(current_stream(target), inputs[0].sizes(), inputs[0].dtype());
-  detail::sum_each({total}, {inputs});
+  detail::sum_each({total}, {inputs}, target);
   return total;
 }
 
@@ -257,9 +249,12 @@ inline std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Te
   }
   if (inputs[0].empty()) return {};
   const Device target = destination.value_or(inputs[0][0].device());
-  std::vector<std::vector<Tensor>> summands(inputs[0].size());
-  for (std::size_t j = 0; j < summands.size(); ++j) {
-    for (const auto& of_device : inputs) summands[j].push_back(of_device[j]);
+  std::vector<Tensor> parts;  // those of each sum together
+  std::vector<detail::Summands> summands;
+  parts.reserve(inputs.size() * inputs[0].size());
+  for (std::size_t j = 0; j < inputs[0].size(); ++j) {
+    for (const auto& of_device : inputs) parts.push_back(of_device[j]);
+    summands.push_back(std::span(parts).last(inputs.size()));
     detail::check_summands("reduce_add_coalesced", summands[j], target);
   }
   return detail::sum_coalesced(summands, target, buffer_size);

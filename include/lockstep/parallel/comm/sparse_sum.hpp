@@ -6,17 +6,21 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
-// Which summands of reduce_add are sparse.
+// What reduce_add adds up, and which of it is sparse.
 namespace lockstep::comm::detail {
 
-inline bool any_sparse(const std::vector<Tensor>& summands) {
+// What one sum is made of, in lists that somebody keeps.
+using Summands = std::span<const Tensor>;
+
+inline bool any_sparse(Summands summands) {
   return std::any_of(summands.begin(), summands.end(),
                      [](const Tensor& each) { return each.is_sparse(); });
 }
-inline bool any_sparse(const std::vector<std::vector<Tensor>>& lists) {
-  return std::any_of(lists.begin(), lists.end(), [](const auto& each) { return any_sparse(each); });
+inline bool any_sparse(const std::vector<Summands>& lists) {
+  return std::any_of(lists.begin(), lists.end(), [](Summands each) { return any_sparse(each); });
 }
 
 // Whether all of them are. If only some are, those become dense.
