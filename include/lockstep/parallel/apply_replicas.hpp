@@ -110,8 +110,11 @@ auto apply_replicas(M& module, const std::vector<Device>& device_ids,
     result.outputs.push_back(forward_part(module, calls.arguments[0]));
     return result;
   }
-  const std::vector<Device> used(device_ids.begin(),
-                                 device_ids.begin() + static_cast<std::ptrdiff_t>(count));
+  std::vector<Device> fewer;
+  if (count < device_ids.size()) {
+    fewer.assign(device_ids.begin(), device_ids.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  const std::vector<Device>& used = fewer.empty() ? device_ids : fewer;
   auto replicas = make(used);
   std::optional<BufferMerge> merge;
   if (options.buffers == ReplicaBuffers::merged) merge.emplace(module, replicas);

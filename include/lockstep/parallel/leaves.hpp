@@ -34,16 +34,28 @@ class Path {
 
   // Without a stream: a plan keeps the text of a path for each call's arguments.
   std::string text() const {
-    if (!parent_) return std::string(name_);
-    std::string steps = parent_->text();
-    if (name_.data()) return steps.append(1, '.').append(name_);
-    return steps.append(1, '[').append(std::to_string(index_)).append(1, ']');
+    std::string steps;
+    append_to(steps);
+    return steps;
   }
   friend std::ostream& operator<<(std::ostream& out, const Path& path) {
     return out << path.text();
   }
 
  private:
+  void append_to(std::string& steps) const {
+    if (!parent_) {
+      steps += name_;
+      return;
+    }
+    parent_->append_to(steps);
+    if (name_.data()) {
+      steps.append(1, '.').append(name_);
+    } else {
+      steps.append(1, '[').append(std::to_string(index_)).append(1, ']');
+    }
+  }
+
   const Path* parent_ = nullptr;
   std::string_view name_;
   std::size_t index_ = 0;

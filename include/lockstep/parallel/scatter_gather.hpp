@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -87,7 +88,7 @@ using Gathered = std::conditional_t<detail::nested::PlainValue<T>, std::vector<T
 namespace detail::nested {
 
 // The share that each of several parts has in all rows; the same for all where there are none.
-inline std::vector<double> row_weights(const std::vector<std::int64_t>& rows, std::size_t parts) {
+inline std::vector<double> row_weights(std::span<const std::int64_t> rows, std::size_t parts) {
   std::int64_t total = 0;
   for (const std::int64_t n : rows) total += n;
   if (total == 0) return std::vector<double>(parts, 1 / static_cast<double>(parts));
@@ -117,7 +118,7 @@ Leaf weighted_sum(std::vector<Leaf> scalars, std::vector<double> weights, Device
 // (empty: all count the same).
 struct ScalarRule {
   Reduction reduction = Reduction::none;
-  std::vector<std::int64_t> rows = {};
+  std::span<const std::int64_t> rows = {};
 
   std::vector<double> weights(std::size_t parts) const {
     return reduction == Reduction::sum ? std::vector<double>(parts, 1) : row_weights(rows, parts);

@@ -29,9 +29,11 @@ namespace detail::nested {
 class ScatterPlan {
  public:
   ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split)
-      : dim_(dim), split_(split), devices_(devices) {
+      : dim_(dim), split_(split), devices_(&devices) {
     check<ValueError>(!devices.empty(), "Expected at least one device to scatter to");
   }
+  ScatterPlan(const ScatterPlan&) = delete;
+  ScatterPlan& operator=(const ScatterPlan&) = delete;
 
   // Takes a tensor into account; one without dimensions goes to every device as it is.
   template <class Leaf>
@@ -42,8 +44,8 @@ class ScatterPlan {
 
   // Takes an argument into account that is in parts already.
   void add_parts(std::size_t parts, const Path& path) {
-    check<ValueError>(parts > 0 && parts <= devices_.size(), path, " is scattered over ", parts,
-                      " devices, but there are ", devices_.size());
+    check<ValueError>(parts > 0 && parts <= devices_->size(), path, " is scattered over ", parts,
+                      " devices, but there are ", devices_->size());
     check<ValueError>(!parts_ || *parts_ == parts,
                       "arguments are scattered differently: ", parts_path_, " has ",
                       parts_.value_or(0), " parts, but ", path, " has ", parts);
@@ -77,25 +79,26 @@ class ScatterPlan {
                           count_, " parts");
       }
     } else if (rows_) {
-      sizes_ = split_sizes(*rows_, devices_.size(), split_);
+      sizes_ = split_sizes(*rows_, devices_->size(), split_);
       count_ = sizes_.size();
     } else {
-      count_ = devices_.size();
+      count_ = devices_->size();
     }
-    devices_.resize(count_);
+    if (count_ == devices_->size()) return;
+    used_.assign(devices_->begin(), devices_->begin() + static_cast<std::ptrdiff_t>(count_));
+    devices_ = &used_;
   }
 
-  // How many parts there are, for which devices, and how many rows each has (empty: no argument has
-  // rows).
+  // How many parts there are.
   std::size_t count() const { return count_; }
-  const std::vector<Device>& devices() const { return devices_; }
-  const std::vector<std::int64_t>& rows() const { return sizes_; }
+  // How many rows each has (empty: no argument has rows), when everything has been scattered.
+  std::vector<std::int64_t> rows() && { return std::move(sizes_); }
 
   template <class Leaf>
   std::vector<Leaf> scatter(const Leaf& leaf) const {
     if (!tensor_traits<Leaf>::defined(leaf)) return std::vector<Leaf>(count_, leaf);
-    if (tensor_traits<Leaf>::dim(leaf) == 0) return tensor_traits<Leaf>::broadcast(leaf, devices_);
-    return tensor_traits<Leaf>::scatter(leaf, devices_, sizes_, dim_);
+    if (tensor_traits<Leaf>::dim(leaf) == 0) return tensor_traits<Leaf>::broadcast(leaf, *devices_);
+    return tensor_traits<Leaf>::scatter(leaf, *devices_, sizes_, dim_);
   }
 
  private:
@@ -111,7 +114,8 @@ class ScatterPlan {
 
   const std::int64_t dim_;
   const Split& split_;
-  std::vector<Device> devices_;
+  const std::vector<Device>* devices_;  // the caller's, or those of them that have work
+  std::vector<Device> used_;
   std::optional<std::int64_t> rows_;
   std::string rows_path_;
   std::optional<std::size_t> parts_;
@@ -212,13 +216,13 @@ Calls<Args...> scatter_arguments(const std::vector<Device>& devices, std::int64_
   (plan_argument(plan, args, Path(root, index++)), ...);
   plan.decide();
   Calls<Args...> calls;
-  calls.rows = plan.rows();
   calls.arguments.reserve(plan.count());
   [&](auto&&... parts) {
     for (std::size_t i = 0; i < plan.count(); ++i) {
       calls.arguments.emplace_back(std::move(parts[i])...);
     }
   }(scatter_argument(plan, args)...);
+  calls.rows = std::move(plan).rows();
   return calls;
 }
 
