@@ -45,10 +45,8 @@ class ReplicaCache {
     forget_if_changed(originals);
     if (replicas_.size() < devices.size()) replicas_.resize(devices.size());
     std::vector<Tensor> result;
-    std::vector<comm::detail::Transfer> transfers;
-    std::vector<Target> targets;  // of each transfer
+    std::vector<Target> targets;
     result.reserve(devices.size() * originals.size());
-    transfers.reserve(devices.size());
     targets.reserve(devices.size());
     bool original_given = false;
     for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -57,16 +55,16 @@ class ReplicaCache {
         result.insert(result.end(), originals.begin(), originals.end());
         continue;
       }
-      prepare(replicas_[i], transfers.emplace_back(devices[i]), originals);
-      targets.push_back({&replicas_[i]});
+      targets.push_back({&replicas_[i], comm::detail::Transfer(devices[i])});
+      prepare(replicas_[i], targets.back().transfer, originals);
       const std::vector<Tensor>& parts = replicas_[i].flat.parts;
       result.insert(result.end(), parts.begin(), parts.end());
     }
-    update(targets, transfers, originals, devices);
+    update(targets, originals, devices);
     // Also where nothing was copied now: the stream that is current may be another one than the one
     // that waited for the copy.
-    for (std::size_t t = 0; t < targets.size(); ++t) {
-      for (const Tensor& buffer : targets[t].replica->flat.buffers) transfers[t].finish(buffer);
+    for (const Target& target : targets) {
+      for (const Tensor& buffer : target.replica->flat.buffers) target.transfer.finish(buffer);
     }
     return result;
   }
@@ -84,6 +82,7 @@ class ReplicaCache {
   };
   struct Target {
     Replica* replica;
+    comm::detail::Transfer transfer;
     bool ordered = false;  // copies come after what its device's stream holds
   };
   // Which memory a tensor named when it was last seen; holding it keeps that memory from being
@@ -131,26 +130,25 @@ class ReplicaCache {
   }
 
   // Issues the copies of what has changed.
-  static void update(std::vector<Target>& targets,
-                     const std::vector<comm::detail::Transfer>& transfers,
-                     const std::vector<Tensor>& originals, const std::vector<Device>& devices) {
+  static void update(std::vector<Target>& targets, const std::vector<Tensor>& originals,
+                     const std::vector<Device>& devices) {
     std::vector<comm::detail::FanOut> stale;
     std::vector<std::pair<Versions*, Versions>> renewed;
     stale.reserve(originals.size() * targets.size());
     renewed.reserve(originals.size() * targets.size());
     for (std::size_t j = 0; j < originals.size(); ++j) {
-      for (std::size_t t = 0; t < targets.size(); ++t) {
-        const Tensor& copy = targets[t].replica->flat.parts[j];
-        Versions& seen = targets[t].replica->versions[j];
+      for (Target& target : targets) {
+        const Tensor& copy = target.replica->flat.parts[j];
+        Versions& seen = target.replica->versions[j];
         const Versions now{originals[j].version(), copy.version()};
         if (seen == now) continue;
-        if (!std::exchange(targets[t].ordered, true)) transfers[t].after_compute();
+        if (!std::exchange(target.ordered, true)) target.transfer.after_compute();
         copy.mark_changed();
         renewed.emplace_back(&seen, Versions{now.original, copy.version()});
-        stale.push_back({&originals[j], &copy, t});
+        stale.push_back({&originals[j], &copy, &target.transfer});
       }
     }
-    comm::detail::fan_out(stale, devices, transfers);
+    comm::detail::fan_out(stale, devices);
     for (const auto& [seen, now] : renewed) *seen = now;  // not if that has thrown
   }
 

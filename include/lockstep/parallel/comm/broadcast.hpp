@@ -42,14 +42,16 @@ inline std::vector<Tensor> broadcast(const Tensor& tensor,
   std::vector<detail::Transfer> transfers;
   const lockstep::detail::Packed source(tensor);
   std::vector<detail::FanOut> made;
+  transfers.reserve(devices.size());
   bool original_given = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] == tensor.device() && !std::exchange(original_given, true)) continue;
-    made.push_back({&*source, &copies[i], transfers.size()});
-    copies[i] = transfers.emplace_back(devices[i]).allocate(tensor.sizes(), tensor.dtype());
+    const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
+    copies[i] = transfer.allocate(tensor.sizes(), tensor.dtype());
+    made.push_back({&*source, &copies[i], &transfer});
   }
-  detail::fan_out(made, devices, transfers);
-  for (const detail::FanOut& each : made) transfers[each.transfer].finish(*each.copy);
+  detail::fan_out(made, devices);
+  for (const detail::FanOut& each : made) each.transfer->finish(*each.copy);
   return copies;
 }
 
@@ -122,10 +124,10 @@ inline std::vector<std::vector<Tensor>> broadcast_coalesced(
   made.reserve(tensors.size() * transfers.size());
   for (std::size_t j = 0; j < tensors.size(); ++j) {
     for (std::size_t t = 0; t < transfers.size(); ++t) {
-      made.push_back({&sources[j], &copies[places[t]][j], t});
+      made.push_back({&sources[j], &copies[places[t]][j], &transfers[t]});
     }
   }
-  detail::fan_out(made, devices, transfers);
+  detail::fan_out(made, devices);
   for (std::size_t t = 0; t < transfers.size(); ++t) {
     for (const Tensor& buffer : buffers[t]) transfers[t].finish(buffer);
   }

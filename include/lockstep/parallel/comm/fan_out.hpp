@@ -22,11 +22,11 @@
 namespace lockstep::comm::detail {
 
 // One copy of a tensor, by one of several Transfers: contiguous, and as large as the source, whose
-// strides are any. Whoever lists it keeps both.
+// strides are any. Whoever lists it keeps all three.
 struct FanOut {
   const Tensor* source;
   const Tensor* copy;
-  std::size_t transfer;
+  const Transfer* transfer;
 };
 
 // The ranks of one collective that copies from the source's device to the Transfers' streams.
@@ -36,30 +36,30 @@ class FanOutRanks {
 
   // Empty unless `devices`, those of the broadcast, are several that a collective serves. The
   // source's own may be among them or not.
-  FanOutRanks(Device source, const std::vector<Device>& devices,
-              const std::vector<Transfer>& transfers) {
+  FanOutRanks(Device source, const std::vector<Device>& devices) {
     if (!lockstep::detail::nccl_collectives.load(std::memory_order_acquire)) return;
-    if (devices.size() < 2 || transfers.empty()) return;
+    if (devices.size() < 2) return;
     std::vector<Device> ranks = devices;
     auto at = std::find(ranks.begin(), ranks.end(), source);
     if (at == ranks.end()) at = ranks.insert(at, source);
     root_ = static_cast<std::size_t>(at - ranks.begin());
     collectives_ = lockstep::detail::collectives_for(ranks);
-    if (!collectives_) return;
-    for (const Transfer& transfer : transfers) streams_.push_back(&transfer.stream().state());
-    const auto place = streams_.begin() + static_cast<std::ptrdiff_t>(root_);
-    streams_.insert(place, &copy_stream(source).state());
+    size_ = ranks.size();
   }
 
   // Adds the copies of a contiguous tensor, if the collective can make them.
   bool add(const Tensor& source, std::span<const FanOut> copies) {
     // Every rank takes part.
-    if (!collectives_ || copies.size() + 1 != streams_.size()) return false;
+    if (!collectives_ || copies.size() + 1 != size_) return false;
     Collectives::Broadcast broadcast{{}, whole_of(source).width};
     if (broadcast.bytes == 0) return false;
+    const auto root = static_cast<std::ptrdiff_t>(root_);
+    if (streams_.empty()) {
+      for (const FanOut& each : copies) streams_.push_back(&each.transfer->stream().state());
+      streams_.insert(streams_.begin() + root, &copy_stream(source.device()).state());
+    }
     for (const FanOut& each : copies) broadcast.data.push_back(each.copy->impl()->data());
-    const auto place = broadcast.data.begin() + static_cast<std::ptrdiff_t>(root_);
-    broadcast.data.insert(place, source.impl()->data());
+    broadcast.data.insert(broadcast.data.begin() + root, source.impl()->data());
     sources_.push_back(source);
     broadcasts_.push_back(std::move(broadcast));
     return true;
@@ -78,6 +78,7 @@ class FanOutRanks {
 
  private:
   Collectives* collectives_ = nullptr;
+  std::size_t size_ = 0;
   std::size_t root_ = 0;
   std::vector<lockstep::detail::StreamState*> streams_;
   std::vector<Tensor> sources_;
@@ -85,14 +86,13 @@ class FanOutRanks {
 };
 
 // Issues the copies of several tensors of one device, those of each together and in the order of
-// the Transfers, to the Transfers' streams: as one collective where all `devices` of the broadcast
+// the devices, to their Transfers' streams: as one collective where all `devices` of the broadcast
 // are distinct GPUs and lockstep/nccl.hpp is there, each by itself elsewhere.
-inline void fan_out(std::span<const FanOut> copies, const std::vector<Device>& devices,
-                    const std::vector<Transfer>& transfers) {
+inline void fan_out(std::span<const FanOut> copies, const std::vector<Device>& devices) {
   if (copies.empty()) return;
   const profile::RecordFunction range("broadcast");
   CopiesTogether alone;
-  FanOutRanks together(copies[0].source->device(), devices, transfers);
+  FanOutRanks together(copies[0].source->device(), devices);
   while (!copies.empty()) {
     const Tensor* const original = copies[0].source;
     std::size_t count = 1;
@@ -102,7 +102,7 @@ inline void fan_out(std::span<const FanOut> copies, const std::vector<Device>& d
     copies = copies.subspan(count);
     if (together.add(source, of_source)) continue;
     for (const FanOut& each : of_source) {
-      transfers[each.transfer].copy_out(*each.copy, source, whole_of(source), alone);
+      each.transfer->copy_out(*each.copy, source, whole_of(source), alone);
     }
   }
   alone.issue();

@@ -30,8 +30,8 @@ class GatherPlan {
     scalars_ = tensors[0].dim() == 0;
     shape_ = scalars_ ? Shape{1} : tensors[0].sizes();
     along_ = scalars_ ? 0 : wrap_dim(dim, shape_.size());
-    std::int64_t rows = 0;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
+    std::int64_t rows = rows_of(tensors[0]);
+    for (std::size_t i = 1; i < tensors.size(); ++i) {
       const Tensor& tensor = tensors[i];
       check<DtypeError>(tensor.dtype() == tensors[0].dtype(), "gather: input tensor at index ", i,
                         " has dtype ", tensor.dtype(), ", but expected ", tensors[0].dtype());
