@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 // What scatter, gather and broadcast have in common: part of a tensor copied to another device on
@@ -59,6 +60,7 @@ class CopiesTogether {
 
   void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
            const Tensor& dst, const Tensor& src) {
+    ++count_;
     if (order.bytes() < kLarge) return backend.copy_all({&order, 1});
     if (backend_ != &backend) issue();
     backend_ = &backend;
@@ -70,12 +72,14 @@ class CopiesTogether {
     if (!orders_.empty()) backend_->copy_all(orders_);
     orders_.clear();
     kept_.clear();
+    copies_issued().fetch_add(std::exchange(count_, 0), std::memory_order_relaxed);
   }
 
  private:
   lockstep::detail::Backend* backend_ = nullptr;
   std::vector<lockstep::detail::CopyOrder> orders_;
   std::vector<Tensor> kept_;
+  std::uint64_t count_ = 0;  // since the last issue
 };
 
 // Copies that end on one device: issued to its copy stream, or another one that is given, and
@@ -138,7 +142,6 @@ class Transfer {
              std::size_t src_offset, std::size_t src_pitch, const Slice& slice,
              CopiesTogether& together) const {
     if (slice.width == 0 || slice.rows == 0) return;
-    copies_issued().fetch_add(1, std::memory_order_relaxed);
     copy_.wait_stream(current_stream(src.device()));
     src.record_stream(copy_);
     auto* to = static_cast<std::byte*>(dst.impl()->data()) + dst_offset;
