@@ -55,7 +55,7 @@ std::uint64_t allocations_of_a_step(const std::vector<Device>& devices) {
 // never recycled.
 TEST(StepAllocations, ATinyStepAllocatesLittle) {
   if (testing::kAddressSanitizer) GTEST_SKIP() << "memory is not recycled";
-  EXPECT_LE(allocations_of_a_step({"cpu:0", "cpu:1"}), 42U);
+  EXPECT_LE(allocations_of_a_step({"cpu:0", "cpu:1"}), 23U);
   EXPECT_LE(allocations_of_a_step({"cpu:0"}), 6U);
 }
 
