@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/shared_core.hpp>
 #include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/device/cores.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -52,6 +54,7 @@ class LetterBox {
       if ((before & kNapping) != 0) end_nap();
     }
     if ((before & kParked) == 0) return false;
+    core_of_poster_.store(current_core(), std::memory_order_relaxed);
     word_.notify_one();
     return true;
   }
@@ -75,7 +78,8 @@ class LetterBox {
   }
 
   // Returns when something was posted since the last `accept`. Spins first if `spin`, naps then if
-  // the last offer was casual, and counts in `parks` if it parks in the end.
+  // the last offer was casual or yields if its core is the poster's, and counts in `parks` if it
+  // parks in the end.
   //
   // `enclosed` are 128 bytes that the posters write before a post, if anything: while the worker
   // spins it asks for these, too, which then come together with the letter, and not after it.
@@ -89,6 +93,7 @@ class LetterBox {
       return posted();
     };
     if (spin && spin_until(look)) return;
+    if (spin && naps_left_ == 0 && shared_core_.yield_until(look)) return;
     while (naps_left_ > 0) {
       const std::uint32_t value = word_.load(std::memory_order_acquire);
       if (number(value) == seen_) {
@@ -111,6 +116,7 @@ class LetterBox {
     for (value |= kParked; number(value) == seen_; value = word_.load(std::memory_order_acquire)) {
       word_.wait(value, std::memory_order_acquire);
     }
+    shared_core_.woken_from(core_of_poster_.load(std::memory_order_relaxed));
   }
 
   // The letter that was posted last, or null if it was withdrawn.
@@ -171,11 +177,16 @@ class LetterBox {
   std::uint32_t posts_ = 0;  // the number in `word_`, for the posters
   Letter letter_ = {};
 
+  // Where the last poster ran that had to wake the worker. Read after that, perhaps before the
+  // poster has written it: a hint.
+  std::atomic<int> core_of_poster_{-1};
+
   // The worker's own: the number that it has dealt with, that of the casual offer that it has left
   // standing, and what is left of kNaps.
   alignas(64) std::uint32_t seen_ = 0;
   std::uint32_t looked_at_ = 0;
   int naps_left_ = 0;
+  SharedCore shared_core_;
 
   const std::chrono::microseconds nap_;
   std::mutex nap_mutex_;

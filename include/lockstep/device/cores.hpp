@@ -41,6 +41,15 @@ inline bool set_affinity([[maybe_unused]] const CoreSet& allowed) noexcept {
 #endif
 }
 
+// The core that the calling thread runs on at this moment; -1 where that cannot be known.
+inline int current_core() noexcept {
+#if defined(__linux__)
+  return ::sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
 // What a CoreBinding of the calling thread will give back, null without one.
 inline constinit thread_local const CoreSet* unbound_affinity = nullptr;
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/shared_core.hpp>
 #include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/device/cores.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -26,6 +28,7 @@ class Rendezvous {
     while (true) {
       if (word & kBroken) return false;
       const bool last = arrived(word) + 1 == size_;
+      if (last) core_of_last_.store(lockstep::detail::current_core(), std::memory_order_relaxed);
       const std::uint32_t next = last ? (round(word) + 1) << kRoundShift : word + kOneArrived;
       // Release: what this rank did; acquire: the last one goes on at once, and so carries the
       // others' writes to those that it wakes.
@@ -56,16 +59,23 @@ class Rendezvous {
   static std::uint32_t round(std::uint32_t word) { return word >> kRoundShift; }
 
   bool await_end_of(std::uint32_t mine) const noexcept {
-    bool passed = false;
-    lockstep::detail::spin_then_wait(word_, [&](std::uint32_t word) {
-      passed = round(word) != mine;
-      return passed || (word & kBroken);
-    });
-    return passed;
+    thread_local lockstep::detail::SharedCore shared_core;
+    std::uint32_t word = 0;
+    const auto over = [&] {
+      word = word_.load(std::memory_order_acquire);
+      return round(word) != mine || (word & kBroken);
+    };
+    if (!lockstep::detail::spin_until(over) && !shared_core.yield_until(over)) {
+      while (!over()) word_.wait(word, std::memory_order_acquire);
+      shared_core.woken_from(core_of_last_.load(std::memory_order_relaxed));
+    }
+    return round(word) != mine;
   }
 
   const std::uint32_t size_;
   alignas(64) std::atomic<std::uint32_t> word_{0};
+  // Where the last rank of the last round ran, or that of the next one: a hint for those woken.
+  std::atomic<int> core_of_last_{-1};
 };
 
 }  // namespace lockstep::distributed::detail
