@@ -50,6 +50,12 @@ bool equal(const detail::CoreSet& a, const detail::CoreSet& b) {
   return CPU_EQUAL(&a.cores, &b.cores) != 0;
 }
 
+detail::CoreSet affinity_of_a_detached_thread() {
+  std::promise<std::optional<detail::CoreSet>> started;
+  detail::start_detached([&] { started.set_value(detail::affinity()); });
+  return *started.get_future().get();
+}
+
 TEST(Cores, PartsAreDisjointAndCoverAll) {
   const detail::CoreSet all = *detail::affinity();
   const unsigned count = detail::usable_cores();
@@ -92,9 +98,24 @@ TEST(Cores, WhatABoundThreadCountsAndStartsIsNotBound) {
     EXPECT_EQ(detail::usable_cores(), count);
   }
   EXPECT_EQ(detail::usable_cores(), count);
-  std::promise<std::optional<detail::CoreSet>> started;
-  detail::start_detached([&] { started.set_value(detail::affinity()); });
-  EXPECT_TRUE(equal(*started.get_future().get(), all));
+  EXPECT_TRUE(equal(affinity_of_a_detached_thread(), all));
+}
+
+TEST(Cores, NorIsWhatItsThreadsCountAndStart) {
+  const detail::CoreSet all = *detail::affinity();
+  const unsigned count = detail::usable_cores();
+  const auto see = [&](const detail::CoreSet& own) {
+    EXPECT_TRUE(equal(*detail::affinity(), own));
+    EXPECT_EQ(detail::usable_cores(), count);
+    EXPECT_TRUE(equal(affinity_of_a_detached_thread(), all));
+  };
+  detail::start_thread([&] { see(all); }).join();
+  const detail::CoreBinding binding(all, 0, count, "part");
+  const detail::CoreSet mine = *detail::affinity();
+  detail::start_thread([&] {
+    see(mine);
+    detail::start_thread([&] { see(mine); }).join();
+  }).join();
 }
 
 TEST(Cores, WhatCannotBeBoundIsNamed) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/data/batch_workers.hpp>
+#include <lockstep/data/prefetch_queue.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
@@ -18,6 +20,7 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <future>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -96,6 +99,31 @@ TEST(Run, BindsRanksToCoresOfTheirOwnForAsLongAsTheyRun) {
   for (const auto& cores : cores_of_ranks(dist::BindTo::none)) {
     EXPECT_TRUE(CPU_EQUAL(&cores.cores, &all.cores));
   }
+}
+
+// What they start is for the whole process, and stays when the ranks have ended.
+TEST(Run, WhatTheThreadsOfABoundRankStartIsNotBound) {
+  const ls::detail::CoreSet all = *ls::detail::affinity();
+  const auto start_one = [&] {
+    std::promise<ls::detail::CoreSet> started;
+    ls::detail::start_detached([&] { started.set_value(*ls::detail::affinity()); });
+    const ls::detail::CoreSet cores = started.get_future().get();
+    EXPECT_TRUE(CPU_EQUAL(&cores.cores, &all.cores));
+  };
+  dist::run(first_devices(2),
+            [&](const dist::ProcessGroup& group) {
+              group.impl()->thread()->issue(ls::detail::Task(start_one));
+              group.impl()->thread()->drain();
+              ls::data::detail::PrefetchQueue<int> queue(1, [&](auto&) { start_one(); });
+              EXPECT_FALSE(queue.take());
+              const auto load = [&](std::size_t) {
+                start_one();
+                return 1;
+              };
+              ls::data::detail::BatchWorkers<int> workers(load, 1, 1, 1);
+              EXPECT_EQ(workers.take(), 1);
+            },
+            {.bind_to = dist::BindTo::core});
 }
 
 TEST(Run, ARankThatThrowsIsNoLongerBound) {

@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/thread_state.hpp>
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>
@@ -114,13 +115,13 @@ class BatchWorkers {
     shared_->threads.reserve(workers);
     for (std::size_t i = 0; i < workers; ++i) {
       try {
-        shared_->threads.emplace_back([&shared = *shared_, state, i] {
+        shared_->threads.push_back(lockstep::detail::start_thread([&shared = *shared_, state, i] {
           // Linux cuts no name short, but refuses one of more than 15 characters.
           const std::string name = ("ls-loader-" + std::to_string(i)).substr(0, 15);
           (void)::pthread_setname_np(::pthread_self(), name.c_str());
           const lockstep::detail::ThreadState::Scope scope(*state);
           work(shared);
-        });
+        }));
       } catch (const std::system_error& error) {
         throw std::system_error(
             error.code(), lockstep::detail::str("DataLoader: of ", workers, " workers only ", i,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
 
 #include <condition_variable>
@@ -32,7 +33,8 @@ class PrefetchQueue {
   template <class Make>
   PrefetchQueue(std::size_t depth, Make make) : depth_(depth) {
     try {
-      thread_ = std::thread([this, make = std::move(make)]() mutable { run(make); });
+      thread_ =
+          lockstep::detail::start_thread([this, make = std::move(make)]() mutable { run(make); });
     } catch (const std::system_error& error) {
       throw Error(lockstep::detail::str("no thread to prefetch in: ", error.what()));
     }

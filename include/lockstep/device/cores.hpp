@@ -50,15 +50,15 @@ inline int current_core() noexcept {
 #endif
 }
 
-// What a CoreBinding of the calling thread will give back, null without one.
-inline constinit thread_local const CoreSet* unbound_affinity = nullptr;
+// What the calling thread might use before a CoreBinding of its own, or of the thread that started
+// it with start_thread; nothing without one.
+inline constinit thread_local std::optional<CoreSet> unbound_affinity;
 
 // The number of cores that the calling thread may run on while nothing binds it, at least 1.
 // `hardware_concurrency` alone would count cores that taskset or a batch system has taken away.
 inline unsigned usable_cores() noexcept {
 #if defined(__linux__)
-  const std::optional<CoreSet> allowed =
-      unbound_affinity ? std::optional(*unbound_affinity) : affinity();
+  const std::optional<CoreSet> allowed = unbound_affinity ? unbound_affinity : affinity();
   if (allowed) return static_cast<unsigned>(CPU_COUNT(&allowed->cores));
 #endif
   const unsigned cores = std::thread::hardware_concurrency();
@@ -71,16 +71,16 @@ class CoreBinding {
  public:
   CoreBinding(const std::optional<CoreSet>& cores, std::size_t part, std::size_t parts,
               const char* who)
-      : before_(affinity()), outer_(unbound_affinity) {
+      : before_(affinity()), outermost_(!unbound_affinity) {
     const bool bound = before_ && cores && set_affinity(part_of(*cores, part, parts));
     check<Error>(bound, who, " ", part, " of ", parts,
                  " cannot be bound to cores of its own: ", std::strerror(errno));
-    if (!outer_) unbound_affinity = &*before_;
+    if (outermost_) unbound_affinity = before_;
   }
   CoreBinding(const CoreBinding&) = delete;
   CoreBinding& operator=(const CoreBinding&) = delete;
   ~CoreBinding() {
-    unbound_affinity = outer_;
+    if (outermost_) unbound_affinity.reset();
     (void)set_affinity(*before_);
   }
 
@@ -107,15 +107,23 @@ class CoreBinding {
   }
 
   const std::optional<CoreSet> before_;
-  const CoreSet* const outer_;  // that of the CoreBinding around this one
+  const bool outermost_;
 };
+
+// Starts a thread that shares its starter's CoreBinding, if there is one. What it counts and starts
+// is no more bound than what its starter does.
+template <class F>
+std::thread start_thread(F run) {
+  return std::thread([unbound = unbound_affinity, run = std::move(run)]() mutable {
+    unbound_affinity = unbound;
+    run();
+  });
+}
 
 // Starts a thread that outlives its starter's CoreBinding, if there is one, and has no part in it.
 template <class F>
 void start_detached(F run) {
-  std::optional<CoreSet> cores;
-  if (unbound_affinity) cores = *unbound_affinity;
-  std::thread([cores, run = std::move(run)]() mutable {
+  std::thread([cores = unbound_affinity, run = std::move(run)]() mutable {
     if (cores) (void)set_affinity(*cores);
     run();
   }).detach();

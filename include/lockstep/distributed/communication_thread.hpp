@@ -5,6 +5,7 @@
 #include <lockstep/backend/host/task_queue.hpp>
 #include <lockstep/backend/short_slice.hpp>
 #include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/device/cores.hpp>
 #include <lockstep/distributed/carrier.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/profile/recorder.hpp>
@@ -123,7 +124,7 @@ class CommunicationThread {
   void start() {
     lockstep::detail::check_not_forked();
     try {
-      thread_ = std::thread([this] { serve(); });
+      thread_ = lockstep::detail::start_thread([this] { serve(); });
     } catch (const std::system_error& error) {
       throw Error(lockstep::detail::str("no thread for communication: ", error.what()));
     }
