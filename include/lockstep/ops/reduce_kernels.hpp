@@ -111,7 +111,16 @@ struct ChannelSumCall {
   std::size_t outer, channels, inner;
 
   void operator()() const {
-    if (inner == 1 && channels <= kFew) return add_few();
+    if (inner == 1) {
+      switch (channels) {
+        case 1:
+          return add_few<1>();
+        case 2:
+          return add_few<2>();
+        case 3:
+          return add_few<3>();
+      }
+    }
     std::array<double, 64> sums;  // as many as stay in the nearest cache
     for (std::size_t first = 0; first < channels; first += sums.size()) {
       const std::size_t count = std::min(sums.size(), channels - first);
@@ -128,16 +137,15 @@ struct ChannelSumCall {
     }
   }
 
-  // Too few channels to be worth a loop over them: one after the other, in the same order.
-  static constexpr std::size_t kFew = 3;
+  // Few channels are not worth a loop over them. The order is the same.
+  template <std::size_t kChannels>
   void add_few() const {
-    for (std::size_t c = 0; c < channels; ++c) {
-      double total = 0;
-      for (std::size_t o = 0; o < outer; ++o) {
-        total += static_cast<double>(in.data[o * channels + c]);
-      }
-      out[c] = static_cast<T>(total);
+    std::array<double, kChannels> sums{};
+    for (std::size_t o = 0; o < outer; ++o) {
+      const T* const row = in.data + o * kChannels;
+      for (std::size_t c = 0; c < kChannels; ++c) sums[c] += static_cast<double>(row[c]);
     }
+    for (std::size_t c = 0; c < kChannels; ++c) out[c] = static_cast<T>(sums[c]);
   }
 
   // Several sums side by side, as one chain of additions waits for each of them.
