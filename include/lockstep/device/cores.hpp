@@ -28,6 +28,8 @@ inline std::optional<CoreSet> affinity() noexcept {
 #if defined(__linux__)
   CoreSet allowed;
   if (::sched_getaffinity(0, sizeof allowed.cores, &allowed.cores) == 0) return allowed;
+#else
+  errno = ENOSYS;
 #endif
   return {};
 }
@@ -36,7 +38,6 @@ inline bool set_affinity([[maybe_unused]] const CoreSet& allowed) noexcept {
 #if defined(__linux__)
   return ::sched_setaffinity(0, sizeof allowed.cores, &allowed.cores) == 0;
 #else
-  errno = ENOSYS;
   return false;
 #endif
 }

@@ -42,9 +42,10 @@ inline ProcessGroup thread_group(int rank, const std::vector<Device>& devices,
 enum class BindTo { none, core };
 
 struct RunOptions {
-  // With `core`, each rank keeps to cores of its own for as long as it runs, an equal part of those
-  // that the caller may use, and its communication thread with it. It pays where steps take
-  // microseconds and nothing else wants the cores: a scheduler may leave two ranks on one of them.
+  // With `core`, each rank keeps to cores of its own for as long as it runs: an equal part, in the
+  // system's order, of those that the caller may use (a hyper-thread counts as a core). The threads
+  // that it starts share them, as those of a process do. It pays where steps take microseconds and
+  // nothing else wants the cores: a scheduler may leave two ranks on one of them.
   BindTo bind_to = BindTo::none;
 };
 
