@@ -118,5 +118,19 @@ TEST(Recycled, LargeAndStrictlyAlignedObjectsAreMadeAsUsual) {
   EXPECT_EQ(aligned->value, 7U);
 }
 
+TEST(Recycled, ShortArraysAreRecycledAndOthersMadeAsUsual) {
+  RecyclingAllocator<std::uint64_t> allocator;
+  constexpr std::size_t kMost = RecycledBlocks::kLargest / sizeof(std::uint64_t);
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, kMost, kMost + 1}) {
+    std::uint64_t* const data = allocator.allocate(count);
+    for (std::size_t i = 0; i < count; ++i) data[i] = i;
+    allocator.deallocate(data, count);
+    if (count == 0 || count > kMost) continue;
+    std::uint64_t* const again = allocator.allocate(count);
+    EXPECT_EQ(again, data) << count;
+    allocator.deallocate(again, count);
+  }
+}
+
 }  // namespace recycled_test
 }  // namespace lockstep::detail

@@ -108,7 +108,7 @@ struct RecyclingAllocator {
 
  private:
   static constexpr bool is_recycled(std::size_t count) {
-    return alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__ &&
+    return alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__ && count > 0 &&
            count <= RecycledBlocks::kLargest / sizeof(T);
   }
 };
