@@ -272,6 +272,13 @@ TEST(Engine, RootsThatCannotBeAreErrors) {
   EXPECT_THROW(autograd::backward({sum(x)}, {Tensor(), Tensor()}), ValueError);
 }
 
+TEST(Engine, BackwardOfNothingDoesNothing) {
+  const Tensor x = leaf(3);
+  autograd::backward(std::vector<Tensor>{});
+  EXPECT_FALSE(autograd::grad({}, {x}, {}, {}, false, true)[0].defined());
+  EXPECT_THROW((void)autograd::grad({}, {x}), AutogradError);
+}
+
 TEST(Engine, NoGradRecordsNothing) {
   const Tensor x = leaf(3);
   {

@@ -51,6 +51,7 @@ class LaneWorkers {
   // Returns once all items have run, `count` with those that are not ready yet, or once one has
   // thrown and the others that were running have ended.
   void run(std::size_t count, Pace& pace) {
+    if (count == 0) return;
     open_ = count;
     if (lanes_.size() == 1) {
       run_alone();
