@@ -245,7 +245,7 @@ class GraphTask final : public BackwardPass {
   void deliver(NodeState& from) {
     std::vector<Tensor>& results = lanes_[from.lane].gradients;
     const std::span<const PassGraph::Way> ways = graph_.ways(from);
-    if (results.empty()) results.resize(ways.size());  // nothing was to be computed
+    results.resize(ways.size());  // where nothing was to be computed there are none
     const Stream& own = from.node->stream();
     for (std::size_t i = 0; i < ways.size(); ++i) {
       if (ways[i].to == NodeIndex::kNone) continue;
