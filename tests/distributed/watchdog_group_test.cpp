@@ -78,6 +78,11 @@ class WatchdogGroup : public ::testing::Test {
                                            std::make_shared<detail::CommunicationThread>(),
                                            Device(), GroupWatch(script.watchdog, {0, 1}))) {}
 
+  // Returns when rank 0's carrier is at its first operation.
+  void wait_until_in_flight() const {
+    while (script.runs == 0) std::this_thread::yield();
+  }
+
   // Returns when rank 0 knows.
   void let_the_other_fail() {
     other->abort("it is tired");
@@ -94,6 +99,7 @@ class WatchdogGroup : public ::testing::Test {
 TEST_F(WatchdogGroup, AnOperationInFlightEndsWithWhatTheWatchdogKnows) {
   script.waits = true;
   const Work work = group.all_reduce(zeros({3}));
+  wait_until_in_flight();
   other->abort("it is tired");
   EXPECT_TRUE(throws<WatchdogError>([&] { work.wait(); }, "rank 1 has failed: it is tired",
                                     "this rank, 0, is in collective #1, all_reduce(sum) of 3"));
@@ -136,6 +142,7 @@ TEST_F(WatchdogGroup, MemoryThatACarrierMayStillUseIsNotFreed) {
   script.may_use_memory = true;
   Tensor tensor = full({1024}, 7);
   const Work work = group.all_reduce(tensor);
+  wait_until_in_flight();
   other->abort("it is tired");
   EXPECT_TRUE(throws<WatchdogError>([&] { work.wait(); }, "rank 1"));
   ASSERT_EQ(script.input, tensor.impl()->data());
