@@ -20,7 +20,8 @@ class Rendezvous {
  public:
   static constexpr int kMaxSize = 1024;
 
-  explicit Rendezvous(int size) : size_(static_cast<std::uint32_t>(size)) {}
+  explicit Rendezvous(int size)
+      : size_(static_cast<std::uint32_t>(size)), fits_(size_ <= lockstep::detail::usable_cores()) {}
 
   // Returns true when all have come, false if it was broken before that.
   bool meet() noexcept {
@@ -65,7 +66,9 @@ class Rendezvous {
       word = word_.load(std::memory_order_acquire);
       return round(word) != mine || (word & kBroken);
     };
-    if (!lockstep::detail::spin_until(over) && !shared_core.yield_until(over)) {
+    const bool found =
+        lockstep::detail::spin_until(over) || (fits_ && shared_core.yield_until(over));
+    if (!found) {
       while (!over()) word_.wait(word, std::memory_order_acquire);
       shared_core.woken_from(core_of_last_.load(std::memory_order_relaxed));
     }
@@ -73,6 +76,7 @@ class Rendezvous {
   }
 
   const std::uint32_t size_;
+  const bool fits_;  // each rank can have a core
   alignas(64) std::atomic<std::uint32_t> word_{0};
   // Where the last rank of the last round ran, or that of the next one: a hint for those woken.
   std::atomic<int> core_of_last_{-1};
