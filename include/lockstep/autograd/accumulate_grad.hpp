@@ -81,6 +81,22 @@ class AccumulateGrad final : public Node {
   bool is_accumulator() const override { return true; }
   const Tensor& variable() const { return variable_; }
 
+  Tensor place_for_gradient() override {
+    if (is_grad_enabled() || current_stream(variable_.device()) != stream()) return {};
+    std::shared_ptr<const GradHooks> hooks;
+    {
+      const std::lock_guard lock(variable_.impl()->mutex);
+      if (variable_.impl()->grad.defined()) return {};
+      hooks = variable_.impl()->hooks;
+    }
+    if (!hooks) return {};
+    for (const GradHooks::Hook& hook : hooks->hooks) {
+      Tensor place = hook.place ? hook.place() : Tensor();
+      if (place.defined()) return place_ = std::move(place);
+    }
+    return {};
+  }
+
   void apply(std::vector<Tensor>& gradients) override {
     Tensor& gradient = gradients[0];
     check<AutogradError>(
@@ -97,9 +113,10 @@ class AccumulateGrad final : public Node {
 
  private:
   // Returns the hooks that are to be called.
-  std::shared_ptr<const GradHooks> accumulate(Tensor& gradient) const {
+  std::shared_ptr<const GradHooks> accumulate(Tensor& gradient) {
     const std::lock_guard lock(variable_.impl()->mutex);
     Tensor& total = variable_.impl()->grad;
+    const Tensor place = std::exchange(place_, {});
     if (gradient.is_sparse()) [[unlikely]] {
       if (!total.defined() || total.is_sparse()) {
         total = sum_of_sparse(total, std::move(gradient));
@@ -111,8 +128,10 @@ class AccumulateGrad final : public Node {
     }
     if (!total.defined()) {
       const bool images = is_channels_last(variable_);
-      if (is_sole_owner(gradient) &&
-          (images ? is_channels_last(gradient) : gradient.is_contiguous())) {
+      if (place.defined() && gradient.is_same(place)) {
+        total = std::move(gradient);
+      } else if (is_sole_owner(gradient) &&
+                 (images ? is_channels_last(gradient) : gradient.is_contiguous())) {
         total = std::move(gradient);
       } else if (is_grad_enabled()) {  // a recorded copy: two leaves' gradients may be one tensor
         total = sum_gradients(zeros(gradient.sizes(), gradient.options()), gradient);
@@ -140,6 +159,7 @@ class AccumulateGrad final : public Node {
   }
 
   const Tensor variable_;
+  Tensor place_;  // that was given out in this pass; by one lane, whose node or another uses it
 };
 
 inline std::shared_ptr<Node> accumulator_of(const Tensor& leaf) {

@@ -39,6 +39,13 @@ class BackwardPass {
   // Whether nothing is left to do but the node that runs, as far as that thread can tell.
   bool at_last_node() const { return !outer_ && is_last_node(); }
 
+  // That leaves may have places for their gradients (grad_hooks.hpp): only then are they asked. Not
+  // by a pass that keeps gradients from them.
+  void offer_places() { outermost()->offers_places_.store(true, std::memory_order_relaxed); }
+  bool offers_places() {
+    return !captures_any_ && outermost()->offers_places_.load(std::memory_order_relaxed);
+  }
+
   void queue_callback(std::function<void()> callback) {
     BackwardPass& pass = *outermost();
     const std::lock_guard lock(pass.mutex_);
@@ -49,6 +56,9 @@ class BackwardPass {
   ~BackwardPass() = default;
 
   virtual bool is_last_node() const = 0;
+
+  // Before the pass begins: not all gradients of leaves go to the leaves.
+  void note_capture() { captures_any_ = true; }
 
   // Calls the callbacks in the order in which they came, those that a callback adds as well, all
   // even if one throws; then throws the first exception. By the thread that called backward, after
@@ -78,7 +88,9 @@ class BackwardPass {
 
   BackwardPass* const outer_;
   const std::uint64_t number_;
-  std::mutex mutex_;  // guards callbacks_ while the lanes run
+  bool captures_any_ = false;
+  std::atomic<bool> offers_places_{false};  // a hint: who offers has locks of its own
+  std::mutex mutex_;                        // guards callbacks_ while the lanes run
   std::vector<std::function<void()>> callbacks_;
 };
 

@@ -21,9 +21,16 @@ struct GradHooks {
   struct Hook {
     std::uint64_t id;
     std::function<void(const Tensor&)> function;
+    // Memory for the leaf's gradient in the current pass, as Node::place_for_gradient has it. May
+    // be empty.
+    std::function<Tensor()> place = {};
   };
   std::vector<Hook> hooks;
 };
+
+RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
+                              std::function<void(const Tensor&)> function,
+                              std::function<Tensor()> place = {});
 
 }  // namespace detail
 
@@ -50,11 +57,33 @@ class RemovableHandle {
   }
 
  private:
-  friend class Tensor;
+  friend RemovableHandle detail::add_grad_hook(const std::shared_ptr<detail::TensorImpl>& leaf,
+                                               std::function<void(const Tensor&)> function,
+                                               std::function<Tensor()> place);
 
   std::weak_ptr<detail::TensorImpl> leaf_;
   std::uint64_t id_ = 0;
 };
+
+namespace detail {
+
+// A hook of a leaf, whatever that is.
+inline RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
+                                     std::function<void(const Tensor&)> function,
+                                     std::function<Tensor()> place) {
+  static constinit std::atomic<std::uint64_t> last_id{0};
+  RemovableHandle handle;
+  handle.leaf_ = leaf;
+  handle.id_ = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  const std::lock_guard lock(leaf->mutex);
+  auto hooks =
+      leaf->hooks ? std::make_shared<GradHooks>(*leaf->hooks) : std::make_shared<GradHooks>();
+  hooks->hooks.push_back({handle.id_, std::move(function), std::move(place)});
+  leaf->hooks = std::move(hooks);
+  return handle;
+}
+
+}  // namespace detail
 
 // Has `hook(leaf)` called each time that a backward pass has added into this leaf's `grad`.
 //
@@ -71,22 +100,13 @@ class RemovableHandle {
 // **Example.** w.register_post_accumulate_grad_hook([](const ls::Tensor& p) { step(p); });
 inline RemovableHandle Tensor::register_post_accumulate_grad_hook(
     std::function<void(const Tensor&)> hook) const {
-  static constinit std::atomic<std::uint64_t> last_id{0};
   check<AutogradError>(requires_grad(),
                        "cannot register a hook on a tensor that doesn't require gradient");
   check<AutogradError>(is_leaf(),
                        "post accumulate grad hooks cannot be registered on non-leaf tensors");
   check<ValueError>(static_cast<bool>(hook),
                     "register_post_accumulate_grad_hook: the function is empty");
-  RemovableHandle handle;
-  handle.leaf_ = impl_;
-  handle.id_ = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
-  const std::lock_guard lock(impl_->mutex);
-  auto hooks = impl_->hooks ? std::make_shared<detail::GradHooks>(*impl_->hooks)
-                            : std::make_shared<detail::GradHooks>();
-  hooks->hooks.push_back({handle.id_, std::move(hook)});
-  impl_->hooks = std::move(hooks);
-  return handle;
+  return detail::add_grad_hook(impl_, std::move(hook));
 }
 
 }  // namespace lockstep

@@ -57,6 +57,7 @@ class GraphTask final : public BackwardPass {
   // only what leads there is run, and no leaf accumulates.
   std::size_t capture(const Edge& edge) {
     captures_.push_back({edge, {}});
+    note_capture();
     return captures_.size() - 1;
   }
   const Tensor& captured(std::size_t number) const { return captures_[number].gradient; }

@@ -41,6 +41,10 @@ class Node {
   virtual void release_saved() {}
   // True for the node that adds into a leaf's `grad`.
   virtual bool is_accumulator() const { return false; }
+  // Memory that the one gradient of this pass that comes here may be written to by the current
+  // stream, of the shape, dtype and device that it has to be of; undefined if there is none, which
+  // is the rule. Given out once in a pass.
+  virtual Tensor place_for_gradient() { return {}; }
 
   // The shared_ptr that owns this node, where an operation needs it for an output that it has kept.
   std::shared_ptr<Node> self() const { return self_.lock(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/backward_pass.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
@@ -100,6 +101,16 @@ class Backward {
 
   // Whether the gradient of the operation's i-th tensor argument is wanted at all.
   bool needs(std::size_t i) const { return node_->next_edges[i].node != nullptr; }
+
+  // Where the gradient of the i-th tensor argument would otherwise be copied to, for the operation
+  // to write it there; undefined in most cases. A hint, which need not be taken: the place may be
+  // of any layout. Asked once, by who returns that gradient, on the stream that will write it.
+  Tensor place(std::size_t i) const {
+    detail::BackwardPass* const pass = detail::current_backward_pass;
+    if (!pass || !pass->offers_places() || !needs(i)) [[likely]]
+      return {};
+    return node_->next_edges[i].node->place_for_gradient();
+  }
 
  private:
   const Node* node_;

@@ -10,6 +10,7 @@
 #include <lockstep/tensor/half.hpp>
 
 #include <cstddef>
+#include <utility>
 
 namespace lockstep::detail {
 
@@ -17,6 +18,7 @@ namespace lockstep::detail {
 struct ChannelSum {
   static constexpr const char* name = "channel_sum";
   std::size_t dim;
+  const Tensor* place = nullptr;  // for the result
   Shape shape = {};
 
   Tensor forward(const Tensor& tensor) {
@@ -29,7 +31,7 @@ struct ChannelSum {
     for (std::size_t d = dim + 1; d < shape.size(); ++d)
       inner *= static_cast<std::size_t>(shape[d]);
     return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
-      Tensor result = empty_on(stream, {shape[dim]}, dtype_of<T>);
+      Tensor result = empty_at(std::exchange(place, nullptr), stream, {shape[dim]}, dtype_of<T>);
       launch_call(stream, ChannelSumCall<T>{input<T>(*from), output<T>(result, stream), outer,
                                             static_cast<std::size_t>(shape[dim]), inner});
       return result;
@@ -43,8 +45,8 @@ struct ChannelSum {
   }
 };
 
-inline Tensor channel_sum(const Tensor& tensor, std::size_t dim) {
-  return apply(ChannelSum{dim}, tensor);
+inline Tensor channel_sum(const Tensor& tensor, std::size_t dim, const Tensor& place = {}) {
+  return apply(ChannelSum{dim, &place}, tensor);
 }
 
 }  // namespace lockstep::detail

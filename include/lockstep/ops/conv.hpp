@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace lockstep {
 
@@ -44,6 +45,7 @@ struct ConvInputGradOp {
 struct ConvWeightGradOp {
   static constexpr const char* name = "conv2d_weight_grad";
   ConvGeometry g;
+  const Tensor* place = nullptr;  // for the result
   Saved x = {};
   Saved grad = {};
   Tensor forward(const Tensor& images, const Tensor& gradient);
@@ -98,8 +100,9 @@ inline Tensor ConvWeightGradOp::forward(const Tensor& images, const Tensor& grad
   const Tensor from = packed_wide(gradient);
   const Stream stream = current_stream(images.device());
   return compute_floating(images.dtype(), name, [&]<class T>(T) {
-    Tensor out = empty_on(stream, {g.out_channels, g.group_in(), g.kernel_height, g.kernel_width},
-                          dtype_of<T>);
+    Tensor out =
+        empty_at(std::exchange(place, nullptr), stream,
+                 {g.out_channels, g.group_in(), g.kernel_height, g.kernel_width}, dtype_of<T>);
     const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
     const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);
     const Tensor transposed = workspace(stream, g.transposed_size(), dtype_of<T>);
@@ -113,8 +116,11 @@ inline Tensor ConvWeightGradOp::forward(const Tensor& images, const Tensor& grad
 inline std::array<Tensor, 3> ConvOp::backward(const Backward& saved, const Tensor& grad) {
   std::array<Tensor, 3> grads;
   if (saved.needs(0)) grads[0] = apply(ConvInputGradOp{g}, grad, saved(weight));
-  if (saved.needs(1)) grads[1] = apply(ConvWeightGradOp{g}, saved(x), grad);
-  if (saved.needs(2)) grads[2] = channel_sum(grad, 1);
+  if (saved.needs(1)) {
+    const Tensor place = saved.place(1);
+    grads[1] = apply(ConvWeightGradOp{g, &place}, saved(x), grad);
+  }
+  if (saved.needs(2)) grads[2] = channel_sum(grad, 1, saved.place(2));
   return grads;
 }
 

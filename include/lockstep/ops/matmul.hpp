@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 namespace lockstep {
 
@@ -28,6 +29,7 @@ struct Mm {
   static constexpr const char* name = "matmul";
   bool trans_a = false;
   bool trans_b = false;
+  const Tensor* place = nullptr;  // for the result
   Saved a = {};
   Saved b = {};
 
@@ -45,7 +47,7 @@ struct Mm {
     const MatrixArgument from_b = as_matrix(right);
     const Stream stream = current_stream(left.device());
     return compute_floating(left.dtype(), name, [&]<class T>(T) {
-      Tensor result = empty_on(stream, shape, dtype_of<T>);
+      Tensor result = empty_at(std::exchange(place, nullptr), stream, shape, dtype_of<T>);
       Gemm<T> call{.a = strided_input<T>(from_a.tensor()),
                    .b = strided_input<T>(from_b.tensor()),
                    .bias = {},
@@ -83,9 +85,10 @@ struct Mm {
   }
 };
 
-// op(a) · op(b); the caller knows that the shapes fit.
-inline Tensor mm(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false) {
-  return apply(Mm{trans_a, trans_b}, a, b);
+// op(a) · op(b), at `place` if it fits there; the caller knows that the shapes fit.
+inline Tensor mm(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false,
+                 const Tensor& place = {}) {
+  return apply(Mm{trans_a, trans_b, &place}, a, b);
 }
 
 // The dimensions before the last two, broadcast against each other.

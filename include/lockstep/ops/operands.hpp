@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -27,6 +29,15 @@ inline void check_same_kind(const char* operation, const char* name_a, const Ten
   check_same_device(operation, name_a, a, name_b, b);
   check<DtypeError>(a.dtype() == b.dtype(), operation, ": ", name_a, " is of dtype ", a.dtype(),
                     ", but ", name_b, " of ", b.dtype());
+}
+
+// Memory for the result of an operation that is not recorded: `place`, if there is one that is like
+// it, and new memory otherwise.
+inline Tensor empty_at(const Tensor* place, const Stream& stream, const Shape& shape, Dtype dtype) {
+  const bool fits = place && place->defined() && place->dtype() == dtype &&
+                    place->sizes() == shape && place->device() == stream.device() &&
+                    place->is_contiguous();
+  return fits ? *place : empty_on(stream, shape, dtype);
 }
 
 // What a kernel reads of a tensor with any strides: everything from its first to its last element.

@@ -16,6 +16,7 @@
 #include <lockstep/parallel/reducer_claims.hpp>
 #include <lockstep/parallel/reducer_errors.hpp>
 #include <lockstep/parallel/reducer_join.hpp>
+#include <lockstep/parallel/reducer_pass_end.hpp>
 #include <lockstep/parallel/reducer_usage.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -90,10 +91,14 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void attach() {
     hooks_.reserve(buckets_.size());
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      hooks_.push_back(buckets_.parameter(i).register_post_accumulate_grad_hook(
-          [reducer = weak_from_this(), i](const Tensor&) {
-            if (const auto self = reducer.lock()) self->on_gradient(i);
-          }));
+      const auto on_gradient = [reducer = weak_from_this(), i](const Tensor&) {
+        if (const auto self = reducer.lock()) self->on_gradient(i);
+      };
+      const auto place = [reducer = weak_from_this(), i] {
+        const auto self = reducer.lock();
+        return self ? self->place(i) : Tensor();
+      };
+      hooks_.push_back(add_grad_hook(buckets_.parameter(i).impl(), on_gradient, place));
     }
   }
 
@@ -171,23 +176,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     }
   }
 
-  // Belongs to the callback at the end of a pass. If the pass fails the callback is dropped, and
-  // this with it, by the thread that called backward.
-  class PassEnd {
-   public:
-    explicit PassEnd(std::weak_ptr<Reducer> reducer) : reducer_(std::move(reducer)) {}
-    PassEnd(const PassEnd&) = delete;
-    PassEnd& operator=(const PassEnd&) = delete;
-    ~PassEnd() {
-      if (const auto self = reducer_.lock()) self->abandon();
-    }
-    void reached() const {
-      if (const auto self = reducer_.lock()) self->finish();
-    }
-
-   private:
-    const std::weak_ptr<Reducer> reducer_;
-  };
+  friend class PassEnd<Reducer>;
 
   // Leaves a pass that has not come to its end: some buckets may be in flight, others never will.
   void abandon() noexcept {
@@ -204,6 +193,15 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     } catch (...) {
       failure_ = "backward failed";  // short enough to need no memory, of which there is none
     }
+  }
+
+  // Where backward may leave a gradient of the pass that is being reduced. So not those that the
+  // first to come are computed with: who knows what another pass does with the buckets before?
+  Tensor place(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    const bool may =
+        pass_ != 0 && pass_ == current_backward_pass->number() && usage_.state(i) == State::waiting;
+    return may ? buckets_.place(i) : Tensor();
   }
 
   void on_gradient(std::size_t i) {
@@ -228,8 +226,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
         "DistributedDataParallel: backward with create_graph = true would leave gradients whose "
         "own gradients are not reduced: use autograd::grad for the inner derivative, or no_sync");
     prepare();
-    pass.queue_callback([end = std::make_shared<PassEnd>(weak_from_this())] { end->reached(); });
+    pass.queue_callback(
+        [end = std::make_shared<PassEnd<Reducer>>(weak_from_this())] { end->reached(); });
     pass_ = pass.number();
+    pass.offer_places();
     join_.announce();
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const bool known_unused =

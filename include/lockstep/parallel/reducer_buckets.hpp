@@ -133,6 +133,7 @@ class ReducerBuckets {
       bucket.future.reset();
       bucket.mean.reset();
     }
+    for (Place& place : places_) place.given = false;
   }
 
   // Has the current stream come after whatever has been written to the bucket in this pass.
@@ -236,6 +237,17 @@ class ReducerBuckets {
     buckets_.clear();
   }
 
+  // Where the parameter's gradient will be, for the current stream to write it there itself; once
+  // in a pass, then undefined.
+  Tensor place(std::size_t i) {
+    Bucket* const bucket = bucket_of(i);
+    if (!bucket || places_[i].sparse || std::exchange(places_[i].given, true)) return {};
+    join_streams(*bucket);
+    const Tensor& view = places_[i].view;
+    if (*bucket->stream != view.impl()->storage->owner()) view.record_stream(*bucket->stream);
+    return view;
+  }
+
   // Makes the parameter's `grad` a part of the bucket; true if it had to be copied there.
   bool take_gradient(std::size_t i) {
     const Tensor& view = places_[i].view;
@@ -293,6 +305,7 @@ class ReducerBuckets {
     Tensor kept = {};        // what was there before `stand_in`
     Tensor withdrawn = {};   // the gradient, between `withdraw` and `give_back`
     bool stands_in = false;  // no gradient has come in this pass
+    bool given = false;      // `view` was, to who computes the gradient of this pass
   };
 
   void allocate() {

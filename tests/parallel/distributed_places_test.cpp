@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layers that leave their gradients in the buckets of a DistributedDataParallel.
+#include <lockstep/parallel/distributed.hpp>
+
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/distributed/run.hpp>
+#include <lockstep/nn/activation.hpp>
+#include <lockstep/nn/conv.hpp>
+#include <lockstep/nn/linear.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/linear.hpp>
+#include <lockstep/ops/loss.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/random.hpp>
+
+#include "support/devices.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+namespace distributed_places_test {
+
+using distributed::ProcessGroup;
+using testing::first_devices;
+using Values = std::vector<std::vector<double>>;
+
+struct Layers {
+  nn::Conv2d conv{1, 2, 3, {.padding = 1, .dtype = Dtype::f64}};
+  nn::Linear fc1{2 * 4 * 4, 5, {.dtype = Dtype::f64}};
+  nn::Linear fc2{5, 3, {.dtype = Dtype::f64}};
+
+  Tensor forward(const Tensor& x) const { return fc2(relu(fc1(relu(conv(x)).flatten(1)))); }
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("conv", self.conv);
+    visit("fc1", self.fc1);
+    visit("fc2", self.fc2);
+  }
+};
+
+constexpr std::int64_t kBatch = 8;
+
+Tensor images() {
+  manual_seed(3);
+  return randn({kBatch, 1, 4, 4}).to(Dtype::f64);
+}
+
+template <class Net>
+Net copy_of(const Net& net) {
+  Net copy;
+  const NoGradGuard guard;
+  const std::vector<Parameter> from = parameters(net);
+  const std::vector<Parameter> into = parameters(copy);
+  for (std::size_t i = 0; i < from.size(); ++i) into[i].copy_(from[i]);
+  return copy;
+}
+
+template <class Net>
+Values gradients_of(const Net& net) {
+  Values values;
+  for (const Parameter& parameter : parameters(net)) {
+    values.push_back(parameter.grad().to_vector<double>());
+  }
+  return values;
+}
+
+void expect_near(const Values& found, const Values& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].size(), expected[i].size());
+    for (std::size_t j = 0; j < found[i].size(); ++j) {
+      EXPECT_NEAR(found[i][j], expected[i][j], 1e-12) << "gradient " << i << ", element " << j;
+    }
+  }
+}
+
+// Gradients of `net` from the whole batch.
+template <class Net>
+Values gradients_alone(const Net& net, const Tensor& x) {
+  net.forward(x).mean().backward();
+  const Values values = gradients_of(net);
+  for (const Parameter& parameter : parameters(net)) parameter.set_grad({});
+  return values;
+}
+
+// This rank's share of the batch, on its device.
+Tensor share_of(const Tensor& x, const ProcessGroup& group) {
+  const std::int64_t rows = x.size(0) / group.size();
+  return x.narrow(0, group.rank() * rows, rows).to(group.device());
+}
+
+template <class Model>
+std::uint64_t copies_of(const Model& model, const std::function<void()>& step) {
+  const std::uint64_t before = model.logging_data().num_gradient_copies;
+  step();
+  return model.logging_data().num_gradient_copies - before;
+}
+
+// The last layer's two come before the pass is known; the first step makes the buckets as well.
+TEST(DistributedPlaces, GradientsAreComputedWhereTheyAreReduced) {
+  const Tensor x = images();
+  manual_seed(1);
+  const Layers net;
+  const Values expected = gradients_alone(net, x);
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    DistributedDataParallel model{copy_of(net), group};
+    const Tensor own = share_of(x, group);
+    for (int step = 0; step < 4; ++step) {
+      const std::uint64_t copies = copies_of(model, [&] {
+        model.zero_grad();
+        model(own).mean().backward();
+      });
+      EXPECT_EQ(copies, 2u) << "in step " << step;
+      expect_near(gradients_of(model.module()), expected);
+    }
+  });
+}
+
+TEST(DistributedPlaces, NotWhereTheyAreAddedToOthers) {
+  const Tensor x = images();
+  manual_seed(1);
+  const Layers net;
+  const Values expected = gradients_alone(net, x);
+  Values fourfold = expected;
+  for (std::vector<double>& values : fourfold) {
+    for (double& value : values) value *= 4;
+  }
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    DistributedDataParallel model{copy_of(net), group};
+    const Tensor own = share_of(x, group);
+    const auto step = [&] { model(own).mean().backward(); };
+    step();
+    expect_near(gradients_of(model.module()), expected);
+    {
+      const auto guard = model.no_sync();
+      step();
+      step();
+    }
+    EXPECT_EQ(copies_of(model, step), 6u);  // into the buckets that were made anew
+    expect_near(gradients_of(model.module()), fourfold);
+    EXPECT_EQ(copies_of(model, step), 0u);
+  });
+}
+
+// The first gradient of it takes the place, the sum is elsewhere.
+TEST(DistributedPlaces, AWeightThatIsUsedTwiceGetsTheSum) {
+  struct Tied {
+    nn::Linear fc1{4, 4, {.dtype = Dtype::f64}};
+    nn::Linear fc2{4, 2, {.dtype = Dtype::f64}};
+    Tensor forward(const Tensor& x) const { return fc2(fc1(relu(fc1(x)))); }
+  };
+  const Tensor x = images().reshape({kBatch * 4, 4});
+  manual_seed(1);
+  const Tied net;
+  const Values expected = gradients_alone(net, x);
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    DistributedDataParallel model{copy_of(net), group};
+    const Tensor own = share_of(x, group);
+    for (int step = 0; step < 3; ++step) {
+      const std::uint64_t copies = copies_of(model, [&] {
+        model.zero_grad();
+        model(own).mean().backward();
+      });
+      EXPECT_EQ(copies, 4u) << "in step " << step;
+      expect_near(gradients_of(model.module()), expected);
+    }
+  });
+}
+
+// Products of half precision are taken in f32 and rounded to memory of their own.
+TEST(DistributedPlaces, NotOfAnotherDtypeThanWhatIsComputed) {
+  struct Half {
+    Parameter first{ones({4, 4}, {.dtype = Dtype::bf16})};
+    Parameter second{ones({2, 4}, {.dtype = Dtype::bf16})};
+    Tensor forward(const Tensor& x) const { return linear(linear(x, first), second); }
+  };
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    DistributedDataParallel model{Half{}, group};
+    const Tensor x = full({1, 4}, group.rank() + 1, model.parameters()[0].options());
+    for (int step = 0; step < 2; ++step) {
+      const std::uint64_t copies = copies_of(model, [&] {
+        model.zero_grad();
+        model(x).sum().backward();
+      });
+      EXPECT_EQ(copies, 2u) << "in step " << step;
+      const Tensor grad = model.parameters()[0].grad();
+      EXPECT_EQ(grad.dtype(), Dtype::bf16);
+      EXPECT_EQ(grad.to(Dtype::f32).to_vector<float>(), std::vector<float>(16, 3));
+    }
+  });
+}
+
+// What a hook changes afterwards is what the ranks get the mean of.
+TEST(DistributedPlaces, AHookMayReplaceTheGradient) {
+  const Tensor x = images();
+  manual_seed(1);
+  const Layers net;
+  Values expected = gradients_alone(net, x);
+  for (double& value : expected[2]) value = 7;  // fc1.weight
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    Layers own_net = copy_of(net);
+    own_net.fc1.weight.register_post_accumulate_grad_hook(
+        [](const Tensor& weight) { weight.set_grad(full(weight.sizes(), 7, weight.options())); });
+    DistributedDataParallel model{own_net, group};
+    const Tensor own = share_of(x, group);
+    for (int step = 0; step < 3; ++step) {
+      const std::uint64_t copies = copies_of(model, [&] {
+        model.zero_grad();
+        model(own).mean().backward();
+      });
+      EXPECT_EQ(copies, 3u) << "in step " << step;
+      expect_near(gradients_of(model.module()), expected);
+    }
+  });
+}
+
+// Runs something before the operations that come before it in forward.
+struct Within {
+  static constexpr const char* name = "within";
+  std::function<void()> body;
+  Tensor forward(const Tensor& x) const { return x.clone(); }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    body();
+    return grad * 1.0;
+  }
+};
+
+// A weight with a place for its gradient, which passes may offer.
+struct Offered {
+  Device device = first_devices(1)[0];
+  Tensor weight = ones({3, 2}, {.device = device}).requires_grad_();
+  Tensor place = zeros({3, 2}, {.device = device});
+  int asked = 0;
+  bool offers = true;
+
+  Offered() {
+    detail::add_grad_hook(
+        weight.impl(), [](const Tensor&) {},
+        [this] {
+          ++asked;
+          return place;
+        });
+  }
+  Tensor loss() {
+    const auto offer = [this] {
+      if (offers) detail::current_backward_pass->offer_places();
+    };
+    return apply(Within{offer}, linear(ones({4, 2}, {.device = device}), weight)).sum();
+  }
+  bool taken() const { return weight.grad().is_same(place); }
+};
+
+TEST(GradientPlaces, AreTakenByTheFirstGradient) {
+  Offered test;
+  test.loss().backward();
+  EXPECT_EQ(test.asked, 1);
+  EXPECT_TRUE(test.taken());
+  EXPECT_EQ(test.place.to_vector<float>(), std::vector<float>(6, 4));
+  test.loss().backward();  // added to it, in place
+  EXPECT_EQ(test.asked, 1);
+  EXPECT_EQ(test.place.to_vector<float>(), std::vector<float>(6, 8));
+}
+
+TEST(GradientPlaces, AreNotAskedForWhereThePassOffersNone) {
+  Offered test;
+  test.offers = false;
+  test.loss().backward();
+  EXPECT_EQ(test.asked, 0);
+  EXPECT_FALSE(test.taken());
+}
+
+TEST(GradientPlaces, AreNotForGradientsWithDerivatives) {
+  Offered test;
+  test.loss().backward({}, true, true);
+  EXPECT_EQ(test.asked, 0);
+  EXPECT_FALSE(test.taken());
+}
+
+TEST(GradientPlaces, AreNotForAnotherStreamThanTheLeafs) {
+  Offered test;
+  const Tensor other = test.loss();  // its leaf's stream is the current one
+  const Stream side = pool_stream(test.device);
+  side.wait_stream(current_stream(test.device));
+  std::optional<Tensor> loss;
+  {
+    const StreamGuard guard(side);
+    loss = test.loss();
+  }
+  loss->backward();
+  current_stream(test.device).wait_stream(side);
+  EXPECT_EQ(test.asked, 0);
+  EXPECT_EQ(test.weight.grad().to_vector<float>(), std::vector<float>(6, 4));
+}
+
+TEST(GradientPlaces, OfAnotherLayoutAreLeftAlone) {
+  Offered test;
+  test.place = zeros({2, 3}, {.device = test.device}).t();
+  test.loss().backward();
+  EXPECT_EQ(test.asked, 1);
+  EXPECT_FALSE(test.taken());
+  EXPECT_EQ(test.place.to_vector<float>(), std::vector<float>(6, 0));
+  EXPECT_EQ(test.weight.grad().to_vector<float>(), std::vector<float>(6, 4));
+}
+
+TEST(GradientPlaces, AutogradGradLeavesThemAlone) {
+  Offered test;
+  const std::vector<Tensor> gradients = autograd::grad({test.loss()}, {test.weight});
+  EXPECT_EQ(test.asked, 0);
+  EXPECT_EQ(gradients[0].to_vector<float>(), std::vector<float>(6, 4));
+  EXPECT_EQ(test.place.to_vector<float>(), std::vector<float>(6, 0));
+}
+
+}  // namespace distributed_places_test
+}  // namespace lockstep
