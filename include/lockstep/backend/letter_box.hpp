@@ -77,9 +77,9 @@ class LetterBox {
     if ((word_.fetch_and(~kNapping, std::memory_order_relaxed) & kNapping) != 0) end_nap();
   }
 
-  // Returns when something was posted since the last `accept`. Spins first if `spin`, naps then if
-  // the last offer was casual or yields if its core is the poster's, and counts in `parks` if it
-  // parks in the end.
+  // Returns when something was posted since the last `accept`. Spins first if `spin`, after
+  // yielding where its core is the poster's; naps then if the last offer was casual; and counts in
+  // `parks` if it parks in the end.
   //
   // `enclosed` are 128 bytes that the posters write before a post, if anything: while the worker
   // spins it asks for these, too, which then come together with the letter, and not after it.
@@ -92,8 +92,8 @@ class LetterBox {
       }
       return posted();
     };
-    if (spin && spin_until(look)) return;
     if (spin && naps_left_ == 0 && shared_core_.yield_until(look)) return;
+    if (spin && spin_until(look)) return;
     while (naps_left_ > 0) {
       const std::uint32_t value = word_.load(std::memory_order_acquire);
       if (number(value) == seen_) {

@@ -17,7 +17,8 @@ namespace lockstep::detail {
 // cores often count as not available, that goes on for seconds, and every hand-over takes
 // microseconds. A thread that yields wants to run all the time, and takes next to nothing from the
 // other: the scheduler puts one of them on an idle core within some ticks. Where none is idle the
-// attempt ends, and the next one comes late enough not to matter.
+// attempt ends. The next one waits for three times as long as this one took, so that all of them
+// together do not matter where they are of no use.
 //
 // Threads: belongs to the thread that waits.
 class SharedCore {
@@ -37,13 +38,14 @@ class SharedCore {
     const Clock::time_point begin = Clock::now();
     if (begin >= next_) {
       end_ = begin + kAttempt;
-      next_ = end_ + kPause;
+      next_ = end_ + kPauses * kAttempt;
     }
     for (Clock::time_point now = begin; now < end_ && now < begin + kPatience; now = Clock::now()) {
       if (shared_) {
         std::this_thread::yield();
         if (ready()) return true;
         shared_ = current_core() == core_;
+        if (!shared_) next_ = now + kPauses * (now - (end_ - kAttempt));
       } else if (spin_until(ready)) {
         return true;
       }
@@ -57,7 +59,7 @@ class SharedCore {
   static constexpr std::chrono::milliseconds kPatience{1};
   // Of many: several ticks of a scheduler, which looks for idle cores at some of them only.
   static constexpr std::chrono::milliseconds kAttempt{100};
-  static constexpr std::chrono::milliseconds kPause{300};
+  static constexpr int kPauses = 3;
 
   int core_ = -1;
   bool shared_ = false;

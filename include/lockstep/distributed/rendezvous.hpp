@@ -67,7 +67,7 @@ class Rendezvous {
       return round(word) != mine || (word & kBroken);
     };
     const bool found =
-        lockstep::detail::spin_until(over) || (fits_ && shared_core.yield_until(over));
+        (fits_ && shared_core.yield_until(over)) || lockstep::detail::spin_until(over);
     if (!found) {
       while (!over()) word_.wait(word, std::memory_order_acquire);
       shared_core.woken_from(core_of_last_.load(std::memory_order_relaxed));
