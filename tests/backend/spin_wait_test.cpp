@@ -41,23 +41,23 @@ TEST(SpinWait, GivesUpSpinning) {
 }
 
 TEST(SpinWait, WaitsForAValueThroughOthersAndSeesWhatCameBefore) {
-  constexpr std::uint64_t kLast = 2000;
-  std::atomic<std::uint64_t> published{0};
-  std::atomic<std::uint64_t> taken{0};
-  std::uint64_t plain = 0;  // ordered by `published` and `taken`
+  constexpr std::uint32_t kLast = 2000;
+  std::atomic<std::uint32_t> published{0};
+  std::atomic<std::uint32_t> taken{0};
+  std::uint32_t plain = 0;  // ordered by `published` and `taken`
   std::thread other([&] {
-    for (std::uint64_t i = 1; i <= kLast; ++i) {
+    for (std::uint32_t i = 1; i <= kLast; ++i) {
       plain = i;
-      published.store(i, std::memory_order_release);
-      published.notify_all();
-      spin_then_wait(taken, [i](std::uint64_t value) { return value >= i; });
+      published.exchange(i, std::memory_order_acq_rel);
+      unpark_listed(published);
+      spin_then_park(taken, [i](std::uint32_t value) { return value >= i; });
     }
   });
-  for (std::uint64_t i = 1; i <= kLast; ++i) {
-    spin_then_wait(published, [i](std::uint64_t value) { return value >= i; });
+  for (std::uint32_t i = 1; i <= kLast; ++i) {
+    spin_then_park(published, [i](std::uint32_t value) { return value >= i; });
     EXPECT_EQ(plain, i);
-    taken.store(i, std::memory_order_release);
-    taken.notify_all();
+    taken.exchange(i, std::memory_order_acq_rel);
+    unpark_listed(taken);
   }
   other.join();
 }

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/crew.hpp>
 #include <lockstep/backend/pace.hpp>
+#include <lockstep/backend/park.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 
 #include <algorithm>
@@ -171,7 +172,7 @@ class LaneWorkers {
     lock.unlock();
     if (!others_wait) return;
     news_.fetch_add(1, std::memory_order_release);
-    news_.notify_all();
+    unpark_listed(news_);
   }
 
   // An item of the same lane as the last one, if it has any, or of another.
@@ -196,7 +197,7 @@ class LaneWorkers {
     const std::uint32_t seen = news_.load(std::memory_order_relaxed);
     ++waiting_;
     lock.unlock();
-    spin_then_wait(news_, [seen](std::uint32_t news) { return news != seen; });
+    spin_then_park(news_, [seen](std::uint32_t news) { return news != seen; });
     lock.lock();
     --waiting_;
   }
@@ -227,7 +228,7 @@ class LaneWorkers {
         break;
       case Help::notify:
         news_.fetch_add(1, std::memory_order_release);
-        news_.notify_one();
+        unpark_listed(news_, 1);
         break;
       case Help::hurry:
         crew_->hurry(help.helper);

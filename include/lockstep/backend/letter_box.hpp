@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/park.hpp>
 #include <lockstep/backend/shared_core.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
@@ -55,7 +56,7 @@ class LetterBox {
     }
     if ((before & kParked) == 0) return false;
     core_of_poster_.store(current_core(), std::memory_order_relaxed);
-    word_.notify_one();
+    unpark(word_, 1);
     return true;
   }
 
@@ -114,7 +115,7 @@ class LetterBox {
     parks.fetch_add(1, std::memory_order_relaxed);
     // The value anew each time: `hurry` changes it without a post.
     for (value |= kParked; number(value) == seen_; value = word_.load(std::memory_order_acquire)) {
-      word_.wait(value, std::memory_order_acquire);
+      park(word_, value);
     }
     shared_core_.woken_from(core_of_poster_.load(std::memory_order_relaxed));
   }

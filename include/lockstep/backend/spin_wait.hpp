@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/park.hpp>
 #include <lockstep/device/cores.hpp>
 
 #include <atomic>
@@ -39,14 +40,14 @@ bool spin_until(Ready ready) {
   return false;
 }
 
-// Returns once `ready(value)` is true for the value of `atomic`, read with acquire order: spins for
-// `kSpinTime`, then parks. Whoever changes the value must notify afterwards.
-template <class T, class Ready>
-void spin_then_wait(const std::atomic<T>& atomic, Ready ready) {
-  if (spin_until([&] { return ready(atomic.load(std::memory_order_acquire)); })) return;
-  for (T value = atomic.load(std::memory_order_acquire); !ready(value);
-       value = atomic.load(std::memory_order_acquire)) {
-    atomic.wait(value, std::memory_order_acquire);
+// Returns once `ready(value)` is true for the value of `word`, read with acquire order: spins for
+// `kSpinTime`, then parks. Whoever changes the value calls `unpark_listed` afterwards.
+template <class Ready>
+void spin_then_park(const std::atomic<std::uint32_t>& word, Ready ready) {
+  if (spin_until([&] { return ready(word.load(std::memory_order_acquire)); })) return;
+  for (std::uint32_t value = word.load(std::memory_order_acquire); !ready(value);
+       value = word.load(std::memory_order_acquire)) {
+    park_listed(word, value);
   }
 }
 

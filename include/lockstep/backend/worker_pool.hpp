@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/letter_box.hpp>
+#include <lockstep/backend/park.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
@@ -197,7 +198,7 @@ class WorkerPool {
     auto value = pending.fetch_or(Team::kCallerParked, std::memory_order_acquire);
     value |= Team::kCallerParked;
     while (value != (own.settled | Team::kCallerParked)) {
-      pending.wait(value, std::memory_order_acquire);
+      park(pending, value);
       value = pending.load(std::memory_order_acquire);
     }
     pending.fetch_and(~Team::kCallerParked, std::memory_order_relaxed);
@@ -223,7 +224,7 @@ class WorkerPool {
       }
       auto& pending = share.team->pending;
       const std::uint32_t last = (share.settled + Team::kShare) | Team::kCallerParked;
-      if (pending.fetch_sub(Team::kShare, std::memory_order_release) == last) pending.notify_one();
+      if (pending.fetch_sub(Team::kShare, std::memory_order_release) == last) unpark(pending, 1);
       spin = share.spin;
     }
   }

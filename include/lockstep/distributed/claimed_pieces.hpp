@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/park.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 
 #include <atomic>
@@ -30,9 +31,10 @@ class ClaimedPieces {
     // A claim orders nothing: what pieces read was published by the meeting.
     for (std::uint32_t i = claim(); i < count; i = claim()) {
       piece(static_cast<std::size_t>(i));
-      if (ended_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) ended_.notify_all();
+      if (ended_.fetch_add(1, std::memory_order_acq_rel) + 1 == count)
+        lockstep::detail::unpark_listed(ended_);
     }
-    lockstep::detail::spin_then_wait(ended_,
+    lockstep::detail::spin_then_park(ended_,
                                      [count](std::uint32_t ended) { return ended == count; });
   }
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/task_queue.hpp>
+#include <lockstep/backend/park.hpp>
 #include <lockstep/backend/short_slice.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
@@ -55,7 +56,7 @@ class CommunicationThread {
       stopping_ = true;
       issued_.fetch_add(1, std::memory_order_release);
     }
-    issued_.notify_all();
+    lockstep::detail::unpark_listed(issued_);
     thread_.join();
   }
 
@@ -68,7 +69,7 @@ class CommunicationThread {
       queue_.push(std::move(task));
       issued_.fetch_add(1, std::memory_order_release);
     }
-    issued_.notify_all();
+    lockstep::detail::unpark_listed(issued_);
   }
 
   // Runs `operation` in the calling thread and returns true, if nothing that was issued is
@@ -90,7 +91,7 @@ class CommunicationThread {
   void drain() {
     if (lockstep::detail::forked()) return;  // what was issued is the parent's
     const std::uint32_t issued = issued_.load(std::memory_order_acquire);
-    lockstep::detail::spin_then_wait(completed_, [issued](std::uint32_t completed) {
+    lockstep::detail::spin_then_park(completed_, [issued](std::uint32_t completed) {
       return static_cast<std::int32_t>(completed - issued) >= 0;
     });
     const std::lock_guard running(running_);
@@ -136,7 +137,7 @@ class CommunicationThread {
     bool attends = false;
     for (std::uint32_t completed = 0;;) {
       const auto more = [completed](std::uint32_t issued) { return issued != completed; };
-      if (!attends) lockstep::detail::spin_then_wait(issued_, more);
+      if (!attends) lockstep::detail::spin_then_park(issued_, more);
       if (!more(issued_.load(std::memory_order_acquire))) {
         attends = attend_all();
         // No word comes when a message arrives, so one has to look.
@@ -155,10 +156,9 @@ class CommunicationThread {
         task = Task();  // what it holds is released before it counts as done
         attends = !attended_.empty();
       }
-      // An exchange: libstdc++ looks for waiters with a plain load, which a store might fall
-      // behind.
+      // An exchange: a store might fall behind the look for those who are parked.
       completed_.exchange(++completed, std::memory_order_acq_rel);
-      completed_.notify_all();
+      lockstep::detail::unpark_listed(completed_);
     }
   }
 

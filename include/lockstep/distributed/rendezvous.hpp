@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/park.hpp>
 #include <lockstep/backend/shared_core.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
@@ -36,7 +37,7 @@ class Rendezvous {
       if (word_.compare_exchange_weak(word, next, std::memory_order_acq_rel,
                                       std::memory_order_relaxed)) {
         if (last) {
-          word_.notify_all();
+          lockstep::detail::unpark_listed(word_);
           return true;
         }
         return await_end_of(round(word));
@@ -46,7 +47,7 @@ class Rendezvous {
 
   void break_off() noexcept {
     word_.fetch_or(kBroken, std::memory_order_acq_rel);
-    word_.notify_all();
+    lockstep::detail::unpark_listed(word_);
   }
 
  private:
@@ -69,7 +70,7 @@ class Rendezvous {
     const bool found =
         (fits_ && shared_core.yield_until(over)) || lockstep::detail::spin_until(over);
     if (!found) {
-      while (!over()) word_.wait(word, std::memory_order_acquire);
+      while (!over()) lockstep::detail::park_listed(word_, word);
       shared_core.woken_from(core_of_last_.load(std::memory_order_relaxed));
     }
     return round(word) != mine;

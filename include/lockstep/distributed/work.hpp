@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/park.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/stream.hpp>
@@ -57,7 +58,7 @@ class Work {
     if (!state_) return;
     std::uint32_t last = state_->ended.load(std::memory_order_acquire);
     if (last == detail::WorkState::kRuns) lockstep::detail::check_not_forked();
-    lockstep::detail::spin_then_wait(state_->ended, [&last](std::uint32_t ended) {
+    lockstep::detail::spin_then_park(state_->ended, [&last](std::uint32_t ended) {
       last = ended;
       return ended != detail::WorkState::kRuns;
     });
@@ -109,9 +110,9 @@ class Completion {
   void finish(std::exception_ptr error) const noexcept {
     const std::uint32_t ended = error ? WorkState::kFailed : WorkState::kWell;
     if (const auto seen = error_.lock()) *seen = std::move(error);
-    // An exchange: libstdc++ looks for waiters with a plain load, which a store might fall behind.
+    // An exchange: a store might fall behind the look for those who are parked.
     state_->ended.exchange(ended, std::memory_order_acq_rel);
-    state_->ended.notify_all();
+    lockstep::detail::unpark_listed(state_->ended);
   }
 
   // An operation that has finished well has failed on its GPU after that. Called once at most.

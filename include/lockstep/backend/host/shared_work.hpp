@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/park.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 
 #include <atomic>
@@ -36,7 +37,7 @@ class SharedWork {
   }
   // Waits for the pieces that helpers still have in hand; what they wrote is visible then.
   void close() {
-    spin_then_wait(helpers_, [](std::uint32_t helpers) { return helpers == 0; });
+    spin_then_park(helpers_, [](std::uint32_t helpers) { return helpers == 0; });
   }
 
   // A hint: false means that nothing is left to take.
@@ -56,7 +57,7 @@ class SharedWork {
   template <class GoOn>
   void help(End end, GoOn go_on) {
     run_while(end, go_on);
-    if (helpers_.fetch_sub(1, std::memory_order_release) == 1) helpers_.notify_one();
+    if (helpers_.fetch_sub(1, std::memory_order_release) == 1) unpark_listed(helpers_, 1);
   }
 
  private:

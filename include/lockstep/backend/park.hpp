@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+// How threads block until a word changes, and how others let them know.
+//
+// std::atomic::wait would do, but libstdc++'s yields several times before it blocks. A thread that
+// yields a core that another one keeps busy gets it back at the end of that one's time slice, after
+// milliseconds; one that has blocked is back microseconds after it was woken.
+//
+// Threads: these order nothing; who has parked looks at the word again. Who wakes has changed the
+// word before, with a read-modify-write. The word may be gone by the time of the wake: no more than
+// its address is used.
+namespace lockstep::detail {
+
+// Blocks while `word` is `value`; may return without a reason. For words whose value says that
+// somebody is parked there, so that others wake only whom they have to.
+inline void park(const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept {
+#if defined(__linux__)
+  static_assert(sizeof(word) == sizeof(value) && std::atomic<std::uint32_t>::is_always_lock_free);
+  (void)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+#else
+  word.wait(value, std::memory_order_relaxed);
+#endif
+}
+
+// Wakes those that are parked at the word, or so many of them.
+inline void unpark(std::atomic<std::uint32_t>& word, int threads = INT_MAX) noexcept {
+#if defined(__linux__)
+  (void)syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
+#else
+  threads == 1 ? word.notify_one() : word.notify_all();
+#endif
+}
+
+// How many threads are parked in `park_listed`, or about to be, at words of some addresses.
+inline std::atomic<std::uint32_t>& listed_at(const void* word) noexcept {
+  struct alignas(64) Count {
+    std::atomic<std::uint32_t> threads{0};
+  };
+  static constinit std::array<Count, 64> counts{};
+  return counts[reinterpret_cast<std::uintptr_t>(word) / 64 % counts.size()].threads;
+}
+
+// The same for words that do not say whether somebody is parked: `unpark_listed` is one load where
+// nobody is.
+inline void park_listed(const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept {
+  std::atomic<std::uint32_t>& listed = listed_at(&word);
+  listed.fetch_add(1, std::memory_order_seq_cst);
+  park(word, value);
+  listed.fetch_sub(1, std::memory_order_relaxed);
+}
+inline void unpark_listed(std::atomic<std::uint32_t>& word, int threads = INT_MAX) noexcept {
+  if (listed_at(&word).load(std::memory_order_seq_cst) != 0) unpark(word, threads);
+}
+
+}  // namespace lockstep::detail
