@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 namespace lockstep::detail {
 namespace shared_core_test {
 
@@ -31,20 +33,39 @@ TEST(SharedCore, WhoWasWokenFromItsOwnWaitsUntilItIsReady) {
   EXPECT_EQ(looks, 2);
 }
 
-TEST(SharedCore, AnAttemptHasAnEnd) {
+TEST(SharedCore, WhatIsReadyIsNotYieldedFor) {
   if (current_core() < 0) GTEST_SKIP() << "the system does not say where a thread runs";
   const CoreBinding binding(affinity(), 0, usable_cores(), "test");
   SharedCore shared;
   shared.woken_from(current_core());
-  int waits = 0;
-  for (bool looked = true; looked; ++waits) {
-    looked = false;
-    EXPECT_FALSE(shared.yield_until([&] {
-      looked = true;
-      return false;
-    }));
-  }
-  EXPECT_GT(waits, 1);  // the last one did not look
+  int yields = 0;
+  EXPECT_TRUE(shared.yield_until([] { return true; }, [&] { ++yields; }));
+  EXPECT_EQ(yields, 0);
+  EXPECT_TRUE(shared.yield_until([&] { return yields == 2; }, [&] { ++yields; }));
+}
+
+TEST(SharedCore, AWaitHasAnEnd) {
+  if (current_core() < 0) GTEST_SKIP() << "the system does not say where a thread runs";
+  const CoreBinding binding(affinity(), 0, usable_cores(), "test");
+  SharedCore shared;
+  shared.woken_from(current_core());
+  EXPECT_FALSE(shared.yield_until([] { return false; }));
+}
+
+TEST(SharedCore, AfterALongYieldThereIsNoOtherForAWhile) {
+  if (current_core() < 0) GTEST_SKIP() << "the system does not say where a thread runs";
+  const CoreBinding binding(affinity(), 0, usable_cores(), "test");
+  SharedCore shared;
+  shared.woken_from(current_core());
+  using Clock = std::chrono::steady_clock;
+  const auto lasts_a_slice = [] {
+    for (const auto end = Clock::now() + std::chrono::milliseconds(1); Clock::now() < end;) {
+    }
+  };
+  int looks = 0;
+  EXPECT_TRUE(shared.yield_until([&] { return ++looks == 2; }, lasts_a_slice));
+  EXPECT_FALSE(shared.yield_until([&] { return ++looks > 0; }));
+  EXPECT_EQ(looks, 2);
 }
 
 }  // namespace shared_core_test

@@ -78,9 +78,9 @@ class LetterBox {
     if ((word_.fetch_and(~kNapping, std::memory_order_relaxed) & kNapping) != 0) end_nap();
   }
 
-  // Returns when something was posted since the last `accept`. Spins first if `spin`, after
-  // yielding where its core is the poster's; naps then if the last offer was casual; and counts in
-  // `parks` if it parks in the end.
+  // Returns when something was posted since the last `accept`. If `spin`, yields where its core is
+  // the poster's, unless the last offer was casual, and spins; then naps if it was casual; and
+  // counts in `parks` if it parks in the end.
   //
   // `enclosed` are 128 bytes that the posters write before a post, if anything: while the worker
   // spins it asks for these, too, which then come together with the letter, and not after it.

@@ -6,19 +6,22 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace lockstep::detail {
 
 // How a thread waits that was woken on the core of the thread that woke it: by yielding, for a
-// while, before it parks again.
+// while, before it spins and parks.
 //
 // Two threads that wake each other on one core never want to run at the same time, so a scheduler
 // that wakes each where the other is sees no reason to move one; in a virtual machine, whose idle
 // cores often count as not available, that goes on for seconds, and every hand-over takes
 // microseconds. A thread that yields wants to run all the time, and takes next to nothing from the
-// other: the scheduler puts one of them on an idle core within some ticks. Where none is idle the
-// attempt ends. The next one waits for three times as long as this one took, so that all of them
-// together do not matter where they are of no use.
+// other, whose core it would only keep busy by spinning: the scheduler puts one of them on an idle
+// core within some ticks.
+//
+// Where somebody else computes on that core, a yield lasts as long as a time slice of his. After
+// one such there is no other for a while.
 //
 // Threads: belongs to the thread that waits.
 class SharedCore {
@@ -30,25 +33,26 @@ class SharedCore {
   }
 
   // Yields until `ready()` is true (then returns true) or it has taken too long (false); once moved
-  // to another core it spins. Returns false at once where the core is not shared, or where it is
-  // too early for another attempt.
-  template <class Ready>
-  bool yield_until(Ready ready) {
+  // to another core it spins. Looks before it yields: what is there already costs no time slice.
+  // Returns false at once where the core is not shared, or too busy.
+  template <class Ready, class Yield = void (*)() noexcept>
+  bool yield_until(Ready ready, Yield yield = std::this_thread::yield) {
     if (!shared_) return false;
-    const Clock::time_point begin = Clock::now();
-    if (begin >= next_) {
-      end_ = begin + kAttempt;
-      next_ = end_ + kPauses * kAttempt;
-    }
-    for (Clock::time_point now = begin; now < end_ && now < begin + kPatience; now = Clock::now()) {
-      if (shared_) {
-        std::this_thread::yield();
-        if (ready()) return true;
-        shared_ = current_core() == core_;
-        if (!shared_) next_ = now + kPauses * (now - (end_ - kAttempt));
-      } else if (spin_until(ready)) {
-        return true;
+    Clock::time_point now = Clock::now();
+    if (now < again_) return false;
+    if (ready()) return true;
+    for (const Clock::time_point end = now + kPatience; now < end;) {
+      if (!shared_) {
+        if (spin_until(ready)) return true;
+        now = Clock::now();
+        continue;
       }
+      yield();
+      const Clock::time_point before = std::exchange(now, Clock::now());
+      if (now - before > kLongYield) again_ = now + kPause;
+      if (ready()) return true;
+      if (now < again_) return false;
+      shared_ = current_core() == core_;
     }
     return false;
   }
@@ -56,15 +60,14 @@ class SharedCore {
  private:
   using Clock = std::chrono::steady_clock;
   // Of one wait: those who hand over to each other that slowly gain nothing.
-  static constexpr std::chrono::milliseconds kPatience{1};
-  // Of many: several ticks of a scheduler, which looks for idle cores at some of them only.
-  static constexpr std::chrono::milliseconds kAttempt{100};
-  static constexpr int kPauses = 3;
+  static constexpr std::chrono::microseconds kPatience{100};
+  // No thread that only hands over keeps its core for so long; time slices are longer.
+  static constexpr std::chrono::microseconds kLongYield{500};
+  static constexpr std::chrono::milliseconds kPause{300};
 
   int core_ = -1;
   bool shared_ = false;
-  Clock::time_point end_{};   // of the attempt that was begun last
-  Clock::time_point next_{};  // when there may be another one
+  Clock::time_point again_{};  // when it may yield again
 };
 
 }  // namespace lockstep::detail
