@@ -70,8 +70,12 @@ ProcessGroup group_that_tells(std::function<void()> on_all_reduce) {
 // A hand-over to the communication thread and back costs more than a small model's whole step.
 TEST(DistributedDataParallel, ABucketAtTheEndOfBackwardIsReducedByTheThreadThatRunsIt) {
   std::vector<std::thread::id> threads;
-  DistributedDataParallel model{
-      nn::Linear{2, 1}, group_that_tells([&] { threads.push_back(std::this_thread::get_id()); })};
+  const ProcessGroup group =
+      group_that_tells([&] { threads.push_back(std::this_thread::get_id()); });
+  DistributedDataParallel model{nn::Linear{2, 1}, group};
+  // What the constructor issued has told its end to those who wait; the communication thread may
+  // still have to take note of it.
+  group.impl()->thread()->drain();
   for (int step = 0; step < 3; ++step) model(ones({4, 2})).sum().backward();
   EXPECT_GE(threads.size(), 3U);
   for (const std::thread::id thread : threads) EXPECT_EQ(thread, std::this_thread::get_id());
