@@ -12,6 +12,7 @@
 #include <lockstep/nn/activation.hpp>
 #include <lockstep/nn/conv.hpp>
 #include <lockstep/nn/linear.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/loss.hpp>
@@ -25,10 +26,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <thread>
 #include <vector>
 
 namespace lockstep {
@@ -228,6 +231,51 @@ TEST(DistributedPlaces, AHookMayReplaceTheGradient) {
   });
 }
 
+template <class Layer>
+struct Headed {
+  Layer layer;
+  nn::Linear head;
+  Tensor forward(const Tensor& x) const { return head(layer(x).flatten(1)); }
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("layer", self.layer);
+    visit("head", self.head);
+  }
+};
+
+// The layer's gradient in a third step, whose input is the gradient of the second, or a copy of it.
+template <class Layer>
+Values third_gradient(Layer layer, nn::Linear head, bool copied) {
+  Values found;
+  distributed::run(first_devices(1), [&](const ProcessGroup& group) {
+    DistributedDataParallel model{Headed<Layer>{layer, head}, group, {.bucket_cap_mb = 0}};
+    const Parameter weight = model.parameters()[0];
+    Tensor x = ones(weight.sizes(), {.dtype = Dtype::f64, .device = group.device()});
+    for (int step = 0; step < 3; ++step) {
+      if (step == 2) x = copied ? weight.grad().clone() : weight.grad();
+      model.zero_grad();
+      model(x).mean().backward();
+    }
+    found = gradients_of(model.module());
+  });
+  return found;
+}
+
+TEST(DistributedPlaces, NotWhereWhatTheyAreComputedFromLies) {
+  const auto linear = [](bool copied) {
+    manual_seed(1);
+    const nn::LinearOptions options{.dtype = Dtype::f64};
+    return third_gradient(nn::Linear(6, 6, options), nn::Linear(6, 2, options), copied);
+  };
+  EXPECT_EQ(linear(false), linear(true));
+  const auto conv = [](bool copied) {
+    manual_seed(1);
+    return third_gradient(nn::Conv2d(3, 3, 3, {.padding = 1, .dtype = Dtype::f64}),
+                          nn::Linear(27, 2, {.dtype = Dtype::f64}), copied);
+  };
+  EXPECT_EQ(conv(false), conv(true));
+}
+
 // Runs something before the operations that come before it in forward.
 struct Within {
   static constexpr const char* name = "within";
@@ -322,6 +370,31 @@ TEST(GradientPlaces, AutogradGradLeavesThemAlone) {
   EXPECT_EQ(test.asked, 0);
   EXPECT_EQ(gradients[0].to_vector<float>(), std::vector<float>(6, 4));
   EXPECT_EQ(test.place.to_vector<float>(), std::vector<float>(6, 0));
+}
+
+// The other pass takes what this one was given for its own; nothing may be lost.
+TEST(GradientPlaces, AnotherPassMayReachTheLeafMeanwhile) {
+  const Tensor weight = ones({3, 2}).requires_grad_();
+  const Tensor place = zeros({3, 2});
+  std::atomic<int> turn{0};  // relaxed: it orders the passes for no race detector
+  detail::add_grad_hook(
+      weight.impl(), [](const Tensor&) {},
+      [&] {
+        turn.store(1, std::memory_order_relaxed);
+        while (turn.load(std::memory_order_relaxed) != 2) std::this_thread::yield();
+        return place;
+      });
+  const auto offer = [] { detail::current_backward_pass->offer_places(); };
+  const Tensor loss = apply(Within{offer}, linear(ones({4, 2}), weight)).sum();
+  const Tensor other_loss = (weight * 2.0).sum();
+  std::thread other([&] {
+    while (turn.load(std::memory_order_relaxed) != 1) std::this_thread::yield();
+    other_loss.backward();
+    turn.store(2, std::memory_order_relaxed);
+  });
+  loss.backward();
+  other.join();
+  EXPECT_EQ(weight.grad().to_vector<float>(), std::vector<float>(6, 6));
 }
 
 }  // namespace distributed_places_test

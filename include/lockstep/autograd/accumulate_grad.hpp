@@ -92,7 +92,9 @@ class AccumulateGrad final : public Node {
     if (!hooks) return {};
     for (const GradHooks::Hook& hook : hooks->hooks) {
       Tensor place = hook.place ? hook.place() : Tensor();
-      if (place.defined()) return place_ = std::move(place);
+      if (!place.defined()) continue;
+      const std::lock_guard lock(variable_.impl()->mutex);
+      return place_ = std::move(place);
     }
     return {};
   }
@@ -128,7 +130,7 @@ class AccumulateGrad final : public Node {
     }
     if (!total.defined()) {
       const bool images = is_channels_last(variable_);
-      if (place.defined() && gradient.is_same(place)) {
+      if (gradient.is_same(place)) {
         total = std::move(gradient);
       } else if (is_sole_owner(gradient) &&
                  (images ? is_channels_last(gradient) : gradient.is_contiguous())) {
@@ -159,7 +161,9 @@ class AccumulateGrad final : public Node {
   }
 
   const Tensor variable_;
-  Tensor place_;  // that was given out in this pass; by one lane, whose node or another uses it
+  // What this pass has given out, or another one that came between: then the gradient is copied.
+  // Guarded by the variable's mutex.
+  Tensor place_;
 };
 
 inline std::shared_ptr<Node> accumulator_of(const Tensor& leaf) {

@@ -31,7 +31,8 @@ struct ChannelSum {
     for (std::size_t d = dim + 1; d < shape.size(); ++d)
       inner *= static_cast<std::size_t>(shape[d]);
     return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
-      Tensor result = empty_at(std::exchange(place, nullptr), stream, {shape[dim]}, dtype_of<T>);
+      Tensor result =
+          empty_at(std::exchange(place, nullptr), {&tensor}, stream, {shape[dim]}, dtype_of<T>);
       launch_call(stream, ChannelSumCall<T>{input<T>(*from), output<T>(result, stream), outer,
                                             static_cast<std::size_t>(shape[dim]), inner});
       return result;

@@ -101,7 +101,7 @@ inline Tensor ConvWeightGradOp::forward(const Tensor& images, const Tensor& grad
   const Stream stream = current_stream(images.device());
   return compute_floating(images.dtype(), name, [&]<class T>(T) {
     Tensor out =
-        empty_at(std::exchange(place, nullptr), stream,
+        empty_at(std::exchange(place, nullptr), {&images, &gradient}, stream,
                  {g.out_channels, g.group_in(), g.kernel_height, g.kernel_width}, dtype_of<T>);
     const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
     const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);

@@ -47,7 +47,8 @@ struct Mm {
     const MatrixArgument from_b = as_matrix(right);
     const Stream stream = current_stream(left.device());
     return compute_floating(left.dtype(), name, [&]<class T>(T) {
-      Tensor result = empty_at(std::exchange(place, nullptr), stream, shape, dtype_of<T>);
+      Tensor result =
+          empty_at(std::exchange(place, nullptr), {&left, &right}, stream, shape, dtype_of<T>);
       Gemm<T> call{.a = strided_input<T>(from_a.tensor()),
                    .b = strided_input<T>(from_b.tensor()),
                    .bias = {},

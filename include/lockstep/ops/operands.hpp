@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <utility>
 
 // What operations ask of their arguments.
@@ -32,11 +33,15 @@ inline void check_same_kind(const char* operation, const char* name_a, const Ten
 }
 
 // Memory for the result of an operation that is not recorded: `place`, if there is one that is like
-// it, and new memory otherwise.
-inline Tensor empty_at(const Tensor* place, const Stream& stream, const Shape& shape, Dtype dtype) {
+// it and has nothing to do with what the operation reads, and new memory otherwise.
+inline Tensor empty_at(const Tensor* place, std::initializer_list<const Tensor*> reads,
+                       const Stream& stream, const Shape& shape, Dtype dtype) {
+  const auto apart = [place](const Tensor* read) {
+    return read->impl()->storage != place->impl()->storage;
+  };
   const bool fits = place && place->defined() && place->dtype() == dtype &&
                     place->sizes() == shape && place->device() == stream.device() &&
-                    place->is_contiguous();
+                    place->is_contiguous() && std::all_of(reads.begin(), reads.end(), apart);
   return fits ? *place : empty_on(stream, shape, dtype);
 }
 
