@@ -46,8 +46,8 @@ void combine_block(Wide<T>* sum, std::span<const void* const> inputs, std::size_
   }
 }
 
-// sum[i] /= ranks. By a power of two that is a product with its inverse, which is exact, so the bits
-// are the same; it takes a fraction of the time.
+// sum[i] /= ranks. By a power of two that is a product with its inverse, which is exact, so the
+// bits are the same; it takes a fraction of the time.
 template <std::floating_point T>
 void divide(T* sum, std::size_t count, std::size_t ranks) {
   if (std::has_single_bit(ranks)) {
