@@ -35,7 +35,7 @@ template <class T>
 void expect_mean_is_sum_divided() {
   using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   const std::size_t count = 5000;  // more than a block, and no whole number of them
-  for (const std::size_t ranks : {1, 2, 3, 4, 5, 8}) {
+  for (const std::size_t ranks : {1u, 2u, 3u, 4u, 5u, 8u}) {
     std::vector<std::vector<T>> inputs;
     std::vector<const void*> from;
     for (std::size_t r = 0; r < ranks; ++r) inputs.push_back(values_of_rank<T>(r, count));
