@@ -4,6 +4,7 @@
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/letter_box.hpp>
 #include <lockstep/backend/park.hpp>
+#include <lockstep/backend/shared_core.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
@@ -47,6 +48,10 @@ struct Team {
   // the caller reads (acquire). All changes are read-modify-writes and so one release sequence: the
   // caller that reads `settled` sees all that the shares wrote.
   alignas(64) std::atomic<std::uint32_t> pending{0};
+
+  // Where the worker ran that last had to wake the caller; written before it does. Another team's
+  // caller may read it by then: a hint.
+  std::atomic<int> core_of_waker{-1};
 
   // For what the caller wants the shares to read: the first 128 bytes are on their way to the first
   // worker before that has read the letter. The caller's alone but while the shares run.
@@ -108,6 +113,9 @@ struct TeamStats {
 // True on a worker, and on a thread that is inside `run_team`: a team that it starts adds only the
 // workers to the number of running threads.
 inline constinit thread_local bool inside_team = false;
+
+// How the calling thread waits for the workers of its teams.
+inline constinit thread_local SharedCore callers_core;
 
 // All worker threads of the process. They are created when a team needs more than are free, and are
 // never joined or destroyed, so that nothing hangs or dangles when the process ends. A worker has
@@ -194,6 +202,7 @@ class WorkerPool {
   static void join(const Share& own) noexcept {
     std::atomic<std::uint32_t>& pending = own.team->pending;
     const auto ended = [&] { return pending.load(std::memory_order_acquire) == own.settled; };
+    if (own.spin && callers_core.yield_until(ended)) return;
     if (own.spin ? spin_until(ended) : ended()) return;
     auto value = pending.fetch_or(Team::kCallerParked, std::memory_order_acquire);
     value |= Team::kCallerParked;
@@ -202,6 +211,7 @@ class WorkerPool {
       value = pending.load(std::memory_order_acquire);
     }
     pending.fetch_and(~Team::kCallerParked, std::memory_order_relaxed);
+    callers_core.woken_from(own.team->core_of_waker.load(std::memory_order_relaxed));
   }
 
   // The life of a worker.
@@ -224,7 +234,10 @@ class WorkerPool {
       }
       auto& pending = share.team->pending;
       const std::uint32_t last = (share.settled + Team::kShare) | Team::kCallerParked;
-      if (pending.fetch_sub(Team::kShare, std::memory_order_release) == last) unpark(pending, 1);
+      if (pending.fetch_sub(Team::kShare, std::memory_order_release) == last) {
+        share.team->core_of_waker.store(current_core(), std::memory_order_relaxed);
+        unpark(pending, 1);
+      }
       spin = share.spin;
     }
   }
