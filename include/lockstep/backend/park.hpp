@@ -61,8 +61,11 @@ inline void park_listed(const std::atomic<std::uint32_t>& word, std::uint32_t va
   park(word, value);
   listed.fetch_sub(1, std::memory_order_relaxed);
 }
+inline bool anybody_listed(const std::atomic<std::uint32_t>& word) noexcept {
+  return listed_at(&word).load(std::memory_order_seq_cst) != 0;
+}
 inline void unpark_listed(std::atomic<std::uint32_t>& word, int threads = INT_MAX) noexcept {
-  if (listed_at(&word).load(std::memory_order_seq_cst) != 0) unpark(word, threads);
+  if (anybody_listed(word)) unpark(word, threads);
 }
 
 }  // namespace lockstep::detail

@@ -70,4 +70,7 @@ class SharedCore {
   Clock::time_point again_{};  // when it may yield again
 };
 
+// The calling thread's, where it waits for those whom it has called.
+inline constinit thread_local SharedCore callers_core;
+
 }  // namespace lockstep::detail

@@ -114,9 +114,6 @@ struct TeamStats {
 // workers to the number of running threads.
 inline constinit thread_local bool inside_team = false;
 
-// How the calling thread waits for the workers of its teams.
-inline constinit thread_local SharedCore callers_core;
-
 // All worker threads of the process. They are created when a team needs more than are free, and are
 // never joined or destroyed, so that nothing hangs or dangles when the process ends. A worker has
 // the CPU affinity of the thread whose call created it, but for a CoreBinding.

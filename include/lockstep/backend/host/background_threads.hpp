@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/shared_work.hpp>
+#include <lockstep/backend/shared_core.hpp>
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
@@ -76,7 +77,11 @@ class BackgroundThreads {
     {
       const std::lock_guard lock(mutex_);
       stream.next_ready_ = nullptr;
-      (first_ready_ ? last_ready_->next_ready_ : first_ready_) = &stream;
+      if (first_ready() != nullptr) {
+        last_ready_->next_ready_ = &stream;
+      } else {
+        front_.ready.store(&stream, std::memory_order_relaxed);
+      }
       last_ready_ = &stream;
       wake = need_another();
     }
@@ -100,14 +105,12 @@ class BackgroundThreads {
       open_.push_back(work);
       wake = need_another();
     }
+    front_.work.store(work, std::memory_order_relaxed);
     announce(wake);
     work->run_from(my_end());
-    {
-      const std::lock_guard lock(mutex_);
-      std::erase(open_, work);
-    }
     work->close();
     const std::lock_guard lock(mutex_);
+    std::erase(open_, work);
     slots_.push_back(work);
   }
 
@@ -118,13 +121,13 @@ class BackgroundThreads {
 
   // Changes with every offer and every shared work: who looks for something to help with need not
   // look twice at the same.
-  std::uint32_t news() const { return news_.load(std::memory_order_acquire); }
+  std::uint32_t news() const { return front_.news.load(std::memory_order_acquire); }
 
   // Helps with shared work, if there is some, until none is left or `go_on()` is false.
   template <class GoOn>
   bool help_while(GoOn go_on) {
-    SharedWork* work;
-    {
+    SharedWork* work = join_latest();
+    if (!work) {
       const std::lock_guard lock(mutex_);
       work = join_one();
     }
@@ -207,21 +210,32 @@ class BackgroundThreads {
     return work;
   }
 
+  // The first work that wants helpers.
   SharedWork* join_one() {
     const auto found = std::find_if(open_.begin(), open_.end(), &wants_helpers);
-    if (found == open_.end()) return nullptr;
-    (*found)->join();
-    return *found;
+    return found != open_.end() && (*found)->join() ? *found : nullptr;
   }
 
   static bool wants_helpers(const SharedWork* work) {
     return work->has_pieces() && work->helpers() < kMostHelpers;
   }
 
+  // The rest without it.
+
+  Servable* first_ready() const { return front_.ready.load(std::memory_order_relaxed); }
+
+  // The work that was shared last, if it wants helpers. Most often there is no other.
+  SharedWork* join_latest() {
+    SharedWork* const work = front_.work.load(std::memory_order_relaxed);
+    return work != nullptr && wants_helpers(work) && work->join() ? work : nullptr;
+  }
+
   // Not under the mutex, so that whoever comes does not run into it.
   void announce(bool wake) {
-    news_.fetch_add(1, std::memory_order_release);
-    if (wake) woken_.notify_one();
+    front_.news.fetch_add(1, std::memory_order_release);
+    if (!wake) return;
+    core_of_waker_.store(current_core(), std::memory_order_relaxed);
+    woken_.notify_one();
   }
 
   void leave() {
@@ -229,7 +243,7 @@ class BackgroundThreads {
     {
       const std::lock_guard lock(mutex_);
       --awake_;
-      if (first_ready_) wake = need_another();
+      if (first_ready() != nullptr) wake = need_another();
     }
     if (wake) woken_.notify_one();
   }
@@ -242,28 +256,50 @@ class BackgroundThreads {
   // The life of a thread.
   [[noreturn]] void run() {
     is_background = true;
+    SharedCore shared_core;
     for (;;) {
       const std::uint32_t seen = news();
-      if (serve_one() || help_one()) continue;
-      if (spin_until([&] { return news() != seen; })) continue;
+      if (serve_one()) continue;
+      // Who has helped with the latest work looks at the list, whose lock the owner needs now, only
+      // when nothing new has come; `sleep` does.
+      if (!help_latest(seen) && help_one(seen)) continue;
+      const auto called = [&] { return news() != seen; };
+      if (shared_core.yield_until(called) || spin_until(called)) continue;
       sleep();
+      shared_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
     }
   }
 
   bool serve_one() {
+    if (first_ready() == nullptr) return false;
     Servable* stream;
     {
       const std::lock_guard lock(mutex_);
-      stream = first_ready_;
+      stream = first_ready();
       if (!stream) return false;
-      first_ready_ = stream->next_ready_;
+      front_.ready.store(stream->next_ready_, std::memory_order_relaxed);
     }
     stream->serve();
     return true;
   }
 
+  bool help_latest(std::uint32_t seen) {
+    SharedWork* const work = join_latest();
+    if (!work) return false;
+    if (wanted_ > 1) {
+      bool wake = false;
+      {
+        const std::lock_guard lock(mutex_);
+        if (wants_helpers(work)) wake = need_another();
+      }
+      if (wake) woken_.notify_one();
+    }
+    work->help(my_end(), [&] { return news() == seen; });
+    return true;
+  }
+
   // A further thread is woken while there is something left for it; a stream comes first.
-  bool help_one() {
+  bool help_one(std::uint32_t seen) {
     SharedWork* work;
     bool wake = false;
     {
@@ -273,7 +309,6 @@ class BackgroundThreads {
     }
     if (wake) woken_.notify_one();
     if (!work) return false;
-    const std::uint32_t seen = news();
     work->help(my_end(), [&] { return news() == seen; });
     return true;
   }
@@ -282,7 +317,7 @@ class BackgroundThreads {
   // awake again.
   void sleep() {
     std::unique_lock lock(mutex_);
-    if (first_ready_ || std::any_of(open_.begin(), open_.end(), &wants_helpers)) return;
+    if (first_ready() != nullptr || std::any_of(open_.begin(), open_.end(), &wants_helpers)) return;
     --awake_;
     ++asleep_;
     woken_.wait(lock, [this] { return called_ > 0; });
@@ -295,8 +330,7 @@ class BackgroundThreads {
   std::atomic<bool> started_{false};
   std::mutex mutex_;
   std::condition_variable woken_;
-  Servable* first_ready_ = nullptr;  // a list of what was offered and taken by no thread
-  Servable* last_ready_ = nullptr;
+  Servable* last_ready_ = nullptr;  // of the list that `front_` has the first of
   std::vector<SharedWork*> open_;   // in the order opened
   std::vector<SharedWork*> slots_;  // those not in use
   std::size_t slot_count_ = 0;
@@ -306,8 +340,19 @@ class BackgroundThreads {
   std::size_t awake_ = 0;
   std::size_t asleep_ = 0;
   std::size_t called_ = 0;
+  // Where the thread ran that last had to wake one of these: a hint.
+  std::atomic<int> core_of_waker_{-1};
 
-  alignas(64) std::atomic<std::uint32_t> news_{0};
+  // What those who look for something to do read: one cache line. What comes with news is published
+  // by them.
+  struct alignas(64) Front {
+    std::atomic<std::uint32_t> news{0};
+    // The first of a list of what was offered and taken by no thread. Changed under the mutex; read
+    // without it as a hint.
+    std::atomic<Servable*> ready{nullptr};
+    std::atomic<SharedWork*> work{nullptr};  // shared last; may be closed
+  };
+  Front front_;
 };
 
 }  // namespace lockstep::detail

@@ -20,8 +20,8 @@ inline constexpr std::size_t kWorthDividing = std::size_t{512} << 10;
 // neither throws nor waits for another thread.
 template <class Run>
 void in_pieces(std::size_t count, std::size_t unit, const Run& run) {
-  constexpr std::size_t kPieces = 16;
-  constexpr std::size_t kLeast = std::size_t{64} << 10;
+  constexpr std::size_t kPieces = 32;
+  constexpr std::size_t kLeast = std::size_t{32} << 10;
   constexpr std::size_t kMost = std::size_t{256} << 10;
   if (count * unit < kWorthDividing) return run(std::size_t{0}, count);
   const std::size_t bytes = std::clamp(count * unit / kPieces, kLeast, kMost);

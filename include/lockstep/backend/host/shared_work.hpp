@@ -2,7 +2,9 @@
 #pragma once
 
 #include <lockstep/backend/park.hpp>
+#include <lockstep/backend/shared_core.hpp>
 #include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/device/cores.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -20,72 +22,118 @@ struct Pieces {
 
 // Work divided into pieces, which its owner does together with whatever threads find time for it.
 //
-// Whoever takes part takes pieces from one of the two ends. Where a thread keeps to the same end,
-// its core finds in its caches what it had there before when the same work comes again. Nobody
-// waits for a helper that has not come: the owner does what is left itself.
+// Whoever takes part takes pieces from one of the two ends, the nearest that are left of that half
+// first and then of the other. So two threads at two ends only meet where one of them has done its
+// half: before, what says what is left would go from core to core with every piece. And where a
+// thread keeps to the same end, its core finds in its caches what it had there before when the same
+// work comes again. Nobody waits for a helper that has not come: the owner does what is left
+// itself.
 //
-// Threads: `open` and `close` are the owner's. `join` and `open` happen under a lock of whoever
-// keeps the list of open works, and nobody joins once the work has left that list; `close` comes
-// after that. Objects live until the process ends, because a helper notifies after its last piece.
-class SharedWork {
+// All that a helper at the back reads before its first piece is on one cache line: each further one
+// would be fetched from the owner's core, one after the other.
+//
+// Threads: `open` and `close` are the owner's. Anybody may try to `join`, at any time. Objects live
+// until the process ends: a helper notifies after its last piece, and who has heard of a work may
+// come when it has long been closed.
+class alignas(64) SharedWork {
  public:
   enum class End { front, back };
 
   void open(const Pieces& pieces) {
     pieces_ = pieces;
-    left_.store(range(0, pieces.count), std::memory_order_relaxed);
+    const std::uint32_t middle = pieces.count - pieces.count / 2;
+    front_.store(range(0, middle), std::memory_order_relaxed);
+    back_.store(range(middle, pieces.count), std::memory_order_relaxed);
+    helpers_.store(kOpen, std::memory_order_release);
   }
   // Waits for the pieces that helpers still have in hand; what they wrote is visible then.
   void close() {
-    spin_then_park(helpers_, [](std::uint32_t helpers) { return helpers == 0; });
+    if (helpers_.fetch_and(~kOpen, std::memory_order_acquire) == kOpen) return;
+    const auto ended = [this] { return helpers_.load(std::memory_order_acquire) == 0; };
+    if (callers_core.yield_until(ended) || spin_until(ended)) return;
+    while (const std::uint32_t helpers = helpers_.load(std::memory_order_acquire)) {
+      park_listed(helpers_, helpers);
+    }
+    callers_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
   }
 
   // A hint: false means that nothing is left to take.
-  bool has_pieces() const {
-    const std::uint64_t left = left_.load(std::memory_order_relaxed);
-    return front_of(left) < back_of(left);
-  }
+  bool has_pieces() const { return is_left(back_) || is_left(front_); }
 
   void run_from(End end) {
     run_while(end, [] { return true; });
   }
 
-  // For helpers: `join`, then `help`, which leaves again once no piece is left or, between two
-  // pieces, as soon as `go_on()` is false.
-  std::uint32_t helpers() const { return helpers_.load(std::memory_order_relaxed); }
-  void join() { helpers_.fetch_add(1, std::memory_order_relaxed); }
+  // For helpers: `join`, which is false if the work is closed; then `help`, which leaves again once
+  // no piece is left or, between two pieces, as soon as `go_on()` is false. What the owner did
+  // before `open` is visible to who has joined.
+  std::uint32_t helpers() const { return helpers_.load(std::memory_order_relaxed) / kHelper; }
+  bool join() {
+    std::uint32_t value = helpers_.load(std::memory_order_relaxed);
+    while ((value & kOpen) != 0) {
+      if (helpers_.compare_exchange_weak(value, value + kHelper, std::memory_order_acquire,
+                                         std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
+  }
   template <class GoOn>
   void help(End end, GoOn go_on) {
     run_while(end, go_on);
-    if (helpers_.fetch_sub(1, std::memory_order_release) == 1) unpark_listed(helpers_, 1);
+    if (helpers_.fetch_sub(kHelper, std::memory_order_release) != kHelper) return;
+    if (!anybody_listed(helpers_)) return;
+    core_of_waker_.store(current_core(), std::memory_order_relaxed);
+    unpark(helpers_, 1);
   }
 
  private:
+  // The pieces that nobody has taken of a half: a range, its front in the low 32 bits. It orders
+  // nothing: what a piece reads was published by `open`, what it writes is by `helpers_`.
+  using Half = std::atomic<std::uint64_t>;
+
   static std::uint64_t range(std::uint64_t front, std::uint64_t back) { return back << 32 | front; }
   static std::uint32_t front_of(std::uint64_t left) { return static_cast<std::uint32_t>(left); }
   static std::uint32_t back_of(std::uint64_t left) {
     return static_cast<std::uint32_t>(left >> 32);
   }
+  static bool is_left(const Half& half) {
+    const std::uint64_t left = half.load(std::memory_order_relaxed);
+    return front_of(left) < back_of(left);
+  }
 
   template <class GoOn>
   void run_while(End end, GoOn go_on) {
-    std::uint64_t left = left_.load(std::memory_order_relaxed);
+    const Pieces pieces = pieces_;
+    run_half(pieces, end, end == End::front ? front_ : back_, go_on);
+    run_half(pieces, end, end == End::front ? back_ : front_, go_on);
+  }
+
+  template <class GoOn>
+  static void run_half(const Pieces& pieces, End end, Half& half, GoOn go_on) {
+    std::uint64_t left = half.load(std::memory_order_relaxed);
     while (front_of(left) < back_of(left) && go_on()) {
       const std::uint64_t rest = end == End::front ? range(front_of(left) + 1U, back_of(left))
                                                    : range(front_of(left), back_of(left) - 1U);
-      if (!left_.compare_exchange_weak(left, rest, std::memory_order_relaxed)) continue;
-      pieces_.run(pieces_.context, end == End::front ? front_of(left) : back_of(rest));
-      left = left_.load(std::memory_order_relaxed);
+      if (!half.compare_exchange_weak(left, rest, std::memory_order_relaxed)) continue;
+      pieces.run(pieces.context, end == End::front ? front_of(left) : back_of(rest));
+      left = half.load(std::memory_order_relaxed);
     }
   }
 
-  Pieces pieces_;  // written by `open`, published by the lock under which a helper joins
-  // The pieces nobody has taken: a range, its front in the low half. It orders nothing: what a
-  // piece reads was published by the lock, what it writes is by `helpers_`.
-  alignas(64) std::atomic<std::uint64_t> left_{0};
-  // How many helpers are at it. Incremented under the lock, decremented with release as a helper's
-  // last access but the notification, read with acquire by `close`.
-  alignas(64) std::atomic<std::uint32_t> helpers_{0};
+  static constexpr std::uint32_t kOpen = 1;
+  static constexpr std::uint32_t kHelper = 2;
+
+  Half front_{0};
+
+  alignas(64) Half back_{0};
+  Pieces pieces_;  // written by `open`, read by who has joined
+  // kHelper for each helper that is at it, and kOpen. A helper's decrement (release) is its last
+  // access but the notification, and `close` reads it (acquire). All changes between `open` and
+  // the last one's are read-modify-writes, and so one release sequence.
+  std::atomic<std::uint32_t> helpers_{0};
+  // Where the helper ran that last had to wake an owner. Another owner may read it by then: a hint.
+  std::atomic<int> core_of_waker_{-1};
 };
 
 }  // namespace lockstep::detail
