@@ -40,11 +40,16 @@ function(add_mpi_fault_tests name)
             "skipped: needs mpicc.${name} and mpirun.${name} (Debian: ${arg_PACKAGES})"
         )
       endif()
+      # Those whose rank stops or sleeps wait themselves, too.
+      set(processors 2)
+      if(act MATCHES "^(stopped|sleeps)$")
+        set(processors 1)
+      endif()
       set_tests_properties(
         ${test}
         PROPERTIES
           TIMEOUT 60
-          PROCESSORS 2
+          PROCESSORS ${processors}
           ENVIRONMENT
             "${arg_ENVIRONMENT};ASAN_OPTIONS=detect_leaks=0;TSAN_OPTIONS=report_bugs=0"
           SKIP_REGULAR_EXPRESSION "^skipped: needs"
