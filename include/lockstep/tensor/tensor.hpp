@@ -192,9 +192,11 @@ struct TensorImpl {
   std::weak_ptr<Node> accumulator;
   std::shared_ptr<const GradHooks> hooks;  // null for none (autograd/grad_hooks.hpp)
 
+  // Null where the storage is, whatever the offset: of no elements there may be no memory.
   void* data() const {
-    return static_cast<std::byte*>(storage->data()) +
-           static_cast<std::size_t>(offset) * element_size(dtype);
+    auto* const begin = static_cast<std::byte*>(storage->data());
+    if (begin == nullptr) return nullptr;
+    return begin + static_cast<std::size_t>(offset) * element_size(dtype);
   }
 };
 
