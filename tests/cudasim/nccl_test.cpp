@@ -369,9 +369,9 @@ TEST(Nccl, GathersAndScattersParts) {
     }
     in_group([&] {
       for (int rank = 0; rank < kDevices; ++rank) {
-        nccl_ok(ncclReduceScatter(ranks.got(rank), ranks.got(rank) + rank * kPart, kPart,
-                                  ncclFloat32, ncclSum, ranks.comm(rank),
-                                  ranks.stream(rank).get()));
+        float* const part = ranks.got(rank) + static_cast<std::size_t>(rank) * kPart;
+        nccl_ok(ncclReduceScatter(ranks.got(rank), part, kPart, ncclFloat32, ncclSum,
+                                  ranks.comm(rank), ranks.stream(rank).get()));
       }
     });
     for (int rank = 0; rank < kDevices; ++rank) {
