@@ -201,6 +201,8 @@ class WorkerPool {
     const auto ended = [&] { return pending.load(std::memory_order_acquire) == own.settled; };
     if (own.spin && callers_core.yield_until(ended)) return;
     if (own.spin ? spin_until(ended) : ended()) return;
+    own.team->core_of_waker.store(-1,
+                                  std::memory_order_relaxed);  // before a worker can see the flag
     auto value = pending.fetch_or(Team::kCallerParked, std::memory_order_acquire);
     value |= Team::kCallerParked;
     while (value != (own.settled | Team::kCallerParked)) {

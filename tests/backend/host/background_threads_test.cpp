@@ -36,12 +36,15 @@ void watch(Ready ready) {
   while (!ready()) std::this_thread::yield();
 }
 
+// Nor does one only wait for somebody, to come back afterwards.
+bool all_asleep(const BackgroundStats& stats) { return stats.asleep == stats.threads; }
+
 // Keeps as many threads as may be awake in operations that pass for copies, until it is destroyed:
 // then no other is woken.
 class AllBusy {
  public:
   AllBusy() {
-    watch([] { return threads().stats().awake == 0; });
+    watch([] { return all_asleep(threads().stats()); });
     const std::size_t wanted = threads().stats().wanted;
     for (std::size_t i = 0; i < wanted; ++i) {
       streams_.push_back(&new_stream());
@@ -194,13 +197,14 @@ TEST(SharedWork, NobodyWaitsForAHelperThatDoesNotCome) {
 // The owner's first piece ends only after another thread has had one, which is the last.
 TEST(SharedWork, ABackgroundThreadHelpsFromTheBack) {
   if (usable_cores() == 1) GTEST_SKIP() << "needs a second core, to share work with";
+  std::atomic<bool> came{false};
   std::atomic<std::size_t> helped{0};
   std::thread::id helper;
   const std::thread::id owner = std::this_thread::get_id();
   auto piece = [&](std::size_t i) {
     if (std::this_thread::get_id() == owner) {
       helped.wait(0);
-    } else if (helped.load() == 0) {
+    } else if (!came.exchange(true)) {
       helper = std::this_thread::get_id();
       helped.store(i);
       helped.notify_all();

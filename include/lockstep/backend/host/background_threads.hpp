@@ -52,9 +52,10 @@ struct BackgroundStats {
 // about to wait for something counts as away meanwhile, so that there is one for every stream that
 // can go on. A thread that waits for a stream serves it itself where nobody else does, or helps.
 //
-// Threads: every member may be called from any thread. `mutex_` guards the plain members, and is
-// never held while something runs. The threads are detached and this object is never destroyed, so
-// that nothing hangs or dangles when the process ends.
+// Threads: every member may be called from any thread. `mutex_` guards the plain members and the
+// list of streams that `front_` begins, and is never held while something runs. The threads are
+// detached and this object is never destroyed, so that nothing hangs or dangles when the process
+// ends.
 class BackgroundThreads {
  public:
   static BackgroundThreads& instance() {
@@ -105,7 +106,7 @@ class BackgroundThreads {
       open_.push_back(work);
       wake = need_another();
     }
-    front_.work.store(work, std::memory_order_relaxed);
+    front_.work.store(work, std::memory_order_release);
     announce(wake);
     work->run_from(my_end());
     work->close();
@@ -126,10 +127,10 @@ class BackgroundThreads {
   // Helps with shared work, if there is some, until none is left or `go_on()` is false.
   template <class GoOn>
   bool help_while(GoOn go_on) {
-    SharedWork* work = join_latest();
+    SharedWork* work = join_latest(kNoLimit);
     if (!work) {
       const std::lock_guard lock(mutex_);
-      work = join_one();
+      work = join_one(kNoLimit);
     }
     if (!work) return false;
     work->help(my_end(), go_on);
@@ -157,6 +158,8 @@ class BackgroundThreads {
  private:
   // On one work. A few cores keep the memory busy; more would only be missing elsewhere.
   static constexpr std::uint32_t kMostHelpers = 7;
+  // A thread that waits is missing nowhere.
+  static constexpr std::uint32_t kNoLimit = UINT32_MAX;
 
   // True on one of these threads, but not while it is away.
   static inline constinit thread_local bool is_background = false;
@@ -169,7 +172,7 @@ class BackgroundThreads {
 
   BackgroundThreads() = default;
 
-  // The next four are called with the mutex held.
+  // The next four are called with the mutex held, the others without it unless they say so.
 
   // True if one more thread is to be woken; it counts as awake from now on. Where none is asleep
   // one is started, which looks around by itself.
@@ -210,30 +213,35 @@ class BackgroundThreads {
     return work;
   }
 
-  // The first work that wants helpers.
-  SharedWork* join_one() {
-    const auto found = std::find_if(open_.begin(), open_.end(), &wants_helpers);
-    return found != open_.end() && (*found)->join() ? *found : nullptr;
+  // Joins the first work that takes one more helper.
+  SharedWork* join_one(std::uint32_t most) {
+    const auto joined = std::find_if(open_.begin(), open_.end(), [most](SharedWork* work) {
+      return work->has_pieces() && work->join(most);
+    });
+    return joined != open_.end() ? *joined : nullptr;
   }
 
+  // With the mutex or without it.
   static bool wants_helpers(const SharedWork* work) {
     return work->has_pieces() && work->helpers() < kMostHelpers;
   }
 
-  // The rest without it.
-
+  // With the mutex, or as a hint.
   Servable* first_ready() const { return front_.ready.load(std::memory_order_relaxed); }
 
-  // The work that was shared last, if it wants helpers. Most often there is no other.
-  SharedWork* join_latest() {
-    SharedWork* const work = front_.work.load(std::memory_order_relaxed);
-    return work != nullptr && wants_helpers(work) && work->join() ? work : nullptr;
+  // Joins the work that was shared last if it takes one more helper. Most often there is no other.
+  SharedWork* join_latest(std::uint32_t most) {
+    SharedWork* const work = front_.work.load(std::memory_order_acquire);
+    return work != nullptr && work->has_pieces() && work->join(most) ? work : nullptr;
   }
 
   // Not under the mutex, so that whoever comes does not run into it.
   void announce(bool wake) {
     front_.news.fetch_add(1, std::memory_order_release);
-    if (!wake) return;
+    if (wake) wake_one();
+  }
+
+  void wake_one() {
     core_of_waker_.store(current_core(), std::memory_order_relaxed);
     woken_.notify_one();
   }
@@ -245,7 +253,7 @@ class BackgroundThreads {
       --awake_;
       if (first_ready() != nullptr) wake = need_another();
     }
-    if (wake) woken_.notify_one();
+    if (wake) wake_one();
   }
 
   void come_back() {
@@ -260,13 +268,12 @@ class BackgroundThreads {
     for (;;) {
       const std::uint32_t seen = news();
       if (serve_one()) continue;
-      // Who has helped with the latest work looks at the list, whose lock the owner needs now, only
-      // when nothing new has come; `sleep` does.
+      // Who has helped with the latest work does not look at the list, whose lock that work's owner
+      // needs now: `sleep` will, if nothing new has come until then.
       if (!help_latest(seen) && help_one(seen)) continue;
       const auto called = [&] { return news() != seen; };
       if (shared_core.yield_until(called) || spin_until(called)) continue;
-      sleep();
-      shared_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
+      if (sleep()) shared_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
     }
   }
 
@@ -283,8 +290,10 @@ class BackgroundThreads {
     return true;
   }
 
+  // These two help until all pieces are taken or there is other news than `seen`: a stream comes
+  // first. A further thread is woken while there is something left for it.
   bool help_latest(std::uint32_t seen) {
-    SharedWork* const work = join_latest();
+    SharedWork* const work = join_latest(kMostHelpers);
     if (!work) return false;
     if (wanted_ > 1) {
       bool wake = false;
@@ -292,36 +301,38 @@ class BackgroundThreads {
         const std::lock_guard lock(mutex_);
         if (wants_helpers(work)) wake = need_another();
       }
-      if (wake) woken_.notify_one();
+      if (wake) wake_one();
     }
     work->help(my_end(), [&] { return news() == seen; });
     return true;
   }
 
-  // A further thread is woken while there is something left for it; a stream comes first.
   bool help_one(std::uint32_t seen) {
     SharedWork* work;
     bool wake = false;
     {
       const std::lock_guard lock(mutex_);
-      work = join_one();
+      work = join_one(kMostHelpers);
       if (work && wants_helpers(work)) wake = need_another();
     }
-    if (wake) woken_.notify_one();
+    if (wake) wake_one();
     if (!work) return false;
     work->help(my_end(), [&] { return news() == seen; });
     return true;
   }
 
-  // Returns at once if there is something to do, otherwise when somebody has counted this thread as
-  // awake again.
-  void sleep() {
+  // Returns false at once if there is something to do, otherwise true when somebody has counted
+  // this thread as awake again.
+  bool sleep() {
     std::unique_lock lock(mutex_);
-    if (first_ready() != nullptr || std::any_of(open_.begin(), open_.end(), &wants_helpers)) return;
+    if (first_ready() != nullptr || std::any_of(open_.begin(), open_.end(), &wants_helpers)) {
+      return false;
+    }
     --awake_;
     ++asleep_;
     woken_.wait(lock, [this] { return called_ > 0; });
     --called_;
+    return true;
   }
 
   const std::size_t cores_ = usable_cores();
@@ -343,14 +354,16 @@ class BackgroundThreads {
   // Where the thread ran that last had to wake one of these: a hint.
   std::atomic<int> core_of_waker_{-1};
 
-  // What those who look for something to do read: one cache line. What comes with news is published
-  // by them.
+  // What those who look for something to do read: one cache line. Who has read new news sees what
+  // came with them.
   struct alignas(64) Front {
     std::atomic<std::uint32_t> news{0};
     // The first of a list of what was offered and taken by no thread. Changed under the mutex; read
     // without it as a hint.
     std::atomic<Servable*> ready{nullptr};
-    std::atomic<SharedWork*> work{nullptr};  // shared last; may be closed
+    // Shared last; may be closed by now, or another's. Stored with release: a new one has to be
+    // seen whole by who comes before the news.
+    std::atomic<SharedWork*> work{nullptr};
   };
   Front front_;
 };

@@ -22,12 +22,11 @@ struct Pieces {
 
 // Work divided into pieces, which its owner does together with whatever threads find time for it.
 //
-// Whoever takes part takes pieces from one of the two ends, the nearest that are left of that half
-// first and then of the other. So two threads at two ends only meet where one of them has done its
-// half: before, what says what is left would go from core to core with every piece. And where a
-// thread keeps to the same end, its core finds in its caches what it had there before when the same
-// work comes again. Nobody waits for a helper that has not come: the owner does what is left
-// itself.
+// Whoever takes part takes pieces from one of the two ends: those of that end's half first, then of
+// the other. So two threads at two ends only meet where one of them has done its half, and what
+// says which pieces are untaken does not go from core to core with every piece. And where a thread
+// keeps to the same end, its core finds in its caches what it had there before when the same work
+// comes again. Nobody waits for a helper that has not come: the owner does what is untaken itself.
 //
 // All that a helper at the back reads before its first piece is on one cache line: each further one
 // would be fetched from the owner's core, one after the other.
@@ -51,26 +50,27 @@ class alignas(64) SharedWork {
     if (helpers_.fetch_and(~kOpen, std::memory_order_acquire) == kOpen) return;
     const auto ended = [this] { return helpers_.load(std::memory_order_acquire) == 0; };
     if (callers_core.yield_until(ended) || spin_until(ended)) return;
+    core_of_waker_.store(-1, std::memory_order_relaxed);  // before a helper can see who is parked
     while (const std::uint32_t helpers = helpers_.load(std::memory_order_acquire)) {
       park_listed(helpers_, helpers);
     }
     callers_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
   }
 
-  // A hint: false means that nothing is left to take.
-  bool has_pieces() const { return is_left(back_) || is_left(front_); }
+  // A hint: false means that all pieces are taken.
+  bool has_pieces() const { return has_untaken(back_) || has_untaken(front_); }
 
   void run_from(End end) {
     run_while(end, [] { return true; });
   }
 
-  // For helpers: `join`, which is false if the work is closed; then `help`, which leaves again once
-  // no piece is left or, between two pieces, as soon as `go_on()` is false. What the owner did
-  // before `open` is visible to who has joined.
+  // For helpers: `join`, which is false if the work is closed or `most` have joined; then `help`,
+  // which leaves again once all pieces are taken or, between two pieces, as soon as `go_on()` is
+  // false. What the owner did before `open` is visible to who has joined.
   std::uint32_t helpers() const { return helpers_.load(std::memory_order_relaxed) / kHelper; }
-  bool join() {
+  bool join(std::uint32_t most) {
     std::uint32_t value = helpers_.load(std::memory_order_relaxed);
-    while ((value & kOpen) != 0) {
+    while ((value & kOpen) != 0 && value / kHelper < most) {
       if (helpers_.compare_exchange_weak(value, value + kHelper, std::memory_order_acquire,
                                          std::memory_order_relaxed)) {
         return true;
@@ -88,18 +88,18 @@ class alignas(64) SharedWork {
   }
 
  private:
-  // The pieces that nobody has taken of a half: a range, its front in the low 32 bits. It orders
-  // nothing: what a piece reads was published by `open`, what it writes is by `helpers_`.
+  // The untaken pieces of a half: a range, its front in the low 32 bits. It orders nothing: what a
+  // piece reads was published by `open`, what it writes is by `helpers_`.
   using Half = std::atomic<std::uint64_t>;
 
   static std::uint64_t range(std::uint64_t front, std::uint64_t back) { return back << 32 | front; }
-  static std::uint32_t front_of(std::uint64_t left) { return static_cast<std::uint32_t>(left); }
-  static std::uint32_t back_of(std::uint64_t left) {
-    return static_cast<std::uint32_t>(left >> 32);
+  static std::uint32_t front_of(std::uint64_t range) { return static_cast<std::uint32_t>(range); }
+  static std::uint32_t back_of(std::uint64_t range) {
+    return static_cast<std::uint32_t>(range >> 32);
   }
-  static bool is_left(const Half& half) {
-    const std::uint64_t left = half.load(std::memory_order_relaxed);
-    return front_of(left) < back_of(left);
+  static bool has_untaken(const Half& half) {
+    const std::uint64_t untaken = half.load(std::memory_order_relaxed);
+    return front_of(untaken) < back_of(untaken);
   }
 
   template <class GoOn>
@@ -111,13 +111,14 @@ class alignas(64) SharedWork {
 
   template <class GoOn>
   static void run_half(const Pieces& pieces, End end, Half& half, GoOn go_on) {
-    std::uint64_t left = half.load(std::memory_order_relaxed);
-    while (front_of(left) < back_of(left) && go_on()) {
-      const std::uint64_t rest = end == End::front ? range(front_of(left) + 1U, back_of(left))
-                                                   : range(front_of(left), back_of(left) - 1U);
-      if (!half.compare_exchange_weak(left, rest, std::memory_order_relaxed)) continue;
-      pieces.run(pieces.context, end == End::front ? front_of(left) : back_of(rest));
-      left = half.load(std::memory_order_relaxed);
+    std::uint64_t untaken = half.load(std::memory_order_relaxed);
+    while (front_of(untaken) < back_of(untaken) && go_on()) {
+      const std::uint64_t rest = end == End::front
+                                     ? range(front_of(untaken) + 1U, back_of(untaken))
+                                     : range(front_of(untaken), back_of(untaken) - 1U);
+      if (!half.compare_exchange_weak(untaken, rest, std::memory_order_relaxed)) continue;
+      pieces.run(pieces.context, end == End::front ? front_of(untaken) : back_of(rest));
+      untaken = half.load(std::memory_order_relaxed);
     }
   }
 
