@@ -7,8 +7,9 @@
 #   LOCKSTEP_CUDART    the static runtime, or false
 #   LOCKSTEP_CUDA_INCLUDE_DIR   where cuda_runtime_api.h is, or false
 #   LOCKSTEP_CUDA_ARCHITECTURES a list such as 80;90
-#   lockstep_nvcc_object(RESULT NAME.cu [INCLUDE_DIRECTORIES …])
-#       sets RESULT to the object file, with the flags and directories of `lockstep`
+#   lockstep_nvcc_object(RESULT NAME.cu [QUICK] [INCLUDE_DIRECTORIES …])
+#       sets RESULT to the object file, with the flags and directories of `lockstep`; QUICK: for the
+#       last architecture of the list alone, the host's part not optimised
 
 set(LOCKSTEP_CUDA_ARCHITECTURES 90 CACHE STRING "What nvcc compiles for: a list such as 80;90")
 
@@ -38,9 +39,15 @@ find_path(
 mark_as_advanced(LOCKSTEP_NVCC LOCKSTEP_CUDART LOCKSTEP_CUDA_INCLUDE_DIR)
 
 function(lockstep_nvcc_object result source)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "INCLUDE_DIRECTORIES")
-  set(arguments -std=c++20 -O2 -Werror all-warnings -Xcompiler=-Wall,-Wextra)
-  foreach(architecture IN LISTS LOCKSTEP_CUDA_ARCHITECTURES)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "QUICK" "" "INCLUDE_DIRECTORIES")
+  set(arguments -std=c++20 -Werror all-warnings -Xcompiler=-Wall,-Wextra)
+  set(architectures ${LOCKSTEP_CUDA_ARCHITECTURES})
+  if(arg_QUICK)
+    list(GET architectures -1 architectures)
+  else()
+    list(APPEND arguments -O2)
+  endif()
+  foreach(architecture IN LISTS architectures)
     list(
       APPEND arguments
       "-gencode=arch=compute_${architecture},code=[sm_${architecture},compute_${architecture}]"

@@ -184,9 +184,9 @@ std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bo
   detail::check_initialized(module);
   detail::check_module_device(module, devices[0]);
   const std::vector<Tensor> originals = detail::tensors_of(module);
-  return detail::make_replicas(
-      module, originals,
-      functions::detail::flattened(comm::broadcast_coalesced(originals, devices)), devices, detach);
+  std::vector<Tensor> copies =
+      functions::detail::flattened(comm::broadcast_coalesced(originals, devices));
+  return detail::make_replicas(module, originals, std::move(copies), devices, detach);
 }
 
 }  // namespace lockstep
