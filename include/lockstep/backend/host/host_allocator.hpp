@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/host/host_memory.hpp>
 #include <lockstep/backend/host/poison.hpp>
+#include <lockstep/backend/host/segments.hpp>
 #include <lockstep/backend/memory_stats.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <iterator>
 #include <mutex>
 #include <span>
@@ -23,46 +21,6 @@
 #include <vector>
 
 namespace lockstep::detail {
-
-// What an allocator gets its blocks from.
-struct HostMemorySource {
-  void* (*take)(std::size_t bytes);  // null if there is none left
-  void (*give_back)(void* data);
-};
-
-// The process's own memory, in huge pages as far as a block has room for them.
-struct OrdinaryMemory {
-  static constexpr std::size_t kAlignment = 64;
-  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
-  static void* take(std::size_t bytes) {
-    const std::size_t huge = bytes / kHugePage * kHugePage;
-    void* data = nullptr;
-    if (::posix_memalign(&data, huge > 0 ? kHugePage : kAlignment, bytes) != 0) return nullptr;
-    // Advice: touching fresh memory runs at 27 GB/s with huge pages, at 1.8 GB/s without.
-    if (huge > 0) (void)::madvise(data, huge, MADV_HUGEPAGE);
-    populate(static_cast<std::byte*>(data) + huge, bytes - huge);
-    return data;
-  }
-  static void give_back(void* data) { std::free(data); }
-
- private:
-  // What is too little for a huge page is touched page by page anyway; asking for all of these
-  // pages at once costs half as much. Advice, too.
-  static void populate(std::byte* begin, std::size_t bytes) {
-#if defined(MADV_POPULATE_WRITE)
-    constexpr std::size_t kWorthAsking = std::size_t{64} << 10;
-    if (bytes < kWorthAsking) return;
-    static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    const auto first = (reinterpret_cast<std::uintptr_t>(begin) + page - 1) / page * page;
-    const auto last = (reinterpret_cast<std::uintptr_t>(begin) + bytes) / page * page;
-    std::byte* const from = begin + (first - reinterpret_cast<std::uintptr_t>(begin));
-    (void)::madvise(from, last - first, MADV_POPULATE_WRITE);
-#else
-    (void)begin, (void)bytes;
-#endif
-  }
-};
 
 // The memory of one host device: kept and reused, in stream order.
 //
@@ -76,8 +34,7 @@ struct OrdinaryMemory {
 // also orders the last use before a free with the first use after the next allocation.
 class HostAllocator {
  public:
-  explicit HostAllocator(Device device, HostMemorySource source = {&OrdinaryMemory::take,
-                                                                   &OrdinaryMemory::give_back})
+  explicit HostAllocator(Device device, HostMemorySource source = OrdinaryMemory::source())
       : device_(device), source_(source) {}
   HostAllocator(const HostAllocator&) = delete;
   HostAllocator& operator=(const HostAllocator&) = delete;
@@ -93,7 +50,6 @@ class HostAllocator {
       data = take(size, user);
       if (!data) {
         data = take_fresh(size, bytes);
-        stats_.reserved_bytes += size.bytes;
         ++stats_.fresh_allocations;
       }
       ++stats_.allocations;
@@ -139,10 +95,13 @@ class HostAllocator {
 
   MemoryStats stats() const {
     const std::lock_guard lock(mutex_);
-    return stats_;
+    MemoryStats stats = stats_;
+    stats.reserved_bytes += medium_.bytes() + large_.bytes();
+    return stats;
   }
 
-  // Returns to the system what nobody uses or may still touch.
+  // Returns to the system what nobody uses or may still touch; of segments, those in which that is
+  // true of every block.
   void empty_cache() {
     const std::lock_guard lock(mutex_);
     release_cache();
@@ -151,6 +110,9 @@ class HostAllocator {
   static constexpr std::size_t kAlignment = OrdinaryMemory::kAlignment;
 
  private:
+  static constexpr std::size_t kLeastOfSegments = std::size_t{64} << 10;
+  static constexpr std::size_t kLargeSegment = std::size_t{16} << 20;
+
   struct BusyBlock {
     void* data;
     std::vector<EventPtr> events;
@@ -202,33 +164,63 @@ class HostAllocator {
     try {
       append(bins_[size.bin]);
     } catch (...) {
-      stats_.reserved_bytes -= size.bytes;
+      if (!segments_for(size.bytes)) stats_.reserved_bytes -= size.bytes;
     }
   }
 
+  // What a block of this size is cut from; null if it is the system's own.
+  Segments* segments_for(std::size_t bytes) {
+    constexpr std::size_t kHugePage = OrdinaryMemory::kHugePage;
+    if (!source_.in_huge_pages || bytes < kLeastOfSegments) return nullptr;
+    if (bytes < kHugePage) return &medium_;
+    return bytes < kLargeSegment / 2 && bytes % kHugePage != 0 ? &large_ : nullptr;
+  }
+
   void* take_fresh(SizeClass size, std::size_t asked) {
-    void* data = source_.take(size.bytes);
+    Segments* const segments = segments_for(size.bytes);
+    const auto take = [&] {
+      return segments ? segments->cut(size.bytes, source_) : source_.take(size.bytes);
+    };
+    void* data = take();
     if (!data) {
       release_cache();
-      data = source_.take(size.bytes);
+      data = take();
     }
     check<Error>(data != nullptr, "out of memory on ", device_, ": asked for ", asked,
                  " bytes, with ", stats_.allocated_bytes, " bytes in use");
+    if (!segments) stats_.reserved_bytes += size.bytes;
     poison(data, size.bytes);
     return data;
   }
 
   void release_cache() {
-    const auto happened = [](const EventPtr& event) { return event->query(); };
     for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
-      for (void* data : bins_[bin].idle) give_back(data, bin_bytes(bin));
-      bins_[bin].idle.clear();
-      std::erase_if(bins_[bin].busy, [&](BusyBlock& block) {
-        if (!std::all_of(block.events.begin(), block.events.end(), happened)) return false;
-        give_back(block.data, bin_bytes(bin));
-        return true;
-      });
+      become_idle(bins_[bin]);
+      std::vector<void*>& idle = bins_[bin].idle;
+      if (Segments* const segments = segments_for(bin_bytes(bin))) {
+        for (void* data : idle) segments->count_idle(data);
+      } else {
+        for (void* data : idle) give_back(data, bin_bytes(bin));
+        idle.clear();
+      }
     }
+    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
+      Segments* const segments = segments_for(bin_bytes(bin));
+      if (!segments) continue;
+      std::erase_if(bins_[bin].idle, [&](void* data) { return segments->all_idle(data); });
+    }
+    medium_.release(source_);
+    large_.release(source_);
+  }
+  // What busy blocks of the bin no work may touch any more.
+  static void become_idle(Bin& bin) {
+    const auto happened = [](const EventPtr& event) { return event->query(); };
+    bin.idle.reserve(bin.idle.size() + bin.busy.size());
+    std::erase_if(bin.busy, [&](BusyBlock& block) {
+      if (!std::all_of(block.events.begin(), block.events.end(), happened)) return false;
+      bin.idle.push_back(block.data);
+      return true;
+    });
   }
   void give_back(void* data, std::size_t bytes) {
     stats_.reserved_bytes -= bytes;
@@ -247,6 +239,8 @@ class HostAllocator {
   const HostMemorySource source_;
   mutable std::mutex mutex_;
   std::array<Bin, 4 * (64 - 7)> bins_;
+  Segments medium_{OrdinaryMemory::kHugePage};
+  Segments large_{kLargeSegment};
   MemoryStats stats_;
 };
 
