@@ -7,6 +7,8 @@
 // reduce_add. The time of a call ends when the results are there on both devices.
 // "fresh" means that the results lie in memory that comes from the system for each call; where
 // nothing is said, they lie in memory that the devices kept.
+#include "fresh_memory.hpp"
+
 #include <lockstep/backend/worker_team.hpp>
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -24,13 +26,11 @@
 namespace lockstep {
 namespace {
 
+using fresh_memory::filled;
+
 const std::vector<Device>& two_devices() {
   static const std::vector<Device> devices{"cpu:0", "cpu:1"};
   return devices;
-}
-
-Tensor filled(std::int64_t bytes, Device device) {
-  return ones({bytes / static_cast<std::int64_t>(sizeof(float))}, {.device = device});
 }
 
 void finish() {
@@ -103,7 +103,7 @@ void fresh(benchmark::State& state) {
   using Clock = std::chrono::steady_clock;
   const Collective call(state.range(0));
   for (auto _ : state) {
-    for (const Device device : {Device(), Device("cpu:0"), Device("cpu:1")}) empty_cache(device);
+    fresh_memory::give_back(two_devices());
     const Clock::time_point start = Clock::now();
     const auto results = call();
     finish();

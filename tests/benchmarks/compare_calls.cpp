@@ -19,6 +19,7 @@
 // `compare_calls count WHAT TIMES` runs WHAT (add, add_backward, dispatch, tiny_step, tiny_step_2)
 // TIMES times and ends: for callgrind.
 #include "compare_models.hpp"
+#include "fresh_memory.hpp"
 #include "served_steps.hpp"
 
 #include <lockstep/lockstep.hpp>
@@ -40,6 +41,8 @@
 namespace compare {
 namespace {
 
+using fresh_memory::filled;
+
 template <class T>
 void keep(const T& value) {
   asm volatile("" : : "g"(&value) : "memory");
@@ -50,15 +53,6 @@ const std::vector<ls::Device>& two_devices() {
   return devices;
 }
 
-ls::Tensor filled(std::int64_t bytes, ls::Device device) {
-  return ls::ones({bytes / static_cast<std::int64_t>(sizeof(float))}, {.device = device});
-}
-
-void empty_caches() {
-  ls::empty_cache(ls::Device());
-  for (const ls::Device device : two_devices()) ls::empty_cache(device);
-}
-
 template <class Collective>
 Step collective(bool fresh, Collective call) {
   Step step{[call] {
@@ -66,7 +60,7 @@ Step collective(bool fresh, Collective call) {
     keep(results);
     for (const ls::Device device : two_devices()) ls::synchronize(device);
   }};
-  if (fresh) step.before = empty_caches;
+  if (fresh) step.before = [] { fresh_memory::give_back(two_devices()); };
   return step;
 }
 

@@ -57,7 +57,8 @@ def markdown(result):
     text += (
         "\nA figure is `median [least–greatest]` of the rounds' medians, in µs unless said; the contenders of a table"
         " took turns round by round. `*`: rounds among them during which other processes used more than a twentieth of"
-        " a core. kept: memory that is freed is kept for reuse on both sides; fresh: it goes back to the system.\n"
+        " a core. kept: memory that is freed is kept for reuse on both sides; fresh: it goes back to the system,"
+        " lockstep's but for what shares a huge page with memory in use.\n"
     )
     for reason in result["left_out"]:
         text += f"\nLeft out: {reason}.\n"
