@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/worker_team.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/creation.hpp>
 
@@ -21,30 +23,39 @@
 namespace lockstep {
 namespace step_allocations_test {
 
-// The fewest calls of operator new among many: other threads may allocate meanwhile, and a thread
-// that takes over a share for the first time has kept nothing yet.
-template <class F>
-std::uint64_t fewest_allocations(F&& call) {
+// By how little a call raises `count`, among many: other threads may allocate meanwhile, and a
+// thread that takes over a share for the first time has kept nothing yet.
+template <class Count, class F>
+std::uint64_t fewest(const Count& count, F&& call) {
   std::uint64_t fewest = UINT64_MAX;
   for (int i = 0; i < 300; ++i) {
-    const std::uint64_t before = testing::operator_new_calls();
+    const std::uint64_t before = count();
     call();
-    fewest = std::min(fewest, testing::operator_new_calls() - before);
+    fewest = std::min(fewest, count() - before);
   }
   return fewest;
 }
+
+template <class F>
+std::uint64_t fewest_allocations(F&& call) {
+  return fewest([] { return testing::operator_new_calls(); }, call);
+}
+
+std::uint64_t shares_posted() { return detail::team_stats().shares_posted; }
+std::uint64_t copies_issued() { return comm::detail::copies_issued().load(); }
 
 struct Tiny {
   nn::Linear fc{5, 2};
   Tensor forward(const Tensor& x) { return fc(x); }
 };
 
-std::uint64_t allocations_of_a_step(const std::vector<Device>& devices) {
+template <class Count>
+std::uint64_t fewest_of_a_step(const Count& count, const std::vector<Device>& devices) {
   DataParallel model{Tiny{}, devices};
   optim::SGD sgd{model.parameters(), {.lr = 1e-3}};
   const Tensor x = randn({30, 5});
   const Tensor y = randn({30, 2}).to("cpu:0");
-  return fewest_allocations([&] {
+  return fewest(count, [&] {
     sgd.zero_grad();
     mse_loss(model(x), y).backward();
     sgd.step();
@@ -55,8 +66,17 @@ std::uint64_t allocations_of_a_step(const std::vector<Device>& devices) {
 // never recycled.
 TEST(StepAllocations, ATinyStepAllocatesLittle) {
   if (testing::kAddressSanitizer) GTEST_SKIP() << "memory is not recycled";
-  EXPECT_LE(allocations_of_a_step({"cpu:0", "cpu:1"}), 23U);
-  EXPECT_LE(allocations_of_a_step({"cpu:0"}), 6U);
+  EXPECT_LE(fewest_of_a_step(testing::operator_new_calls, {"cpu:0", "cpu:1"}), 23U);
+  EXPECT_LE(fewest_of_a_step(testing::operator_new_calls, {"cpu:0"}), 6U);
+}
+
+// A share is a hand-over to another thread, forward and backward; a copy is from device to device.
+TEST(StepAllocations, ATinyStepPostsAndCopiesLittle) {
+  EXPECT_LE(fewest_of_a_step(shares_posted, {"cpu:0", "cpu:1"}), 2U);
+  EXPECT_LE(fewest_of_a_step(copies_issued, {"cpu:0", "cpu:1"}), 7U);
+  const std::vector<Device> four{"cpu:0", "cpu:1", "cpu:2", "cpu:3"};
+  EXPECT_LE(fewest_of_a_step(shares_posted, four), 6U);
+  EXPECT_LE(fewest_of_a_step(copies_issued, four), 17U);
 }
 
 TEST(StepAllocations, OneOperationAndItsBackwardAllocateLittle) {

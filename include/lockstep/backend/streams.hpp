@@ -132,7 +132,8 @@ inline MemoryStats memory_stats(Device device) {
   return detail::backend_of(device).memory_stats(device);
 }
 
-// Returns memory that no tensor uses to the system.
+// Returns memory that no tensor uses to the system. A host device keeps, for reuse, what shares a
+// segment with memory in use: blocks of 64 KiB to 8 MiB are cut from segments of 2 and 16 MiB.
 //
 // **Torch counterpart.** torch.cuda.empty_cache.
 inline void empty_cache(Device device) { detail::backend_of(device).empty_cache(device); }

@@ -162,6 +162,7 @@ class HostAllocator {
     const std::lock_guard lock(mutex_);
     stats_.allocated_bytes -= size.bytes;
     try {
+      bins_used_ = std::max(bins_used_, size.bin + 1);
       append(bins_[size.bin]);
     } catch (...) {
       if (!segments_for(size.bytes)) stats_.reserved_bytes -= size.bytes;
@@ -194,7 +195,7 @@ class HostAllocator {
   }
 
   void release_cache() {
-    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
+    for (std::size_t bin = 0; bin < bins_used_; ++bin) {
       become_idle(bins_[bin]);
       std::vector<void*>& idle = bins_[bin].idle;
       if (Segments* const segments = segments_for(bin_bytes(bin))) {
@@ -204,7 +205,7 @@ class HostAllocator {
         idle.clear();
       }
     }
-    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
+    for (std::size_t bin = 0; bin < bins_used_; ++bin) {
       Segments* const segments = segments_for(bin_bytes(bin));
       if (!segments) continue;
       std::erase_if(bins_[bin].idle, [&](void* data) { return segments->all_idle(data); });
@@ -215,6 +216,7 @@ class HostAllocator {
   // What busy blocks of the bin no work may touch any more.
   static void become_idle(Bin& bin) {
     const auto happened = [](const EventPtr& event) { return event->query(); };
+    if (bin.busy.empty()) return;
     bin.idle.reserve(bin.idle.size() + bin.busy.size());
     std::erase_if(bin.busy, [&](BusyBlock& block) {
       if (!std::all_of(block.events.begin(), block.events.end(), happened)) return false;
@@ -239,6 +241,7 @@ class HostAllocator {
   const HostMemorySource source_;
   mutable std::mutex mutex_;
   std::array<Bin, 4 * (64 - 7)> bins_;
+  std::size_t bins_used_ = 0;  // the others have always been empty
   Segments medium_{OrdinaryMemory::kHugePage};
   Segments large_{kLargeSegment};
   MemoryStats stats_;
