@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -35,14 +36,19 @@ using testing::throws;
 class ManualEvent final : public EventState {
  public:
   explicit ManualEvent(const StreamState* precedes = nullptr) : precedes_(precedes) {}
-  bool query() const override { return happened_; }
+  bool query() const override {
+    if (broken_) throw DeviceError("broken");
+    return happened_;
+  }
   void synchronize() const override {}
   bool precedes_new_work_of(const StreamState& stream) const override {
     return happened_ || &stream == precedes_;
   }
   void happen() { happened_ = true; }
+  void set_broken(bool broken) { broken_ = broken; }
 
  private:
+  bool broken_ = false;
   bool happened_ = false;
   const StreamState* precedes_;
 };
@@ -257,6 +263,38 @@ TEST_F(HostAllocatorTest, EmptyCacheKeepsWhatSharesAHugePageWithABlockInUse) {
   event->happen();
   allocator.empty_cache();
   EXPECT_EQ(allocator.stats().reserved_bytes, 0U);
+}
+
+TEST_F(HostAllocatorTest, AnEventThatCannotBeAskedLeavesEveryBlockInItsPlace) {
+  for (const std::size_t bytes : {std::size_t{256}, std::size_t{1} << 19}) {
+    const auto happened = std::make_shared<ManualEvent>();
+    const auto pending = std::make_shared<ManualEvent>();
+    const auto broken = std::make_shared<ManualEvent>();
+    happened->happen();
+    broken->set_broken(true);
+    auto* used = static_cast<unsigned char*>(allocate(bytes));
+    std::memset(used, 7, bytes);
+    std::vector<void*> blocks{allocate(bytes), allocate(bytes), allocate(bytes)};
+    allocator.deallocate(blocks[0], bytes, {happened});
+    allocator.deallocate(blocks[1], bytes, {pending});
+    allocator.deallocate(blocks[2], bytes, {broken});
+    const std::size_t reserved = allocator.stats().reserved_bytes;
+    for (int i = 0; i < 4; ++i) EXPECT_THROW(allocator.empty_cache(), DeviceError);
+    EXPECT_EQ(allocator.stats().reserved_bytes, reserved);
+    broken->set_broken(false);
+    broken->happen();
+    pending->happen();
+    const std::uint64_t fresh = allocator.stats().fresh_allocations;
+    std::vector<void*> again{allocate(bytes), allocate(bytes), allocate(bytes)};
+    EXPECT_EQ(allocator.stats().fresh_allocations, fresh);
+    std::sort(blocks.begin(), blocks.end());
+    std::sort(again.begin(), again.end());
+    EXPECT_EQ(again, blocks);
+    for (void* block : again) allocator.deallocate(block, bytes, {});
+    allocator.empty_cache();
+    EXPECT_EQ(used[bytes - 1], 7);
+    allocator.deallocate(used, bytes, {});
+  }
 }
 
 TEST_F(HostAllocatorTest, NamesWhatWasAskedForWhenThereIsNotThatMuch) {

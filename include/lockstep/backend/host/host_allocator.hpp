@@ -194,9 +194,10 @@ class HostAllocator {
     return data;
   }
 
+  // Asking an event may throw, and nothing has been given back or counted by then.
   void release_cache() {
+    for (std::size_t bin = 0; bin < bins_used_; ++bin) become_idle(bins_[bin]);
     for (std::size_t bin = 0; bin < bins_used_; ++bin) {
-      become_idle(bins_[bin]);
       std::vector<void*>& idle = bins_[bin].idle;
       if (Segments* const segments = segments_for(bin_bytes(bin))) {
         for (void* data : idle) segments->count_idle(data);
@@ -213,16 +214,19 @@ class HostAllocator {
     medium_.release(source_);
     large_.release(source_);
   }
-  // What busy blocks of the bin no work may touch any more.
+  // What busy blocks of the bin no work may touch any more. Each is in one of its lists at any
+  // time.
   static void become_idle(Bin& bin) {
     const auto happened = [](const EventPtr& event) { return event->query(); };
-    if (bin.busy.empty()) return;
     bin.idle.reserve(bin.idle.size() + bin.busy.size());
-    std::erase_if(bin.busy, [&](BusyBlock& block) {
-      if (!std::all_of(block.events.begin(), block.events.end(), happened)) return false;
-      bin.idle.push_back(block.data);
-      return true;
-    });
+    for (auto block = bin.busy.begin(); block != bin.busy.end();) {
+      if (std::all_of(block->events.begin(), block->events.end(), happened)) {
+        bin.idle.push_back(block->data);
+        block = bin.busy.erase(block);
+      } else {
+        ++block;
+      }
+    }
   }
   void give_back(void* data, std::size_t bytes) {
     stats_.reserved_bytes -= bytes;

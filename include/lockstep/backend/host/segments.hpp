@@ -46,7 +46,7 @@ class Segments {
   std::size_t bytes() const { return segments_.size() * segment_bytes_; }
 
   // To give back what is idle: `count_idle` for each idle block, then `all_idle` says which blocks'
-  // memory will be gone, then `release`.
+  // memory will be gone, then `release`. Nothing may come in between, or a block counts twice.
   void count_idle(void* block) { ++of(block).idle; }
   bool all_idle(void* block) { return of(block).all_idle(); }
   void release(const HostMemorySource& source) {
@@ -74,7 +74,7 @@ class Segments {
   static constexpr std::size_t kRests = 8;
 
   bool add(const HostMemorySource& source) {
-    segments_.reserve(segments_.size() + 1);
+    if (segments_.size() == segments_.capacity()) segments_.reserve(2 * segments_.size() + 8);
     rests_.reserve(kRests + 1);
     auto* const begin = static_cast<std::byte*>(source.take(segment_bytes_));
     if (!begin) return false;
