@@ -285,7 +285,8 @@ TEST(Watchdog, TheFirstFaultStaysFirst) {
   EXPECT_EQ(world[0].fault(), "rank 2 has failed: first");
   world[3].watchdog().abort("as follows from it");
   world[3].end();
-  EXPECT_TRUE(throws<RankGone>([&] { world[1].watchdog().check(); }, "rank 2 has failed: first"));
+  const std::string heard = world[1].fault();
+  EXPECT_TRUE(heard.starts_with("rank 2 has failed: first")) << heard;
 }
 
 TEST(Watchdog, ARankThatHasNotComeIsNamed) {

@@ -166,8 +166,8 @@ class Watchdog {
     server_.reset();
   }
 
-  // Tells all ranks that this one has failed, and why: before it ends because of an exception. They
-  // know when it returns, unless rank 0 cannot be reached.
+  // Tells all ranks that this one has failed, and why: before it ends because of an exception. Rank
+  // 0, which tells the others, knows when it returns, unless it cannot be reached.
   void abort(const std::string& reason) noexcept {
     try {
       if (client_) client_->abort(reason);
