@@ -104,8 +104,10 @@ def training(tools):
             jax = Contender("JAX", tools.script("jax_steps.py"), env=env)
             contenders.append(jax)
         if "libtorch" in tools.have:
-            libtorch = Contender("LibTorch", tools.program("libtorch"), env=env)
-            contenders.append(libtorch)
+            libtorch = Contender("LibTorch", tools.program("libtorch", "1"), env=env)
+            two = {**env, "OMP_NUM_THREADS": "2"}
+            parallel = Contender("LibTorch parallel", tools.program("libtorch", "2"), env=two)
+            contenders += [libtorch, parallel]
         for model in TRAINING:
             key = f"{model}|{memory}|"
             group = [
@@ -120,8 +122,10 @@ def training(tools):
                 group.append(Figure(key + "torch, one thread", one, f"{model}/full"))
             if "jax" in tools.have:
                 group += [Figure(f"{key}JAX {way}", jax, f"{model}/{way}") for way in JAX_WAYS]
-            if "libtorch" in tools.have and model == "tiny":
-                group.append(Figure(key + "LibTorch, one thread", libtorch, "tiny/full"))
+            if "libtorch" in tools.have:
+                if model == "tiny":
+                    group.append(Figure(key + "LibTorch, one thread", libtorch, "tiny/full"))
+                group.append(Figure(key + "LibTorch, parallel_apply", parallel, f"{model}/parallel"))
             groups.append(group)
     return Section(contenders, groups)
 
