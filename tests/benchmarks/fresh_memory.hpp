@@ -8,7 +8,6 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -16,11 +15,12 @@
 
 namespace fresh_memory {
 
-// Ones, in memory of their own: less than 2 MiB would share a huge page with results, which could
-// then not be given back.
+// Ones, in memory of their own: what does not fill its huge pages would share one with results,
+// which could then not be given back.
 inline lockstep::Tensor filled(std::int64_t bytes, lockstep::Device device) {
   constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t own = std::max(bytes, std::int64_t{2} << 20);
+  constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
+  const std::int64_t own = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   return lockstep::ones({own / kFloat}, {.device = device}).narrow(0, 0, bytes / kFloat);
 }
 

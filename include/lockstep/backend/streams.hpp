@@ -133,7 +133,8 @@ inline MemoryStats memory_stats(Device device) {
 }
 
 // Returns memory that no tensor uses to the system. A host device keeps, for reuse, what shares a
-// segment with memory in use: blocks of 64 KiB to 8 MiB are cut from segments of 2 and 16 MiB.
+// segment with memory in use: blocks of 64 KiB to 7 MiB that fill no huge pages are cut from
+// segments of 2 and 16 MiB.
 //
 // **Torch counterpart.** torch.cuda.empty_cache.
 inline void empty_cache(Device device) { detail::backend_of(device).empty_cache(device); }

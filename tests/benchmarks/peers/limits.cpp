@@ -4,8 +4,8 @@
 // threads with half of the bytes each; handover/free, an empty function called on a thread that
 // spins for it; threads/free and threads/busy, two std::threads made and joined. A thread that
 // spins is there only during a round. MEMORY: the result lies in memory that was there before
-// (kept), or that comes from the system for each call (fresh), in huge pages from 2 MiB on as
-// lockstep asks for them.
+// (kept), or that comes from the system for each call (fresh), in huge pages from 2 MiB on.
+// (Smaller blocks of lockstep share huge pages.)
 #include "../served_steps.hpp"
 
 #include <atomic>

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kMost = std::size_t{1} << 26;
 constexpr std::size_t kHuge = std::size_t{2} << 20;
 
-// Memory in huge pages from 2 MiB on, as lockstep asks for it.
+// Memory in huge pages from 2 MiB on. (Smaller blocks of lockstep share huge pages.)
 struct Block {
   explicit Block(std::size_t bytes) {
     const bool huge = bytes >= kHuge;

@@ -96,7 +96,7 @@ class HostAllocator {
   MemoryStats stats() const {
     const std::lock_guard lock(mutex_);
     MemoryStats stats = stats_;
-    stats.reserved_bytes += medium_.bytes() + large_.bytes();
+    stats.reserved_bytes = reserved_bytes();
     return stats;
   }
 
@@ -112,13 +112,16 @@ class HostAllocator {
  private:
   static constexpr std::size_t kLeastOfSegments = std::size_t{64} << 10;
   static constexpr std::size_t kLargeSegment = std::size_t{16} << 20;
+  // Behind a block of a segment, so that AddressSanitizer sees who writes past its end.
+  static constexpr std::size_t kRedZone = kPoisons ? kAlignment : 0;
 
   struct BusyBlock {
     void* data;
     std::vector<EventPtr> events;
+    bool idle = false;  // while memory is given back: whether they have happened
   };
   struct Bin {
-    std::vector<void*> idle;
+    std::vector<void*> idle;  // with places for those that are busy
     std::vector<BusyBlock> busy;
   };
   struct SizeClass {
@@ -162,25 +165,29 @@ class HostAllocator {
     const std::lock_guard lock(mutex_);
     stats_.allocated_bytes -= size.bytes;
     try {
+      Bin& bin = bins_[size.bin];
       bins_used_ = std::max(bins_used_, size.bin + 1);
-      append(bins_[size.bin]);
+      const std::size_t blocks = bin.idle.size() + bin.busy.size() + 1;
+      if (bin.idle.capacity() < blocks) bin.idle.reserve(2 * blocks);
+      append(bin);
     } catch (...) {
       if (!segments_for(size.bytes)) stats_.reserved_bytes -= size.bytes;
     }
   }
 
-  // What a block of this size is cut from; null if it is the system's own.
+  // What a block of this size is cut from; null if it is the system's own: a small one, or one that
+  // fills its huge pages, as all from 8 MiB on do.
   Segments* segments_for(std::size_t bytes) {
     constexpr std::size_t kHugePage = OrdinaryMemory::kHugePage;
     if (!source_.in_huge_pages || bytes < kLeastOfSegments) return nullptr;
-    if (bytes < kHugePage) return &medium_;
-    return bytes < kLargeSegment / 2 && bytes % kHugePage != 0 ? &large_ : nullptr;
+    if (bytes <= kHugePage / 2) return &medium_;
+    return bytes % kHugePage != 0 ? &large_ : nullptr;
   }
 
   void* take_fresh(SizeClass size, std::size_t asked) {
     Segments* const segments = segments_for(size.bytes);
     const auto take = [&] {
-      return segments ? segments->cut(size.bytes, source_) : source_.take(size.bytes);
+      return segments ? segments->cut(size.bytes + kRedZone, source_) : source_.take(size.bytes);
     };
     void* data = take();
     if (!data) {
@@ -188,17 +195,35 @@ class HostAllocator {
       data = take();
     }
     check<Error>(data != nullptr, "out of memory on ", device_, ": asked for ", asked,
-                 " bytes, with ", stats_.allocated_bytes, " bytes in use");
+                 " bytes, with ", stats_.allocated_bytes, " bytes in use of ", reserved_bytes(),
+                 " reserved");
     if (!segments) stats_.reserved_bytes += size.bytes;
     poison(data, size.bytes);
     return data;
   }
 
-  // Asking an event may throw, and nothing has been given back or counted by then.
+  std::size_t reserved_bytes() const {
+    return stats_.reserved_bytes + medium_.bytes() + large_.bytes();
+  }
+
+  // Asking an event may throw, and nothing has changed by then; nothing else here can.
   void release_cache() {
-    for (std::size_t bin = 0; bin < bins_used_; ++bin) become_idle(bins_[bin]);
+    const auto happened = [](const EventPtr& event) { return event->query(); };
+    for (std::size_t bin = 0; bin < bins_used_; ++bin) {
+      for (BusyBlock& block : bins_[bin].busy) {
+        block.idle = std::all_of(block.events.begin(), block.events.end(), happened);
+      }
+    }
+    release_idle();
+  }
+
+  void release_idle() noexcept {
     for (std::size_t bin = 0; bin < bins_used_; ++bin) {
       std::vector<void*>& idle = bins_[bin].idle;
+      for (const BusyBlock& block : bins_[bin].busy) {
+        if (block.idle) idle.push_back(block.data);
+      }
+      std::erase_if(bins_[bin].busy, [](const BusyBlock& block) { return block.idle; });
       if (Segments* const segments = segments_for(bin_bytes(bin))) {
         for (void* data : idle) segments->count_idle(data);
       } else {
@@ -213,20 +238,6 @@ class HostAllocator {
     }
     medium_.release(source_);
     large_.release(source_);
-  }
-  // What busy blocks of the bin no work may touch any more. Each is in one of its lists at any
-  // time.
-  static void become_idle(Bin& bin) {
-    const auto happened = [](const EventPtr& event) { return event->query(); };
-    bin.idle.reserve(bin.idle.size() + bin.busy.size());
-    for (auto block = bin.busy.begin(); block != bin.busy.end();) {
-      if (std::all_of(block->events.begin(), block->events.end(), happened)) {
-        bin.idle.push_back(block->data);
-        block = bin.busy.erase(block);
-      } else {
-        ++block;
-      }
-    }
   }
   void give_back(void* data, std::size_t bytes) {
     stats_.reserved_bytes -= bytes;
@@ -248,7 +259,7 @@ class HostAllocator {
   std::size_t bins_used_ = 0;  // the others have always been empty
   Segments medium_{OrdinaryMemory::kHugePage};
   Segments large_{kLargeSegment};
-  MemoryStats stats_;
+  MemoryStats stats_;  // reserved_bytes: without the segments'
 };
 
 }  // namespace lockstep::detail

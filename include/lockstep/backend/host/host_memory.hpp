@@ -12,7 +12,7 @@ namespace lockstep::detail {
 struct HostMemorySource {
   void* (*take)(std::size_t bytes);  // null if there is none left
   void (*give_back)(void* data);
-  bool in_huge_pages = false;  // whether blocks are to share these
+  bool in_huge_pages = false;  // then what does not fill any is cut from segments
 };
 
 // The process's own memory, in huge pages as far as a block has room for them.

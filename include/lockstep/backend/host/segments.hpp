@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <iterator>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -18,8 +19,8 @@ namespace lockstep::detail {
 // The system hands out 2 MiB page by page in 700 µs, as one huge page in 40. So blocks that are no
 // whole number of huge pages share some, one behind the other whatever their sizes. What is cut
 // stays cut: a block that is freed is kept for others of its size, and a segment goes back to the
-// system only when all of its blocks are idle. torch.cuda's caching allocator does the same, with
-// segments of 2 MiB for small blocks and of 20 MiB for medium ones.
+// system only when all of its blocks are idle, so at worst one stays for each block in use.
+// (torch.cuda's caching allocator has such segments, too; it also joins idle neighbours again.)
 //
 // Threads: none may call at the same time as another; the allocator's mutex sees to that.
 class Segments {
@@ -49,17 +50,15 @@ class Segments {
   // memory will be gone, then `release`. Nothing may come in between, or a block counts twice.
   void count_idle(void* block) { ++of(block).idle; }
   bool all_idle(void* block) { return of(block).all_idle(); }
-  void release(const HostMemorySource& source) {
+  void release(const HostMemorySource& source) noexcept {
     std::erase_if(rests_, [&](std::span<std::byte> rest) { return all_idle(rest.data()); });
-    std::erase_if(segments_, [&](Segment& segment) {
-      if (!segment.all_idle()) {
-        segment.idle = 0;
-        return false;
-      }
+    for (const Segment& segment : segments_) {
+      if (!segment.all_idle()) continue;
       unpoison(segment.begin, segment_bytes_);
       source.give_back(segment.begin);
-      return true;
-    });
+    }
+    std::erase_if(segments_, [](const Segment& segment) { return segment.all_idle(); });
+    for (Segment& segment : segments_) segment.idle = 0;
   }
 
  private:
@@ -73,9 +72,14 @@ class Segments {
   // So many segments' ends are looked at: the newest.
   static constexpr std::size_t kRests = 8;
 
+  // False if there is no memory, for its places in the lists either: those come first.
   bool add(const HostMemorySource& source) {
-    if (segments_.size() == segments_.capacity()) segments_.reserve(2 * segments_.size() + 8);
-    rests_.reserve(kRests + 1);
+    try {
+      if (segments_.size() == segments_.capacity()) segments_.reserve(2 * segments_.size() + 8);
+      rests_.reserve(kRests);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
     auto* const begin = static_cast<std::byte*>(source.take(segment_bytes_));
     if (!begin) return false;
     poison(begin, segment_bytes_);
