@@ -9,7 +9,7 @@
 #   LOCKSTEP_CUDA_ARCHITECTURES a list such as 80;90
 #   lockstep_nvcc_object(RESULT NAME.cu [QUICK] [INCLUDE_DIRECTORIES …])
 #       sets RESULT to the object file, with the flags and directories of `lockstep`; QUICK: for the
-#       last architecture of the list alone, the host's part not optimised
+#       first architecture of the list alone, whose PTX runs on the others, and not optimised
 
 set(LOCKSTEP_CUDA_ARCHITECTURES 90 CACHE STRING "What nvcc compiles for: a list such as 80;90")
 
@@ -43,7 +43,7 @@ function(lockstep_nvcc_object result source)
   set(arguments -std=c++20 -Werror all-warnings -Xcompiler=-Wall,-Wextra)
   set(architectures ${LOCKSTEP_CUDA_ARCHITECTURES})
   if(arg_QUICK)
-    list(GET architectures -1 architectures)
+    list(SUBLIST architectures 0 1 architectures)
   else()
     list(APPEND arguments -O2)
   endif()
