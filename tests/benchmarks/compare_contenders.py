@@ -25,10 +25,11 @@ class Contender:
     """One process, or several that get the same orders; the slowest one's answer is the contender's.
 
     command: arguments; cores: if given, one process for each, held to it; commands: in its place a list of them.
+    rest_s: how long it may go on using cores after an answer, as OpenMP's threads do, which spin for some ms.
     """
 
-    def __init__(self, name, command=None, commands=None, cores=None, env=None, patience_s=120):
-        self.name, self.patience_s, self.processes = name, patience_s, []
+    def __init__(self, name, command=None, commands=None, cores=None, env=None, patience_s=120, rest_s=0):
+        self.name, self.patience_s, self.rest_s, self.processes = name, patience_s, rest_s, []
         self.env = {**os.environ, **COMMON, **(env or {})}
         self.launches = [(c, None) for c in commands or []] or [(command, core) for core in cores or [None]]
         self.broken = None
@@ -59,6 +60,7 @@ class Contender:
                 answers.append(self._answer(process))
         except OSError as error:
             self._break(f"{error}")
+        time.sleep(self.rest_s)
         for answer in answers:
             if answer.startswith("error:"):
                 raise LeftOut(f"{self.name}: {answer[6:].strip()}")

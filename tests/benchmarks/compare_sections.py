@@ -106,7 +106,7 @@ def training(tools):
         if "libtorch" in tools.have:
             libtorch = Contender("LibTorch", tools.program("libtorch", "1"), env=env)
             two = {**env, "OMP_NUM_THREADS": "2"}
-            parallel = Contender("LibTorch parallel", tools.program("libtorch", "2"), env=two)
+            parallel = Contender("LibTorch parallel", tools.program("libtorch", "2"), env=two, rest_s=0.02)
             contenders += [libtorch, parallel]
         for model in TRAINING:
             key = f"{model}|{memory}|"
