@@ -9,7 +9,8 @@
 #   LOCKSTEP_CUDA_ARCHITECTURES a list such as 80;90
 #   lockstep_nvcc_object(RESULT NAME.cu [QUICK] [INCLUDE_DIRECTORIES …])
 #       sets RESULT to the object file, with the flags and directories of `lockstep`; QUICK: for the
-#       first architecture of the list alone, whose PTX runs on the others, and not optimised
+#       first architecture of the list alone, whose PTX runs on the others, the host's part not
+#       optimised
 
 set(LOCKSTEP_CUDA_ARCHITECTURES 90 CACHE STRING "What nvcc compiles for: a list such as 80;90")
 
