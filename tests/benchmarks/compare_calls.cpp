@@ -12,6 +12,9 @@
 // have given back all they kept before the call, so that the results lie in memory that comes from
 // the system.
 //
+// `compare_calls ranks` serves all_reduce/BYTES between two ranks that are threads, each bound to a
+// core. It is in place, so nothing of it is fresh.
+//
 // `compare_calls memory DEVICES` trains the MLP with DataParallel over that many devices, or
 // without it for 0, and prints the bytes that tensors hold between two steps, the sum of each
 // device's greatest, and the bytes of the parameters.
@@ -20,6 +23,7 @@
 // TIMES times and ends: for callgrind.
 #include "compare_models.hpp"
 #include "fresh_memory.hpp"
+#include "served_ranks.hpp"
 #include "served_steps.hpp"
 
 #include <lockstep/lockstep.hpp>
@@ -201,9 +205,22 @@ int count(std::string_view what, long times) {
   return 0;
 }
 
+constexpr auto kSizes = {8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26};
+
+void serve_all_reduce() {
+  serve_ranks(true, [](Steps& steps, const ls::distributed::ProcessGroup& group) {
+    for (const std::int64_t bytes : kSizes) {
+      steps.add("all_reduce/" + std::to_string(bytes), [&group, bytes] {
+        const ls::Tensor values = ls::zeros({bytes / 4}, {.device = group.device()});
+        return Step{[all = group.blocking(), values] { all.all_reduce(values); }};
+      });
+    }
+  });
+}
+
 void serve_all() {
   Steps steps;
-  for (const std::int64_t bytes : {8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26}) {
+  for (const std::int64_t bytes : kSizes) {
     for (const bool fresh : {false, true}) add_collectives(steps, bytes, fresh);
   }
   steps.add("dispatch/free", [] { return Step{dispatch()}; });
@@ -227,6 +244,10 @@ int main(int argc, char** argv) {
   lockstep::set_host_device_count(2);
   if (argc == 4 && std::string_view(argv[1]) == "count") {
     return compare::count(argv[2], std::strtol(argv[3], nullptr, 10));
+  }
+  if (argc == 2 && std::string_view(argv[1]) == "ranks") {
+    compare::serve_all_reduce();
+    return 0;
   }
   compare::serve_all();
 }

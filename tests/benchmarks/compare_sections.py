@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, field
 
-from compare_contenders import KEEP, Contender, Figure
+from compare_contenders import KEEP, NO_REUSE, Contender, Figure
 
 MEMORY = ("kept", "fresh")
 
@@ -81,6 +81,7 @@ TRAINING = {
 }
 BOUND = "DDP, two threads, each bound to a core"
 JAX_WAYS = ("sharded", "shard_map", "pmap")
+SPINS_S = 0.02  # OpenMP's threads
 
 
 def training(tools):
@@ -98,15 +99,19 @@ def training(tools):
             store = tempfile.mktemp(prefix="compare_store_")
             commands = [tools.script("torch_steps.py", "ddp", str(rank), store) for rank in (0, 1)]
             ddp = Contender("torch DDP", commands=commands, env=env)
-            one = Contender("torch", tools.script("torch_steps.py", "one"), env=env)
-            contenders += [ddp, one]
+            one = Contender("torch", tools.script("torch_steps.py", "1"), env=env)
+            apart = Contender("torch on each core", tools.script("torch_steps.py", "1"), cores=(0, 1), env=env)
+            two = {**env, "OMP_NUM_THREADS": "2"}
+            threads = Contender("torch, two threads", tools.script("torch_steps.py", "2"), env=two, rest_s=SPINS_S)
+            contenders += [ddp, one, apart, threads]
         if "jax" in tools.have:
-            jax = Contender("JAX", tools.script("jax_steps.py"), env=env)
-            contenders.append(jax)
+            jax = Contender("JAX", tools.script("jax_steps.py", "2"), env=env)
+            alone = Contender("JAX, one device", tools.script("jax_steps.py", "1"), env=env)
+            contenders += [jax, alone]
         if "libtorch" in tools.have:
             libtorch = Contender("LibTorch", tools.program("libtorch", "1"), env=env)
             two = {**env, "OMP_NUM_THREADS": "2"}
-            parallel = Contender("LibTorch parallel", tools.program("libtorch", "2"), env=two, rest_s=0.02)
+            parallel = Contender("LibTorch parallel", tools.program("libtorch", "2"), env=two, rest_s=SPINS_S)
             contenders += [libtorch, parallel]
         for model in TRAINING:
             key = f"{model}|{memory}|"
@@ -119,9 +124,12 @@ def training(tools):
             ]
             if "torch" in tools.have:
                 group.append(Figure(key + "torch DDP", ddp, f"{model}/DDP"))
+                group.append(Figure(key + "torch, half the batch on each core", apart, f"{model}/half"))
                 group.append(Figure(key + "torch, one thread", one, f"{model}/full"))
+                group.append(Figure(key + "torch, two maths threads", threads, f"{model}/full"))
             if "jax" in tools.have:
                 group += [Figure(f"{key}JAX {way}", jax, f"{model}/{way}") for way in JAX_WAYS]
+                group.append(Figure(key + "JAX, one device, both cores", alone, f"{model}/one"))
             if "libtorch" in tools.have:
                 if model == "tiny":
                     group.append(Figure(key + "LibTorch, one thread", libtorch, "tiny/full"))
@@ -151,33 +159,44 @@ GROWING = (1, 2, 4, 8, 16)
 
 def growing(tools):
     """The tiny model's step over more and more host devices of the same cores."""
-    ours = Contender("lockstep", tools.program("compare_training", "steps", "kept"))
-    return Section([ours], [[Figure(f"tiny|kept|{k} devices", ours, f"tiny/DataParallel/{k}") for k in GROWING]])
+    contenders = [Contender("lockstep", tools.program("compare_training", "steps", memory)) for memory in MEMORY]
+    groups = [
+        [Figure(f"tiny, {k} devices|{memory}|lockstep", ours, f"tiny/DataParallel/{k}") for k in GROWING]
+        for memory, ours in zip(MEMORY, contenders)
+    ]
+    return Section(contenders, groups)
 
 
 def growing_goals(section):
-    two = section.us("tiny|kept|2 devices")
-    for count in GROWING[2:]:
-        mine = section.us(f"tiny|kept|{count} devices")
-        met = None if mine is None or two is None else mine <= two + 10 * (count - 2)
-        measured = "not measured" if met is None else f"T(2) + {(mine - two) / (count - 2):.3g} × {count - 2} µs"
-        yield Goal(f"tiny step, {count} devices", "kept", f"at most T(2) + 10 × {count - 2} µs", measured, met)
+    for memory in MEMORY:
+        two = section.us(f"tiny, 2 devices|{memory}|lockstep")
+        for count in GROWING[2:]:
+            mine = section.us(f"tiny, {count} devices|{memory}|lockstep")
+            met = None if mine is None or two is None else mine <= two + 10 * (count - 2)
+            measured = "not measured" if met is None else f"T(2) + {(mine - two) / (count - 2):.3g} × {count - 2} µs"
+            yield Goal(f"tiny step, {count} devices", memory, f"at most T(2) + 10 × {count - 2} µs", measured, met)
 
 
 def dispatch(tools):
-    """Two empty replicas applied and joined, and two threads made and joined."""
+    """Two empty replicas applied and joined, two threads made and joined, and other ways to another thread and back."""
     ours = Contender("lockstep", tools.program("compare_calls"))
     limits = Contender("two threads", tools.program("limits"))
+    contenders = [ours, limits]
     places = ("free", "busy")
     groups = [
         [
             Figure(f"dispatch|{place}|two empty replicas", ours, f"dispatch/{place}"),
             Figure(f"dispatch|{place}|two std::threads", limits, f"threads/{place}"),
+            Figure(f"dispatch|{place}|a condition variable and back", limits, f"condition_variable/{place}"),
         ]
         for place in places
     ]
     groups[0].append(Figure("dispatch|free|a spinning std::thread and back", limits, "handover/free"))
-    return Section([ours, limits], groups)
+    if "torch" in tools.have:
+        python = Contender("Python", tools.script("torch_steps.py", "1"))
+        contenders.append(python)
+        groups[0].append(Figure("dispatch|free|two Python threads", python, "threads"))
+    return Section(contenders, groups)
 
 
 def dispatch_goals(section):
@@ -194,9 +213,14 @@ SIZES = {"4 B": 8, "1 KiB": 1 << 10, "64 KiB": 1 << 16, "1 MiB": 1 << 20, "16 Mi
 MPI = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
 
+def kinds_of_memory(count):
+    return MEMORY if count >= 1 << 16 else MEMORY[:1]
+
+
 def collectives(tools):
-    """Over two devices, beside both MPIs and two plain threads."""
+    """Over two devices, beside both MPIs, gloo, JAX and two plain threads."""
     ours = Contender("lockstep", tools.program("compare_calls"))
+    ranks = Contender("lockstep's ranks", tools.program("compare_calls", "ranks"))
     limits = Contender("two threads", tools.program("limits"))
     launch = {
         "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "-n", "2", "--bind-to", "core"],
@@ -207,23 +231,36 @@ def collectives(tools):
         for name, kind in MPI.items()
         if kind in tools.have
     }
+    others = {memory: dict(mpi) for memory in MEMORY}
+    for memory in MEMORY if "torch" in tools.have else ():
+        store = tempfile.mktemp(prefix="compare_store_")
+        commands = [tools.script("torch_steps.py", "ddp", str(rank), store) for rank in (0, 1)]
+        env = KEEP if memory == "kept" else NO_REUSE
+        others[memory]["gloo"] = Contender("gloo", commands=commands, env=env)
     groups = []
     for operation in OPERATIONS:
         plain = "add" if operation == "reduce_add" else "memcpy"
         for size, count in SIZES.items():
-            for memory in MEMORY if count >= 1 << 20 else MEMORY[:1]:
+            for memory in kinds_of_memory(count):
                 key, step = f"{operation}, {size}|{memory}|", f"{operation}/{count}/{memory}"
                 group = [Figure(key + "lockstep", ours, step)]
-                group += [Figure(key + name, contender, step) for name, contender in mpi.items()]
+                group += [Figure(key + name, contender, step) for name, contender in others[memory].items()]
                 group.append(Figure(key + "two plain threads", limits, f"{plain}/{count}/{memory}"))
                 groups.append(group)
-    return Section([ours, limits, *mpi.values()], groups)
+    in_place = {"lockstep": ranks, **others["kept"]}
+    if "jax" in tools.have:
+        in_place["JAX"] = Contender("JAX", tools.script("jax_steps.py", "2"), env=KEEP)
+    for size, count in SIZES.items():
+        key, step = f"all_reduce in place, {size}|kept|", f"all_reduce/{count}"
+        groups.append([Figure(key + name, contender, step) for name, contender in in_place.items()])
+    contenders = {ours, limits, *in_place.values(), *others["fresh"].values()}
+    return Section(contenders, groups)
 
 
 def collectives_goals(section):
     for operation in OPERATIONS:
         for size, count in SIZES.items():
-            for memory in MEMORY if count >= 1 << 20 else MEMORY[:1]:
+            for memory in kinds_of_memory(count):
                 work, key = f"{operation}, {size}", f"{operation}, {size}|{memory}|"
                 if count < 1 << 16:
                     yield section.below(work, memory, 0.5, key + "lockstep")
@@ -245,7 +282,7 @@ def eager(tools):
     if "libtorch" in tools.have:
         peers["LibTorch"] = Contender("LibTorch", tools.program("libtorch"))
     if "torch" in tools.have:
-        peers["torch"] = Contender("torch", tools.script("torch_steps.py", "one"))
+        peers["torch"] = Contender("torch", tools.script("torch_steps.py", "1"))
     contenders += peers.values()
     for step in ("add", "add_backward"):
         group = [Figure(f"{step}|kept|lockstep", ours, f"eager/{step}")]

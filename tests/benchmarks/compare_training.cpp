@@ -11,15 +11,13 @@
 // Data stand ready as they do for the peers: in memory of the host for DataParallel, which scatters
 // them, and on the device for the others. A step has ended when its devices have.
 #include "compare_models.hpp"
+#include "served_ranks.hpp"
 #include "served_steps.hpp"
 
 #include <lockstep/lockstep.hpp>
 
-#include <condition_variable>
 #include <iostream>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -123,49 +121,12 @@ void add_steps(Steps& steps, const std::string& name) {
   steps.add(name + "/one/half", [] { return on_one_device<Net>(Net::kBatch / 2); });
 }
 
-// Hands rank 0's orders to the other rank, which sleeps in between.
-class Orders {
- public:
-  std::optional<Order> next(int rank) {
-    if (rank != 0) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return posted_ != taken_; });
-      taken_ = posted_;
-      return order_;
-    }
-    std::optional<Order> order = next_order();
-    {
-      const std::lock_guard lock(mutex_);
-      order_ = order;
-      ++posted_;
-    }
-    changed_.notify_one();
-    return order;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Order> order_;
-  long posted_ = 0;
-  long taken_ = 0;
-};
-
-void serve_ranks(bool bound) {
-  Orders orders;
-  const auto serve_rank = [&](const ls::distributed::ProcessGroup& group) {
-    Steps steps;
-    steps.add("tiny/DDP", [&] { return distributed<Tiny>(group); });
-    steps.add("mlp/DDP", [&] { return distributed<Mlp>(group); });
-    steps.add("cnn/DDP", [&] { return distributed<Cnn>(group); });
-    while (const std::optional<Order> order = orders.next(group.rank())) {
-      const double taken = median(samples_of(steps.at(order->name), *order));
-      if (group.rank() == 0) answer(taken);
-    }
-  };
-  using ls::distributed::BindTo;
-  ls::distributed::run({"cpu:0", "cpu:1"}, serve_rank,
-                       {.bind_to = bound ? BindTo::core : BindTo::none});
+void serve_training_ranks(bool bound) {
+  serve_ranks(bound, [](Steps& steps, const ls::distributed::ProcessGroup& group) {
+    steps.add("tiny/DDP", [&group] { return distributed<Tiny>(group); });
+    steps.add("mlp/DDP", [&group] { return distributed<Mlp>(group); });
+    steps.add("cnn/DDP", [&group] { return distributed<Cnn>(group); });
+  });
 }
 
 }  // namespace
@@ -183,7 +144,7 @@ int main(int argc, char** argv) {
   }
   ls::set_host_device_count(ranks ? 2 : 16);
   if (ranks) {
-    serve_ranks(bound);
+    serve_training_ranks(bound);
     return 0;
   }
   Steps steps;

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX's training steps on the models of compare_models.hpp, on two host devices, served to `compare`.
+"""JAX's training steps on the models of compare_models.hpp, served to `compare`.
 
-MODEL/sharded (jit of a sharded batch), MODEL/shard_map, MODEL/pmap; the host waits for each step.
+    jax_steps.py 2   on two host devices: MODEL/sharded (jit of a sharded batch), MODEL/shard_map, MODEL/pmap, and
+                     all_reduce/BYTES by psum, each device's bytes
+    jax_steps.py 1   on one, which uses all cores: MODEL/one
+
+The host waits for each step.
 Images are NHWC and pooling is a maximum over a reshape, both what XLA is fastest with on a CPU.
 """
 
 import functools
 import os
+import sys
 
+DEVICES = int(sys.argv[1])
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -109,10 +115,27 @@ def pmap(name):
     return step_of(mapped, split(jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), initial(name))), split(data))
 
 
+def one(name):
+    return step_of(jax.jit(functools.partial(update, name, None), donate_argnums=0), initial(name), batch(name))
+
+
+def all_reduce(size):
+    mesh, _, split = placed()
+    parts = PartitionSpec("data")
+    total = jax.shard_map(
+        lambda x: jax.lax.psum(x, "data"), mesh=mesh, in_specs=parts, out_specs=parts, check_vma=False
+    )
+    return step_of(jax.jit(total, donate_argnums=0), split(jnp.zeros((2, size // 4))), ())
+
+
 def main():
-    assert jax.device_count() == 2
-    ways = {"sharded": sharded, "shard_map": shard_map, "pmap": pmap}
-    serve({f"{name}/{way}": functools.partial(make, name) for name in BATCH for way, make in ways.items()})
+    assert jax.device_count() == DEVICES
+    ways = {"sharded": sharded, "shard_map": shard_map, "pmap": pmap} if DEVICES == 2 else {"one": one}
+    makers = {f"{name}/{way}": functools.partial(make, name) for name in BATCH for way, make in ways.items()}
+    if DEVICES == 2:
+        for size in (8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26):
+            makers[f"all_reduce/{size}"] = functools.partial(all_reduce, size)
+    serve(makers)
 
 
 if __name__ == "__main__":

@@ -2,20 +2,20 @@
 //
 // What plain threads reach, served to `compare`: memcpy/BYTES/MEMORY and add/BYTES/MEMORY, by two
 // threads with half of the bytes each; handover/free, an empty function called on a thread that
-// spins for it; threads/free and threads/busy, two std::threads made and joined. A thread that
-// spins is there only during a round. MEMORY: the result lies in memory that was there before
+// spins for it; condition_variable/free and condition_variable/busy, on one that sleeps until it is
+// told; threads/free and threads/busy, two std::threads made and joined. A thread that spins is
+// there only during a round. MEMORY: the result lies in memory that was there before
 // (kept), or that comes from the system for each call (fresh), in huge pages from 2 MiB on.
 // (Smaller blocks of lockstep share huge pages.)
 #include "../served_steps.hpp"
+#include "fresh_block.hpp"
 
 #include <atomic>
-#include <cstdlib>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <stop_token>
 #include <thread>
-
-#include <malloc.h>
-#include <sys/mman.h>
 
 namespace compare {
 namespace {
@@ -61,28 +61,56 @@ class Helper {
   std::jthread thread_;
 };
 
-struct Block {
-  explicit Block(std::size_t size) : bytes(size) {
-    const bool huge = bytes >= kHuge;
-    data = static_cast<float*>(std::aligned_alloc(huge ? kHuge : 64, (bytes + 63) / 64 * 64));
-    if (huge) (void)madvise(data, bytes, MADV_HUGEPAGE);
-  }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() { std::free(data); }
+// The same for a thread that sleeps in between.
+class SleepingHelper {
+ public:
+  SleepingHelper() : thread_([this] { serve(); }) {}
+  SleepingHelper(const SleepingHelper&) = delete;
+  SleepingHelper& operator=(const SleepingHelper&) = delete;
+  ~SleepingHelper() { post(kEnd); }
 
-  static constexpr std::size_t kHuge = std::size_t{2} << 20;
-  std::size_t bytes;
-  float* data;
+  void call_nothing() {
+    post(kPosted);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return state_ == kIdle; });
+  }
+
+ private:
+  enum State { kIdle, kPosted, kEnd };
+
+  void post(State state) {
+    {
+      const std::lock_guard lock(mutex_);
+      state_ = state;
+    }
+    changed_.notify_all();
+  }
+
+  void serve() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return state_ != kIdle; });
+      if (state_ == kEnd) return;
+      state_ = kIdle;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  State state_ = kIdle;
+  std::jthread thread_;
 };
 
 struct Buffers {
   explicit Buffers(std::size_t bytes) : a(bytes), b(bytes), result(bytes) {
-    for (float* data : {a.data, b.data, result.data}) std::memset(data, 0, bytes);
+    for (const FreshBlock* block : {&a, &b, &result}) std::memset(block->data(), 0, bytes);
   }
-  Block a, b, result;
+  FreshBlock a, b, result;
   std::shared_ptr<Helper> helper;
 };
+
+float* floats(const FreshBlock& block) { return static_cast<float*>(block.data()); }
 
 template <class Half>
 Step in_halves(std::size_t bytes, bool fresh, Half half) {
@@ -91,14 +119,15 @@ Step in_halves(std::size_t bytes, bool fresh, Half half) {
     const auto into = [&](float* result) {
       const std::size_t count = bytes / sizeof(float) / 2;
       buffers->helper->both([&](std::size_t i) {
-        half(result + i * count, buffers->a.data + i * count, buffers->b.data + i * count, count);
+        half(result + i * count, floats(buffers->a) + i * count, floats(buffers->b) + i * count,
+             count);
       });
     };
     if (fresh) {
-      const Block result(bytes);
-      into(result.data);
+      const FreshBlock result(bytes);
+      into(floats(result));
     } else {
-      into(buffers->result.data);
+      into(floats(buffers->result));
     }
   };
   return {call, nullptr, [buffers] {
@@ -125,6 +154,10 @@ Step hand_over() {
           }};
 }
 
+Step sleeping_hand_over() {
+  return {[helper = std::make_shared<SleepingHelper>()] { helper->call_nothing(); }};
+}
+
 void two_threads() {
   std::thread first([] {});
   std::thread second([] {});
@@ -143,7 +176,6 @@ std::shared_ptr<void> busy_neighbour() {
 
 int main() {
   using namespace compare;
-  mallopt(M_MMAP_THRESHOLD, 1 << 18);
   Steps steps;
   for (const std::size_t bytes :
        {1UL << 3, 1UL << 10, 1UL << 16, 1UL << 20, 1UL << 24, 1UL << 26}) {
@@ -154,6 +186,10 @@ int main() {
     }
   }
   steps.add("handover/free", hand_over);
+  steps.add("condition_variable/free", sleeping_hand_over);
+  steps.add("condition_variable/busy", [] {
+    return Step{sleeping_hand_over().call, nullptr, busy_neighbour};
+  });
   steps.add("threads/free", [] { return Step{two_threads}; });
   steps.add("threads/busy", [] { return Step{two_threads, nullptr, busy_neighbour}; });
   serve(steps);

@@ -1,38 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MPI's collectives between two ranks, served to `compare`: OP/BYTES/kept and OP/BYTES/fresh, with
-// the names and the bytes of compare_calls.cpp. A sample is one call after a barrier, as the slower
-// rank saw it. fresh: the result lies in memory that comes from the system for each call.
+// the names and the bytes of compare_calls.cpp, and all_reduce/BYTES, in place. A sample is one
+// call after a barrier, as the slower rank saw it. fresh: the result lies in memory that comes from
+// the system for each call; what MPI itself allocates is kept in both.
 #include "../served_steps.hpp"
+#include "fresh_block.hpp"
 
 #include <mpi.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
+#include <climits>
 #include <cstring>
 
 #include <malloc.h>
-#include <sys/mman.h>
 
 namespace compare {
 namespace {
 
 constexpr std::size_t kMost = std::size_t{1} << 26;
-constexpr std::size_t kHuge = std::size_t{2} << 20;
-
-// Memory in huge pages from 2 MiB on. (Smaller blocks of lockstep share huge pages.)
-struct Block {
-  explicit Block(std::size_t bytes) {
-    const bool huge = bytes >= kHuge;
-    data = std::aligned_alloc(huge ? kHuge : 64, (bytes + 63) / 64 * 64);
-    if (huge) (void)madvise(data, bytes, MADV_HUGEPAGE);
-  }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() { std::free(data); }
-  void* data;
-};
 
 struct Call {
   std::string op;
@@ -41,11 +28,10 @@ struct Call {
 
   explicit Call(const std::string& name) {
     const auto first = name.find('/');
-    const auto second = name.find('/', first + 1);
-    if (second == std::string::npos) throw std::invalid_argument("there is no step " + name);
+    if (first == std::string::npos) throw std::invalid_argument("there is no step " + name);
     op = name.substr(0, first);
-    bytes = std::stoul(name.substr(first + 1, second - first - 1));
-    fresh = name.substr(second + 1) == "fresh";
+    bytes = std::stoul(name.substr(first + 1));
+    fresh = name.ends_with("/fresh");
   }
 
   void run(void* from, void* to) const {
@@ -61,6 +47,8 @@ struct Call {
       MPI_Bcast(rank == 0 ? from : to, all, MPI_BYTE, 0, MPI_COMM_WORLD);
     } else if (op == "reduce_add") {
       MPI_Reduce(from, to, all / 4, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+    } else if (op == "all_reduce") {
+      MPI_Allreduce(MPI_IN_PLACE, to, all / 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     }
   }
 };
@@ -73,8 +61,8 @@ std::vector<double> measure(const Order& order, void* from, void* to) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = MPI_Wtime();
     if (call.fresh) {
-      const Block result(call.bytes);
-      call.run(from, result.data);
+      const FreshBlock result(call.bytes);
+      call.run(from, result.data());
       mine.push_back(1e6 * (MPI_Wtime() - start));
     } else {
       call.run(from, to);
@@ -112,14 +100,15 @@ bool share(int rank, Order& order) {
 int main(int argc, char** argv) {
   using namespace compare;
   MPI_Init(&argc, &argv);
-  mallopt(M_MMAP_THRESHOLD, 1 << 18);
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  const Block from(kMost), to(kMost);
-  std::memset(from.data, 0, kMost);
-  std::memset(to.data, 0, kMost);
+  const FreshBlock from(kMost), to(kMost);
+  std::memset(from.data(), 0, kMost);
+  std::memset(to.data(), 0, kMost);
   for (Order order; share(rank, order);) {
-    const double taken = median(measure(order, from.data, to.data));
+    const double taken = median(measure(order, from.data(), to.data()));
     if (rank == 0) answer(taken);
   }
   MPI_Finalize();

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch's training steps on the models of compare_models.hpp, served to `compare`.
 
-    torch_steps.py ddp RANK STORE   DistributedDataParallel over gloo, one of two processes: MODEL/DDP
-    torch_steps.py one              one process of one thread: MODEL/full, MODEL/half, add, add_backward
+    torch_steps.py ddp RANK STORE   one of two processes over gloo: MODEL/DDP by DistributedDataParallel, OP/BYTES/kept
+                                    and OP/BYTES/fresh of scatter, gather, broadcast and reduce_add, all_reduce/BYTES
+    torch_steps.py THREADS          one process of so many maths threads: MODEL/full, MODEL/half, add, add_backward,
+                                    threads (two Python threads made and joined, as parallel_apply does)
+
+Collectives have the bytes of compare_calls.cpp.
 """
 
+import functools
 import os
 import sys
+import threading
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from served_steps import serve
@@ -56,15 +63,55 @@ def add_backward():
     return step
 
 
+def two_threads():
+    def step():
+        threads = [threading.Thread(target=lambda: None) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return step
+
+
+def collective(operation, size, fresh, rank):
+    whole, half = torch.zeros(size // 4), torch.zeros(size // 8)
+    halves = list(whole.split(size // 8)) if rank == 0 else None
+    new = torch.empty_like if fresh else lambda tensor: tensor
+
+    def gather():
+        dist.gather(half, list(new(whole).split(size // 8)) if rank == 0 else None)
+
+    def reduce_add():
+        dist.reduce(whole, 0)  # which is in place
+
+    return {
+        "scatter": lambda: dist.scatter(new(half), halves),
+        "gather": gather,
+        "broadcast": lambda: dist.broadcast(whole if rank == 0 else new(whole), 0),
+        "reduce_add": reduce_add,
+        "all_reduce": lambda: dist.all_reduce(whole),
+    }[operation]
+
+
+def collectives(rank):
+    for size in (8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26):
+        for operation in ("scatter", "gather", "broadcast", "reduce_add"):
+            for fresh in (False, True):
+                make = functools.partial(collective, operation, size, fresh, rank)
+                yield f"{operation}/{size}/{'fresh' if fresh else 'kept'}", make
+        yield f"all_reduce/{size}", functools.partial(collective, "all_reduce", size, False, rank)
+
+
 def main():
     torch.manual_seed(0)
-    torch.set_num_threads(1)
-    makers = {"add": add, "add_backward": add_backward}
+    torch.set_num_threads(1 if sys.argv[1] == "ddp" else int(sys.argv[1]))
+    makers = {"add": add, "add_backward": add_backward, "threads": two_threads}
     if sys.argv[1] == "ddp":
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{sys.argv[3]}", rank=int(sys.argv[2]), world_size=2
-        )
+        rank = int(sys.argv[2])
+        dist.init_process_group("gloo", init_method=f"file://{sys.argv[3]}", rank=rank, world_size=2)
+        makers.update(collectives(rank))
         ddp = nn.parallel.DistributedDataParallel
         for name, rows in BATCH.items():
             makers[f"{name}/DDP"] = lambda name=name, rows=rows: training(name, rows // 2, ddp)
