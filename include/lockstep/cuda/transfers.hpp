@@ -152,7 +152,6 @@ inline void copy_through_host(const Place& dst, const Place& src, const Pitched&
   CudaStream& out = stream_of(src.device);
   CudaStream& in = stream_of(dst.device);
   Stream(out).wait_stream(Stream(stream));
-  Stream(in).wait_stream(Stream(stream));
   Staging& staging = CudaDevice::at(in.device()).staging;
   for_each_piece(shape.width, shape.rows, Staging::kLarge,
                  [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
@@ -163,8 +162,8 @@ inline void copy_through_host(const Place& dst, const Place& src, const Pitched&
                    copy_direct(dst.data + row * shape.dst_pitch + column, shape.dst_pitch,
                                block.data(), width, width, rows, in);
                  });
-  // What is issued to `stream` from here on may overwrite the source as well.
-  Stream(stream).wait_stream(Stream(out));
+  // Which has waited for `out`: what is issued to `stream` from here on may overwrite the source as
+  // well.
   Stream(stream).wait_stream(Stream(in));
 }
 
