@@ -1,30 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "mutations/launch_without_nvcc.hpp"
+
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/cuda_backend.hpp>
+#include <lockstep/cuda/index_fault.hpp>
+#include <lockstep/cuda/stream_timer.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/gather.hpp>
+#include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/parallel/comm/scatter.hpp>
+#include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/pin_memory.hpp>
 
 #include <cudasim/cudasim.hpp>
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 // What the CUDA backend orders, on the simulated runtime: `run` deletes one wait, record, guard or
-// synchronisation of the headers at a time and demands that this fails under every schedule. The
-// kernels go to the simulator without nvcc, so that a mutation takes seconds to compile.
+// synchronisation of the headers at a time and demands that this fails under every schedule.
+//
+// No test uses GPU 0, which is every thread's current one at first.
 namespace lockstep {
 namespace cuda_backend_test {
 
@@ -33,28 +43,11 @@ using Values = std::vector<float>;
 struct Copied {
   View<const float> in;
   View<float> out;
-  void operator()(std::size_t i) const { out[i] = in[i]; }
+  LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = in[i]; }
 };
 
-template <class F>
-void simulate(detail::StreamState& stream, std::size_t count, const F& functor,
-              std::vector<cudasim::MemoryUse> uses) {
-  const cuda::DeviceGuard guard(stream.device());
-  cudasim::enqueue(static_cast<cuda::CudaStream&>(stream).handle(), "kernel", std::move(uses),
-                   [count, functor] {
-                     for (std::size_t i = 0; i < count; ++i) functor(i);
-                   });
-}
-
-void launch_copied(detail::StreamState& stream, std::size_t count, const void* functor) {
-  const auto& copy = *static_cast<const Copied*>(functor);
-  simulate(stream, count, copy,
-           {{copy.in.data, copy.in.size * sizeof(float), false},
-            {copy.out.data, copy.out.size * sizeof(float), true}});
-}
-
 [[maybe_unused]] const bool registered = [] {
-  detail::kernel_slot<Copied>.store(&launch_copied);
+  testing::register_kernels(cuda::Kernels<Copied, comm::detail::AddKernel<float>>{});
   detail::cuda_backend.store(&cuda::CudaBackend::instance());
   detail::cuda_device_counter.store(&cuda::count_devices);
   return true;
@@ -137,11 +130,110 @@ TEST(CudaOrder, SynchronizeWaits) {
   EXPECT_TRUE(event.query());
 }
 
+TEST(CudaOrder, AStagingBlockThatHasNoEventIsFreeWhenItsStreamHasEnded) {
+  const Tensor first = counting(700);
+  const Tensor second = counting(701);
+  const Tensor there = empty({700}, {.device = "cuda:1"});
+  cudasim::fail_next("cudaEventRecord", cudaErrorMemoryAllocation);
+  detail::copy_into(there, first);
+  const Tensor beside = at(second, "cuda:1");
+  EXPECT_EQ(values_of(there), values_of(first));
+  EXPECT_EQ(values_of(beside), values_of(second));
+}
+
+TEST(CudaOrder, SumOverGpus) {
+  const Tensor summand = counting(500);
+  std::vector<Tensor> parts;
+  for (const Device& gpu : kGpus) parts.push_back(read_by_kernel(at(summand, gpu)));
+  const Tensor sum = comm::reduce_add(parts, kGpus[1]);
+  parts.clear();
+  Values expected = values_of(summand);
+  for (float& value : expected) value *= 3;
+  EXPECT_EQ(values_of(sum), expected);
+}
+
+TEST(CudaOrder, WhatIsOverwrittenHasBeenReadBefore) {
+  const Tensor batch = counting(3000);
+  const std::vector<Tensor> chunks = comm::scatter(batch, kGpus);
+  const Tensor out = at(counting(3000), kGpus[2]);
+  const Tensor before = read_by_kernel(out);
+  (void)comm::gather_out(chunks, out);
+  EXPECT_EQ(values_of(read_by_kernel(out)), values_of(batch));
+}
+
+TEST(CudaOrder, MemoryIsKeptForACopyThatNobodyFinished) {
+  const Tensor source = at(counting(500), kGpus[0]);
+  const Tensor out = at(counting(500), kGpus[1]);
+  const comm::detail::Transfer transfer(kGpus[1]);
+  transfer.overwrite(out);
+  transfer.copy_out(out, source, comm::detail::whole_of(out));
+}
+
+// A copy through the host is work of the stream that it is issued to: one of either GPU's, or of a
+// third.
+void copy_through_the_host() {
+  const Tensor source = at(counting(60000), kGpus[0]);
+  for (const Device& on : kGpus) {
+    const Stream stream = current_stream(on);
+    Tensor made = read_by_kernel(source);
+    const Tensor there = empty(made.sizes(), {.device = kGpus[1]});
+    stream.wait_stream(current_stream(kGpus[0]));
+    stream.wait_stream(current_stream(kGpus[1]));
+    made.record_stream(stream);
+    detail::backend_of(on).copy(there.impl()->data(), there.device(), made.impl()->data(),
+                                made.device(), 60000 * sizeof(float), stream.state());
+    made = Tensor();
+    current_stream(kGpus[1]).wait_stream(stream);
+    EXPECT_EQ(values_of(read_by_kernel(there)), values_of(source)) << "on a stream of " << on;
+  }
+}
+
+[[noreturn]] void run_without_peer_access(void (*body)()) {
+  cudasim::Config config = cudasim::config_from_environment();
+  config.peer_access = false;
+  cudasim::reset(config);
+  body();
+  const std::vector<std::string> errors = cudasim::take_errors();
+  for (const std::string& error : errors) std::cerr << error << '\n';
+  std::_Exit(errors.empty() && !::testing::Test::HasFailure() ? 0 : 1);
+}
+
+// A process of its own, since a process decides once what its machine is.
+TEST(CudaOrderDeathTest, CopiesThroughTheHost) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_without_peer_access(&copy_through_the_host), ::testing::ExitedWithCode(0), "");
+}
+
+constexpr std::int64_t kMostOfIt = std::int64_t{160} << 20;  // 640 of 1024 MiB
+
 TEST(CudaOrder, MemoryThatIsStillToBeFreedIsWaitedFor) {
   cudasim::set_policy(cudasim::Policy::lazy);
-  constexpr std::int64_t kMostOfIt = std::int64_t{160} << 20;  // 640 of 1024 MiB
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   { const Tensor first = empty({kMostOfIt}, {.device = "cuda:3"}); }
   EXPECT_NO_THROW(empty({kMostOfIt}, {.device = "cuda:3"}));
+}
+
+TEST(CudaOrder, WhatIsFreeIsToldOfTheGpuThatIsOutOfMemory) {
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  const Tensor first = empty({kMostOfIt}, {.device = "cuda:3"});
+  std::string message;
+  try {
+    (void)empty({kMostOfIt}, {.device = "cuda:3"});
+  } catch (const OutOfMemoryError& error) {
+    message = error.what();
+  }
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  EXPECT_NE(message.find(detail::str(384 * kMiB, " of ", 1024 * kMiB, " are free")),
+            std::string::npos)
+      << message;
+}
+
+TEST(CudaOrder, TimesAreThoseOfEventsThatHaveHappened) {
+  cudasim::set_policy(cudasim::Policy::lazy);
+  const Tensor read = read_by_kernel(at(counting(100), "cuda:2"));
+  auto& timer = cuda::StreamTimer::instance();
+  void* const mark = timer.mark({Device("cuda:2"), profile::Row::Kind::compute}, nullptr);
+  EXPECT_TRUE(timer.resolve(mark).has_value());
 }
 
 // What another backend's stream has been told to wait for; a GPU cannot.
@@ -159,6 +251,33 @@ TEST(CudaOrder, WorkOfTheHostIsWaitedForByTheCaller) {
   const auto work = std::make_shared<HostWork>();
   current_stream("cuda:1").state().wait(work);
   EXPECT_TRUE(work->query());
+}
+
+// What a thread does that has not chosen a GPU makes no context on GPU 0.
+template <class Body>
+void expect_no_other_context(const Body& body) {
+  std::thread(body).join();
+  const std::vector<int> contexts = cudasim::contexts();
+  EXPECT_EQ(std::count(contexts.begin(), contexts.end(), 0), 0);
+}
+
+TEST(CudaContexts, OfStagingMemory) {
+  const Tensor there = empty({800}, {.device = "cuda:4"});
+  expect_no_other_context([&] { detail::copy_into(there, counting(800)); });
+}
+
+TEST(CudaContexts, OfPinnedMemory) {
+  const Tensor first = empty({1}, {.device = "cuda:4"});
+  expect_no_other_context([] {
+    const PinMemoryGuard pinned;
+    EXPECT_TRUE(empty({50000}).is_pinned());
+  });
+}
+
+TEST(CudaContexts, OfIndexFaults) {
+  const Stream stream = current_stream("cuda:4");
+  expect_no_other_context(
+      [&] { EXPECT_EQ(cuda::IndexFaults::instance().of(stream.state()).data->written, 0U); });
 }
 
 }  // namespace cuda_backend_test

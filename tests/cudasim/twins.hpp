@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/kernel.hpp>
+#include <lockstep/module/reflect.hpp>
+
+#include <cudasim/cudasim.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <vector>
+
+// What the simulated runtime must know of lockstep's kernels: each runs as its host twin, the same
+// functor over the same range, and touches what the functor's Views cover.
+namespace cudasim::twins {
+
+namespace ls = lockstep;
+using ls::cuda::Kernels;
+
+template <class T>
+void add_uses(const ls::View<T>& view, std::vector<MemoryUse>& uses) {
+  if (view.size == 0) return;
+  uses.push_back({view.data, view.size * sizeof(T), !std::is_const_v<T>});
+}
+
+template <class T>
+void add_uses(const T& value, std::vector<MemoryUse>& uses) {
+  if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && !std::is_empty_v<T>) {
+    std::apply([&](const auto&... members) { (add_uses(members, uses), ...); },
+               ls::detail::tie_members(value));
+  }
+}
+
+template <class F>
+std::function<void()> twin(void** arguments, std::vector<MemoryUse>& uses) {
+  const std::size_t count = *static_cast<const std::size_t*>(arguments[0]);
+  const F functor = *static_cast<const F*>(arguments[1]);
+  add_uses(functor, uses);
+  return [count, functor] {
+    for (std::size_t i = 0; i < count; ++i) {
+      if constexpr (ls::cuda::RowFunctor<F>) {
+        functor(i, ls::cuda::Lanes{});
+      } else {
+        functor(i);
+      }
+    }
+  };
+}
+
+template <class F>
+void register_kernel() {
+  if constexpr (ls::cuda::RowFunctor<F>) {
+    cudasim::register_twin(reinterpret_cast<const void*>(&ls::cuda::rows_kernel<F>),
+                           typeid(F).name(), &twin<F>);
+  } else {
+    cudasim::register_twin(reinterpret_cast<const void*>(&ls::cuda::range_kernel<F>),
+                           typeid(F).name(), &twin<F>);
+  }
+}
+
+template <class... F>
+void register_kernels(Kernels<F...>) {
+  (register_kernel<F>(), ...);
+}
+
+}  // namespace cudasim::twins
