@@ -522,6 +522,12 @@ cudaError_t enter(const char* function) {
   return ApiCall(function).without_context().run([](Machine&) { return cudaSuccess; });
 }
 
+// A call that makes the ranks' GPUs current, and then the caller's own again, which so gets a
+// context.
+cudaError_t enter_and_return(const char* function) {
+  return ApiCall(function).run([](Machine&) { return cudaSuccess; });
+}
+
 // Waits until `ready` holds, with the lock: no longer than a host thread waits elsewhere.
 template <class Ready>
 bool await(std::unique_lock<std::mutex>& lock, const Ready& ready) {
@@ -600,7 +606,7 @@ const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
   const cudasim::Unseen unseen;
-  const cudaError_t refused = enter("ncclCommInitAll");
+  const cudaError_t refused = enter_and_return("ncclCommInitAll");
   if (refused != cudaSuccess) return failed(refused, "ncclCommInitAll");
   if (comms == nullptr || count < 1) {
     return failed(ncclInvalidArgument, "ncclCommInitAll: invalid device count ", count);
@@ -710,7 +716,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 // Blocks until all ranks have come, if the parent blocks. The configuration is the parent's.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
   const cudasim::Unseen unseen;
-  const cudaError_t refused = enter("ncclCommSplit");
+  const cudaError_t refused = enter_and_return("ncclCommSplit");
   if (refused != cudaSuccess) return failed(refused, "ncclCommSplit");
   const ncclComm* const known = ready(comm, "ncclCommSplit");
   if (known == nullptr) return ncclInvalidArgument;
@@ -847,7 +853,7 @@ ncclResult_t ncclGroupStart() {
 // A group with a call that failed starts nothing.
 ncclResult_t ncclGroupEnd() {
   const cudasim::Unseen unseen;
-  const cudaError_t refused = enter("ncclGroupEnd");
+  const cudaError_t refused = enter_and_return("ncclGroupEnd");
   if (group.depth == 0) {
     cudasim::report("NCCL: ncclGroupEnd without ncclGroupStart");
     return failed(ncclInvalidUsage, "ncclGroupEnd: not in a group call");

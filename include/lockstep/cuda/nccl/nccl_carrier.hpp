@@ -136,7 +136,6 @@ class NcclCarrier final : public distributed::detail::Carrier {
           [&] {
             // The communicator must be idle.
             meet({.collective = Collective::new_group, .count = members.size()}, room);
-            const DeviceGuard guard(device_);
             check(ncclCommSplit(comm_, at == members.end() ? NCCL_SPLIT_NOCOLOR : members.front(),
                                 static_cast<int>(at - members.begin()), &part, nullptr),
                   "ncclCommSplit");
@@ -179,6 +178,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
                                  ", on ", device_,
                                  ", any more, since it failed there before: ", failure_);
     try {
+      const DeviceGuard guard(device_);
       in_flight_.watch().check();
       check_async(comm_, {&device_, 1});
       body();
@@ -191,7 +191,6 @@ class NcclCarrier final : public distributed::detail::Carrier {
   // Makes calls that start together, and returns when they are work of the stream.
   template <class Body>
   void in_group(const Body& body) {
-    const DeviceGuard guard(device_);
     NcclGroup calls({&device_, 1});
     body();
     calls.start();

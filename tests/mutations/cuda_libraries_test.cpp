@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mutations/launch_without_nvcc.hpp"
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/cuda/cuda_backend.hpp>
+#include <lockstep/cuda/kernels/matmul.hpp>
+#include <lockstep/cuda/kernels/softmax.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/distributed/hash_store.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/nccl.hpp>
+#include <lockstep/parallel/comm/broadcast.hpp>
+#include <lockstep/parallel/comm/reduce_add.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <cudasim/cudasim.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <thread>
+#include <vector>
+
+// As cuda_backend_test.cpp, for what stands between the CUDA backend and cuBLASLt, cuDNN and NCCL.
+//
+// No test uses GPU 0, which is every thread's current one at first.
+namespace lockstep {
+namespace cuda_libraries_test {
+
+using Values = std::vector<float>;
+
+struct Doubled {
+  View<const float> in;
+  View<float> out;
+  LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = 2 * in[i]; }
+};
+
+using Product = detail::Gemm<float>;
+using Softmax = detail::SoftmaxCall<float, false>;
+
+[[maybe_unused]] const bool registered = [] {
+  testing::register_kernels(cuda::Kernels<Doubled>{});
+  detail::cuda_backend.store(&cuda::CudaBackend::instance());
+  detail::cuda_device_counter.store(&cuda::count_devices);
+  return true;
+}();
+
+const std::vector<Device> kGpus = {"cuda:1", "cuda:2", "cuda:3"};
+
+Tensor at(const Tensor& tensor, Device device) {
+  const Tensor there = empty(tensor.sizes(), {.device = device});
+  detail::copy_into(there, tensor);
+  return there;
+}
+
+Tensor filled(std::int64_t count, float value, Device device) {
+  return at(from_values(Values(static_cast<std::size_t>(count), value), {count}, Device()), device);
+}
+
+Values values_of(const Tensor& tensor) {
+  const Tensor host = at(tensor, Device());
+  const auto* first = host.const_data_ptr<float>();
+  return Values(first, first + host.numel());
+}
+
+Values repeated(std::size_t count, float value) { return Values(count, value); }
+
+// By a kernel on the device's current stream.
+Tensor doubled(const Tensor& tensor) {
+  const Stream stream = current_stream(tensor.device());
+  Tensor out = empty(tensor.sizes(), tensor.options());
+  launch(stream, static_cast<std::size_t>(tensor.numel()),
+         Doubled{detail::input<float>(tensor), detail::output<float>(out, stream)});
+  return out;
+}
+
+bool has_context_on_gpu_0() {
+  const std::vector<int> contexts = cudasim::contexts();
+  return std::count(contexts.begin(), contexts.end(), 0) != 0;
+}
+
+// Calls of a library run on a thread's own GPU; it has chosen none.
+template <class Body>
+void on_a_new_thread(const Body& body) {
+  std::thread([&body] {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }).join();
+  EXPECT_FALSE(has_context_on_gpu_0());
+}
+
+TEST(CudaLibraries, AProductIsMadeOnTheGpuOfItsStream) {
+  const Tensor a = filled(12, 2, "cuda:1");
+  const Tensor b = filled(20, 3, "cuda:1");
+  const Tensor c = empty({15}, {.device = "cuda:1"});
+  const Stream stream = current_stream("cuda:1");
+  on_a_new_thread([&] {
+    cuda::CudaCall<Product>::run(stream.state(), {.a = detail::input<float>(a),
+                                                  .b = detail::input<float>(b),
+                                                  .bias = {},
+                                                  .c = detail::output<float>(c, stream),
+                                                  .m = 3,
+                                                  .n = 5,
+                                                  .k = 4,
+                                                  .lda = 4,
+                                                  .ldb = 5,
+                                                  .ldc = 5});
+  });
+  EXPECT_EQ(values_of(c), repeated(15, 24));
+}
+
+TEST(CudaLibraries, ASoftmaxIsMadeOnTheGpuOfItsStream) {
+  const Tensor in = filled(32, 7, "cuda:1");
+  const Tensor out = empty({32}, {.device = "cuda:1"});
+  const Stream stream = current_stream("cuda:1");
+  on_a_new_thread([&] {
+    cuda::CudaCall<Softmax>::run(
+        stream.state(),
+        {detail::input<float>(in), detail::output<float>(out, stream), detail::Axis({8, 4}, 1)});
+  });
+  EXPECT_EQ(values_of(out), repeated(32, 0.25F));
+}
+
+TEST(CudaLibraries, ABroadcastStandsBetweenTheStreamsWork) {
+  const Tensor source = filled(500, 3, kGpus[0]);
+  for (int round = 0; round < 2; ++round) {
+    Tensor made = doubled(source);
+    std::vector<Tensor> copies = comm::broadcast(made, kGpus);
+    made = Tensor();
+    copies[0] = Tensor();
+    for (std::size_t i = 1; i < kGpus.size(); ++i) {
+      EXPECT_EQ(values_of(doubled(copies[i])), repeated(500, 12));
+    }
+  }
+}
+
+TEST(CudaLibraries, ASumStandsBetweenTheStreamsWork) {
+  for (int round = 0; round < 2; ++round) {
+    std::vector<Tensor> parts;
+    for (const Device& gpu : kGpus) parts.push_back(doubled(filled(500, 1, gpu)));
+    const Tensor sum = comm::reduce_add(parts, kGpus[1]);
+    parts.clear();
+    EXPECT_EQ(values_of(doubled(sum)), repeated(500, 12));
+  }
+}
+
+// As processes have them: a communicator and a thread for each rank.
+TEST(CudaLibraries, ARankIsOnItsOwnGpu) {
+  distributed::HashStore store;
+  const int size = static_cast<int>(kGpus.size());
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([&store, rank, size] {
+      try {
+        const Device gpu = kGpus[static_cast<std::size_t>(rank)];
+        ASSERT_EQ(cudaSetDevice(4), cudaSuccess);  // the program's own choice
+        const distributed::ProcessGroup group = nccl::process_group(rank, size, gpu, store);
+        const Tensor value = filled(300, 1, gpu);
+        group.all_reduce(value).wait();
+        const distributed::ProcessGroup turned = group.new_group({2, 1, 0});
+        turned.all_reduce(value).wait();
+        EXPECT_EQ(values_of(value), repeated(300, 9));
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << " threw " << error.what();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_FALSE(has_context_on_gpu_0());
+}
+
+}  // namespace cuda_libraries_test
+}  // namespace lockstep
+
+#include "cudasim/suite/main.cpp"
