@@ -152,6 +152,20 @@ TEST(CudaLibraries, ASumStandsBetweenTheStreamsWork) {
   }
 }
 
+// The first makes the communicator, which both threads use.
+TEST(CudaLibraries, ACollectiveMakesNoContextOnAnotherGpu) {
+  const Tensor source = filled(500, 3, kGpus[0]);
+  for (const Device& reader : kGpus) {
+    for (const Device& owner : kGpus) EXPECT_TRUE(detail::can_access(reader, owner));
+  }
+  for (int thread = 0; thread < 2; ++thread) {
+    for (const Device& gpu : kGpus) synchronize(gpu);
+    std::vector<Tensor> copies;
+    on_a_new_thread([&] { copies = comm::broadcast(source, kGpus); });
+    EXPECT_EQ(values_of(copies[2]), repeated(500, 3));
+  }
+}
+
 // As processes have them: a communicator and a thread for each rank.
 TEST(CudaLibraries, ARankIsOnItsOwnGpu) {
   distributed::HashStore store;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/logical_devices.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/device/device.hpp>
@@ -42,6 +43,9 @@ class NcclGroup {
 
 // NCCL's view of a set of distinct GPUs: rank i is devices[i]. Never destroyed, unless it fails.
 //
+// One of these GPUs is current while NCCL is called: it goes from one to the next and comes back,
+// by which a GPU that the process does not use would get a context.
+//
 // Threads: one at a time.
 class Communicator {
  public:
@@ -49,6 +53,7 @@ class Communicator {
       : devices_(std::move(devices)), ranks_(devices_.size()) {
     std::vector<int> gpus;
     for (const Device& device : devices_) gpus.push_back(gpu_of(device));
+    const DeviceGuard guard(devices_[0]);
     check_nccl(ncclCommInitAll(ranks_.data(), static_cast<int>(gpus.size()), gpus.data()),
                "ncclCommInitAll", devices_, nullptr);
   }
@@ -67,6 +72,7 @@ class Communicator {
                                  " any more, since it failed there before: ", failure_);
     try {
       check_earlier();
+      const DeviceGuard guard(devices_[0]);
       NcclGroup calls(devices_);
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) issue(rank, ranks_[rank]);
       calls.start();
