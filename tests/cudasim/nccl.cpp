@@ -801,7 +801,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const cudasim::Unseen unseen;
-  (void)enter("ncclCommDestroy");
+  (void)enter_and_return("ncclCommDestroy");
   const ncclComm* const known = cudasim::alive<ncclComm>().find(comm);
   if (known != nullptr && known->progress && known->progress->step) {
     cudasim::report(cudasim::text("NCCL NOT READY: ncclCommDestroy for rank ", known->rank,
@@ -826,7 +826,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 // What the rank has called and has not run ends without having done anything.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const cudasim::Unseen unseen;
-  (void)enter("ncclCommAbort");
+  (void)enter_and_return("ncclCommAbort");
   if (const ncclComm* const known = cudasim::alive<ncclComm>().find(comm)) {
     const std::shared_ptr<cudasim::nccl::InProgress> progress = known->progress;
     if (progress && progress->step && progress->withdraw) progress->withdraw();

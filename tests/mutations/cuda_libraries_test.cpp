@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <exception>
 #include <thread>
+#include <utility>
 #include <vector>
 
 // As cuda_backend_test.cpp, for what stands between the CUDA backend and cuBLASLt, cuDNN and NCCL.
@@ -176,12 +177,15 @@ TEST(CudaLibraries, ARankIsOnItsOwnGpu) {
       try {
         const Device gpu = kGpus[static_cast<std::size_t>(rank)];
         ASSERT_EQ(cudaSetDevice(4), cudaSuccess);  // the program's own choice
-        const distributed::ProcessGroup group = nccl::process_group(rank, size, gpu, store);
+        distributed::ProcessGroup group = nccl::process_group(rank, size, gpu, store);
         const Tensor value = filled(300, 1, gpu);
         group.all_reduce(value).wait();
-        const distributed::ProcessGroup turned = group.new_group({2, 1, 0});
+        distributed::ProcessGroup turned = group.new_group({2, 1, 0});
         turned.all_reduce(value).wait();
         EXPECT_EQ(values_of(value), repeated(300, 9));
+        // Another thread may have the last handle.
+        std::thread([last = std::exchange(turned, {})] {}).join();
+        std::thread([last = std::exchange(group, {})] {}).join();
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << " threw " << error.what();
       }

@@ -71,8 +71,8 @@ class Communicator {
     lockstep::check<DeviceError>(failure_.empty(), "NCCL cannot be used on ", names_of(devices_),
                                  " any more, since it failed there before: ", failure_);
     try {
-      check_earlier();
       const DeviceGuard guard(devices_[0]);
+      check_earlier();
       NcclGroup calls(devices_);
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) issue(rank, ranks_[rank]);
       calls.start();

@@ -66,11 +66,12 @@ class NcclCarrier final : public distributed::detail::Carrier {
   ~NcclCarrier() override {
     if (!comm_ || lockstep::detail::forked()) return;
     try {
+      const DeviceGuard guard(device_);
       await_all();
-    } catch (...) {
-      return;  // it has been aborted
+      destroy(comm_, device_, still_waits());
+    } catch (const std::exception& error) {
+      abort("the end of the group", error);  // unless it has been
     }
-    destroy(comm_, device_, still_waits());
   }
 
   // There is nothing in host memory that NCCL could take.
