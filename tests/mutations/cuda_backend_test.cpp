@@ -104,6 +104,27 @@ TEST(CudaOrder, BroadcastFromAGpu) {
   for (const Tensor& copy : copies) EXPECT_EQ(values_of(copy), values_of(source));
 }
 
+TEST(CudaOrder, CopyBetweenGpus) {
+  const Tensor source = at(counting(500), kGpus[0]);
+  Tensor made = read_by_kernel(source);
+  const Tensor there = at(made, kGpus[1]);
+  made = Tensor();
+  EXPECT_EQ(values_of(there), values_of(source));
+}
+
+TEST(CudaOrder, CopyToTheHostHasEnded) {
+  cudasim::set_policy(cudasim::Policy::lazy);
+  EXPECT_EQ(values_of(at(counting(500), kGpus[0])), values_of(counting(500)));
+}
+
+TEST(CudaOrder, CopyOnAnotherStreamThanItsMemoryIsOf) {
+  const Tensor source = at(counting(500), kGpus[0]);
+  const Tensor there = at(counting(500), kGpus[1]);
+  const StreamGuard other(copy_stream(kGpus[1]));
+  current_stream(kGpus[1]).wait_stream(default_stream(kGpus[1]));
+  detail::copy_into(there, source);
+}
+
 TEST(CudaOrder, HostDevicesAndGpusMixed) {
   const Tensor batch = counting(60000);
   const Tensor there = at(batch, "cpu:1");
