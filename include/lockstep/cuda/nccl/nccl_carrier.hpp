@@ -169,9 +169,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
     done(std::move(error));
   }
 
-  // Runs `body`, which calls NCCL, unless the communicator has failed; it has if that throws, and
-  // is aborted. Until then NCCL may make use of what it was given: memory for it is freed by the
-  // caller, not by `body`.
+  // Runs `body`, which calls NCCL with the rank's GPU current, unless the communicator has failed;
+  // it has if that throws, and is aborted. Until then NCCL may make use of what it was given:
+  // memory for it is freed by the caller, not by `body`.
   template <class Name, class Body>
   void issue(const Name& name, const Body& body) {
     lockstep::detail::check_not_forked();

@@ -59,8 +59,8 @@ ncclComm_t connect_rank(int rank, int size, const ncclUniqueId& id, Device devic
   return communicator;
 }
 
-// Ends a communicator all of whose operations have run; it is given up where that would wait for
-// a rank that is gone, which is `check`'s to say.
+// Ends a communicator all of whose operations have run, and whose GPU is current; it is given up
+// where that would wait for a rank that is gone, which is `check`'s to say.
 template <class Check>
 void destroy(ncclComm_t communicator, Device device, const Check& check) noexcept {
   try {
