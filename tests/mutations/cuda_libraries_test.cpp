@@ -6,7 +6,11 @@
 #include <lockstep/cuda/cuda_backend.hpp>
 #include <lockstep/cuda/kernels/matmul.hpp>
 #include <lockstep/cuda/kernels/softmax.hpp>
+#include <lockstep/cuda/nccl/nccl_carrier.hpp>
+#include <lockstep/cuda/nccl/non_blocking.hpp>
 #include <lockstep/device/devices.hpp>
+#include <lockstep/distributed/call.hpp>
+#include <lockstep/distributed/group_watch.hpp>
 #include <lockstep/distributed/hash_store.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/nccl.hpp>
@@ -20,12 +24,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <thread>
-#include <utility>
 #include <vector>
+
+#include <nccl.h>
 
 // As cuda_backend_test.cpp, for what stands between the CUDA backend and cuBLASLt, cuDNN and NCCL.
 //
@@ -167,6 +174,18 @@ TEST(CudaLibraries, ACollectiveMakesNoContextOnAnotherGpu) {
   }
 }
 
+// Whoever calls it, and whoever has its last handle.
+TEST(CudaLibraries, ARankMakesNoContextOnAnotherGpu) {
+  using distributed::detail::Collective;
+  ncclUniqueId id{};
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  const ncclComm_t comm = cuda::connect_rank(0, 1, id, kGpus[0], [] {});
+  auto rank = std::make_unique<cuda::NcclCarrier>(
+      0, 1, kGpus[0], comm, distributed::detail::GroupWatch(), std::chrono::minutes(1));
+  on_a_new_thread([&] { rank->run({.collective = Collective::barrier}, {}, {}); });
+  on_a_new_thread([&] { rank.reset(); });
+}
+
 // As processes have them: a communicator and a thread for each rank.
 TEST(CudaLibraries, ARankIsOnItsOwnGpu) {
   distributed::HashStore store;
@@ -177,15 +196,12 @@ TEST(CudaLibraries, ARankIsOnItsOwnGpu) {
       try {
         const Device gpu = kGpus[static_cast<std::size_t>(rank)];
         ASSERT_EQ(cudaSetDevice(4), cudaSuccess);  // the program's own choice
-        distributed::ProcessGroup group = nccl::process_group(rank, size, gpu, store);
+        const distributed::ProcessGroup group = nccl::process_group(rank, size, gpu, store);
         const Tensor value = filled(300, 1, gpu);
         group.all_reduce(value).wait();
-        distributed::ProcessGroup turned = group.new_group({2, 1, 0});
+        const distributed::ProcessGroup turned = group.new_group({2, 1, 0});
         turned.all_reduce(value).wait();
         EXPECT_EQ(values_of(value), repeated(300, 9));
-        // Another thread may have the last handle.
-        std::thread([last = std::exchange(turned, {})] {}).join();
-        std::thread([last = std::exchange(group, {})] {}).join();
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << " threw " << error.what();
       }
