@@ -95,7 +95,7 @@ TEST_P(PrefetchCalls, CopyThenWait) {
 }
 
 TEST_P(PrefetchCalls, TakeUseAndDropUnderEachSchedule) {
-  testing::under_each_policy([&] { take_use_and_drop(2); }, 20);
+  testing::under_many_schedules([&] { take_use_and_drop(2); });
 }
 
 TEST_P(PrefetchCalls, AnyDepth) {
@@ -171,7 +171,7 @@ TEST(PrefetchOnGpus, ACopyThatFailsIsAnErrorOfItsBatch) {
 
 // What the taker's stream has still to make may be what the loader gives.
 TEST(PrefetchOnGpus, APassBeginsAfterWhatTheTakersStreamsHold) {
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     const std::vector<Tensor> batches{plus_one(full({8}, 1, {.device = "cuda:0"}))};
     for (const auto& parts : prefetch(batches, gpus(2))) {
       EXPECT_EQ(plus_one(parts[0]).to_vector<float>(), Values(4, 3));
@@ -181,7 +181,7 @@ TEST(PrefetchOnGpus, APassBeginsAfterWhatTheTakersStreamsHold) {
 }
 
 TEST(PrefetchOnGpus, ElementsMayGoWholeToOtherDevices) {
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     BatchSource<std::tuple<Tensor, Tensor>> source(
         5, [](std::int64_t i) { return std::tuple(full({8}, double(i)), full({8}, double(-i))); });
     float number = 0;

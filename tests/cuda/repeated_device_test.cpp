@@ -158,26 +158,24 @@ struct Late {
 };
 
 TEST(RepeatedDevice, MemoryStaysUntilTheStreamIsThroughWithIt) {
-  testing::under_each_policy(
-      [] {
-        const NoGradGuard no_grad;
-        std::vector<Late> modules;
-        for (std::size_t i = 0; i < 2; ++i) {
-          modules.emplace_back();
-          modules[i].linear.weight.set_data(zeros({4, 4}, {.device = "cuda:0"}));
-          modules[i].linear.bias.set_data(ones({4}, {.device = "cuda:0"}));
-        }
-        std::vector<Tensor> inputs = {ones({2, 4}).to("cuda:0"), ones({3, 4}).to("cuda:0")};
-        std::vector<Tensor> outputs = parallel_apply(modules, inputs, kTwice);
-        inputs.clear();
-        modules.clear();
-        const Tensor sum = outputs[0].sum() + outputs[1].sum();
-        outputs.clear();
-        const Tensor taken = zeros({3, 4}, {.device = "cuda:0"}) + 1;
-        EXPECT_EQ(values_of(sum), Values{5 * 20});
-        EXPECT_EQ(values_of(taken.sum()), Values{12});
-      },
-      50);
+  testing::under_many_schedules([] {
+    const NoGradGuard no_grad;
+    std::vector<Late> modules;
+    for (std::size_t i = 0; i < 2; ++i) {
+      modules.emplace_back();
+      modules[i].linear.weight.set_data(zeros({4, 4}, {.device = "cuda:0"}));
+      modules[i].linear.bias.set_data(ones({4}, {.device = "cuda:0"}));
+    }
+    std::vector<Tensor> inputs = {ones({2, 4}).to("cuda:0"), ones({3, 4}).to("cuda:0")};
+    std::vector<Tensor> outputs = parallel_apply(modules, inputs, kTwice);
+    inputs.clear();
+    modules.clear();
+    const Tensor sum = outputs[0].sum() + outputs[1].sum();
+    outputs.clear();
+    const Tensor taken = zeros({3, 4}, {.device = "cuda:0"}) + 1;
+    EXPECT_EQ(values_of(sum), Values{5 * 20});
+    EXPECT_EQ(values_of(taken.sum()), Values{12});
+  });
 }
 
 struct ThrowsInTheSecond {
@@ -204,7 +202,7 @@ TEST(RepeatedDevice, AFailedReplicaLeavesEverythingUsable) {
 
 // The one that threw still reads its parameters and writes its buffer when others write them.
 TEST(RepeatedDevice, WhatAFailedReplicaUsesIsNotOverwritten) {
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     const NoGradGuard no_grad;
     std::vector<ThrowsInTheSecond> modules(2);
     for (ThrowsInTheSecond& module : modules) to(module, "cuda:0");
@@ -221,7 +219,7 @@ TEST(RepeatedDevice, WhatAFailedReplicaUsesIsNotOverwritten) {
 }
 
 TEST(RepeatedDevice, WhatAFailedReplicaHasWrittenCanBeRead) {
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     const NoGradGuard no_grad;
     std::vector<ThrowsInTheSecond> modules(2);
     for (ThrowsInTheSecond& module : modules) to(module, "cuda:0");
@@ -240,7 +238,7 @@ TEST(RepeatedDevice, ABufferThatForwardReplacesCanBeRead) {
       return x + 1;
     }
   };
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     const NoGradGuard no_grad;
     std::vector<Replaces> modules(2);
     for (Replaces& module : modules) to(module, "cuda:0");
@@ -263,7 +261,7 @@ std::vector<Times> two_of(const Tensor& first, const Tensor& second) {
 }
 
 TEST(RepeatedDevice, TheGradientsOfLeavesCanBeReadAfterBackward) {
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     const TensorOptions on_gpu{.device = "cuda:0"};
     std::vector<Times> modules = two_of(ones({4}, on_gpu), ones({4}, on_gpu));
     const std::vector<Tensor> inputs(2, ones({2, 4}).to("cuda:0"));
@@ -279,7 +277,7 @@ TEST(RepeatedDevice, TheGradientsOfLeavesCanBeReadAfterBackward) {
 
 // Without any memory that is freed in between, whose order would be theirs, too.
 TEST(RepeatedDevice, BackwardsCallerWaitsForTheReplicasStreams) {
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     const TensorOptions on_gpu{.device = "cuda:0"};
     std::vector<Times> modules = two_of(ones({4}, on_gpu), ones({4}, on_gpu));
     const std::vector<Tensor> inputs(2, ones({4}).to("cuda:0"));
@@ -293,7 +291,7 @@ TEST(RepeatedDevice, BackwardsCallerWaitsForTheReplicasStreams) {
 }
 
 TEST(RepeatedDevice, GradientsMayGoAfterAStep) {
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     const TensorOptions on_gpu{.device = "cuda:0"};
     std::vector<Times> modules = two_of(ones({4}, on_gpu), ones({4}, on_gpu));
     optim::SGD optimizer(std::vector<Parameter>{modules[0].weight, modules[1].weight}, {.lr = 1});
@@ -307,7 +305,7 @@ TEST(RepeatedDevice, GradientsMayGoAfterAStep) {
 }
 
 TEST(RepeatedDevice, CapturedGradientsCanBeRead) {
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     const TensorOptions on_gpu{.device = "cuda:0"};
     std::vector<Times> modules = two_of(ones({4}, on_gpu), ones({4}, on_gpu));
     const std::vector<Tensor> inputs(2, ones({2, 4}).to("cuda:0"));
@@ -322,7 +320,7 @@ TEST(RepeatedDevice, CapturedGradientsCanBeRead) {
 
 // What only the graph still holds is freed by backward, on the stream that it belongs to.
 TEST(RepeatedDevice, ModulesAndInputsMayGoBeforeBackward) {
-  testing::under_each_policy([] {
+  testing::under_many_schedules([] {
     const Tensor x = ones({4}, {.device = "cuda:0", .requires_grad = true});
     const Tensor gradient = ones({4}, {.device = "cuda:0"});
     std::vector<Tensor> outputs;

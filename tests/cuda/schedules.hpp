@@ -40,4 +40,9 @@ void under_each_policy(const Body& body, unsigned seeds = 3) {
 // So many a test of order is tried under.
 inline constexpr unsigned kManySeeds = 200;
 
+template <class Body>
+void under_many_schedules(const Body& body) {
+  under_each_policy(body, kManySeeds);
+}
+
 }  // namespace lockstep::testing
