@@ -7,7 +7,10 @@ import time
 
 
 def serve(makers):
-    """makers: by name, what makes a step; each is called once, when its step is first asked for."""
+    """makers: by name, what makes a step; each is called once, when its step is first asked for.
+
+    A step is a function, or two: the second is called before each sample and not timed; a sample is then one call.
+    """
     steps = {}
     answers = sys.stdout
     sys.stdout = sys.stderr  # what libraries print is no answer
@@ -17,12 +20,15 @@ def serve(makers):
         try:
             if name not in steps:
                 steps[name] = makers[name]()
-            step, taken = steps[name], []
+            step, before = steps[name] if isinstance(steps[name], tuple) else (steps[name], None)
+            calls, taken = 1 if before else int(calls), []
             for _ in range(int(samples)):
+                if before:
+                    before()
                 start = clock()
-                for _ in range(int(calls)):
+                for _ in range(calls):
                     step()
-                taken.append((clock() - start) / int(calls))
+                taken.append((clock() - start) / calls)
             print(statistics.median(taken) * 1e6, file=answers, flush=True)
         except Exception as error:  # an answer too: that figure is left out
             text = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -77,7 +77,13 @@ def two_threads():
 def collective(operation, size, fresh, rank):
     whole, half = torch.zeros(size // 4), torch.zeros(size // 8)
     halves = list(whole.split(size // 8)) if rank == 0 else None
-    new = torch.empty_like if fresh else lambda tensor: tensor
+    results = []  # of one call; they go back to the system before the next
+
+    def new(tensor):
+        if not fresh:
+            return tensor
+        results.append(torch.empty_like(tensor))
+        return results[-1]
 
     def gather():
         dist.gather(half, list(new(whole).split(size // 8)) if rank == 0 else None)
@@ -85,13 +91,14 @@ def collective(operation, size, fresh, rank):
     def reduce_add():
         dist.reduce(whole, 0)  # which is in place
 
-    return {
+    step = {
         "scatter": lambda: dist.scatter(new(half), halves),
         "gather": gather,
         "broadcast": lambda: dist.broadcast(whole if rank == 0 else new(whole), 0),
         "reduce_add": reduce_add,
         "all_reduce": lambda: dist.all_reduce(whole),
     }[operation]
+    return (step, results.clear) if fresh else step
 
 
 def collectives(rank):
