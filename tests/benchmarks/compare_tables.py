@@ -3,7 +3,7 @@
 
 
 def number(us):
-    if us >= 1000:
+    if us >= 999.5:
         return f"{us:,.0f}"
     return f"{us:.3g}"
 
