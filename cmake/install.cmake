@@ -12,7 +12,7 @@ if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.23)
   install(TARGETS lockstep EXPORT lockstep-targets FILE_SET HEADERS FILE_SET special_headers)
 else()
   install(TARGETS lockstep EXPORT lockstep-targets)
-  install(DIRECTORY include/lockstep TYPE INCLUDE FILES_MATCHING PATTERN "*.hpp")
+  install(DIRECTORY include/lockstep TYPE INCLUDE FILES_MATCHING PATTERN "*.[hi]pp")
 endif()
 
 install(
@@ -40,6 +40,7 @@ install(
     cmake/FindCBLAS.cmake
     cmake/FindCUDNN.cmake
     cmake/FindNCCL.cmake
+    cmake/lockstep-compiled.cmake
     cmake/lockstep-cuda.cmake
     cmake/lockstep-mpi.cmake
   DESTINATION "${package_dir}"

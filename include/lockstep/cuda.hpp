@@ -4,41 +4,28 @@
 // The CUDA side of lockstep. One file of a program, compiled by nvcc, includes this header; all
 // others keep to lockstep/lockstep.hpp and any compiler. Where there is no driver or no GPU the
 // program runs on host devices, and `no_cuda_reason` says why.
+//
+// Under LOCKSTEP_SEPARATE_COMPILATION (lockstep/config.hpp) the file of lockstep/cuda_src.hpp is
+// the one for nvcc. This header then only sees to it that the CUDA side is linked, and any compiler
+// takes it; by nvcc it also brings `fill_slots`, for functors of the program's own.
 
-#include <lockstep/backend/backend.hpp>
-#include <lockstep/cuda/cuda_backend.hpp>
-#include <lockstep/cuda/index_fault.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernels.hpp>
-#include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/cuda/memory_limit.hpp>
-#include <lockstep/cuda/nvtx.hpp>
-#include <lockstep/cuda/stream_timer.hpp>
-#include <lockstep/device/devices.hpp>
-#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/cuda/precision.hpp>
 
-#include <atomic>
-#include <string>
+#if defined(__CUDACC__)
+#include <lockstep/cuda/kernel.hpp>
+#endif
 
 namespace lockstep::cuda {
 
 // Puts the backend and the library's kernels into their places.
-inline bool register_backend() {
-  fill_slots(AllKernels{});
-  fill_call_slots(AllCalls{});
-  after_wait.store(
-      [](const lockstep::detail::StreamState& stream) { IndexFaults::instance().raise(stream); });
-  lockstep::detail::cuda_backend.store(&CudaBackend::instance(), std::memory_order_release);
-  profile::detail::device_timer.store(&StreamTimer::instance(), std::memory_order_release);
-  lockstep::detail::cuda_device_counter.store(
-      [](std::string* reason) {
-        start_nvtx();  // no earlier: a tool may not be ready before `main`
-        return count_devices(reason);
-      },
-      std::memory_order_release);
-  return true;
-}
+bool register_backend();
 
 inline const bool registered = register_backend();
 
 }  // namespace lockstep::cuda
+
+#if defined(LOCKSTEP_CUDA_DEFINITIONS)
+#include <lockstep/cuda.ipp>
+#endif

@@ -1,49 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+
 #include <functional>
-#include <iostream>
-#include <mutex>
 #include <string>
-#include <utility>
 
 namespace lockstep {
 
-namespace detail {
-
-// Where warnings go. Guarded by `mutex`, which is held while the handler runs, so that lines of two
-// threads do not mix.
-struct WarningSink {
-  std::mutex mutex;
-  std::function<void(const std::string&)> handler;
-
-  static WarningSink& instance() {
-    static WarningSink& sink = *new WarningSink;
-    return sink;
-  }
-};
-
-}  // namespace detail
-
 // Sets what is called with each warning's text in place of printing it to standard error; an empty
 // function restores that. The handler is called by one thread at a time and must not warn itself.
-inline void set_warning_handler(std::function<void(const std::string&)> handler) {
-  auto& sink = detail::WarningSink::instance();
-  const std::lock_guard lock(sink.mutex);
-  sink.handler = std::move(handler);
-}
+void set_warning_handler(std::function<void(const std::string&)> handler);
 
 // Tells the user of something that is probably not meant, and goes on.
 //
 // **Torch counterpart.** TORCH_WARN, warnings.warn.
-inline void warn(const std::string& text) {
-  auto& sink = detail::WarningSink::instance();
-  const std::lock_guard lock(sink.mutex);
-  if (sink.handler) {
-    sink.handler(text);
-  } else {
-    std::cerr << "lockstep: warning: " + text + '\n';  // at once: other processes may write, too
-  }
-}
+void warn(const std::string& text);
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/warning.ipp>
+#endif

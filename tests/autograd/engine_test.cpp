@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -8,6 +10,7 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include <gtest/gtest.h>

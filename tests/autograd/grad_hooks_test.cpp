@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/backward_pass.hpp>
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/error.hpp>

@@ -5,6 +5,7 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/nn/loss.hpp>
+#include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/io/checkpoint.hpp>
+#include <lockstep/io/safetensors.hpp>
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/lr_scheduler.hpp>
 #include <lockstep/optim/sgd.hpp>

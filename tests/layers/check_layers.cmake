@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Checks every header below INCLUDE_DIR/lockstep: it includes only headers that exist, of its own
-# directory or of a lower layer; it has at most 400 lines; and lockstep.hpp reaches it.
+# Checks every header below INCLUDE_DIR/lockstep, and its definitions (*.ipp): it includes only headers
+# that exist, of its own directory or of a lower layer; it has at most 400 lines; lockstep.hpp reaches
+# it; and definitions are included by the header that they belong to, alone.
 #
 #   cmake -D INCLUDE_DIR=include -P check_layers.cmake
 
@@ -11,6 +12,7 @@ cmake_minimum_required(VERSION 3.22)
 # directly in lockstep/ stand under their file name.
 set(
   layers
+  "config.hpp"
   "error.hpp warning.hpp"
   "profile"
   "device"
@@ -24,7 +26,8 @@ set(
   "data io"
   "cuda mpi"
   "lockstep.hpp"
-  "cuda.hpp mpi.hpp nccl.hpp"
+  "cuda.hpp mpi.hpp nccl.hpp src.hpp"
+  "cuda_src.hpp"
 )
 set(max_lines 400)
 
@@ -46,6 +49,7 @@ endmacro()
 # The directory or file name, directly in lockstep/, that decides a header's layer.
 function(layer_name header result)
   string(REGEX REPLACE "^lockstep/([^/]+).*$" "\\1" name "${header}")
+  string(REGEX REPLACE "\\.ipp$" ".hpp" name "${name}")
   set(${result} "${name}" PARENT_SCOPE)
 endfunction()
 
@@ -86,6 +90,10 @@ foreach(header IN LISTS headers)
       continue()
     endif()
     list(APPEND includes_of_${header} "${included}")
+    string(REGEX REPLACE "\\.ipp$" ".hpp" owner "${included}")
+    if(included MATCHES "\\.ipp$" AND NOT owner STREQUAL header)
+      problem("${header}: includes <${included}>; include <${owner}>, which brings it")
+    endif()
     layer_name("${included}" other)
     if(NOT DEFINED rank_of_${other})
       continue()  # reported where that header is checked
@@ -97,7 +105,10 @@ endforeach()
 
 # What lockstep.hpp reaches; headers that need CUDA are reached from cuda.hpp, nccl.hpp or mpi.hpp instead.
 set(reached)
-set(pending lockstep/lockstep.hpp lockstep/cuda.hpp lockstep/mpi.hpp lockstep/nccl.hpp)
+set(
+  pending
+  lockstep/src.hpp lockstep/cuda_src.hpp lockstep/cuda.hpp lockstep/mpi.hpp lockstep/nccl.hpp
+)
 while(pending)
   list(POP_FRONT pending header)
   if(NOT header IN_LIST reached)

@@ -4,6 +4,7 @@
 #include <lockstep/module/module.hpp>
 #include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/nn/sequential.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
 
 #include <gtest/gtest.h>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/ops/inplace.hpp>
 
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/parallel/split.hpp>
 
+#include <lockstep/error.hpp>
+
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>

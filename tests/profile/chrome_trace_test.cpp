@@ -2,6 +2,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/profile/chrome_trace.hpp>
 #include <lockstep/profile/profiler.hpp>
+#include <lockstep/profile/record_function.hpp>
 
 #include "data/files.hpp"
 #include "profile/json.hpp"

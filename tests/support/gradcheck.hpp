@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>

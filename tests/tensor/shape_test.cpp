@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/tensor/shape.hpp>
 
+#include <lockstep/error.hpp>
+
 #include <gtest/gtest.h>
 
 #include <cstdint>

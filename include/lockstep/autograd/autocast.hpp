@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
 #include <concepts>
@@ -15,17 +15,12 @@ struct AutocastState {
   Dtype dtype = Dtype::bf16;
 };
 
-inline AutocastState& autocast_state() {
-  static constinit thread_local AutocastState state;
-  return state;
-}
+AutocastState& autocast_state();
 
 // Makes `state` the calling thread's until destroyed.
 class AutocastStateScope {
  public:
-  explicit AutocastStateScope(const AutocastState& state) : before_(autocast_state()) {
-    autocast_state() = state;
-  }
+  explicit AutocastStateScope(const AutocastState& state);
   AutocastStateScope(const AutocastStateScope&) = delete;
   AutocastStateScope& operator=(const AutocastStateScope&) = delete;
   ~AutocastStateScope() { autocast_state() = before_; }
@@ -81,13 +76,13 @@ class AutocastGuard {
       : scope_({enabled, checked(dtype)}) {}
 
  private:
-  static Dtype checked(Dtype dtype) {
-    check<DtypeError>(dtype == Dtype::bf16 || dtype == Dtype::f16,
-                      "AutocastGuard: expected bf16 or f16, got ", dtype);
-    return dtype;
-  }
+  static Dtype checked(Dtype dtype);
 
   const detail::AutocastStateScope scope_;
 };
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/autocast.ipp>
+#endif

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -26,9 +23,7 @@ namespace detail {
 // Threads: any lane of the pass, and of the passes within, may call any member.
 class BackwardPass {
  public:
-  explicit BackwardPass(BackwardPass* outer)
-      : outer_(outer ? outer->outermost() : nullptr),
-        number_(outer_ ? outer_->number_ : next_number()) {}
+  explicit BackwardPass(BackwardPass* outer);
   BackwardPass(const BackwardPass&) = delete;
   BackwardPass& operator=(const BackwardPass&) = delete;
 
@@ -42,15 +37,9 @@ class BackwardPass {
   // That leaves may have places for their gradients (grad_hooks.hpp): only then are they asked. Not
   // by a pass that keeps gradients from them.
   void offer_places() { outermost()->offers_places_.store(true, std::memory_order_relaxed); }
-  bool offers_places() {
-    return !captures_any_ && outermost()->offers_places_.load(std::memory_order_relaxed);
-  }
+  bool offers_places();
 
-  void queue_callback(std::function<void()> callback) {
-    BackwardPass& pass = *outermost();
-    const std::lock_guard lock(pass.mutex_);
-    pass.callbacks_.push_back(std::move(callback));
-  }
+  void queue_callback(std::function<void()> callback);
 
  protected:
   ~BackwardPass() = default;
@@ -63,28 +52,13 @@ class BackwardPass {
   // Calls the callbacks in the order in which they came, those that a callback adds as well, all
   // even if one throws; then throws the first exception. By the thread that called backward, after
   // the lanes have ended.
-  void run_callbacks() {
-    if (outer_) return;
-    std::exception_ptr error;
-    for (std::size_t i = 0; i < callbacks_.size(); ++i) {
-      const std::function<void()> callback = std::move(callbacks_[i]);
-      try {
-        callback();
-      } catch (...) {
-        if (!error) error = std::current_exception();
-      }
-    }
-    if (error) std::rethrow_exception(error);
-  }
+  void run_callbacks();
   bool has_callbacks() const { return !callbacks_.empty(); }
 
  private:
   BackwardPass* outermost() { return outer_ ? outer_ : this; }
 
-  static std::uint64_t next_number() {
-    static constinit std::atomic<std::uint64_t> last{0};
-    return last.fetch_add(1, std::memory_order_relaxed) + 1;
-  }
+  static std::uint64_t next_number();
 
   BackwardPass* const outer_;
   const std::uint64_t number_;
@@ -100,9 +74,7 @@ inline constinit thread_local BackwardPass* current_backward_pass = nullptr;
 // Makes `pass` the calling thread's until destroyed.
 class BackwardPassScope {
  public:
-  explicit BackwardPassScope(BackwardPass& pass) : before_(current_backward_pass) {
-    current_backward_pass = &pass;
-  }
+  explicit BackwardPassScope(BackwardPass& pass);
   BackwardPassScope(const BackwardPassScope&) = delete;
   BackwardPassScope& operator=(const BackwardPassScope&) = delete;
   ~BackwardPassScope() { current_backward_pass = before_; }
@@ -125,13 +97,12 @@ namespace autograd {
 // **Torch counterpart.** Engine::queue_callback.
 // **Threads and exceptions.** An AutogradError outside a pass. What a callback throws comes out of
 // backward; the other callbacks are called all the same.
-inline void queue_callback(std::function<void()> callback) {
-  check<AutogradError>(lockstep::detail::current_backward_pass != nullptr,
-                       "queue_callback: Final callbacks can only be installed during backward "
-                       "pass.");
-  lockstep::detail::current_backward_pass->queue_callback(std::move(callback));
-}
+void queue_callback(std::function<void()> callback);
 
 }  // namespace autograd
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/backward_pass.ipp>
+#endif

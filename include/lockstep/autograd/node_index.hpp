@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+
 #include <cstddef>
-#include <cstdint>
 #include <memory_resource>
-#include <utility>
-#include <vector>
 
 namespace lockstep {
 
@@ -24,20 +23,10 @@ class NodeIndex {
       : slots_(memory) {}
 
   // The node's number, or kNone.
-  std::size_t find(const Node* node) const {
-    return slots_.empty() ? kNone : slots_[slot_of(node)].number;
-  }
+  std::size_t find(const Node* node) const;
 
   // The node's number, which is `number` if it had none.
-  std::size_t add(const Node* node, std::size_t number) {
-    if (2 * (size_ + 1) > slots_.size()) grow();
-    Slot& slot = slots_[slot_of(node)];
-    if (slot.node == nullptr) {
-      slot = {node, number};
-      ++size_;
-    }
-    return slot.number;
-  }
+  std::size_t add(const Node* node, std::size_t number);
 
  private:
   struct Slot {
@@ -47,23 +36,9 @@ class NodeIndex {
   static constexpr std::size_t kFirstSize = 16;
 
   // Where the node is, or else where it would be. At least half of the slots are empty.
-  std::size_t slot_of(const Node* node) const {
-    // The upper bits of a product depend on all bits of the address.
-    const auto hash = reinterpret_cast<std::uintptr_t>(node) * std::uint64_t{0x9E3779B97F4A7C15};
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t slot = static_cast<std::size_t>(hash >> 32U) & mask;
-    while (slots_[slot].node != nullptr && slots_[slot].node != node) slot = (slot + 1) & mask;
-    return slot;
-  }
+  std::size_t slot_of(const Node* node) const;
 
-  void grow() {
-    std::pmr::vector<Slot> before(slots_.empty() ? kFirstSize : 2 * slots_.size(),
-                                  slots_.get_allocator());
-    slots_.swap(before);
-    for (const Slot& slot : before) {
-      if (slot.node != nullptr) slots_[slot_of(slot.node)] = slot;
-    }
-  }
+  void grow();
 
   std::pmr::vector<Slot> slots_;  // as many as a power of two, or none
   std::size_t size_ = 0;
@@ -72,3 +47,7 @@ class NodeIndex {
 }  // namespace detail
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/node_index.ipp>
+#endif

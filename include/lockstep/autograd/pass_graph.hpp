@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/node_index.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -10,7 +11,6 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -61,53 +61,21 @@ class PassGraph {
       : roots_(memory), states_(memory), ways_(memory), arrivals_(memory), index_(memory) {}
 
   // With a node at the edge.
-  void add_root(Edge edge, Tensor gradient) {
-    roots_.push_back({std::move(edge), std::move(gradient), {}});
-  }
+  void add_root(Edge edge, Tensor gradient);
 
   // What the gradients of the nodes in `wanted` take, or all if there are none there, is needed.
-  void build(std::span<const Node* const> wanted) {
-    std::pmr::vector<Step> path(states_.get_allocator());
-    std::vector<std::size_t> finished;
-    const bool all = wanted.empty();
-    states_.reserve(kUsualNodes);
-    ways_.reserve(2 * kUsualNodes);
-    path.reserve(kUsualNodes);
-    for (Root& root : roots_) {
-      root.way.to = visit(*root.edge.node, path);
-      walk(path, all ? nullptr : &finished);
-    }
-    lay_out();
-    if (all) {
-      for (NodeState& state : states_) state.needed = state.applied = true;
-    } else {
-      mark_needed(wanted, finished);
-    }
-  }
+  void build(std::span<const Node* const> wanted);
 
   bool contains(const Node* node) const { return index_.find(node) != NodeIndex::kNone; }
   std::span<Root> roots() { return roots_; }
   std::span<NodeState> states() { return states_; }
   std::span<const NodeState> states() const { return states_; }
   // Those of the node's edges.
-  std::span<const Way> ways(const NodeState& from) const {
-    return std::span(ways_).subspan(from.first_way, from.node->next_edges.size());
-  }
-  std::span<Arrival> arrivals(const NodeState& at) {
-    return std::span(arrivals_).subspan(at.first_arrival, at.end_arrival - at.first_arrival);
-  }
+  std::span<const Way> ways(const NodeState& from) const;
+  std::span<Arrival> arrivals(const NodeState& at);
 
   // A gradient goes its way, or none does. Returns the node there if that waits for nothing more.
-  NodeState* bring(const Way& way, Tensor&& gradient, const Stream& stream) {
-    NodeState& state = states_[way.to];
-    if (gradient.defined()) {
-      Arrival& arrival = arrivals_[way.arrival];
-      arrival.gradient = std::move(gradient);
-      arrival.stream = stream;
-      state.reached = true;
-    }
-    return --state.waiting == 0 ? &state : nullptr;
-  }
+  NodeState* bring(const Way& way, Tensor&& gradient, const Stream& stream);
 
  private:
   // Of a walk: a node, and which of its edges comes next.
@@ -117,69 +85,17 @@ class PassGraph {
   };
 
   // An edge leads to the node, whose number is returned. If it is new, the walk goes on there.
-  std::size_t visit(Node& node, std::pmr::vector<Step>& path) {
-    const std::size_t number = index_.add(&node, states_.size());
-    if (number == states_.size()) {
-      states_.push_back({.node = &node, .first_way = ways_.size()});
-      ways_.resize(ways_.size() + node.next_edges.size());
-      path.push_back({number, 0});
-    }
-    ++states_[number].waiting;
-    return number;
-  }
+  std::size_t visit(Node& node, std::pmr::vector<Step>& path);
 
   // Iterative, since a graph can be as deep as the program is long. Lists the nodes as they are
   // finished where there is a list: children before parents.
-  void walk(std::pmr::vector<Step>& path, std::vector<std::size_t>* finished) {
-    while (!path.empty()) {
-      Step& step = path.back();
-      const NodeState& state = states_[step.number];
-      if (step.edge == state.node->next_edges.size()) {
-        if (finished) finished->push_back(step.number);
-        path.pop_back();
-        continue;
-      }
-      const std::size_t way = state.first_way + step.edge;
-      Node* const child = state.node->next_edges[step.edge++].node.get();
-      if (!child) continue;
-      const std::size_t number = visit(*child, path);
-      ways_[way].to = number;
-    }
-  }
+  void walk(std::pmr::vector<Step>& path, std::vector<std::size_t>* finished);
 
   // Gives each gradient that is to come its place.
-  void lay_out() {
-    std::size_t count = 0;
-    for (NodeState& state : states_) {
-      state.first_arrival = state.end_arrival = count;
-      count += state.waiting;
-    }
-    arrivals_.resize(count);
-    for (Root& root : roots_) place(root.way, root.edge);
-    std::size_t way = 0;
-    for (const NodeState& state : states_) {
-      for (const Edge& edge : state.node->next_edges) place(ways_[way++], edge);
-    }
-  }
-  void place(Way& way, const Edge& edge) {
-    if (way.to == NodeIndex::kNone) return;
-    way.arrival = states_[way.to].end_arrival++;
-    arrivals_[way.arrival].input_nr = edge.input_nr;
-  }
+  void lay_out();
+  void place(Way& way, const Edge& edge);
 
-  void mark_needed(std::span<const Node* const> wanted, const std::vector<std::size_t>& finished) {
-    for (const Node* node : wanted) {
-      const std::size_t known = index_.find(node);
-      if (known != NodeIndex::kNone) states_[known].needed = true;
-    }
-    for (const std::size_t number : finished) {
-      NodeState& state = states_[number];
-      for (const Way& way : ways(state)) {
-        if (way.to != NodeIndex::kNone && states_[way.to].needed) state.applied = true;
-      }
-      if (state.applied) state.needed = true;
-    }
-  }
+  void mark_needed(std::span<const Node* const> wanted, const std::vector<std::size_t>& finished);
 
   // The larger part of such a graph's pass would be growing one by one.
   static constexpr std::size_t kUsualNodes = 8;
@@ -192,3 +108,7 @@ class PassGraph {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/pass_graph.ipp>
+#endif

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/function.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/sparse_sum.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
@@ -14,26 +11,14 @@ namespace lockstep::detail {
 
 struct SumGradients {
   static constexpr const char* name = "sum_gradients";
-  Tensor forward(const Tensor& a, const Tensor& b) const {
-    check<AutogradError>(a.sizes() == b.sizes() && a.dtype() == b.dtype(),
-                         "two gradients of one tensor differ: shape ", a.sizes(), " and ",
-                         a.dtype(), " against ", b.sizes(), " and ", b.dtype());
-    check<DeviceError>(a.device() == b.device(), "two gradients of one tensor are on ", a.device(),
-                       " and ", b.device());
-    if (a.is_sparse() || b.is_sparse()) [[unlikely]] {
-      if (a.is_sparse() && b.is_sparse()) return sum_sparse(a, b);
-      return forward(a.to_dense(), b.to_dense());
-    }
-    Tensor total = empty(a.sizes(), a.options());
-    copy_into(total, a);
-    add_in_place(total, b);
-    return total;
-  }
+  Tensor forward(const Tensor& a, const Tensor& b) const;
   std::array<Tensor, 2> backward(const Backward&, const Tensor& grad) const { return {grad, grad}; }
 };
 
-inline Tensor sum_gradients(const Tensor& a, const Tensor& b) {
-  return apply(SumGradients{}, a, b);
-}
+Tensor sum_gradients(const Tensor& a, const Tensor& b);
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/sum_gradients.ipp>
+#endif

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/autocast.hpp>
-#include <lockstep/backend/streams.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/random.hpp>
@@ -17,29 +17,15 @@ namespace lockstep::detail {
 // on another thread must therefore find set as its caller had it.
 class ThreadState {
  public:
-  static ThreadState capture() {
-    ThreadState state(autograd_state(), autocast_state(), random_override());
-    if (!StreamOverrides::empty()) {
-      state.streams_ = std::make_unique<const std::vector<Stream>>(StreamOverrides::list());
-    }
-    return state;
-  }
+  static ThreadState capture();
 
   // Makes this the state of the calling thread until destroyed.
   class Scope {
    public:
-    explicit Scope(const ThreadState& state)
-        : autograd_(state.autograd_), autocast_(state.autocast_), random_before_(state.random_) {
-      if (state.streams_) streams_before_ = *state.streams_;
-      StreamOverrides::swap(streams_before_);
-      random_override().swap(random_before_);
-    }
+    explicit Scope(const ThreadState& state);
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
-    ~Scope() {
-      StreamOverrides::swap(streams_before_);
-      random_override().swap(random_before_);
-    }
+    ~Scope();
 
    private:
     const AutogradStateScope autograd_;
@@ -60,3 +46,7 @@ class ThreadState {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/thread_state.ipp>
+#endif

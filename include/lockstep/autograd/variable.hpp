@@ -1,89 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/inference_mode.hpp>
-#include <lockstep/autograd/node.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/tensor/tensor.hpp>
-
-#include <memory>
-#include <mutex>
-#include <utility>
+#include <lockstep/config.hpp>
 
 // The members of Tensor that concern its place in the graph.
-namespace lockstep {
 
-inline bool Tensor::requires_grad() const { return get().requires_grad; }
-inline bool Tensor::is_leaf() const { return !get().grad_fn; }
-inline const std::shared_ptr<Node>& Tensor::grad_fn() const { return get().grad_fn; }
-
-inline const Tensor& Tensor::requires_grad_(bool requires_grad) const {
-  check<AutogradError>(get().grad_fn == nullptr || requires_grad,
-                       "requires_grad_(false) on the result of a recorded operation: use detach()");
-  check<AutogradError>(!requires_grad || !get().sparse,
-                       "a sparse tensor cannot require gradients: use to_dense()");
-  check<DtypeError>(!requires_grad || is_floating_point(dtype()),
-                    "only tensors of floating-point dtype can require gradients, not ", dtype());
-  check<AutogradError>(!requires_grad || !is_inference() || is_inference_mode_enabled(),
-                       "Setting requires_grad=True on inference tensor outside InferenceMode is "
-                       "not allowed: a tensor "
-                       "of shape ",
-                       sizes(), " on ", device(), "; clone() it first");
-  impl_->requires_grad = requires_grad;
-  return *this;
-}
-
-inline Tensor Tensor::grad() const {
-  (void)get();
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->grad;
-}
-
-inline void Tensor::set_grad(Tensor grad) const {
-  if (grad.defined()) {
-    check<ShapeError>(grad.sizes() == sizes(), "set_grad: a gradient of shape ", grad.sizes(),
-                      " for a tensor of shape ", sizes());
-    check<DeviceError>(grad.device() == device(), "set_grad: a gradient on ", grad.device(),
-                       " for a tensor on ", device());
-    check<DtypeError>(grad.dtype() == dtype(), "set_grad: a gradient of ", grad.dtype(),
-                      " for a tensor of ", dtype());
-  }
-  const std::lock_guard lock(impl_->mutex);
-  impl_->grad.impl_.swap(grad.impl_);
-}
-
-// The same data without a place in the graph; the version stays shared. A sparse tensor never has
-// such a place.
-inline Tensor Tensor::detach() const {
-  if (get().sparse) [[unlikely]]
-    return *this;
-  return detail::make_view(*this);
-}
-
-namespace detail {
-
-// Throws where an in-place change would make a gradient silently wrong.
-inline void check_inplace(const Tensor& tensor, const char* operation) {
-  check<AutogradError>(!tensor.requires_grad() || !autograd_state().records(), operation,
-                       " on a tensor that requires grad is not recorded: do it under NoGradGuard,"
-                       " or out of place");
-}
-
-// Throws where an inference tensor would be changed outside its mode.
-inline void check_not_inference(const Tensor& tensor, const char* operation) {
-  check<AutogradError>(!tensor.is_inference() || is_inference_mode_enabled(), operation,
-                       ": Inplace update to inference tensor outside InferenceMode is not allowed: "
-                       "a tensor of shape ",
-                       tensor.sizes(), " on ", tensor.device(),
-                       "; clone() it to get a normal tensor to change");
-}
-
-// True if nobody else can see this tensor's memory, so that it may be taken over.
-inline bool is_sole_owner(const Tensor& tensor) {
-  const auto& impl = tensor.impl();
-  return impl.use_count() == 1 && impl->storage.use_count() == 1;
-}
-
-}  // namespace detail
-
-}  // namespace lockstep
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/variable.ipp>
+#endif

@@ -3,10 +3,9 @@
 
 #include <lockstep/backend/device_properties.hpp>
 #include <lockstep/backend/memory_stats.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/error.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -86,16 +85,7 @@ class Backend : public MemoryResource {
 
   // Several copies issued together, none of which writes what another one touches. Each is work of
   // its own stream; a backend may do better than to issue one after the other.
-  virtual void copy_all(std::span<const CopyOrder> orders) {
-    for (const CopyOrder& each : orders) {
-      if (each.shape.rows == 1) {
-        copy(each.dst, each.dst_device, each.src, each.src_device, each.shape.width, *each.stream);
-      } else {
-        copy_pitched(each.dst, each.dst_device, each.src, each.src_device, each.shape,
-                     *each.stream);
-      }
-    }
-  }
+  virtual void copy_all(std::span<const CopyOrder> orders);
 };
 
 // The CUDA side of the library puts its backend here before `main`.
@@ -106,3 +96,7 @@ inline constinit std::atomic<Backend*> cuda_backend{nullptr};
 inline constinit std::atomic<MemoryResource*> pinned_memory{nullptr};
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/backend.ipp>
+#endif

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/backend/host/task_queue.hpp>
 #include <lockstep/backend/host_device.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/error.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -54,17 +53,9 @@ void run_once(std::size_t, const void* functor) {
 }
 
 // What a launch is, whatever its functor: compiled once.
-inline void launch_bytes(const Stream& stream, std::size_t count, const void* functor,
-                         std::size_t size, Task::Function on_host,
-                         const std::atomic<Launcher>& on_gpu, const std::type_info& type) {
-  if (stream.device().is_cpu()) {
-    return static_cast<HostStream&>(stream.state()).submit(on_host, count, functor, size);
-  }
-  const Launcher launcher = on_gpu.load(std::memory_order_acquire);
-  check<DeviceError>(launcher != nullptr, "no CUDA kernel for ", type.name(), " on ",
-                     stream.device(), ": include lockstep/cuda.hpp in one file that nvcc compiles");
-  launcher(stream.state(), count, functor);
-}
+void launch_bytes(const Stream& stream, std::size_t count, const void* functor, std::size_t size,
+                  Task::Function on_host, const std::atomic<Launcher>& on_gpu,
+                  const std::type_info& type);
 
 template <class F>
 void launch_as(const Stream& stream, std::size_t count, const F& functor, Task::Function on_host) {
@@ -96,3 +87,7 @@ void launch_call(const Stream& stream, const F& call) {
 }
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/launch.ipp>
+#endif

@@ -3,19 +3,14 @@
 
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/letter_box.hpp>
-#include <lockstep/backend/park.hpp>
-#include <lockstep/backend/shared_core.hpp>
-#include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
-#include <lockstep/error.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <mutex>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -74,14 +69,7 @@ struct Share {
   Kind kind = Kind::of_team;
   std::uint32_t settled = 0;  // the team's
 
-  std::exception_ptr run() const noexcept {
-    try {
-      invoke(context, index);
-      return nullptr;
-    } catch (...) {
-      return std::current_exception();
-    }
-  }
+  std::exception_ptr run() const noexcept;
 };
 
 // One thread of the pool. What moves between two cores in a call is one line to the worker (the
@@ -119,20 +107,9 @@ inline constinit thread_local bool inside_team = false;
 // the CPU affinity of the thread whose call created it, but for a CoreBinding.
 class WorkerPool {
  public:
-  static WorkerPool& instance() {
-    static WorkerPool& pool = *new WorkerPool;
-    return pool;
-  }
+  static WorkerPool& instance();
 
-  TeamStats stats() {
-    const std::lock_guard lock(mutex_);
-    return {threads_created_,
-            shares_posted_,
-            parks_.load(std::memory_order_relaxed),
-            wake_ups_.load(std::memory_order_relaxed),
-            running_,
-            cores_};
-  }
+  TeamStats stats();
 
  private:
   friend class Crew;
@@ -144,102 +121,25 @@ class WorkerPool {
   WorkerPool() = default;
 
   // Takes workers for a team of this size and returns its share 0, yet without what to run.
-  Share lease(std::size_t size) {
-    const std::size_t count = size - 1;
-    const std::lock_guard lock(mutex_);
-    while (free_.size() < count) create_worker(size);
-    const auto first = free_.rbegin();
-    Team& team = (*first)->own_team;
-    team.workers.assign(first, first + static_cast<std::ptrdiff_t>(count));
-    free_.resize(free_.size() - count);
-    running_ += added_threads(count);
-    shares_posted_ += count;
-    return {.team = &team, .team_size = size, .spin = running_ <= cores_};
-  }
+  Share lease(std::size_t size);
 
   // Takes the workers back, in such an order that the next team of this size has each of them run
   // the same share again, with its caches warm.
-  void give_back(Team& team) noexcept {
-    const std::lock_guard lock(mutex_);
-    running_ -= added_threads(team.workers.size());
-    // Never allocates: `create_worker` has reserved a place for each worker there is.
-    free_.insert(free_.end(), team.workers.rbegin(), team.workers.rend());
-  }
+  void give_back(Team& team) noexcept;
 
   // Called with the mutex held. Whatever it throws, the workers that exist are in their places.
-  void create_worker(std::size_t team_size) {
-    free_.reserve(threads_created_ + 1);
-    auto worker = std::make_unique<Worker>();
-    worker->own_team.workers.reserve(kUsualWorkers);
-    try {
-      start_detached([this, &self = *worker] { serve(self); });
-    } catch (const std::system_error& error) {
-      throw std::system_error(
-          error.code(), str("run_team: ", team_size, " shares need ", team_size - 1,
-                            " free worker threads, there are ", free_.size(), " (of ",
-                            threads_created_, " in the process) and no more could be started"));
-    }
-    // At the bottom of the stack: the warm ones stay at the top.
-    free_.insert(free_.begin(), worker.release());
-    ++threads_created_;
-  }
+  void create_worker(std::size_t team_size);
 
   // The threads that a team with so many workers, called from here, adds to those running.
   static std::size_t added_threads(std::size_t workers) { return workers + (inside_team ? 0 : 1); }
 
   // Tells the worker of share `index`.
-  void post(const Share& from, std::size_t index, Post kind) noexcept {
-    Share share = from;
-    share.index = index;
-    if (from.team->workers[index - 1]->box.post(share, kind)) {
-      wake_ups_.fetch_add(1, std::memory_order_relaxed);
-    }
-  }
+  void post(const Share& from, std::size_t index, Post kind) noexcept;
 
-  static void join(const Share& own) noexcept {
-    std::atomic<std::uint32_t>& pending = own.team->pending;
-    const auto ended = [&] { return pending.load(std::memory_order_acquire) == own.settled; };
-    if (own.spin && callers_core.yield_until(ended)) return;
-    if (own.spin ? spin_until(ended) : ended()) return;
-    own.team->core_of_waker.store(-1,
-                                  std::memory_order_relaxed);  // before a worker can see the flag
-    auto value = pending.fetch_or(Team::kCallerParked, std::memory_order_acquire);
-    value |= Team::kCallerParked;
-    while (value != (own.settled | Team::kCallerParked)) {
-      park(pending, value);
-      value = pending.load(std::memory_order_acquire);
-    }
-    pending.fetch_and(~Team::kCallerParked, std::memory_order_relaxed);
-    callers_core.woken_from(own.team->core_of_waker.load(std::memory_order_relaxed));
-  }
+  static void join(const Share& own) noexcept;
 
   // The life of a worker.
-  [[noreturn]] void serve(Worker& self) noexcept {
-    inside_team = true;
-    for (bool spin = false;;) {
-      self.box.wait(spin, parks_, self.own_team.room);
-      spin = false;
-      const Share* const letter = self.box.accept();
-      if (letter == nullptr) continue;
-      const Share share = *letter;
-      if (share.kind == Share::Kind::of_team) {
-        for (std::size_t next = 2 * share.index; next <= 2 * share.index + 1; ++next) {
-          if (next < share.team_size) post(share, next, Post::order);
-        }
-      }
-      if (std::exception_ptr error = share.run()) {
-        self.index = share.index;
-        self.error = std::move(error);
-      }
-      auto& pending = share.team->pending;
-      const std::uint32_t last = (share.settled + Team::kShare) | Team::kCallerParked;
-      if (pending.fetch_sub(Team::kShare, std::memory_order_release) == last) {
-        share.team->core_of_waker.store(current_core(), std::memory_order_relaxed);
-        unpark(pending, 1);
-      }
-      spin = share.spin;
-    }
-  }
+  [[noreturn]] void serve(Worker& self) noexcept;
 
   std::mutex mutex_;
   std::vector<Worker*> free_;          // guarded by mutex_; a stack, its top at the back
@@ -267,13 +167,7 @@ class TeamLease {
   TeamLease(const TeamLease&) = delete;
   TeamLease& operator=(const TeamLease&) = delete;
   // In a forked child nobody may lease the workers again: there are none.
-  ~TeamLease() {
-    if (forked()) return;
-    for (Worker* worker : own_.team->workers) {
-      if (worker->error) worker->error = nullptr;  // on_error has thrown before
-    }
-    pool_.give_back(*own_.team);
-  }
+  ~TeamLease();
 
   // Memory for what the shares are to read; the first 128 bytes come to them soonest.
   void* room() const { return own_.team->room; }
@@ -308,3 +202,7 @@ class TeamLease {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/worker_pool.ipp>
+#endif

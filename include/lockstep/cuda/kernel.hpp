@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
-#include <lockstep/cuda/device_guard.hpp>
-#include <lockstep/cuda/error.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/cuda/lanes.hpp>
 #include <lockstep/device/stream.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <typeinfo>
@@ -54,20 +50,8 @@ __global__ void rows_kernel(std::size_t rows, F functor) {
 
 // Puts a kernel of the two arguments above onto a stream. Out of line, so that it is compiled once
 // and not once a functor.
-[[gnu::noinline]] inline void launch_erased(lockstep::detail::StreamState& stream,
-                                            std::size_t count, std::size_t a_block,
-                                            const void* kernel, void** arguments,
-                                            const std::type_info& functor) {
-  constexpr std::size_t kMost = 65535;  // of blocks: each then takes several turns
-  lockstep::detail::check_not_forked();
-  auto& on = static_cast<CudaStream&>(stream);
-  const auto blocks = static_cast<unsigned>(std::min((count + a_block - 1) / a_block, kMost));
-  const DeviceGuard guard(on.device());
-  const cudaError_t status =
-      cudaLaunchKernel(kernel, dim3(blocks), dim3(kThreads), arguments, 0, on.handle());
-  if (status != cudaSuccess) [[unlikely]]
-    fail_launch(status, on.device(), functor);
-}
+void launch_erased(lockstep::detail::StreamState& stream, std::size_t count, std::size_t a_block,
+                   const void* kernel, void** arguments, const std::type_info& functor);
 
 // Runs functor(i), or functor(row, lanes), for each i below `count` on a stream.
 template <class F>
@@ -104,3 +88,7 @@ void fill_call_slots(Kernels<Call...>) {
 }
 
 }  // namespace lockstep::cuda
+
+#if defined(LOCKSTEP_CUDA_DEFINITIONS)
+#include <lockstep/cuda/kernel.ipp>
+#endif

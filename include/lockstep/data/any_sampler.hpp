@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/data/sampler.hpp>
-#include <lockstep/error.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -18,19 +18,10 @@ class AnySampler {
   template <Sampler S>
   explicit AnySampler(S sampler) : sampler_(std::make_shared<const Model<S>>(std::move(sampler))) {}
 
-  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const {
-    std::vector<std::int64_t> order = sampler_->indices(size, epoch);
-    for (const std::int64_t index : order) {
-      check<IndexError>(index >= 0 && index < size, "DataLoader: the sampler drew sample ", index,
-                        ", but the dataset has ", size);
-    }
-    return order;
-  }
+  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const;
 
   // How many indices there are.
-  std::int64_t count(std::int64_t size, std::uint64_t epoch) const {
-    return sampler_->count(size, epoch);
-  }
+  std::int64_t count(std::int64_t size, std::uint64_t epoch) const;
 
  private:
   struct Interface {
@@ -64,3 +55,7 @@ class AnySampler {
 };
 
 }  // namespace lockstep::data::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/data/any_sampler.ipp>
+#endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/variable.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/data/csv_rows.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -21,7 +21,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 namespace lockstep::data {
@@ -92,16 +91,7 @@ std::errc parse_number(std::string_view text, T& value) {
 //                                   iris.column("class", ls::Dtype::i64)};
 class CsvTable {
  public:
-  explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {})
-      : options_(std::move(options)) {
-    const char delimiter = options_.delimiter;
-    check<ValueError>(delimiter != '"' && delimiter != '\n' && delimiter != '\r',
-                      "CsvTable: a quote or a line end cannot be the delimiter");
-    rows_ = std::make_shared<const detail::CsvRows>(path, delimiter);
-    if (!options_.header) return;
-    check<DataError>(rows_->rows() > 0, path.string(), ": is empty, expected a row of names");
-    for (std::size_t i = 0; i < rows_->columns(); ++i) names_.push_back(rows_->text(0, i));
-  }
+  explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {});
 
   // Rows, without that of the names.
   std::int64_t size() const { return static_cast<std::int64_t>(rows_->rows() - first_row()); }
@@ -110,64 +100,23 @@ class CsvTable {
   const std::vector<std::string>& names() const { return names_; }
 
   // A column as a vector.
-  Tensor column(const CsvColumn& column, Dtype dtype = Dtype::f32) const {
-    return read({number_of(column)}, {size()}, dtype);
-  }
+  Tensor column(const CsvColumn& column, Dtype dtype = Dtype::f32) const;
 
   // Columns side by side, in the order given: (rows, columns).
-  Tensor columns(const std::vector<CsvColumn>& columns, Dtype dtype = Dtype::f32) const {
-    std::vector<std::size_t> numbers;
-    for (const CsvColumn& column : columns) numbers.push_back(number_of(column));
-    return read(numbers, {size(), static_cast<std::int64_t>(numbers.size())}, dtype);
-  }
+  Tensor columns(const std::vector<CsvColumn>& columns, Dtype dtype = Dtype::f32) const;
 
   // All columns.
-  Tensor columns(Dtype dtype = Dtype::f32) const {
-    std::vector<CsvColumn> all;
-    for (std::int64_t i = 0; i < column_count(); ++i) all.emplace_back(i);
-    return columns(all, dtype);
-  }
+  Tensor columns(Dtype dtype = Dtype::f32) const;
 
   // A column as text, without the quotes around it.
-  std::vector<std::string> strings(const CsvColumn& column) const {
-    const std::size_t number = number_of(column);
-    std::vector<std::string> result;
-    result.reserve(static_cast<std::size_t>(size()));
-    for (std::size_t row = first_row(); row < rows_->rows(); ++row) {
-      result.push_back(rows_->text(row, number));
-    }
-    return result;
-  }
+  std::vector<std::string> strings(const CsvColumn& column) const;
 
  private:
   std::size_t first_row() const { return options_.header ? 1 : 0; }
 
-  std::size_t number_of(const CsvColumn& column) const {
-    if (!column.named_) {
-      check<IndexError>(column.number_ >= 0 && column.number_ < column_count(),
-                        rows_->path().string(), ": there is no column ", column.number_,
-                        ", there are ", column_count());
-      return static_cast<std::size_t>(column.number_);
-    }
-    const auto found = std::find(names_.begin(), names_.end(), column.name_);
-    check<IndexError>(found != names_.end(), rows_->path().string(), ": there is no column \"",
-                      column.name_, names_.empty() ? "\", nor names of columns" : "\"");
-    check<ValueError>(std::find(found + 1, names_.end(), column.name_) == names_.end(),
-                      rows_->path().string(), ": two columns are called \"", column.name_,
-                      "\": give the column's number");
-    return static_cast<std::size_t>(found - names_.begin());
-  }
+  std::size_t number_of(const CsvColumn& column) const;
 
-  Tensor read(const std::vector<std::size_t>& columns, const Shape& shape, Dtype dtype) const {
-    Tensor result = empty(shape, {.dtype = dtype});
-    dispatch_numeric(dtype, "CsvTable", [&]<class T>(T) {
-      T* out = result.mutable_data_ptr<T>();
-      for (std::size_t row = first_row(); row < rows_->rows(); ++row) {
-        for (const std::size_t column : columns) *out++ = number<T>(row, column);
-      }
-    });
-    return result;
-  }
+  Tensor read(const std::vector<std::size_t>& columns, const Shape& shape, Dtype dtype) const;
 
   template <class T>
   T number(std::size_t row, std::size_t column) const {
@@ -188,11 +137,7 @@ class CsvTable {
          error == std::errc::result_out_of_range ? ", which is out of its range" : "");
   }
 
-  bool is_missing(std::string_view field) const {
-    const auto& values = options_.missing_values;
-    return field.find_first_not_of(" \t") == std::string_view::npos ||
-           std::find(values.begin(), values.end(), field) != values.end();
-  }
+  bool is_missing(std::string_view field) const;
 
   template <class... Parts>
   [[noreturn]] void fail(std::size_t row, std::size_t column, const Parts&... parts) const {
@@ -206,8 +151,10 @@ class CsvTable {
 };
 
 // The CSV file, plain or packed by gzip whatever its name; the file is read at once.
-inline CsvTable read_csv(const std::filesystem::path& path, CsvOptions options = {}) {
-  return CsvTable(path, std::move(options));
-}
+CsvTable read_csv(const std::filesystem::path& path, CsvOptions options = {});
 
 }  // namespace lockstep::data
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/data/csv.ipp>
+#endif

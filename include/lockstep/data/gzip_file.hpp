@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
 
-#include <algorithm>
-#include <cerrno>
+#include <zlib.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,10 +14,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
-
-#include <zlib.h>
 
 namespace lockstep::data {
 
@@ -31,12 +29,7 @@ namespace lockstep::data {
 // words.
 class GzipFile {
  public:
-  explicit GzipFile(std::filesystem::path path) : path_(std::move(path)) {
-    errno = 0;
-    file_.reset(gzopen(path_.c_str(), "rb"));
-    if (!file_) fail("cannot be opened: ", std::strerror(errno != 0 ? errno : ENOMEM));
-    gzbuffer(file_.get(), 1U << 17);
-  }
+  explicit GzipFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
   // How many unpacked bytes have been read.
@@ -47,40 +40,13 @@ class GzipFile {
 
   // The next `count` bytes. Memory is taken as they come, so a count out of a damaged header costs
   // no more than twice what the file really holds.
-  std::vector<std::byte> read(std::uint64_t count) {
-    constexpr std::uint64_t kFirst = 1U << 16;
-    const std::uint64_t end = position_ + count;
-    std::vector<std::byte> bytes;
-    while (bytes.size() < count) {
-      const std::size_t before = bytes.size();
-      const auto step = std::min(count - before, std::max<std::uint64_t>(kFirst, before));
-      bytes.reserve(before + step);  // resize alone could take twice that
-      bytes.resize(before + step);
-      read(std::span(bytes).subspan(before), end);
-    }
-    return bytes;
-  }
+  std::vector<std::byte> read(std::uint64_t count);
 
   // All bytes that are left; gzip's checksum holds then.
-  std::string read_rest() {
-    std::string bytes;
-    for (std::size_t end = 1U << 16;; end *= 2) {
-      const std::size_t before = bytes.size();
-      bytes.resize(end);
-      const auto room = std::as_writable_bytes(std::span(bytes)).subspan(before);
-      const std::size_t got = read_some(room, kUnknown);
-      if (got == room.size()) continue;
-      bytes.resize(before + got);
-      return bytes;
-    }
-  }
+  std::string read_rest();
 
   // Throws unless everything has been read and gzip's checksum holds.
-  void expect_end() {
-    std::byte extra{};
-    const std::uint64_t end = position_;
-    if (read_some({&extra, 1}, end) != 0) fail("goes on after the ", end, " bytes expected");
-  }
+  void expect_end();
 
  private:
   static constexpr std::uint64_t kUnknown = UINT64_MAX;  // where the file should end
@@ -90,47 +56,15 @@ class GzipFile {
   };
 
   // `end` is what the file is known to need, for the message.
-  void read(std::span<std::byte> out, std::uint64_t end) {
-    if (read_some(out, end) != out.size()) fail_truncated(end, "end of file");
-  }
+  void read(std::span<std::byte> out, std::uint64_t end);
 
   // Fills `out` as far as the file goes and returns how far that is. Small steps: where a stream is
   // damaged, zlib gives nothing of the step.
-  std::size_t read_some(std::span<std::byte> out, std::uint64_t end) {
-    constexpr std::size_t kStep = 1U << 16;
-    std::size_t done = 0;
-    while (done < out.size()) {
-      const auto step = static_cast<unsigned>(std::min(out.size() - done, kStep));
-      const int got = gzread(file_.get(), out.data() + done, step);
-      if (got > 0) {
-        done += static_cast<std::size_t>(got);
-        position_ += static_cast<std::uint64_t>(got);
-      }
-      if (got < static_cast<int>(step)) {
-        check_stream(end);
-        break;
-      }
-    }
-    return done;
-  }
+  std::size_t read_some(std::span<std::byte> out, std::uint64_t end);
 
-  void check_stream(std::uint64_t end) const {
-    int status = Z_OK;
-    const char* text = gzerror(file_.get(), &status);
-    if (status == Z_OK || status == Z_STREAM_END) return;
-    if (status == Z_BUF_ERROR) fail_truncated(end, text);
-    if (status == Z_ERRNO) fail("cannot be read after byte ", position_, ": ", text);
-    fail("corrupt after byte ", position_, " of the unpacked stream (", text, ")");
-  }
+  void check_stream(std::uint64_t end) const;
 
-  [[noreturn]] void fail_truncated(std::uint64_t end, const char* text) const {
-    if (end == kUnknown) {
-      fail("truncated: ends at byte ", position_, " of the unpacked stream (", text, ")");
-    }
-    if (position_ == end) fail("truncated: gzip's checksum after byte ", end, " is cut off");
-    fail("truncated: ends at byte ", position_, " of the unpacked stream, expected ", end, " (",
-         text, ")");
-  }
+  [[noreturn]] void fail_truncated(std::uint64_t end, const char* text) const;
 
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
@@ -143,3 +77,7 @@ class GzipFile {
 };
 
 }  // namespace lockstep::data
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/data/gzip_file.ipp>
+#endif

@@ -1,84 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/variable.hpp>
-#include <lockstep/data/gzip_file.hpp>
-#include <lockstep/data/npy_header.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/shape.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cerrno>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <ios>
-#include <limits>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 namespace lockstep::data {
-
-namespace detail {
-
-static_assert(std::endian::native == std::endian::little,
-              "lockstep: .npy files are read as they are");
-
-inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
-
-inline NpyHeader read_npy_header(GzipFile& file) {
-  const std::string name = file.path().string();
-  std::array<std::byte, 8> start{};
-  file.read(start);
-  check<DataError>(std::memcmp(start.data(), kNpyMagic.data(), kNpyMagic.size()) == 0, name,
-                   ": not a .npy file: does not start with \\x93NUMPY");
-  const auto version = std::to_integer<unsigned>(start[6]);
-  check<DataError>(version >= 1 && version <= 3, name, ": is of version ", version, ".",
-                   std::to_integer<unsigned>(start[7]), " of the format, expected 1, 2 or 3");
-  std::array<std::byte, 4> size_bytes{};
-  file.read(std::span(size_bytes).first(version == 1 ? 2 : 4));
-  const auto size = std::bit_cast<std::uint32_t>(size_bytes);
-  constexpr std::uint32_t kMost = 1U << 16;  // NumPy itself refuses more than 10,000
-  check<DataError>(size <= kMost, name, ": its header is said to have ", size, " bytes, more than ",
-                   kMost);
-  std::string text(size, '\0');
-  file.read(std::as_writable_bytes(std::span(text)));
-  return NpyHeaderParser(text, name).parse();
-}
-
-// How many bytes the elements take.
-inline std::uint64_t npy_bytes(const NpyHeader& header, const GzipFile& file) {
-  std::uint64_t bytes = element_size(header.dtype);
-  if (std::find(header.shape.begin(), header.shape.end(), 0) != header.shape.end()) return 0;
-  for (const std::int64_t size : header.shape) {
-    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
-    check<DataError>(bytes <= kMost / static_cast<std::uint64_t>(size), file.path().string(),
-                     ": its header gives the shape ", header.shape, ", more than memory can hold");
-    bytes *= static_cast<std::uint64_t>(size);
-  }
-  return bytes;
-}
-
-// The elements in row-major order, of which the file has the first dimension innermost.
-inline Tensor from_fortran_order(const Tensor& reversed, const Shape& shape) {
-  Shape strides = reversed.strides();
-  std::reverse(strides.begin(), strides.end());
-  Tensor result = empty(shape, {.dtype = reversed.dtype()});
-  lockstep::detail::copy_into(result, lockstep::detail::make_view(reversed, shape, strides, 0));
-  return result;
-}
-
-}  // namespace detail
 
 // The array in a .npy file, as a tensor of its shape and dtype on `cpu`: f4, f8, f2, i8, i4, u1, b1
 // become f32, f64, f16, i64, i32, u8, bool, and V2, as which Python's ml_dtypes saves its bfloat16,
@@ -90,28 +18,7 @@ inline Tensor from_fortran_order(const Tensor& reversed, const Shape& shape) {
 // **Torch counterpart.** torch.from_numpy(numpy.load(path)).
 // **Threads and exceptions.** A DataError that names the file, and what it is that cannot be,
 // unless the file is a whole .npy file of one of these types and nothing else.
-inline Tensor read_npy(const std::filesystem::path& path) {
-  GzipFile file(path);
-  const detail::NpyHeader header = detail::read_npy_header(file);
-  std::vector<std::byte> bytes = file.read(detail::npy_bytes(header, file));
-  file.expect_end();
-  const std::size_t width = element_size(header.dtype);
-  if (header.big_endian) {
-    for (auto at = bytes.begin(); at != bytes.end(); at += static_cast<std::ptrdiff_t>(width)) {
-      std::reverse(at, at + static_cast<std::ptrdiff_t>(width));
-    }
-  }
-  if (header.dtype == Dtype::boolean) {  // no other byte may lie in a bool
-    for (std::byte& byte : bytes) byte = byte == std::byte{0} ? std::byte{0} : std::byte{1};
-  }
-  Shape stored = header.shape;
-  if (header.fortran_order) std::reverse(stored.begin(), stored.end());
-  Tensor result = empty(stored, {.dtype = header.dtype});
-  dispatch_all(header.dtype, [&]<class T>(T) {
-    if (!bytes.empty()) std::memcpy(result.mutable_data_ptr<T>(), bytes.data(), bytes.size());
-  });
-  return header.fortran_order ? detail::from_fortran_order(result, header.shape) : result;
-}
+Tensor read_npy(const std::filesystem::path& path);
 
 // Writes the tensor, from whichever device, as a .npy file that is byte for byte what numpy.save
 // makes of the same array; bf16 as V2, which `.view(ml_dtypes.bfloat16)` turns back. What was in
@@ -119,28 +26,10 @@ inline Tensor read_npy(const std::filesystem::path& path) {
 //
 // **Torch counterpart.** numpy.save(path, tensor.numpy()).
 // **Threads and exceptions.** A DataError that names the file if it cannot be written.
-inline void write_npy(const std::filesystem::path& path, const Tensor& tensor) {
-  Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
-  lockstep::detail::copy_into(host, tensor);
-  std::string header = detail::npy_header(tensor.dtype(), tensor.sizes());
-  // NumPy leaves room for a first dimension that grows to 21 digits, and what follows the header
-  // begins at a multiple of 64.
-  constexpr std::size_t kPrefix = 10;
-  if (tensor.dim() > 0) header.append(21 - std::to_string(tensor.size(0)).size(), ' ');
-  header.append(64 - (kPrefix + header.size() + 1) % 64, ' ').push_back('\n');
-
-  errno = 0;
-  std::ofstream out(path, std::ios::binary);
-  out << detail::kNpyMagic << '\x01' << '\0' << static_cast<char>(header.size() & 0xFFU)
-      << static_cast<char>(header.size() >> 8U) << header;
-  dispatch_all(host.dtype(), [&]<class T>(T) {
-    const auto bytes = static_cast<std::size_t>(host.numel()) * sizeof(T);
-    out.write(reinterpret_cast<const char*>(host.const_data_ptr<T>()),
-              static_cast<std::streamsize>(bytes));
-  });
-  out.close();
-  check<DataError>(!out.fail(), path.string(),
-                   ": cannot be written: ", std::strerror(errno != 0 ? errno : EIO));
-}
+void write_npy(const std::filesystem::path& path, const Tensor& tensor);
 
 }  // namespace lockstep::data
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/data/npy.ipp>
+#endif

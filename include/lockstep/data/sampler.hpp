@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
-#include <lockstep/tensor/device_random.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -36,19 +33,10 @@ namespace detail {
 
 // A seed for what happens at `place` of the sequence that `seed` began: neighbours in either have
 // nothing in common.
-inline std::uint64_t spread_seed(std::uint64_t seed, std::uint64_t place) {
-  const auto spread = [](std::uint64_t value) {
-    return lockstep::detail::mix_bits(value + lockstep::detail::kGoldenGamma);
-  };
-  return spread(spread(seed) ^ place);
-}
+std::uint64_t spread_seed(std::uint64_t seed, std::uint64_t place);
 
 // Puts the values in a random order, by Fisher and Yates' method.
-inline void shuffle(std::vector<std::int64_t>& values, Generator& generator) {
-  for (std::size_t i = values.size(); i > 1; --i) {
-    std::swap(values[i - 1], values[generator.below(i)]);
-  }
-}
+void shuffle(std::vector<std::int64_t>& values, Generator& generator);
 
 }  // namespace detail
 
@@ -58,11 +46,7 @@ inline void shuffle(std::vector<std::int64_t>& values, Generator& generator) {
 struct SequentialSampler {
   static std::int64_t count(std::int64_t size) { return size; }
 
-  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t /*epoch*/) const {
-    std::vector<std::int64_t> order(static_cast<std::size_t>(size));
-    std::iota(order.begin(), order.end(), std::int64_t{0});
-    return order;
-  }
+  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t /*epoch*/) const;
 };
 
 // Every sample once, in an order that is drawn anew for each epoch. The same seed gives the same
@@ -75,12 +59,7 @@ class RandomSampler {
 
   static std::int64_t count(std::int64_t size) { return size; }
 
-  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const {
-    std::vector<std::int64_t> order = SequentialSampler().indices(size, epoch);
-    Generator generator(detail::spread_seed(seed_, epoch));
-    detail::shuffle(order, generator);
-    return order;
-  }
+  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const;
 
  private:
   std::uint64_t seed_;
@@ -95,16 +74,9 @@ class SubsetRandomSampler {
   explicit SubsetRandomSampler(std::vector<std::int64_t> subset, std::uint64_t seed = 0)
       : subset_(std::move(subset)), seed_(seed) {}
 
-  std::int64_t count(std::int64_t /*size*/) const {
-    return static_cast<std::int64_t>(subset_.size());
-  }
+  std::int64_t count(std::int64_t /*size*/) const;
 
-  std::vector<std::int64_t> indices(std::int64_t /*size*/, std::uint64_t epoch) const {
-    std::vector<std::int64_t> order = subset_;
-    Generator generator(detail::spread_seed(seed_, epoch));
-    detail::shuffle(order, generator);
-    return order;
-  }
+  std::vector<std::int64_t> indices(std::int64_t /*size*/, std::uint64_t epoch) const;
 
  private:
   std::vector<std::int64_t> subset_;
@@ -112,3 +84,7 @@ class SubsetRandomSampler {
 };
 
 }  // namespace lockstep::data
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/data/sampler.ipp>
+#endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
 
-#include <charconv>
 #include <compare>
 #include <cstddef>
 #include <functional>
@@ -42,10 +42,7 @@ struct Device {
   // Ordinary host memory, not one of the host devices.
   constexpr bool is_host_memory() const { return is_cpu() && index == -1; }
 
-  std::string str() const {
-    const std::string name = is_cpu() ? "cpu" : "cuda";
-    return index == -1 ? name : name + ":" + std::to_string(index);
-  }
+  std::string str() const;
 
   friend constexpr bool operator==(const Device&, const Device&) = default;
   friend constexpr auto operator<=>(const Device&, const Device&) = default;
@@ -54,22 +51,7 @@ struct Device {
   }
 
  private:
-  static Device parse(std::string_view text) {
-    const std::size_t colon = text.find(':');
-    const std::string_view name = text.substr(0, colon);
-    const bool cuda = name == "cuda";
-    int index = cuda ? 0 : -1;
-    bool good = cuda || name == "cpu";
-    if (good && colon != std::string_view::npos) {
-      const std::string_view digits = text.substr(colon + 1);
-      const char* end = digits.data() + digits.size();
-      const auto [last, status] = std::from_chars(digits.data(), end, index);
-      good = status == std::errc{} && last == end && index >= 0 && digits[0] != '-';
-    }
-    check<DeviceError>(good, "unknown device string \"", text,
-                       "\": expected cpu, cpu:<index>, cuda or cuda:<index>");
-    return Device(cuda ? DeviceType::cuda : DeviceType::cpu, index);
-  }
+  static Device parse(std::string_view text);
 };
 
 }  // namespace lockstep
@@ -80,3 +62,7 @@ struct std::hash<lockstep::Device> {
     return static_cast<std::size_t>(device.index + 1) * 2 + (device.is_cuda() ? 1u : 0u);
   }
 };
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/device/device.ipp>
+#endif

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/device/cores.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/error.hpp>
 
 #include <atomic>
-#include <charconv>
-#include <cstdlib>
-#include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -22,71 +17,6 @@ namespace detail {
 using CountDevices = int (*)(std::string* reason);
 inline constinit std::atomic<CountDevices> cuda_device_counter{nullptr};
 
-inline constexpr int kMaxHostDevices = 1024;
-
-// The number of host devices once it is decided, 0 before: for the check that every operation makes
-// several times. It stands for itself and orders nothing.
-inline constinit std::atomic<int> known_host_count{0};
-
-// The number of devices of each type, decided at first use and the same until the process ends.
-// Each count is guarded by `mutex` until its flag is set; from then on it is only read. Without a
-// counter the number of GPUs stays open, since a static initialiser may ask before the CUDA side,
-// which registers itself in one, has had its turn.
-struct DeviceCounts {
-  std::mutex mutex;
-  std::atomic<bool> host_decided{false};
-  std::atomic<bool> cuda_decided{false};
-  int requested_host = 0;  // 0: not asked for by a call
-  int host_count = 0;
-  int cuda_count = 0;
-  std::string no_cuda_reason = "built without CUDA";
-
-  static DeviceCounts& instance() {
-    static DeviceCounts& counts = *new DeviceCounts;
-    return counts;
-  }
-
-  int host() {
-    if (!host_decided.load(std::memory_order_acquire)) {
-      const std::lock_guard lock(mutex);
-      if (!host_decided.load(std::memory_order_relaxed)) {
-        host_count = requested_host > 0 ? requested_host : default_host_count();
-        known_host_count.store(host_count, std::memory_order_relaxed);
-        host_decided.store(true, std::memory_order_release);
-      }
-    }
-    return host_count;
-  }
-
-  int cuda() {
-    const CountDevices count = cuda_device_counter.load(std::memory_order_acquire);
-    if (!count) return 0;
-    if (!cuda_decided.load(std::memory_order_acquire)) {
-      const std::lock_guard lock(mutex);
-      if (!cuda_decided.load(std::memory_order_relaxed)) {
-        cuda_count = count(&no_cuda_reason);
-        cuda_decided.store(true, std::memory_order_release);
-      }
-    }
-    return cuda_count;
-  }
-
-  static int default_host_count() {
-    if (const char* text = std::getenv("LOCKSTEP_HOST_DEVICES")) {
-      const std::string_view digits = text;
-      int count = 0;
-      const char* end = digits.data() + digits.size();
-      const auto [last, status] = std::from_chars(digits.data(), end, count);
-      check<DeviceError>(
-          status == std::errc{} && last == end && count >= 1 && count <= kMaxHostDevices,
-          "LOCKSTEP_HOST_DEVICES is \"", digits, "\": expected a number from 1 to ",
-          kMaxHostDevices);
-      return count;
-    }
-    return static_cast<int>(usable_cores());
-  }
-};
-
 }  // namespace detail
 
 // Sets how many host devices this process has, in place of `LOCKSTEP_HOST_DEVICES` or the number of
@@ -94,76 +24,31 @@ struct DeviceCounts {
 // list is frozen then, and another number is a DeviceError.
 //
 // **Torch counterpart.** None; XLA's `--xla_force_host_platform_device_count`.
-inline void set_host_device_count(int count) {
-  check<DeviceError>(count >= 1 && count <= detail::kMaxHostDevices,
-                     "set_host_device_count: expected 1 to ", detail::kMaxHostDevices, ", got ",
-                     count);
-  auto& counts = detail::DeviceCounts::instance();
-  const std::lock_guard lock(counts.mutex);
-  const bool decided = counts.host_decided.load(std::memory_order_relaxed);
-  check<DeviceError>(!decided || counts.host_count == count, "set_host_device_count(", count,
-                     "): the devices are in use already, with ", counts.host_count,
-                     " host devices; call it first");
-  counts.requested_host = count;
-}
+void set_host_device_count(int count);
 
 // The number of devices of a type: host devices for `cpu`, GPUs for `cuda` (0 without a driver).
 //
 // **Torch counterpart.** torch.cuda.device_count.
-inline int device_count(DeviceType type) {
-  auto& counts = detail::DeviceCounts::instance();
-  return type == DeviceType::cpu ? counts.host() : counts.cuda();
-}
+int device_count(DeviceType type);
 
 // Why there is no GPU: the driver's own words, or that the program was built without CUDA.
-inline std::string no_cuda_reason() {
-  auto& counts = detail::DeviceCounts::instance();
-  (void)counts.cuda();
-  return counts.no_cuda_reason;
-}
-
-namespace detail {
-
-// check_device for all but what is seen at once to exist.
-[[gnu::cold, gnu::noinline]] inline void check_device_at_length(Device device) {
-  const int count = device_count(device.type);
-  if (device.index >= 0 && device.index < count) return;
-  if (device.is_cuda() && count == 0) {
-    throw DeviceError(
-        str("device ", device, ": this machine has no CUDA device (", no_cuda_reason(), ")"));
-  }
-  throw DeviceError(str("device ", device, " is out of range: there are ", count,
-                        device.is_cpu() ? " host devices (set LOCKSTEP_HOST_DEVICES or call"
-                                          " set_host_device_count for more)"
-                                        : " CUDA devices"));
-}
-
-}  // namespace detail
+std::string no_cuda_reason();
 
 // Throws a DeviceError unless the device exists on this machine. Plain `cpu` always does.
-inline void check_device(Device device) {
-  // -1, plain `cpu`, is always among them.
-  const auto known =
-      static_cast<unsigned>(detail::known_host_count.load(std::memory_order_relaxed));
-  if (device.is_cpu() && static_cast<unsigned>(device.index) + 1 <= known) return;
-  detail::check_device_at_length(device);
-}
+void check_device(Device device);
 
 // All devices of one type, in order.
-inline std::vector<Device> devices(DeviceType type) {
-  std::vector<Device> all;
-  const int count = device_count(type);
-  for (int i = 0; i < count; ++i) all.emplace_back(type, i);
-  return all;
-}
+std::vector<Device> devices(DeviceType type);
 
 // Every device of the machine that is meant for training: all GPUs; without one, all host devices.
 //
 // **Torch counterpart.** The default of DataParallel's `device_ids`.
-inline std::vector<Device> devices() {
-  return devices(device_count(DeviceType::cuda) > 0 ? DeviceType::cuda : DeviceType::cpu);
-}
+std::vector<Device> devices();
 
 inline std::vector<Device> host_devices() { return devices(DeviceType::cpu); }
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/device/devices.ipp>
+#endif

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/call.hpp>
-#include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -78,31 +79,24 @@ class Carrier {
   // As `run`, as work of that stream: returns when it is issued. What goes wrong after that is told
   // to `failed`, at most once and by any thread; `progress` sees after it.
   virtual void run_on(const Stream& stream, const Call& call, std::span<const void* const>,
-                      std::span<void* const>, const Done& failed) {
-    (void)failed;
-    lockstep::detail::fail<DeviceError>(call, " on ", stream.device(),
-                                        ": the carrier takes host memory only");
-  }
+                      std::span<void* const>, const Done& failed);
   // As `send` and `receive`: `done` is called when the copy is issued, as work of the stream.
-  virtual void send_on(const Stream& stream, const Message&, const void*, Done) {
-    fail_message(stream);
-  }
-  virtual void receive_on(const Stream& stream, const Message&, void*, Done) {
-    fail_message(stream);
-  }
+  virtual void send_on(const Stream& stream, const Message&, const void*, Done);
+  virtual void receive_on(const Stream& stream, const Message&, void*, Done);
 
   // A carrier among some of the ranks, in the order given, which is the same on all ranks; null on
   // a rank that is not among them. All ranks call it.
   virtual std::unique_ptr<Carrier> split(std::span<const int> members) = 0;
 
  private:
-  [[noreturn]] static void fail_message(const Stream& stream) {
-    lockstep::detail::fail<DeviceError>("send or recv on ", stream.device(),
-                                        ": the carrier takes host memory only");
-  }
+  [[noreturn]] static void fail_message(const Stream& stream);
 
   const int rank_;
   const int size_;
 };
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/carrier.ipp>
+#endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/distributed/default_group.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
@@ -15,63 +16,40 @@
 // **Threads and exceptions.** As ProcessGroup's; they throw what a Work would.
 namespace lockstep::distributed {
 
-inline void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,
-                       const ProcessGroup& group = default_group()) {
-  group.blocking().all_reduce(tensor, op);
-}
+void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,
+                const ProcessGroup& group = default_group());
 
-inline void broadcast(const Tensor& tensor, int root = 0,
-                      const ProcessGroup& group = default_group()) {
-  group.blocking().broadcast(tensor, root);
-}
+void broadcast(const Tensor& tensor, int root = 0, const ProcessGroup& group = default_group());
 
-inline void reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
-                   const ProcessGroup& group = default_group()) {
-  group.blocking().reduce(tensor, root, op);
-}
+void reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
+            const ProcessGroup& group = default_group());
 
-inline void all_gather(const std::vector<Tensor>& outputs, const Tensor& input,
-                       const ProcessGroup& group = default_group()) {
-  group.blocking().all_gather(outputs, input);
-}
+void all_gather(const std::vector<Tensor>& outputs, const Tensor& input,
+                const ProcessGroup& group = default_group());
 
-inline void all_gather_into_tensor(const Tensor& output, const Tensor& input,
-                                   const ProcessGroup& group = default_group()) {
-  group.blocking().all_gather_into_tensor(output, input);
-}
+void all_gather_into_tensor(const Tensor& output, const Tensor& input,
+                            const ProcessGroup& group = default_group());
 
-inline void reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
-                           ReduceOp op = ReduceOp::sum,
-                           const ProcessGroup& group = default_group()) {
-  group.blocking().reduce_scatter(output, inputs, op);
-}
+void reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
+                    ReduceOp op = ReduceOp::sum, const ProcessGroup& group = default_group());
 
-inline void reduce_scatter_tensor(const Tensor& output, const Tensor& input,
-                                  ReduceOp op = ReduceOp::sum,
-                                  const ProcessGroup& group = default_group()) {
-  group.blocking().reduce_scatter_tensor(output, input, op);
-}
+void reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
+                           const ProcessGroup& group = default_group());
 
-inline void scatter(const Tensor& output, const std::vector<Tensor>& inputs = {}, int root = 0,
-                    const ProcessGroup& group = default_group()) {
-  group.blocking().scatter(output, inputs, root);
-}
+void scatter(const Tensor& output, const std::vector<Tensor>& inputs = {}, int root = 0,
+             const ProcessGroup& group = default_group());
 
-inline void gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0,
-                   const ProcessGroup& group = default_group()) {
-  group.blocking().gather(input, outputs, root);
-}
+void gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0,
+            const ProcessGroup& group = default_group());
 
 inline void barrier(const ProcessGroup& group = default_group()) { group.blocking().barrier(); }
 
-inline void send(const Tensor& tensor, int to, int tag = 0,
-                 const ProcessGroup& group = default_group()) {
-  group.blocking().send(tensor, to, tag);
-}
+void send(const Tensor& tensor, int to, int tag = 0, const ProcessGroup& group = default_group());
 
-inline void recv(const Tensor& tensor, int from, int tag = 0,
-                 const ProcessGroup& group = default_group()) {
-  group.blocking().recv(tensor, from, tag);
-}
+void recv(const Tensor& tensor, int from, int tag = 0, const ProcessGroup& group = default_group());
 
 }  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/collectives.ipp>
+#endif

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
-
-#include <algorithm>
-#include <chrono>
-#include <ostream>
+#include <lockstep/config.hpp>
 
 #include <poll.h>
+
+#include <chrono>
+#include <ostream>
 
 namespace lockstep::distributed::detail {
 
@@ -18,21 +17,14 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
 
   // `timeout` from now. 0 is allowed: what does not succeed at once has failed.
-  explicit Deadline(std::chrono::milliseconds timeout)
-      : timeout_(timeout), at_(Clock::now() + std::min(timeout, kLongest)) {
-    check<ValueError>(timeout.count() >= 0, "a time limit must be 0 or more, not ", timeout.count(),
-                      " ms");
-  }
+  explicit Deadline(std::chrono::milliseconds timeout);
 
   std::chrono::milliseconds timeout() const { return timeout_; }
   Clock::time_point at() const { return at_; }
   bool passed() const { return Clock::now() >= at_; }
 
   // What is left, rounded up, for poll(2): at least 0, and at most `most`.
-  int poll_timeout(std::chrono::milliseconds most = std::chrono::hours(1)) const {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now());
-    return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), most).count());
-  }
+  int poll_timeout(std::chrono::milliseconds most = std::chrono::hours(1)) const;
 
  private:
   // Instead of forever: the sum with the present must not overflow.
@@ -48,10 +40,7 @@ class Pause {
   explicit Pause(std::chrono::milliseconds longest = std::chrono::milliseconds(20))
       : longest_(longest) {}
 
-  void operator()(const Deadline& deadline) {
-    ::poll(nullptr, 0, deadline.poll_timeout(next_));
-    next_ = std::min(2 * next_, longest_);
-  }
+  void operator()(const Deadline& deadline);
 
  private:
   std::chrono::milliseconds longest_;
@@ -68,3 +57,7 @@ struct Seconds {
 };
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/deadline.ipp>
+#endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/distributed/process_group.hpp>
-#include <lockstep/error.hpp>
 
 #include <mutex>
 #include <utility>
@@ -12,10 +12,7 @@ namespace lockstep::distributed {
 namespace detail {
 
 // The group of the rank that the calling thread is, within `run`; the thread alone uses it.
-inline ProcessGroup& group_of_thread() {
-  thread_local ProcessGroup group;
-  return group;
-}
+ProcessGroup& group_of_thread();
 
 class GroupOfThreadScope {
  public:
@@ -34,18 +31,10 @@ struct GroupOfProcess {
   std::mutex mutex;  // guards `group`
   ProcessGroup group;
 
-  static GroupOfProcess& instance() {
-    static GroupOfProcess& state = *new GroupOfProcess;
-    return state;
-  }
+  static GroupOfProcess& instance();
 };
 
-inline ProcessGroup default_group_or_none() {
-  if (group_of_thread()) return group_of_thread();
-  GroupOfProcess& process = GroupOfProcess::instance();
-  const std::lock_guard lock(process.mutex);
-  return process.group;
-}
+ProcessGroup default_group_or_none();
 
 }  // namespace detail
 
@@ -58,16 +47,14 @@ inline bool is_initialized() { return detail::default_group_or_none().defined();
 // Error if there is none.
 //
 // **Torch counterpart.** torch.distributed.group.WORLD.
-inline ProcessGroup default_group() {
-  ProcessGroup group = detail::default_group_or_none();
-  check<Error>(group.defined(),
-               "the default process group has not been initialized: call "
-               "distributed::init_process_group first, or be within distributed::run");
-  return group;
-}
+ProcessGroup default_group();
 
 // **Torch counterpart.** torch.distributed.get_rank and get_world_size.
 inline int get_rank() { return default_group().rank(); }
 inline int get_world_size() { return default_group().size(); }
 
 }  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/default_group.ipp>
+#endif

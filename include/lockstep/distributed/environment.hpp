@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
 
-#include <charconv>
-#include <cstdlib>
-#include <limits>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <system_error>
 
 namespace lockstep::distributed {
 
@@ -23,41 +17,6 @@ struct LaunchEnvironment {
   int master_port = 0;  // 0 where none is given
 };
 
-namespace detail {
-
-// The value of a variable as a number in [lowest, highest], if it is set.
-inline std::optional<int> number_in_environment(const char* variable, int lowest,
-                                                int highest = std::numeric_limits<int>::max()) {
-  const char* text = std::getenv(variable);
-  if (!text) return std::nullopt;
-  const std::string_view digits = text;
-  int number = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [last, status] = std::from_chars(digits.data(), end, number);
-  check<ValueError>(status == std::errc{} && last == end && number >= lowest && number <= highest,
-                    variable, " is \"", digits, "\": expected a number from ", lowest, " to ",
-                    highest);
-  return number;
-}
-
-// The names that a launcher has for what it tells.
-struct LaunchVariables {
-  const char* launcher;
-  const char* rank;
-  const char* world_size;
-  const char* local_rank;
-};
-
-inline constexpr LaunchVariables kLaunchVariables[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    // Not SLURM_NTASKS, which a batch script's own process has as well.
-    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
-};
-
-}  // namespace detail
-
 // What the environment says of this process's place: RANK and WORLD_SIZE with LOCAL_RANK,
 // MASTER_ADDR and MASTER_PORT, as torchrun sets them; where they are missing, the variables of Open
 // MPI, MPICH or Slurm. With none of them, a world of one.
@@ -65,24 +24,10 @@ inline constexpr LaunchVariables kLaunchVariables[] = {
 // **Torch counterpart.** The env:// initialisation of torch.distributed.
 // **Threads and exceptions.** ValueError for a variable that is no number or out of range, and for
 // a rank without a world size or the other way round.
-inline LaunchEnvironment launch_environment() {
-  LaunchEnvironment result;
-  for (const detail::LaunchVariables& names : detail::kLaunchVariables) {
-    const std::optional<int> size = detail::number_in_environment(names.world_size, 1);
-    const std::optional<int> rank = detail::number_in_environment(
-        names.rank, 0, size ? *size - 1 : std::numeric_limits<int>::max());
-    if (!size && !rank) continue;
-    check<ValueError>(size && rank, "environment variable ", size ? names.rank : names.world_size,
-                      " expected, but not set: ", size ? names.world_size : names.rank, " is");
-    result.launcher = names.launcher;
-    result.rank = *rank;
-    result.world_size = *size;
-    result.local_rank = detail::number_in_environment(names.local_rank, 0).value_or(0);
-    break;
-  }
-  if (const char* address = std::getenv("MASTER_ADDR")) result.master_addr = address;
-  result.master_port = detail::number_in_environment("MASTER_PORT", 1, 65535).value_or(0);
-  return result;
-}
+LaunchEnvironment launch_environment();
 
 }  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/environment.ipp>
+#endif

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/device/device.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/call.hpp>
 #include <lockstep/distributed/reduce_on_gpu.hpp>
-#include <lockstep/distributed/reduce_ranks.hpp>
 #include <lockstep/distributed/thread_world.hpp>
 #include <lockstep/distributed/world_collectives.hpp>
-#include <lockstep/error.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -21,138 +19,38 @@ namespace lockstep::distributed::detail {
 // the rank's stream.
 class GpuMoves {
  public:
-  GpuMoves(const ThreadWorld& world, unsigned turn, int rank, const Call& call)
-      : world_(world),
-        turn_(turn),
-        own_(static_cast<std::size_t>(rank)),
-        ranks_(world.gpus().size()),
-        call_(call) {}
+  GpuMoves(const ThreadWorld& world, unsigned turn, int rank, const Call& call);
 
   // Before the parting: what goes wrong is kept, so that all ranks come to it.
-  void issue() noexcept {
-    try {
-      if (call_.count > 0) start();
-    } catch (...) {
-      keep_error();
-    }
-    try {
-      side(own_).done = stream().record_event();
-    } catch (...) {
-      keep_error();
-    }
-  }
+  void issue() noexcept;
 
   // After the parting. Throws on every rank what went wrong on one.
-  void finish() const {
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      if (r != own_) stream().wait_event(side(r).done);
-    }
-    if (error_) std::rethrow_exception(error_);
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      lockstep::check<DeviceError>(side(r).error.empty(), call_, ": failed on rank ", r, ", on ",
-                                   side(r).stream.device(), ": ", side(r).error);
-    }
-  }
+  void finish() const;
 
  private:
   ThreadWorld::Slot& slot(std::size_t r) const { return world_.slot(r, turn_); }
   ThreadWorld::GpuSide& side(std::size_t r) const { return *slot(r).gpu; }
   const Stream& stream() const { return side(own_).stream; }
 
-  void start() const {
-    if (WorldCollectives* const all = serving()) {
-      if (own_ == 0) all->run(call_, parts());
-      return;
-    }
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      if (r != own_) stream().wait_event(side(r).ready);
-    }
-    move();
-  }
+  void start() const;
 
-  void keep_error() noexcept {
-    if (error_) return;
-    error_ = std::current_exception();
-    try {
-      throw;
-    } catch (const std::exception& exception) {
-      side(own_).error = exception.what();
-    } catch (...) {
-      side(own_).error = "an exception of unknown type";
-    }
-  }
+  void keep_error() noexcept;
 
   // The same on all ranks. The ranks may bring memory of other GPUs than their own.
-  WorldCollectives* serving() const {
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      if (side(r).stream.device() != world_.gpus()[r]) return nullptr;
-    }
-    return side(0).serves;
-  }
+  WorldCollectives* serving() const;
 
-  std::vector<GpuPart> parts() const {
-    std::vector<GpuPart> all;
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      all.push_back({side(r).stream, slot(r).inputs, slot(r).outputs});
-    }
-    return all;
-  }
+  std::vector<GpuPart> parts() const;
 
   // Part i of what a rank reads, and of what it writes.
-  GpuMemory input(std::size_t r, std::size_t i) const {
-    return {side(r).stream.device(), const_cast<void*>(slot(r).inputs[i])};
-  }
-  GpuMemory output(std::size_t r, std::size_t i) const {
-    return {side(r).stream.device(), slot(r).outputs[i]};
-  }
+  GpuMemory input(std::size_t r, std::size_t i) const;
+  GpuMemory output(std::size_t r, std::size_t i) const;
 
-  void move() const {
-    const auto root = static_cast<std::size_t>(call_.root);
-    const std::size_t outputs = slot(own_).outputs.size();
-    switch (call_.collective) {
-      case Collective::all_reduce:
-      case Collective::reduce:
-        return reduce(share_begin(call_.count, call_.dtype, own_, ranks_),
-                      share_begin(call_.count, call_.dtype, own_ + 1, ranks_));
-      case Collective::reduce_scatter: {
-        std::vector<GpuMemory> inputs;
-        for (std::size_t r = 0; r < ranks_; ++r) inputs.push_back(input(r, own_));
-        const GpuMemory result = output(own_, 0);
-        return reduce_on_gpu(stream(), call_.dtype, call_.op, inputs, {&result, 1}, 0, call_.count);
-      }
-      case Collective::broadcast:
-        if (own_ != root) copy(output(own_, 0), input(root, 0));
-        return;
-      case Collective::scatter:
-        return copy(output(own_, 0), input(root, own_));
-      case Collective::all_gather:
-      case Collective::gather:
-        // From its own part on, so that the ranks do not all read from the same one.
-        for (std::size_t i = 0; i < outputs; ++i) {
-          const std::size_t r = (own_ + i) % ranks_;
-          copy(output(own_, r), input(r, 0));
-        }
-        return;
-      case Collective::barrier:
-      case Collective::new_group:
-        return;
-    }
-  }
+  void move() const;
 
   // The elements [begin, end) of the sum, for all who want it.
-  void reduce(std::size_t begin, std::size_t end) const {
-    std::vector<GpuMemory> inputs;
-    std::vector<GpuMemory> outputs;
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      inputs.push_back(input(r, 0));
-      for (std::size_t i = 0; i < slot(r).outputs.size(); ++i) outputs.push_back(output(r, i));
-    }
-    reduce_on_gpu(stream(), call_.dtype, call_.op, inputs, outputs, begin, end);
-  }
+  void reduce(std::size_t begin, std::size_t end) const;
 
-  void copy(const GpuMemory& to, const GpuMemory& from) const {
-    copy_between(to, from, call_.bytes(), stream());
-  }
+  void copy(const GpuMemory& to, const GpuMemory& from) const;
 
   const ThreadWorld& world_;
   const unsigned turn_;
@@ -163,3 +61,7 @@ class GpuMoves {
 };
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/gpu_moves.ipp>
+#endif

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/distributed/watchdog_progress.hpp>
 
-#include <cstddef>
 #include <exception>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -20,30 +19,18 @@ class GroupWatch {
   GroupWatch() = default;
   // `ranks` are the group's, by their numbers in the watchdog's world. All of them make one, and
   // for groups of the same ranks in the same order.
-  GroupWatch(std::shared_ptr<Watchdog> watchdog, std::vector<int> ranks)
-      : watchdog_(std::move(watchdog)),
-        ranks_(std::move(ranks)),
-        progress_(watchdog_ ? watchdog_->watch(ranks_) : nullptr) {}
+  GroupWatch(std::shared_ptr<Watchdog> watchdog, std::vector<int> ranks);
 
   // That of a group of some of this one's ranks.
-  GroupWatch part(const std::vector<int>& members) const {
-    if (!watchdog_) return {};
-    std::vector<int> ranks;
-    for (const int member : members) ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
-    return GroupWatch(watchdog_, std::move(ranks));
-  }
+  GroupWatch part(const std::vector<int>& members) const;
 
   bool faulted() const noexcept { return watchdog_ && watchdog_->faulted(); }
   // The WatchdogError that says what has happened to the ranks, or null.
   std::exception_ptr exception() const { return watchdog_ ? watchdog_->exception() : nullptr; }
-  void check() const {
-    if (faulted()) watchdog_->check();
-  }
+  void check() const;
 
   // Tells all ranks of the watchdog's world that this one has failed.
-  void abort(const std::string& reason) const noexcept {
-    if (watchdog_) watchdog_->abort(reason);
-  }
+  void abort(const std::string& reason) const noexcept;
 
   // Null where nobody watches.
   Progress* progress() const { return progress_.get(); }
@@ -55,3 +42,7 @@ class GroupWatch {
 };
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/group_watch.ipp>
+#endif

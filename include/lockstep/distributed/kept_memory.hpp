@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+
 #include <memory>
-#include <mutex>
-#include <utility>
-#include <vector>
 
 namespace lockstep::distributed::detail {
 
 // Keeps what `owner` owns until the process has ended: memory that an operation which has failed
 // may still read or write. Any thread.
-inline void keep_for_ever(std::shared_ptr<const void> owner) {
-  // Never destroyed.
-  struct Kept {
-    std::mutex mutex;
-    std::vector<std::shared_ptr<const void>> owners;
-  };
-  static Kept& kept = *new Kept;
-  const std::lock_guard lock(kept.mutex);
-  kept.owners.push_back(std::move(owner));
-}
+void keep_for_ever(std::shared_ptr<const void> owner);
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/kept_memory.ipp>
+#endif

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/carrier.hpp>
-#include <lockstep/distributed/rank_failure.hpp>
-#include <lockstep/distributed/reduce_on_gpu.hpp>
 #include <lockstep/error.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -30,32 +28,13 @@ class Mailbox {
 
   // With a stream the memory is on its GPU, and the copy is work of both sides' streams.
   void send(int rank, const Message& message, const void* data, Done done,
-            const Stream* stream = nullptr) {
-    post({rank, message.peer, true, message, const_cast<void*>(data), std::move(done),
-          side_of(stream)});
-  }
+            const Stream* stream = nullptr);
   void receive(int rank, const Message& message, void* data, Done done,
-               const Stream* stream = nullptr) {
-    post({message.peer, rank, false, message, data, std::move(done), side_of(stream)});
-  }
+               const Stream* stream = nullptr);
 
   // `rank` posts no more. What others wait for from it, or have for it, fails with `reason`; what
   // it has posted itself may still be taken.
-  void leave(int rank, const std::string& reason) {
-    std::vector<Posted> failed;
-    {
-      const std::lock_guard lock(mutex_);
-      gone_[static_cast<std::size_t>(rank)] = reason;
-      const auto waits = [&](const Posted& posted) {
-        return (posted.sends ? posted.to : posted.from) == rank;
-      };
-      for (Posted& posted : posted_) {
-        if (waits(posted)) failed.push_back(std::move(posted));
-      }
-      std::erase_if(posted_, [](const Posted& posted) { return !posted.done; });
-    }
-    for (const Posted& posted : failed) posted.done(gone(reason));
-  }
+  void leave(int rank, const std::string& reason);
 
  private:
   struct GpuSide {
@@ -72,68 +51,13 @@ class Mailbox {
     std::optional<GpuSide> gpu;
   };
 
-  static std::optional<GpuSide> side_of(const Stream* stream) {
-    if (!stream) return std::nullopt;
-    return GpuSide{*stream, stream->record_event()};
-  }
+  static std::optional<GpuSide> side_of(const Stream* stream);
 
-  static std::exception_ptr gone(const std::string& reason) {
-    return std::make_exception_ptr(RankGone("send or recv: " + reason));
-  }
+  static std::exception_ptr gone(const std::string& reason);
 
-  void post(Posted mine) {
-    const int peer = mine.sends ? mine.to : mine.from;
-    std::string reason;
-    Posted other{};
-    {
-      const std::lock_guard lock(mutex_);
-      const auto fits = std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) {
-        return posted.from == mine.from && posted.to == mine.to && posted.sends != mine.sends &&
-               posted.message.tag == mine.message.tag;
-      });
-      if (fits != posted_.end()) {
-        other = std::move(*fits);
-        posted_.erase(fits);
-      } else if (gone_[static_cast<std::size_t>(peer)].empty()) {
-        posted_.push_back(std::move(mine));
-        return;
-      } else {
-        reason = gone_[static_cast<std::size_t>(peer)];
-      }
-    }
-    if (!other.done) return mine.done(gone(reason));
-    deliver(mine.sends ? mine : other, mine.sends ? other : mine);
-  }
+  void post(Posted mine);
 
-  static void deliver(const Posted& sent, const Posted& received) {
-    const Message& out = sent.message;
-    const Message& in = received.message;
-    const bool placed = sent.gpu.has_value() == received.gpu.has_value();
-    std::string text;
-    if (out.dtype == in.dtype && out.count == in.count && placed) {
-      try {
-        if (sent.gpu) {
-          copy_on_gpu(sent, received);
-        } else if (out.bytes() > 0) {
-          std::memcpy(received.data, sent.data, out.bytes());
-        }
-        sent.done(nullptr);
-        received.done(nullptr);
-        return;
-      } catch (const std::exception& error) {
-        text = lockstep::detail::str("a message from rank ", sent.from, " to rank ", received.to,
-                                     ": ", error.what());
-      }
-      return fail<DeviceError>(sent, received, text);
-    }
-    const auto where = [placed](const Posted& posted) {
-      return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
-    };
-    text = lockstep::detail::str("messages do not match: rank ", sent.from, " sent ", out.count,
-                                 " x ", out.dtype, where(sent), ", but rank ", received.to,
-                                 " receives ", in.count, " x ", in.dtype, where(received));
-    fail<ValueError>(sent, received, text);
-  }
+  static void deliver(const Posted& sent, const Posted& received);
 
   // Each side gets an exception of its own, of which nothing is left here by then.
   template <class E>
@@ -145,15 +69,7 @@ class Mailbox {
   }
 
   // On the receiver's stream; what is issued to the sender's after this comes after it.
-  static void copy_on_gpu(const Posted& sent, const Posted& received) {
-    const Stream& from = sent.gpu->stream;
-    const Stream& to = received.gpu->stream;
-    to.wait_event(sent.gpu->ready);
-    to.wait_event(received.gpu->ready);
-    copy_between({to.device(), received.data}, {from.device(), sent.data}, sent.message.bytes(),
-                 to);
-    from.wait_event(to.record_event());
-  }
+  static void copy_on_gpu(const Posted& sent, const Posted& received);
 
   std::mutex mutex_;
   std::vector<Posted> posted_;     // in the order in which they came
@@ -161,3 +77,7 @@ class Mailbox {
 };
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/mailbox.ipp>
+#endif

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/distributed/call.hpp>
 #include <lockstep/distributed/group_checks.hpp>
 #include <lockstep/distributed/group_state.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/distributed/work.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -71,73 +72,31 @@ class ProcessGroup {
   ProcessGroup idle() const { return with(detail::Issue::idle); }
 
   // `tensor` becomes that of all ranks combined, on every rank.
-  Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum) const {
-    detail::check_written("all_reduce", tensor);
-    detail::check_reducible("all_reduce", tensor, op);
-    return issue(detail::Collective::all_reduce, tensor, op, 0, {{tensor}}, {{tensor}});
-  }
+  Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
 
   // `tensor` becomes the root's, on every rank.
-  Work broadcast(const Tensor& tensor, int root = 0) const {
-    check_rank("broadcast", root);
-    detail::check_written("broadcast", tensor);
-    if (rank() == root) {
-      return issue(detail::Collective::broadcast, tensor, {}, root, {{tensor}}, {});
-    }
-    return issue(detail::Collective::broadcast, tensor, {}, root, {}, {{tensor}});
-  }
+  Work broadcast(const Tensor& tensor, int root = 0) const;
 
   // `tensor` becomes that of all ranks combined, on the root; it stays what it is elsewhere.
-  Work reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum) const {
-    check_rank("reduce", root);
-    if (rank() == root) detail::check_written("reduce", tensor);
-    detail::check_reducible("reduce", tensor, op);
-    detail::Parts result;
-    if (rank() == root) result.tensors = {tensor};
-    return issue(detail::Collective::reduce, tensor, op, root, {{tensor}}, result);
-  }
+  Work reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum) const;
 
   // outputs[r] becomes rank r's `input`, on every rank.
-  Work all_gather(const std::vector<Tensor>& outputs, const Tensor& input) const {
-    check_list("all_gather", "outputs", outputs, input, true);
-    return issue(detail::Collective::all_gather, input, {}, 0, {{input}}, {outputs, ranks()});
-  }
+  Work all_gather(const std::vector<Tensor>& outputs, const Tensor& input) const;
   // The same in one tensor, which has the elements of the inputs one after the other.
-  Work all_gather_into_tensor(const Tensor& output, const Tensor& input) const {
-    check_whole("all_gather_into_tensor", "output", output, "input", input);
-    detail::check_written("all_gather_into_tensor", output);
-    return issue(detail::Collective::all_gather, input, {}, 0, {{input}}, {{output}, ranks()});
-  }
+  Work all_gather_into_tensor(const Tensor& output, const Tensor& input) const;
 
   // `output` becomes inputs[this rank] of all ranks combined.
   Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
-                      ReduceOp op = ReduceOp::sum) const {
-    check_list("reduce_scatter", "inputs", inputs, output, false);
-    detail::check_written("reduce_scatter", output);
-    detail::check_reducible("reduce_scatter", output, op);
-    return issue(detail::Collective::reduce_scatter, output, op, 0, {inputs, ranks()}, {{output}});
-  }
+                      ReduceOp op = ReduceOp::sum) const;
   // The same where the inputs' elements follow one another in one tensor.
   Work reduce_scatter_tensor(const Tensor& output, const Tensor& input,
-                             ReduceOp op = ReduceOp::sum) const {
-    check_whole("reduce_scatter_tensor", "input", input, "output", output);
-    detail::check_written("reduce_scatter_tensor", output);
-    detail::check_reducible("reduce_scatter_tensor", output, op);
-    return issue(detail::Collective::reduce_scatter, output, op, 0, {{input}, ranks()}, {{output}});
-  }
+                             ReduceOp op = ReduceOp::sum) const;
 
   // `output` becomes inputs[this rank] of the root. The list is empty on the other ranks.
-  Work scatter(const Tensor& output, const std::vector<Tensor>& inputs = {}, int root = 0) const {
-    check_root_list("scatter", "inputs", inputs, output, root, false);
-    detail::check_written("scatter", output);
-    return issue(detail::Collective::scatter, output, {}, root, {inputs, ranks()}, {{output}});
-  }
+  Work scatter(const Tensor& output, const std::vector<Tensor>& inputs = {}, int root = 0) const;
 
   // outputs[r] becomes rank r's `input`, on the root. The list is empty on the other ranks.
-  Work gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0) const {
-    check_root_list("gather", "outputs", outputs, input, root, true);
-    return issue(detail::Collective::gather, input, {}, root, {{input}}, {outputs, ranks()});
-  }
+  Work gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0) const;
 
   // Ends when all ranks have issued it.
   Work barrier() const { return state().collective({}, {}, {}, issue_); }
@@ -148,83 +107,42 @@ class ProcessGroup {
   // Over MPI one that the other rank does not come to within the watchdog's `collective_timeout`,
   // be it because that rank has ended, ends with an Error, and so do all other messages of the
   // group, now and later. Its tensor's memory is never freed if MPI may use it.
-  Work send(const Tensor& tensor, int to, int tag = 0) const {
-    return message("send", tensor, to, tag, true);
-  }
-  Work recv(const Tensor& tensor, int from, int tag = 0) const {
-    detail::check_written("recv", tensor);
-    return message("recv", tensor, from, tag, false);
-  }
+  Work send(const Tensor& tensor, int to, int tag = 0) const;
+  Work recv(const Tensor& tensor, int from, int tag = 0) const;
 
   // A group of some of the ranks, numbered in the order given; undefined on the others. Every rank
   // of this group calls it, with the same list, and it returns when all have. The groups of a rank
   // share its communication thread.
   //
   // **Torch counterpart.** torch.distributed.new_group.
-  ProcessGroup new_group(const std::vector<int>& members) const {
-    detail::check_members(members, size());
-    return ProcessGroup(state().split(members));
-  }
+  ProcessGroup new_group(const std::vector<int>& members) const;
 
   const std::shared_ptr<detail::GroupState>& impl() const { return state_; }
 
  private:
-  detail::GroupState& state() const {
-    check<ValueError>(state_ != nullptr, "the process group is undefined: this rank is not in it");
-    return *state_;
-  }
-  ProcessGroup with(detail::Issue issue) const {
-    ProcessGroup result = *this;
-    result.issue_ = issue;
-    return result;
-  }
+  detail::GroupState& state() const;
+  ProcessGroup with(detail::Issue issue) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
 
   Work issue(detail::Collective collective, const Tensor& part, ReduceOp op, int root,
-             const detail::Parts& reads, const detail::Parts& writes) const {
-    const detail::Call call{.collective = collective,
-                            .dtype = part.dtype(),
-                            .op = op,
-                            .root = root,
-                            .count = static_cast<std::size_t>(part.numel())};
-    return state().collective(call, reads, writes, issue_);
-  }
+             const detail::Parts& reads, const detail::Parts& writes) const;
 
-  Work message(const char* operation, const Tensor& tensor, int peer, int tag, bool sends) const {
-    check_rank(operation, peer);
-    check<ValueError>(peer != rank(), operation, ": rank ", peer, " cannot do so with itself");
-    check<ValueError>(tag >= 0, operation, ": expected a tag of at least 0, got ", tag);
-    const Work work = state().message({.peer = peer,
-                                       .tag = tag,
-                                       .dtype = tensor.dtype(),
-                                       .count = static_cast<std::size_t>(tensor.numel())},
-                                      tensor, sends);
-    if (issue_ == detail::Issue::blocking) work.wait();
-    return work;
-  }
+  Work message(const char* operation, const Tensor& tensor, int peer, int tag, bool sends) const;
 
-  void check_rank(const char* operation, int number) const {
-    check<ValueError>(number >= 0 && number < size(), operation, ": rank ", number,
-                      " is out of range: the group has ", size(), " ranks");
-  }
+  void check_rank(const char* operation, int number) const;
   void check_list(const char* operation, const char* what, const std::vector<Tensor>& list,
-                  const Tensor& part, bool written) const {
-    detail::check_list(operation, what, list, part, size(), written);
-  }
+                  const Tensor& part, bool written) const;
   void check_root_list(const char* operation, const char* what, const std::vector<Tensor>& list,
-                       const Tensor& part, int root, bool written) const {
-    check_rank(operation, root);
-    if (rank() == root) return check_list(operation, what, list, part, written);
-    check<ValueError>(list.empty(), operation, ": rank ", rank(), " is not the root, ", root,
-                      ", and has no ", what, ", but ", list.size(), " were given");
-  }
+                       const Tensor& part, int root, bool written) const;
   void check_whole(const char* operation, const char* what, const Tensor& whole,
-                   const char* part_name, const Tensor& part) const {
-    detail::check_whole(operation, what, whole, part_name, part, size());
-  }
+                   const char* part_name, const Tensor& part) const;
 
   std::shared_ptr<detail::GroupState> state_;
   detail::Issue issue_ = detail::Issue::queued;
 };
 
 }  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/process_group.ipp>
+#endif

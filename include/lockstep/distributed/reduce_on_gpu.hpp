@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/combine_kernel.hpp>
@@ -27,15 +28,10 @@ struct GpuMemory {
 // A block in the order of a stream.
 class Scratch {
  public:
-  Scratch(const Stream& stream, std::size_t bytes)
-      : stream_(stream),
-        bytes_(bytes),
-        data_(lockstep::detail::backend_of(stream.device()).allocate(bytes, stream.state())) {}
+  Scratch(const Stream& stream, std::size_t bytes);
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    lockstep::detail::backend_of(stream_.device()).deallocate(data_, bytes_, stream_.state(), {});
-  }
+  ~Scratch();
   void* data() const { return data_; }
 
  private:
@@ -45,12 +41,8 @@ class Scratch {
 };
 
 // Bytes of two GPUs, by work of `stream`, which is of one of them.
-inline void copy_between(const GpuMemory& to, const GpuMemory& from, std::size_t bytes,
-                         const Stream& stream) {
-  if (bytes == 0 || (to.data == from.data && to.device == from.device)) return;
-  lockstep::detail::backend_of(stream.device())
-      .copy(to.data, to.device, from.data, from.device, bytes, stream.state());
-}
+void copy_between(const GpuMemory& to, const GpuMemory& from, std::size_t bytes,
+                  const Stream& stream);
 
 template <class T>
 class GpuReduction {
@@ -132,12 +124,12 @@ class GpuReduction {
 
 // The elements [begin, end) of every output become those of all inputs, one a rank, combined. An
 // output may be an input, as long as nobody else reads or writes these elements meanwhile.
-inline void reduce_on_gpu(const Stream& stream, Dtype dtype, ReduceOp op,
-                          std::span<const GpuMemory> inputs, std::span<const GpuMemory> outputs,
-                          std::size_t begin, std::size_t end) {
-  if (begin == end) return;
-  dispatch_all(dtype,
-               [&]<class T>(T) { GpuReduction<T>(stream, begin, end).run(op, inputs, outputs); });
-}
+void reduce_on_gpu(const Stream& stream, Dtype dtype, ReduceOp op,
+                   std::span<const GpuMemory> inputs, std::span<const GpuMemory> outputs,
+                   std::size_t begin, std::size_t end);
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/reduce_on_gpu.ipp>
+#endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/distributed/combine_kernel.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -83,29 +84,15 @@ void reduce_elements(std::span<const void* const> inputs, std::span<void* const>
 
 // The elements [begin, end) of every output become those of all inputs, one a rank, combined. An
 // output may be an input, as long as nobody else reads or writes these elements meanwhile.
-inline void reduce_ranks(Dtype dtype, ReduceOp op, std::span<const void* const> inputs,
-                         std::span<void* const> outputs, std::size_t begin, std::size_t end) {
-  dispatch_all(dtype, [&]<class T>(T) {
-    switch (op) {
-      case ReduceOp::sum:
-      case ReduceOp::avg:
-        return reduce_elements<T, ReduceOp::sum>(inputs, outputs, begin, end, op == ReduceOp::avg);
-      case ReduceOp::product:
-        return reduce_elements<T, ReduceOp::product>(inputs, outputs, begin, end, false);
-      case ReduceOp::min:
-        return reduce_elements<T, ReduceOp::min>(inputs, outputs, begin, end, false);
-      case ReduceOp::max:
-        return reduce_elements<T, ReduceOp::max>(inputs, outputs, begin, end, false);
-    }
-  });
-}
+void reduce_ranks(Dtype dtype, ReduceOp op, std::span<const void* const> inputs,
+                  std::span<void* const> outputs, std::size_t begin, std::size_t end);
 
 // Where the share of a rank begins when `count` elements are divided among `size` ranks; shares
 // begin on cache lines. Rank r's is [share_begin(r), share_begin(r + 1)).
-inline std::size_t share_begin(std::size_t count, Dtype dtype, std::size_t rank, std::size_t size) {
-  const std::size_t line = 64 / element_size(dtype);
-  const std::size_t lines = (count + line - 1) / line;
-  return std::min(count, lines * rank / size * line);
-}
+std::size_t share_begin(std::size_t count, Dtype dtype, std::size_t rank, std::size_t size);
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/reduce_ranks.ipp>
+#endif

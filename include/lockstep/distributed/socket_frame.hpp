@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+#include <lockstep/distributed/deadline.hpp>
 #include <lockstep/distributed/socket.hpp>
 #include <lockstep/error.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace lockstep::distributed::detail {
 
@@ -37,20 +37,10 @@ class FrameWriter {
     }
     return *this;
   }
-  FrameWriter& text(std::string_view value) {
-    number(static_cast<std::uint32_t>(value.size()));
-    bytes_ += value;
-    return *this;
-  }
+  FrameWriter& text(std::string_view value);
 
   // The whole frame.
-  std::string take() {
-    const std::size_t length = bytes_.size() - 4;
-    for (std::size_t i = 0; i < 4; ++i) {
-      bytes_[i] = static_cast<char>((length >> (8 * i)) & 0xFF);
-    }
-    return std::move(bytes_);
-  }
+  std::string take();
 
  private:
   std::string bytes_;
@@ -73,20 +63,11 @@ class FrameReader {
   std::string text() { return std::string(next(number<std::uint32_t>())); }
 
   // As many elements as the frame says: no more than it has bytes for.
-  std::size_t count() {
-    const std::size_t count = number<std::uint32_t>();
-    check<BadFrame>(count <= rest_.size(), "a frame of ", count, " elements ends early");
-    return count;
-  }
+  std::size_t count();
   void end() const { check<BadFrame>(rest_.empty(), "a frame is too long"); }
 
  private:
-  std::string_view next(std::size_t size) {
-    check<BadFrame>(size <= rest_.size(), "a frame ends early");
-    const std::string_view bytes = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-    return bytes;
-  }
+  std::string_view next(std::size_t size);
 
   std::string_view rest_;
 };
@@ -94,34 +75,19 @@ class FrameReader {
 // The length of the frame that `bytes` begin with, itself not counted; nothing if they do not tell
 // yet. Throws BadFrame if it is more than `most`: nobody is to make us wait for, or keep, that
 // much.
-inline std::optional<std::size_t> frame_length(std::string_view bytes, std::size_t most) {
-  if (bytes.size() < 4) return {};
-  const std::size_t length = FrameReader(bytes.substr(0, 4)).number<std::uint32_t>();
-  check<BadFrame>(length <= most, "a frame of ", length, " bytes, ", most, " is the most");
-  return length;
-}
+std::optional<std::size_t> frame_length(std::string_view bytes, std::size_t most);
 
 // Takes a whole frame off the front of `bytes`, from `at` on; nothing if it has not all come.
-inline std::optional<std::string_view> next_frame(std::string_view bytes, std::size_t& at,
-                                                  std::size_t most) {
-  const std::string_view rest = bytes.substr(at);
-  const auto length = frame_length(rest, most);
-  if (!length || rest.size() - 4 < *length) return {};
-  at += 4 + *length;
-  return rest.substr(4, *length);
-}
+std::optional<std::string_view> next_frame(std::string_view bytes, std::size_t& at,
+                                           std::size_t most);
 
 // Waits for a frame. 0, or the reason in errno's terms, as receive_all; EPROTO for one of more than
 // `most` bytes.
-inline int receive_frame(const Descriptor& socket, std::string& frame, std::size_t most,
-                         const Deadline& deadline) {
-  frame.resize(4);
-  int error = receive_all(socket, frame, deadline);
-  if (error != 0) return error;
-  const std::size_t length = FrameReader(frame).number<std::uint32_t>();
-  if (length > most) return EPROTO;
-  frame.resize(length);
-  return receive_all(socket, frame, deadline);
-}
+int receive_frame(const Descriptor& socket, std::string& frame, std::size_t most,
+                  const Deadline& deadline);
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/socket_frame.ipp>
+#endif

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+#include <lockstep/distributed/deadline.hpp>
 #include <lockstep/distributed/socket.hpp>
 #include <lockstep/distributed/socket_frame.hpp>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
-
-#include <sys/eventfd.h>
 
 namespace lockstep::distributed::detail {
 
@@ -36,14 +31,7 @@ class Connection {
 
   // Sends when the other side has room. What cannot be sent any more is lost without an error: it
   // is what is read, or not, that tells how the connection ended.
-  void send(std::string frame) {
-    if (out_.empty()) {
-      out_ = std::move(frame);
-    } else {
-      out_ += frame;
-    }
-    flush();
-  }
+  void send(std::string frame);
   // True where what was sent before has not all left yet.
   bool is_sending() const { return !out_.empty(); }
 
@@ -56,32 +44,12 @@ class Connection {
   // With this much unsent nothing more is read: who does not take answers may not ask either.
   static constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
 
-  short events() const {
-    const bool reads = !closing_ && out_.size() < kMostUnsent;
-    return static_cast<short>((reads ? POLLIN : 0) | (out_.empty() ? 0 : POLLOUT));
-  }
+  short events() const;
 
-  void flush() {
-    std::size_t sent = 0;
-    while (sent < out_.size()) {
-      const Transfer transfer = send_some(socket_, std::string_view(out_).substr(sent));
-      if (transfer.error != 0) {
-        sent = out_.size();
-      } else if (transfer.bytes == 0) {
-        break;
-      }
-      sent += transfer.bytes;
-    }
-    out_.erase(0, sent);
-  }
+  void flush();
 
   // A bounded part of what has come, so that nobody keeps the thread from the others.
-  void receive() {
-    std::array<char, std::size_t{1} << 16> part;
-    const Transfer got = receive_some(socket_, part);
-    in_.append(part.data(), got.bytes);
-    if (got.error != 0) ended_ = got.error;
-  }
+  void receive();
 
   int id_;
   Descriptor socket_;
@@ -100,34 +68,18 @@ class Connection {
 class SocketLoop {
  public:
   // Frames of at most `most` bytes are taken.
-  explicit SocketLoop(std::size_t most)
-      : most_(most), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    check<NetworkError>(!!wake_, "cannot make an eventfd: ", std::strerror(errno));
-  }
+  explicit SocketLoop(std::size_t most);
 
   // From here on, accepts whoever connects.
   void listen(Descriptor socket) { listener_ = std::move(socket); }
 
-  Connection& add(Descriptor socket) {
-    return connections_.emplace_back(next_id_++, std::move(socket), most_);
-  }
+  Connection& add(Descriptor socket);
 
   std::vector<Connection>& connections() { return connections_; }
-  Connection* find(int id) {
-    const auto found = std::find_if(connections_.begin(), connections_.end(),
-                                    [id](const Connection& one) { return one.id() == id; });
-    return found == connections_.end() ? nullptr : &*found;
-  }
+  Connection* find(int id);
 
-  void wake() noexcept {
-    const std::uint64_t one = 1;
-    // Can only fail where the thread has been woken very often and not yet looked.
-    [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
-  }
-  void stop() noexcept {
-    stopped_.store(true, std::memory_order_release);
-    wake();
-  }
+  void wake() noexcept;
+  void stop() noexcept;
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
   // Until `stop`. Calls
@@ -154,65 +106,16 @@ class SocketLoop {
 
   // The end: sends what is left, tells the other sides that no more comes, and waits until they are
   // done too, so that nothing sent is lost to a connection that is reset. Not past the deadline.
-  void finish(const Deadline& deadline) {
-    listener_.reset();
-    std::array<char, 4096> ignored;
-    while (true) {
-      polled_.clear();
-      for (Connection& connection : connections_) {
-        connection.flush();
-        if (!connection.is_sending()) ::shutdown(connection.socket_.get(), SHUT_WR);
-        const int out = connection.is_sending() ? POLLOUT : 0;
-        polled_.push_back({connection.socket_.get(), static_cast<short>(POLLIN | out), 0});
-      }
-      if (connections_.empty() || deadline.passed()) break;
-      ::poll(polled_.data(), polled_.size(), deadline.poll_timeout());
-      for (Connection& connection : connections_) {
-        connection.ended_ = receive_some(connection.socket_, ignored).error;
-      }
-      remove_ended();
-    }
-    connections_.clear();
-  }
+  void finish(const Deadline& deadline);
 
  private:
   // How long nobody is accepted where the process has no descriptor left.
   static constexpr int kExhaustedPause = 100;
 
   // Until something can be done. Accepts, and notes in each connection what it can do.
-  void wait(int timeout) {
-    polled_.clear();
-    polled_.push_back({wake_.get(), POLLIN, 0});
-    polled_.push_back({exhausted_ ? -1 : listener_.get(), POLLIN, 0});
-    for (const Connection& connection : connections_) {
-      polled_.push_back({connection.socket_.get(), connection.events(), 0});
-    }
-    if (exhausted_) timeout = std::min(timeout, kExhaustedPause);
-    exhausted_ = false;
-    if (::poll(polled_.data(), polled_.size(), timeout) < 0) {
-      for (pollfd& entry : polled_) entry.revents = 0;
-    }
-    if (polled_[0].revents != 0) {
-      std::uint64_t count = 0;
-      [[maybe_unused]] const ssize_t ignored = ::read(wake_.get(), &count, sizeof count);
-    }
-    if (polled_[1].revents != 0) accept_all();
-    // Those that were accepted just then have had nothing polled.
-    polled_.resize(connections_.size() + 2, pollfd{-1, 0, POLLIN});
-  }
+  void wait(int timeout);
 
-  void accept_all() {
-    while (true) {
-      Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!socket) {
-        exhausted_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-        if (errno == EINTR || errno == ECONNABORTED) continue;
-        return;
-      }
-      send_at_once(socket);
-      add(std::move(socket));
-    }
-  }
+  void accept_all();
 
   template <class Handler>
   void serve(Connection& connection, Handler& handler) {
@@ -242,10 +145,7 @@ class SocketLoop {
     }
   }
 
-  void remove_ended() {
-    std::erase_if(connections_,
-                  [](const Connection& connection) { return connection.ended_ != 0; });
-  }
+  void remove_ended();
 
   std::size_t most_;
   Descriptor wake_;
@@ -258,3 +158,7 @@ class SocketLoop {
 };
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/socket_loop.ipp>
+#endif

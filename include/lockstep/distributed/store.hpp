@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/distributed/deadline.hpp>
 #include <lockstep/error.hpp>
 
@@ -10,7 +11,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace lockstep::distributed {
 
@@ -47,50 +47,28 @@ class Store {
 
   // The time limit of calls that are not given one.
   std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
-  void set_timeout(std::chrono::milliseconds timeout) {
-    timeout_.store(detail::Deadline(timeout).timeout(), std::memory_order_relaxed);
-  }
+  void set_timeout(std::chrono::milliseconds timeout);
 
   // Gives the key its value, whether it had one or not.
-  void set(const std::string& key, const std::string& value) {
-    check_key(key);
-    lockstep::check<ValueError>(value.size() <= kMaxValue, "Store.set: the value of key '", key,
-                                "' has ", value.size(), " bytes, ", kMaxValue, " is the most");
-    do_set(key, value, deadline());
-  }
+  void set(const std::string& key, const std::string& value);
 
   // The key's value; waits until it has one.
   std::string get(const std::string& key) { return get(key, timeout()); }
-  std::string get(const std::string& key, std::chrono::milliseconds timeout) {
-    check_key(key);
-    return do_get(key, detail::Deadline(timeout));
-  }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout);
 
   // Adds to a number, which is kept as decimal text and is 0 for a key without value, and returns
   // the sum. No two ranks get the same one if they add 1: this is how they count.
-  std::int64_t add(const std::string& key, std::int64_t amount) {
-    check_key(key);
-    return do_add(key, amount, deadline());
-  }
+  std::int64_t add(const std::string& key, std::int64_t amount);
 
   // Waits until all keys have values.
   void wait(std::span<const std::string> keys) { wait(keys, timeout()); }
-  void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) {
-    for (const std::string& key : keys) check_key(key);
-    do_wait(keys, detail::Deadline(timeout));
-  }
+  void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout);
 
   // True if all keys have values.
-  bool check(std::span<const std::string> keys) {
-    for (const std::string& key : keys) check_key(key);
-    return do_check(keys, deadline());
-  }
+  bool check(std::span<const std::string> keys);
 
   // Takes the key's value away; true if it had one.
-  bool delete_key(const std::string& key) {
-    check_key(key);
-    return do_delete(key, deadline());
-  }
+  bool delete_key(const std::string& key);
 
   // How many keys have values.
   std::int64_t num_keys() { return do_num_keys(deadline()); }
@@ -101,20 +79,7 @@ class Store {
  protected:
   // What a wait for keys ends with that they did not come.
   [[noreturn]] void fail_late(std::span<const std::string> keys,
-                              const detail::Deadline& deadline) const {
-    constexpr std::size_t kListed = 3;
-    std::string list;
-    for (std::size_t i = 0; i < keys.size() && i < kListed; ++i) {
-      list += (i == 0 ? "'" : ", '") + keys[i] + '\'';
-    }
-    if (keys.size() > kListed) {
-      list += " and " + std::to_string(keys.size() - kListed) + " more";
-    }
-    lockstep::detail::fail<StoreError>(
-        name(), ": waited for ", keys.size() == 1 ? "key " : "keys ", list, " for ",
-        detail::Seconds{deadline.timeout()},
-        ", but not all were set; the rank that sets them has failed, or not come that far");
-  }
+                              const detail::Deadline& deadline) const;
 
  private:
   // The arguments are checked. Each returns or throws by the deadline.
@@ -130,13 +95,14 @@ class Store {
 
   detail::Deadline deadline() const { return detail::Deadline(timeout()); }
 
-  static void check_key(const std::string& key) {
-    lockstep::check<ValueError>(key.size() <= kMaxKey, "Store: a key of ", key.size(), " bytes, ",
-                                kMaxKey, " is the most");
-  }
+  static void check_key(const std::string& key);
 
   // Read by any thread; alone, so relaxed order is enough.
   std::atomic<std::chrono::milliseconds> timeout_{kDefaultTimeout};
 };
 
 }  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/store.ipp>
+#endif

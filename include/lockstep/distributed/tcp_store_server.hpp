@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/distributed/socket_frame.hpp>
 #include <lockstep/distributed/socket_loop.hpp>
 #include <lockstep/distributed/store.hpp>
 #include <lockstep/distributed/store_values.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -38,24 +37,10 @@ static_assert(kMaxStoreFrame >= Store::kMaxKey + Store::kMaxValue + 64);
 // in the destructor.
 class TCPStoreServer {
  public:
-  explicit TCPStoreServer(std::uint16_t port) : loop_(kMaxGreeting) {
-    lockstep::detail::check_not_forked();
-    Listener listener = listen_on(port);
-    port_ = listener.port;
-    loop_.listen(std::move(listener.socket));
-    thread_ = std::thread([this] { run(); });
-  }
+  explicit TCPStoreServer(std::uint16_t port);
   TCPStoreServer(const TCPStoreServer&) = delete;
   TCPStoreServer& operator=(const TCPStoreServer&) = delete;
-  ~TCPStoreServer() {
-    // In a forked child there is no such thread.
-    if (lockstep::detail::forked()) {
-      thread_.detach();
-      return;
-    }
-    loop_.stop();
-    thread_.join();
-  }
+  ~TCPStoreServer();
 
   std::uint16_t port() const { return port_; }
 
@@ -71,99 +56,18 @@ class TCPStoreServer {
     bool wants_value;
   };
 
-  void run() noexcept {
-    try {
-      loop_.run(*this);
-    } catch (const std::exception&) {
-      // Out of memory: the clients find their connections closed.
-      loop_.connections().clear();
-    }
-  }
+  void run() noexcept;
 
-  void on_frame(Connection& connection, std::string_view frame) {
-    FrameReader reader(frame);
-    const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
-    const bool greeted =
-        std::find(greeted_.begin(), greeted_.end(), connection.id()) != greeted_.end();
-    check<BadFrame>(greeted == (request != StoreRequest::hello), "no greeting");
-    try {
-      answer(connection, request, reader);
-    } catch (const ValueError& error) {
-      connection.send(FrameWriter(StoreReply::invalid).text(error.what()).take());
-    }
-  }
+  void on_frame(Connection& connection, std::string_view frame);
 
-  void answer(Connection& connection, StoreRequest request, FrameReader& reader) {
-    FrameWriter reply(StoreReply::done);
-    switch (request) {
-      case StoreRequest::hello:
-        check<BadFrame>(reader.text() == kStoreGreeting, "another greeting");
-        greeted_.push_back(connection.id());
-        connection.set_most(kMaxStoreFrame);
-        break;
-      case StoreRequest::set: {
-        const std::string key = reader.text();
-        values_.set(key, reader.text());
-        break;
-      }
-      case StoreRequest::get:
-      case StoreRequest::wait:
-        waiting_.push_back({connection.id(), keys(reader), request == StoreRequest::get});
-        reader.end();
-        return answer_waiting();
-      case StoreRequest::check:
-        reply.number<std::int64_t>(values_.has_all(keys(reader)));
-        break;
-      case StoreRequest::add: {
-        const std::string key = reader.text();
-        reply.number(values_.add(key, reader.number<std::int64_t>()));
-        break;
-      }
-      case StoreRequest::erase:
-        reply.number<std::int64_t>(values_.erase(reader.text()));
-        break;
-      case StoreRequest::count:
-        reply.number(values_.size());
-        break;
-      case StoreRequest::cancel: {
-        reader.end();
-        const auto canceled = std::erase_if(waiting_, [&](const Waiting& waiting) {
-          return waiting.connection == connection.id();
-        });
-        if (canceled > 0) connection.send(FrameWriter(StoreReply::late).take());
-        return;
-      }
-      default:
-        lockstep::detail::fail<BadFrame>("an unknown request");
-    }
-    reader.end();
-    connection.send(reply.take());
-    if (request == StoreRequest::set || request == StoreRequest::add) answer_waiting();
-  }
+  void answer(Connection& connection, StoreRequest request, FrameReader& reader);
 
-  static std::vector<std::string> keys(FrameReader& reader) {
-    std::vector<std::string> all;
-    for (std::size_t left = reader.count(); left > 0; --left) all.push_back(reader.text());
-    return all;
-  }
+  static std::vector<std::string> keys(FrameReader& reader);
 
   // Answers those whose keys have all come. At once: the next request may take them away again.
-  void answer_waiting() {
-    std::erase_if(waiting_, [this](const Waiting& waiting) {
-      if (!values_.has_all(waiting.keys)) return false;
-      Connection& connection = *loop_.find(waiting.connection);  // `on_end` has not come
-      FrameWriter reply(StoreReply::done);
-      if (waiting.wants_value) reply.text(*values_.find(waiting.keys.front()));
-      connection.send(reply.take());
-      return true;
-    });
-  }
+  void answer_waiting();
 
-  void on_end(Connection& connection, const std::string&) {
-    std::erase(greeted_, connection.id());
-    std::erase_if(waiting_,
-                  [&](const Waiting& waiting) { return waiting.connection == connection.id(); });
-  }
+  void on_end(Connection& connection, const std::string&);
   void on_pass() {}
   void on_tick() {}
 
@@ -176,3 +80,7 @@ class TCPStoreServer {
 };
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/tcp_store_server.ipp>
+#endif

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/call.hpp>
 #include <lockstep/distributed/claimed_pieces.hpp>
 #include <lockstep/distributed/mailbox.hpp>
 #include <lockstep/distributed/rendezvous.hpp>
 #include <lockstep/distributed/world_collectives.hpp>
+#include <lockstep/error.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -17,7 +19,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -64,17 +65,7 @@ class ThreadWorld {
 
   // The ranks' devices need not be known: then, as where not all are GPUs, everything goes through
   // host memory.
-  explicit ThreadWorld(int size, std::span<const Device> devices = {})
-      : meeting(size),
-        parting(size),
-        mailbox(size),
-        slots_(new std::array<Slot, 2>[static_cast<std::size_t>(size)]),
-        gone_(static_cast<std::size_t>(size)) {
-    const auto is_gpu = [](Device device) { return device.is_cuda(); };
-    if (std::all_of(devices.begin(), devices.end(), is_gpu)) {
-      gpus_.assign(devices.begin(), devices.end());
-    }
-  }
+  explicit ThreadWorld(int size, std::span<const Device> devices = {});
 
   // Each rank's, where all are on GPUs.
   const std::vector<Device>& gpus() const { return gpus_; }
@@ -87,44 +78,13 @@ class ThreadWorld {
 
   // `rank` takes part in nothing any more, for the reason given: all that wait for it, or will, get
   // it as an error. Any thread may call it, whatever the ranks are doing.
-  void leave(int rank, const std::string& reason) {
-    std::vector<std::pair<std::shared_ptr<ThreadWorld>, int>> parts;
-    {
-      const std::lock_guard lock(mutex_);
-      if (reason_.empty()) reason_ = reason;
-      gone_[static_cast<std::size_t>(rank)] = reason;
-      for (const Part& part : parts_) {
-        const auto at = std::find(part.members.begin(), part.members.end(), rank);
-        auto world = part.world.lock();
-        if (!world || at == part.members.end()) continue;
-        parts.emplace_back(std::move(world), static_cast<int>(at - part.members.begin()));
-      }
-    }
-    meeting.break_off();
-    mailbox.leave(rank, reason);
-    for (const auto& [world, as] : parts) world->leave(as, reason);
-  }
+  void leave(int rank, const std::string& reason);
 
   // Some of the ranks have a world of their own, too, which they leave together with this one.
-  void add_part(const std::shared_ptr<ThreadWorld>& world, std::span<const int> members) {
-    std::vector<std::string> gone;
-    {
-      const std::lock_guard lock(mutex_);
-      std::erase_if(parts_, [](const Part& part) { return part.world.expired(); });
-      parts_.push_back({world, {members.begin(), members.end()}});
-      gone = gone_;
-    }
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      const std::string& reason = gone[static_cast<std::size_t>(members[i])];
-      if (!reason.empty()) world->leave(static_cast<int>(i), reason);
-    }
-  }
+  void add_part(const std::shared_ptr<ThreadWorld>& world, std::span<const int> members);
 
   // Why the first rank that left did; empty while all are there.
-  std::string reason() const {
-    const std::lock_guard lock(mutex_);
-    return reason_;
-  }
+  std::string reason() const;
 
   Rendezvous meeting;  // broken as soon as a rank leaves
   Rendezvous parting;  // never broken
@@ -147,3 +107,7 @@ class ThreadWorld {
 };
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/thread_world.ipp>
+#endif

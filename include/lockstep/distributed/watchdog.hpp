@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/distributed/store.hpp>
 #include <lockstep/distributed/watchdog_client.hpp>
@@ -10,20 +11,14 @@
 #include <lockstep/distributed/watchdog_server.hpp>
 #include <lockstep/error.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <random>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 namespace lockstep::distributed {
 
@@ -75,58 +70,18 @@ class Watchdog {
   // when the first fault is known; it releases what waits in a collective, and must not destroy the
   // watchdog.
   Watchdog(int rank, int size, Store& store, const WatchdogOptions& options = {},
-           std::function<void()> on_fault = {})
-      : rank_(rank), size_(size), options_(options), exceptions_(std::uncaught_exceptions()) {
-    lockstep::check<ValueError>(size > 0 && rank >= 0 && rank < size, "Watchdog: rank ", rank,
-                                " of ", size);
-    options.check();
-    if (size == 1) return;
-    const detail::Deadline deadline(store.timeout());
-    detail::WatchdogAddress address;
-    if (rank == 0) {
-      address.token = random_token();
-      server_ =
-          std::make_unique<detail::WatchdogServer>(size, address.token, store.timeout(), options);
-      address.port = server_->port();
-      store.set("watchdog",
-                lockstep::detail::str(address.port, ' ', address.token, ' ', host_name(options)));
-      // By whatever name the others reach it.
-      address.host = "localhost";
-    } else {
-      std::istringstream text(store.get("watchdog"));
-      text >> address.port >> address.token >> address.host;
-      lockstep::check<StoreError>(!text.fail(), store.name(),
-                                  ": the value of key 'watchdog' is no watchdog's address");
-    }
-    client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options,
-                                                       std::move(on_fault));
-  }
+           std::function<void()> on_fault = {});
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   // A goodbye; but where an exception unwinds the stack, an `abort`.
-  ~Watchdog() {
-    if (std::uncaught_exceptions() > exceptions_) abort("an exception has ended it");
-  }
+  ~Watchdog();
 
   const WatchdogOptions& options() const { return options_; }
 
   // From here on watches a group of ranks, in the group's order and this rank among them, through
   // the Progress that is returned, for as long as that has an owner. Null in a world of one: nobody
   // can be missing. All of the ranks call it, and for groups of the same ranks in the same order.
-  std::shared_ptr<Progress> watch(const std::vector<int>& ranks) {
-    bool found = false;
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      lockstep::check<ValueError>(ranks[i] >= 0 && ranks[i] < size_, "Watchdog.watch: rank ",
-                                  ranks[i], " is not in the world of ", size_);
-      for (std::size_t j = 0; j < i; ++j) {
-        lockstep::check<ValueError>(ranks[i] != ranks[j], "Watchdog.watch: rank ", ranks[i],
-                                    " is named twice");
-      }
-      found = found || ranks[i] == rank_;
-    }
-    lockstep::check<ValueError>(found, "Watchdog.watch: rank ", rank_, " is not in the group");
-    return client_ ? client_->watch(ranks) : nullptr;
-  }
+  std::shared_ptr<Progress> watch(const std::vector<int>& ranks);
 
   // How many groups it watches: those whose Progress has an owner, and for an interval others.
   std::size_t groups() const { return client_ ? client_->groups() : 0; }
@@ -138,59 +93,26 @@ class Watchdog {
   std::vector<Fault> faults() const { return client_ ? client_->faults() : std::vector<Fault>(); }
 
   // A WatchdogError if something has been found, or null.
-  std::exception_ptr exception() const {
-    if (!faulted()) return nullptr;
-    std::vector<Fault> faults = client_->faults();
-    std::string text = faults.front().text;
-    if (const std::string where = client_->where(); !where.empty()) {
-      text += lockstep::detail::str("; this rank, ", rank_, ", is in ", where);
-    }
-    for (std::size_t i = 1; i < faults.size(); ++i) text += "\nAlso: " + faults[i].text;
-    return std::make_exception_ptr(WatchdogError(text, std::move(faults)));
-  }
+  std::exception_ptr exception() const;
   // Throws it.
-  void check() const {
-    if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
-  }
+  void check() const;
 
   // This rank comes to no collective any more: whoever waits for it in one is told so at once. It
   // is still watched, and still hears of the others' faults.
-  void finish() {
-    if (client_) client_->finish();
-  }
+  void finish();
 
   // Says goodbye before the destructor would, and as that does: nothing is found from here on. On
   // rank 0 it also ends what serves the others. Called by one thread.
-  void leave() {
-    if (client_) client_->leave();
-    server_.reset();
-  }
+  void leave();
 
   // Tells all ranks that this one has failed, and why: before it ends because of an exception. Rank
   // 0, which tells the others, knows when it returns, unless it cannot be reached.
-  void abort(const std::string& reason) noexcept {
-    try {
-      if (client_) client_->abort(reason);
-    } catch (const std::exception&) {
-      // Out of memory: they find that the process has ended.
-    }
-  }
+  void abort(const std::string& reason) noexcept;
 
  private:
-  static std::uint64_t random_token() {
-    std::random_device device;
-    return (std::uint64_t{device()} << 32) | device();
-  }
+  static std::uint64_t random_token();
 
-  static std::string host_name(const WatchdogOptions& options) {
-    if (!options.host.empty()) return options.host;
-    if (const char* const master = std::getenv("MASTER_ADDR"); master && *master) return master;
-    std::array<char, 256> own{};
-    std::string ignored;
-    const bool known = ::gethostname(own.data(), own.size() - 1) == 0 && own[0] != '\0' &&
-                       detail::resolve(own.data(), 0, ignored) != nullptr;
-    return known ? own.data() : "localhost";
-  }
+  static std::string host_name(const WatchdogOptions& options);
 
   const int rank_;
   const int size_;
@@ -202,3 +124,7 @@ class Watchdog {
 };
 
 }  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/watchdog.ipp>
+#endif

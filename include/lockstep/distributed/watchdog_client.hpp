@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/distributed/call.hpp>
+#include <lockstep/distributed/deadline.hpp>
+#include <lockstep/distributed/socket.hpp>
 #include <lockstep/distributed/socket_loop.hpp>
 #include <lockstep/distributed/watchdog_ledger.hpp>
 #include <lockstep/distributed/watchdog_options.hpp>
 #include <lockstep/distributed/watchdog_progress.hpp>
 #include <lockstep/distributed/watchdog_protocol.hpp>
-#include <lockstep/warning.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -22,7 +23,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -41,82 +41,31 @@ struct WatchdogAddress {
 class WatchdogClient {
  public:
   WatchdogClient(int rank, int size, const WatchdogAddress& address, const Deadline& deadline,
-                 const WatchdogOptions& options, std::function<void()> on_fault)
-      : rank_(rank),
-        options_(options),
-        on_fault_(std::move(on_fault)),
-        clock_(options.interval),
-        loop_(kMaxWatchdogFrame) {
-    lockstep::detail::check_not_forked();
-    loop_.add(greet(size, address, deadline));
-    heard_ = clock_.now();
-    thread_ = std::thread([this] { run(); });
-  }
+                 const WatchdogOptions& options, std::function<void()> on_fault);
   WatchdogClient(const WatchdogClient&) = delete;
   WatchdogClient& operator=(const WatchdogClient&) = delete;
-  ~WatchdogClient() {
-    // In a forked child there is no such thread.
-    if (lockstep::detail::forked()) {
-      thread_.detach();
-      return;
-    }
-    leave();
-  }
+  ~WatchdogClient();
 
   // Says goodbye, and watches no more. Called by the thread that destroys it.
-  void leave() {
-    loop_.stop();
-    if (thread_.joinable()) thread_.join();
-  }
+  void leave();
 
   // Until what is returned has no owner any more.
-  std::shared_ptr<Progress> watch(std::vector<int> members) {
-    const auto place = std::make_shared<Place>();
-    const std::lock_guard lock(mutex_);
-    const std::uint32_t before = made_[members]++;
-    groups_.push_back({{std::move(members), before}, ids_++, place});
-    return {&place->progress,
-            [place](Progress*) noexcept { place->ended.store(true, std::memory_order_release); }};
-  }
+  std::shared_ptr<Progress> watch(std::vector<int> members);
 
   // How many it watches.
-  std::size_t groups() const {
-    const std::lock_guard lock(mutex_);
-    return groups_.size();
-  }
+  std::size_t groups() const;
 
   bool faulted() const noexcept { return faulted_.load(std::memory_order_acquire); }
 
   // What has been found, and where this rank is: "", or in which collective it waits.
-  std::vector<Fault> faults() const {
-    const std::lock_guard lock(mutex_);
-    return faults_;
-  }
-  std::string where() const {
-    const std::lock_guard lock(mutex_);
-    for (const Watched& watched : groups_) {
-      const auto snapshot = watched.place->progress.snapshot();
-      if (snapshot && snapshot->inside) return describe(snapshot->number, text(snapshot->call));
-    }
-    return {};
-  }
+  std::vector<Fault> faults() const;
+  std::string where() const;
 
   // This rank comes to no collective any more. Returns at once.
-  void finish() {
-    const std::lock_guard lock(mutex_);
-    finished_ = true;
-    loop_.wake();
-  }
+  void finish();
 
   // Returns when rank 0 has taken note, or cannot.
-  void abort(const std::string& reason) {
-    std::unique_lock lock(mutex_);
-    if (abort_reason_) return;
-    abort_reason_ = reason.substr(0, kMaxWatchdogText);
-    loop_.wake();
-    changed_.wait_until(lock, Deadline(kLongestGoodbye).at(),
-                        [this] { return alone_ || !faults_.empty(); });
-  }
+  void abort(const std::string& reason);
 
  private:
   friend class SocketLoop;
@@ -140,220 +89,38 @@ class WatchdogClient {
 
   static std::string text(const Call& call) { return lockstep::detail::str(call); }
 
-  Descriptor greet(int size, const WatchdogAddress& address, const Deadline& deadline) const {
-    // Whoever has told the address listens there, unless it has ended.
-    Descriptor socket = connect_to(address.host, address.port, deadline, Dial::until_refused);
-    const std::string hello = FrameWriter(ToServer::hello)
-                                  .number(address.token)
-                                  .number(static_cast<std::int32_t>(rank_))
-                                  .number(static_cast<std::int32_t>(size))
-                                  .take();
-    std::string answer;
-    int error = send_all(socket, hello, deadline);
-    if (error == 0) error = receive_frame(socket, answer, kMaxWatchdogFrame, deadline);
-    check<NetworkError>(error == 0, "Watchdog: rank 0's at ", endpoint(address.host, address.port),
-                        " has not answered: ", std::strerror(error));
-    FrameReader reader(answer);
-    if (static_cast<FromServer>(reader.number<std::uint8_t>()) == FromServer::refused) {
-      throw ValueError("Watchdog: " + reader.text());
-    }
-    return socket;
-  }
+  Descriptor greet(int size, const WatchdogAddress& address, const Deadline& deadline) const;
 
-  void run() noexcept {
-    try {
-      loop_.run(*this, options_.interval);
-      say_goodbye();
-    } catch (const std::exception& error) {
-      loop_.connections().clear();
-      add_fault({Fault::Kind::died, rank_,
-                 lockstep::detail::str("the watchdog of rank ", rank_, " failed: ", error.what())});
-      end_connection();
-    }
-  }
+  void run() noexcept;
 
-  void on_frame(Connection& connection, std::string_view bytes) {
-    heard_ = clock_.now();
-    FrameReader frame(bytes);
-    switch (static_cast<FromServer>(frame.number<std::uint8_t>())) {
-      case FromServer::heartbeat:
-        break;
-      case FromServer::faults:
-        set_faults(read_faults(frame));
-        connection.send(FrameWriter(ToServer::told).take());
-        break;
-      case FromServer::last: {
-        WatchdogLedger::GroupKey group = read_group(frame);
-        of_rank_0_[std::move(group)] = frame.number<std::uint64_t>();
-        break;
-      }
-      case FromServer::closing:
-        closed_ = true;
-        connection.close();
-        break;
-      default:
-        lockstep::detail::fail<BadFrame>("an unknown message");
-    }
-  }
+  void on_frame(Connection& connection, std::string_view bytes);
 
-  void on_end(Connection&, const std::string& reason) {
-    if (!closed_) {
-      add_fault({Fault::Kind::died, 0,
-                 lockstep::detail::str("rank 0 has died: its connection was lost (", reason, ')')});
-    }
-    end_connection();
-  }
+  void on_end(Connection&, const std::string& reason);
 
-  void on_pass() {
-    Connection* const connection = this->connection();
-    if (!connection) return;
-    send_abort(*connection);
-    send_finished(*connection);
-  }
+  void on_pass();
 
-  void on_tick() {
-    const WatchdogLedger::Time now = clock_.now();
-    look(now);
-    Connection* const connection = this->connection();
-    if (!connection) return look_alone(now);
-    if (!connection->is_sending()) send_heartbeat(*connection, now);
-    if (now - heard_ > options_.heartbeat_timeout) {
-      add_fault({Fault::Kind::silent, 0,
-                 lockstep::detail::str("rank 0 has not answered for ",
-                                       Seconds{options_.heartbeat_timeout},
-                                       ": it is stopped, or its machine is lost")});
-    }
-  }
+  void on_tick();
 
-  Connection* connection() {
-    return loop_.connections().empty() ? nullptr : &loop_.connections().front();
-  }
+  Connection* connection();
 
   // Sees where this rank is, and since when: as often as this is called, so to one interval.
-  void look(WatchdogLedger::Time now) {
-    const std::lock_guard lock(mutex_);
-    for (Watched& watched : groups_) {
-      watched.ended = watched.place->ended.load(std::memory_order_acquire);
-      const auto snapshot = watched.place->progress.snapshot();
-      if (!snapshot || *snapshot == watched.last) continue;
-      watched.last = *snapshot;
-      watched.since = now;
-      watched.told = false;
-    }
-  }
+  void look(WatchdogLedger::Time now);
 
-  void send_heartbeat(Connection& connection, WatchdogLedger::Time now) {
-    const std::lock_guard lock(mutex_);
-    std::string frames;
-    std::vector<Watched*> changed;
-    for (Watched& watched : groups_) {
-      if (!std::exchange(watched.announced, true)) {
-        FrameWriter group(ToServer::group);
-        write(group, watched.key);
-        frames += group.take();
-      }
-      if (!std::exchange(watched.told, true)) changed.push_back(&watched);
-    }
-    // One at least: it says that this rank lives.
-    std::size_t sent = 0;
-    do {
-      const std::size_t end = std::min(changed.size(), sent + kMaxPositions);
-      FrameWriter heartbeat(ToServer::heartbeat);
-      heartbeat.number(static_cast<std::uint32_t>(end - sent));
-      for (; sent < end; ++sent) {
-        const Watched& watched = *changed[sent];
-        const Progress::Snapshot& last = watched.last;
-        write(heartbeat, watched.id,
-              {last.number, last.inside, now - watched.since, last.inside ? text(last.call) : ""});
-      }
-      frames += heartbeat.take();
-    } while (sent < changed.size());
-    std::erase_if(groups_, [&](const Watched& watched) {
-      if (!watched.ended) return false;
-      frames += FrameWriter(ToServer::forget).number(watched.id).take();
-      return true;
-    });
-    connection.send(std::move(frames));
-  }
+  void send_heartbeat(Connection& connection, WatchdogLedger::Time now);
 
-  void send_abort(Connection& connection) {
-    const std::lock_guard lock(mutex_);
-    if (!abort_reason_ || std::exchange(abort_sent_, true)) return;
-    connection.send(FrameWriter(ToServer::abort).text(*abort_reason_).take());
-  }
+  void send_abort(Connection& connection);
 
-  void send_finished(Connection& connection) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!finished_ || std::exchange(finished_sent_, true)) return;
-    }
-    const WatchdogLedger::Time now = clock_.now();
-    look(now);
-    send_heartbeat(connection, now);
-    connection.send(FrameWriter(ToServer::finished).take());
-  }
+  void send_finished(Connection& connection);
 
   // What one rank can see by itself, when rank 0 has ended in good order.
-  void look_alone(WatchdogLedger::Time now) {
-    std::optional<Fault> found;
-    {
-      const std::lock_guard lock(mutex_);
-      std::erase_if(groups_, [](const Watched& watched) { return watched.ended; });
-      for (const Watched& watched : groups_) {
-        if (!watched.last.inside) continue;
-        const std::vector<int>& ranks = watched.key.first;
-        const auto known = of_rank_0_.find(watched.key);
-        const std::uint64_t last_of_rank_0 = known == of_rank_0_.end() ? 0 : known->second;
-        if (std::find(ranks.begin(), ranks.end(), 0) != ranks.end() &&
-            watched.last.number > last_of_rank_0) {
-          found = {Fault::Kind::left, 0, "rank 0 has ended" + after(last_of_rank_0)};
-        } else if (now - watched.since > options_.collective_timeout) {
-          found = {Fault::Kind::stuck, -1,
-                   lockstep::detail::str("rank ", rank_, " has waited for ",
-                                         Seconds{options_.collective_timeout},
-                                         ", and rank 0, which would know for whom, has ended")};
-        }
-      }
-    }
-    if (found) add_fault(*std::move(found));
-  }
+  void look_alone(WatchdogLedger::Time now);
 
-  void say_goodbye() {
-    if (Connection* const connection = this->connection()) {
-      const WatchdogLedger::Time now = clock_.now();
-      send_abort(*connection);
-      look(now);
-      send_heartbeat(*connection, now);
-      connection->send(FrameWriter(ToServer::goodbye).take());
-      loop_.finish(Deadline(kLongestGoodbye));
-    }
-    end_connection();
-  }
+  void say_goodbye();
 
   // Of this rank's own finding. What it finds after a fault follows from that.
-  void add_fault(Fault fault) {
-    if (!faulted()) set_faults({std::move(fault)});
-  }
-  void set_faults(std::vector<Fault> faults) {
-    {
-      const std::lock_guard lock(mutex_);
-      faults_ = std::move(faults);
-    }
-    changed_.notify_all();
-    if (faulted_.exchange(true, std::memory_order_acq_rel) || !on_fault_) return;
-    try {
-      on_fault_();
-    } catch (const std::exception& error) {
-      warn(lockstep::detail::str("what a watchdog called threw: ", error.what()));
-    }
-  }
-  void end_connection() {
-    {
-      const std::lock_guard lock(mutex_);
-      alone_ = true;
-    }
-    changed_.notify_all();
-  }
+  void add_fault(Fault fault);
+  void set_faults(std::vector<Fault> faults);
+  void end_connection();
 
   const int rank_;
   const WatchdogOptions options_;
@@ -382,3 +149,7 @@ class WatchdogClient {
 };
 
 }  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/watchdog_client.ipp>
+#endif

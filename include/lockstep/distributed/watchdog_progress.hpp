@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/distributed/call.hpp>
-#include <lockstep/error.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -32,42 +32,16 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // A rank waits for others from here on.
-  void enter(const detail::Call& call) noexcept {
-    // What a reader gets of these two belongs to no other collective than `state_` says: it
-    // acquires them, so that if they are of a later one, it finds that `state_` has changed.
-    count_.store(call.count, std::memory_order_release);
-    what_.store(pack(call), std::memory_order_release);
-    state_.store(state_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  }
+  void enter(const detail::Call& call) noexcept;
   // And does not any more, whether that went well or not.
-  void leave() noexcept {
-    state_.store(state_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  }
+  void leave() noexcept;
 
   // Nothing where collectives follow one another too fast to look at one.
-  std::optional<Snapshot> snapshot() const noexcept {
-    constexpr int kTries = 16;
-    for (int i = 0; i < kTries; ++i) {
-      const std::uint64_t state = state_.load(std::memory_order_acquire);
-      const std::uint64_t count = count_.load(std::memory_order_acquire);
-      const std::uint64_t what = what_.load(std::memory_order_acquire);
-      if (state_.load(std::memory_order_relaxed) != state) continue;
-      if (state % 2 == 0) return Snapshot{state / 2};
-      return Snapshot{state / 2 + 1, true, unpack(what, count)};
-    }
-    return {};
-  }
+  std::optional<Snapshot> snapshot() const noexcept;
 
  private:
-  static std::uint64_t pack(const detail::Call& call) {
-    return static_cast<std::uint64_t>(call.collective) |
-           static_cast<std::uint64_t>(call.dtype) << 8 | static_cast<std::uint64_t>(call.op) << 16 |
-           std::uint64_t{static_cast<std::uint32_t>(call.root)} << 32;
-  }
-  static detail::Call unpack(std::uint64_t what, std::uint64_t count) {
-    return {static_cast<detail::Collective>(what & 0xFF), static_cast<Dtype>(what >> 8 & 0xFF),
-            static_cast<ReduceOp>(what >> 16 & 0xFF), static_cast<int>(what >> 32), count};
-  }
+  static std::uint64_t pack(const detail::Call& call);
+  static detail::Call unpack(std::uint64_t what, std::uint64_t count);
 
   std::atomic<std::uint64_t> state_{0};  // odd within a collective; two steps each
   std::atomic<std::uint64_t> count_{0};
@@ -77,14 +51,10 @@ class Progress {
 // Marks a collective for as long as it lives. Does nothing without a progress: nobody watches.
 class InCollective {
  public:
-  InCollective(Progress* progress, const detail::Call& call) noexcept : progress_(progress) {
-    if (progress_) progress_->enter(call);
-  }
+  InCollective(Progress* progress, const detail::Call& call) noexcept;
   InCollective(const InCollective&) = delete;
   InCollective& operator=(const InCollective&) = delete;
-  ~InCollective() {
-    if (progress_) progress_->leave();
-  }
+  ~InCollective();
 
  private:
   Progress* progress_;
@@ -93,15 +63,15 @@ class InCollective {
 namespace detail {
 
 // "collective #17, all_reduce(sum) of 4 x f32"
-inline std::string describe(std::uint64_t number, const std::string& call) {
-  return lockstep::detail::str("collective #", number, ", ", call);
-}
+std::string describe(std::uint64_t number, const std::string& call);
 
 // Of a rank that has ended: how far it had come.
-inline std::string after(std::uint64_t number) {
-  return number == 0 ? " without any collective" : " after collective #" + std::to_string(number);
-}
+std::string after(std::uint64_t number);
 
 }  // namespace detail
 
 }  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/watchdog_progress.ipp>
+#endif

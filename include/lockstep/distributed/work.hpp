@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/backend/park.hpp>
-#include <lockstep/backend/spin_wait.hpp>
-#include <lockstep/backend/streams.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 
 #include <atomic>
@@ -12,7 +10,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <utility>
 
 namespace lockstep::distributed {
 
@@ -54,32 +51,13 @@ class Work {
 
   // Blocks until the operation has ended, and throws what it threw. For GPUs the results may still
   // be on their way then; the current stream waits for them.
-  void wait() const {
-    if (!state_) return;
-    std::uint32_t last = state_->ended.load(std::memory_order_acquire);
-    if (last == detail::WorkState::kRuns) lockstep::detail::check_not_forked();
-    lockstep::detail::spin_then_park(state_->ended, [&last](std::uint32_t ended) {
-      last = ended;
-      return ended != detail::WorkState::kRuns;
-    });
-    if (last == detail::WorkState::kFailed) std::rethrow_exception(*error_);
-    if (state_->gpu) current_stream(*state_->gpu).wait_event(state_->issued);
-  }
+  void wait() const;
 
   // True once the operation has ended, on a GPU too, with an error or without one. Never blocks.
-  bool is_completed() const {
-    if (!state_) return true;
-    const std::uint32_t ended = state_->ended.load(std::memory_order_acquire);
-    return ended == detail::WorkState::kFailed ||
-           (ended == detail::WorkState::kWell && (!state_->gpu || state_->issued.query()));
-  }
+  bool is_completed() const;
 
   // What the operation threw; null if it has not ended, or ended well.
-  std::exception_ptr exception() const {
-    const bool failed =
-        state_ && state_->ended.load(std::memory_order_acquire) == detail::WorkState::kFailed;
-    return failed ? *error_ : std::exception_ptr();
-  }
+  std::exception_ptr exception() const;
 
  private:
   friend class detail::Completion;
@@ -97,29 +75,14 @@ class Completion {
   Completion() : state_(std::make_shared<WorkState>()) {}
 
   // The handle on it; made once.
-  Work work() {
-    Work work;
-    work.state_ = state_;
-    work.error_ = std::make_shared<std::exception_ptr>();
-    error_ = work.error_;
-    return work;
-  }
+  Work work();
 
   WorkState& state() const { return *state_; }
 
-  void finish(std::exception_ptr error) const noexcept {
-    const std::uint32_t ended = error ? WorkState::kFailed : WorkState::kWell;
-    if (const auto seen = error_.lock()) *seen = std::move(error);
-    // An exchange: a store might fall behind the look for those who are parked.
-    state_->ended.exchange(ended, std::memory_order_acq_rel);
-    lockstep::detail::unpark_listed(state_->ended);
-  }
+  void finish(std::exception_ptr error) const noexcept;
 
   // An operation that has finished well has failed on its GPU after that. Called once at most.
-  void fail(std::exception_ptr error) const noexcept {
-    if (const auto seen = error_.lock()) *seen = std::move(error);
-    state_->ended.store(WorkState::kFailed, std::memory_order_release);
-  }
+  void fail(std::exception_ptr error) const noexcept;
 
  private:
   std::shared_ptr<WorkState> state_;
@@ -129,3 +92,7 @@ class Completion {
 }  // namespace detail
 
 }  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/work.ipp>
+#endif

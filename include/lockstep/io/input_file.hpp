@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
 
-#include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <span>
-#include <utility>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace lockstep::io::detail {
 
@@ -25,44 +18,17 @@ namespace lockstep::io::detail {
 class InputFile {
  public:
   // O_NONBLOCK: to open a pipe, which is then refused, must not wait for its other end.
-  explicit InputFile(std::filesystem::path path)
-      : path_(std::move(path)),
-        descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (descriptor_ < 0) fail("cannot be opened: ", std::strerror(errno));
-    struct stat status {};
-    const bool known = ::fstat(descriptor_, &status) == 0;
-    if (!known || !S_ISREG(status.st_mode)) {
-      ::close(descriptor_);
-      fail("is not a regular file");
-    }
-    size_ = static_cast<std::uint64_t>(status.st_size);
-  }
-  InputFile(InputFile&& other) noexcept
-      : path_(std::move(other.path_)),
-        descriptor_(std::exchange(other.descriptor_, -1)),
-        size_(other.size_) {}
+  explicit InputFile(std::filesystem::path path);
+  InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
-  ~InputFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
+  ~InputFile();
 
   const std::filesystem::path& path() const { return path_; }
   // In bytes, when it was opened.
   std::uint64_t size() const { return size_; }
 
   // Fills `out` with the bytes from `offset` on.
-  void read(std::uint64_t offset, std::span<std::byte> out) const {
-    constexpr std::size_t kMost = std::size_t{1} << 30;  // of one call; more is cut by the system
-    while (!out.empty()) {
-      const ssize_t got =
-          ::pread(descriptor_, out.data(), std::min(out.size(), kMost), static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail("cannot be read at byte ", offset, ": ", std::strerror(errno));
-      if (got == 0) fail("truncated: ends at byte ", offset, ", expected ", out.size(), " more");
-      out = out.subspan(static_cast<std::size_t>(got));
-      offset += static_cast<std::uint64_t>(got);
-    }
-  }
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   template <class... Parts>
@@ -76,3 +42,7 @@ class InputFile {
 };
 
 }  // namespace lockstep::io::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/io/input_file.ipp>
+#endif

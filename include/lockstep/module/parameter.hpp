@@ -2,8 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/variable.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/tensor/empty.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -14,21 +13,13 @@ namespace lockstep {
 namespace detail {
 
 // Whether it is a parameter whose shape is not known yet. An absent one is not.
-inline bool is_uninitialized(const Tensor& tensor) {
-  return tensor.defined() && tensor.impl()->uninitialized;
-}
+bool is_uninitialized(const Tensor& tensor);
 
 // A tensor that has neither shape nor elements.
-inline Tensor uninitialized_tensor(const TensorOptions& options) {
-  const Tensor tensor = empty({0}, options);
-  tensor.impl()->uninitialized = true;
-  return tensor;
-}
+Tensor uninitialized_tensor(const TensorOptions& options);
 
 // Gives an uninitialised tensor a shape, and elements without values, where it is.
-inline void materialize(const Tensor& tensor, const Shape& shape) {
-  tensor.set_data(empty(shape, tensor.options()));
-}
+void materialize(const Tensor& tensor, const Shape& shape);
 
 }  // namespace detail
 
@@ -50,18 +41,10 @@ inline void materialize(const Tensor& tensor, const Shape& shape) {
 class Parameter : public Tensor {
  public:
   Parameter() = default;
-  explicit Parameter(const Tensor& data, bool requires_grad = true)
-      : Tensor(data.defined() ? data.detach() : Tensor()) {
-    if (defined()) requires_grad_(requires_grad);
-  }
+  explicit Parameter(const Tensor& data, bool requires_grad = true);
 
   // A parameter that gets its shape later, by `materialize` or by load_state_dict.
-  static Parameter uninitialized(const TensorOptions& options = {}, bool requires_grad = true) {
-    Parameter parameter;
-    static_cast<Tensor&>(parameter) = detail::uninitialized_tensor(
-        {.dtype = options.dtype, .device = options.device, .requires_grad = requires_grad});
-    return parameter;
-  }
+  static Parameter uninitialized(const TensorOptions& options = {}, bool requires_grad = true);
 
   // **Torch counterpart.** torch.nn.parameter.is_lazy.
   bool is_uninitialized() const { return detail::is_uninitialized(*this); }
@@ -72,11 +55,7 @@ class Parameter : public Tensor {
   // **Devices and streams.** The memory belongs to the current stream of its device.
   // **Threads and exceptions.** A ModuleError if it has a shape already, or is absent. Nobody else
   // may use it at the same time.
-  void materialize(const Shape& shape) const {
-    check<ModuleError>(defined(), "materialize: the parameter is absent");
-    check<ModuleError>(is_uninitialized(), "materialize: the parameter is initialized already");
-    detail::materialize(*this, shape);
-  }
+  void materialize(const Shape& shape) const;
 };
 
 // A tensor that belongs to a module's state but is not trained, such as a running mean: moved,
@@ -94,3 +73,7 @@ class Buffer : public Tensor {
 };
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/module/parameter.ipp>
+#endif

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -32,15 +34,7 @@ NamedTensor named_number(std::string name, T value) {
 class StateReader {
  public:
   // `what` begins the message and outlives the reader.
-  StateReader(std::string_view what, const StateDict& dict) : what_(what) {
-    for (const NamedTensor& entry : dict) {
-      if (!entry.tensor.defined()) {
-        misfit(entry.name, "is undefined");
-      } else if (!left_.emplace(entry.name, entry.tensor).second) {
-        misfit(entry.name, "is given twice");
-      }
-    }
-  }
+  StateReader(std::string_view what, const StateDict& dict);
 
   // A number, which the dict has to have; 0 if it has not.
   template <Element T>
@@ -60,67 +54,24 @@ class StateReader {
   }
 
   // Whether a name that begins so is left.
-  bool has_any(const std::string& prefix) const {
-    const auto found = left_.lower_bound(prefix);
-    return found != left_.end() && found->first.starts_with(prefix);
-  }
+  bool has_any(const std::string& prefix) const;
 
   // A copy of a tensor, which the dict has to have, with the dtype and device of `like`, whose
   // shape it has to have.
-  Tensor copy(const std::string& name, const Tensor& like) {
-    const Tensor source = take(name);
-    if (!source.defined()) {
-      missing(name);
-      return {};
-    }
-    if (is_uninitialized(like)) {
-      misfit(name, "belongs to an uninitialized parameter");
-      return {};
-    }
-    if (is_uninitialized(source) || source.sizes() != like.sizes()) {
-      misfit(name, is_uninitialized(source)
-                       ? "is uninitialized"
-                       : str("has shape ", source.sizes(), ", the parameter ", like.sizes()));
-      return {};
-    }
-    const Tensor result = empty_like(like);
-    copy_into(result, source);
-    return result;
-  }
+  Tensor copy(const std::string& name, const Tensor& like);
 
   // The indices of a list, which has to be `count` long.
-  void expect_indices(const std::string& name, std::size_t count) {
-    const Tensor tensor = take(name);
-    if (!tensor.defined()) return missing(name);
-    if (is_uninitialized(tensor) || tensor.sizes() != Shape{static_cast<std::int64_t>(count)}) {
-      misfit(name, str("has to list ", count, " parameters"));
-    }
-  }
+  void expect_indices(const std::string& name, std::size_t count);
 
-  void misfit(const std::string& name, std::string_view why) {
-    misfits_.push_back(str(name, " ", why));
-  }
+  void misfit(const std::string& name, std::string_view why);
 
   // Throws a ModuleError that lists every problem, if there is one.
-  void finish() const {
-    std::vector<std::string> unexpected;
-    for (const auto& [name, tensor] : left_) unexpected.push_back(name);
-    check<ModuleError>(missing_.empty() && misfits_.empty() && unexpected.empty(), what_,
-                       ".load_state_dict: the dict does not fit, nothing was loaded:",
-                       list_names("missing", missing_), list_names("unexpected", unexpected),
-                       list_names("does not fit", misfits_));
-  }
+  void finish() const;
 
  private:
   void missing(const std::string& name) { missing_.push_back(name); }
 
-  Tensor take(const std::string& name) {
-    const auto found = left_.find(name);
-    if (found == left_.end()) return {};
-    Tensor tensor = found->second;
-    left_.erase(found);
-    return tensor;
-  }
+  Tensor take(const std::string& name);
 
   std::string_view what_;
   std::map<std::string, Tensor, std::less<>> left_;
@@ -129,3 +80,7 @@ class StateReader {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/module/state_reader.ipp>
+#endif

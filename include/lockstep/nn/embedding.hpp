@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/module/parameter.hpp>
-#include <lockstep/nn/init.hpp>
-#include <lockstep/nn/layer.hpp>
-#include <lockstep/ops/embedding.hpp>
-#include <lockstep/ops/inplace.hpp>
-#include <lockstep/ops/shape.hpp>
-#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -43,27 +39,9 @@ struct Embedding {
   bool sparse = false;
 
   Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim,
-            const EmbeddingOptions& options = {}) {
-    detail::check_layer_size("Embedding", "num_embeddings", num_embeddings);
-    detail::check_layer_size("Embedding", "embedding_dim", embedding_dim);
-    detail::check_layer_dtype("Embedding", options.dtype);
-    const std::int64_t padding =
-        detail::wrap_padding("Embedding", options.padding_idx, num_embeddings);
-    const Tensor values =
-        empty({num_embeddings, embedding_dim}, {.dtype = options.dtype, .device = options.device});
-    init::normal_(values);
-    if (options.padding_idx) {
-      padding_idx = padding;
-      values.narrow(0, padding, 1).zero_();
-    }
-    weight = Parameter(values);
-    sparse = options.sparse;
-    expect_sparse_gradient(weight, sparse);
-  }
+            const EmbeddingOptions& options = {});
 
-  Tensor forward(const Tensor& indices) const {
-    return embedding(indices, weight, padding_idx, sparse);
-  }
+  Tensor forward(const Tensor& indices) const;
   Tensor operator()(const Tensor& indices) const { return forward(indices); }
 
   template <class Self, class Visitor>
@@ -73,3 +51,7 @@ struct Embedding {
 };
 
 }  // namespace lockstep::nn
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/nn/embedding.ipp>
+#endif

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/module/parameter.hpp>
-#include <lockstep/nn/layer.hpp>
 #include <lockstep/nn/linear.hpp>
-#include <lockstep/ops/linear.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
@@ -32,19 +30,9 @@ struct LazyLinear {
   Parameter weight;  // [out, in]
   Parameter bias;    // [out], or absent
 
-  explicit LazyLinear(std::int64_t out_features, const LinearOptions& options = {})
-      : out_features_(out_features) {
-    detail::check_layer_size("LazyLinear", "out_features", out_features);
-    detail::check_layer_dtype("LazyLinear", options.dtype);
-    const TensorOptions tensor_options{.dtype = options.dtype, .device = options.device};
-    weight = Parameter::uninitialized(tensor_options);
-    if (options.bias) bias = Parameter::uninitialized(tensor_options);
-  }
+  explicit LazyLinear(std::int64_t out_features, const LinearOptions& options = {});
 
-  Tensor forward(const Tensor& x) const {
-    if (weight.is_uninitialized() || bias.is_uninitialized()) initialize(x);
-    return lockstep::linear(x, weight, bias);
-  }
+  Tensor forward(const Tensor& x) const;
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
   template <class Self, class Visitor>
@@ -55,19 +43,13 @@ struct LazyLinear {
 
  private:
   // Either parameter may have been loaded.
-  void initialize(const Tensor& x) const {
-    if (weight.is_uninitialized()) {
-      check<ShapeError>(x.dim() > 0,
-                        "LazyLinear: expected a first input of at least 1 dimension, "
-                        "got one without dimensions");
-      const std::int64_t in_features = x.size(-1);
-      detail::check_layer_size("LazyLinear", "in_features", in_features);
-      weight.set_data(detail::first_weight({out_features_, in_features}, weight.options()));
-    }
-    if (bias.is_uninitialized()) bias.set_data(detail::first_bias(weight));
-  }
+  void initialize(const Tensor& x) const;
 
   std::int64_t out_features_;
 };
 
 }  // namespace lockstep::nn
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/nn/lazy_linear.ipp>
+#endif

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/ops/loss.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/reduction.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 // Losses as modules of two arguments, the input and its target.
@@ -15,12 +17,8 @@ namespace lockstep::nn {
 struct CrossEntropyLoss {
   Reduction reduction = Reduction::mean;
 
-  Tensor forward(const Tensor& input, const Tensor& target) const {
-    return cross_entropy(input, target, reduction);
-  }
-  Tensor operator()(const Tensor& input, const Tensor& target) const {
-    return forward(input, target);
-  }
+  Tensor forward(const Tensor& input, const Tensor& target) const;
+  Tensor operator()(const Tensor& input, const Tensor& target) const;
 };
 
 using CrossEntropy = CrossEntropyLoss;
@@ -31,12 +29,12 @@ using CrossEntropy = CrossEntropyLoss;
 struct MSELoss {
   Reduction reduction = Reduction::mean;
 
-  Tensor forward(const Tensor& input, const Tensor& target) const {
-    return mse_loss(input, target, reduction);
-  }
-  Tensor operator()(const Tensor& input, const Tensor& target) const {
-    return forward(input, target);
-  }
+  Tensor forward(const Tensor& input, const Tensor& target) const;
+  Tensor operator()(const Tensor& input, const Tensor& target) const;
 };
 
 }  // namespace lockstep::nn
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/nn/loss.ipp>
+#endif

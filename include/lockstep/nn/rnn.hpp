@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/nn/rnn_base.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/rnn_kernels.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
@@ -57,26 +61,11 @@ struct RNNOptions {
 struct RNN : detail::RecurrentLayers {
   RNNNonlinearity nonlinearity;
 
-  RNN(std::int64_t inputs, std::int64_t hidden, const RNNOptions& options = {})
-      : RecurrentLayers("RNN", inputs, hidden, detail::TanhCell::kGates,
-                        {.num_layers = options.num_layers,
-                         .bias = options.bias,
-                         .batch_first = options.batch_first,
-                         .dropout = options.dropout,
-                         .bidirectional = options.bidirectional,
-                         .dtype = options.dtype,
-                         .device = options.device}),
-        nonlinearity(options.nonlinearity) {}
+  RNN(std::int64_t inputs, std::int64_t hidden, const RNNOptions& options = {});
 
   // The output and the last h of each layer. An h that is undefined is zeros.
-  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h = {}) const {
-    const Results results = nonlinearity == RNNNonlinearity::relu ? run<detail::ReluCell>(x, h)
-                                                                  : run<detail::TanhCell>(x, h);
-    return {results.y, results.h};
-  }
-  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const {
-    return forward(x, h);
-  }
+  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
+  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const;
 };
 
 // For each time step and layer c' = f · c + i · g and h' = o · tanh(c'), with gates i, f, o through
@@ -95,14 +84,9 @@ struct LSTM : detail::RecurrentLayers {
 
   // The output and (h, c), the last ones of each layer. Those that are undefined are zeros.
   std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(
-      const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const {
-    const Results results = run<detail::LstmCell>(x, std::get<0>(state), std::get<1>(state));
-    return {results.y, {results.h, results.c}};
-  }
+      const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const;
   std::tuple<Tensor, std::tuple<Tensor, Tensor>> operator()(
-      const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const {
-    return forward(x, state);
-  }
+      const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const;
 };
 
 // For each time step and layer h' = (1 − z) · n + z · h with gates r and z through a sigmoid, and
@@ -117,13 +101,12 @@ struct GRU : detail::RecurrentLayers {
       : RecurrentLayers("GRU", inputs, hidden, detail::GruCell::kGates, options) {}
 
   // The output and the last h of each layer. An h that is undefined is zeros.
-  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h = {}) const {
-    const Results results = run<detail::GruCell>(x, h);
-    return {results.y, results.h};
-  }
-  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const {
-    return forward(x, h);
-  }
+  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
+  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const;
 };
 
 }  // namespace lockstep::nn
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/nn/rnn.ipp>
+#endif

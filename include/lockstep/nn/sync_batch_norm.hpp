@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/current_replica.hpp>
-#include <lockstep/autograd/function.hpp>
-#include <lockstep/autograd/grad_mode.hpp>
-#include <lockstep/distributed/default_group.hpp>
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/walk.hpp>
 #include <lockstep/nn/batch_norm.hpp>
-#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/batch_norm.hpp>
-#include <lockstep/ops/cat.hpp>
-#include <lockstep/ops/channel_norm.hpp>
-#include <lockstep/ops/pointwise.hpp>
-#include <lockstep/ops/reduce.hpp>
-#include <lockstep/ops/shape.hpp>
-#include <lockstep/tensor/creation.hpp>
-#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
@@ -27,74 +17,10 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace lockstep {
 
 namespace detail {
-
-// The sum of the ranks' tensors, on each rank; its gradient is the sum of the ranks'.
-struct SumOverRanks {
-  static constexpr const char* name = "sum_over_ranks";
-  distributed::ProcessGroup group;
-
-  Tensor forward(const Tensor& mine) const {
-    Tensor sum = mine.clone();
-    group.blocking().all_reduce(sum);
-    return sum;
-  }
-  Tensor backward(const Backward&, const Tensor& grad) const {
-    return lockstep::apply(SumOverRanks{group}, grad);
-  }
-};
-
-// Mean and variance of each channel over the inputs of all ranks, and the number of their values.
-// One collective forward and one backward, as many bytes as the statistics have.
-struct MomentsOverRanks {
-  static constexpr const char* name = "moments_over_ranks";
-  distributed::ProcessGroup group;
-  Saved x = {};
-  Saved mean = {};
-  Saved divisor = {};  // the number of values, but not 0
-
-  std::vector<Tensor> forward(const Tensor& values) {
-    x = values;
-    const Axis axis(values.sizes(), 1);
-    const Moments own = channel_moments(values, 1);
-    const TensorOptions options = own.mean.options();
-    const std::int64_t channels = own.mean.numel();
-    const auto count = static_cast<double>(axis.outer * axis.inner);
-    const Tensor all = empty({group.size(), 2 * channels + 1}, options);
-    group.blocking().all_gather_into_tensor(all,
-                                            cat({own.mean, own.var, full({1}, count, options)}));
-    const Tensor counts = all.narrow(1, 2 * channels, 1);
-    const Tensor total = sum(counts, {0});
-    const Tensor values_or_one = relu(total - 1) + 1;
-    const Tensor shares = counts / values_or_one;
-    const Tensor means = all.narrow(1, 0, channels);
-    const Tensor centre = sum(means * shares, {0});
-    const Tensor spread = all.narrow(1, channels, channels) + square(means - centre);
-    std::vector<Tensor> moments{centre, sum(spread * shares, {0}), total};
-    mean = Saved::output(moments[0], 0);
-    divisor = values_or_one;
-    return moments;
-  }
-
-  // As for the moments of one input: a rank's values have the same part in the statistics that
-  // every rank uses, so that the gradients of all count.
-  Tensor backward(const Backward& saved, const std::vector<Tensor>& grads) const {
-    const Tensor& known = grads[0].defined() ? grads[0] : grads[1];
-    const auto or_zero = [&](const Tensor& grad) {
-      return grad.defined() ? grad : zeros_like(known);
-    };
-    const Tensor sums =
-        lockstep::apply(SumOverRanks{group}, cat({or_zero(grads[0]), or_zero(grads[1])})) /
-        saved(divisor);
-    const std::int64_t channels = sums.numel() / 2;
-    return channel_affine(saved(x), 1, saved(mean), sums.narrow(0, channels, channels) * 2,
-                          sums.narrow(0, 0, channels));
-  }
-};
 
 // The statistics of the batch that the ranks of a group have together.
 class StatisticsOverRanks final : public StatisticsSource {
@@ -102,19 +28,7 @@ class StatisticsOverRanks final : public StatisticsSource {
   // An undefined group is the default group of the thread that calls forward.
   explicit StatisticsOverRanks(distributed::ProcessGroup group) : group_(std::move(group)) {}
 
-  std::optional<BatchStatistics> of(const Tensor& x) const override {
-    const distributed::ProcessGroup group = group_ ? group_ : distributed::default_group();
-    if (group.size() == 1) return {};
-    check<ValueError>(!current_replica.group,
-                      "SyncBatchNorm: a replica of a DataParallel cannot be synchronised with "
-                      "other ranks: the order of its collectives is not known");
-    const std::vector<Tensor> moments = lockstep::apply(MomentsOverRanks{group}, x);
-    const NoGradGuard guard;
-    const Tensor& total = moments[2];
-    // (By not less than 1, for a single value.)
-    const Tensor unbiased = moments[1] * (total / (relu(total - 2) + 1));
-    return BatchStatistics{moments[0], moments[1], unbiased, 1 - relu(1 - total)};
-  }
+  std::optional<BatchStatistics> of(const Tensor& x) const override;
 
  private:
   const distributed::ProcessGroup group_;
@@ -147,14 +61,9 @@ namespace nn {
 // **Example.** nn::SyncBatchNorm norm{64};
 struct SyncBatchNorm : detail::BatchNorm {
   explicit SyncBatchNorm(std::int64_t features, const BatchNormOptions& options = {},
-                         distributed::ProcessGroup process_group = {})
-      : BatchNorm("SyncBatchNorm", features, options) {
-    synchronized = std::make_shared<detail::StatisticsOverRanks>(std::move(process_group));
-  }
+                         distributed::ProcessGroup process_group = {});
 
-  Tensor forward(const Tensor& x) const {
-    return normalise("SyncBatchNorm", "[batch, channels, …]", x.dim() >= 2, x);
-  }
+  Tensor forward(const Tensor& x) const;
   Tensor operator()(const Tensor& x) const { return forward(x); }
 };
 
@@ -184,3 +93,7 @@ void convert_sync_batchnorm(M& module, distributed::ProcessGroup process_group =
 }  // namespace nn
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/nn/sync_batch_norm.ipp>
+#endif

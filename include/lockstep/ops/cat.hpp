@@ -1,99 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/function.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/ops/operands.hpp>
-#include <lockstep/ops/shape.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 // Tensors of one device joined into one.
 namespace lockstep {
 
-namespace detail {
-
-struct CatOp {
-  static constexpr const char* name = "cat";
-  std::size_t dim;
-  std::vector<std::int64_t> lengths = {};
-
-  // The arguments have been checked.
-  Tensor forward(const std::vector<Tensor>& tensors) {
-    Shape shape = tensors[0].sizes();
-    shape[dim] = 0;
-    for (const Tensor& tensor : tensors) {
-      lengths.push_back(tensor.sizes()[dim]);
-      shape[dim] += lengths.back();
-    }
-    Tensor whole = empty(shape, tensors[0].options());
-    std::int64_t start = 0;
-    for (const Tensor& tensor : tensors) {
-      copy_into(part_of(whole, dim, start, tensor.sizes()[dim]), tensor);
-      start += tensor.sizes()[dim];
-    }
-    return whole;
-  }
-  std::vector<Tensor> backward(const Backward& saved, const Tensor& grad) const {
-    std::vector<Tensor> grads(lengths.size());
-    std::int64_t start = 0;
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      if (saved.needs(i)) grads[i] = narrow_at(grad, dim, start, lengths[i]);
-      start += lengths[i];
-    }
-    return grads;
-  }
-};
-
-}  // namespace detail
-
 // The tensors one after the other along a dimension; their other sizes are equal, and they are on
 // one device and of one dtype. `gather` joins tensors of several devices.
 //
 // **Torch counterpart.** torch.cat; empty tensors are not skipped.
-inline Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0) {
-  check<ValueError>(!tensors.empty(), "cat: expected a non-empty list of tensors");
-  const Shape& first = tensors[0].sizes();
-  check<ShapeError>(!first.empty(),
-                    "cat: zero-dimensional tensors cannot be concatenated; use stack");
-  const std::size_t at = wrap_dim(dim, first.size());
-  for (std::size_t i = 1; i < tensors.size(); ++i) {
-    const Tensor& tensor = tensors[i];
-    check<ShapeError>(tensor.sizes().size() == first.size(),
-                      "cat: tensors must have the same number of dimensions: got ", first.size(),
-                      " and ", tensor.sizes().size(), " (shape ", first, " for tensor number 0, ",
-                      tensor.sizes(), " for tensor number ", i, " in the list)");
-    for (std::size_t d = 0; d < first.size(); ++d) {
-      check<ShapeError>(d == at || tensor.sizes()[d] == first[d],
-                        "cat: sizes of tensors must match except in dimension ", at,
-                        ". Expected size ", first[d], " but got size ", tensor.sizes()[d],
-                        " for tensor number ", i, " in the list (shape ", first,
-                        " for tensor number 0, ", tensor.sizes(), " for tensor number ", i, ")");
-    }
-    detail::check_same_kind("cat", "tensor number 0 in the list", tensors[0],
-                            detail::str("tensor number ", i).c_str(), tensor);
-  }
-  return lockstep::apply(detail::CatOp{at}, tensors);
-}
+Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 
 // The tensors, all of one shape, along a new dimension before dimension `dim`.
 //
 // **Torch counterpart.** torch.stack.
-inline Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0) {
-  check<ValueError>(!tensors.empty(), "stack: expected a non-empty list of tensors");
-  std::vector<Tensor> slices;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    check<ShapeError>(tensors[i].sizes() == tensors[0].sizes(),
-                      "stack: expects each tensor to be equal size, but got ", tensors[0].sizes(),
-                      " at entry 0 and ", tensors[i].sizes(), " at entry ", i);
-    slices.push_back(unsqueeze(tensors[i], dim));
-  }
-  return cat(slices, static_cast<std::int64_t>(wrap_dim(dim, tensors[0].sizes().size() + 1)));
-}
+Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/ops/cat.ipp>
+#endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
+#include <lockstep/config.hpp>
+
 #include <cstdint>
 
 // The sizes of a convolution, and which elements meet in it.
@@ -32,18 +33,11 @@ struct ConvGeometry {
   // How many images the host multiplies at once. A matrix of few columns is slow to multiply, one
   // larger than the cache is slow to write; about 256 columns are best, and an image that has them
   // by itself needs no rearranging of its result.
-  std::int64_t images_at_once() const {
-    constexpr std::int64_t kColumns = 256;
-    return std::max<std::int64_t>(1, std::min(batch, kColumns / pixels()));
-  }
+  std::int64_t images_at_once() const;
   // The columns of one group of them.
-  std::int64_t columns_size() const {
-    return is_direct() ? 0 : patch() * images_at_once() * pixels();
-  }
+  std::int64_t columns_size() const;
   // The results of several images side by side; none are needed for a single one.
-  std::int64_t results_size() const {
-    return is_direct() || images_at_once() == 1 ? 0 : images_at_once() * result();
-  }
+  std::int64_t results_size() const;
   // The gradient of the weight, of every group as [patch, channels].
   std::int64_t transposed_size() const { return is_direct() ? 0 : patch() * out_channels; }
 };
@@ -53,11 +47,7 @@ struct ConvGeometry {
 struct Inside {
   std::int64_t begin, end;
 
-  Inside(std::int64_t out, std::int64_t in, std::int64_t stride, std::int64_t offset) {
-    const std::int64_t last = in - 1 - offset;
-    begin = offset >= 0 ? 0 : std::min(out, (stride - 1 - offset) / stride);
-    end = last < 0 ? begin : std::clamp(last / stride + 1, begin, out);
-  }
+  Inside(std::int64_t out, std::int64_t in, std::int64_t stride, std::int64_t offset);
 
   std::int64_t size() const { return end - begin; }
 };
@@ -79,3 +69,7 @@ void for_each_tap(const ConvGeometry& g, const Visit& visit) {
 }
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/ops/conv_geometry.ipp>
+#endif

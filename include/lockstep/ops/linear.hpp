@@ -1,71 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/autocast.hpp>
-#include <lockstep/autograd/function.hpp>
-#include <lockstep/backend/host/blas.hpp>
-#include <lockstep/ops/autocast.hpp>
-#include <lockstep/ops/channel_sum.hpp>
-#include <lockstep/ops/matmul.hpp>
-#include <lockstep/ops/operands.hpp>
-#include <lockstep/ops/reshape.hpp>
-#include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/half.hpp>
-
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
+#include <lockstep/config.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {
-
-namespace detail {
-
-// x · weightᵀ + bias for matrices; the bias may be undefined.
-struct LinearOp {
-  static constexpr const char* name = "linear";
-  Saved x = {};
-  Saved weight = {};
-
-  Tensor forward(const Tensor& rows, const Tensor& matrix, const Tensor& bias) {
-    x = rows;
-    weight = matrix;
-    const std::int64_t out = matrix.sizes()[0];
-    const MatrixArgument from_x = as_matrix(rows);
-    const MatrixArgument from_w = as_matrix(matrix);
-    std::optional<PackedWide> from_b;
-    if (bias.defined()) from_b.emplace(bias);
-    const Stream stream = current_stream(rows.device());
-    return compute_floating(rows.dtype(), name, [&]<class T>(T) {
-      Tensor result = empty_on(stream, {rows.sizes()[0], out}, dtype_of<T>);
-      Gemm<T> call{.a = strided_input<T>(from_x.tensor()),
-                   .b = strided_input<T>(from_w.tensor()),
-                   .bias = from_b ? input<T>(**from_b) : View<const T>{},
-                   .c = output<T>(result, stream),
-                   .m = rows.sizes()[0],
-                   .n = out,
-                   .k = rows.sizes()[1],
-                   .lda = from_x.ld,
-                   .ldb = from_w.ld,
-                   .ldc = std::max<std::int64_t>(out, 1)};
-      call.trans_a = from_x.transposed;
-      call.trans_b = !from_w.transposed;
-      launch_call(stream, call);
-      return result;
-    });
-  }
-
-  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) {
-    std::array<Tensor, 3> grads;
-    if (saved.needs(0)) grads[0] = mm(grad, saved(weight));
-    if (saved.needs(1)) grads[1] = mm(grad, saved(x), true, false, saved.place(1));
-    if (saved.needs(2)) grads[2] = channel_sum(grad, 1, saved.place(2));
-    return grads;
-  }
-};
-
-}  // namespace detail
 
 // y = x · weightᵀ + bias, for x of shape [*, in], weight [out, in], bias [out] or none: [*, out].
 //
@@ -75,25 +14,10 @@ struct LinearOp {
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
 // that do not fit; all are of one floating-point dtype, unless autocast is on.
 // **Example.** `linear(randn({30, 5}), weight, bias)` with a weight of [2, 5] is of shape [30, 2].
-inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
-  if (is_autocast_enabled()) return detail::autocast_to_half(linear, x, weight, bias);
-  detail::check_same_kind("linear", "the input", x, "the weight", weight);
-  check<ShapeError>(weight.dim() == 2, "linear: expected a weight of shape [out, in], got ",
-                    weight.sizes(), " for an input of shape ", x.sizes());
-  check<ShapeError>(x.dim() > 0 && x.size(-1) == weight.size(1), "linear: an input of shape ",
-                    x.sizes(), " does not fit a weight of shape ", weight.sizes(),
-                    ": expected the input's last dimension to be ", weight.size(1));
-  if (bias.defined()) {
-    detail::check_same_kind("linear", "the bias", bias, "the weight", weight);
-    check<ShapeError>(bias.sizes() == Shape{weight.size(0)}, "linear: a bias of shape ",
-                      bias.sizes(), " does not fit a weight of shape ", weight.sizes());
-  }
-  if (x.dim() == 2) return apply(detail::LinearOp{}, x, weight, bias);
-  Shape shape = x.sizes();
-  shape[shape.size() - 1] = 1;
-  const Tensor rows = x.reshape({numel(shape), x.size(-1)});
-  shape[shape.size() - 1] = weight.size(0);
-  return apply(detail::LinearOp{}, rows, weight, bias).reshape(shape);
-}
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/ops/linear.ipp>
+#endif

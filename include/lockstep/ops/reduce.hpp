@@ -1,54 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/function.hpp>
-#include <lockstep/backend/launch.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/ops/expand.hpp>
-#include <lockstep/ops/reduce_kernels.hpp>
-#include <lockstep/ops/reshape.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/half.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cstddef>
 #include <cstdint>
 
 // Sums, means and the place of the greatest element.
 namespace lockstep {
-
-namespace detail {
-
-// The dimensions to reduce (none named: all), and what is left.
-struct DimReduction {
-  DimSet over;
-  Shape shape;
-  std::int64_t count = 1;  // elements that go into one
-};
-
-inline DimReduction make_reduction(const char* operation, const Shape& from, const Shape& dims,
-                                   bool keepdim) {
-  DimReduction reduction;
-  for (const std::int64_t dim : dims) {
-    const std::size_t at = wrap_dim(dim, from.size());
-    check<ValueError>(!reduction.over[at], operation, ": dimension ", at,
-                      " appears more than once in the list of dims ", dims);
-    reduction.over[at] = true;
-  }
-  if (dims.empty()) reduction.over.set();
-  for (std::size_t d = 0; d < from.size(); ++d) {
-    if (!reduction.over[d]) {
-      reduction.shape.push_back(from[d]);
-      continue;
-    }
-    reduction.count *= from[d];
-    if (keepdim) reduction.shape.push_back(1);
-  }
-  return reduction;
-}
-
-}  // namespace detail
 
 // The sum over the dimensions listed; over all if none is. With `keepdim` they stay, of size 1.
 //
@@ -57,58 +17,23 @@ inline DimReduction make_reduction(const char* operation, const Shape& from, con
 //
 // **Torch counterpart.** torch.sum.
 // **Example.** `sum(x, {0, 2})`, `sum(x, {-1}, true)`
-inline Tensor sum(const Tensor& x, const Shape& dims, bool keepdim = false) {
-  const detail::DimReduction to = detail::make_reduction("sum", x.sizes(), dims, keepdim);
-  return apply(detail::SumOp{to.over, to.shape}, x);
-}
-inline Tensor sum(const Tensor& x) { return sum(x, {}); }
+Tensor sum(const Tensor& x, const Shape& dims, bool keepdim = false);
+Tensor sum(const Tensor& x);
 
 // The mean over the dimensions listed, as `sum`; of floating-point tensors. Of no elements it is
 // NaN.
 //
 // **Torch counterpart.** torch.mean.
-inline Tensor mean(const Tensor& x, const Shape& dims, bool keepdim = false) {
-  check<DtypeError>(is_floating_point(x.dtype()), "mean: expected a floating-point dtype, got ",
-                    x.dtype());
-  const detail::DimReduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);
-  return apply(detail::SumOp{to.over, to.shape, static_cast<double>(to.count)}, x);
-}
-inline Tensor mean(const Tensor& x) { return mean(x, {}); }
+Tensor mean(const Tensor& x, const Shape& dims, bool keepdim = false);
+Tensor mean(const Tensor& x);
 
 // The index of the greatest element along `dim`, the first of equals, as i64.
 //
 // **Torch counterpart.** torch.argmax. **Backward.** None: it is not differentiable.
-inline Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false) {
-  const Shape& from = x.sizes();
-  const std::size_t at = wrap_dim(dim, from.size());
-  Shape shape = from;
-  std::size_t outer = 1;
-  std::size_t inner = 1;
-  std::size_t count = 1;
-  for (std::size_t d = 0; d < from.size(); ++d) {
-    (d < at ? outer : d > at ? inner : count) *= static_cast<std::size_t>(from[d]);
-  }
-  check<IndexError>(count > 0, "argmax: expected dimension ", at,
-                    " to have a size other than 0 in shape ", from);
-  if (!from.empty()) {
-    if (keepdim) {
-      shape[at] = 1;
-    } else {
-      shape.erase(at);
-    }
-  }
-  const Tensor source = detail::packed_wide(x);
-  const Stream stream = current_stream(x.device());
-  Tensor result = detail::empty_on(stream, shape, Dtype::i64);
-  dispatch_numeric(source.dtype(), "argmax", [&]<class T>(T) {
-    launch_call(stream, detail::ArgmaxCall<T>{detail::input<T>(source),
-                                              detail::output<std::int64_t>(result, stream), outer,
-                                              count, inner});
-  });
-  return result;
-}
-
-inline Tensor Tensor::sum() const { return lockstep::sum(*this); }
-inline Tensor Tensor::mean() const { return lockstep::mean(*this); }
+Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/ops/reduce.ipp>
+#endif

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/launch_in_pieces.hpp>
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/state_reader.hpp>
-#include <lockstep/optim/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
-#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,16 +49,7 @@ class Adam : public Optimizer {
       : Adam("Adam", parameters, options, Decay::through_gradient) {}
 
   // Changes every parameter that has a gradient.
-  void step() {
-    update_each([this](std::size_t i, const Tensor& parameter, const Tensor& gradient,
-                       const Stream& stream) {
-      State& state = states_[i];
-      follow(state.mean, parameter, stream);
-      follow(state.square, parameter, stream);
-      ++state.steps;
-      update(parameter, state, gradient, stream);
-    });
-  }
+  void step();
 
   // The settings and the state of each parameter, by name ("state.0.exp_avg"), numbers as
   // tensors of one element: what io::save_file can write.
@@ -71,21 +58,7 @@ class Adam : public Optimizer {
   // order. The tensors are the optimiser's own: the next step changes them.
   //
   // **Torch counterpart.** Optimizer.state_dict.
-  StateDict state_dict() const {
-    StateDict dict = common_state();
-    dict.push_back(detail::named_number(group_name("betas.0"), beta1_));
-    dict.push_back(detail::named_number(group_name("betas.1"), beta2_));
-    dict.push_back(detail::named_number(group_name("eps"), eps_));
-    dict.push_back(detail::named_number(group_name("weight_decay"), weight_decay_));
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      const State& state = states_[i];
-      if (!state.mean.defined()) continue;
-      dict.push_back(detail::named_number(state_name(i, "step"), state.steps));
-      dict.push_back({state_name(i, "exp_avg"), state.mean});
-      dict.push_back({state_name(i, "exp_avg_sq"), state.square});
-    }
-    return dict;
-  }
+  StateDict state_dict() const;
 
   // Takes over the settings and copies of the state that `state_dict` gave, in the dtype and on the
   // device of each parameter: training goes on with the same bits.
@@ -95,19 +68,7 @@ class Adam : public Optimizer {
   // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
   // another shape, or a ValueError for a setting that the constructor would not take; nothing has
   // been changed then.
-  void load_state_dict(const StateDict& dict) {
-    detail::StateReader reader(name(), dict);
-    const AdamOptions options{.lr = read_common_state(reader),
-                              .betas = {reader.number<double>(group_name("betas.0")),
-                                        reader.number<double>(group_name("betas.1"))},
-                              .eps = reader.number<double>(group_name("eps")),
-                              .weight_decay = reader.number<double>(group_name("weight_decay"))};
-    std::vector<State> states(parameters().size());
-    for (std::size_t i = 0; i < states.size(); ++i) read_state(reader, i, states[i]);
-    reader.finish();
-    set_options(options);
-    states_ = std::move(states);
-  }
+  void load_state_dict(const StateDict& dict);
 
  protected:
   enum class Decay { through_gradient, decoupled };
@@ -125,49 +86,13 @@ class Adam : public Optimizer {
     std::int64_t steps = 0;
   };
 
-  void set_options(const AdamOptions& options) {
-    const double beta1 = checked("the first beta", options.betas.first);
-    const double beta2 = checked("the second beta", options.betas.second);
-    const double eps = checked("eps", options.eps);
-    const double weight_decay = checked("weight_decay", options.weight_decay);
-    check<ValueError>(beta1 < 1 && beta2 < 1, name(), ": expected betas below 1, got ", beta1,
-                      " and ", beta2);
-    set_lr(options.lr);
-    beta1_ = beta1;
-    beta2_ = beta2;
-    eps_ = eps;
-    weight_decay_ = weight_decay;
-  }
+  void set_options(const AdamOptions& options);
 
   // A parameter has all of its state or, before its first step, none.
-  void read_state(detail::StateReader& reader, std::size_t i, State& state) const {
-    if (!reader.has_any(state_name(i, ""))) return;
-    const std::string step = state_name(i, "step");
-    state.steps = reader.number<std::int64_t>(step);
-    if (state.steps < 0) reader.misfit(step, "is negative");
-    state.mean = reader.copy(state_name(i, "exp_avg"), parameters()[i]);
-    state.square = reader.copy(state_name(i, "exp_avg_sq"), parameters()[i]);
-  }
+  void read_state(detail::StateReader& reader, std::size_t i, State& state) const;
 
   void update(const Tensor& parameter, const State& state, const Tensor& gradient,
-              const Stream& stream) const {
-    const auto steps = static_cast<double>(state.steps);
-    const bool decoupled = decay_ == Decay::decoupled;
-    const double kept = decoupled ? 1 - lr() * weight_decay_ : 1;
-    const double step_size = lr() / (1 - std::pow(beta1_, steps));
-    const double root_scale = 1 / std::sqrt(1 - std::pow(beta2_, steps));
-    dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-      const auto number = [](double value) { return static_cast<T>(value); };
-      launch_between_teams<sizeof(T)>(
-          stream, static_cast<std::size_t>(parameter.numel()),
-          detail::AdamKernel<T>{detail::output<T>(parameter, stream),
-                                detail::output<T>(state.mean, stream),
-                                detail::output<T>(state.square, stream), detail::input<T>(gradient),
-                                number(kept), number(decoupled ? 0 : weight_decay_), number(beta1_),
-                                number(1 - beta1_), number(beta2_), number(1 - beta2_),
-                                number(step_size), number(root_scale), number(eps_)});
-    });
-  }
+              const Stream& stream) const;
 
   Decay decay_;
   double beta1_ = 0;
@@ -180,3 +105,7 @@ class Adam : public Optimizer {
 }  // namespace optim
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/optim/adam.ipp>
+#endif

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
 #include <lockstep/optim/optimizer.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <numbers>
-#include <utility>
 #include <vector>
 
 // Learning rates that change with the epoch. A schedule is a function of the rate that the
@@ -31,10 +25,7 @@ struct StepLR {
   std::int64_t step_size = 1;
   double gamma = 0.1;
 
-  double operator()(double lr, std::int64_t epoch) const {
-    check<ValueError>(step_size > 0, "StepLR: expected a step_size above 0, got ", step_size);
-    return lr * std::pow(gamma, static_cast<double>(epoch / step_size));
-  }
+  double operator()(double lr, std::int64_t epoch) const;
 };
 
 // Goes from start_factor · lr to end_factor · lr in equal steps over total_iters epochs and stays
@@ -48,17 +39,7 @@ struct LinearLR {
   double end_factor = 1;
   std::int64_t total_iters = 5;
 
-  double operator()(double lr, std::int64_t epoch) const {
-    check<ValueError>(start_factor > 0 && start_factor <= 1,
-                      "LinearLR: expected a start_factor above 0 and at most 1, got ",
-                      start_factor);
-    check<ValueError>(end_factor >= 0 && end_factor <= 1,
-                      "LinearLR: expected an end_factor between 0 and 1, got ", end_factor);
-    check<ValueError>(total_iters > 0, "LinearLR: expected total_iters above 0, got ", total_iters);
-    const double part =
-        static_cast<double>(std::min(epoch, total_iters)) / static_cast<double>(total_iters);
-    return lr * (start_factor + (end_factor - start_factor) * part);
-  }
+  double operator()(double lr, std::int64_t epoch) const;
 };
 
 // Goes from lr down to eta_min on half a cosine wave over T_max epochs, and on along the wave.
@@ -69,11 +50,7 @@ struct CosineAnnealingLR {
   std::int64_t T_max = 1;
   double eta_min = 0;
 
-  double operator()(double lr, std::int64_t epoch) const {
-    check<ValueError>(T_max > 0, "CosineAnnealingLR: expected a T_max above 0, got ", T_max);
-    const double angle = std::numbers::pi * static_cast<double>(epoch) / static_cast<double>(T_max);
-    return eta_min + (lr - eta_min) * (1 + std::cos(angle)) / 2;
-  }
+  double operator()(double lr, std::int64_t epoch) const;
 };
 
 // One schedule after another: the next begins, at its own epoch 0, at each milestone.
@@ -84,24 +61,9 @@ struct CosineAnnealingLR {
 // **Example.** optim::SequentialLR({optim::LinearLR{}, optim::CosineAnnealingLR{.T_max = 85}}, {5})
 class SequentialLR {
  public:
-  SequentialLR(std::vector<LRSchedule> schedules, std::vector<std::int64_t> milestones)
-      : schedules_(std::move(schedules)), milestones_(std::move(milestones)) {
-    check<ValueError>(schedules_.size() == milestones_.size() + 1,
-                      "SequentialLR: expected one schedule more than milestones, got ",
-                      schedules_.size(), " schedules and ", milestones_.size(), " milestones");
-    std::int64_t last = 0;
-    for (const std::int64_t milestone : milestones_) {
-      check<ValueError>(milestone > last, "SequentialLR: milestone ", milestone,
-                        " does not come after ", last);
-      last = milestone;
-    }
-  }
+  SequentialLR(std::vector<LRSchedule> schedules, std::vector<std::int64_t> milestones);
 
-  double operator()(double lr, std::int64_t epoch) const {
-    const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), epoch);
-    const std::int64_t begin = next == milestones_.begin() ? 0 : *(next - 1);
-    return schedules_[static_cast<std::size_t>(next - milestones_.begin())](lr, epoch - begin);
-  }
+  double operator()(double lr, std::int64_t epoch) const;
 
  private:
   std::vector<LRSchedule> schedules_;
@@ -122,40 +84,22 @@ class SequentialLR {
 //   for (int epoch = 0; epoch < 90; ++epoch, schedule.step()) { ... }
 class LRScheduler {
  public:
-  LRScheduler(Optimizer& optimizer, LRSchedule schedule)
-      : optimizer_(&optimizer), schedule_(std::move(schedule)), base_lr_(optimizer.lr()) {
-    check<ValueError>(schedule_ != nullptr, "LRScheduler: the schedule is empty");
-    optimizer_->set_lr(schedule_(base_lr_, epoch_));
-  }
+  LRScheduler(Optimizer& optimizer, LRSchedule schedule);
 
-  void step() {
-    optimizer_->set_lr(schedule_(base_lr_, epoch_ + 1));
-    ++epoch_;
-  }
+  void step();
 
   std::int64_t last_epoch() const { return epoch_; }
   double last_lr() const { return schedule_(base_lr_, epoch_); }
 
   // **Torch counterpart.** LRScheduler.state_dict: the epoch and the base rate, not the schedule.
-  StateDict state_dict() const {
-    return {detail::named_number("last_epoch", epoch_), detail::named_number("base_lr", base_lr_)};
-  }
+  StateDict state_dict() const;
 
   // Goes on where another was, and sets the optimiser's rate accordingly.
   //
   // **Torch counterpart.** LRScheduler.load_state_dict, which leaves the optimiser alone.
   // **Threads and exceptions.** A ModuleError that lists what is missing, unexpected or no epoch; a
   // ValueError for a rate that no optimiser takes; nothing has been changed then.
-  void load_state_dict(const StateDict& dict) {
-    detail::StateReader reader("LRScheduler", dict);
-    const auto epoch = reader.number<std::int64_t>("last_epoch");
-    const auto base_lr = reader.number<double>("base_lr");
-    if (epoch < 0) reader.misfit("last_epoch", "is negative");
-    reader.finish();
-    optimizer_->set_lr(schedule_(base_lr, epoch));
-    epoch_ = epoch;
-    base_lr_ = base_lr;
-  }
+  void load_state_dict(const StateDict& dict);
 
  private:
   Optimizer* optimizer_;
@@ -165,3 +109,7 @@ class LRScheduler {
 };
 
 }  // namespace lockstep::optim
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/optim/lr_scheduler.ipp>
+#endif

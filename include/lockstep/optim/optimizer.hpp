@@ -3,24 +3,20 @@
 
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/variable.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/state_reader.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/creation.hpp>
-#include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 namespace lockstep::optim {
@@ -55,20 +51,7 @@ class Optimizer {
   // or zeros in place if `set_to_none` is false (no rows, if it is sparse).
   //
   // **Torch counterpart.** Optimizer.zero_grad.
-  void zero_grad(bool set_to_none = true) {
-    for (const Tensor& parameter : parameters_) {
-      const Tensor grad = set_to_none ? Tensor() : parameter.grad();
-      if (!grad.defined()) {
-        parameter.set_grad({});
-      } else if (grad.is_sparse()) {
-        parameter.set_grad(detail::empty_sparse(grad.sizes(), grad.options()));
-      } else if (grad.requires_grad() || !grad.is_contiguous()) {
-        parameter.set_grad(zeros(grad.sizes(), grad.options()));
-      } else {
-        detail::fill(grad, 0);
-      }
-    }
-  }
+  void zero_grad(bool set_to_none = true);
 
  protected:
   // `name` is a literal that messages begin with.
@@ -94,11 +77,7 @@ class Optimizer {
   ~Optimizer() = default;
 
   // A setting that has to be finite and at least 0.
-  double checked(const char* setting, double value) const {
-    check<ValueError>(std::isfinite(value) && value >= 0, name_, ": expected ", setting,
-                      " to be a finite number of at least 0, got ", value);
-    return value;
-  }
+  double checked(const char* setting, double value) const;
 
   // Calls `update(i, parameter, gradient, stream)` for each parameter that has a gradient. Both
   // tensors are contiguous and of one shape, dtype and device, whose current stream it is. A sparse
@@ -128,21 +107,7 @@ class Optimizer {
   }
 
   // Makes `state` fit the parameter: zeros the first time, moved if the parameter was.
-  void follow(Tensor& state, const Tensor& parameter, const Stream& stream) const {
-    if (!state.defined()) {
-      state = zeros_like(parameter);
-      return;
-    }
-    check<ShapeError>(state.sizes() == parameter.sizes(), name_, ": a parameter had shape ",
-                      state.sizes(), " when its state was made, and has ", parameter.sizes(),
-                      " now");
-    if (state.device() != parameter.device() || state.dtype() != parameter.dtype()) {
-      const Tensor moved = empty_like(parameter);
-      detail::copy_into(moved, state);
-      state = moved;
-    }
-    state.record_stream(stream);  // nobody else can, as nobody else has a handle
-  }
+  void follow(Tensor& state, const Tensor& parameter, const Stream& stream) const;
 
   static constexpr const char* kDenseOnly =
       "does not support sparse gradients, please consider SparseAdam instead";
@@ -150,40 +115,17 @@ class Optimizer {
   const char* name() const { return name_; }
 
   // Names in a state dict, as torch's nested one has them: settings, and the state of parameter i.
-  static std::string group_name(const char* setting) {
-    return std::string("param_groups.0.") + setting;
-  }
-  static std::string state_name(std::size_t i, const char* what) {
-    return "state." + std::to_string(i) + "." + what;
-  }
+  static std::string group_name(const char* setting);
+  static std::string state_name(std::size_t i, const char* what);
 
   // The beginning of a state dict: what every optimiser has.
-  StateDict common_state() const {
-    const auto count = static_cast<std::int64_t>(parameters_.size());
-    return {{group_name("params"), arange(count)}, detail::named_number(group_name("lr"), lr_)};
-  }
+  StateDict common_state() const;
 
   // The lr of a state dict, having checked that it is one of as many parameters.
-  double read_common_state(detail::StateReader& reader) const {
-    reader.expect_indices(group_name("params"), parameters_.size());
-    return reader.number<double>(group_name("lr"));
-  }
+  double read_common_state(detail::StateReader& reader) const;
 
  private:
-  void check_gradient(std::size_t i, const Tensor& gradient, const char* against_sparse) const {
-    const Tensor& parameter = parameters_[i];
-    check<ValueError>(!against_sparse || !gradient.is_sparse(), name_, ' ', against_sparse,
-                      ": that of parameter ", i, ", of shape ", parameter.sizes(), ", is sparse");
-    check<ShapeError>(gradient.sizes() == parameter.sizes(), name_, ": parameter ", i,
-                      " is of shape ", parameter.sizes(), ", but its gradient of shape ",
-                      gradient.sizes());
-    check<DeviceError>(gradient.device() == parameter.device(), name_, ": parameter ", i, " is on ",
-                       parameter.device(), ", but its gradient is on ", gradient.device());
-    check<DtypeError>(gradient.dtype() == parameter.dtype(), name_, ": parameter ", i, " is of ",
-                      parameter.dtype(), ", but its gradient of ", gradient.dtype());
-    check<DtypeError>(parameter.dtype() == Dtype::f32 || parameter.dtype() == Dtype::f64, name_,
-                      ": parameter ", i, " is of ", parameter.dtype(), ": expected f32 or f64");
-  }
+  void check_gradient(std::size_t i, const Tensor& gradient, const char* against_sparse) const;
 
   const char* name_;
   std::vector<Tensor> parameters_;
@@ -191,3 +133,7 @@ class Optimizer {
 };
 
 }  // namespace lockstep::optim
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/optim/optimizer.ipp>
+#endif

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/launch_in_pieces.hpp>
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
-#include <lockstep/ops/embedding_sparse.hpp>
-#include <lockstep/optim/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
-#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -54,12 +49,7 @@ class SGD : public Optimizer {
       : SGD(Checked(), parameters, options) {}
 
   // Changes every parameter that has a gradient.
-  void step() {
-    update_each(
-        [this](std::size_t i, const Tensor& parameter, const Tensor& gradient,
-               const Stream& stream) { change(i, parameter, gradient, stream); },
-        weight_decay_ == 0 ? nullptr : "with weight_decay is not compatible with sparse gradients");
-  }
+  void step();
 
   // The settings and the state of each parameter, by name ("state.0.momentum_buffer"), numbers as
   // tensors of one element: what io::save_file can write.
@@ -68,17 +58,7 @@ class SGD : public Optimizer {
   // order. The tensors are the optimiser's own: the next step changes them.
   //
   // **Torch counterpart.** Optimizer.state_dict.
-  StateDict state_dict() const {
-    StateDict dict = common_state();
-    dict.push_back(detail::named_number(group_name("momentum"), momentum_));
-    dict.push_back(detail::named_number(group_name("dampening"), dampening_));
-    dict.push_back(detail::named_number(group_name("weight_decay"), weight_decay_));
-    dict.push_back(detail::named_number(group_name("nesterov"), nesterov_));
-    for (std::size_t i = 0; i < velocities_.size(); ++i) {
-      if (velocities_[i].defined()) dict.push_back({velocity_name(i), velocities_[i]});
-    }
-    return dict;
-  }
+  StateDict state_dict() const;
 
   // Takes over the settings and copies of the state that `state_dict` gave, in the dtype and on the
   // device of each parameter: training goes on with the same bits.
@@ -88,22 +68,7 @@ class SGD : public Optimizer {
   // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
   // another shape, or a ValueError for a setting that the constructor would not take; nothing has
   // been changed then.
-  void load_state_dict(const StateDict& dict) {
-    detail::StateReader reader(name(), dict);
-    const SGDOptions options{.lr = read_common_state(reader),
-                             .momentum = reader.number<double>(group_name("momentum")),
-                             .dampening = reader.number<double>(group_name("dampening")),
-                             .weight_decay = reader.number<double>(group_name("weight_decay")),
-                             .nesterov = reader.number<bool>(group_name("nesterov"))};
-    std::vector<Tensor> velocities(parameters().size());
-    for (std::size_t i = 0; i < velocities.size(); ++i) {
-      const std::string velocity = velocity_name(i);
-      if (reader.has_any(velocity)) velocities[i] = reader.copy(velocity, parameters()[i]);
-    }
-    reader.finish();
-    set_options(options);
-    velocities_ = std::move(velocities);
-  }
+  void load_state_dict(const StateDict& dict);
 
  private:
   struct Checked {};
@@ -116,57 +81,14 @@ class SGD : public Optimizer {
     set_options(options);
   }
 
-  void set_options(const SGDOptions& options) {
-    const double momentum = checked("momentum", options.momentum);
-    const double dampening = checked("dampening", options.dampening);
-    const double weight_decay = checked("weight_decay", options.weight_decay);
-    check<ValueError>(!options.nesterov || (momentum > 0 && dampening == 0),
-                      "SGD: nesterov needs a momentum above 0 and no dampening, got momentum ",
-                      momentum, " and dampening ", dampening);
-    set_lr(options.lr);
-    momentum_ = momentum;
-    dampening_ = dampening;
-    weight_decay_ = weight_decay;
-    nesterov_ = options.nesterov;
-  }
+  void set_options(const SGDOptions& options);
 
-  void change(std::size_t i, const Tensor& parameter, const Tensor& gradient,
-              const Stream& stream) {
-    if (gradient.is_sparse() && momentum_ == 0) {
-      const Tensor rows = detail::take_rows(parameter, gradient.indices());
-      descend(rows, gradient.values(), stream);
-      detail::put_rows(parameter, gradient.indices(), rows);
-    } else if (gradient.is_sparse()) {
-      change(i, parameter, gradient.to_dense(), stream);
-    } else if (momentum_ == 0) {
-      descend(parameter, gradient, stream);
-    } else {
-      const bool first = !velocities_[i].defined();
-      follow(velocities_[i], parameter, stream);
-      roll(parameter, velocities_[i], gradient, first ? 1 : 1 - dampening_, stream);
-    }
-  }
+  void change(std::size_t i, const Tensor& parameter, const Tensor& gradient, const Stream& stream);
 
-  void descend(const Tensor& parameter, const Tensor& gradient, const Stream& stream) const {
-    dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-      launch_between_teams<sizeof(T)>(
-          stream, static_cast<std::size_t>(parameter.numel()),
-          detail::SgdKernel<T>{detail::output<T>(parameter, stream), detail::input<T>(gradient),
-                               static_cast<T>(lr()), static_cast<T>(weight_decay_)});
-    });
-  }
+  void descend(const Tensor& parameter, const Tensor& gradient, const Stream& stream) const;
 
   void roll(const Tensor& parameter, const Tensor& velocity, const Tensor& gradient, double share,
-            const Stream& stream) const {
-    dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-      launch_between_teams<sizeof(T)>(
-          stream, static_cast<std::size_t>(parameter.numel()),
-          detail::SgdMomentumKernel<T>{
-              detail::output<T>(parameter, stream), detail::output<T>(velocity, stream),
-              detail::input<T>(gradient), static_cast<T>(lr()), static_cast<T>(weight_decay_),
-              static_cast<T>(momentum_), static_cast<T>(share), nesterov_});
-    });
-  }
+            const Stream& stream) const;
 
   double momentum_ = 0;
   double dampening_ = 0;
@@ -178,3 +100,7 @@ class SGD : public Optimizer {
 }  // namespace optim
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/optim/sgd.ipp>
+#endif

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
+#include <lockstep/module/parameter.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
+#include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/move_to.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replica_group.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/parallel/scatter_plan.hpp>
 #include <lockstep/parallel/scatterable.hpp>
 #include <lockstep/profile/record_function.hpp>
-#include <lockstep/tensor/copy.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -27,10 +28,7 @@
 // What data_parallel and DataParallel are made of: the calls for no device, one, and several.
 namespace lockstep::detail {
 
-inline void check_devices(const std::vector<Device>& devices) {
-  check<ValueError>(!devices.empty(), "DataParallel: expected at least one device");
-  for (const Device device : devices) check_device(device);
-}
+void check_devices(const std::vector<Device>& devices);
 
 // The module's own result, with the arguments as they are.
 template <class M, class... Args>
@@ -70,20 +68,7 @@ class BufferMerge {
   }
 
   // After forward.
-  void finish(const std::vector<double>& weights) const {
-    const NoGradGuard guard;
-    for (std::size_t j = 0; j < originals_.size(); ++j) {
-      std::vector<Tensor> parts;
-      bool changed = false;
-      for (std::size_t i = 0; i < copies_.size(); ++i) {
-        parts.push_back(copies_[i][j]);
-        changed = changed || copies_[i][j].version() != versions_[i][j];
-      }
-      if (!changed || !is_floating_point(originals_[j].dtype())) continue;
-      copy_into(originals_[j],
-                nested::weighted_sum(std::move(parts), weights, originals_[j].device()));
-    }
-  }
+  void finish(const std::vector<double>& weights) const;
 
  private:
   std::vector<Buffer> originals_;
@@ -145,3 +130,7 @@ Gathered<Output> gather_one(Output output, std::optional<Device> target) {
 }
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/apply_replicas.ipp>
+#endif

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/distributed/work.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/memory_format.hpp>
-#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -25,12 +22,7 @@ namespace lockstep {
 class GradBucket {
  public:
   GradBucket(std::size_t index, bool is_last, Tensor buffer, std::vector<Tensor> parameters,
-             std::vector<std::int64_t> offsets)
-      : index_(index),
-        is_last_(is_last),
-        buffer_(std::move(buffer)),
-        parameters_(std::move(parameters)),
-        offsets_(std::move(offsets)) {}
+             std::vector<std::int64_t> offsets);
 
   // Buckets are reduced in the order of their indices.
   std::size_t index() const { return index_; }
@@ -41,23 +33,11 @@ class GradBucket {
   std::size_t size() const { return parameters_.size(); }
 
   // The part of the buffer that is the gradient of parameters()[i], in that one's shape and layout.
-  Tensor gradient(std::size_t i) const {
-    const Tensor& parameter = parameters_[i];
-    const bool images = detail::is_channels_last(parameter);
-    return detail::make_view(buffer_, parameter.sizes(),
-                             images ? parameter.strides() : contiguous_strides(parameter.sizes()),
-                             buffer_.impl()->offset + offsets_[i]);
-  }
-  std::vector<Tensor> gradients() const {
-    std::vector<Tensor> views;
-    for (std::size_t i = 0; i < size(); ++i) views.push_back(gradient(i));
-    return views;
-  }
+  Tensor gradient(std::size_t i) const;
+  std::vector<Tensor> gradients() const;
 
   // The same bucket with another buffer of as many elements: for a hook around another hook.
-  GradBucket with_buffer(Tensor buffer) const {
-    return {index_, is_last_, std::move(buffer), parameters_, offsets_};
-  }
+  GradBucket with_buffer(Tensor buffer) const;
 
  private:
   std::size_t index_;
@@ -84,17 +64,9 @@ class BucketFuture {
 
   // The future of what `step` makes of this one's result. A step may issue collectives and wait for
   // them: all ranks run the same steps in the same order.
-  BucketFuture then(std::function<Tensor(const Tensor&)> step) && {
-    steps_.push_back(std::move(step));
-    return std::move(*this);
-  }
+  BucketFuture then(std::function<Tensor(const Tensor&)> step) &&;
 
-  Tensor wait() {
-    work_.wait();
-    for (const auto& step : steps_) result_ = step(result_);
-    steps_.clear();
-    return result_;
-  }
+  Tensor wait();
 
  private:
   distributed::Work work_;
@@ -108,3 +80,7 @@ class BucketFuture {
 using CommHook = std::function<BucketFuture(const GradBucket& bucket)>;
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/bucket.ipp>
+#endif

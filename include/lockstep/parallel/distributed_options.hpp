@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/parallel/bucket_assignment.hpp>
 
-#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -44,38 +41,16 @@ namespace detail {
 // The limits that buckets are made with, in bytes.
 class BucketLimits {
  public:
-  explicit BucketLimits(const DistributedDataParallelOptions& options) {
-    check<ValueError>(!options.bucket_cap_mb || options.bucket_cap_mb_list.empty(),
-                      "DistributedDataParallel: bucket_cap_mb and bucket_cap_mb_list exclude each "
-                      "other");
-    if (!options.bucket_cap_mb_list.empty()) {
-      for (const double cap : options.bucket_cap_mb_list) limits_.push_back(bytes(cap));
-    } else if (options.bucket_cap_mb) {
-      limits_ = {bytes(*options.bucket_cap_mb)};
-    } else {
-      limits_ = {kDefaultFirstBucketBytes, kDefaultBucketBytesCap};
-    }
-    rebuilds_ = !options.find_unused_parameters || options.static_graph;
-    one_at_first_ = rebuilds_ && options.bucket_cap_mb_list.empty();
-  }
+  explicit BucketLimits(const DistributedDataParallelOptions& options);
 
   // Before the order in which gradients become ready is known.
-  std::vector<std::size_t> first() const {
-    if (one_at_first_) return {std::numeric_limits<std::size_t>::max()};
-    return limits_;
-  }
+  std::vector<std::size_t> first() const;
   const std::vector<std::size_t>& rebuilt() const { return limits_; }
   // Whether buckets are made anew when the order is known.
   bool rebuilds() const { return rebuilds_; }
 
  private:
-  static std::size_t bytes(double mebibytes) {
-    check<ValueError>(std::isfinite(mebibytes) && mebibytes >= 0 && mebibytes < 1e9,
-                      "DistributedDataParallel: expected the size of a bucket to be a number of MiB"
-                      " of at least 0, got ",
-                      mebibytes);
-    return static_cast<std::size_t>(mebibytes * 1024 * 1024);
-  }
+  static std::size_t bytes(double mebibytes);
 
   std::vector<std::size_t> limits_;
   bool rebuilds_;
@@ -85,3 +60,7 @@ class BucketLimits {
 }  // namespace detail
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/distributed_options.ipp>
+#endif

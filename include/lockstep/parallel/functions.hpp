@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <span>
-#include <utility>
 #include <vector>
 
 // The collectives as differentiable operations: Broadcast and ReduceAddCoalesced, Scatter and
@@ -21,22 +18,8 @@ namespace lockstep::functions {
 
 namespace detail {
 
-inline std::vector<Device> devices_of(const std::vector<Tensor>& tensors) {
-  std::vector<Device> devices;
-  devices.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) devices.push_back(tensor.device());
-  return devices;
-}
-
 // [device][tensor] as one list, in Broadcast's order.
-inline std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies) {
-  std::vector<Tensor> flat;
-  for (auto& of_device : copies) {
-    flat.insert(flat.end(), std::make_move_iterator(of_device.begin()),
-                std::make_move_iterator(of_device.end()));
-  }
-  return flat;
-}
+std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies);
 
 }  // namespace detail
 
@@ -51,14 +34,7 @@ struct Scatter {
   std::vector<std::int64_t> chunk_sizes = {};  // empty: the chunk rule
   std::int64_t dim = 0;
 
-  std::vector<Tensor> forward(const Tensor& input) {
-    std::vector<Tensor> chunks = comm::scatter(input, devices, chunk_sizes, dim);
-    input_device = input.device();
-    options = input.options();
-    shapes.reserve(chunks.size());
-    for (const Tensor& chunk : chunks) shapes.push_back(chunk.sizes());
-    return chunks;
-  }
+  std::vector<Tensor> forward(const Tensor& input);
   Tensor backward(const Backward&, std::vector<Tensor> grads) const;
 
   // What backward needs, set by forward.
@@ -77,14 +53,7 @@ struct Gather {
   Device device = {};
   std::int64_t dim = 0;
 
-  Tensor forward(const std::vector<Tensor>& inputs) {
-    Tensor result = comm::gather(inputs, dim, device);
-    input_devices = detail::devices_of(inputs);
-    scalars = inputs[0].dim() == 0;
-    sizes.reserve(inputs.size());
-    for (const Tensor& input : inputs) sizes.push_back(scalars ? 1 : input.size(dim));
-    return result;
-  }
+  Tensor forward(const std::vector<Tensor>& inputs);
   std::vector<Tensor> backward(const Backward&, const Tensor& grad) const;
 
   // What backward needs, set by forward.
@@ -105,13 +74,7 @@ struct Broadcast {
   // Where the copies exist already, and only their place in the graph is missing.
   std::vector<Tensor> copies = {};
 
-  std::vector<Tensor> forward(const std::vector<Tensor>& tensors) {
-    source_device = tensors.empty() ? Device() : tensors[0].device();
-    std::vector<Tensor> flat = std::move(copies);
-    if (flat.empty()) flat = detail::flattened(comm::broadcast_coalesced(tensors, devices));
-    for (Tensor& copy : flat) copy = lockstep::detail::make_view(copy);
-    return flat;
-  }
+  std::vector<Tensor> forward(const std::vector<Tensor>& tensors);
   // Takes the gradients over: memory that nobody else has may become a sum's.
   std::vector<Tensor> backward(const Backward&, std::vector<Tensor> grads) const;
 
@@ -129,111 +92,30 @@ struct ReduceAddCoalesced {
   std::vector<Device> devices;
   Device destination;
 
-  std::vector<Tensor> forward(const std::vector<Tensor>& flat) const {
-    return add(flat, devices, destination);
-  }
+  std::vector<Tensor> forward(const std::vector<Tensor>& flat) const;
   std::vector<Tensor> backward(const Backward& context, std::vector<Tensor> grads) const;
 
   // What forward does. A sum may take over the memory of a tensor that nobody else has.
   static std::vector<Tensor> add(std::vector<Tensor> flat, const std::vector<Device>& devices,
-                                 Device destination) {
-    const std::size_t count = flat.size() / devices.size();
-    std::vector<Tensor> sums(count);
-    std::vector<Tensor> parts;  // those of each sum that has several together
-    std::vector<comm::detail::Summands> summands(count);
-    parts.reserve(flat.size());
-    for (std::size_t j = 0; j < count; ++j) {
-      const std::size_t first = parts.size();
-      bool on_destination = false;
-      for (std::size_t i = 0; i < devices.size(); ++i) {
-        Tensor& part = flat[i * count + j];
-        if (!part.defined()) continue;
-        on_destination = on_destination || part.device() == destination;
-        parts.push_back(std::move(part));
-      }
-      if (parts.size() == first) continue;
-      if (!on_destination) parts[first] = copied(parts[first], destination);
-      if (parts.size() == first + 1) {
-        sums[j] = std::move(parts.back());
-        parts.pop_back();
-        continue;
-      }
-      summands[j] = std::span(parts).subspan(first);
-      comm::detail::check_summands(name, summands[j], destination);
-    }
-    comm::detail::sum_taking_over(sums, std::move(summands), destination, comm::kDefaultBufferSize);
-    return sums;
-  }
+                                 Device destination);
 
  private:
-  static Tensor copied(const Tensor& tensor, Device destination) {
-    if (tensor.is_sparse()) return lockstep::detail::concatenated({tensor}, destination);
-    return comm::broadcast(tensor, {destination})[0];
-  }
+  static Tensor copied(const Tensor& tensor, Device destination);
 };
 
 namespace detail {
 
 // As the operations do it; where nothing is recorded, without what those keep for backward.
-inline std::vector<Tensor> scattered(const Tensor& tensor, const std::vector<Device>& devices,
-                                     const std::vector<std::int64_t>& sizes, std::int64_t dim) {
-  if (!lockstep::detail::is_recorded(tensor) && !tensor.is_sparse()) {
-    return comm::scatter(tensor, devices, sizes, dim);
-  }
-  return lockstep::apply(Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim}, tensor);
-}
+std::vector<Tensor> scattered(const Tensor& tensor, const std::vector<Device>& devices,
+                              const std::vector<std::int64_t>& sizes, std::int64_t dim);
 
-inline std::vector<Tensor> reduced(std::vector<Tensor> flat, const std::vector<Device>& devices,
-                                   Device destination) {
-  if (std::none_of(flat.begin(), flat.end(), lockstep::detail::is_recorded)) {
-    return ReduceAddCoalesced::add(std::move(flat), devices, destination);
-  }
-  return lockstep::apply(ReduceAddCoalesced{devices, destination}, flat);
-}
+std::vector<Tensor> reduced(std::vector<Tensor> flat, const std::vector<Device>& devices,
+                            Device destination);
 
 }  // namespace detail
 
-inline Tensor Scatter::backward(const Backward&, std::vector<Tensor> grads) const {
-  for (std::size_t i = 0; i < grads.size(); ++i) {
-    if (!grads[i].defined()) {
-      grads[i] = zeros(shapes[i], {.dtype = options.dtype, .device = devices[i]});
-    }
-  }
-  return lockstep::apply(Gather{.device = input_device, .dim = dim}, grads);
-}
-
-inline std::vector<Tensor> Gather::backward(const Backward&, const Tensor& grad) const {
-  std::vector<Tensor> grads = detail::scattered(grad, input_devices, sizes, scalars ? 0 : dim);
-  if (scalars) {
-    for (Tensor& each : grads) each = each.reshape({});
-  }
-  return grads;
-}
-
-inline std::vector<Tensor> Broadcast::backward(const Backward&, std::vector<Tensor> grads) const {
-  return detail::reduced(std::move(grads), devices, source_device);
-}
-
-// The gradient of a sum is the sum's gradient, on each device that a summand was on.
-inline std::vector<Tensor> ReduceAddCoalesced::backward(const Backward& context,
-                                                        std::vector<Tensor> grads) const {
-  std::vector<Tensor> present;
-  std::vector<std::size_t> places;
-  for (std::size_t j = 0; j < grads.size(); ++j) {
-    if (!grads[j].defined()) continue;
-    present.push_back(grads[j]);
-    places.push_back(j);
-  }
-  std::vector<Tensor> flat(devices.size() * grads.size());
-  if (present.empty()) return flat;
-  const std::vector<Tensor> copies = lockstep::apply(Broadcast{devices}, present);
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    for (std::size_t p = 0; p < places.size(); ++p) {
-      const std::size_t at = i * grads.size() + places[p];
-      if (context.needs(at)) flat[at] = copies[i * places.size() + p];
-    }
-  }
-  return flat;
-}
-
 }  // namespace lockstep::functions
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/functions.ipp>
+#endif

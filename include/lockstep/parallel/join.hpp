@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/tensor/creation.hpp>
-#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -44,10 +43,7 @@ class JoinRound {
   int size() const { return static_cast<int>(codes_.size()); }
   // How many ranks have not joined, and the first of them (or `size` if there is none).
   int active() const { return size() - static_cast<int>(std::count(begin(), end(), 0)); }
-  int first_active() const {
-    const auto is_active = [](std::int32_t code) { return code != 0; };
-    return static_cast<int>(std::find_if(begin(), end(), is_active) - begin());
-  }
+  int first_active() const;
   // What rank r has told.
   std::int32_t code(int r) const { return codes_[static_cast<std::size_t>(r)]; }
 
@@ -70,26 +66,6 @@ struct JoinState {
   int last_active = 0;  // the lowest rank of those that were the last to join, as far as is known
 };
 
-// The codes that the ranks have given, once they are there.
-inline JoinRound take_join_round(JoinState& state, const Tensor& codes) {
-  JoinRound round(codes.to_vector<std::int32_t>());
-  const int first = round.first_active();
-  if (first == round.size()) return round;
-  for (int r = first + 1; r < round.size(); ++r) {
-    check<ValueError>(round.code(r) == 0 || round.code(r) == round.code(first), "join: ranks ",
-                      first, " and ", r,
-                      " are not at the same point: each rank that has inputs left has to call "
-                      "the same forward and backward passes");
-  }
-  state.last_active = first;
-  if (state.options.throw_on_early_termination && round.active() < round.size()) {
-    check<Error>(round.code(state.group.rank()) != 0, "Rank ", state.group.rank(),
-                 " exhausted all inputs.");
-    fail<Error>("Detected at least one rank that exhausted inputs. Throwing across all ranks.");
-  }
-  return round;
-}
-
 }  // namespace detail
 
 // What the ranks tell each other, on its way: `get` waits for it.
@@ -102,10 +78,7 @@ class JoinAnnouncement {
   JoinAnnouncement(std::shared_ptr<detail::JoinState> state, distributed::Work work, Tensor codes)
       : state_(std::move(state)), work_(std::move(work)), codes_(std::move(codes)) {}
 
-  JoinRound get() const {
-    work_.wait();
-    return detail::take_join_round(*state_, codes_);
-  }
+  JoinRound get() const;
 
  private:
   std::shared_ptr<detail::JoinState> state_;
@@ -140,12 +113,7 @@ class JoinContext {
  private:
   std::int32_t code_of(int phase) const { return 1 + joinable_ * kPhases + phase; }
 
-  JoinAnnouncement tell(const distributed::ProcessGroup& group, std::int32_t code) const {
-    const Tensor codes = empty({group.size()}, {.dtype = Dtype::i32, .device = state_->device});
-    const Tensor mine = from_values<std::int32_t>({code}, {1}, state_->device);
-    distributed::Work work = group.all_gather_into_tensor(codes, mine);
-    return {state_, std::move(work), codes};
-  }
+  JoinAnnouncement tell(const distributed::ProcessGroup& group, std::int32_t code) const;
 
   std::shared_ptr<detail::JoinState> state_;
   int joinable_;
@@ -184,21 +152,8 @@ concept Joinable = requires(T& joinable, const JoinOptions& options) {
 namespace detail {
 
 // Takes part in what the others do until all have joined; then the hooks' ends.
-inline void shadow_until_all_have_joined(const std::shared_ptr<JoinState>& state,
-                                         const std::vector<std::unique_ptr<JoinHook>>& hooks) {
-  const JoinContext context(state, 0);
-  for (;;) {
-    const JoinRound round = context.meet_joined();
-    if (round.active() == 0) break;
-    const std::int32_t code = round.code(round.first_active());
-    const auto joinable = static_cast<std::size_t>(JoinContext::joinable_of(code));
-    check<ValueError>(joinable < hooks.size(), "join: rank ", round.first_active(), " has ",
-                      joinable + 1, " joinables at least, rank ", state->group.rank(), " has ",
-                      hooks.size());
-    hooks[joinable]->main_hook(JoinContext::phase_of(code), round);
-  }
-  for (const auto& hook : hooks) hook->post_hook(state->last_active);
-}
+void shadow_until_all_have_joined(const std::shared_ptr<JoinState>& state,
+                                  const std::vector<std::unique_ptr<JoinHook>>& hooks);
 
 }  // namespace detail
 
@@ -247,3 +202,7 @@ void join(J& joinable, F&& fn, const JoinOptions& options = {}) {
 }
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/join.ipp>
+#endif

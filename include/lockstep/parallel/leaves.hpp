@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/visit.hpp>
+#include <lockstep/ops/elementwise.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -33,28 +36,13 @@ class Path {
   Path(const Path& parent, std::size_t index) : parent_(&parent), index_(index) {}
 
   // Without a stream: a plan keeps the text of a path for each call's arguments.
-  std::string text() const {
-    std::string steps;
-    append_to(steps);
-    return steps;
-  }
+  std::string text() const;
   friend std::ostream& operator<<(std::ostream& out, const Path& path) {
     return out << path.text();
   }
 
  private:
-  void append_to(std::string& steps) const {
-    if (!parent_) {
-      steps += name_;
-      return;
-    }
-    parent_->append_to(steps);
-    if (name_.data()) {
-      steps.append(1, '.').append(name_);
-    } else {
-      steps.append(1, '[').append(std::to_string(index_)).append(1, ']');
-    }
-  }
+  void append_to(std::string& steps) const;
 
   const Path* parent_ = nullptr;
   std::string_view name_;
@@ -146,3 +134,7 @@ void for_each_leaf(T& value, const Path& path, Visit& visit) {
 }
 
 }  // namespace lockstep::detail::nested
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/leaves.ipp>
+#endif

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/state_reader.hpp>
 #include <lockstep/tensor/creation.hpp>
-#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/random.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -69,10 +73,7 @@ class PowerSGDState {
   };
   // Of the passes since start_powerSGD_iter: the elements of the gradients, and those that a rank
   // has sent for them.
-  CompressionStats compression_stats() const {
-    const double rate = after_ > 0 ? static_cast<double>(before_) / static_cast<double>(after_) : 0;
-    return {rate, before_, after_};
-  }
+  CompressionStats compression_stats() const;
 
   // What it remembers on this rank, with its options, by name: "state.0.error" is of the first of
   // the model's `parameters`; numbers are tensors of one element: what io::save_file can write.
@@ -194,10 +195,7 @@ class PowerSGDState {
   // What the hook itself uses.
 
   // The rows and columns that a gradient, or its parameter, has as a matrix.
-  static std::pair<std::int64_t, std::int64_t> matrix_of(const Tensor& gradient) {
-    const std::int64_t rows = gradient.dim() > 0 ? gradient.size(0) : 1;
-    return {rows, rows > 0 ? gradient.numel() / rows : 0};
-  }
+  static std::pair<std::int64_t, std::int64_t> matrix_of(const Tensor& gradient);
 
   struct Memory {
     Tensor parameter;    // keeps the key its own
@@ -205,14 +203,9 @@ class PowerSGDState {
     Tensor random = {};  // [rank, columns]
     Tensor q = {};       // the same, where the next pass begins
   };
-  Memory& memory_of(const Tensor& parameter) {
-    return memory_.try_emplace(parameter.impl().get(), Memory{parameter}).first->second;
-  }
+  Memory& memory_of(const Tensor& parameter);
   Generator& random() { return random_; }
-  void count(std::int64_t before, std::int64_t after) {
-    before_ += before;
-    after_ += after;
-  }
+  void count(std::int64_t before, std::int64_t after);
 
  private:
   template <class T>
@@ -220,17 +213,9 @@ class PowerSGDState {
     check<ValueError>(value >= least, "PowerSGDState: expected ", name, " to be at least ", least,
                       ", got ", value);
   }
-  static const PowerSGDOptions& checked(const PowerSGDOptions& options) {
-    at_least("matrix_approximation_rank", std::int64_t{1}, options.matrix_approximation_rank);
-    at_least("start_powerSGD_iter", std::int64_t{0}, options.start_powerSGD_iter);
-    at_least("min_compression_rate", 0.0, options.min_compression_rate);
-    at_least("orthogonalization_epsilon", 0.0, options.orthogonalization_epsilon);
-    return options;
-  }
+  static const PowerSGDOptions& checked(const PowerSGDOptions& options);
 
-  static std::string name_of(std::size_t parameter, const char* what) {
-    return lockstep::detail::str("state.", parameter, '.', what);
-  }
+  static std::string name_of(std::size_t parameter, const char* what);
 
   distributed::ProcessGroup group_;
   PowerSGDOptions options_;
@@ -242,3 +227,7 @@ class PowerSGDState {
 };
 
 }  // namespace lockstep::ddp_comm_hooks
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/powersgd_state.ipp>
+#endif

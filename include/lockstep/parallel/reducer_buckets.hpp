@@ -1,47 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/streams.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/process_group.hpp>
-#include <lockstep/distributed/reduce_op.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
-#include <lockstep/ops/inplace.hpp>
 #include <lockstep/parallel/bucket.hpp>
-#include <lockstep/parallel/bucket_assignment.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
-#include <lockstep/parallel/reducer_errors.hpp>
 #include <lockstep/parallel/reducer_sparse.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/creation.hpp>
-#include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <exception>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
 
 // Whether two tensors show the same memory in the same layout.
-inline bool same_memory(const Tensor& a, const Tensor& b) {
-  return a.impl()->storage == b.impl()->storage && a.impl()->offset == b.impl()->offset &&
-         a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides();
-}
+bool same_memory(const Tensor& a, const Tensor& b);
 
 // copy_into, in one piece for images in channels_last as well.
-inline void copy_gradient(const Tensor& dst, const Tensor& src) {
-  if (is_channels_last(dst) && is_channels_last(src)) {
-    return copy_into(channels_to_back(dst), channels_to_back(src));
-  }
-  copy_into(dst, src);
-}
+void copy_gradient(const Tensor& dst, const Tensor& src);
 
 // The parameters of a Reducer, and the buckets that their gradients lie in. A sparse gradient has a
 // bucket of its own, which has no buffer.
@@ -60,238 +41,68 @@ class ReducerBuckets {
 
   // At first from the last parameters to the first, as gradients will come.
   ReducerBuckets(const std::vector<NamedParameter>& parameters,
-                 const std::vector<std::size_t>& size_limits) {
-    std::vector<bool> sparse;
-    for (const NamedParameter& parameter : parameters) {
-      parameters_.push_back(parameter.tensor);
-      sparse.push_back(expects_sparse_gradient(parameter.tensor));
-      places_.push_back({.name = parameter.name, .sparse = sparse.back()});
-    }
-    assignment_ = compute_bucket_assignment_by_size(parameters_, size_limits, sparse);
-    std::reverse(assignment_.begin(), assignment_.end());
-  }
+                 const std::vector<std::size_t>& size_limits);
 
   std::size_t size() const { return parameters_.size(); }
   const Tensor& parameter(std::size_t i) const { return parameters_[i]; }
   std::size_t bytes(std::size_t i) const { return comm::detail::bytes_of(parameters_[i]); }
   std::vector<Bucket>& buckets() { return buckets_; }
   // Null if the parameter's gradients are in no bucket.
-  Bucket* bucket_of(std::size_t i) {
-    return places_[i].bucket == kNone ? nullptr : &buckets_[places_[i].bucket];
-  }
+  Bucket* bucket_of(std::size_t i);
 
   // Which of these parameters had the mark of sparse gradients when this was made.
-  std::vector<bool> sparse_among(const std::vector<std::size_t>& parameters) const {
-    std::vector<bool> marks;
-    for (const std::size_t i : parameters) marks.push_back(places_[i].sparse);
-    return marks;
-  }
-  std::vector<std::size_t> with_sparse_gradients() const {
-    std::vector<std::size_t> found;
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      if (places_[i].sparse) found.push_back(i);
-    }
-    return found;
-  }
+  std::vector<bool> sparse_among(const std::vector<std::size_t>& parameters) const;
+  std::vector<std::size_t> with_sparse_gradients() const;
 
   // How messages name parameters: 1 (fc.weight), 3 (fc2.weight)
-  std::string names(const std::vector<std::size_t>& parameters) const {
-    std::string text;
-    for (const std::size_t i : parameters) {
-      text += (text.empty() ? "" : ", ") + std::to_string(i) + " (" + places_[i].name + ")";
-    }
-    return text;
-  }
+  std::string names(const std::vector<std::size_t>& parameters) const;
 
   // The gradients' bytes in each bucket, without the gaps.
-  std::vector<std::size_t> bucket_sizes() const {
-    std::vector<std::size_t> sizes;
-    for (const auto& members : assignment_) {
-      std::size_t sum = 0;
-      for (const std::size_t i : members) sum += bytes(i);
-      sizes.push_back(sum);
-    }
-    return sizes;
-  }
+  std::vector<std::size_t> bucket_sizes() const;
 
   // Other buckets from the next `prepare` on; gradients stay where they are until then.
-  void assign(std::vector<std::vector<std::size_t>> assignment) {
-    assignment_ = std::move(assignment);
-    buckets_.clear();
-    for (Place& place : places_) {
-      place.bucket = kNone;
-      place.view = {};
-    }
-  }
+  void assign(std::vector<std::vector<std::size_t>> assignment);
 
   // Before each pass. The buffers are made, with zeros in the gaps, when they are first needed.
-  void prepare() {
-    if (buckets_.empty()) allocate();
-    for (Bucket& bucket : buckets_) {
-      bucket.pending = bucket.members.size();
-      bucket.stream.reset();
-      bucket.future.reset();
-      bucket.mean.reset();
-    }
-    for (Place& place : places_) place.given = false;
-  }
+  void prepare();
 
   // Has the current stream come after whatever has been written to the bucket in this pass.
-  static void join_streams(Bucket& bucket) {
-    const Tensor& buffer = bucket.gradients.buffer();
-    const Tensor& written = buffer.defined() ? buffer : bucket.gradients.parameters()[0];
-    const Stream stream = current_stream(written.device());
-    if (bucket.stream && *bucket.stream != stream) stream.wait_stream(*bucket.stream);
-    bucket.stream = stream;
-  }
+  static void join_streams(Bucket& bucket);
 
   // Starts the reduction of a full bucket, by the hook if there is one.
-  void launch(Bucket& bucket, const distributed::ProcessGroup& group, const CommHook& hook) {
-    join_streams(bucket);
-    const Tensor& buffer = bucket.gradients.buffer();
-    withdraw(bucket);
-    if (!buffer.defined()) {
-      const Tensor& own = places_[bucket.members[0]].withdrawn;
-      const Tensor& parameter = parameters_[bucket.members[0]];
-      bucket.mean.emplace(
-          group, own.defined() ? own : empty_sparse(parameter.sizes(), parameter.options()));
-    } else if (hook) {
-      bucket.future = hook(bucket.gradients);
-    } else {
-      bucket.future = BucketFuture(group.all_reduce(buffer, distributed::ReduceOp::avg), buffer);
-    }
-  }
+  void launch(Bucket& bucket, const distributed::ProcessGroup& group, const CommHook& hook);
 
   // Waits for a bucket that has been launched, until its buffer holds the result, and for a sparse
   // gradient's result, which is multiplied by `factor`.
-  void wait(Bucket& bucket, double factor) {
-    if (bucket.mean) {
-      Place& place = places_[bucket.members[0]];
-      place.view = bucket.mean->wait(factor);
-      if (!place.stands_in) place.withdrawn = place.view;
-      bucket.mean.reset();
-      return;
-    }
-    BucketFuture future = *std::exchange(bucket.future, std::nullopt);
-    const Tensor& buffer = bucket.gradients.buffer();
-    const Tensor result = future.wait();
-    check<ValueError>(result.defined() && result.numel() == buffer.numel(),
-                      "DistributedDataParallel: a communication hook gave ",
-                      result.defined() ? result.numel() : 0, " elements for bucket ",
-                      bucket.gradients.index(), ", which has ", buffer.numel());
-    if (!same_memory(result, buffer)) {
-      const Tensor flat = packed(result);
-      copy_into(buffer, make_view(flat, buffer.sizes(), buffer.strides(), flat.impl()->offset));
-    }
-    const Stream stream = current_stream(buffer.device());
-    if (stream != buffer.impl()->storage->owner()) buffer.record_stream(stream);
-  }
+  void wait(Bucket& bucket, double factor);
 
   // The same for all, even if one has failed; then throws the first error. The results are
   // multiplied by `factor`.
-  void wait_for_all(double factor) {
-    std::exception_ptr error;
-    const auto each = [&](const auto& step) {
-      for (Bucket& bucket : buckets_) {
-        try {
-          step(bucket);
-        } catch (...) {
-          if (!error) error = std::current_exception();
-        }
-      }
-    };
-    each([](Bucket& bucket) {
-      if (bucket.mean) bucket.mean->exchange();
-    });
-    each([&](Bucket& bucket) { wait(bucket, factor); });
-    if (error) std::rethrow_exception(error);
-    if (factor == 1) return;
-    for (const Bucket& bucket : buckets_) {
-      if (bucket.gradients.buffer().defined()) bucket.gradients.buffer().mul_(factor);
-    }
-  }
+  void wait_for_all(double factor);
 
   // Takes the gradients of a bucket away while it is being reduced: what adds to them meanwhile,
   // which is an error, touches memory of its own.
-  void withdraw(const Bucket& bucket) {
-    for (const std::size_t i : bucket.members) {
-      places_[i].withdrawn = parameters_[i].grad();
-      parameters_[i].set_grad({});
-    }
-  }
+  void withdraw(const Bucket& bucket);
   // Once all buckets have been waited for.
-  void give_back() {
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      Tensor grad = std::exchange(places_[i].withdrawn, {});
-      if (grad.defined()) parameters_[i].set_grad(std::move(grad));
-    }
-  }
+  void give_back();
 
   // Gives up the gradients in full buckets, which may have been launched and be written to still.
-  void drop_full() noexcept {
-    for (const Bucket& bucket : buckets_) {
-      if (bucket.pending > 0) continue;
-      for (const std::size_t i : bucket.members) parameters_[i].set_grad({});
-    }
-    for (Place& place : places_) place.withdrawn = {};
-    buckets_.clear();
-  }
+  void drop_full() noexcept;
 
   // Where the parameter's gradient will be, for the current stream to write it there itself; once
   // in a pass, then undefined.
-  Tensor place(std::size_t i) {
-    Bucket* const bucket = bucket_of(i);
-    if (!bucket || places_[i].sparse || std::exchange(places_[i].given, true)) return {};
-    join_streams(*bucket);
-    const Tensor& view = places_[i].view;
-    if (*bucket->stream != view.impl()->storage->owner()) view.record_stream(*bucket->stream);
-    return view;
-  }
+  Tensor place(std::size_t i);
 
   // Makes the parameter's `grad` a part of the bucket; true if it had to be copied there.
-  bool take_gradient(std::size_t i) {
-    const Tensor& view = places_[i].view;
-    const Tensor grad = parameters_[i].grad();
-    places_[i].stands_in = false;
-    if (is_sparse(i, grad)) return false;
-    check_unchanged(i, grad);
-    const bool elsewhere = !same_memory(grad, view);
-    if (elsewhere) copy_gradient(view, grad);
-    if (!grad.is_same(view)) parameters_[i].set_grad(view);
-    return elsewhere;
-  }
+  bool take_gradient(std::size_t i);
 
   // Puts into the bucket what stands for a gradient that did not come: the one from before, which
   // other ranks add theirs to, or zero.
-  void stand_in(std::size_t i) {
-    Place& place = places_[i];
-    const Tensor grad = parameters_[i].grad();
-    place.stands_in = true;
-    if (is_sparse(i, grad)) return;
-    if (!grad.defined()) {
-      place.view.zero_();
-      return;
-    }
-    check_unchanged(i, grad);
-    if (same_memory(grad, place.view)) {
-      place.kept = empty_in_layout_of(grad);
-      copy_gradient(place.kept, grad);
-    } else {
-      copy_gradient(place.view, grad);
-    }
-  }
+  void stand_in(std::size_t i);
 
   // Ends what `stand_in` began: the gradient becomes what has come from the other ranks, or stays
   // what it was, to the bit, if no rank has brought one.
-  void settle(std::size_t i, bool used_anywhere) {
-    Place& place = places_[i];
-    const Tensor kept = std::exchange(place.kept, {});
-    if (used_anywhere) {
-      parameters_[i].set_grad(place.view);
-    } else if (kept.defined()) {
-      copy_gradient(place.view, kept);
-    }
-  }
+  void settle(std::size_t i, bool used_anywhere);
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -308,47 +119,12 @@ class ReducerBuckets {
     bool given = false;      // `view` was, to who computes the gradient of this pass
   };
 
-  void allocate() {
-    for (std::size_t b = 0; b < assignment_.size(); ++b) {
-      const std::vector<std::size_t>& members = assignment_[b];
-      const bool last = b + 1 == assignment_.size();
-      std::vector<Tensor> own;
-      for (const std::size_t i : members) own.push_back(parameters_[i]);
-      if (places_[members[0]].sparse) {
-        places_[members[0]].bucket = b;
-        buckets_.push_back(
-            {.gradients = {b, last, Tensor(), std::move(own), {0}}, .members = members});
-        continue;
-      }
-      const comm::detail::FlatLayout layout(parameters_, members);
-      Tensor buffer = zeros({layout.total}, parameters_[members[0]].options());
-      buckets_.push_back({.gradients = {b, last, std::move(buffer), std::move(own), layout.offsets},
-                          .members = members});
-      for (std::size_t m = 0; m < members.size(); ++m) {
-        places_[members[m]].bucket = b;
-        places_[members[m]].view = buckets_[b].gradients.gradient(m);
-      }
-    }
-  }
+  void allocate();
 
   // Whether the parameter gets sparse gradients. A gradient that came is of that kind.
-  bool is_sparse(std::size_t i, const Tensor& grad) const {
-    const bool sparse = places_[i].sparse;
-    if (grad.defined() && grad.is_sparse() != sparse) fail_other_layout(sparse, names({i}));
-    return sparse;
-  }
+  bool is_sparse(std::size_t i, const Tensor& grad) const;
 
-  void check_unchanged(std::size_t i, const Tensor& grad) const {
-    const Tensor& view = places_[i].view;
-    if (grad.defined() && grad.sizes() == view.sizes() && grad.dtype() == view.dtype() &&
-        grad.device() == view.device()) {
-      return;
-    }
-    fail<ModuleError>("DistributedDataParallel: parameter ", names({i}), " was of shape ",
-                      view.sizes(), " and ", view.dtype(), " on ", view.device(),
-                      " when its bucket was made, and is of shape ", parameters_[i].sizes(),
-                      " and ", parameters_[i].dtype(), " on ", parameters_[i].device(), " now");
-  }
+  void check_unchanged(std::size_t i, const Tensor& grad) const;
 
   std::vector<std::vector<std::size_t>> assignment_;
   std::vector<Tensor> parameters_;
@@ -357,3 +133,7 @@ class ReducerBuckets {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/reducer_buckets.ipp>
+#endif

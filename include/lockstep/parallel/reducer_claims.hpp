@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -18,26 +18,10 @@ namespace lockstep::detail {
 class ReducerClaims {
  public:
   // A ModuleError that names the parameter if one is held already.
-  explicit ReducerClaims(const std::vector<NamedParameter>& parameters) {
-    Table& table = Table::instance();
-    const std::lock_guard lock(table.mutex);
-    for (const auto& [name, tensor] : parameters) {
-      check<ModuleError>(!table.claimed.contains(tensor.impl().get()),
-                         "DistributedDataParallel: parameter \"", name,
-                         "\" belongs to another DistributedDataParallel already");
-    }
-    for (const NamedParameter& parameter : parameters) {
-      mine_.push_back(parameter.tensor);
-      table.claimed.insert(parameter.tensor.impl().get());
-    }
-  }
+  explicit ReducerClaims(const std::vector<NamedParameter>& parameters);
   ReducerClaims(const ReducerClaims&) = delete;
   ReducerClaims& operator=(const ReducerClaims&) = delete;
-  ~ReducerClaims() {
-    Table& table = Table::instance();
-    const std::lock_guard lock(table.mutex);
-    for (const Tensor& tensor : mine_) table.claimed.erase(tensor.impl().get());
-  }
+  ~ReducerClaims();
 
  private:
   // Never destroyed.
@@ -45,13 +29,14 @@ class ReducerClaims {
     std::mutex mutex;
     std::unordered_set<const TensorImpl*> claimed;
 
-    static Table& instance() {
-      static Table& table = *new Table;
-      return table;
-    }
+    static Table& instance();
   };
 
   std::vector<Tensor> mine_;  // alive as long as they are claimed
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/reducer_claims.ipp>
+#endif

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/inference_mode.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/parallel/comm/broadcast.hpp>
-#include <lockstep/parallel/comm/fan_out.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/parallel/comm/buffers.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -29,11 +31,7 @@ class ReplicaCache {
   ReplicaCache() = default;
   // A copy starts empty: two owners would overwrite each other's memory.
   ReplicaCache(const ReplicaCache&) {}
-  ReplicaCache& operator=(const ReplicaCache&) {
-    originals_.clear();
-    replicas_.clear();
-    return *this;
-  }
+  ReplicaCache& operator=(const ReplicaCache&);
   ReplicaCache(ReplicaCache&&) = default;
   ReplicaCache& operator=(ReplicaCache&&) = default;
 
@@ -41,33 +39,7 @@ class ReplicaCache {
   // all tensors for devices[0]. The first entry for the originals' device has the originals
   // themselves.
   std::vector<Tensor> refresh(const std::vector<Tensor>& originals,
-                              const std::vector<Device>& devices) {
-    forget_if_changed(originals);
-    if (replicas_.size() < devices.size()) replicas_.resize(devices.size());
-    std::vector<Tensor> result;
-    std::vector<Target> targets;
-    result.reserve(devices.size() * originals.size());
-    targets.reserve(devices.size());
-    bool original_given = false;
-    for (std::size_t i = 0; i < devices.size(); ++i) {
-      if (originals.empty() ||
-          (devices[i] == originals[0].device() && !std::exchange(original_given, true))) {
-        result.insert(result.end(), originals.begin(), originals.end());
-        continue;
-      }
-      targets.push_back({&replicas_[i], comm::detail::Transfer(devices[i])});
-      prepare(replicas_[i], targets.back().transfer, originals);
-      const std::vector<Tensor>& parts = replicas_[i].flat.parts;
-      result.insert(result.end(), parts.begin(), parts.end());
-    }
-    update(targets, originals, devices);
-    // Also where nothing was copied now: the stream that is current may be another one than the one
-    // that waited for the copy.
-    for (const Target& target : targets) {
-      for (const Tensor& buffer : target.replica->flat.buffers) target.transfer.finish(buffer);
-    }
-    return result;
-  }
+                              const std::vector<Device>& devices);
 
  private:
   struct Versions {
@@ -98,62 +70,22 @@ class ReplicaCache {
   };
 
   // Everything is made anew when the module's tensors are no longer the same memory.
-  void forget_if_changed(const std::vector<Tensor>& originals) {
-    bool same = originals.size() == originals_.size();
-    for (std::size_t j = 0; same && j < originals.size(); ++j) {
-      const TensorImpl& now = *originals[j].impl();
-      const Original& then = originals_[j];
-      same = then.tensor.is_same(originals[j]) && then.storage == now.storage &&
-             then.offset == now.offset && then.shape == now.shape && then.strides == now.strides &&
-             then.dtype == now.dtype && then.version == now.version;
-    }
-    if (same) return;
-    originals_.clear();
-    replicas_.clear();
-    for (const Tensor& tensor : originals) {
-      const TensorImpl& now = *tensor.impl();
-      originals_.push_back(
-          {tensor, now.storage, now.offset, now.shape, now.strides, now.dtype, now.version});
-    }
-  }
+  void forget_if_changed(const std::vector<Tensor>& originals);
 
   // Room for the copies on the device that the transfer leads to.
   static void prepare(Replica& replica, const comm::detail::Transfer& transfer,
-                      const std::vector<Tensor>& originals) {
-    const Device device = transfer.stream().device();
-    if (!replica.versions.empty() && replica.device == device) return;
-    const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
-    replica.versions.clear();  // or what follows, if it throws, would be taken for done
-    replica.device = device;
-    replica.flat = comm::detail::allocate_flat(transfer, originals, SIZE_MAX);
-    replica.versions.assign(originals.size(), Versions{});
-  }
+                      const std::vector<Tensor>& originals);
 
   // Issues the copies of what has changed.
   static void update(std::vector<Target>& targets, const std::vector<Tensor>& originals,
-                     const std::vector<Device>& devices) {
-    std::vector<comm::detail::FanOut> stale;
-    std::vector<std::pair<Versions*, Versions>> renewed;
-    stale.reserve(originals.size() * targets.size());
-    renewed.reserve(originals.size() * targets.size());
-    for (std::size_t j = 0; j < originals.size(); ++j) {
-      for (Target& target : targets) {
-        const Tensor& copy = target.replica->flat.parts[j];
-        Versions& seen = target.replica->versions[j];
-        const Versions now{originals[j].version(), copy.version()};
-        if (seen == now) continue;
-        if (!std::exchange(target.ordered, true)) target.transfer.after_compute();
-        copy.mark_changed();
-        renewed.emplace_back(&seen, Versions{now.original, copy.version()});
-        stale.push_back({&originals[j], &copy, &target.transfer});
-      }
-    }
-    comm::detail::fan_out(stale, devices);
-    for (const auto& [seen, now] : renewed) *seen = now;  // not if that has thrown
-  }
+                     const std::vector<Device>& devices);
 
   std::vector<Original> originals_;
   std::vector<Replica> replicas_;  // in the order of the devices
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/replica_cache.ipp>
+#endif

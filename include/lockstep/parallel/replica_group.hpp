@@ -2,12 +2,9 @@
 #pragma once
 
 #include <lockstep/autograd/current_replica.hpp>
-#include <lockstep/autograd/function.hpp>
-#include <lockstep/backend/shared_shares.hpp>
-#include <lockstep/device/device.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/parallel/functions.hpp>
-#include <lockstep/parallel/replica_error.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <atomic>
@@ -46,28 +43,10 @@ class ReplicaGroup {
 
   // Blocks until every replica has come here with a tensor (or every one without), and returns the
   // sum of all, on this replica's device.
-  Tensor all_reduce(std::size_t index, const Tensor& mine) {
-    std::unique_lock lock(mutex_);
-    inputs_.resize(size_);
-    inputs_[index] = {mine, stream_of(mine)};
-    if (++arrived_ == size_) {
-      complete();
-    } else {
-      wait(lock, index);
-    }
-    if (error_) std::rethrow_exception(error_);
-    const Place& result = outputs_[index];
-    if (result.stream) follow(*stream_of(result.tensor), result);
-    return result.tensor;
-  }
+  Tensor all_reduce(std::size_t index, const Tensor& mine);
 
   // A replica has ended, in whatever way: nobody need wait for it any more.
-  void leave(std::atomic<bool>& mark) {
-    mark.store(true);
-    if (waiting_.load() == 0) return;
-    const std::lock_guard lock(mutex_);
-    meeting_.notify_all();
-  }
+  void leave(std::atomic<bool>& mark);
 
  private:
   // A tensor, and the stream of its device that was current where it was made.
@@ -76,67 +55,17 @@ class ReplicaGroup {
     std::optional<Stream> stream = {};
   };
 
-  static std::optional<Stream> stream_of(const Tensor& tensor) {
-    if (!tensor.defined()) return {};
-    return current_stream(tensor.device());
-  }
+  static std::optional<Stream> stream_of(const Tensor& tensor);
 
   // From here on `stream` may use the tensor: replicas may have set streams of their own.
-  static void follow(const Stream& stream, const Place& place) {
-    if (stream == *place.stream) return;
-    stream.wait_stream(*place.stream);
-    place.tensor.record_stream(stream);
-  }
+  static void follow(const Stream& stream, const Place& place);
 
   // The results of a round stay until the next one is complete, which no replica can be without.
-  void complete() {
-    error_ = nullptr;
-    try {
-      outputs_ = sums(inputs_);
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-    inputs_.assign(size_, Place());
-    arrived_ = 0;
-    ++round_;
-    meeting_.notify_all();
-  }
+  void complete();
 
-  void wait(std::unique_lock<std::mutex>& lock, std::size_t index) {
-    const std::size_t round = round_;
-    call_expected_crew();
-    waiting_.fetch_add(1);
-    meeting_.wait(lock, [&] { return round_ != round || ended_.any(ended_.marks, size_); });
-    waiting_.fetch_sub(1);
-    if (round_ != round) return;
-    inputs_[index] = Place();
-    --arrived_;
-    throw ReplicaReleased(
-        str("replica ", index, " waits for the others, but one of them has ended"));
-  }
+  void wait(std::unique_lock<std::mutex>& lock, std::size_t index);
 
-  static std::vector<Place> sums(const std::vector<Place>& inputs) {
-    std::vector<Device> devices;
-    std::vector<Tensor> tensors;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const Tensor& tensor = inputs[i].tensor;
-      check<ValueError>(tensor.defined() == inputs[0].tensor.defined(),
-                        "replicas meet, but only one of replica 0 and replica ", i,
-                        " brings a tensor");
-      if (!tensor.defined()) continue;
-      follow(*stream_of(tensor), inputs[i]);
-      devices.push_back(tensor.device());
-      tensors.push_back(tensor);
-    }
-    if (devices.empty()) return inputs;
-    const std::vector<Tensor> total =
-        lockstep::apply(functions::ReduceAddCoalesced{devices, devices[0]}, tensors);
-    std::vector<Place> results;
-    for (Tensor& sum : lockstep::apply(functions::Broadcast{devices}, total)) {
-      results.push_back({sum, stream_of(sum)});
-    }
-    return results;
-  }
+  static std::vector<Place> sums(const std::vector<Place>& inputs);
 
   // In front: what every replica reads, which ends ApplyJob's first 128 bytes.
   std::atomic<std::uint32_t> waiting_{0};
@@ -153,18 +82,10 @@ class ReplicaGroup {
   std::size_t round_ = 0;
 };
 
-// replicas::all_reduce as a function of its own, for the layers of nn.
-inline Tensor sum_over_replicas(const Tensor& tensor) {
-  return current_replica.group->all_reduce(current_replica.index, tensor);
-}
-
 // Makes the calling thread a replica of a group until destroyed, and then sets its mark.
 class ReplicaScope {
  public:
-  ReplicaScope(ReplicaGroup& group, std::size_t index, std::atomic<bool>& mark)
-      : before_(current_replica), mark_(mark) {
-    current_replica = {&group, index, group.synchronized() ? sum_over_replicas : nullptr};
-  }
+  ReplicaScope(ReplicaGroup& group, std::size_t index, std::atomic<bool>& mark);
   ReplicaScope(const ReplicaScope&) = delete;
   ReplicaScope& operator=(const ReplicaScope&) = delete;
   ~ReplicaScope() { std::exchange(current_replica, before_).group->leave(mark_); }
@@ -195,18 +116,12 @@ class LoneReplicaScope {
 // nothing to its module: within a replica of another, its module is that replica.
 namespace replicas {
 
-inline std::size_t count() {
-  const detail::ReplicaGroup* group = detail::current_replica.group;
-  return group ? group->size() : 1;
-}
+std::size_t count();
 inline std::size_t index() { return detail::current_replica.index; }
 
 // Whether statistics of the batch are to be taken over all replicas: DataParallel was given
 // ReplicaBuffers::synchronized.
-inline bool synchronized() {
-  const detail::ReplicaGroup* group = detail::current_replica.group;
-  return group && group->synchronized();
-}
+bool synchronized();
 
 // The sum of every replica's `tensor`, for each on its own device; waits until all have called.
 //
@@ -218,18 +133,18 @@ inline bool synchronized() {
 // **Threads and exceptions.** Each replica calls it equally often, with equal shapes: a ShapeError
 // or DtypeError otherwise, in all of them. If a replica ends or throws instead, those that wait for
 // it are released with a ReplicaReleased.
-inline Tensor all_reduce(const Tensor& tensor) {
-  return detail::current_replica.group ? detail::sum_over_replicas(tensor) : tensor;
-}
+Tensor all_reduce(const Tensor& tensor);
 
 // Waits until all replicas have called it.
 //
 // **Torch counterpart.** torch.distributed.barrier, among replicas.
 // **Threads and exceptions.** As all_reduce.
-inline void barrier() {
-  if (detail::current_replica.group) (void)detail::sum_over_replicas(Tensor());
-}
+void barrier();
 
 }  // namespace replicas
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/replica_group.ipp>
+#endif

@@ -2,18 +2,16 @@
 #pragma once
 
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstddef>
-#include <map>
-#include <mutex>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 // A GPU that is listed several times computes for its replicas at the same time: the first on the
@@ -25,28 +23,12 @@ namespace lockstep::detail {
 // freed there is found again by the next step.
 //
 // Threads: any.
-inline Stream repetition_stream(Device device, std::size_t n) {
-  static std::mutex& mutex = *new std::mutex;  // guards `streams`
-  static auto& streams = *new std::map<std::pair<int, std::size_t>, Stream>;
-  const std::lock_guard lock(mutex);
-  const auto found = streams.find({device.index, n});
-  if (found != streams.end()) return found->second;
-  return streams.emplace(std::pair(device.index, n), pool_stream(device)).first->second;
-}
+Stream repetition_stream(Device device, std::size_t n);
 
 // The streams of the replicas on a list of devices.
 class ReplicaStreams {
  public:
-  explicit ReplicaStreams(const std::vector<Device>& devices) {
-    for (std::size_t i = 1; i < devices.size(); ++i) {
-      if (!devices[i].is_cuda()) continue;
-      const auto here = devices.begin() + static_cast<std::ptrdiff_t>(i);
-      const auto earlier = std::count(devices.begin(), here, devices[i]);
-      if (earlier == 0) continue;
-      own_.resize(devices.size());
-      own_[i] = &repetition_stream(devices[i], static_cast<std::size_t>(earlier)).state();
-    }
-  }
+  explicit ReplicaStreams(const std::vector<Device>& devices);
 
   // Whether some replica has a stream of its own.
   bool any_own() const { return !own_.empty(); }
@@ -94,3 +76,7 @@ class ReplicaStreams {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/replica_streams.ipp>
+#endif

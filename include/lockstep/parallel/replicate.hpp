@@ -2,9 +2,13 @@
 #pragma once
 
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/module/walk.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/profile/record_function.hpp>
@@ -13,7 +17,6 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
 #include <type_traits>
 #include <unordered_map>
@@ -76,16 +79,7 @@ class PlaceInList {
 
   explicit PlaceInList(const std::vector<Tensor>& list) : list_(list) {}
 
-  std::size_t find(const Tensor& tensor) {
-    if (next_ < list_.size() && list_[next_].is_same(tensor)) return next_++;
-    if (places_.empty()) {
-      for (std::size_t j = 0; j < list_.size(); ++j) places_.emplace(list_[j].impl().get(), j);
-    }
-    const auto found = places_.find(tensor.impl().get());
-    if (found == places_.end()) return kNone;
-    next_ = found->second + 1;
-    return found->second;
-  }
+  std::size_t find(const Tensor& tensor);
   // From the front again.
   void restart() { next_ = 0; }
 
@@ -97,25 +91,8 @@ class PlaceInList {
 
 // Gives the copies, of all tensors for one device after another, their place in the graph: as the
 // results of a Broadcast of the originals.
-inline void record_broadcast(const std::vector<Tensor>& originals, std::vector<Tensor>& copies,
-                             const std::vector<Device>& devices) {
-  const auto is_trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
-  if (std::all_of(originals.begin(), originals.end(), is_trained)) {
-    copies = lockstep::apply(functions::Broadcast{devices, std::move(copies)}, originals);
-    return;
-  }
-  std::vector<Tensor> trained;
-  std::copy_if(originals.begin(), originals.end(), std::back_inserter(trained), is_trained);
-  functions::Broadcast broadcast{devices};
-  std::vector<std::size_t> places;  // of the trained ones' copies
-  for (std::size_t c = 0; c < copies.size(); ++c) {
-    if (!is_trained(originals[c % originals.size()])) continue;
-    places.push_back(c);
-    broadcast.copies.push_back(std::move(copies[c]));
-  }
-  std::vector<Tensor> results = lockstep::apply(std::move(broadcast), trained);
-  for (std::size_t p = 0; p < places.size(); ++p) copies[places[p]] = std::move(results[p]);
-}
+void record_broadcast(const std::vector<Tensor>& originals, std::vector<Tensor>& copies,
+                      const std::vector<Device>& devices);
 
 // Copies of the module for each of `devices` that use `copies`, of all originals for one device
 // after another, in place of the originals. Unless `detach`, gradients flow from the copies of what
@@ -190,3 +167,7 @@ std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bo
 }
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/replicate.ipp>
+#endif

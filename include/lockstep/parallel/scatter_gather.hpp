@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/reduction.hpp>
@@ -88,16 +89,7 @@ using Gathered = std::conditional_t<detail::nested::PlainValue<T>, std::vector<T
 namespace detail::nested {
 
 // The share that each of several parts has in all rows; the same for all where there are none.
-inline std::vector<double> row_weights(std::span<const std::int64_t> rows, std::size_t parts) {
-  std::int64_t total = 0;
-  for (const std::int64_t n : rows) total += n;
-  if (total == 0) return std::vector<double>(parts, 1 / static_cast<double>(parts));
-  std::vector<double> weights;
-  for (const std::int64_t n : rows) {
-    weights.push_back(static_cast<double>(n) / static_cast<double>(total));
-  }
-  return weights;
-}
+std::vector<double> row_weights(std::span<const std::int64_t> rows, std::size_t parts);
 
 // The sum of scalars, each times its weight. One whose weight is 0 is left out, since the mean of
 // no rows is not a number.
@@ -120,9 +112,7 @@ struct ScalarRule {
   Reduction reduction = Reduction::none;
   std::span<const std::int64_t> rows = {};
 
-  std::vector<double> weights(std::size_t parts) const {
-    return reduction == Reduction::sum ? std::vector<double>(parts, 1) : row_weights(rows, parts);
-  }
+  std::vector<double> weights(std::size_t parts) const;
 };
 
 template <class Leaf>
@@ -208,3 +198,7 @@ Gathered<T> gather(const Scattered<T>& outputs, Device device, std::int64_t dim 
 }
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/scatter_gather.ipp>
+#endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/parallel/kwargs.hpp>
 #include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/scattered.hpp>
@@ -28,10 +28,7 @@ namespace detail::nested {
 // anything is copied, so that every one of them is split alike or none is.
 class ScatterPlan {
  public:
-  ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split)
-      : dim_(dim), split_(split), devices_(&devices) {
-    check<ValueError>(!devices.empty(), "Expected at least one device to scatter to");
-  }
+  ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split);
   ScatterPlan(const ScatterPlan&) = delete;
   ScatterPlan& operator=(const ScatterPlan&) = delete;
 
@@ -43,15 +40,7 @@ class ScatterPlan {
   }
 
   // Takes an argument into account that is in parts already.
-  void add_parts(std::size_t parts, const Path& path) {
-    check<ValueError>(parts > 0 && parts <= devices_->size(), path, " is scattered over ", parts,
-                      " devices, but there are ", devices_->size());
-    check<ValueError>(!parts_ || *parts_ == parts,
-                      "arguments are scattered differently: ", parts_path_, " has ",
-                      parts_.value_or(0), " parts, but ", path, " has ", parts);
-    parts_ = parts;
-    parts_path_ = path.text();
-  }
+  void add_parts(std::size_t parts, const Path& path);
   // The first tensor of a part that has dimensions tells how many rows it has.
   template <class Leaf>
   void add_part_leaf(std::size_t part, const Leaf& leaf) {
@@ -61,33 +50,7 @@ class ScatterPlan {
   }
 
   // Call when everything has been added.
-  void decide() {
-    if (parts_) {
-      count_ = *parts_;
-      // Parts without a tensor in them leave the division of the others to the rule.
-      for (const auto& rows : part_rows_) {
-        if (rows) sizes_.push_back(*rows);
-      }
-      if (sizes_.size() != count_) sizes_.clear();
-      if (sizes_.empty() && rows_) sizes_ = split_sizes(*rows_, count_, split_);
-      if (rows_) {
-        std::int64_t total = 0;
-        for (const std::int64_t size : sizes_) total += size;
-        check<ValueError>(sizes_.size() == count_ && total == *rows_,
-                          "arguments disagree in length along dim ", dim_, ": ", rows_path_,
-                          " has ", *rows_, " rows, but ", parts_path_, " has ", total, " over its ",
-                          count_, " parts");
-      }
-    } else if (rows_) {
-      sizes_ = split_sizes(*rows_, devices_->size(), split_);
-      count_ = sizes_.size();
-    } else {
-      count_ = devices_->size();
-    }
-    if (count_ == devices_->size()) return;
-    used_.assign(devices_->begin(), devices_->begin() + static_cast<std::ptrdiff_t>(count_));
-    devices_ = &used_;
-  }
+  void decide();
 
   // How many parts there are.
   std::size_t count() const { return count_; }
@@ -102,15 +65,7 @@ class ScatterPlan {
   }
 
  private:
-  void require(std::int64_t rows, const Path& path) {
-    if (!rows_) {
-      rows_ = rows;
-      rows_path_ = path.text();
-      return;
-    }
-    check<ValueError>(rows == *rows_, "arguments disagree in length along dim ", dim_, ": ",
-                      rows_path_, " has ", *rows_, " rows, but ", path, " has ", rows);
-  }
+  void require(std::int64_t rows, const Path& path);
 
   const std::int64_t dim_;
   const Split& split_;
@@ -229,3 +184,7 @@ Calls<Args...> scatter_arguments(const std::vector<Device>& devices, std::int64_
 }  // namespace detail::nested
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/scatter_plan.ipp>
+#endif

@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
-#include <lockstep/profile/chrome_trace.hpp>
-#include <lockstep/profile/device_timer.hpp>
-#include <lockstep/profile/record_function.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/profile/recorder.hpp>
+#include <lockstep/profile/thread_log.hpp>
 #include <lockstep/profile/timeline.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <memory>
-#include <optional>
-#include <utility>
 #include <vector>
-
-#include <errno.h>
 
 namespace lockstep::profile {
 
@@ -51,74 +42,29 @@ class Profiler {
       : start_(detail::now()), session_(detail::Recorder::instance().start(options.max_events)) {}
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
-  ~Profiler() {
-    if (session_ == 0) return;
-    for (const auto& log : detail::Recorder::instance().stop()) {
-      log->drain([](const detail::RecordedEvent& event) { detail::discard(event); });
-    }
-  }
+  ~Profiler();
 
   // Ends the recording; nothing if it has ended.
-  void stop() {
-    if (std::exchange(session_, 0) == 0) return;
-    const std::vector<std::shared_ptr<detail::ThreadLog>> logs =
-        detail::Recorder::instance().stop();
-    detail::Timeline timeline;
-    for (std::size_t thread = 0; thread < logs.size(); ++thread) {
-      logs[thread]->drain([&](const detail::RecordedEvent& event) {
-        add(timeline, thread, logs[thread]->label(), event);
-      });
-      dropped_ += logs[thread]->dropped();
-    }
-    events_ = std::move(timeline).arrange();
-  }
+  void stop();
 
   // All ranges, row by row, each row in the order in which its ranges began. Stops first.
   //
   // **Torch counterpart.** profile.events().
-  const std::vector<FunctionEvent>& events() {
-    stop();
-    return events_;
-  }
+  const std::vector<FunctionEvent>& events();
 
   // How many ranges there was no room for. Stops first.
-  std::uint64_t dropped_events() {
-    stop();
-    return dropped_;
-  }
+  std::uint64_t dropped_events();
 
   // Writes the timeline to a file that Perfetto (https://ui.perfetto.dev) and chrome://tracing
   // open. Stops first. A file that is there is replaced.
   //
   // **Torch counterpart.** profile.export_chrome_trace.
   // **Threads and exceptions.** DataError that names the file if it cannot be written.
-  void export_chrome_trace(const std::filesystem::path& path) {
-    stop();
-    errno = 0;
-    std::ofstream file(path, std::ios::binary);
-    if (file) detail::write_chrome_trace(file, events_, dropped_);
-    file.close();
-    check<DataError>(!file.fail(), path.string(), ": cannot write the timeline",
-                     errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : "");
-  }
+  void export_chrome_trace(const std::filesystem::path& path);
 
  private:
   void add(detail::Timeline& timeline, std::size_t thread, const std::string& label,
-           const detail::RecordedEvent& event) const {
-    const auto drawn = [&](std::int64_t begin, std::int64_t end) {
-      return FunctionEvent{event.name, "", begin - start_, end - start_, event.bytes};
-    };
-    const bool on_host = event.row.kind != Row::Kind::thread && !event.row.is_gpu();
-    timeline.add(on_host ? detail::RowKey::of_device(event.row) : detail::RowKey::of_thread(label),
-                 thread, drawn(event.begin, event.end));
-    if (event.begin_mark == nullptr || event.end_mark == nullptr) return detail::discard(event);
-    auto* const timer = detail::device_timer.load(std::memory_order_acquire);
-    const std::optional<std::int64_t> begin = timer->resolve(event.begin_mark);
-    const std::optional<std::int64_t> end = timer->resolve(event.end_mark);
-    if (!begin || !end) return;
-    timeline.add(detail::RowKey::of_device(event.row), thread,
-                 drawn(*begin, std::max(*begin, *end)));
-  }
+           const detail::RecordedEvent& event) const;
 
   const std::int64_t start_;
   std::uint64_t session_;  // 0: it has stopped
@@ -127,3 +73,7 @@ class Profiler {
 };
 
 }  // namespace lockstep::profile
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/profile/profiler.ipp>
+#endif

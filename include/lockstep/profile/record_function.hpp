@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+#include <lockstep/profile/device_timer.hpp>
 #include <lockstep/profile/recorder.hpp>
 #include <lockstep/profile/row.hpp>
+#include <lockstep/profile/thread_log.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -47,11 +50,7 @@ struct RangeDetails {
 // **Example.** const ls::profile::RecordFunction range("augment");
 class [[nodiscard]] RecordFunction {
  public:
-  explicit RecordFunction(Literal name, Row row = {}, RangeDetails details = {}) noexcept {
-    const std::uint64_t state = detail::recording.load(std::memory_order_relaxed);
-    if (state != 0) [[unlikely]]
-      begin(state, name.text(), row, details);
-  }
+  explicit RecordFunction(Literal name, Row row = {}, RangeDetails details = {}) noexcept;
   template <std::same_as<std::string> Text>
   explicit RecordFunction(const Text& name, Row row = {}, RangeDetails details = {}) noexcept {
     const std::uint64_t state = detail::recording.load(std::memory_order_relaxed);
@@ -62,10 +61,7 @@ class [[nodiscard]] RecordFunction {
   }
   RecordFunction(const RecordFunction&) = delete;
   RecordFunction& operator=(const RecordFunction&) = delete;
-  ~RecordFunction() {
-    if (state_ != 0) [[unlikely]]
-      end();
-  }
+  ~RecordFunction();
 
  private:
   // The name for as long as it is needed. An empty one is that of a range that there is no room
@@ -112,11 +108,7 @@ class [[nodiscard]] RecordFunction {
     detail::discard(event_);
   }
 
-  void* mark() const noexcept {
-    if (!event_.row.is_gpu()) return nullptr;
-    auto* const timer = detail::device_timer.load(std::memory_order_acquire);
-    return timer != nullptr ? timer->mark(event_.row, stream_) : nullptr;
-  }
+  void* mark() const noexcept;
 
   // Nothing below has a value while this is 0: what `recording` was when the range began.
   std::uint64_t state_ = 0;
@@ -126,3 +118,7 @@ class [[nodiscard]] RecordFunction {
 };
 
 }  // namespace lockstep::profile
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/profile/record_function.ipp>
+#endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/profile/row.hpp>
 
 #include <array>
@@ -9,8 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -31,11 +29,7 @@ struct RecordedEvent {
 };
 
 // Gives up what the event has of a GPU.
-inline void discard(const RecordedEvent& event) noexcept {
-  for (void* const mark : {event.begin_mark, event.end_mark}) {
-    if (mark != nullptr) device_timer.load(std::memory_order_acquire)->discard(mark);
-  }
-}
+void discard(const RecordedEvent& event) noexcept;
 
 // What one thread has recorded during one session, in the order in which its ranges ended.
 //
@@ -50,42 +44,16 @@ class ThreadLog {
       : label_(std::move(label)), room_(max_events), first_(new Chunk), last_(first_) {}
   ThreadLog(const ThreadLog&) = delete;
   ThreadLog& operator=(const ThreadLog&) = delete;
-  ~ThreadLog() {
-    drain([](const RecordedEvent& event) { discard(event); });  // what came too late for the reader
-    drop_first();
-  }
+  ~ThreadLog();
 
   // The row of the thread.
   const std::string& label() const { return label_; }
 
   // By the thread: false if there is no room for it, which counts it as dropped.
-  bool append(const RecordedEvent& event) noexcept {
-    if (room_ == 0) return drop();
-    std::size_t count = last_->count.load(std::memory_order_relaxed);
-    if (count == last_->events.size()) {
-      Chunk* const next = new (std::nothrow) Chunk;
-      if (next == nullptr) return drop();
-      Chunk* const full = std::exchange(last_, next);
-      full->next.store(next, std::memory_order_release);
-      count = 0;
-    }
-    last_->events[count] = event;
-    last_->count.store(count + 1, std::memory_order_release);
-    --room_;
-    return true;
-  }
+  bool append(const RecordedEvent& event) noexcept;
 
   // By the thread: a copy of a name that lives as long as the log; null if there is no room.
-  const char* keep(std::string_view name) noexcept {
-    const auto known = names_.find(name);
-    if (known != names_.end()) return known->c_str();
-    if (room_ == 0) return nullptr;
-    try {
-      return names_.emplace(name).first->c_str();
-    } catch (const std::bad_alloc&) {
-      return nullptr;
-    }
-  }
+  const char* keep(std::string_view name) noexcept;
 
   // By the reader: calls `take(event)` for all that has come since the last time, and frees the
   // chunks that are full.
@@ -114,10 +82,7 @@ class ThreadLog {
   };
   static_assert(std::is_trivially_destructible_v<RecordedEvent>);
 
-  bool drop() noexcept {
-    dropped_.fetch_add(1, std::memory_order_relaxed);
-    return false;
-  }
+  bool drop() noexcept;
   void drop_first() { delete std::exchange(first_, first_->next.load(std::memory_order_relaxed)); }
 
   const std::string label_;
@@ -130,3 +95,7 @@ class ThreadLog {
 };
 
 }  // namespace lockstep::profile::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/profile/thread_log.ipp>
+#endif

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
-#include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 // New tensors with given values; the random ones are in tensor/random.hpp.
@@ -20,19 +22,11 @@ namespace lockstep {
 // A tensor of the given shape filled with `value`, rounded to the dtype.
 //
 // **Torch counterpart.** torch::full.
-inline Tensor full(const Shape& shape, double value, const TensorOptions& options = {}) {
-  Tensor result = empty(shape, options);
-  detail::fill(result, value);
-  return result;
-}
+Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
 
-inline Tensor zeros(const Shape& shape, const TensorOptions& options = {}) {
-  return full(shape, 0, options);
-}
+Tensor zeros(const Shape& shape, const TensorOptions& options = {});
 
-inline Tensor ones(const Shape& shape, const TensorOptions& options = {}) {
-  return full(shape, 1, options);
-}
+Tensor ones(const Shape& shape, const TensorOptions& options = {});
 
 inline Tensor empty_like(const Tensor& tensor) { return empty(tensor.sizes(), tensor.options()); }
 inline Tensor zeros_like(const Tensor& tensor) { return zeros(tensor.sizes(), tensor.options()); }
@@ -81,14 +75,10 @@ Tensor scalar_tensor(T value, Device device = {}) {
 // 0, 1, …, count − 1 as a vector.
 //
 // **Torch counterpart.** torch::arange(count).
-inline Tensor arange(std::int64_t count, const TensorOptions& options = {.dtype = Dtype::i64}) {
-  check<ValueError>(count >= 0, "arange: expected a count of at least 0, got ", count);
-  std::vector<std::int64_t> values(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = i;
-  Tensor result = empty({count}, options);
-  detail::copy_into(result, from_values(values, {count}));
-  if (options.requires_grad) result.requires_grad_();
-  return result;
-}
+Tensor arange(std::int64_t count, const TensorOptions& options = {.dtype = Dtype::i64});
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/creation.ipp>
+#endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/host_device.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 
 #include <cstddef>
@@ -44,18 +45,10 @@ struct RandomRange {
 class DeviceRandom {
  public:
   // All sequences start anew.
-  void manual_seed(std::uint64_t seed) {
-    const std::lock_guard lock(mutex_);
-    seed_ = seed;
-    taken_.clear();
-  }
+  void manual_seed(std::uint64_t seed);
 
   // The next `count` numbers.
-  RandomRange take(Device device, std::size_t replica, std::size_t count) {
-    const std::lock_guard lock(mutex_);
-    std::uint64_t& taken = taken_[{device, replica}];
-    return {key_of(seed_, device, replica), std::exchange(taken, taken + count)};
-  }
+  RandomRange take(Device device, std::size_t replica, std::size_t count);
 
   // Where all sequences are.
   struct State {
@@ -67,31 +60,11 @@ class DeviceRandom {
     std::uint64_t seed = 0;
     std::vector<Sequence> sequences;
   };
-  State state() {
-    const std::lock_guard lock(mutex_);
-    State result{seed_, {}};
-    for (const auto& [key, taken] : taken_) {
-      result.sequences.push_back({key.first, key.second, taken});
-    }
-    return result;
-  }
-  void set_state(const State& state) {
-    const std::lock_guard lock(mutex_);
-    seed_ = state.seed;
-    taken_.clear();
-    for (const auto& [device, replica, taken] : state.sequences) taken_[{device, replica}] = taken;
-  }
+  State state();
+  void set_state(const State& state);
 
  private:
-  static std::uint64_t key_of(std::uint64_t seed, Device device, std::size_t replica) {
-    std::uint64_t key = seed;
-    for (const auto part :
-         {static_cast<std::uint64_t>(device.type), static_cast<std::uint64_t>(device.index + 1),
-          static_cast<std::uint64_t>(replica)}) {
-      key = mix_bits(key + kGoldenGamma * (part + 1));
-    }
-    return key;
-  }
+  static std::uint64_t key_of(std::uint64_t seed, Device device, std::size_t replica);
 
   std::mutex mutex_;
   std::uint64_t seed_ = 67280421310721;
@@ -100,3 +73,7 @@ class DeviceRandom {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/device_random.ipp>
+#endif

@@ -1,30 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/tensor/autograd_state.hpp>
-#include <lockstep/tensor/recycled.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
-
-#include <cstddef>
-#include <memory>
-#include <utility>
 
 namespace lockstep {
 
 namespace detail {
 
-inline Tensor empty_on(const Stream& stream, const Shape& shape, Dtype dtype) {
-  auto impl = make_recycled<TensorImpl>();
-  impl->numel = numel(shape);
-  impl->storage =
-      make_recycled<Storage>(static_cast<std::size_t>(impl->numel) * element_size(dtype), stream);
-  impl->version = {std::shared_ptr<VersionCounter>(), &impl->storage->version};
-  impl->shape = shape;
-  impl->strides = contiguous_strides(shape);
-  impl->dtype = dtype;
-  impl->inference = autograd_state().inference;
-  return Tensor(std::move(impl));
-}
+Tensor empty_on(const Stream& stream, const Shape& shape, Dtype dtype);
 
 }  // namespace detail
 
@@ -32,10 +19,10 @@ inline Tensor empty_on(const Stream& stream, const Shape& shape, Dtype dtype) {
 //
 // **Torch counterpart.** torch::empty.
 // **Devices and streams.** The memory belongs to the current stream of the device.
-inline Tensor empty(const Shape& shape, const TensorOptions& options = {}) {
-  Tensor result = detail::empty_on(current_stream(options.device), shape, options.dtype);
-  if (options.requires_grad) result.requires_grad_();
-  return result;
-}
+Tensor empty(const Shape& shape, const TensorOptions& options = {});
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/empty.ipp>
+#endif

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/tensor/empty.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -17,19 +17,10 @@ struct FillKernel {
 };
 
 // Every element of a contiguous tensor becomes `value`, on its device's current stream.
-inline void fill(const Tensor& tensor, double value) {
-  check<ValueError>(tensor.is_contiguous(), "fill: expected a contiguous tensor");
-  const Stream stream = current_stream(tensor.device());
-  dispatch_all(tensor.dtype(), [&]<class T>(T) {
-    T element;
-    if constexpr (dtype_of<T> == Dtype::f16 || dtype_of<T> == Dtype::bf16) {
-      element = T(static_cast<float>(value));
-    } else {
-      element = static_cast<T>(value);
-    }
-    launch(stream, static_cast<std::size_t>(tensor.numel()),
-           FillKernel<T>{output<T>(tensor, stream), element});
-  });
-}
+void fill(const Tensor& tensor, double value);
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/fill.ipp>
+#endif

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/shape.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 
 namespace lockstep {
@@ -17,47 +14,8 @@ namespace lockstep {
 // **Torch counterpart.** torch.memory_format, without channels_last_3d.
 enum class MemoryFormat : std::uint8_t { contiguous, channels_last };
 
-namespace detail {
-
-inline Shape reordered(const Shape& sizes, const std::array<std::size_t, 4>& order) {
-  Shape result = sizes;
-  for (std::size_t d = 0; d < 4; ++d) result[d] = sizes[order[d]];
-  return result;
-}
-
-// The same elements, not recorded for backward: [batch, height, width, channels] of
-// [batch, channels, height, width], and the other way.
-inline Tensor channels_to_back(const Tensor& x) {
-  constexpr std::array<std::size_t, 4> order = {0, 2, 3, 1};
-  return make_view(x, reordered(x.sizes(), order), reordered(x.strides(), order), x.impl()->offset);
-}
-inline Tensor channels_to_front(const Tensor& x) {
-  constexpr std::array<std::size_t, 4> order = {0, 3, 1, 2};
-  return make_view(x, reordered(x.sizes(), order), reordered(x.strides(), order), x.impl()->offset);
-}
-// The dimension of channels_to_back's result that is `dim` of its argument.
-inline std::size_t behind_channels(std::size_t dim) {
-  constexpr std::array<std::size_t, 4> place = {0, 3, 1, 2};
-  return place[dim];
-}
-
-// Whether the elements lie in this order and, where both orders are the same, no other.
-inline bool is_channels_last(const Tensor& x) {
-  return x.dim() == 4 && !x.is_contiguous() &&
-         strides_are_contiguous(channels_to_back(x).sizes(), channels_to_back(x).strides());
-}
-
-// A tensor without values, in the layout of `like` if that is one of the two, else contiguous.
-inline Tensor empty_in_layout_of(const Tensor& like) {
-  if (!is_channels_last(like)) return empty(like.sizes(), like.options());
-  return channels_to_front(empty(channels_to_back(like).sizes(), like.options()));
-}
-
-}  // namespace detail
-
-inline bool Tensor::is_contiguous(MemoryFormat format) const {
-  if (format == MemoryFormat::contiguous) return is_contiguous();
-  return dim() == 4 && (numel() == 0 || detail::channels_to_back(*this).is_contiguous());
-}
-
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/memory_format.ipp>
+#endif

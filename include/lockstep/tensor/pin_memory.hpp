@@ -2,10 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/memory_stats.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/tensor/autograd_state.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -46,35 +43,12 @@ class PinMemoryGuard {
 // has ordinary memory only.
 //
 // **Torch counterpart.** torch.cuda.host_memory_stats.
-inline MemoryStats pinned_memory_stats() {
-  detail::MemoryResource* const pinned = detail::usable_pinned_memory();
-  return pinned ? pinned->memory_stats(Device()) : MemoryStats();
-}
-
-// True if the tensor's memory is page-locked.
-//
-// **Torch counterpart.** torch.Tensor.is_pinned.
-inline bool Tensor::is_pinned() const { return get().storage->is_pinned(); }
-
-// The tensor in page-locked memory: itself if it is there already, or where there is no GPU;
-// otherwise a contiguous copy.
-//
-// **Torch counterpart.** torch.Tensor.pin_memory.
-// **Backward.** Not recorded: an AutogradError for a tensor that requires grad while recording is
-// on.
-// **Threads and exceptions.** DeviceError for a tensor that is not on plain `cpu`.
-inline Tensor Tensor::pin_memory() const {
-  check<DeviceError>(device().is_host_memory(),
-                     "pin_memory: expected a tensor on cpu, but this one is on ", device());
-  check<AutogradError>(!detail::autograd_state().records() || !impl_->requires_grad,
-                       "pin_memory is not recorded for backward: detach the tensor first");
-  if (is_pinned() || !detail::usable_pinned_memory()) return *this;
-  const PinMemoryGuard guard;
-  Tensor result = empty(sizes(), {.dtype = dtype()});
-  detail::copy_into(result, *this);
-  return result;
-}
+MemoryStats pinned_memory_stats();
 
 inline Tensor pin_memory(const Tensor& tensor) { return tensor.pin_memory(); }
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/pin_memory.ipp>
+#endif

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
-#include <lockstep/tensor/creation.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/devices.hpp>
 #include <lockstep/tensor/device_random.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <cstdint>
-#include <locale>
 #include <memory>
 #include <mutex>
-#include <numbers>
 #include <random>
-#include <sstream>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace lockstep {
 
@@ -30,53 +25,23 @@ class Generator {
  public:
   explicit Generator(std::uint64_t seed = 67280421310721) : engine_(seed) {}
 
-  void manual_seed(std::uint64_t seed) {
-    const std::lock_guard lock(mutex_);
-    engine_.seed(seed);
-  }
-  std::uint64_t bits() {
-    const std::lock_guard lock(mutex_);
-    return engine_();
-  }
+  void manual_seed(std::uint64_t seed);
+  std::uint64_t bits();
   // Uniform in [0, 1), a multiple of 2⁻⁵³.
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
   // Standard normal, by Box and Muller's transform of two uniform numbers.
-  double normal() {
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
-    return radius * std::cos(2.0 * std::numbers::pi * uniform());
-  }
+  double normal();
   // Uniform in [0, bound), without bias.
-  std::uint64_t below(std::uint64_t bound) {
-    const std::uint64_t limit = bound * (UINT64_MAX / bound);
-    std::uint64_t draw = bits();
-    while (draw >= limit) draw = bits();
-    return draw % bound;
-  }
+  std::uint64_t below(std::uint64_t bound);
 
   // Where the sequence is, as text.
   //
   // **Torch counterpart.** torch::Generator::get_state.
-  std::string state() {
-    std::ostringstream out;
-    out.imbue(std::locale::classic());
-    const std::lock_guard lock(mutex_);
-    out << engine_;
-    return std::move(out).str();
-  }
+  std::string state();
   // Goes on where `state` was taken; a ValueError if that is no state, which changes nothing.
   //
   // **Torch counterpart.** torch::Generator::set_state.
-  void set_state(const std::string& state) {
-    std::istringstream in(state);
-    in.imbue(std::locale::classic());
-    std::mt19937_64 engine;
-    in >> engine;
-    check<ValueError>(!in.fail() && (in >> std::ws).eof(),
-                      "Generator: expected a state of its engine, got ", state.size(),
-                      " characters of other text");
-    const std::lock_guard lock(mutex_);
-    engine_ = engine;
-  }
+  void set_state(const std::string& state);
 
  private:
   std::mutex mutex_;
@@ -93,27 +58,12 @@ struct RandomNumbers {
 
 // The numbers that this thread draws in place of the process's, for a thread that is a program of
 // its own; null in almost every thread.
-inline std::shared_ptr<RandomNumbers>& random_override() {
-  thread_local std::shared_ptr<RandomNumbers> numbers;
-  return numbers;
-}
+std::shared_ptr<RandomNumbers>& random_override();
 
-inline RandomNumbers& random_numbers() {
-  static RandomNumbers& of_process = *new RandomNumbers;
-  RandomNumbers* const own = random_override().get();
-  return own ? *own : of_process;
-}
-
-inline DeviceRandom& device_random() { return random_numbers().devices; }
+RandomNumbers& random_numbers();
 
 // Numbers of its own that go on where those of this thread are.
-inline std::shared_ptr<RandomNumbers> copy_random_numbers() {
-  RandomNumbers& original = random_numbers();
-  auto copy = std::make_shared<RandomNumbers>();
-  copy->generator.set_state(original.generator.state());
-  copy->devices.set_state(original.devices.state());
-  return copy;
-}
+std::shared_ptr<RandomNumbers> copy_random_numbers();
 
 }  // namespace detail
 
@@ -122,39 +72,22 @@ inline std::shared_ptr<RandomNumbers> copy_random_numbers() {
 inline Generator& default_generator() { return detail::random_numbers().generator; }
 
 // **Torch counterpart.** torch::manual_seed.
-inline void manual_seed(std::uint64_t seed) {
-  default_generator().manual_seed(seed);
-  detail::device_random().manual_seed(seed);
-}
-
-namespace detail {
-
-template <class Draw>
-Tensor random_tensor(const Shape& shape, const TensorOptions& options, Draw draw) {
-  std::vector<double> values(static_cast<std::size_t>(numel(shape)));
-  for (double& value : values) value = draw();
-  Tensor result = empty(shape, options);
-  copy_into(result, from_values(values, shape));
-  return result;
-}
-
-}  // namespace detail
+void manual_seed(std::uint64_t seed);
 
 // Uniform in [low, high). Drawn on the host, so every device gets the same numbers.
 //
 // **Torch counterpart.** torch::rand.
-inline Tensor rand(const Shape& shape, const TensorOptions& options = {}, double low = 0,
-                   double high = 1, Generator& generator = default_generator()) {
-  return detail::random_tensor(shape, options,
-                               [&] { return low + (high - low) * generator.uniform(); });
-}
+Tensor rand(const Shape& shape, const TensorOptions& options = {}, double low = 0, double high = 1,
+            Generator& generator = default_generator());
 
 // Normal with mean 0 and deviation 1. Drawn on the host, so every device gets the same numbers.
 //
 // **Torch counterpart.** torch::randn.
-inline Tensor randn(const Shape& shape, const TensorOptions& options = {},
-                    Generator& generator = default_generator()) {
-  return detail::random_tensor(shape, options, [&] { return generator.normal(); });
-}
+Tensor randn(const Shape& shape, const TensorOptions& options = {},
+             Generator& generator = default_generator());
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/random.ipp>
+#endif

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <lockstep/backend/host/poison.hpp>
+#include <lockstep/config.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <utility>
 
 namespace lockstep::detail {
@@ -26,24 +26,9 @@ class RecycledBlocks {
   // AddressSanitizer is to see every block freed when it is.
   static constexpr std::size_t kLargest = kPoisons ? 0 : 512;
 
-  static void* take(std::size_t bytes) {
-    List& list = lists_[list_of(bytes)];
-    Block* const block = list.first;
-    if (block == nullptr) [[unlikely]]
-      return ::operator new(bytes_of(bytes));
-    list.first = block->next;
-    --list.count;
-    return block;
-  }
+  static void* take(std::size_t bytes);
 
-  static void put(void* data, std::size_t bytes) noexcept {
-    List& list = lists_[list_of(bytes)];
-    if (list.count >= room_) [[unlikely]] {
-      if (room_ > 0 || !open()) return ::operator delete(data);
-    }
-    list.first = ::new (data) Block{list.first};
-    ++list.count;
-  }
+  static void put(void* data, std::size_t bytes) noexcept;
 
  private:
   struct Block {
@@ -55,15 +40,7 @@ class RecycledBlocks {
   };
   // Gives all back when the thread ends.
   struct Closer {
-    ~Closer() {
-      room_ = 0;
-      closed_ = true;
-      for (List& list : lists_) {
-        while (list.first != nullptr)
-          ::operator delete(std::exchange(list.first, list.first->next));
-        list.count = 0;
-      }
-    }
+    ~Closer();
   };
 
   static constexpr std::size_t kStep = 32;
@@ -73,13 +50,7 @@ class RecycledBlocks {
   static constexpr std::size_t bytes_of(std::size_t bytes) { return (list_of(bytes) + 1) * kStep; }
 
   // False if the thread ends: nothing may be kept any more.
-  static bool open() noexcept {
-    if (closed_) return false;
-    thread_local const Closer closer;
-    (void)closer;
-    room_ = kRoom;
-    return true;
-  }
+  static bool open() noexcept;
 
   inline static constinit thread_local std::array<List, 512 / kStep> lists_{};
   inline static constinit thread_local std::uint32_t room_ = 0;  // 0: not begun, or ended
@@ -120,3 +91,7 @@ std::shared_ptr<T> make_recycled(Args&&... args) {
 }
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/recycled.ipp>
+#endif

@@ -1,56 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
-#include <cstddef>
+#include <lockstep/config.hpp>
+
 #include <memory>
-#include <utility>
-#include <vector>
 
 namespace lockstep::detail {
 
 // Gives up a reference to a part of an autograd graph. The parts own one another in chains as long
 // as the program that was recorded, so destroying one within the other's destructor would overflow
 // the stack; instead the outermost call on a thread destroys them one after the other.
-inline void release(std::shared_ptr<void> object) noexcept {
-  // Usually a few; the list is for graphs with many branches.
-  struct Pending {
-    std::array<std::shared_ptr<void>, 6> few;
-    std::size_t count = 0;
-    std::vector<std::shared_ptr<void>> many;
-
-    void push(std::shared_ptr<void>&& part) {
-      if (count < few.size()) {
-        few[count++] = std::move(part);
-      } else {
-        many.push_back(std::move(part));
-      }
-    }
-    std::shared_ptr<void> pop() {
-      if (many.empty()) return count > 0 ? std::move(few[--count]) : nullptr;
-      std::shared_ptr<void> part = std::move(many.back());
-      many.pop_back();
-      return part;
-    }
-  };
-  static constinit thread_local Pending* queue = nullptr;
-  // Where somebody else has a reference, too, there is nothing to destroy yet.
-  if (object.use_count() != 1) return;
-  if (queue) {
-    try {
-      queue->push(std::move(object));
-    } catch (...) {
-      // No memory for the queue: it is destroyed here, on the stack.
-    }
-    return;
-  }
-  Pending pending;
-  queue = &pending;
-  while (object) {
-    object.reset();
-    object = pending.pop();
-  }
-  queue = nullptr;
-}
+void release(std::shared_ptr<void> object) noexcept;
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/release.ipp>
+#endif

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <limits>
 #include <ostream>
 #include <span>
 
@@ -25,9 +24,7 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> sizes)
       : Shape(std::span<const std::int64_t>(sizes.begin(), sizes.size())) {}
-  Shape(std::span<const std::int64_t> sizes) {
-    for (const std::int64_t size : sizes) push_back(size);
-  }
+  Shape(std::span<const std::int64_t> sizes);
 
   std::size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
@@ -40,18 +37,9 @@ class Shape {
   std::int64_t front() const { return sizes_[0]; }
   std::int64_t back() const { return sizes_[count_ - 1]; }
 
-  void push_back(std::int64_t size) {
-    check<ShapeError>(count_ < kMaxDims, "a tensor has at most ", kMaxDims, " dimensions");
-    sizes_[count_++] = size;
-  }
-  void erase(std::size_t at) {
-    std::copy(begin() + at + 1, end(), begin() + at);
-    --count_;
-  }
-  void insert(std::size_t at, std::int64_t size) {
-    push_back(size);
-    std::rotate(begin() + at, end() - 1, end());
-  }
+  void push_back(std::int64_t size);
+  void erase(std::size_t at);
+  void insert(std::size_t at, std::int64_t size);
 
   friend bool operator==(const Shape& a, const Shape& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end());
@@ -69,43 +57,18 @@ class Shape {
 
 // The number of elements of a shape; 1 for the empty shape. A negative size, or a product that no
 // memory can hold, is a ShapeError.
-inline std::int64_t numel(const Shape& shape) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
-  std::int64_t count = 1;
-  bool empty = false;
-  for (const std::int64_t size : shape) {
-    check<ShapeError>(size >= 0, "shape ", shape, " has a negative size");
-    empty = empty || size == 0;
-  }
-  if (empty) return 0;
-  for (const std::int64_t size : shape) {
-    const bool overflows = __builtin_mul_overflow(count, size, &count);
-    check<ShapeError>(!overflows && count <= kMost, "shape ", shape,
-                      " has more elements than memory can hold");
-  }
-  return count;
-}
+std::int64_t numel(const Shape& shape);
 
 // Row-major strides, in elements. A shape without elements may have sizes whose product no number
 // holds; its strides are never used, and wrap around.
-inline Shape contiguous_strides(const Shape& shape) {
-  Shape strides = shape;
-  std::uint64_t step = 1;
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    strides[i] = static_cast<std::int64_t>(step);
-    step *= static_cast<std::uint64_t>(std::max<std::int64_t>(shape[i], 1));
-  }
-  return strides;
-}
+Shape contiguous_strides(const Shape& shape);
 
 // `dim` counted from the front, where −1 means the last; out of range is an IndexError in torch's
 // words.
-inline std::size_t wrap_dim(std::int64_t dim, std::size_t dims) {
-  const auto count = static_cast<std::int64_t>(std::max<std::size_t>(dims, 1));
-  check<IndexError>(dim >= -count && dim < count,
-                    "Dimension out of range (expected to be in range of [", -count, ", ", count - 1,
-                    "], but got ", dim, ")");
-  return static_cast<std::size_t>(dim < 0 ? dim + count : dim);
-}
+std::size_t wrap_dim(std::int64_t dim, std::size_t dims);
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/shape.ipp>
+#endif

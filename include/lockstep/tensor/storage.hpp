@@ -2,17 +2,13 @@
 #pragma once
 
 #include <lockstep/backend/backend.hpp>
-#include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/backend/streams.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <mutex>
 #include <vector>
 
@@ -24,24 +20,13 @@ struct VersionCounter {
 };
 
 // True while the calling thread wants page-locked memory (tensor/pin_memory.hpp).
-inline bool& pin_memory_wanted() {
-  static constinit thread_local bool wanted = false;
-  return wanted;
-}
+bool& pin_memory_wanted();
 
 // What page-locked memory comes from; null where there is no GPU to copy from it.
-inline MemoryResource* usable_pinned_memory() {
-  MemoryResource* const pinned = pinned_memory.load(std::memory_order_acquire);
-  return pinned && device_count(DeviceType::cuda) > 0 ? pinned : nullptr;
-}
+MemoryResource* usable_pinned_memory();
 
 // What the calling thread's new memory on `device` comes from.
-inline MemoryResource& memory_of(Device device) {
-  if (pin_memory_wanted() && device.is_host_memory()) [[unlikely]] {
-    if (MemoryResource* const pinned = usable_pinned_memory()) return *pinned;
-  }
-  return backend_of(device);
-}
+MemoryResource& memory_of(Device device);
 
 // A block of memory on one device, and who may still be using it.
 //
@@ -55,30 +40,10 @@ inline MemoryResource& memory_of(Device device) {
 // another one, which is rare, `has_further_` says so without the lock.
 class Storage {
  public:
-  Storage(std::size_t bytes, Stream owner)
-      : owner_(owner),
-        memory_(memory_of(owner.device())),
-        bytes_(bytes),
-        data_(memory_.allocate(bytes, owner.state())) {}
+  Storage(std::size_t bytes, Stream owner);
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
-  ~Storage() {
-    try {
-      for (const Use& use : kept_) {
-        if (forked()) return;  // it is the parent's
-        owner_.wait_event(use.end);
-      }
-    } catch (const std::exception&) {
-      // The device is broken or the process ends, and then the block is left alone.
-      return;
-    }
-    StreamState* const first = first_.load(std::memory_order_relaxed);
-    if (further_.empty()) {
-      memory_.deallocate(data_, bytes_, owner_.state(), {&first, first ? 1U : 0U});
-    } else {
-      memory_.deallocate(data_, bytes_, owner_.state(), further_);
-    }
-  }
+  ~Storage();
 
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
@@ -88,40 +53,14 @@ class Storage {
 
   // Remembers that work issued to `stream`, from before this call until the storage dies, uses the
   // block.
-  void record_stream(const Stream& stream) {
-    StreamState* const state = &stream.state();
-    StreamState* first = first_.load(std::memory_order_acquire);
-    if (first == state) return;
-    if (!first && first_.compare_exchange_strong(first, state, std::memory_order_acq_rel)) return;
-    if (first == state) return;
-    const std::lock_guard lock(mutex_);
-    if (further_.empty()) further_.push_back(first);
-    if (std::find(further_.begin(), further_.end(), state) != further_.end()) return;
-    further_.push_back(state);
-    has_further_.store(true, std::memory_order_release);
-  }
+  void record_stream(const Stream& stream);
 
   // Remembers that work of `stream` up to the event uses the block, which is not reused before. Who
   // writes to it has been told to wait by other means.
-  void keep_until(const Stream& stream, const Event& end) {
-    if (stream == owner_) return;
-    const std::lock_guard lock(mutex_);
-    const auto same = [&](const Use& use) { return use.stream == stream; };
-    const auto found = std::find_if(kept_.begin(), kept_.end(), same);
-    if (found != kept_.end()) {
-      found->end = end;
-    } else {
-      kept_.push_back({stream, end});
-    }
-  }
+  void keep_until(const Stream& stream, const Event& end);
 
   // Makes `writer`, about to overwrite the block, wait for every other stream that was recorded.
-  void order_write(const Stream& writer) {
-    StreamState* const first = first_.load(std::memory_order_acquire);
-    if (!first) return;
-    if (has_further_.load(std::memory_order_acquire)) return order_after_readers(writer);
-    writer.wait_stream(Stream(*first));
-  }
+  void order_write(const Stream& writer);
 
   VersionCounter version;
 
@@ -131,10 +70,7 @@ class Storage {
     Event end;
   };
 
-  void order_after_readers(const Stream& writer) {
-    const std::lock_guard lock(mutex_);
-    for (StreamState* reader : further_) writer.wait_stream(Stream(*reader));
-  }
+  void order_after_readers(const Stream& writer);
 
   const Stream owner_;
   MemoryResource& memory_;
@@ -148,3 +84,7 @@ class Storage {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/tensor/storage.ipp>
+#endif

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/shared_work.hpp>
-#include <lockstep/backend/shared_core.hpp>
-#include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
-#include <lockstep/error.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -58,67 +52,20 @@ struct BackgroundStats {
 // ends.
 class BackgroundThreads {
  public:
-  static BackgroundThreads& instance() {
-    static BackgroundThreads& threads = *new BackgroundThreads;
-    return threads;
-  }
+  static BackgroundThreads& instance();
 
   // Makes sure that there is a thread at all. Throws an Error if none can be started.
-  void require() {
-    if (started_.load(std::memory_order_acquire)) return;
-    const std::lock_guard lock(mutex_);
-    if (thread_count_ == 0) start();
-    started_.store(true, std::memory_order_release);
-  }
+  void require();
 
   // Has `stream` served, soon. It is offered at most once at a time, and there is a thread already.
   // Should no further thread start, those there are come to it once they have ended their waits.
-  void offer(Servable& stream) noexcept {
-    bool wake;
-    {
-      const std::lock_guard lock(mutex_);
-      stream.next_ready_ = nullptr;
-      if (first_ready() != nullptr) {
-        last_ready_->next_ready_ = &stream;
-      } else {
-        front_.ready.store(&stream, std::memory_order_relaxed);
-      }
-      last_ready_ = &stream;
-      wake = need_another();
-    }
-    announce(wake);
-  }
+  void offer(Servable& stream) noexcept;
 
   // Runs every piece, on this thread and on others that have time. What the caller did before is
   // visible to each piece, and what they did to the caller afterwards.
-  void share(const Pieces& pieces) {
-    check_not_forked();
-    if (cores_ == 1 || pieces.count < 2) {
-      for (std::size_t i = 0; i < pieces.count; ++i) pieces.run(pieces.context, i);
-      return;
-    }
-    SharedWork* work;
-    bool wake;
-    {
-      const std::lock_guard lock(mutex_);
-      work = take_slot();
-      work->open(pieces);
-      open_.push_back(work);
-      wake = need_another();
-    }
-    front_.work.store(work, std::memory_order_release);
-    announce(wake);
-    work->run_from(my_end());
-    work->close();
-    const std::lock_guard lock(mutex_);
-    std::erase(open_, work);
-    slots_.push_back(work);
-  }
+  void share(const Pieces& pieces);
 
-  BackgroundStats stats() {
-    const std::lock_guard lock(mutex_);
-    return {thread_count_, awake_, asleep_, wanted_};
-  }
+  BackgroundStats stats();
 
   // Changes with every offer and every shared work: who looks for something to help with need not
   // look twice at the same.
@@ -141,15 +88,10 @@ class BackgroundThreads {
   // one takes its place.
   class Away {
    public:
-    Away() : counted_(std::exchange(is_background, false)) {
-      if (counted_) instance().leave();
-    }
+    Away();
     Away(const Away&) = delete;
     Away& operator=(const Away&) = delete;
-    ~Away() {
-      if (counted_) instance().come_back();
-      is_background = counted_;
-    }
+    ~Away();
 
    private:
     const bool counted_;
@@ -166,9 +108,7 @@ class BackgroundThreads {
 
   // Where the calling thread takes its pieces, of its own work as of another thread's: these
   // threads at the back, all others at the front.
-  static SharedWork::End my_end() {
-    return is_background ? SharedWork::End::back : SharedWork::End::front;
-  }
+  static SharedWork::End my_end();
 
   BackgroundThreads() = default;
 
@@ -176,164 +116,47 @@ class BackgroundThreads {
 
   // True if one more thread is to be woken; it counts as awake from now on. Where none is asleep
   // one is started, which looks around by itself.
-  bool need_another() {
-    if (awake_ >= wanted_) return false;
-    if (asleep_ == 0) {
-      try {
-        start();
-      } catch (const Error&) {
-        // Those there are come for it later.
-      }
-      return false;
-    }
-    --asleep_;
-    ++awake_;
-    ++called_;
-    return true;
-  }
+  bool need_another();
 
-  void start() {
-    try {
-      start_detached([this] { run(); });
-    } catch (const std::system_error& error) {
-      throw Error(str("no thread for the streams of host devices: ", error.what()));
-    }
-    ++thread_count_;
-    ++awake_;
-  }
+  void start();
 
-  SharedWork* take_slot() {
-    if (slots_.empty()) {
-      open_.reserve(++slot_count_);
-      slots_.reserve(slot_count_);
-      return std::make_unique<SharedWork>().release();
-    }
-    SharedWork* const work = slots_.back();
-    slots_.pop_back();
-    return work;
-  }
+  SharedWork* take_slot();
 
   // Joins the first work that takes one more helper.
-  SharedWork* join_one(std::uint32_t most) {
-    const auto joined = std::find_if(open_.begin(), open_.end(), [most](SharedWork* work) {
-      return work->has_pieces() && work->join(most);
-    });
-    return joined != open_.end() ? *joined : nullptr;
-  }
+  SharedWork* join_one(std::uint32_t most);
 
   // With the mutex or without it.
-  static bool wants_helpers(const SharedWork* work) {
-    return work->has_pieces() && work->helpers() < kMostHelpers;
-  }
+  static bool wants_helpers(const SharedWork* work);
 
   // With the mutex, or as a hint.
   Servable* first_ready() const { return front_.ready.load(std::memory_order_relaxed); }
 
   // Joins the work that was shared last if it takes one more helper. Most often there is no other.
-  SharedWork* join_latest(std::uint32_t most) {
-    SharedWork* const work = front_.work.load(std::memory_order_acquire);
-    return work != nullptr && work->has_pieces() && work->join(most) ? work : nullptr;
-  }
+  SharedWork* join_latest(std::uint32_t most);
 
   // Not under the mutex, so that whoever comes does not run into it.
-  void announce(bool wake) {
-    front_.news.fetch_add(1, std::memory_order_release);
-    if (wake) wake_one();
-  }
+  void announce(bool wake);
 
-  void wake_one() {
-    core_of_waker_.store(current_core(), std::memory_order_relaxed);
-    woken_.notify_one();
-  }
+  void wake_one();
 
-  void leave() {
-    bool wake = false;
-    {
-      const std::lock_guard lock(mutex_);
-      --awake_;
-      if (first_ready() != nullptr) wake = need_another();
-    }
-    if (wake) wake_one();
-  }
+  void leave();
 
-  void come_back() {
-    const std::lock_guard lock(mutex_);
-    ++awake_;
-  }
+  void come_back();
 
   // The life of a thread.
-  [[noreturn]] void run() {
-    is_background = true;
-    SharedCore shared_core;
-    for (;;) {
-      const std::uint32_t seen = news();
-      if (serve_one()) continue;
-      // Who has helped with the latest work does not look at the list, whose lock that work's owner
-      // needs now: `sleep` will, if nothing new has come until then.
-      if (!help_latest(seen) && help_one(seen)) continue;
-      const auto called = [&] { return news() != seen; };
-      if (shared_core.yield_until(called) || spin_until(called)) continue;
-      if (sleep()) shared_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
-    }
-  }
+  [[noreturn]] void run();
 
-  bool serve_one() {
-    if (first_ready() == nullptr) return false;
-    Servable* stream;
-    {
-      const std::lock_guard lock(mutex_);
-      stream = first_ready();
-      if (!stream) return false;
-      front_.ready.store(stream->next_ready_, std::memory_order_relaxed);
-    }
-    stream->serve();
-    return true;
-  }
+  bool serve_one();
 
   // These two help until all pieces are taken or there is other news than `seen`: a stream comes
   // first. A further thread is woken while there is something left for it.
-  bool help_latest(std::uint32_t seen) {
-    SharedWork* const work = join_latest(kMostHelpers);
-    if (!work) return false;
-    if (wanted_ > 1) {
-      bool wake = false;
-      {
-        const std::lock_guard lock(mutex_);
-        if (wants_helpers(work)) wake = need_another();
-      }
-      if (wake) wake_one();
-    }
-    work->help(my_end(), [&] { return news() == seen; });
-    return true;
-  }
+  bool help_latest(std::uint32_t seen);
 
-  bool help_one(std::uint32_t seen) {
-    SharedWork* work;
-    bool wake = false;
-    {
-      const std::lock_guard lock(mutex_);
-      work = join_one(kMostHelpers);
-      if (work && wants_helpers(work)) wake = need_another();
-    }
-    if (wake) wake_one();
-    if (!work) return false;
-    work->help(my_end(), [&] { return news() == seen; });
-    return true;
-  }
+  bool help_one(std::uint32_t seen);
 
   // Returns false at once if there is something to do, otherwise true when somebody has counted
   // this thread as awake again.
-  bool sleep() {
-    std::unique_lock lock(mutex_);
-    if (first_ready() != nullptr || std::any_of(open_.begin(), open_.end(), &wants_helpers)) {
-      return false;
-    }
-    --awake_;
-    ++asleep_;
-    woken_.wait(lock, [this] { return called_ > 0; });
-    --called_;
-    return true;
-  }
+  bool sleep();
 
   const std::size_t cores_ = usable_cores();
   const std::size_t wanted_ = std::max<std::size_t>(1, cores_ - 1);
@@ -369,3 +192,7 @@ class BackgroundThreads {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/host/background_threads.ipp>
+#endif

@@ -3,15 +3,13 @@
 
 #include <lockstep/backend/host/tiny_gemm.hpp>
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/error.hpp>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-#include <utility>
+#include <lockstep/config.hpp>
 
 #include <cblas.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
 
 // Matrix products on the host, by whatever library stands behind cblas.h.
 //
@@ -40,51 +38,18 @@ struct BlasControls {
   int (*threads)() = nullptr;
   void (*set_threads)(int) = nullptr;
 
-  static BlasControls linked() {
-    BlasControls controls;
-    controls.parallel = openblas_get_parallel;
-    controls.config = openblas_get_config;
-    if (openblas_set_num_threads != nullptr) {
-      controls.threads = openblas_get_num_threads;
-      controls.set_threads = openblas_set_num_threads;
-    } else if (bli_thread_set_num_threads != nullptr) {
-      controls.threads = [] { return static_cast<int>(bli_thread_get_num_threads()); };
-      controls.set_threads = [](int count) { bli_thread_set_num_threads(count); };
-    }
-    return controls;
-  }
+  static BlasControls linked();
 };
-
-// OpenBLAS built for one thread keeps its work buffers without a lock: two threads that multiply at
-// once, each their own matrices, get wrong products without any sign of it.
-inline void check_safe_for_concurrent_callers(const BlasControls& blas) {
-  check(blas.parallel == nullptr || blas.parallel() != 0,
-        "the OpenBLAS that this program runs with was built without threads (",
-        blas.config != nullptr ? blas.config() : "unknown configuration",
-        "): it returns wrong products when several threads call it at once. Install and use its "
-        "pthread build (Debian: libopenblas0-pthread, chosen with update-alternatives --config "
-        "libopenblas.so.0-x86_64-linux-gnu)");
-}
 
 // The BLAS of this process, made fit for concurrent callers at first use and never destroyed.
 class HostMath {
  public:
-  static HostMath& instance() {
-    static HostMath& math = *new HostMath(BlasControls::linked());
-    return math;
-  }
-  explicit HostMath(const BlasControls& blas) : blas_(blas) {
-    check_safe_for_concurrent_callers(blas_);
-    if (blas_.set_threads == nullptr) return;
-    before_ = blas_.threads();
-    blas_.set_threads(1);
-  }
+  static HostMath& instance();
+  explicit HostMath(const BlasControls& blas);
 
   int threads() const { return blas_.threads != nullptr ? blas_.threads() : 1; }
   int threads_before() const { return before_; }
-  void set_threads(int count) const {
-    if (blas_.set_threads != nullptr) blas_.set_threads(count);
-  }
+  void set_threads(int count) const;
 
  private:
   const BlasControls blas_;
@@ -105,24 +70,16 @@ inline int host_math_threads() { return detail::HostMath::instance().threads(); 
 // **Torch counterpart.** torch.set_num_threads.
 // **Threads and exceptions.** No other thread may be multiplying meanwhile. A ValueError unless
 // `count` is at least 1.
-inline void set_host_math_threads(int count) {
-  check<ValueError>(count >= 1, "set_host_math_threads: expected at least 1, got ", count);
-  detail::HostMath::instance().set_threads(count);
-}
+void set_host_math_threads(int count);
 
 // Puts back the number that the process had before lockstep's first product: for a program that
 // goes on with BLAS calls of its own.
-inline void restore_host_math_threads() {
-  const auto& math = detail::HostMath::instance();
-  math.set_threads(math.threads_before());
-}
+void restore_host_math_threads();
 
 // Sets the number of maths threads until the guard is destroyed, for every thread of the process.
 class HostMathThreadsGuard {
  public:
-  explicit HostMathThreadsGuard(int count) : before_(host_math_threads()) {
-    set_host_math_threads(count);
-  }
+  explicit HostMathThreadsGuard(int count);
   HostMathThreadsGuard(const HostMathThreadsGuard&) = delete;
   HostMathThreadsGuard& operator=(const HostMathThreadsGuard&) = delete;
   ~HostMathThreadsGuard() { detail::HostMath::instance().set_threads(before_); }
@@ -138,11 +95,7 @@ template <class R, class Order, class Transpose, class Int, class... Rest>
 Int blas_int_of(R (*)(Order, Transpose, Transpose, Int, Rest...));
 using BlasInt = decltype(blas_int_of(cblas_sgemm));
 
-inline BlasInt blas_int(std::int64_t value) {
-  check(std::in_range<BlasInt>(value), "a matrix product with a dimension of ", value,
-        " is too large for the BLAS, whose integers have ", 8 * sizeof(BlasInt), " bits");
-  return static_cast<BlasInt>(value);
-}
+BlasInt blas_int(std::int64_t value);
 
 // c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n and c m × n, all in
 // row-major order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. With a
@@ -215,3 +168,7 @@ struct Gemm {
 }  // namespace detail
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/host/blas.ipp>
+#endif

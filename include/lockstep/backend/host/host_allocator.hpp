@@ -5,19 +5,16 @@
 #include <lockstep/backend/host/poison.hpp>
 #include <lockstep/backend/host/segments.hpp>
 #include <lockstep/backend/memory_stats.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/error.hpp>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
 #include <mutex>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -40,72 +37,24 @@ class HostAllocator {
   HostAllocator& operator=(const HostAllocator&) = delete;
 
   // Memory for `user`, aligned to kAlignment. Never null, not even for 0 bytes.
-  void* allocate(std::size_t bytes, const StreamState& user) {
-    check<Error>(bytes <= PTRDIFF_MAX, "out of memory on ", device_, ": asked for ", bytes,
-                 " bytes");
-    const SizeClass size = size_class(bytes);
-    void* data = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      data = take(size, user);
-      if (!data) {
-        data = take_fresh(size, bytes);
-        ++stats_.fresh_allocations;
-      }
-      ++stats_.allocations;
-      stats_.allocated_bytes += size.bytes;
-      stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.allocated_bytes);
-    }
-    unpoison(data, bytes);
-    return data;
-  }
+  void* allocate(std::size_t bytes, const StreamState& user);
 
   // Gives back what `allocate(bytes)` returned and no work may touch any more.
-  void deallocate(void* data, std::size_t bytes) noexcept {
-    const SizeClass size = size_class(bytes);
-    poison(data, size.bytes);
-    put(size, [&](Bin& bin) { bin.idle.push_back(data); });
-  }
+  void deallocate(void* data, std::size_t bytes) noexcept;
 
   // The same; `busy` are the events of work that may touch it.
-  void deallocate(void* data, std::size_t bytes, std::vector<EventPtr> busy) noexcept {
-    if (busy.empty()) return deallocate(data, bytes);
-    put(size_class(bytes), [&](Bin& bin) { bin.busy.push_back({data, std::move(busy)}); });
-  }
+  void deallocate(void* data, std::size_t bytes, std::vector<EventPtr> busy) noexcept;
 
   // The same, once what the streams hold so far has ended: the one that the memory was allocated
   // on, and those that used it.
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                  std::span<StreamState* const> used_on) noexcept {
-    const auto is_idle = [](const StreamState* stream) { return stream->idle(); };
-    if (owner.idle() && std::all_of(used_on.begin(), used_on.end(), is_idle)) {
-      return deallocate(data, bytes);
-    }
-    std::vector<EventPtr> busy;
-    try {
-      if (!owner.idle()) busy.push_back(owner.record());
-      for (StreamState* stream : used_on) {
-        if (!stream->idle()) busy.push_back(stream->record());
-      }
-    } catch (...) {
-      return;  // no memory to note the order: the block is lost rather than reused too early
-    }
-    deallocate(data, bytes, std::move(busy));
-  }
+                  std::span<StreamState* const> used_on) noexcept;
 
-  MemoryStats stats() const {
-    const std::lock_guard lock(mutex_);
-    MemoryStats stats = stats_;
-    stats.reserved_bytes = reserved_bytes();
-    return stats;
-  }
+  MemoryStats stats() const;
 
   // Returns to the system what nobody uses or may still touch; of segments, those in which that is
   // true of every block.
-  void empty_cache() {
-    const std::lock_guard lock(mutex_);
-    release_cache();
-  }
+  void empty_cache();
 
   static constexpr std::size_t kAlignment = OrdinaryMemory::kAlignment;
 
@@ -130,34 +79,9 @@ class HostAllocator {
   };
 
   // Four classes to each power of two, so at most a fifth of a block is lost to rounding.
-  static SizeClass size_class(std::size_t bytes) {
-    if (bytes <= 4 * kAlignment) {
-      const std::size_t units = bytes <= kAlignment ? 1 : (bytes + kAlignment - 1) / kAlignment;
-      return {units * kAlignment, units - 1};
-    }
-    const std::size_t power = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 1;
-    const std::size_t step = (std::size_t{1} << power) / 4;
-    const std::size_t steps = (bytes - (std::size_t{1} << power) + step - 1) / step;
-    const std::size_t bin = (power - 8) * 4 + steps + 3;
-    return {bin_bytes(bin), bin};
-  }
+  static SizeClass size_class(std::size_t bytes);
 
-  void* take(SizeClass size, const StreamState& user) {
-    Bin& bin = bins_[size.bin];
-    if (!bin.idle.empty()) {
-      void* data = bin.idle.back();
-      bin.idle.pop_back();
-      return data;
-    }
-    for (auto block = bin.busy.rbegin(); block != bin.busy.rend(); ++block) {
-      const auto ready = [&](const EventPtr& event) { return event->precedes_new_work_of(user); };
-      if (!std::all_of(block->events.begin(), block->events.end(), ready)) continue;
-      void* data = block->data;
-      bin.busy.erase(std::next(block).base());
-      return data;
-    }
-    return nullptr;
-  }
+  void* take(SizeClass size, const StreamState& user);
 
   // Growing a list may fail for want of memory; the block is then lost rather than the process.
   template <class Append>
@@ -177,80 +101,19 @@ class HostAllocator {
 
   // What a block of this size is cut from; null if it is the system's own: a small one, or one that
   // fills its huge pages, as all from 8 MiB on do.
-  Segments* segments_for(std::size_t bytes) {
-    constexpr std::size_t kHugePage = OrdinaryMemory::kHugePage;
-    if (!source_.in_huge_pages || bytes < kLeastOfSegments) return nullptr;
-    if (bytes <= kHugePage / 2) return &medium_;
-    return bytes % kHugePage != 0 ? &large_ : nullptr;
-  }
+  Segments* segments_for(std::size_t bytes);
 
-  void* take_fresh(SizeClass size, std::size_t asked) {
-    Segments* const segments = segments_for(size.bytes);
-    const auto take = [&] {
-      return segments ? segments->cut(size.bytes + kRedZone, source_) : source_.take(size.bytes);
-    };
-    void* data = take();
-    if (!data) {
-      release_cache();
-      data = take();
-    }
-    check<Error>(data != nullptr, "out of memory on ", device_, ": asked for ", asked,
-                 " bytes, with ", stats_.allocated_bytes, " bytes in use of ", reserved_bytes(),
-                 " reserved");
-    if (!segments) stats_.reserved_bytes += size.bytes;
-    poison(data, size.bytes);
-    return data;
-  }
+  void* take_fresh(SizeClass size, std::size_t asked);
 
-  std::size_t reserved_bytes() const {
-    return stats_.reserved_bytes + medium_.bytes() + large_.bytes();
-  }
+  std::size_t reserved_bytes() const;
 
   // Asking an event may throw, and nothing has changed by then; nothing else here can.
-  void release_cache() {
-    const auto happened = [](const EventPtr& event) { return event->query(); };
-    for (std::size_t bin = 0; bin < bins_used_; ++bin) {
-      for (BusyBlock& block : bins_[bin].busy) {
-        block.idle = std::all_of(block.events.begin(), block.events.end(), happened);
-      }
-    }
-    release_idle();
-  }
+  void release_cache();
 
-  void release_idle() noexcept {
-    for (std::size_t bin = 0; bin < bins_used_; ++bin) {
-      std::vector<void*>& idle = bins_[bin].idle;
-      for (const BusyBlock& block : bins_[bin].busy) {
-        if (block.idle) idle.push_back(block.data);
-      }
-      std::erase_if(bins_[bin].busy, [](const BusyBlock& block) { return block.idle; });
-      if (Segments* const segments = segments_for(bin_bytes(bin))) {
-        for (void* data : idle) segments->count_idle(data);
-      } else {
-        for (void* data : idle) give_back(data, bin_bytes(bin));
-        idle.clear();
-      }
-    }
-    for (std::size_t bin = 0; bin < bins_used_; ++bin) {
-      Segments* const segments = segments_for(bin_bytes(bin));
-      if (!segments) continue;
-      std::erase_if(bins_[bin].idle, [&](void* data) { return segments->all_idle(data); });
-    }
-    medium_.release(source_);
-    large_.release(source_);
-  }
-  void give_back(void* data, std::size_t bytes) {
-    stats_.reserved_bytes -= bytes;
-    unpoison(data, bytes);
-    source_.give_back(data);
-  }
+  void release_idle() noexcept;
+  void give_back(void* data, std::size_t bytes);
 
-  static std::size_t bin_bytes(std::size_t bin) {
-    if (bin < 4) return (bin + 1) * kAlignment;
-    const std::size_t power = (bin - 4) / 4 + 8;
-    const std::size_t steps = (bin - 4) % 4 + 1;
-    return (std::size_t{1} << power) + steps * ((std::size_t{1} << power) / 4);
-  }
+  static std::size_t bin_bytes(std::size_t bin);
 
   const Device device_;
   const HostMemorySource source_;
@@ -263,3 +126,7 @@ class HostAllocator {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/host/host_allocator.ipp>
+#endif

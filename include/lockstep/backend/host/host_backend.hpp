@@ -2,21 +2,19 @@
 #pragma once
 
 #include <lockstep/backend/backend.hpp>
-#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/device_properties.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
-#include <lockstep/backend/host/in_pieces.hpp>
-#include <lockstep/device/cores.hpp>
+#include <lockstep/backend/memory_stats.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/profile/record_function.hpp>
+#include <lockstep/profile/row.hpp>
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <cstring>
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -28,91 +26,35 @@ namespace lockstep::detail {
 // Everything is made when the backend is first used and never destroyed.
 class HostBackend final : public Backend {
  public:
-  static HostBackend& instance() {
-    static HostBackend& backend = *new HostBackend;
-    return backend;
-  }
+  static HostBackend& instance();
 
-  DeviceProperties properties(Device device) override {
-    const int cores = static_cast<int>(usable_cores());
-    const int slices = device.is_host_memory() ? 1 : device_count(DeviceType::cpu);
-    const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
-    return {.name = "host",
-            .total_memory = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)),
-            .multi_processor_count = std::max(1, cores / slices)};
-  }
+  DeviceProperties properties(Device device) override;
 
   HostStream& default_stream(Device device) override { return at(device).compute; }
   HostStream& copy_stream(Device device) override { return at(device).copy; }
-  HostStream& pool_stream(Device device) override {
-    PerDevice& mine = at(device);
-    return *mine.pool[mine.next_pool.fetch_add(1, std::memory_order_relaxed) % kPoolStreams];
-  }
+  HostStream& pool_stream(Device device) override;
 
-  void* allocate(std::size_t bytes, StreamState& owner) override {
-    check_not_forked();
-    return at(owner.device()).allocator.allocate(bytes, owner);
-  }
+  void* allocate(std::size_t bytes, StreamState& owner) override;
 
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                  std::span<StreamState* const> used_on) noexcept override {
-    if (forked()) return;  // the child shares no thread that could end the work of these streams
-    at(owner.device()).allocator.deallocate(data, bytes, owner, used_on);
-  }
+                  std::span<StreamState* const> used_on) noexcept override;
 
   MemoryStats memory_stats(Device device) override { return at(device).allocator.stats(); }
   // What is kept page-locked lies on plain `cpu`, too.
-  void empty_cache(Device device) override {
-    at(device).allocator.empty_cache();
-    MemoryResource* const pinned = pinned_memory.load(std::memory_order_acquire);
-    if (pinned && device.is_host_memory()) pinned->empty_cache(device);
-  }
+  void empty_cache(Device device) override;
 
   bool can_access(Device, Device owner) override { return owner.is_cpu(); }
 
   void copy(void* dst, Device, const void* src, Device, std::size_t bytes,
-            StreamState& stream) override {
-    if (bytes == 0) return;
-    const auto run = [=] { copy_in_pieces(dst, src, bytes); };
-    submit(static_cast<HostStream&>(stream), bytes, run);
-  }
+            StreamState& stream) override;
 
   void copy_pitched(void* dst, Device, const void* src, Device, const Pitched& shape,
-                    StreamState& stream) override {
-    if (shape.width == 0) return;
-    const auto run = [=] {
-      auto* to = static_cast<std::byte*>(dst);
-      const auto* from = static_cast<const std::byte*>(src);
-      in_pieces(shape.rows, shape.width, [=](std::size_t begin, std::size_t end) {
-        for (std::size_t row = begin; row < end; ++row) {
-          std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
-        }
-      });
-    };
-    submit(static_cast<HostStream&>(stream), shape.width * shape.rows, run);
-  }
+                    StreamState& stream) override;
 
   // Where no stream has anything to do first, the caller does all of them, with the help of
   // whoever has time. They are divided together, so that each core has the same part of them every
   // time they come.
-  void copy_all(std::span<const CopyOrder> orders) override {
-    std::size_t bytes = 0;
-    for (const CopyOrder& order : orders) bytes += order.bytes();
-    const auto by_caller = [bytes](const CopyOrder& order) {
-      const HostStream& stream = stream_of(order);
-      return stream.mode() == HostStream::Mode::immediate ||
-             (bytes <= kSmallCopies && stream.idle());
-    };
-    if (!std::all_of(orders.begin(), orders.end(), by_caller)) return Backend::copy_all(orders);
-    for (const CopyOrder& order : orders) stream_of(order).settle();
-    if (!profile::enabled()) return copy_in_pieces(orders);
-    std::deque<profile::RecordFunction> ranges;
-    for (const CopyOrder& order : orders) {
-      ranges.emplace_back(profile::Literal("copy"), row_of(stream_of(order)),
-                          profile::RangeDetails{.bytes = order.bytes()});
-    }
-    copy_in_pieces(orders);
-  }
+  void copy_all(std::span<const CopyOrder> orders) override;
 
   // A copy of up to this size may run in its issuer when the stream is idle.
   static constexpr std::size_t kSmallCopy = std::size_t{64} << 10;
@@ -125,15 +67,7 @@ class HostBackend final : public Backend {
   static constexpr std::size_t kPoolStreams = 8;
 
   struct PerDevice {
-    explicit PerDevice(Device device)
-        : allocator(device),
-          compute(device, HostStream::Mode::immediate),
-          copy(device,
-               device.is_host_memory() ? HostStream::Mode::immediate : HostStream::Mode::queued) {
-      for (auto& stream : pool) {
-        stream = std::make_unique<HostStream>(device, HostStream::Mode::immediate);
-      }
-    }
+    explicit PerDevice(Device device);
     HostAllocator allocator;
     HostStream compute;
     HostStream copy;
@@ -141,25 +75,14 @@ class HostBackend final : public Backend {
     std::atomic<std::size_t> next_pool{0};
   };
 
-  HostBackend() {
-    const int count = device_count(DeviceType::cpu);
-    for (int i = -1; i < count; ++i) {
-      devices_.push_back(std::make_unique<PerDevice>(Device(DeviceType::cpu, i)));
-    }
-  }
+  HostBackend();
 
   PerDevice& at(Device device) { return *devices_[static_cast<std::size_t>(device.index + 1)]; }
 
-  static HostStream& stream_of(const CopyOrder& order) {
-    return static_cast<HostStream&>(*order.stream);
-  }
+  static HostStream& stream_of(const CopyOrder& order);
 
   // Where a timeline has the copies of a stream.
-  static profile::Row row_of(HostStream& stream) {
-    if (!profile::enabled()) return {};
-    const bool copies = &stream == &instance().copy_stream(stream.device());
-    return {stream.device(), copies ? profile::Row::Kind::copy : profile::Row::Kind::compute};
-  }
+  static profile::Row row_of(HostStream& stream);
 
   template <class F>
   static void submit(HostStream& stream, std::size_t bytes, const F& copy) {
@@ -178,3 +101,7 @@ class HostBackend final : public Backend {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/host/host_backend.ipp>
+#endif

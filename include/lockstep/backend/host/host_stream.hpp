@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/background_threads.hpp>
 #include <lockstep/backend/host/task_queue.hpp>
-#include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/error.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -36,10 +33,7 @@ class HostStream final : public StreamState, private Servable {
 
   Mode mode() const { return mode_.load(std::memory_order_relaxed); }
   // Only between uses: no other thread may issue meanwhile.
-  void set_mode(Mode mode) {
-    synchronize();
-    mode_.store(mode, std::memory_order_relaxed);
-  }
+  void set_mode(Mode mode);
 
   // Runs `operation()` in stream order.
   template <class F>
@@ -53,14 +47,7 @@ class HostStream final : public StreamState, private Servable {
   }
 
   // The same for `function(count, bytes)`; a queue copies the `size` bytes.
-  void submit(Task::Function function, std::size_t count, const void* bytes, std::size_t size) {
-    if (mode() == Mode::immediate) {
-      settle();
-      function(count, bytes);
-    } else {
-      enqueue(Task::of_bytes(function, count, bytes, size), true);
-    }
-  }
+  void submit(Task::Function function, std::size_t count, const void* bytes, std::size_t size);
 
   // As submit_copy; but an idle queued stream may run it in the caller, which is a legal schedule
   // and cheaper than a hop to another thread for work of a few microseconds.
@@ -74,61 +61,24 @@ class HostStream final : public StreamState, private Servable {
   }
 
   // Waits for what the next operation would wait for, if it is one that runs in its issuer.
-  void settle() {
-    if (has_waits_.load(std::memory_order_acquire)) pay_waits();
-  }
+  void settle();
 
-  bool idle() const override {
-    return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire) &&
-           (!has_waits_.load(std::memory_order_acquire) || waits_have_happened());
-  }
+  bool idle() const override;
 
-  EventPtr record() override {
-    if (mode() == Mode::immediate) {
-      const std::lock_guard lock(mutex_);
-      return std::make_shared<AllOf>(*this, waits_);
-    }
-    return std::make_shared<Ticket>(*this, issued_.load(std::memory_order_acquire));
-  }
+  EventPtr record() override;
 
-  void wait(const EventPtr& event) override {
-    if (event->precedes_new_work_of(*this)) return;
-    if (mode() == Mode::queued) {
-      enqueue(Task([event] { event->synchronize(); }), true);
-      return;
-    }
-    const std::lock_guard lock(mutex_);
-    std::erase_if(waits_, [](auto& earlier) { return earlier->query(); });
-    waits_.push_back(event);
-    has_waits_.store(true, std::memory_order_release);
-  }
+  void wait(const EventPtr& event) override;
 
-  void synchronize() override {
-    settle();
-    wait_for(issued_.load(std::memory_order_acquire));
-    if (failed_.load(std::memory_order_acquire)) {
-      std::exception_ptr error;
-      {
-        const std::lock_guard lock(mutex_);
-        failed_.store(false, std::memory_order_relaxed);
-        error = std::exchange(error_, nullptr);
-      }
-      if (error) std::rethrow_exception(error);
-    }
-  }
+  void synchronize() override;
 
  private:
   // The work issued to a queued stream up to a number.
   class Ticket final : public EventState {
    public:
     Ticket(HostStream& stream, std::uint64_t number) : stream_(stream), number_(number) {}
-    bool query() const override {
-      return stream_.completed_.load(std::memory_order_acquire) >= number_;
-    }
+    bool query() const override;
     void synchronize() const override { stream_.wait_for(number_); }
-    bool precedes_new_work_of(const StreamState& stream) const override {
-      return &stream == &stream_ || query();
-    }
+    bool precedes_new_work_of(const StreamState& stream) const override;
 
    private:
     HostStream& stream_;
@@ -141,17 +91,9 @@ class HostStream final : public StreamState, private Servable {
    public:
     AllOf(const HostStream& stream, std::vector<EventPtr> events)
         : stream_(stream), events_(std::move(events)) {}
-    bool query() const override {
-      return std::all_of(events_.begin(), events_.end(), [](auto& e) { return e->query(); });
-    }
-    void synchronize() const override {
-      for (const auto& event : events_) event->synchronize();
-    }
-    bool precedes_new_work_of(const StreamState& stream) const override {
-      return &stream == &stream_ || std::all_of(events_.begin(), events_.end(), [&](auto& e) {
-        return e->precedes_new_work_of(stream);
-      });
-    }
+    bool query() const override;
+    void synchronize() const override;
+    bool precedes_new_work_of(const StreamState& stream) const override;
 
    private:
     const HostStream& stream_;
@@ -159,24 +101,11 @@ class HostStream final : public StreamState, private Servable {
   };
 
   // A wait that has happened but that no operation has paid yet orders nothing any more.
-  bool waits_have_happened() const {
-    const std::lock_guard lock(mutex_);
-    return std::all_of(waits_.begin(), waits_.end(), [](auto& event) { return event->query(); });
-  }
+  bool waits_have_happened() const;
 
   // Several threads may come here at once; each must have waited before it goes on, so the waits
   // are removed only once they have happened.
-  void pay_waits() {
-    std::vector<EventPtr> waits;
-    {
-      const std::lock_guard lock(mutex_);
-      waits = waits_;
-    }
-    for (const auto& event : waits) event->synchronize();
-    const std::lock_guard lock(mutex_);
-    std::erase_if(waits_, [](auto& event) { return event->query(); });
-    has_waits_.store(!waits_.empty(), std::memory_order_release);
-  }
+  void pay_waits();
 
   template <class F>
   void submit(F&& operation, bool may_wait) {
@@ -188,88 +117,19 @@ class HostStream final : public StreamState, private Servable {
     }
   }
 
-  void enqueue(Task task, bool may_wait) {
-    check_not_forked();
-    BackgroundThreads& threads = BackgroundThreads::instance();
-    threads.require();
-    bool offer;
-    {
-      const std::lock_guard lock(mutex_);
-      queue_.push(std::move(task));
-      const std::uint64_t number = issued_.load(std::memory_order_relaxed) + 1;
-      if (may_wait) last_that_may_wait_ = number;
-      issued_.store(number, std::memory_order_release);
-      offer = !served_.load(std::memory_order_relaxed) && !std::exchange(offered_, true);
-    }
-    if (offer) threads.offer(*this);
-  }
+  void enqueue(Task task, bool may_wait);
 
-  void serve() noexcept override {
-    {
-      const std::lock_guard lock(mutex_);
-      offered_ = false;
-    }
-    serve_until(UINT64_MAX);
-  }
+  void serve() noexcept override;
 
   // Runs what is queued up to operation `last`, in the calling thread. False if another thread is
   // at it.
-  bool serve_until(std::uint64_t last) {
-    if (served_.load(std::memory_order_relaxed)) return false;
-    std::unique_lock lock(mutex_);
-    if (served_.exchange(true, std::memory_order_relaxed)) return false;
-    std::uint64_t next = completed_.load(std::memory_order_relaxed) + 1;
-    for (; !queue_.empty() && next <= last; ++next) {
-      Task task = queue_.pop();
-      const bool may_wait = next <= last_that_may_wait_;
-      lock.unlock();
-      run(std::move(task), may_wait);
-      completed_.store(next, std::memory_order_release);
-      completed_.notify_all();
-      lock.lock();
-    }
-    served_.store(false, std::memory_order_relaxed);
-    const bool offer = !queue_.empty() && !std::exchange(offered_, true);
-    lock.unlock();
-    if (offer) BackgroundThreads::instance().offer(*this);
-    return true;
-  }
+  bool serve_until(std::uint64_t last);
 
   // What the task holds is released before it counts as done.
-  void run(Task task, bool may_wait) {
-    try {
-      if (may_wait) {
-        const BackgroundThreads::Away away;
-        task();
-      } else {
-        task();
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-      failed_.store(true, std::memory_order_release);
-    }
-  }
+  void run(Task task, bool may_wait);
 
   // Rather than to wait, does the work; or part of other work that its owner shares.
-  void wait_for(std::uint64_t number) {
-    const auto done = [this, number] {
-      return completed_.load(std::memory_order_acquire) >= number;
-    };
-    BackgroundThreads& threads = BackgroundThreads::instance();
-    while (!done()) {
-      check_not_forked();  // a thread that is at it already exists in the parent only
-      if (serve_until(number)) continue;
-      const std::uint32_t news = threads.news();
-      threads.help_while([&] { return !done(); });
-      const auto worth_a_look = [&] {
-        return done() || threads.news() != news || !served_.load(std::memory_order_relaxed);
-      };
-      if (spin_until(worth_a_look)) continue;
-      const std::uint64_t completed = completed_.load(std::memory_order_acquire);
-      if (completed < number) completed_.wait(completed, std::memory_order_acquire);
-    }
-  }
+  void wait_for(std::uint64_t number);
 
   std::atomic<Mode> mode_;
 
@@ -293,3 +153,7 @@ class HostStream final : public StreamState, private Servable {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/host/host_stream.ipp>
+#endif

@@ -3,11 +3,11 @@
 
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/host/background_threads.hpp>
+#include <lockstep/config.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 namespace lockstep::detail {
@@ -41,44 +41,16 @@ void in_pieces(std::size_t count, std::size_t unit, const Run& run) {
 
 // The bytes [begin, end) of an order, not counting the gaps; or, where it has several runs, the
 // runs that begin there.
-inline void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end) {
-  auto* const to = static_cast<std::byte*>(order.dst);
-  const auto* const from = static_cast<const std::byte*>(order.src);
-  const Pitched& shape = order.shape;
-  if (shape.rows == 1) {
-    std::memcpy(to + begin, from + begin, end - begin);
-    return;
-  }
-  const std::size_t last = (end + shape.width - 1) / shape.width;
-  for (std::size_t row = (begin + shape.width - 1) / shape.width; row < last; ++row) {
-    std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
-  }
-}
+void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end);
 
 // As std::memcpy.
-inline void copy_in_pieces(void* dst, const void* src, std::size_t bytes) {
-  if (bytes < kWorthDividing) {
-    std::memcpy(dst, src, bytes);
-    return;
-  }
-  in_pieces(bytes, 1, [=](std::size_t begin, std::size_t end) {
-    std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin,
-                end - begin);
-  });
-}
+void copy_in_pieces(void* dst, const void* src, std::size_t bytes);
 
 // As std::memcpy for each order, all their bytes divided as if they were one after the other.
-inline void copy_in_pieces(std::span<const CopyOrder> orders) {
-  std::size_t total = 0;
-  for (const CopyOrder& order : orders) total += order.bytes();
-  in_pieces(total, 1, [orders](std::size_t begin, std::size_t end) {
-    for (const CopyOrder& order : orders) {
-      const std::size_t bytes = order.bytes();
-      if (begin < bytes && begin < end) copy_part(order, begin, std::min(end, bytes));
-      begin -= std::min(begin, bytes);
-      end -= std::min(end, bytes);
-    }
-  });
-}
+void copy_in_pieces(std::span<const CopyOrder> orders);
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/host/in_pieces.ipp>
+#endif

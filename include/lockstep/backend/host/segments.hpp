@@ -2,13 +2,10 @@
 #pragma once
 
 #include <lockstep/backend/host/host_memory.hpp>
-#include <lockstep/backend/host/poison.hpp>
+#include <lockstep/config.hpp>
 
-#include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <iterator>
-#include <new>
 #include <span>
 #include <vector>
 
@@ -30,19 +27,7 @@ class Segments {
 
   // A block of at most a segment's size, from one that has room or else from a new one of `source`.
   // Null if there is no memory. The block is as poisoned as a kept one.
-  void* cut(std::size_t bytes, const HostMemorySource& source) {
-    const auto has_room = [&](std::span<std::byte> rest) { return rest.size() >= bytes; };
-    auto rest = std::find_if(rests_.begin(), rests_.end(), has_room);
-    if (rest == rests_.end()) {
-      if (!add(source)) return nullptr;
-      rest = std::prev(rests_.end());
-    }
-    std::byte* const data = rest->data();
-    *rest = rest->subspan(bytes);
-    if (rest->empty()) rests_.erase(rest);
-    ++of(data).blocks;
-    return data;
-  }
+  void* cut(std::size_t bytes, const HostMemorySource& source);
 
   std::size_t bytes() const { return segments_.size() * segment_bytes_; }
 
@@ -50,16 +35,7 @@ class Segments {
   // memory will be gone, then `release`. Nothing may come in between, or a block counts twice.
   void count_idle(void* block) { ++of(block).idle; }
   bool all_idle(void* block) { return of(block).all_idle(); }
-  void release(const HostMemorySource& source) noexcept {
-    std::erase_if(rests_, [&](std::span<std::byte> rest) { return all_idle(rest.data()); });
-    for (const Segment& segment : segments_) {
-      if (!segment.all_idle()) continue;
-      unpoison(segment.begin, segment_bytes_);
-      source.give_back(segment.begin);
-    }
-    std::erase_if(segments_, [](const Segment& segment) { return segment.all_idle(); });
-    for (Segment& segment : segments_) segment.idle = 0;
-  }
+  void release(const HostMemorySource& source) noexcept;
 
  private:
   struct Segment {
@@ -73,28 +49,9 @@ class Segments {
   static constexpr std::size_t kRests = 8;
 
   // False if there is no memory, for its places in the lists either: those come first.
-  bool add(const HostMemorySource& source) {
-    try {
-      if (segments_.size() == segments_.capacity()) segments_.reserve(2 * segments_.size() + 8);
-      rests_.reserve(kRests);
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
-    auto* const begin = static_cast<std::byte*>(source.take(segment_bytes_));
-    if (!begin) return false;
-    poison(begin, segment_bytes_);
-    segments_.insert(after(begin), {begin});
-    if (rests_.size() == kRests) rests_.erase(rests_.begin());
-    rests_.emplace_back(begin, segment_bytes_);
-    return true;
-  }
+  bool add(const HostMemorySource& source);
 
-  std::vector<Segment>::iterator after(void* data) {
-    const auto begins_behind = [](void* block, const Segment& segment) {
-      return std::less<void*>{}(block, segment.begin);
-    };
-    return std::upper_bound(segments_.begin(), segments_.end(), data, begins_behind);
-  }
+  std::vector<Segment>::iterator after(void* data);
   Segment& of(void* data) { return *std::prev(after(data)); }
 
   const std::size_t segment_bytes_;
@@ -103,3 +60,7 @@ class Segments {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/host/segments.ipp>
+#endif

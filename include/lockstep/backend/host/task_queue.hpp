@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -35,28 +36,10 @@ class Task {
   // `function(count, bytes)` with the `size` bytes copied: what a kernel of any functor is, at no
   // cost in code for each.
   using Function = void (*)(std::size_t count, const void* bytes);
-  static Task of_bytes(Function function, std::size_t count, const void* bytes, std::size_t size) {
-    if (size <= sizeof(InPlace::bytes)) {
-      InPlace task{function, count, {}};
-      std::memcpy(task.bytes, bytes, size);
-      return Task(task);
-    }
-    auto copy = std::make_unique<Unit[]>((size + sizeof(Unit) - 1) / sizeof(Unit));
-    std::memcpy(copy.get(), bytes, size);
-    return Task(OnHeap{function, count, std::move(copy)});
-  }
+  static Task of_bytes(Function function, std::size_t count, const void* bytes, std::size_t size);
 
-  Task(Task&& other) noexcept : operations_(std::exchange(other.operations_, nullptr)) {
-    take(other);
-  }
-  Task& operator=(Task&& other) noexcept {
-    if (this != &other) {
-      reset();
-      operations_ = std::exchange(other.operations_, nullptr);
-      take(other);
-    }
-    return *this;
-  }
+  Task(Task&& other) noexcept;
+  Task& operator=(Task&& other) noexcept;
   ~Task() { reset(); }
 
   void operator()() { operations_->call(buffer_); }
@@ -112,19 +95,9 @@ class Task {
   static constexpr Operations kOperations = operations_of<F>();
 
   // After `operations_` has come over from `other`.
-  void take(Task& other) {
-    if (!operations_) return;
-    if (operations_->relocate) {
-      operations_->relocate(buffer_, other.buffer_);
-    } else {
-      std::memcpy(buffer_, other.buffer_, kInline);
-    }
-  }
+  void take(Task& other);
 
-  void reset() {
-    const Operations* operations = std::exchange(operations_, nullptr);
-    if (operations && operations->destroy) operations->destroy(buffer_);
-  }
+  void reset();
 
   const Operations* operations_ = nullptr;
   alignas(std::max_align_t) unsigned char buffer_[kInline];
@@ -136,27 +109,12 @@ class TaskQueue {
  public:
   bool empty() const { return count_ == 0; }
 
-  void push(Task task) {
-    if (count_ == ring_.size()) grow();
-    ring_[(head_ + count_) % ring_.size()] = std::move(task);
-    ++count_;
-  }
+  void push(Task task);
 
-  Task pop() {
-    Task task = std::move(ring_[head_]);
-    head_ = (head_ + 1) % ring_.size();
-    --count_;
-    return task;
-  }
+  Task pop();
 
  private:
-  void grow() {
-    std::vector<Task> larger(ring_.empty() ? 16 : 2 * ring_.size());
-    for (std::size_t i = 0; i < count_; ++i)
-      larger[i] = std::move(ring_[(head_ + i) % ring_.size()]);
-    ring_.swap(larger);
-    head_ = 0;
-  }
+  void grow();
 
   std::vector<Task> ring_;
   std::size_t head_ = 0;
@@ -164,3 +122,7 @@ class TaskQueue {
 };
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/host/task_queue.ipp>
+#endif

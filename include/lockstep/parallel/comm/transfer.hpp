@@ -3,15 +3,17 @@
 
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/error.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 // What scatter, gather and broadcast have in common: part of a tensor copied to another device on
@@ -29,25 +31,12 @@ struct Slice {
   std::size_t pitch;  // from run to run within the whole
 };
 
-inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
-                      std::int64_t size) {
-  std::int64_t rows = 1;
-  std::int64_t inner = 1;
-  for (std::size_t d = 0; d < whole.size(); ++d)
-    (d < dim ? rows : inner) *= d == dim ? 1 : whole[d];
-  const std::size_t unit = static_cast<std::size_t>(inner) * element_size(dtype);
-  return {.offset = static_cast<std::size_t>(start) * unit,
-          .width = static_cast<std::size_t>(size) * unit,
-          .rows = static_cast<std::size_t>(rows),
-          .pitch = static_cast<std::size_t>(whole[dim]) * unit};
-}
+Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
+               std::int64_t size);
 
 // How many copies Transfers have issued, or collectives in their place, in all threads: what tests
 // count instead of time.
-inline std::atomic<std::uint64_t>& copies_issued() {
-  static std::atomic<std::uint64_t> count{0};
-  return count;
-}
+std::atomic<std::uint64_t>& copies_issued();
 
 // Copies of several Transfers that are issued together, as far as they are large: what is small
 // goes at once.
@@ -59,21 +48,9 @@ class CopiesTogether {
   static constexpr std::size_t kLarge = std::size_t{64} << 10;
 
   void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
-           const Tensor& dst, const Tensor& src) {
-    ++count_;
-    if (order.bytes() < kLarge) return backend.copy_all({&order, 1});
-    if (backend_ != &backend) issue();
-    backend_ = &backend;
-    orders_.push_back(order);
-    kept_.insert(kept_.end(), {dst, src});
-  }
+           const Tensor& dst, const Tensor& src);
 
-  void issue() {
-    if (!orders_.empty()) backend_->copy_all(orders_);
-    orders_.clear();
-    kept_.clear();
-    copies_issued().fetch_add(std::exchange(count_, 0), std::memory_order_relaxed);
-  }
+  void issue();
 
  private:
   lockstep::detail::Backend* backend_ = nullptr;
@@ -98,9 +75,7 @@ class Transfer {
   const Stream& stream() const { return copy_; }
 
   // A tensor to copy into, without values.
-  Tensor allocate(const Shape& shape, Dtype dtype) const {
-    return lockstep::detail::empty_on(copy_, shape, dtype);
-  }
+  Tensor allocate(const Shape& shape, Dtype dtype) const;
 
   // For a result that is not new: nothing is copied into it before the device's compute stream has
   // done all that was issued to it so far.
@@ -108,62 +83,33 @@ class Transfer {
 
   // The same, and after whatever else was recorded to use the result's memory; counts as a change.
   // The memory is not reused too early even if an exception comes before `finish`.
-  void overwrite(const Tensor& result) const {
-    after_compute();
-    result.impl()->storage->order_write(copy_);
-    result.record_stream(copy_);
-    result.mark_changed();
-  }
+  void overwrite(const Tensor& result) const;
 
   // dst := src[slice], where dst is contiguous and just as large.
   void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice,
-                CopiesTogether& together) const {
-    issue(dst, 0, slice.width, src, slice.offset, slice.pitch, slice, together);
-  }
-  void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice) const {
-    CopiesTogether alone;
-    copy_out(dst, src, slice, alone);
-    alone.issue();
-  }
+                CopiesTogether& together) const;
+  void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice) const;
   // dst[slice] := src, where src is contiguous and just as large.
   void copy_in(const Tensor& dst, const Tensor& src, const Slice& slice,
-               CopiesTogether& together) const {
-    issue(dst, slice.offset, slice.pitch, src, 0, slice.width, slice, together);
-  }
+               CopiesTogether& together) const;
 
   // From here on the device's compute stream may use `result`.
-  void finish(const Tensor& result) const {
-    compute_.wait_stream(copy_);
-    result.record_stream(compute_);
-  }
+  void finish(const Tensor& result) const;
 
  private:
   void issue(const Tensor& dst, std::size_t dst_offset, std::size_t dst_pitch, const Tensor& src,
              std::size_t src_offset, std::size_t src_pitch, const Slice& slice,
-             CopiesTogether& together) const {
-    if (slice.width == 0 || slice.rows == 0) return;
-    copy_.wait_stream(current_stream(src.device()));
-    src.record_stream(copy_);
-    auto* to = static_cast<std::byte*>(dst.impl()->data()) + dst_offset;
-    const auto* from = static_cast<const std::byte*>(src.impl()->data()) + src_offset;
-    together.add(copying_backend(dst.device(), src.device()),
-                 {.dst = to,
-                  .dst_device = dst.device(),
-                  .src = from,
-                  .src_device = src.device(),
-                  .shape = {slice.width, slice.rows, dst_pitch, src_pitch},
-                  .stream = &copy_.state()},
-                 dst, src);
-  }
+             CopiesTogether& together) const;
 
   const Stream copy_;
   const Stream compute_;
 };
 
 // The whole of a tensor, as a slice.
-inline Slice whole_of(const Tensor& tensor) {
-  const std::size_t bytes = static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
-  return {.offset = 0, .width = bytes, .rows = 1, .pitch = bytes};
-}
+Slice whole_of(const Tensor& tensor);
 
 }  // namespace lockstep::comm::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/comm/transfer.ipp>
+#endif

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Defines lockstep::compiled: lockstep with its definitions in a static library, which is compiled once,
+# here and with the project's own flags, so that the files of a program only compile declarations
+# (lockstep/config.hpp). Where lockstep::cuda is there, too, lockstep::cuda_compiled is both with the
+# CUDA side compiled once by nvcc; its headers do not need nvcc.
+#
+# A program links these or lockstep::lockstep and lockstep::cuda, not some files the ones and some the
+# others.
+
+if(NOT TARGET lockstep::compiled)
+  set(source "${CMAKE_CURRENT_BINARY_DIR}/lockstep_compiled/lockstep.cpp")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "#include <lockstep/src.hpp>\n" @ONLY)
+  add_library(lockstep_compiled STATIC EXCLUDE_FROM_ALL "${source}")
+  add_library(lockstep::compiled ALIAS lockstep_compiled)
+  target_link_libraries(lockstep_compiled PUBLIC lockstep::lockstep)
+  target_compile_definitions(lockstep_compiled PUBLIC LOCKSTEP_SEPARATE_COMPILATION)
+  set_target_properties(lockstep_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  unset(source)
+endif()
+
+if(TARGET lockstep::cuda AND NOT TARGET lockstep::cuda_compiled)
+  set(source "${CMAKE_CURRENT_BINARY_DIR}/lockstep_compiled/lockstep.cu")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "#include <lockstep/cuda_src.hpp>\n" @ONLY)
+  add_library(lockstep_cuda_compiled STATIC EXCLUDE_FROM_ALL "${source}")
+  add_library(lockstep::cuda_compiled ALIAS lockstep_cuda_compiled)
+  target_link_libraries(lockstep_cuda_compiled PUBLIC lockstep::compiled lockstep::cuda)
+  set_target_properties(
+    lockstep_cuda_compiled
+    PROPERTIES
+      CUDA_STANDARD 20
+      CUDA_STANDARD_REQUIRED ON
+      POSITION_INDEPENDENT_CODE ON
+  )
+  unset(source)
+endif()

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/accumulate_grad.hpp>
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/graph_task.hpp>
+#include <lockstep/autograd/inference_mode.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace lockstep::autograd::detail {
+
+// Where backward starts, and the gradients there: those given, and one for each scalar without.
+inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor> tensors,
+                      std::span<const Tensor> gradients) {
+  check<ValueError>(gradients.empty() || gradients.size() == tensors.size(),
+                    "backward: ", gradients.size(), " gradients were given for ", tensors.size(),
+                    " tensors");
+  const InferenceModeGuard normal(false);  // what is made here may become the grad of a leaf
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    check<AutogradError>(tensor.defined() && tensor.requires_grad(), "backward: tensor ", i,
+                         " does not require grad and has no grad_fn");
+    Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
+    if (!gradient.defined()) {
+      check<AutogradError>(tensor.numel() == 1,
+                           "grad can be implicitly created only for scalar outputs; backward of a "
+                           "tensor of shape ",
+                           tensor.sizes(), " needs a gradient of that shape");
+      gradient = ones(tensor.sizes(), tensor.options());
+    }
+    check<ShapeError>(gradient.sizes() == tensor.sizes(), "backward: a gradient of shape ",
+                      gradient.sizes(), " was given for a tensor of shape ", tensor.sizes());
+    check<DtypeError>(gradient.dtype() == tensor.dtype(), "backward: a gradient of ",
+                      gradient.dtype(), " was given for a tensor of ", tensor.dtype());
+    check<DeviceError>(gradient.device() == tensor.device(), "backward: a gradient on ",
+                       gradient.device(), " was given for a tensor on ", tensor.device());
+    task.add_root(lockstep::detail::gradient_edge(tensor), std::move(gradient));
+  }
+}
+
+LOCKSTEP_INLINE void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients,
+                              bool retain_graph, bool create_graph) {
+  lockstep::detail::GraphTask task(retain_graph, create_graph);
+  add_roots(task, tensors, gradients);
+  task.run();
+}
+
+}  // namespace lockstep::autograd::detail
+
+namespace lockstep::autograd {
+
+LOCKSTEP_INLINE void backward(const std::vector<Tensor>& tensors,
+                              const std::vector<Tensor>& gradients,
+                              std::optional<bool> retain_graph, bool create_graph) {
+  detail::backward(tensors, gradients, retain_graph.value_or(create_graph), create_graph);
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
+                                         const std::vector<Tensor>& inputs,
+                                         const std::vector<Tensor>& grad_outputs,
+                                         std::optional<bool> retain_graph, bool create_graph,
+                                         bool allow_unused) {
+  lockstep::detail::GraphTask task(retain_graph.value_or(create_graph), create_graph);
+  detail::add_roots(task, outputs, grad_outputs);
+  check<ValueError>(!inputs.empty(), "grad: expected at least one input");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check<AutogradError>(inputs[i].defined() && inputs[i].requires_grad(), "grad: input ", i,
+                         " does not require grad");
+    task.capture(lockstep::detail::gradient_edge(inputs[i]));
+  }
+  task.run();
+  std::vector<Tensor> results;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    results.push_back(task.captured(i));
+    check<AutogradError>(allow_unused || results[i].defined(),
+                         "grad: the outputs do not depend on "
+                         "input ",
+                         i, "; pass allow_unused = true for an undefined gradient");
+  }
+  return results;
+}
+
+}  // namespace lockstep::autograd
+
+namespace lockstep {
+
+LOCKSTEP_INLINE void Tensor::backward(const Tensor& gradient, bool retain_graph,
+                                      bool create_graph) const {
+  autograd::detail::backward({this, 1}, {&gradient, gradient.defined() ? 1U : 0U},
+                             retain_graph || create_graph, create_graph);
+}
+
+}  // namespace lockstep

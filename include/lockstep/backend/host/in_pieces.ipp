@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/host/in_pieces.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end) {
+  auto* const to = static_cast<std::byte*>(order.dst);
+  const auto* const from = static_cast<const std::byte*>(order.src);
+  const Pitched& shape = order.shape;
+  if (shape.rows == 1) {
+    std::memcpy(to + begin, from + begin, end - begin);
+    return;
+  }
+  const std::size_t last = (end + shape.width - 1) / shape.width;
+  for (std::size_t row = (begin + shape.width - 1) / shape.width; row < last; ++row) {
+    std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
+  }
+}
+
+LOCKSTEP_INLINE void copy_in_pieces(void* dst, const void* src, std::size_t bytes) {
+  if (bytes < kWorthDividing) {
+    std::memcpy(dst, src, bytes);
+    return;
+  }
+  in_pieces(bytes, 1, [=](std::size_t begin, std::size_t end) {
+    std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin,
+                end - begin);
+  });
+}
+
+LOCKSTEP_INLINE void copy_in_pieces(std::span<const CopyOrder> orders) {
+  std::size_t total = 0;
+  for (const CopyOrder& order : orders) total += order.bytes();
+  in_pieces(total, 1, [orders](std::size_t begin, std::size_t end) {
+    for (const CopyOrder& order : orders) {
+      const std::size_t bytes = order.bytes();
+      if (begin < bytes && begin < end) copy_part(order, begin, std::min(end, bytes));
+      begin -= std::min(begin, bytes);
+      end -= std::min(end, bytes);
+    }
+  });
+}
+
+}  // namespace lockstep::detail

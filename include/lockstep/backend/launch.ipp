@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/host/task_queue.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <typeinfo>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void launch_bytes(const Stream& stream, std::size_t count, const void* functor,
+                                  std::size_t size, Task::Function on_host,
+                                  const std::atomic<Launcher>& on_gpu, const std::type_info& type) {
+  if (stream.device().is_cpu()) {
+    return static_cast<HostStream&>(stream.state()).submit(on_host, count, functor, size);
+  }
+  const Launcher launcher = on_gpu.load(std::memory_order_acquire);
+  check<DeviceError>(launcher != nullptr, "no CUDA kernel for ", type.name(), " on ",
+                     stream.device(), ": include lockstep/cuda.hpp in one file that nvcc compiles");
+  launcher(stream.state(), count, functor);
+}
+
+}  // namespace lockstep::detail

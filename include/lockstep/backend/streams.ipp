@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/host/host_backend.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE Backend& backend_of(Device device) {
+  check_device(device);
+  if (device.is_cpu()) return HostBackend::instance();
+  return *cuda_backend.load(std::memory_order_acquire);
+}
+
+LOCKSTEP_INLINE bool can_access(Device reader, Device owner) {
+  return reader == owner || backend_of(reader).can_access(reader, owner);
+}
+
+LOCKSTEP_INLINE void StreamOverrides::push(Stream stream) {
+  mutable_list().push_back(stream);
+  ++count_;
+}
+
+LOCKSTEP_INLINE void StreamOverrides::pop() {
+  mutable_list().pop_back();
+  --count_;
+}
+
+LOCKSTEP_INLINE void StreamOverrides::swap(std::vector<Stream>& other) noexcept {
+  if (empty() && other.empty()) return;
+  mutable_list().swap(other);
+  count_ = mutable_list().size();
+}
+
+LOCKSTEP_INLINE std::vector<Stream>& StreamOverrides::mutable_list() {
+  thread_local std::vector<Stream> overrides;
+  return overrides;
+}
+
+LOCKSTEP_INLINE StreamState& default_stream_state(Device device) {
+  if (!device.is_cpu()) return backend_of(device).default_stream(device);
+  check_device(device);
+  return HostBackend::instance().default_stream(device);
+}
+
+// The stream that this thread's StreamGuards say, or the default one.
+[[gnu::noinline]] inline Stream overriding_stream(Device device) {
+  const auto& overrides = StreamOverrides::list();
+  for (auto it = overrides.rbegin(); it != overrides.rend(); ++it) {
+    if (it->device() == device) return *it;
+  }
+  return Stream(default_stream_state(device));
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Stream current_stream(Device device) {
+  if (!detail::StreamOverrides::empty()) [[unlikely]]
+    return detail::overriding_stream(device);
+  return Stream(detail::default_stream_state(device));
+}
+
+LOCKSTEP_INLINE Stream copy_stream(Device device) {
+  return Stream(detail::backend_of(device).copy_stream(device));
+}
+
+LOCKSTEP_INLINE Stream pool_stream(Device device) {
+  return Stream(detail::backend_of(device).pool_stream(device));
+}
+
+LOCKSTEP_INLINE void synchronize(Device device) {
+  default_stream(device).synchronize();
+  copy_stream(device).synchronize();
+}
+
+LOCKSTEP_INLINE DeviceProperties device_properties(Device device) {
+  return detail::backend_of(device).properties(device);
+}
+
+LOCKSTEP_INLINE MemoryStats memory_stats(Device device) {
+  return detail::backend_of(device).memory_stats(device);
+}
+
+}  // namespace lockstep

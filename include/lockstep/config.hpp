@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a file of a program compiles of the library.
+//
+// As it comes, lockstep is header-only: each header includes the definitions of what it declares
+// (`x.hpp` ends with `x.ipp`), and there is nothing to build or to link.
+//
+// Where LOCKSTEP_SEPARATE_COMPILATION is defined, for all files of a program alike, headers only
+// declare, and a file compiles several times as fast. What they declare is defined in one file of
+// its own that includes lockstep/src.hpp; in a program that runs on GPUs another, compiled by nvcc,
+// includes lockstep/cuda_src.hpp. CMake's targets lockstep::compiled and lockstep::cuda_compiled
+// are these two. Templates and what takes a line stay in the headers.
+#if !defined(LOCKSTEP_SEPARATE_COMPILATION)
+#define LOCKSTEP_DEFINITIONS
+#define LOCKSTEP_CUDA_DEFINITIONS
+#define LOCKSTEP_INLINE inline
+#else
+#if defined(LOCKSTEP_SOURCE)
+#define LOCKSTEP_DEFINITIONS
+#endif
+#if defined(LOCKSTEP_CUDA_SOURCE)
+#define LOCKSTEP_CUDA_DEFINITIONS
+#endif
+#define LOCKSTEP_INLINE
+#endif

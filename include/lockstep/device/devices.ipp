@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/cores.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/error.hpp>
+
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::detail {
+
+inline constexpr int kMaxHostDevices = 1024;
+
+// The number of host devices once it is decided, 0 before: for the check that every operation makes
+// several times. It stands for itself and orders nothing.
+inline constinit std::atomic<int> known_host_count{0};
+
+// The number of devices of each type, decided at first use and the same until the process ends.
+// Each count is guarded by `mutex` until its flag is set; from then on it is only read. Without a
+// counter the number of GPUs stays open, since a static initialiser may ask before the CUDA side,
+// which registers itself in one, has had its turn.
+struct DeviceCounts {
+  std::mutex mutex;
+  std::atomic<bool> host_decided{false};
+  std::atomic<bool> cuda_decided{false};
+  int requested_host = 0;  // 0: not asked for by a call
+  int host_count = 0;
+  int cuda_count = 0;
+  std::string no_cuda_reason = "built without CUDA";
+
+  static DeviceCounts& instance() {
+    static DeviceCounts& counts = *new DeviceCounts;
+    return counts;
+  }
+
+  int host() {
+    if (!host_decided.load(std::memory_order_acquire)) {
+      const std::lock_guard lock(mutex);
+      if (!host_decided.load(std::memory_order_relaxed)) {
+        host_count = requested_host > 0 ? requested_host : default_host_count();
+        known_host_count.store(host_count, std::memory_order_relaxed);
+        host_decided.store(true, std::memory_order_release);
+      }
+    }
+    return host_count;
+  }
+
+  int cuda() {
+    const CountDevices count = cuda_device_counter.load(std::memory_order_acquire);
+    if (!count) return 0;
+    if (!cuda_decided.load(std::memory_order_acquire)) {
+      const std::lock_guard lock(mutex);
+      if (!cuda_decided.load(std::memory_order_relaxed)) {
+        cuda_count = count(&no_cuda_reason);
+        cuda_decided.store(true, std::memory_order_release);
+      }
+    }
+    return cuda_count;
+  }
+
+  static int default_host_count() {
+    if (const char* text = std::getenv("LOCKSTEP_HOST_DEVICES")) {
+      const std::string_view digits = text;
+      int count = 0;
+      const char* end = digits.data() + digits.size();
+      const auto [last, status] = std::from_chars(digits.data(), end, count);
+      check<DeviceError>(
+          status == std::errc{} && last == end && count >= 1 && count <= kMaxHostDevices,
+          "LOCKSTEP_HOST_DEVICES is \"", digits, "\": expected a number from 1 to ",
+          kMaxHostDevices);
+      return count;
+    }
+    return static_cast<int>(usable_cores());
+  }
+};
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE void set_host_device_count(int count) {
+  check<DeviceError>(count >= 1 && count <= detail::kMaxHostDevices,
+                     "set_host_device_count: expected 1 to ", detail::kMaxHostDevices, ", got ",
+                     count);
+  auto& counts = detail::DeviceCounts::instance();
+  const std::lock_guard lock(counts.mutex);
+  const bool decided = counts.host_decided.load(std::memory_order_relaxed);
+  check<DeviceError>(!decided || counts.host_count == count, "set_host_device_count(", count,
+                     "): the devices are in use already, with ", counts.host_count,
+                     " host devices; call it first");
+  counts.requested_host = count;
+}
+
+LOCKSTEP_INLINE int device_count(DeviceType type) {
+  auto& counts = detail::DeviceCounts::instance();
+  return type == DeviceType::cpu ? counts.host() : counts.cuda();
+}
+
+LOCKSTEP_INLINE std::string no_cuda_reason() {
+  auto& counts = detail::DeviceCounts::instance();
+  (void)counts.cuda();
+  return counts.no_cuda_reason;
+}
+
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
+// check_device for all but what is seen at once to exist.
+[[gnu::cold, gnu::noinline]] inline void check_device_at_length(Device device) {
+  const int count = device_count(device.type);
+  if (device.index >= 0 && device.index < count) return;
+  if (device.is_cuda() && count == 0) {
+    throw DeviceError(
+        str("device ", device, ": this machine has no CUDA device (", no_cuda_reason(), ")"));
+  }
+  throw DeviceError(str("device ", device, " is out of range: there are ", count,
+                        device.is_cpu() ? " host devices (set LOCKSTEP_HOST_DEVICES or call"
+                                          " set_host_device_count for more)"
+                                        : " CUDA devices"));
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE void check_device(Device device) {
+  // -1, plain `cpu`, is always among them.
+  const auto known =
+      static_cast<unsigned>(detail::known_host_count.load(std::memory_order_relaxed));
+  if (device.is_cpu() && static_cast<unsigned>(device.index) + 1 <= known) return;
+  detail::check_device_at_length(device);
+}
+
+LOCKSTEP_INLINE std::vector<Device> devices(DeviceType type) {
+  std::vector<Device> all;
+  const int count = device_count(type);
+  for (int i = 0; i < count; ++i) all.emplace_back(type, i);
+  return all;
+}
+
+LOCKSTEP_INLINE std::vector<Device> devices() {
+  return devices(device_count(DeviceType::cuda) > 0 ? DeviceType::cuda : DeviceType::cpu);
+}
+
+}  // namespace lockstep

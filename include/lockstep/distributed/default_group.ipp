@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/default_group.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/error.hpp>
+
+#include <mutex>
+
+namespace lockstep::distributed::detail {
+
+LOCKSTEP_INLINE ProcessGroup& group_of_thread() {
+  thread_local ProcessGroup group;
+  return group;
+}
+
+LOCKSTEP_INLINE GroupOfProcess& GroupOfProcess::instance() {
+  static GroupOfProcess& state = *new GroupOfProcess;
+  return state;
+}
+
+LOCKSTEP_INLINE ProcessGroup default_group_or_none() {
+  if (group_of_thread()) return group_of_thread();
+  GroupOfProcess& process = GroupOfProcess::instance();
+  const std::lock_guard lock(process.mutex);
+  return process.group;
+}
+
+}  // namespace lockstep::distributed::detail
+
+namespace lockstep::distributed {
+
+LOCKSTEP_INLINE ProcessGroup default_group() {
+  ProcessGroup group = detail::default_group_or_none();
+  check<Error>(group.defined(),
+               "the default process group has not been initialized: call "
+               "distributed::init_process_group first, or be within distributed::run");
+  return group;
+}
+
+}  // namespace lockstep::distributed

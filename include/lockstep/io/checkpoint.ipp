@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/io/checkpoint.hpp>
+#include <lockstep/io/json.hpp>
+#include <lockstep/io/safetensors.hpp>
+#include <lockstep/io/safetensors_header.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/module/state_dict.hpp>
+
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace lockstep::io::detail {
+
+inline constexpr std::string_view kReservedKeys = "lockstep.";
+
+inline constexpr const char* kVersionKey = "lockstep.checkpoint";
+
+inline constexpr const char* kEpochKey = "lockstep.epoch";
+
+inline constexpr const char* kStepKey = "lockstep.step";
+
+using CheckpointMember = StateDict Checkpoint::*;
+
+struct CheckpointPart {
+  std::string_view prefix;  // of the names in the file
+  CheckpointMember dict;
+};
+
+inline constexpr std::array<CheckpointPart, 4> kCheckpointParts = {
+    {{"model.", &Checkpoint::model},
+     {"optimizer.", &Checkpoint::optimizer},
+     {"lr_scheduler.", &Checkpoint::lr_scheduler},
+     {"random.", &Checkpoint::random}}};
+
+// Takes one of our own entries out of the metadata.
+inline std::int64_t take_number(Metadata& metadata, const char* key, const std::string& where) {
+  const auto found = metadata.find(key);
+  check<DataError>(found != metadata.end(), where,
+                   ": no checkpoint of lockstep's: its metadata has no ", json_string(key));
+  const std::string text = std::move(found->second);
+  metadata.erase(found);
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  check<DataError>(error == std::errc() && stop == end, where, ": the metadata ", json_string(key),
+                   " is ", json_string(text), ": expected a number");
+  return value;
+}
+
+}  // namespace lockstep::io::detail
+
+namespace lockstep::io {
+
+LOCKSTEP_INLINE void save_checkpoint(const std::filesystem::path& path,
+                                     const Checkpoint& checkpoint) {
+  Metadata metadata = checkpoint.metadata;
+  for (const auto& [key, value] : metadata) {
+    check<ValueError>(!key.starts_with(detail::kReservedKeys), "save_checkpoint: the metadata ",
+                      detail::json_string(key), " has a name that is reserved");
+  }
+  metadata[detail::kVersionKey] = "1";
+  metadata[detail::kEpochKey] = std::to_string(checkpoint.epoch);
+  metadata[detail::kStepKey] = std::to_string(checkpoint.step);
+  StateDict tensors;
+  for (const auto& [prefix, dict] : detail::kCheckpointParts) {
+    for (const auto& [name, tensor] : checkpoint.*dict) {
+      tensors.push_back({std::string(prefix) + name, tensor});
+    }
+  }
+  save_file(tensors, path, metadata);
+}
+
+LOCKSTEP_INLINE Checkpoint load_checkpoint(const std::filesystem::path& path, Device device) {
+  const SafetensorsFile file(path);
+  const std::string where = path.string();
+  Checkpoint result;
+  result.metadata = file.metadata();
+  const std::int64_t version = detail::take_number(result.metadata, detail::kVersionKey, where);
+  check<DataError>(version == 1, where, ": a checkpoint of version ", version,
+                   ": this lockstep reads version 1");
+  result.epoch = detail::take_number(result.metadata, detail::kEpochKey, where);
+  result.step = detail::take_number(result.metadata, detail::kStepKey, where);
+  for (NamedTensor& entry : file.get_tensors(device)) {
+    bool known = false;
+    for (const auto& [prefix, dict] : detail::kCheckpointParts) {
+      if (known || !entry.name.starts_with(prefix)) continue;
+      known = true;
+      (result.*dict).push_back({entry.name.substr(prefix.size()), entry.tensor});
+    }
+    check<DataError>(known, where, ": tensor ", detail::json_string(entry.name),
+                     " is of no part of a checkpoint");
+  }
+  return result;
+}
+
+}  // namespace lockstep::io

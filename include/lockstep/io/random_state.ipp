@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/io/random_state.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/device_random.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/random.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::io::detail {
+
+inline constexpr const char* kEngineName = "generator";
+
+inline constexpr const char* kDevicesName = "devices";
+
+inline constexpr std::size_t kFields = 4;  // of a sequence: device type, index, replica, taken
+
+inline constexpr std::int64_t kMostDevices = 1 << 20;
+
+inline NamedTensor engine_state(Generator& generator) {
+  const std::string text = generator.state();
+  return {kEngineName, from_values(std::vector<std::uint8_t>(text.begin(), text.end()),
+                                   {static_cast<std::int64_t>(text.size())})};
+}
+
+// The seed, and then kFields numbers a sequence.
+inline NamedTensor device_state() {
+  const auto state = lockstep::detail::device_random().state();
+  std::vector<std::int64_t> values{static_cast<std::int64_t>(state.seed)};
+  for (const auto& [device, replica, taken] : state.sequences) {
+    values.push_back(static_cast<std::int64_t>(device.type));
+    values.push_back(device.index);
+    values.push_back(static_cast<std::int64_t>(replica));
+    values.push_back(static_cast<std::int64_t>(taken));
+  }
+  const auto count = static_cast<std::int64_t>(values.size());
+  return {kDevicesName, from_values(values, {count})};
+}
+
+template <Element T>
+std::vector<T> values_named(const StateDict& state, std::string_view name) {
+  for (const NamedTensor& entry : state) {
+    if (entry.name != name) continue;
+    check<ValueError>(entry.tensor.defined() && entry.tensor.dtype() == dtype_of<T>,
+                      "set_random_state: expected ", name, " to be of ", dtype_of<T>);
+    return entry.tensor.to_vector<T>();
+  }
+  lockstep::detail::fail<ValueError>("set_random_state: the state has no ", name);
+}
+
+inline lockstep::detail::DeviceRandom::State parse_device_state(
+    const std::vector<std::int64_t>& values) {
+  const std::size_t count = values.size();
+  check<ValueError>(count % kFields == 1, "set_random_state: ", count,
+                    " numbers are no state of the devices");
+  lockstep::detail::DeviceRandom::State state{static_cast<std::uint64_t>(values[0]), {}};
+  for (std::size_t i = 1; i < count; i += kFields) {
+    const std::int64_t type = values[i];
+    const std::int64_t index = values[i + 1];
+    const bool known = type == static_cast<std::int64_t>(DeviceType::cpu) ||
+                       type == static_cast<std::int64_t>(DeviceType::cuda);
+    check<ValueError>(known && index >= -1 && index < kMostDevices && values[i + 2] >= 0,
+                      "set_random_state: the state of the devices names one that cannot be");
+    state.sequences.push_back({Device(static_cast<DeviceType>(type), static_cast<int>(index)),
+                               static_cast<std::size_t>(values[i + 2]),
+                               static_cast<std::uint64_t>(values[i + 3])});
+  }
+  return state;
+}
+
+}  // namespace lockstep::io::detail
+
+namespace lockstep::io {
+
+LOCKSTEP_INLINE StateDict random_state(Generator& generator) {
+  return {detail::engine_state(generator), detail::device_state()};
+}
+
+LOCKSTEP_INLINE void set_random_state(const StateDict& state, Generator& generator) {
+  const auto engine = detail::values_named<std::uint8_t>(state, detail::kEngineName);
+  const auto devices =
+      detail::parse_device_state(detail::values_named<std::int64_t>(state, detail::kDevicesName));
+  generator.set_state(std::string(engine.begin(), engine.end()));
+  lockstep::detail::device_random().set_state(devices);
+}
+
+}  // namespace lockstep::io

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/io/atomic_file.hpp>
+#include <lockstep/io/json.hpp>
+#include <lockstep/io/safetensors.hpp>
+#include <lockstep/io/safetensors_header.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::io::detail {
+
+LOCKSTEP_INLINE std::span<const std::byte> bytes_of(const Tensor& host) {
+  return dispatch_all(host.dtype(), [&]<class T>(T) {
+    return std::as_bytes(
+        std::span(host.const_data_ptr<T>(), static_cast<std::size_t>(host.numel())));
+  });
+}
+
+inline Tensor contiguous_on_host(const Tensor& tensor) {
+  if (tensor.device().is_host_memory()) return lockstep::detail::packed(tensor);
+  const Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
+  lockstep::detail::copy_into(host, tensor);
+  return host;
+}
+
+inline void check_saveable(const StateDict& tensors, const Metadata& metadata) {
+  std::set<std::string_view> names;
+  for (const auto& [name, tensor] : tensors) {
+    check<ValueError>(is_utf8(name), "save_file: the name ", json_string(name), " is not UTF-8");
+    check<ValueError>(name != kMetadataKey, "save_file: no tensor can be named ", name);
+    check<ValueError>(names.insert(name).second, "save_file: the name ", json_string(name),
+                      " is given twice");
+    check<ValueError>(tensor.defined(), "save_file: tensor ", json_string(name), " is undefined");
+    check<ModuleError>(!lockstep::detail::is_uninitialized(tensor), "save_file: parameter ",
+                       json_string(name), " is uninitialized: it has no shape and no elements yet");
+  }
+  for (const auto& [key, value] : metadata) {
+    check<ValueError>(is_utf8(key) && is_utf8(value), "save_file: the metadata ", json_string(key),
+                      " is not UTF-8");
+  }
+}
+
+// The tensors in the order of Python's writer: wide elements first, so that all are aligned, and by
+// name among those of one dtype.
+inline std::vector<const NamedTensor*> in_file_order(const StateDict& tensors) {
+  std::vector<const NamedTensor*> order;
+  for (const NamedTensor& entry : tensors) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
+    const std::size_t rank_a = dtype_rank(a->tensor.dtype());
+    const std::size_t rank_b = dtype_rank(b->tensor.dtype());
+    return rank_a != rank_b ? rank_a < rank_b : a->name < b->name;
+  });
+  return order;
+}
+
+}  // namespace lockstep::io::detail
+
+namespace lockstep::io {
+
+LOCKSTEP_INLINE void save_file(const StateDict& tensors, const std::filesystem::path& path,
+                               const Metadata& metadata) {
+  detail::check_saveable(tensors, metadata);
+  const std::vector<const NamedTensor*> order = detail::in_file_order(tensors);
+  detail::SafetensorsHeader header;
+  header.metadata = metadata;
+  std::uint64_t end = 0;
+  for (const NamedTensor* entry : order) {
+    const Tensor& tensor = entry->tensor;
+    const std::uint64_t begin = end;
+    end += static_cast<std::uint64_t>(tensor.numel()) * element_size(tensor.dtype());
+    header.tensors.push_back({entry->name, tensor.dtype(), tensor.sizes(), begin, end});
+  }
+  const std::string text = detail::format_header(header);
+  check<ValueError>(text.size() <= detail::kMaxHeader, "save_file: the header would take ",
+                    text.size(), " bytes, and the format allows ", detail::kMaxHeader);
+  const auto length = std::bit_cast<std::array<std::byte, 8>>(std::uint64_t{text.size()});
+
+  detail::AtomicFile file(path);
+  file.write(length);
+  file.write(std::as_bytes(std::span(text)));
+  for (const NamedTensor* entry : order) {
+    const Tensor host = detail::contiguous_on_host(entry->tensor);
+    file.write(detail::bytes_of(host));
+  }
+  file.commit();
+}
+
+LOCKSTEP_INLINE SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
+  const std::string where = file_.path().string();
+  std::array<std::byte, 8> bytes{};
+  check<DataError>(file_.size() >= bytes.size(), where, ": truncated: ", file_.size(),
+                   " bytes hold no header of a safetensors file");
+  file_.read(0, bytes);
+  const auto length = std::bit_cast<std::uint64_t>(bytes);
+  check<DataError>(length <= detail::kMaxHeader, where, ": a header of ", length,
+                   " bytes: a safetensors file has at most ", detail::kMaxHeader);
+  check<DataError>(length <= file_.size() - bytes.size(), where, ": truncated: a header of ",
+                   length, " bytes in a file of ", file_.size());
+  data_at_ = bytes.size() + length;
+  std::string text(static_cast<std::size_t>(length), '\0');
+  file_.read(bytes.size(), std::as_writable_bytes(std::span(text)));
+  header_ = detail::parse_header(text, file_.size() - data_at_, where);
+}
+
+LOCKSTEP_INLINE std::vector<std::string> SafetensorsFile::keys() const {
+  std::vector<std::string> result;
+  for (const detail::TensorEntry& entry : header_.tensors) result.push_back(entry.name);
+  return result;
+}
+
+LOCKSTEP_INLINE Tensor SafetensorsFile::get_tensor(std::string_view name, Device device) const {
+  const auto& tensors = header_.tensors;
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [name](const auto& entry) { return entry.name == name; });
+  check<DataError>(found != tensors.end(), file_.path().string(), ": there is no tensor ",
+                   detail::json_string(name));
+  return read(*found, device);
+}
+
+LOCKSTEP_INLINE StateDict SafetensorsFile::get_tensors(Device device) const {
+  StateDict result;
+  for (const detail::TensorEntry& entry : header_.tensors) {
+    result.push_back({entry.name, read(entry, device)});
+  }
+  return result;
+}
+
+LOCKSTEP_INLINE Tensor SafetensorsFile::read(const detail::TensorEntry& entry,
+                                             Device device) const {
+  const Tensor host = empty(entry.shape, {.dtype = entry.dtype});
+  const auto count = static_cast<std::size_t>(host.numel());
+  const std::span<std::byte> bytes = dispatch_all(entry.dtype, [&]<class T>(T) {
+    return std::as_writable_bytes(std::span(host.mutable_data_ptr<T>(), count));
+  });
+  file_.read(data_at_ + entry.begin, bytes);
+  if (entry.dtype == Dtype::boolean) check_bools(entry, bytes);
+  if (device.is_host_memory()) return host;
+  const Tensor result = empty(entry.shape, {.dtype = entry.dtype, .device = device});
+  lockstep::detail::copy_into(result, host);
+  return result;
+}
+
+LOCKSTEP_INLINE void SafetensorsFile::check_bools(const detail::TensorEntry& entry,
+                                                  std::span<const std::byte> bytes) const {
+  const auto bad =
+      std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
+  check<DataError>(bad == bytes.end(), file_.path().string(), ": element ", bad - bytes.begin(),
+                   " of the bool tensor ", detail::json_string(entry.name), " is neither 0 nor 1");
+}
+
+LOCKSTEP_INLINE StateDict load_file(const std::filesystem::path& path, Device device) {
+  return SafetensorsFile(path).get_tensors(device);
+}
+
+LOCKSTEP_INLINE Metadata load_metadata(const std::filesystem::path& path) {
+  return SafetensorsFile(path).metadata();
+}
+
+}  // namespace lockstep::io

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/io/json.hpp>
+#include <lockstep/io/safetensors_header.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::io::detail {
+
+// What the format allows, in bytes.
+inline constexpr std::uint64_t kMaxHeader = 100'000'000;
+
+inline constexpr std::string_view kMetadataKey = "__metadata__";
+
+struct DtypeName {
+  std::string_view text;
+  Dtype dtype;
+};
+
+// In the order in which files hold their tensors: the wider the elements, the earlier.
+inline constexpr std::array<DtypeName, 8> kDtypeNames = {{{"I64", Dtype::i64},
+                                                          {"F64", Dtype::f64},
+                                                          {"F32", Dtype::f32},
+                                                          {"I32", Dtype::i32},
+                                                          {"BF16", Dtype::bf16},
+                                                          {"F16", Dtype::f16},
+                                                          {"U8", Dtype::u8},
+                                                          {"BOOL", Dtype::boolean}}};
+
+inline std::size_t dtype_rank(Dtype dtype) {
+  const auto found = std::find_if(kDtypeNames.begin(), kDtypeNames.end(),
+                                  [dtype](const DtypeName& name) { return name.dtype == dtype; });
+  return static_cast<std::size_t>(found - kDtypeNames.begin());
+}
+
+// The header as JSON, padded so that the data behind it is aligned.
+inline std::string format_header(const SafetensorsHeader& header) {
+  std::string text = "{";
+  const auto separate = [](std::string& list, char open) {
+    if (list.back() != open) list += ',';
+  };
+  if (!header.metadata.empty()) {
+    text += json_string(kMetadataKey) + ":{";
+    for (const auto& [key, value] : header.metadata) {
+      separate(text, '{');
+      text += json_string(key) + ':' + json_string(value);
+    }
+    text += '}';
+  }
+  for (const TensorEntry& entry : header.tensors) {
+    separate(text, '{');
+    text += json_string(entry.name) + ":{\"dtype\":\"";
+    text += kDtypeNames[dtype_rank(entry.dtype)].text;
+    text += "\",\"shape\":[";
+    for (const std::int64_t size : entry.shape) {
+      separate(text, '[');
+      text += std::to_string(size);
+    }
+    text += "],\"data_offsets\":[" + std::to_string(entry.begin) + ',' + std::to_string(entry.end) +
+            "]}";
+  }
+  text += '}';
+  text.append((8 - text.size() % 8) % 8, ' ');
+  return text;
+}
+
+// How many bytes a tensor takes; nothing if no number holds it.
+inline std::optional<std::uint64_t> byte_size(const Shape& shape, Dtype dtype) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  std::uint64_t bytes = element_size(dtype);
+  for (const std::int64_t size : shape) {
+    const auto factor = static_cast<std::uint64_t>(size);
+    if (bytes > std::numeric_limits<std::uint64_t>::max() / factor) return std::nullopt;
+    bytes *= factor;
+  }
+  return bytes;
+}
+
+inline Dtype read_dtype(JsonReader& json, const std::string& tensor) {
+  const std::string text = json.string();
+  for (const DtypeName& name : kDtypeNames) {
+    if (name.text == text) return name.dtype;
+  }
+  json.fail("tensor ", json_string(tensor), " is of dtype ", json_string(text),
+            ": expected F64, F32, F16, BF16, I64, I32, U8 or BOOL");
+}
+
+inline Shape read_shape(JsonReader& json, const std::string& tensor) {
+  Shape shape;
+  json.array([&] {
+    const std::uint64_t size = json.whole_number();
+    if (size > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
+      json.fail("tensor ", json_string(tensor), " has a size of ", size);
+    }
+    if (shape.size() == Shape::kMaxDims) {
+      json.fail("tensor ", json_string(tensor), " has more than ", Shape::kMaxDims, " dimensions");
+    }
+    shape.push_back(static_cast<std::int64_t>(size));
+  });
+  return shape;
+}
+
+inline TensorEntry read_entry(JsonReader& json, std::string name) {
+  TensorEntry entry;
+  entry.name = std::move(name);
+  int fields = 0;  // no field can come twice
+  json.object([&](const std::string& field) {
+    ++fields;
+    if (field == "dtype") {
+      entry.dtype = read_dtype(json, entry.name);
+    } else if (field == "shape") {
+      entry.shape = read_shape(json, entry.name);
+    } else if (field == "data_offsets") {
+      std::vector<std::uint64_t> offsets;
+      json.array([&] { offsets.push_back(json.whole_number()); });
+      if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+        json.fail("tensor ", json_string(entry.name), ": expected data_offsets [begin, end]");
+      }
+      entry.begin = offsets[0];
+      entry.end = offsets[1];
+    } else {
+      json.fail("tensor ", json_string(entry.name), " has an unknown field ", json_string(field));
+    }
+  });
+  if (fields != 3) {
+    json.fail("tensor ", json_string(entry.name), ": expected dtype, shape and data_offsets");
+  }
+  const std::optional<std::uint64_t> bytes = byte_size(entry.shape, entry.dtype);
+  if (!bytes || *bytes != entry.end - entry.begin) {
+    json.fail("tensor ", json_string(entry.name), " of ", entry.dtype, " and shape ", entry.shape,
+              " does not fit the bytes from ", entry.begin, " to ", entry.end);
+  }
+  return entry;
+}
+
+// Checks that the tensors fill `data_size` bytes one after another, and puts them in that order.
+inline void check_layout(std::vector<TensorEntry>& tensors, std::uint64_t data_size,
+                         const std::string& where) {
+  std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  std::uint64_t at = 0;
+  for (const TensorEntry& entry : tensors) {
+    check<DataError>(entry.begin >= at, where, ": tensor ", json_string(entry.name),
+                     " begins at byte ", entry.begin,
+                     " of the data, within the one before, which ends at ", at);
+    check<DataError>(entry.begin == at, where, ": tensor ", json_string(entry.name),
+                     " begins at byte ", entry.begin,
+                     " of the data, leaving a hole behind the one before, which ends at ", at);
+    at = entry.end;
+  }
+  check<DataError>(at <= data_size, where, ": truncated: holds ", data_size,
+                   " bytes of data, expected ", at);
+  check<DataError>(at == data_size, where, ": goes on after the ", at, " bytes of data expected");
+}
+
+// Reads the header of a file that has `data_size` bytes behind it. Every size and offset of the
+// result has been checked.
+inline SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_size,
+                                      const std::string& where) {
+  SafetensorsHeader header;
+  JsonReader json(text, where);
+  if (!text.starts_with('{')) json.fail("expected '{'");
+  json.object([&](std::string name) {
+    if (name != kMetadataKey) {
+      header.tensors.push_back(read_entry(json, std::move(name)));
+      return;
+    }
+    json.object([&](const std::string& key) { header.metadata[key] = json.string(); });
+  });
+  json.end();
+  check_layout(header.tensors, data_size, where);
+  return header;
+}
+
+}  // namespace lockstep::io::detail

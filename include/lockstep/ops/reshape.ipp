@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace lockstep::detail {
+
+// The strides with which the memory of a tensor can be seen as `shape`, if it can: every new
+// dimension has to lie within a run of old ones that are walked over in one go.
+inline std::optional<Shape> view_strides(const Tensor& tensor, const Shape& shape) {
+  if (tensor.is_contiguous()) return contiguous_strides(shape);
+  const Shape& old = tensor.sizes();
+  const Shape& steps = tensor.strides();
+  Shape strides = shape;
+  std::size_t next = shape.size();
+  for (std::size_t first = old.size(); first > 0;) {
+    std::size_t d = first - 1;
+    const std::int64_t base = steps[d];
+    std::int64_t run = old[d];
+    while (d > 0 && (old[d - 1] == 1 || steps[d - 1] == run * base)) run *= old[--d];
+    std::int64_t seen = 1;
+    while (next > 0 && (seen < run || shape[next - 1] == 1)) {
+      strides[--next] = seen * base;
+      seen *= shape[next];
+    }
+    if (seen != run) return {};
+    first = d;
+  }
+  for (; next > 0; --next) {
+    if (shape[next - 1] != 1) return {};
+    strides[next - 1] = 1;
+  }
+  return strides;
+}
+
+// Puts the one size that may be −1 in its place.
+inline Shape resolve_shape(const Shape& from, const Shape& shape) {
+  Shape result = shape;
+  std::size_t open = shape.size();
+  std::int64_t known = 1;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] != -1) {
+      known *= shape[d];
+      check<ShapeError>(shape[d] >= 0, "reshape: invalid shape dimension ", shape[d], " in ",
+                        shape);
+      continue;
+    }
+    check<ShapeError>(open == shape.size(), "reshape: only one dimension can be inferred, got ",
+                      shape);
+    open = d;
+  }
+  const std::int64_t count = numel(from);
+  if (open < shape.size()) {
+    check<ShapeError>(known > 0, "reshape: cannot reshape a tensor of shape ", from, " into shape ",
+                      shape, ": the size −1 could be any value");
+    result[open] = count / known;
+    known *= result[open];
+  }
+  check<ShapeError>(known == count && numel(result) == count, "reshape: shape ", shape,
+                    " is invalid for a tensor of shape ", from, " with ", count, " elements");
+  return result;
+}
+
+struct ReshapeOp {
+  static constexpr const char* name = "reshape";
+  Shape shape;
+  Shape from = {};
+
+  Tensor forward(const Tensor& x) {
+    from = x.sizes();
+    if (const std::optional<Shape> strides = view_strides(x, shape)) {
+      return make_view(x, shape, *strides, x.impl()->offset);
+    }
+    const Tensor copy = packed(x);
+    return make_view(copy, shape, contiguous_strides(shape), copy.impl()->offset);
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    return apply(ReshapeOp{from}, grad);
+  }
+};
+
+struct ContiguousOp {
+  static constexpr const char* name = "contiguous";
+  Tensor forward(const Tensor& x) const { return packed(x); }
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
+};
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor contiguous(const Tensor& x) {
+  return x.is_contiguous() ? x : apply(detail::ContiguousOp{}, x);
+}
+
+LOCKSTEP_INLINE Tensor reshape(const Tensor& x, const Shape& shape) {
+  return apply(detail::ReshapeOp{detail::resolve_shape(x.sizes(), shape)}, x);
+}
+
+LOCKSTEP_INLINE Tensor flatten(const Tensor& x, std::int64_t start_dim, std::int64_t end_dim) {
+  if (x.dim() == 0) return reshape(x, {1});
+  const std::size_t start = wrap_dim(start_dim, x.sizes().size());
+  const std::size_t end = wrap_dim(end_dim, x.sizes().size());
+  check<ValueError>(start <= end, "flatten: start_dim ", start_dim, " comes after end_dim ",
+                    end_dim, " in a tensor of shape ", x.sizes());
+  Shape shape;
+  for (std::size_t d = 0; d < x.sizes().size(); ++d) {
+    if (d <= start || d > end) {
+      shape.push_back(x.sizes()[d]);
+    } else {
+      shape[start] *= x.sizes()[d];
+    }
+  }
+  return reshape(x, shape);
+}
+
+LOCKSTEP_INLINE Tensor unsqueeze(const Tensor& x, std::int64_t dim) {
+  Shape shape = x.sizes();
+  shape.insert(wrap_dim(dim, shape.size() + 1), 1);
+  return reshape(x, shape);
+}
+
+LOCKSTEP_INLINE Tensor squeeze(const Tensor& x, std::int64_t dim) {
+  Shape shape = x.sizes();
+  const std::size_t at = wrap_dim(dim, shape.size());
+  if (!shape.empty() && shape[at] == 1) shape.erase(at);
+  return reshape(x, shape);
+}
+
+LOCKSTEP_INLINE Tensor squeeze(const Tensor& x) {
+  Shape shape;
+  for (const std::int64_t size : x.sizes()) {
+    if (size != 1) shape.push_back(size);
+  }
+  return reshape(x, shape);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::contiguous() const { return lockstep::contiguous(*this); }
+
+LOCKSTEP_INLINE Tensor Tensor::reshape(const Shape& shape) const {
+  return lockstep::reshape(*this, shape);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
+  return lockstep::flatten(*this, start_dim, end_dim);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace lockstep::detail {
+
+struct PermuteOp {
+  static constexpr const char* name = "permute";
+  Shape dims;  // dimension i of the result is dimension dims[i] of x
+
+  Tensor forward(const Tensor& x) const {
+    Shape sizes = dims;
+    Shape strides = dims;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      sizes[d] = x.sizes()[static_cast<std::size_t>(dims[d])];
+      strides[d] = x.strides()[static_cast<std::size_t>(dims[d])];
+    }
+    return make_view(x, sizes, strides, x.impl()->offset);
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    Shape inverse = dims;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      inverse[static_cast<std::size_t>(dims[d])] = static_cast<std::int64_t>(d);
+    }
+    return apply(PermuteOp{inverse}, grad);
+  }
+};
+
+LOCKSTEP_INLINE Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t start,
+                               std::int64_t length) {
+  Shape sizes = x.sizes();
+  sizes[dim] = length;
+  return make_view(x, sizes, x.strides(), x.impl()->offset + start * x.strides()[dim]);
+}
+
+Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
+
+// Zeros with a tensor as one part: what narrow does, backwards.
+struct EmbedOp {
+  static constexpr const char* name = "narrow_backward";
+  std::size_t dim;
+  std::int64_t start;
+  std::int64_t size;  // of the result along dim
+  std::int64_t length = 0;
+
+  Tensor forward(const Tensor& part) {
+    length = part.sizes()[dim];
+    Shape shape = part.sizes();
+    shape[dim] = size;
+    Tensor whole = zeros(shape, part.options());
+    copy_into(part_of(whole, dim, start, length), part);
+    return whole;
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    return narrow_at(grad, dim, start, length);
+  }
+};
+
+struct NarrowOp {
+  static constexpr const char* name = "narrow";
+  std::size_t dim;
+  std::int64_t start;
+  std::int64_t length;
+  std::int64_t size = 0;
+
+  Tensor forward(const Tensor& x) {
+    size = x.sizes()[dim];
+    return part_of(x, dim, start, length);
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    return apply(EmbedOp{dim, start, size}, grad);
+  }
+};
+
+inline Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length) {
+  return apply(NarrowOp{dim, start, length}, x);
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor permute(const Tensor& x, const Shape& dims) {
+  check<ShapeError>(dims.size() == x.sizes().size(), "permute: the list of dims ", dims,
+                    " does not fit a tensor of shape ", x.sizes());
+  Shape order = dims;
+  detail::DimSet seen;
+  for (std::int64_t& dim : order) {
+    const std::size_t at = wrap_dim(dim, dims.size());
+    check<ValueError>(!seen[at], "permute: dimension ", at,
+                      " appears more than once in the list of dims ", dims);
+    seen[at] = true;
+    dim = static_cast<std::int64_t>(at);
+  }
+  return apply(detail::PermuteOp{order}, x);
+}
+
+LOCKSTEP_INLINE Tensor contiguous(const Tensor& x, MemoryFormat format) {
+  if (format == MemoryFormat::contiguous) return contiguous(x);
+  check<ShapeError>(x.dim() == 4, "contiguous: channels_last is for tensors of shape [batch, ",
+                    "channels, height, width], got ", x.sizes());
+  if (x.is_contiguous(format)) return x;
+  return permute(contiguous(permute(x, {0, 2, 3, 1})), {0, 3, 1, 2});
+}
+
+LOCKSTEP_INLINE Tensor transpose(const Tensor& x, std::int64_t dim0, std::int64_t dim1) {
+  Shape order = x.sizes();
+  for (std::size_t d = 0; d < order.size(); ++d) order[d] = static_cast<std::int64_t>(d);
+  const std::size_t first = wrap_dim(dim0, order.size());
+  const std::size_t second = wrap_dim(dim1, order.size());
+  if (!order.empty()) std::swap(order[first], order[second]);
+  return apply(detail::PermuteOp{order}, x);
+}
+
+LOCKSTEP_INLINE Tensor t(const Tensor& x) {
+  check<ShapeError>(x.dim() <= 2, "t: expected a tensor of at most 2 dimensions, got shape ",
+                    x.sizes());
+  return x.dim() < 2 ? x : transpose(x, 0, 1);
+}
+
+LOCKSTEP_INLINE Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start,
+                              std::int64_t length) {
+  check<ShapeError>(x.dim() > 0, "narrow: the tensor has no dimensions");
+  const std::size_t at = wrap_dim(dim, x.sizes().size());
+  const std::int64_t size = x.sizes()[at];
+  check<ValueError>(length >= 0, "narrow: length must be non-negative, got ", length);
+  check<IndexError>(start >= -size && start <= size, "narrow: start ", start,
+                    " is out of range for dimension ", at, " of shape ", x.sizes());
+  const std::int64_t first = start < 0 ? start + size : start;
+  check<IndexError>(length <= size - first, "narrow: start (", first, ") + length (", length,
+                    ") exceeds dimension size (", size, ") of dimension ", at, " of shape ",
+                    x.sizes());
+  return detail::narrow_at(x, at, first, length);
+}
+
+LOCKSTEP_INLINE Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
+  check<ShapeError>(x.dim() > 0, "select: the tensor has no dimensions");
+  const std::size_t at = wrap_dim(dim, x.sizes().size());
+  const std::int64_t size = x.sizes()[at];
+  check<IndexError>(index >= -size && index < size, "select: index ", index,
+                    " is out of range for dimension ", at, " of shape ", x.sizes());
+  Shape shape = x.sizes();
+  shape.erase(at);
+  return reshape(detail::narrow_at(x, at, index < 0 ? index + size : index, 1), shape);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::contiguous(MemoryFormat format) const {
+  return lockstep::contiguous(*this, format);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
+  return lockstep::transpose(*this, dim0, dim1);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::t() const { return lockstep::t(*this); }
+
+LOCKSTEP_INLINE Tensor Tensor::narrow(std::int64_t dim, std::int64_t start,
+                                      std::int64_t length) const {
+  return lockstep::narrow(*this, dim, start, length);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+
+namespace lockstep::detail {
+
+struct ToDeviceOp {
+  static constexpr const char* name = "to";
+  Device device;
+  Device from = {};
+
+  Tensor forward(const Tensor& x) {
+    from = x.device();
+    Tensor result = empty(x.sizes(), {.dtype = x.dtype(), .device = device});
+    copy_into(result, x);
+    return result;
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad.to(from); }
+};
+
+struct ToDtypeOp {
+  static constexpr const char* name = "to";
+  Dtype dtype;
+  Dtype from = {};
+
+  Tensor forward(const Tensor& x) {
+    from = x.dtype();
+    return cast(x, dtype);
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad.to(from); }
+};
+
+struct CloneOp {
+  static constexpr const char* name = "clone";
+  Tensor forward(const Tensor& x) const {
+    Tensor result = empty(x.sizes(), x.options());
+    copy_into(result, x);
+    return result;
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
+};
+
+LOCKSTEP_INLINE Tensor on_host(const Tensor& x) {
+  if (x.device().is_cpu()) return packed(x);
+  Tensor host = empty(x.sizes(), {.dtype = x.dtype()});
+  copy_into(host, x);
+  return host;
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+// The tensor on another device; the tensor itself if it is there.
+//
+// **Torch counterpart.** torch.Tensor.to(device).
+// **Devices and streams.** On the destination's current stream, after what is on the source's; a
+// copy to plain host memory has ended when this returns.
+// **Backward.** Brings the gradient back to the source's device.
+LOCKSTEP_INLINE Tensor Tensor::to(Device device) const {
+  return this->device() == device ? *this : apply(detail::ToDeviceOp{device}, *this);
+}
+
+// The elements converted; the tensor itself if it is of that dtype. A conversion to integers or
+// booleans ends the gradient's way.
+//
+// **Torch counterpart.** torch.Tensor.to(dtype).
+LOCKSTEP_INLINE Tensor Tensor::to(Dtype dtype) const {
+  if (this->dtype() == dtype) return *this;
+  if (!is_floating_point(dtype)) return detail::cast(*this, dtype);
+  return apply(detail::ToDtypeOp{dtype}, *this);
+}
+
+// A contiguous copy with memory of its own.
+//
+// **Torch counterpart.** torch.Tensor.clone.
+LOCKSTEP_INLINE Tensor Tensor::clone() const { return apply(detail::CloneOp{}, *this); }
+
+LOCKSTEP_INLINE double Tensor::item() const { return item<double>(); }
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/parallel/bucket.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+LOCKSTEP_INLINE GradBucket::GradBucket(std::size_t index, bool is_last, Tensor buffer,
+                                       std::vector<Tensor> parameters,
+                                       std::vector<std::int64_t> offsets)
+    : index_(index),
+      is_last_(is_last),
+      buffer_(std::move(buffer)),
+      parameters_(std::move(parameters)),
+      offsets_(std::move(offsets)) {}
+
+LOCKSTEP_INLINE Tensor GradBucket::gradient(std::size_t i) const {
+  const Tensor& parameter = parameters_[i];
+  const bool images = detail::is_channels_last(parameter);
+  return detail::make_view(buffer_, parameter.sizes(),
+                           images ? parameter.strides() : contiguous_strides(parameter.sizes()),
+                           buffer_.impl()->offset + offsets_[i]);
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> GradBucket::gradients() const {
+  std::vector<Tensor> views;
+  for (std::size_t i = 0; i < size(); ++i) views.push_back(gradient(i));
+  return views;
+}
+
+LOCKSTEP_INLINE GradBucket GradBucket::with_buffer(Tensor buffer) const {
+  return {index_, is_last_, std::move(buffer), parameters_, offsets_};
+}
+
+LOCKSTEP_INLINE BucketFuture BucketFuture::then(std::function<Tensor(const Tensor&)> step) && {
+  steps_.push_back(std::move(step));
+  return std::move(*this);
+}
+
+LOCKSTEP_INLINE Tensor BucketFuture::wait() {
+  work_.wait();
+  for (const auto& step : steps_) result_ = step(result_);
+  steps_.clear();
+  return result_;
+}
+
+}  // namespace lockstep

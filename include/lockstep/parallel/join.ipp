@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/work.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/join.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+LOCKSTEP_INLINE int JoinRound::first_active() const {
+  const auto is_active = [](std::int32_t code) { return code != 0; };
+  return static_cast<int>(std::find_if(begin(), end(), is_active) - begin());
+}
+
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
+// The codes that the ranks have given, once they are there.
+inline JoinRound take_join_round(JoinState& state, const Tensor& codes) {
+  JoinRound round(codes.to_vector<std::int32_t>());
+  const int first = round.first_active();
+  if (first == round.size()) return round;
+  for (int r = first + 1; r < round.size(); ++r) {
+    check<ValueError>(round.code(r) == 0 || round.code(r) == round.code(first), "join: ranks ",
+                      first, " and ", r,
+                      " are not at the same point: each rank that has inputs left has to call "
+                      "the same forward and backward passes");
+  }
+  state.last_active = first;
+  if (state.options.throw_on_early_termination && round.active() < round.size()) {
+    check<Error>(round.code(state.group.rank()) != 0, "Rank ", state.group.rank(),
+                 " exhausted all inputs.");
+    fail<Error>("Detected at least one rank that exhausted inputs. Throwing across all ranks.");
+  }
+  return round;
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE JoinRound JoinAnnouncement::get() const {
+  work_.wait();
+  return detail::take_join_round(*state_, codes_);
+}
+
+LOCKSTEP_INLINE JoinAnnouncement JoinContext::tell(const distributed::ProcessGroup& group,
+                                                   std::int32_t code) const {
+  const Tensor codes = empty({group.size()}, {.dtype = Dtype::i32, .device = state_->device});
+  const Tensor mine = from_values<std::int32_t>({code}, {1}, state_->device);
+  distributed::Work work = group.all_gather_into_tensor(codes, mine);
+  return {state_, std::move(work), codes};
+}
+
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void shadow_until_all_have_joined(
+    const std::shared_ptr<JoinState>& state, const std::vector<std::unique_ptr<JoinHook>>& hooks) {
+  const JoinContext context(state, 0);
+  for (;;) {
+    const JoinRound round = context.meet_joined();
+    if (round.active() == 0) break;
+    const std::int32_t code = round.code(round.first_active());
+    const auto joinable = static_cast<std::size_t>(JoinContext::joinable_of(code));
+    check<ValueError>(joinable < hooks.size(), "join: rank ", round.first_active(), " has ",
+                      joinable + 1, " joinables at least, rank ", state->group.rank(), " has ",
+                      hooks.size());
+    hooks[joinable]->main_hook(JoinContext::phase_of(code), round);
+  }
+  for (const auto& hook : hooks) hook->post_hook(state->last_active);
+}
+
+}  // namespace lockstep::detail

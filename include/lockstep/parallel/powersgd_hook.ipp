@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/distributed/work.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/matmul.hpp>
+#include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/bucket.hpp>
+#include <lockstep/parallel/powersgd_hook.hpp>
+#include <lockstep/parallel/powersgd_state.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/random.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::ddp_comm_hooks::detail {
+
+// Makes the rows orthogonal to each other, and their norms 1; a row that depends on those before it
+// becomes any that does not, or 0.
+inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
+  constexpr double kTiny = 1e-30;  // keeps rows of zeros as they are
+  for (std::int64_t i = 0; i < rows.size(0); ++i) {
+    const Tensor row = rows.narrow(0, i, 1);
+    // The second time takes away what the first one's rounding has left of the rows before, and
+    // gives a norm of 1 to what was too small for a square.
+    for (int time = 0; time < 2; ++time) {
+      if (i > 0) {
+        const Tensor before = rows.narrow(0, 0, i);
+        row.add_(mm(mm(row, before, false, true), before), -1);
+      }
+      const Tensor norm = sqrt(square(row).sum()) + epsilon;
+      row.copy_(row / (relu(norm - kTiny) + kTiny));
+    }
+  }
+}
+
+// Memory of another stream that the current one goes on to use.
+inline void hand_over(const Tensor& tensor) {
+  const Stream stream = current_stream(tensor.device());
+  if (stream != tensor.impl()->storage->owner()) tensor.record_stream(stream);
+}
+
+// One bucket on its way.
+//
+// Each gradient M [rows, columns] that is worth it is approximated by P·Q: P = mean of M·Qᵀ with Q
+// from the last pass, its columns made orthonormal; then Q = mean of Pᵀ·M. If P spans the columns
+// of the mean of M, its product with Q is that mean. P lies transposed here, so that its columns
+// are rows.
+class PowerSGDBucket {
+ public:
+  PowerSGDBucket(std::shared_ptr<PowerSGDState> state, GradBucket bucket)
+      : state_(std::move(state)), bucket_(std::move(bucket)) {
+    std::int64_t length_p = 0;
+    std::int64_t length_q = 0;
+    std::int64_t length_rest = 0;
+    for (std::size_t i = 0; i < bucket_.size(); ++i) {
+      const Tensor gradient = bucket_.gradient(i);
+      const auto [rows, columns] = PowerSGDState::matrix_of(gradient);
+      const std::int64_t rank =
+          std::min({rows, columns, state_->options().matrix_approximation_rank});
+      state_->count(gradient.numel(), 0);
+      if (static_cast<double>((rows + columns) * rank) * state_->options().min_compression_rate <
+          static_cast<double>(rows * columns)) {
+        matrices_.push_back({.number = i,
+                             .rows = rows,
+                             .columns = columns,
+                             .rank = rank,
+                             .p_offset = length_p,
+                             .q_offset = length_q});
+        length_p += rows * rank;
+        length_q += columns * rank;
+      } else {
+        rest_.push_back({i, length_rest});
+        length_rest += gradient.numel();
+      }
+    }
+    state_->count(0, length_p + length_q + length_rest);
+    const Tensor& buffer = bucket_.buffer();
+    TensorOptions options = buffer.options();
+    flat_rest_ = empty({matrices_.empty() ? 0 : length_rest}, options);
+    if (lockstep::detail::is_half_precision(options.dtype)) options.dtype = Dtype::f32;
+    flat_p_ = empty({length_p}, options);
+    flat_q_ = empty({length_q}, options);
+  }
+
+  // Starts what can be sent at once; the rest follows when that is there.
+  static BucketFuture reduce(const std::shared_ptr<PowerSGDBucket>& self) {
+    const NoGradGuard guard;
+    const distributed::ProcessGroup& group = self->state_->group();
+    const Tensor& buffer = self->bucket_.buffer();
+    if (self->matrices_.empty()) {
+      return {group.all_reduce(buffer, distributed::ReduceOp::avg), buffer};
+    }
+    if (self->flat_rest_.numel() > 0) {
+      for (const Rest& rest : self->rest_) {
+        self->part_of(rest).copy_(self->bucket_.gradient(rest.number));
+      }
+      self->rest_sent_ = group.all_reduce(self->flat_rest_, distributed::ReduceOp::avg);
+    }
+    for (Matrix& matrix : self->matrices_) self->start(matrix);
+    return BucketFuture(group.all_reduce(self->flat_p_, distributed::ReduceOp::avg), buffer)
+        .then([self](const Tensor& result) {
+          self->finish();
+          return result;
+        });
+  }
+
+ private:
+  // A row of Q that has become 0, as where a gradient was, begins from random numbers again.
+  static constexpr double kRevival = 1e-15;
+
+  struct Matrix {
+    std::size_t number;  // of the gradient in the bucket
+    std::int64_t rows;
+    std::int64_t columns;
+    std::int64_t rank;
+    std::int64_t p_offset;
+    std::int64_t q_offset;
+    Tensor values = {};  // [rows, columns], the gradient with what the last passes have lost
+  };
+  struct Rest {
+    std::size_t number;
+    std::int64_t offset;
+  };
+
+  Tensor p_of(const Matrix& matrix) const {
+    return flat_p_.narrow(0, matrix.p_offset, matrix.rank * matrix.rows)
+        .reshape({matrix.rank, matrix.rows});
+  }
+  Tensor q_of(const Matrix& matrix) const {
+    return flat_q_.narrow(0, matrix.q_offset, matrix.rank * matrix.columns)
+        .reshape({matrix.rank, matrix.columns});
+  }
+  Tensor part_of(const Rest& rest) const {
+    const Tensor gradient = bucket_.gradient(rest.number);
+    return flat_rest_.narrow(0, rest.offset, gradient.numel()).reshape(gradient.sizes());
+  }
+  PowerSGDState::Memory& memory_of(const Matrix& matrix) const {
+    return state_->memory_of(bucket_.parameters()[matrix.number]);
+  }
+
+  void start(Matrix& matrix) {
+    const PowerSGDOptions& options = state_->options();
+    PowerSGDState::Memory& memory = memory_of(matrix);
+    // A state that was loaded may be that of buckets of another dtype.
+    for (Tensor* const each : {&memory.error, &memory.random, &memory.q}) {
+      if (each->defined()) *each = each->to(flat_p_.dtype());
+    }
+    matrix.values =
+        bucket_.gradient(matrix.number).to(flat_p_.dtype()).reshape({matrix.rows, matrix.columns});
+    if (memory.error.defined()) {
+      matrix.values = memory.error.add_(matrix.values);
+    } else if (options.use_error_feedback) {
+      matrix.values = memory.error = matrix.values.clone();
+    }
+    if (!options.warm_start || !memory.random.defined()) {
+      memory.random = randn({matrix.rank, matrix.columns}, flat_q_.options(), state_->random());
+      memory.q = memory.random.clone();
+    } else {
+      memory.q.add_(memory.random, kRevival);
+    }
+    orthogonalize_rows(memory.q, options.orthogonalization_epsilon);
+    p_of(matrix).copy_(mm(memory.q, matrix.values, false, true));
+  }
+
+  void finish() {
+    const NoGradGuard guard;
+    const PowerSGDOptions& options = state_->options();
+    for (const Tensor& flat : {flat_p_, flat_q_, flat_rest_}) hand_over(flat);
+    for (const Matrix& matrix : matrices_) {
+      orthogonalize_rows(p_of(matrix), options.orthogonalization_epsilon);
+      hand_over(matrix.values);
+      q_of(matrix).copy_(mm(p_of(matrix), matrix.values));
+    }
+    state_->group().blocking().all_reduce(flat_q_, distributed::ReduceOp::avg);
+    for (const Matrix& matrix : matrices_) {
+      const Tensor mean = mm(p_of(matrix), q_of(matrix), true);
+      const Tensor gradient = bucket_.gradient(matrix.number);
+      gradient.copy_(mean.reshape(gradient.sizes()));
+      PowerSGDState::Memory& memory = memory_of(matrix);
+      if (memory.error.defined()) memory.error.add_(mean, -1);
+      memory.q = q_of(matrix).clone();
+    }
+    rest_sent_.wait();
+    for (const Rest& rest : rest_) {
+      bucket_.gradient(rest.number).copy_(part_of(rest));
+    }
+  }
+
+  std::shared_ptr<PowerSGDState> state_;
+  GradBucket bucket_;
+  std::vector<Matrix> matrices_;
+  std::vector<Rest> rest_;
+  Tensor flat_p_;  // all matrices' P, one after the other
+  Tensor flat_q_;
+  Tensor flat_rest_;  // the gradients that are sent as they are
+  distributed::Work rest_sent_;
+};
+
+}  // namespace lockstep::ddp_comm_hooks::detail
+
+namespace lockstep::ddp_comm_hooks {
+
+LOCKSTEP_INLINE CommHook powerSGD_hook(std::shared_ptr<PowerSGDState> state) {
+  check<ValueError>(state != nullptr, "powerSGD_hook: the state is null");
+  return [state = std::move(state)](const GradBucket& bucket) -> BucketFuture {
+    const bool compresses = state->iter() >= state->options().start_powerSGD_iter;
+    if (bucket.is_last()) state->set_iter(state->iter() + 1);
+    if (compresses) {
+      return detail::PowerSGDBucket::reduce(
+          std::make_shared<detail::PowerSGDBucket>(state, bucket));
+    }
+    return {state->group().all_reduce(bucket.buffer(), distributed::ReduceOp::avg),
+            bucket.buffer()};
+  };
+}
+
+}  // namespace lockstep::ddp_comm_hooks

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/parallel/functions.hpp>
+#include <lockstep/parallel/replicate.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE std::size_t PlaceInList::find(const Tensor& tensor) {
+  if (next_ < list_.size() && list_[next_].is_same(tensor)) return next_++;
+  if (places_.empty()) {
+    for (std::size_t j = 0; j < list_.size(); ++j) places_.emplace(list_[j].impl().get(), j);
+  }
+  const auto found = places_.find(tensor.impl().get());
+  if (found == places_.end()) return kNone;
+  next_ = found->second + 1;
+  return found->second;
+}
+
+LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
+                                      std::vector<Tensor>& copies,
+                                      const std::vector<Device>& devices) {
+  const auto is_trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
+  if (std::all_of(originals.begin(), originals.end(), is_trained)) {
+    copies = lockstep::apply(functions::Broadcast{devices, std::move(copies)}, originals);
+    return;
+  }
+  std::vector<Tensor> trained;
+  std::copy_if(originals.begin(), originals.end(), std::back_inserter(trained), is_trained);
+  functions::Broadcast broadcast{devices};
+  std::vector<std::size_t> places;  // of the trained ones' copies
+  for (std::size_t c = 0; c < copies.size(); ++c) {
+    if (!is_trained(originals[c % originals.size()])) continue;
+    places.push_back(c);
+    broadcast.copies.push_back(std::move(copies[c]));
+  }
+  std::vector<Tensor> results = lockstep::apply(std::move(broadcast), trained);
+  for (std::size_t p = 0; p < places.size(); ++p) copies[places[p]] = std::move(results[p]);
+}
+
+}  // namespace lockstep::detail

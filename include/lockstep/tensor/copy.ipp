@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE std::size_t extent(const Tensor& tensor) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
+    last += (tensor.sizes()[d] - 1) * tensor.strides()[d];
+  }
+  return static_cast<std::size_t>(last + 1);
+}
+
+LOCKSTEP_INLINE void copy_strided(const Tensor& dst, const Tensor& src, const Stream& stream) {
+  if (src.numel() == 0) return;
+  dispatch_all(src.dtype(), [&]<class T>(T) {
+    StridedCopyKernel<T> kernel{input<T>(src), output<T>(dst, stream), {1}, {}, {}, 1};
+    kernel.in.size = extent(src);
+    kernel.out.size = extent(dst);
+    for (std::size_t d = 0; d < src.sizes().size(); ++d) {
+      kernel.sizes[d] = src.sizes()[d];
+      kernel.in_strides[d] = src.strides()[d];
+      kernel.out_strides[d] = dst.strides()[d];
+      kernel.dims = d + 1;
+    }
+    launch_call(stream, kernel);
+  });
+}
+
+LOCKSTEP_INLINE Tensor packed(const Tensor& src) {
+  if (src.is_contiguous()) return src;
+  const Stream stream = current_stream(src.device());
+  Tensor result = empty_on(stream, src.sizes(), src.dtype());
+  copy_strided(result, src, stream);
+  return result;
+}
+
+LOCKSTEP_INLINE Packed::Packed(const Tensor& src)
+    : copy_(src.is_contiguous() ? Tensor() : packed(src)), tensor_(copy_.defined() ? copy_ : src) {}
+
+LOCKSTEP_INLINE bool needs_f32_between(Dtype from, Dtype to) {
+  const auto is_half = [](Dtype dtype) { return dtype == Dtype::f16 || dtype == Dtype::bf16; };
+  return (is_half(from) && to != Dtype::f32) || (is_half(to) && from != Dtype::f32);
+}
+
+LOCKSTEP_INLINE Tensor cast(const Tensor& src, Dtype dtype) {
+  if (src.dtype() == dtype) return packed(src);
+  if (needs_f32_between(src.dtype(), dtype)) return cast(cast(src, Dtype::f32), dtype);
+  const Tensor from = packed(src);
+  const Stream stream = current_stream(src.device());
+  Tensor result = empty_on(stream, src.sizes(), dtype);
+  dispatch_all(src.dtype(), [&]<class From>(From) {
+    dispatch_all(dtype, [&]<class To>(To) {
+      if constexpr (dtype_of<From> != dtype_of<To>) {
+        launch_cast<To, From>(result, from, stream);
+      }
+    });
+  });
+  return result;
+}
+
+LOCKSTEP_INLINE void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& stream) {
+  dst.impl()->storage->order_write(stream);
+  dst.mark_changed();
+  src.record_stream(stream);
+  if (stream != dst.impl()->storage->owner()) dst.record_stream(stream);
+  const std::size_t bytes = static_cast<std::size_t>(src.numel()) * element_size(src.dtype());
+  copying_backend(dst.device(), src.device())
+      .copy(dst.impl()->data(), dst.device(), src.impl()->data(), src.device(), bytes,
+            stream.state());
+}
+
+LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
+  check<ShapeError>(dst.sizes() == src.sizes(), "copy: a tensor of shape ", src.sizes(),
+                    " does not fit one of shape ", dst.sizes());
+  if (src.dtype() != dst.dtype()) return copy_into(dst, cast(src, dst.dtype()));
+  if (dst.device() == src.device()) {
+    const Stream stream = current_stream(dst.device());
+    if (dst.is_contiguous() && src.is_contiguous()) {
+      copy_bytes(dst, src, stream);
+    } else {
+      copy_strided(dst, src, stream);
+    }
+    return;
+  }
+  const Tensor from = packed(src);
+  if (!dst.is_contiguous()) {
+    const Tensor staged = empty_on(current_stream(dst.device()), dst.sizes(), dst.dtype());
+    copy_into(staged, from);
+    return copy_into(dst, staged);
+  }
+  const bool to_host = dst.device().is_host_memory();
+  const Stream stream = current_stream(to_host ? src.device() : dst.device());
+  // The other end's stream: what it has to do with either tensor comes first.
+  stream.wait_stream(current_stream(to_host ? dst.device() : src.device()));
+  copy_bytes(dst, from, stream);
+  if (to_host) stream.synchronize();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor full(const Shape& shape, double value, const TensorOptions& options) {
+  Tensor result = empty(shape, options);
+  detail::fill(result, value);
+  return result;
+}
+
+LOCKSTEP_INLINE Tensor zeros(const Shape& shape, const TensorOptions& options) {
+  return full(shape, 0, options);
+}
+
+LOCKSTEP_INLINE Tensor ones(const Shape& shape, const TensorOptions& options) {
+  return full(shape, 1, options);
+}
+
+LOCKSTEP_INLINE Tensor arange(std::int64_t count, const TensorOptions& options) {
+  check<ValueError>(count >= 0, "arange: expected a count of at least 0, got ", count);
+  std::vector<std::int64_t> values(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = i;
+  Tensor result = empty({count}, options);
+  detail::copy_into(result, from_values(values, {count}));
+  if (options.requires_grad) result.requires_grad_();
+  return result;
+}
+
+}  // namespace lockstep

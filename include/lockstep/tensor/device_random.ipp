@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/tensor/device_random.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void DeviceRandom::manual_seed(std::uint64_t seed) {
+  const std::lock_guard lock(mutex_);
+  seed_ = seed;
+  taken_.clear();
+}
+
+LOCKSTEP_INLINE RandomRange DeviceRandom::take(Device device, std::size_t replica,
+                                               std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t& taken = taken_[{device, replica}];
+  return {key_of(seed_, device, replica), std::exchange(taken, taken + count)};
+}
+
+LOCKSTEP_INLINE DeviceRandom::State DeviceRandom::state() {
+  const std::lock_guard lock(mutex_);
+  State result{seed_, {}};
+  for (const auto& [key, taken] : taken_) {
+    result.sequences.push_back({key.first, key.second, taken});
+  }
+  return result;
+}
+
+LOCKSTEP_INLINE void DeviceRandom::set_state(const State& state) {
+  const std::lock_guard lock(mutex_);
+  seed_ = state.seed;
+  taken_.clear();
+  for (const auto& [device, replica, taken] : state.sequences) taken_[{device, replica}] = taken;
+}
+
+LOCKSTEP_INLINE std::uint64_t DeviceRandom::key_of(std::uint64_t seed, Device device,
+                                                   std::size_t replica) {
+  std::uint64_t key = seed;
+  for (const auto part :
+       {static_cast<std::uint64_t>(device.type), static_cast<std::uint64_t>(device.index + 1),
+        static_cast<std::uint64_t>(replica)}) {
+    key = mix_bits(key + kGoldenGamma * (part + 1));
+  }
+  return key;
+}
+
+}  // namespace lockstep::detail

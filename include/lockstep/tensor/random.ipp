@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/device_random.hpp>
+#include <lockstep/tensor/random.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <locale>
+#include <memory>
+#include <mutex>
+#include <numbers>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+LOCKSTEP_INLINE void Generator::manual_seed(std::uint64_t seed) {
+  const std::lock_guard lock(mutex_);
+  engine_.seed(seed);
+}
+
+LOCKSTEP_INLINE std::uint64_t Generator::bits() {
+  const std::lock_guard lock(mutex_);
+  return engine_();
+}
+
+LOCKSTEP_INLINE double Generator::normal() {
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
+  return radius * std::cos(2.0 * std::numbers::pi * uniform());
+}
+
+LOCKSTEP_INLINE std::uint64_t Generator::below(std::uint64_t bound) {
+  const std::uint64_t limit = bound * (UINT64_MAX / bound);
+  std::uint64_t draw = bits();
+  while (draw >= limit) draw = bits();
+  return draw % bound;
+}
+
+LOCKSTEP_INLINE std::string Generator::state() {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  const std::lock_guard lock(mutex_);
+  out << engine_;
+  return std::move(out).str();
+}
+
+LOCKSTEP_INLINE void Generator::set_state(const std::string& state) {
+  std::istringstream in(state);
+  in.imbue(std::locale::classic());
+  std::mt19937_64 engine;
+  in >> engine;
+  check<ValueError>(!in.fail() && (in >> std::ws).eof(),
+                    "Generator: expected a state of its engine, got ", state.size(),
+                    " characters of other text");
+  const std::lock_guard lock(mutex_);
+  engine_ = engine;
+}
+
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE std::shared_ptr<RandomNumbers>& random_override() {
+  thread_local std::shared_ptr<RandomNumbers> numbers;
+  return numbers;
+}
+
+LOCKSTEP_INLINE RandomNumbers& random_numbers() {
+  static RandomNumbers& of_process = *new RandomNumbers;
+  RandomNumbers* const own = random_override().get();
+  return own ? *own : of_process;
+}
+
+inline DeviceRandom& device_random() { return random_numbers().devices; }
+
+LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
+  RandomNumbers& original = random_numbers();
+  auto copy = std::make_shared<RandomNumbers>();
+  copy->generator.set_state(original.generator.state());
+  copy->devices.set_state(original.devices.state());
+  return copy;
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE void manual_seed(std::uint64_t seed) {
+  default_generator().manual_seed(seed);
+  detail::device_random().manual_seed(seed);
+}
+
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
+template <class Draw>
+Tensor random_tensor(const Shape& shape, const TensorOptions& options, Draw draw) {
+  std::vector<double> values(static_cast<std::size_t>(numel(shape)));
+  for (double& value : values) value = draw();
+  Tensor result = empty(shape, options);
+  copy_into(result, from_values(values, shape));
+  return result;
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor rand(const Shape& shape, const TensorOptions& options, double low,
+                            double high, Generator& generator) {
+  return detail::random_tensor(shape, options,
+                               [&] { return low + (high - low) * generator.uniform(); });
+}
+
+LOCKSTEP_INLINE Tensor randn(const Shape& shape, const TensorOptions& options,
+                             Generator& generator) {
+  return detail::random_tensor(shape, options, [&] { return generator.normal(); });
+}
+
+}  // namespace lockstep

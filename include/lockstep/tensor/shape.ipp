@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/shape.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Shape::Shape(std::span<const std::int64_t> sizes) {
+  for (const std::int64_t size : sizes) push_back(size);
+}
+
+LOCKSTEP_INLINE void Shape::push_back(std::int64_t size) {
+  check<ShapeError>(count_ < kMaxDims, "a tensor has at most ", kMaxDims, " dimensions");
+  sizes_[count_++] = size;
+}
+
+LOCKSTEP_INLINE void Shape::erase(std::size_t at) {
+  std::copy(begin() + at + 1, end(), begin() + at);
+  --count_;
+}
+
+LOCKSTEP_INLINE void Shape::insert(std::size_t at, std::int64_t size) {
+  push_back(size);
+  std::rotate(begin() + at, end() - 1, end());
+}
+
+LOCKSTEP_INLINE std::int64_t numel(const Shape& shape) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
+  std::int64_t count = 1;
+  bool empty = false;
+  for (const std::int64_t size : shape) {
+    check<ShapeError>(size >= 0, "shape ", shape, " has a negative size");
+    empty = empty || size == 0;
+  }
+  if (empty) return 0;
+  for (const std::int64_t size : shape) {
+    const bool overflows = __builtin_mul_overflow(count, size, &count);
+    check<ShapeError>(!overflows && count <= kMost, "shape ", shape,
+                      " has more elements than memory can hold");
+  }
+  return count;
+}
+
+LOCKSTEP_INLINE Shape contiguous_strides(const Shape& shape) {
+  Shape strides = shape;
+  std::uint64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    strides[i] = static_cast<std::int64_t>(step);
+    step *= static_cast<std::uint64_t>(std::max<std::int64_t>(shape[i], 1));
+  }
+  return strides;
+}
+
+LOCKSTEP_INLINE std::size_t wrap_dim(std::int64_t dim, std::size_t dims) {
+  const auto count = static_cast<std::int64_t>(std::max<std::size_t>(dims, 1));
+  check<IndexError>(dim >= -count && dim < count,
+                    "Dimension out of range (expected to be in range of [", -count, ", ", count - 1,
+                    "], but got ", dim, ")");
+  return static_cast<std::size_t>(dim < 0 ? dim + count : dim);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/row_kernels.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/sparse.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+inline const SparseImpl& sparse_of(const Tensor& tensor, const char* member) {
+  check<ValueError>(tensor.is_sparse(), member, ": expected a sparse tensor, got a dense one of ",
+                    "shape ", tensor.sizes());
+  return static_cast<const SparseImpl&>(*tensor.impl());
+}
+
+// The elements of one row of a tensor of this shape.
+inline std::size_t row_width(const Shape& shape) {
+  std::size_t width = 1;
+  for (std::size_t d = 1; d < shape.size(); ++d) width *= static_cast<std::size_t>(shape[d]);
+  return width;
+}
+
+// The shape of `count` rows of such a tensor.
+inline Shape shape_of_rows(Shape shape, std::size_t count) {
+  shape[0] = static_cast<std::int64_t>(count);
+  return shape;
+}
+
+// A sparse tensor of these very tensors, which are contiguous and fit each other: [1, n] and
+// [n, shape[1], …].
+inline Tensor make_sparse(Tensor indices, Tensor values, const Shape& shape, bool coalesced) {
+  auto impl = std::make_shared<SparseImpl>();
+  impl->storage = values.impl()->storage;
+  impl->version = values.impl()->version;
+  impl->shape = shape;
+  impl->dtype = values.dtype();
+  impl->numel = numel(shape);
+  impl->sparse = true;
+  impl->inference = values.impl()->inference;
+  impl->indices = std::move(indices);
+  impl->values = std::move(values);
+  impl->coalesced = coalesced || impl->indices.numel() < 2;
+  return Tensor(std::shared_ptr<TensorImpl>(std::move(impl)));
+}
+
+// One that lists no row.
+inline Tensor empty_sparse(const Shape& shape, const TensorOptions& options) {
+  const Stream stream = current_stream(options.device);
+  return make_sparse(empty_on(stream, {1, 0}, Dtype::i64),
+                     empty_on(stream, shape_of_rows(shape, 0), options.dtype), shape, true);
+}
+
+// The numbers of a tensor of i64. Waits for the device.
+inline std::vector<std::int64_t> numbers_of(const Tensor& tensor) {
+  const Tensor host = empty_on(default_stream(Device()), tensor.sizes(), Dtype::i64);
+  copy_into(host, tensor);
+  const std::int64_t* const first = host.const_data_ptr<std::int64_t>();
+  return {first, first + host.numel()};
+}
+
+// A tensor of `shape` that has in row indices[i] the sum of all such values[i], in the order of i.
+inline Tensor sum_rows(const Tensor& values, const Tensor& indices, const Shape& shape) {
+  constexpr std::int64_t kNone = -1;
+  const Stream stream = current_stream(values.device());
+  return dispatch_floating(values.dtype(), "to_dense", [&]<class T>(T) {
+    Tensor out = empty_on(stream, shape, dtype_of<T>);
+    launch_call(stream, EmbeddingGradCall<T>{
+                            input<T>(values), input<std::int64_t>(indices), output<T>(out, stream),
+                            static_cast<std::size_t>(shape[0]), row_width(shape), kNone});
+    return out;
+  });
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE bool Tensor::is_sparse() const { return get().sparse; }
+
+// Whether each row is listed once, in ascending order.
+LOCKSTEP_INLINE bool Tensor::is_coalesced() const {
+  return detail::sparse_of(*this, "is_coalesced").coalesced;
+}
+
+// The same tensor with each row listed once, in ascending order; itself if it is so already.
+//
+// The values of a row are added up in the order in which they are listed, so that the same tensor
+// gives the same bits.
+//
+// **Torch counterpart.** Tensor.coalesce.
+// **Devices and streams.** Waits for the indices, which the host sorts; the values are added up on
+// the device's current stream.
+LOCKSTEP_INLINE Tensor Tensor::coalesce() const {
+  const detail::SparseImpl& sparse = detail::sparse_of(*this, "coalesce");
+  if (sparse.coalesced) return *this;
+  const std::vector<std::int64_t> listed = detail::numbers_of(sparse.indices);
+  std::vector<std::int64_t> rows = listed;
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  std::vector<std::int64_t> places;
+  places.reserve(listed.size());
+  for (const std::int64_t row : listed) {
+    places.push_back(std::lower_bound(rows.begin(), rows.end(), row) - rows.begin());
+  }
+  const auto count = static_cast<std::int64_t>(listed.size());
+  const Tensor values = detail::sum_rows(sparse.values, from_values(places, {count}, device()),
+                                         detail::shape_of_rows(sizes(), rows.size()));
+  return detail::make_sparse(from_values(rows, {1, values.size(0)}, device()), values, sizes(),
+                             true);
+}
+
+// The rows that are listed, as a tensor [1, n] of i64, and their values [n, …]: the tensor's own,
+// so that what changes the values changes it.
+//
+// **Torch counterpart.** Tensor.indices and Tensor.values.
+// **Threads and exceptions.** A ValueError unless the tensor is coalesced.
+LOCKSTEP_INLINE Tensor Tensor::indices() const {
+  const detail::SparseImpl& sparse = detail::sparse_of(*this, "indices");
+  check<ValueError>(sparse.coalesced,
+                    "Cannot get indices on an uncoalesced tensor, please call .coalesce() first");
+  return sparse.indices;
+}
+
+LOCKSTEP_INLINE Tensor Tensor::values() const {
+  const detail::SparseImpl& sparse = detail::sparse_of(*this, "values");
+  check<ValueError>(sparse.coalesced,
+                    "Cannot get values on an uncoalesced tensor, please call .coalesce() first");
+  return sparse.values;
+}
+
+// The same numbers in a dense tensor; a dense tensor itself. Not recorded.
+//
+// **Torch counterpart.** Tensor.to_dense.
+LOCKSTEP_INLINE Tensor Tensor::to_dense() const {
+  if (!is_sparse()) return *this;
+  const detail::SparseImpl& sparse = detail::sparse_of(*this, "to_dense");
+  return detail::sum_rows(sparse.values, sparse.indices, sizes());
+}
+
+LOCKSTEP_INLINE Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& values,
+                                         const Shape& size) {
+  constexpr const char* kName = "sparse_coo_tensor: ";
+  check<DtypeError>(indices.dtype() == Dtype::i64, kName, "expected indices of i64, got ",
+                    indices.dtype());
+  check<DtypeError>(values.dtype() == Dtype::f32 || values.dtype() == Dtype::f64, kName,
+                    "expected values of f32 or f64, got ", values.dtype());
+  check<DeviceError>(indices.device() == values.device(), kName, "the indices are on ",
+                     indices.device(), ", but the values on ", values.device());
+  check<AutogradError>(!values.impl()->requires_grad, kName,
+                       "the values require grad, which is not recorded: use detach()");
+  check<ShapeError>(indices.dim() == 2 && indices.size(0) == 1, kName,
+                    "expected indices of shape [1, n], one sparse dimension, got ",
+                    indices.sizes());
+  const std::int64_t count = indices.size(1);
+  check<ShapeError>(!size.empty() && values.sizes() == detail::shape_of_rows(
+                                                           size, static_cast<std::size_t>(count)),
+                    kName, "values of shape ", values.sizes(), " are not the ", count,
+                    " rows of a tensor of ", "shape ", size, " that the indices list");
+  for (const std::int64_t row : detail::numbers_of(indices)) {
+    check<IndexError>(row >= 0 && row < size[0], kName, "the index ", row, " is outside the ",
+                      size[0], " rows");
+  }
+  const Tensor own_indices = empty(indices.sizes(), indices.options());
+  const Tensor own_values = empty(values.sizes(), values.options());
+  detail::copy_into(own_indices, indices);
+  detail::copy_into(own_values, values);
+  return detail::make_sparse(own_indices, own_values, size, false);
+}
+
+LOCKSTEP_INLINE void expect_sparse_gradient(const Tensor& leaf, bool expected) {
+  check<ValueError>(leaf.defined(), "expect_sparse_gradient: the tensor is undefined");
+  check<ShapeError>(leaf.dim() > 0,
+                    "expect_sparse_gradient: a tensor without dimensions has no rows");
+  leaf.impl()->sparse_gradient = expected;
+}
+
+LOCKSTEP_INLINE bool expects_sparse_gradient(const Tensor& leaf) {
+  return leaf.defined() && leaf.impl()->sparse_gradient;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/recycled.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void* TensorImpl::data() const {
+  auto* const begin = static_cast<std::byte*>(storage->data());
+  if (begin == nullptr) return nullptr;
+  return begin + static_cast<std::size_t>(offset) * element_size(dtype);
+}
+
+// A sparse variable: `values` are rows of a tensor of this shape, `indices` say which. A row that
+// is listed several times has the sum. The storage and the version are those of the values.
+struct SparseImpl : TensorImpl {
+  Tensor indices;          // [1, rows listed], i64
+  Tensor values;           // [rows listed, shape[1], …]
+  bool coalesced = false;  // each row is listed once, and the indices ascend
+};
+
+inline bool strides_are_contiguous(const Shape& shape, const Shape& strides) {
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] != 1 && strides[i] != step) return false;
+    step *= shape[i];
+  }
+  return true;
+}
+
+LOCKSTEP_INLINE Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides,
+                                 std::int64_t offset) {
+  auto impl = make_recycled<TensorImpl>();
+  impl->storage = base.impl()->storage;
+  impl->version = base.impl()->version;
+  impl->offset = offset;
+  impl->shape = shape;
+  impl->strides = strides;
+  impl->dtype = base.dtype();
+  impl->numel = lockstep::numel(shape);
+  impl->contiguous = impl->numel == 0 || strides_are_contiguous(shape, strides);
+  impl->inference = base.impl()->inference;
+  return Tensor(std::move(impl));
+}
+
+LOCKSTEP_INLINE Tensor make_view(const Tensor& base) {
+  return make_view(base, base.sizes(), base.strides(), base.impl()->offset);
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE const detail::TensorImpl& Tensor::get() const {
+  if (impl_ == nullptr) [[unlikely]]
+    detail::fail_undefined();
+  return *impl_;
+}
+
+LOCKSTEP_INLINE const detail::TensorImpl& Tensor::shaped() const {
+  const detail::TensorImpl& impl = get();
+  if (impl.uninitialized) [[unlikely]]
+    detail::fail_uninitialized(impl);
+  return impl;
+}
+
+LOCKSTEP_INLINE const detail::TensorImpl& Tensor::strided() const {
+  const detail::TensorImpl& impl = shaped();
+  if (impl.sparse) [[unlikely]]
+    detail::fail_sparse(impl);
+  return impl;
+}
+
+LOCKSTEP_INLINE void detail::fail_uninitialized(const TensorImpl& impl) {
+  fail<ModuleError>("an uninitialized parameter of ", impl.dtype, " on ", impl.storage->device(),
+                    " has no shape and no elements yet: call forward to initialize the module's "
+                    "parameters before anything else uses them");
+}
+
+LOCKSTEP_INLINE void detail::fail_sparse(const TensorImpl& impl) {
+  fail<SparseOperand>("expected a dense tensor, got a sparse one of shape ", impl.shape, " and ",
+                      impl.dtype, " on ", impl.storage->device(),
+                      ": use to_dense(), or coalesce() and then indices() and values()");
+}
+
+LOCKSTEP_INLINE std::int64_t Tensor::size(std::int64_t dim) const {
+  check<IndexError>(this->dim() > 0, "size(", dim, "): the tensor has no dimensions");
+  return sizes()[wrap_dim(dim, sizes().size())];
+}
+
+LOCKSTEP_INLINE void Tensor::record_stream(const Stream& stream) const {
+  get().storage->record_stream(stream);
+  if (impl_->sparse) [[unlikely]]
+    static_cast<const detail::SparseImpl&>(*impl_).indices.record_stream(stream);
+}
+
+LOCKSTEP_INLINE std::uint64_t Tensor::version() const {
+  return get().version->value.load(std::memory_order_relaxed);
+}
+
+LOCKSTEP_INLINE void Tensor::mark_changed() const {
+  get().version->value.fetch_add(1, std::memory_order_relaxed);
+}
+
+LOCKSTEP_INLINE void Tensor::set_data(const Tensor& other) const {
+  const detail::TensorImpl& from = other.get();
+  check<ValueError>(impl_ != nullptr, "set_data: the tensor is undefined");
+  check<AutogradError>(!impl_->grad_fn,
+                       "set_data: the tensor is the result of a recorded operation");
+  check<ValueError>(!impl_->sparse && !from.sparse, "set_data: expected dense tensors");
+  impl_->storage = from.storage;
+  impl_->version = from.version;
+  impl_->offset = from.offset;
+  impl_->shape = from.shape;
+  impl_->strides = from.strides;
+  impl_->dtype = from.dtype;
+  impl_->numel = from.numel;
+  impl_->contiguous = from.contiguous;
+  impl_->uninitialized = from.uninitialized;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/warning.hpp>
+
+#include <functional>
+#include <iostream>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace lockstep::detail {
+
+// Where warnings go. Guarded by `mutex`, which is held while the handler runs, so that lines of two
+// threads do not mix.
+struct WarningSink {
+  std::mutex mutex;
+  std::function<void(const std::string&)> handler;
+
+  static WarningSink& instance() {
+    static WarningSink& sink = *new WarningSink;
+    return sink;
+  }
+};
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE void set_warning_handler(std::function<void(const std::string&)> handler) {
+  auto& sink = detail::WarningSink::instance();
+  const std::lock_guard lock(sink.mutex);
+  sink.handler = std::move(handler);
+}
+
+LOCKSTEP_INLINE void warn(const std::string& text) {
+  auto& sink = detail::WarningSink::instance();
+  const std::lock_guard lock(sink.mutex);
+  if (sink.handler) {
+    sink.handler(text);
+  } else {
+    std::cerr << "lockstep: warning: " + text + '\n';  // at once: other processes may write, too
+  }
+}
+
+}  // namespace lockstep
