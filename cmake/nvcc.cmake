@@ -7,10 +7,11 @@
 #   LOCKSTEP_CUDART    the static runtime, or false
 #   LOCKSTEP_CUDA_INCLUDE_DIR   where cuda_runtime_api.h is, or false
 #   LOCKSTEP_CUDA_ARCHITECTURES a list such as 80;90
-#   lockstep_nvcc_object(RESULT NAME.cu [QUICK] [INCLUDE_DIRECTORIES …])
+#   lockstep_nvcc_object(RESULT NAME.cu [QUICK] [OUTPUT NAME] [INCLUDE_DIRECTORIES …]
+#                        [DEFINITIONS …])
 #       sets RESULT to the object file, with the flags and directories of `lockstep`; QUICK: for the
 #       first architecture of the list alone, whose PTX runs on the others, the host's part not
-#       optimised
+#       optimised. The object is called after the source, or OUTPUT.
 
 set(LOCKSTEP_CUDA_ARCHITECTURES 90 CACHE STRING "What nvcc compiles for: a list such as 80;90")
 
@@ -40,7 +41,7 @@ find_path(
 mark_as_advanced(LOCKSTEP_NVCC LOCKSTEP_CUDART LOCKSTEP_CUDA_INCLUDE_DIR)
 
 function(lockstep_nvcc_object result source)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "QUICK" "" "INCLUDE_DIRECTORIES")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "QUICK" "OUTPUT" "INCLUDE_DIRECTORIES;DEFINITIONS")
   set(arguments -std=c++20 -Werror all-warnings -Xcompiler=-Wall,-Wextra)
   set(architectures ${LOCKSTEP_CUDA_ARCHITECTURES})
   if(arg_QUICK)
@@ -68,8 +69,14 @@ function(lockstep_nvcc_object result source)
   foreach(directory IN LISTS arg_INCLUDE_DIRECTORIES)
     list(APPEND arguments "-I${directory}")
   endforeach()
+  foreach(definition IN LISTS arg_DEFINITIONS)
+    list(APPEND arguments "-D${definition}")
+  endforeach()
 
   cmake_path(GET source STEM name)
+  if(arg_OUTPUT)
+    set(name "${arg_OUTPUT}")
+  endif()
   set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.o")
   set(directories "$<TARGET_PROPERTY:lockstep_test_main,INCLUDE_DIRECTORIES>")
   add_custom_command(

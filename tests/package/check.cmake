@@ -34,7 +34,7 @@ run(
   "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/consumer" -B "${build}" -G "${GENERATOR}"
   "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}"
   "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
-  -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON "${origin}"
+  -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON "-DLIBRARY=${LIBRARY}" "${origin}"
 )
 run("Building the consumer" "${CMAKE_COMMAND}" --build "${build}")
 run("The consumer" "${build}/consumer")
@@ -43,9 +43,13 @@ file(READ "${build}/compile_commands.json" commands)
 if(commands MATCHES " (-W[^ \"]*)")
   message(FATAL_ERROR "The consumer inherited ${CMAKE_MATCH_1}:\n${commands}")
 endif()
+set(expected 1)
+if(LIBRARY STREQUAL "compiled")
+  set(expected 2)  # the library's
+endif()
 string(JSON units LENGTH "${commands}")
-if(NOT units EQUAL 1)
-  message(FATAL_ERROR "The consumer compiles more than its own one file:\n${commands}")
+if(NOT units EQUAL expected)
+  message(FATAL_ERROR "Expected ${expected} compiled files of the consumer:\n${commands}")
 endif()
 if(WAY STREQUAL "find_package" AND commands MATCHES "${SOURCE_DIR}/include")
   message(FATAL_ERROR "The consumer compiles against the source tree, not the prefix:\n${commands}")
