@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mutations/launch_without_nvcc.hpp"
+#include "mutations/gpu_tensors.hpp"
 
 #include <lockstep/backend/backend.hpp>
-#include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/cuda_backend.hpp>
 #include <lockstep/cuda/index_fault.hpp>
 #include <lockstep/cuda/stream_timer.hpp>
-#include <lockstep/device/devices.hpp>
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/gather.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>
@@ -21,22 +18,23 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 // What the CUDA backend orders, on the simulated runtime: `run` deletes one wait, record, guard or
 // synchronisation of the headers at a time and demands that this fails under every schedule.
-//
-// No test uses GPU 0, which is every thread's current one at first.
 namespace lockstep {
 namespace cuda_backend_test {
+
+using testing::at;
+using testing::kGpus;
+using testing::on_a_new_thread;
+using testing::values_of;
 
 using Values = std::vector<float>;
 
@@ -54,8 +52,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
   machine.memory_bytes = 64 * kMiB;  // filling a GPU takes no time
   cudasim::reset(machine);
   testing::register_kernels(cuda::Kernels<Copied, comm::detail::AddKernel<float>>{});
-  detail::cuda_backend.store(&cuda::CudaBackend::instance());
-  detail::cuda_device_counter.store(&cuda::count_devices);
+  testing::register_gpus();
   return true;
 }();
 
@@ -65,28 +62,8 @@ Tensor counting(std::int64_t count) {
   return from_values(values, {count}, Device());
 }
 
-Tensor at(const Tensor& tensor, Device device) {
-  const Tensor there = empty(tensor.sizes(), {.device = device});
-  detail::copy_into(there, tensor);
-  return there;
-}
-
-Values values_of(const Tensor& tensor) {
-  const Tensor host = at(tensor, Device());
-  const auto* first = host.const_data_ptr<float>();
-  return Values(first, first + host.numel());
-}
-
-// A kernel on the device's current stream that reads `tensor` into the result.
-Tensor read_by_kernel(const Tensor& tensor) {
-  const Stream stream = current_stream(tensor.device());
-  Tensor out = empty(tensor.sizes(), tensor.options());
-  launch(stream, static_cast<std::size_t>(tensor.numel()),
-         Copied{detail::input<float>(tensor), detail::output<float>(out, stream)});
-  return out;
-}
-
-const std::vector<Device> kGpus = {"cuda:1", "cuda:2", "cuda:3"};
+// Work of the device's current stream that reads `tensor` into the result.
+Tensor read_by_kernel(const Tensor& tensor) { return testing::by_kernel<Copied>(tensor); }
 
 TEST(CudaOrder, ScatterComputeGather) {
   const Tensor batch = counting(3000);
@@ -278,22 +255,14 @@ TEST(CudaOrder, WorkOfTheHostIsWaitedForByTheCaller) {
   EXPECT_TRUE(work->query());
 }
 
-// What a thread does that has not chosen a GPU makes no context on GPU 0.
-template <class Body>
-void expect_no_other_context(const Body& body) {
-  std::thread(body).join();
-  const std::vector<int> contexts = cudasim::contexts();
-  EXPECT_EQ(std::count(contexts.begin(), contexts.end(), 0), 0);
-}
-
 TEST(CudaContexts, OfStagingMemory) {
   const Tensor there = empty({800}, {.device = "cuda:4"});
-  expect_no_other_context([&] { detail::copy_into(there, counting(800)); });
+  on_a_new_thread([&] { detail::copy_into(there, counting(800)); });
 }
 
 TEST(CudaContexts, OfPinnedMemory) {
   const Tensor first = empty({1}, {.device = "cuda:4"});
-  expect_no_other_context([] {
+  on_a_new_thread([] {
     const PinMemoryGuard pinned;
     EXPECT_TRUE(empty({50000}).is_pinned());
   });
@@ -301,7 +270,7 @@ TEST(CudaContexts, OfPinnedMemory) {
 
 TEST(CudaContexts, OfIndexFaults) {
   const Stream stream = current_stream("cuda:4");
-  expect_no_other_context(
+  on_a_new_thread(
       [&] { EXPECT_EQ(cuda::IndexFaults::instance().of(stream.state()).data->written, 0U); });
 }
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mutations/launch_without_nvcc.hpp"
+#include "mutations/gpu_tensors.hpp"
 
-#include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/cuda_backend.hpp>
 #include <lockstep/cuda/kernels/matmul.hpp>
 #include <lockstep/cuda/kernels/softmax.hpp>
 #include <lockstep/cuda/nccl/nccl_carrier.hpp>
 #include <lockstep/cuda/nccl/non_blocking.hpp>
-#include <lockstep/device/devices.hpp>
 #include <lockstep/distributed/call.hpp>
 #include <lockstep/distributed/group_watch.hpp>
 #include <lockstep/distributed/hash_store.hpp>
@@ -16,14 +13,12 @@
 #include <lockstep/nccl.hpp>
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>
-#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <cudasim/cudasim.hpp>
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -35,10 +30,14 @@
 #include <nccl.h>
 
 // As cuda_backend_test.cpp, for what stands between the CUDA backend and cuBLASLt, cuDNN and NCCL.
-//
-// No test uses GPU 0, which is every thread's current one at first.
 namespace lockstep {
 namespace cuda_libraries_test {
+
+using testing::at;
+using testing::has_context_on_gpu_0;
+using testing::kGpus;
+using testing::on_a_new_thread;
+using testing::values_of;
 
 using Values = std::vector<float>;
 
@@ -53,57 +52,18 @@ using Softmax = detail::SoftmaxCall<float, false>;
 
 [[maybe_unused]] const bool registered = [] {
   testing::register_kernels(cuda::Kernels<Doubled>{});
-  detail::cuda_backend.store(&cuda::CudaBackend::instance());
-  detail::cuda_device_counter.store(&cuda::count_devices);
+  testing::register_gpus();
   return true;
 }();
-
-const std::vector<Device> kGpus = {"cuda:1", "cuda:2", "cuda:3"};
-
-Tensor at(const Tensor& tensor, Device device) {
-  const Tensor there = empty(tensor.sizes(), {.device = device});
-  detail::copy_into(there, tensor);
-  return there;
-}
 
 Tensor filled(std::int64_t count, float value, Device device) {
   return at(from_values(Values(static_cast<std::size_t>(count), value), {count}, Device()), device);
 }
 
-Values values_of(const Tensor& tensor) {
-  const Tensor host = at(tensor, Device());
-  const auto* first = host.const_data_ptr<float>();
-  return Values(first, first + host.numel());
-}
-
 Values repeated(std::size_t count, float value) { return Values(count, value); }
 
-// By a kernel on the device's current stream.
-Tensor doubled(const Tensor& tensor) {
-  const Stream stream = current_stream(tensor.device());
-  Tensor out = empty(tensor.sizes(), tensor.options());
-  launch(stream, static_cast<std::size_t>(tensor.numel()),
-         Doubled{detail::input<float>(tensor), detail::output<float>(out, stream)});
-  return out;
-}
-
-bool has_context_on_gpu_0() {
-  const std::vector<int> contexts = cudasim::contexts();
-  return std::count(contexts.begin(), contexts.end(), 0) != 0;
-}
-
-// Calls of a library run on a thread's own GPU; it has chosen none.
-template <class Body>
-void on_a_new_thread(const Body& body) {
-  std::thread([&body] {
-    try {
-      body();
-    } catch (const std::exception& error) {
-      ADD_FAILURE() << error.what();
-    }
-  }).join();
-  EXPECT_FALSE(has_context_on_gpu_0());
-}
+// By work of the device's current stream.
+Tensor doubled(const Tensor& tensor) { return testing::by_kernel<Doubled>(tensor); }
 
 TEST(CudaLibraries, AProductIsMadeOnTheGpuOfItsStream) {
   const Tensor a = filled(12, 2, "cuda:1");
