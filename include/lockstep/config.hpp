@@ -11,6 +11,10 @@
 // its own that includes lockstep/src.hpp; in a program that runs on GPUs another, compiled by nvcc,
 // includes lockstep/cuda_src.hpp. CMake's targets lockstep::compiled and lockstep::cuda_compiled
 // are these two. Templates and what takes a line stay in the headers.
+//
+// LOCKSTEP_INLINE stands in front of a definition that has moved to a `.ipp`; of a virtual function
+// also in front of its declaration: a class none of whose virtual functions is inline where it is
+// defined gets its table, and all that is in it, in every file that includes the header.
 #if !defined(LOCKSTEP_SEPARATE_COMPILATION)
 #define LOCKSTEP_DEFINITIONS
 #define LOCKSTEP_CUDA_DEFINITIONS

@@ -48,9 +48,9 @@ class AccumulateGrad final : public Node {
   bool is_accumulator() const override { return true; }
   const Tensor& variable() const { return variable_; }
 
-  Tensor place_for_gradient() override;
+  LOCKSTEP_INLINE Tensor place_for_gradient() override;
 
-  void apply(std::vector<Tensor>& gradients) override;
+  LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
 
  private:
   // Returns the hooks that are to be called.

@@ -52,7 +52,7 @@ class GraphTask final : public BackwardPass {
 
   void run();
 
-  bool reaches(const Tensor& leaf) const override;
+  LOCKSTEP_INLINE bool reaches(const Tensor& leaf) const override;
 
  private:
   bool is_last_node() const override { return workers_.is_last(); }

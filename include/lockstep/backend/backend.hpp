@@ -85,7 +85,7 @@ class Backend : public MemoryResource {
 
   // Several copies issued together, none of which writes what another one touches. Each is work of
   // its own stream; a backend may do better than to issue one after the other.
-  virtual void copy_all(std::span<const CopyOrder> orders);
+  LOCKSTEP_INLINE virtual void copy_all(std::span<const CopyOrder> orders);
 };
 
 // The CUDA side of the library puts its backend here before `main`.

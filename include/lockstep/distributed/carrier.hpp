@@ -78,11 +78,12 @@ class Carrier {
   virtual std::optional<Stream> stream_for(Device) { return {}; }
   // As `run`, as work of that stream: returns when it is issued. What goes wrong after that is told
   // to `failed`, at most once and by any thread; `progress` sees after it.
-  virtual void run_on(const Stream& stream, const Call& call, std::span<const void* const>,
-                      std::span<void* const>, const Done& failed);
+  LOCKSTEP_INLINE virtual void run_on(const Stream& stream, const Call& call,
+                                      std::span<const void* const>, std::span<void* const>,
+                                      const Done& failed);
   // As `send` and `receive`: `done` is called when the copy is issued, as work of the stream.
-  virtual void send_on(const Stream& stream, const Message&, const void*, Done);
-  virtual void receive_on(const Stream& stream, const Message&, void*, Done);
+  LOCKSTEP_INLINE virtual void send_on(const Stream& stream, const Message&, const void*, Done);
+  LOCKSTEP_INLINE virtual void receive_on(const Stream& stream, const Message&, void*, Done);
 
   // A carrier among some of the ranks, in the order given, which is the same on all ranks; null on
   // a rank that is not among them. All ranks call it.

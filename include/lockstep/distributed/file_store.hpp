@@ -36,7 +36,7 @@ class FileStore final : public Store {
   explicit FileStore(std::filesystem::path path, int num_workers = 0,
                      std::chrono::milliseconds timeout = kDefaultTimeout);
 
-  ~FileStore() override;
+  LOCKSTEP_INLINE ~FileStore() override;
 
   std::string name() const override { return "FileStore " + path_.string(); }
 
@@ -58,15 +58,18 @@ class FileStore final : public Store {
     int descriptor_;
   };
 
-  void do_set(const std::string& key, const std::string& value,
-              const detail::Deadline& deadline) override;
-  std::string do_get(const std::string& key, const detail::Deadline& deadline) override;
-  std::int64_t do_add(const std::string& key, std::int64_t amount,
-                      const detail::Deadline& deadline) override;
-  void do_wait(std::span<const std::string> keys, const detail::Deadline& deadline) override;
-  bool do_check(std::span<const std::string> keys, const detail::Deadline& deadline) override;
-  bool do_delete(const std::string& key, const detail::Deadline& deadline) override;
-  std::int64_t do_num_keys(const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE void do_set(const std::string& key, const std::string& value,
+                              const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::string do_get(const std::string& key,
+                                     const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::int64_t do_add(const std::string& key, std::int64_t amount,
+                                      const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE void do_wait(std::span<const std::string> keys,
+                               const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE bool do_check(std::span<const std::string> keys,
+                                const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE bool do_delete(const std::string& key, const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::int64_t do_num_keys(const detail::Deadline& deadline) override;
 
   // Calls `then`, with the mutex held, once all keys are there. The mutex is free in between, for
   // this process's other threads.

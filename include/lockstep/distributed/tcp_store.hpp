@@ -56,15 +56,18 @@ class TCPStore final : public Store {
  private:
   using Request = detail::StoreRequest;
 
-  void do_set(const std::string& key, const std::string& value,
-              const detail::Deadline& deadline) override;
-  std::string do_get(const std::string& key, const detail::Deadline& deadline) override;
-  std::int64_t do_add(const std::string& key, std::int64_t amount,
-                      const detail::Deadline& deadline) override;
-  void do_wait(std::span<const std::string> keys, const detail::Deadline& deadline) override;
-  bool do_check(std::span<const std::string> keys, const detail::Deadline& deadline) override;
-  bool do_delete(const std::string& key, const detail::Deadline& deadline) override;
-  std::int64_t do_num_keys(const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE void do_set(const std::string& key, const std::string& value,
+                              const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::string do_get(const std::string& key,
+                                     const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::int64_t do_add(const std::string& key, std::int64_t amount,
+                                      const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE void do_wait(std::span<const std::string> keys,
+                               const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE bool do_check(std::span<const std::string> keys,
+                                const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE bool do_delete(const std::string& key, const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::int64_t do_num_keys(const detail::Deadline& deadline) override;
 
   static detail::FrameWriter with_keys(Request request, std::span<const std::string> keys);
   static std::int64_t number(const std::string& reply);

@@ -25,21 +25,24 @@ class ThreadCarrier final : public Carrier {
  public:
   ThreadCarrier(int rank, int size, std::shared_ptr<ThreadWorld> world);
 
-  void run(const Call& call, std::span<const void* const> inputs,
-           std::span<void* const> outputs) override;
+  LOCKSTEP_INLINE void run(const Call& call, std::span<const void* const> inputs,
+                           std::span<void* const> outputs) override;
 
-  void send(const Message& message, const void* data, Done done) override;
-  void receive(const Message& message, void* data, Done done) override;
+  LOCKSTEP_INLINE void send(const Message& message, const void* data, Done done) override;
+  LOCKSTEP_INLINE void receive(const Message& message, void* data, Done done) override;
 
-  std::optional<Stream> stream_for(Device device) override;
+  LOCKSTEP_INLINE std::optional<Stream> stream_for(Device device) override;
 
-  void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
-              std::span<void* const> outputs, const Done&) override;
+  LOCKSTEP_INLINE void run_on(const Stream& stream, const Call& call,
+                              std::span<const void* const> inputs, std::span<void* const> outputs,
+                              const Done&) override;
 
-  void send_on(const Stream& stream, const Message& message, const void* data, Done done) override;
-  void receive_on(const Stream& stream, const Message& message, void* data, Done done) override;
+  LOCKSTEP_INLINE void send_on(const Stream& stream, const Message& message, const void* data,
+                               Done done) override;
+  LOCKSTEP_INLINE void receive_on(const Stream& stream, const Message& message, void* data,
+                                  Done done) override;
 
-  std::unique_ptr<Carrier> split(std::span<const int> members) override;
+  LOCKSTEP_INLINE std::unique_ptr<Carrier> split(std::span<const int> members) override;
 
  private:
   std::size_t ranks() const { return sources_.size(); }

@@ -28,7 +28,7 @@ class StatisticsOverRanks final : public StatisticsSource {
   // An undefined group is the default group of the thread that calls forward.
   explicit StatisticsOverRanks(distributed::ProcessGroup group) : group_(std::move(group)) {}
 
-  std::optional<BatchStatistics> of(const Tensor& x) const override;
+  LOCKSTEP_INLINE std::optional<BatchStatistics> of(const Tensor& x) const override;
 
  private:
   const distributed::ProcessGroup group_;

@@ -28,33 +28,33 @@ class HostBackend final : public Backend {
  public:
   static HostBackend& instance();
 
-  DeviceProperties properties(Device device) override;
+  LOCKSTEP_INLINE DeviceProperties properties(Device device) override;
 
   HostStream& default_stream(Device device) override { return at(device).compute; }
   HostStream& copy_stream(Device device) override { return at(device).copy; }
-  HostStream& pool_stream(Device device) override;
+  LOCKSTEP_INLINE HostStream& pool_stream(Device device) override;
 
-  void* allocate(std::size_t bytes, StreamState& owner) override;
+  LOCKSTEP_INLINE void* allocate(std::size_t bytes, StreamState& owner) override;
 
-  void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                  std::span<StreamState* const> used_on) noexcept override;
+  LOCKSTEP_INLINE void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                                  std::span<StreamState* const> used_on) noexcept override;
 
   MemoryStats memory_stats(Device device) override { return at(device).allocator.stats(); }
   // What is kept page-locked lies on plain `cpu`, too.
-  void empty_cache(Device device) override;
+  LOCKSTEP_INLINE void empty_cache(Device device) override;
 
   bool can_access(Device, Device owner) override { return owner.is_cpu(); }
 
-  void copy(void* dst, Device, const void* src, Device, std::size_t bytes,
-            StreamState& stream) override;
+  LOCKSTEP_INLINE void copy(void* dst, Device, const void* src, Device, std::size_t bytes,
+                            StreamState& stream) override;
 
-  void copy_pitched(void* dst, Device, const void* src, Device, const Pitched& shape,
-                    StreamState& stream) override;
+  LOCKSTEP_INLINE void copy_pitched(void* dst, Device, const void* src, Device,
+                                    const Pitched& shape, StreamState& stream) override;
 
   // Where no stream has anything to do first, the caller does all of them, with the help of
   // whoever has time. They are divided together, so that each core has the same part of them every
   // time they come.
-  void copy_all(std::span<const CopyOrder> orders) override;
+  LOCKSTEP_INLINE void copy_all(std::span<const CopyOrder> orders) override;
 
   // A copy of up to this size may run in its issuer when the stream is idle.
   static constexpr std::size_t kSmallCopy = std::size_t{64} << 10;

@@ -63,22 +63,22 @@ class HostStream final : public StreamState, private Servable {
   // Waits for what the next operation would wait for, if it is one that runs in its issuer.
   void settle();
 
-  bool idle() const override;
+  LOCKSTEP_INLINE bool idle() const override;
 
-  EventPtr record() override;
+  LOCKSTEP_INLINE EventPtr record() override;
 
-  void wait(const EventPtr& event) override;
+  LOCKSTEP_INLINE void wait(const EventPtr& event) override;
 
-  void synchronize() override;
+  LOCKSTEP_INLINE void synchronize() override;
 
  private:
   // The work issued to a queued stream up to a number.
   class Ticket final : public EventState {
    public:
     Ticket(HostStream& stream, std::uint64_t number) : stream_(stream), number_(number) {}
-    bool query() const override;
+    LOCKSTEP_INLINE bool query() const override;
     void synchronize() const override { stream_.wait_for(number_); }
-    bool precedes_new_work_of(const StreamState& stream) const override;
+    LOCKSTEP_INLINE bool precedes_new_work_of(const StreamState& stream) const override;
 
    private:
     HostStream& stream_;
@@ -91,9 +91,9 @@ class HostStream final : public StreamState, private Servable {
    public:
     AllOf(const HostStream& stream, std::vector<EventPtr> events)
         : stream_(stream), events_(std::move(events)) {}
-    bool query() const override;
-    void synchronize() const override;
-    bool precedes_new_work_of(const StreamState& stream) const override;
+    LOCKSTEP_INLINE bool query() const override;
+    LOCKSTEP_INLINE void synchronize() const override;
+    LOCKSTEP_INLINE bool precedes_new_work_of(const StreamState& stream) const override;
 
    private:
     const HostStream& stream_;
@@ -119,7 +119,7 @@ class HostStream final : public StreamState, private Servable {
 
   void enqueue(Task task, bool may_wait);
 
-  void serve() noexcept override;
+  LOCKSTEP_INLINE void serve() noexcept override;
 
   // Runs what is queued up to operation `last`, in the calling thread. False if another thread is
   // at it.
