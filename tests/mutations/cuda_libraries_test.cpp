@@ -19,6 +19,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -144,6 +145,44 @@ TEST(CudaLibraries, ARankMakesNoContextOnAnotherGpu) {
       0, 1, kGpus[0], comm, distributed::detail::GroupWatch(), std::chrono::minutes(1));
   on_a_new_thread([&] { rank->run({.collective = Collective::barrier}, {}, {}); });
   on_a_new_thread([&] { rank.reset(); });
+}
+
+// Until the other rank has come to it, too; only a communicator's first collective waits for that.
+TEST(CudaLibraries, ARankKnowsWhatIsInFlight) {
+  using distributed::detail::Collective;
+  ncclUniqueId id{};
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::array<std::unique_ptr<cuda::NcclCarrier>, 2> ranks;
+  const auto for_each_rank = [](const auto& body) {
+    std::thread other([&body] { body(1); });
+    body(0);
+    other.join();
+  };
+  for_each_rank([&](int rank) {
+    const Device gpu = kGpus[static_cast<std::size_t>(rank)];
+    const ncclComm_t comm = cuda::connect_rank(rank, 2, id, gpu, [] {});
+    ranks[static_cast<std::size_t>(rank)] = std::make_unique<cuda::NcclCarrier>(
+        rank, 2, gpu, comm, distributed::detail::GroupWatch(), std::chrono::minutes(1));
+  });
+
+  const std::array<Tensor, 2> values = {filled(300, 1, kGpus[0]), filled(300, 2, kGpus[1])};
+  const auto issue = [&](std::size_t rank) {
+    const Stream stream = *ranks[rank]->stream_for(kGpus[rank]);
+    stream.wait_stream(current_stream(kGpus[rank]));
+    void* const data = values[rank].impl()->data();
+    const void* const input = data;
+    ranks[rank]->run_on(stream,
+                        {.collective = Collective::all_reduce, .dtype = Dtype::f32, .count = 300},
+                        {&input, 1}, {&data, 1}, {});
+    current_stream(kGpus[rank]).wait_stream(stream);
+  };
+  for_each_rank([&](int rank) { issue(static_cast<std::size_t>(rank)); });  // the first waits
+  EXPECT_EQ(values_of(values[0]), repeated(300, 3));
+  issue(0);
+  EXPECT_TRUE(ranks[0]->progress());
+  issue(1);
+  EXPECT_EQ(values_of(values[0]), repeated(300, 6));
+  for_each_rank([&](int rank) { ranks[static_cast<std::size_t>(rank)].reset(); });
 }
 
 // As processes have them: a communicator and a thread for each rank.

@@ -32,8 +32,8 @@ class InFlight {
   struct Operation {
     std::string name;
     std::optional<distributed::detail::Call> call;  // of a collective
-    Event end;
-    distributed::detail::Done failed;  // may be empty
+    distributed::detail::Done failed;               // may be empty
+    Event end = {};
     Clock::time_point since = Clock::now();
   };
 
@@ -53,8 +53,9 @@ class InFlight {
     coming_ = call;
     if (!inside_) enter(call);
   }
-  // What it has issued.
-  void push(Operation operation) {
+  // What it has issued to the stream, whose end is noted here.
+  void push(const Stream& stream, Operation operation) {
+    operation.end = stream.record_event();
     if (operation.call) coming_.reset();
     operations_.push_back(std::move(operation));
   }

@@ -98,7 +98,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
       in_group([&] { part->issue(comm_, own_.get().handle(), {&device_, 1}); });
       part->finish();
     });
-    in_flight_.push({name(), call, stream.record_event(), failed});
+    in_flight_.push(stream, {name(), call, failed});
   }
 
   void send_on(const Stream& stream, const Message& message, const void* data, Done done) override {
@@ -226,7 +226,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     std::exception_ptr error;
     try {
       issue(name, [&] { in_group([&] { body(nccl_type(message.dtype)); }); });
-      in_flight_.push({name(), {}, stream.record_event(), {}});
+      in_flight_.push(stream, {name(), {}, {}});
     } catch (...) {
       error = std::current_exception();
     }
@@ -249,7 +249,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
       check(ncclAllReduce(one, one, 1, ncclUint8, ncclMax, comm_, own_.get().handle()),
             "ncclAllReduce");
     });
-    in_flight_.push({lockstep::detail::str(call), call, stream.record_event(), {}});
+    in_flight_.push(stream, {lockstep::detail::str(call), call, {}});
     await_all();
   }
 
