@@ -21,6 +21,7 @@
 #include <exception>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace ls = lockstep;
@@ -294,6 +295,40 @@ TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
   any_source_fails = false;
   EXPECT_TRUE(requests.failed());
   EXPECT_TRUE(throws<ls::Error>([&] { requests.check_usable(); }, "MPI_Improbe failed with code"));
+  MPI_Comm_free(&comm);
+}
+
+// A rank that has told of its failure tells nothing a second time.
+TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
+  using ls::mpi::detail::FailureNotice;
+  using ls::mpi::detail::Requests;
+  MPI_Comm comm = MPI_COMM_NULL;
+  ASSERT_EQ(MPI_Comm_dup(MPI_COMM_WORLD, &comm), MPI_SUCCESS);
+  const std::string text = "collectives do not match";
+  std::byte data{};
+  if (world().rank() == 1) {
+    // Has ended once rank 0 has taken it, within its first wait.
+    MPI_Ssend(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, FailureNotice::kTag, comm);
+    MPI_Send(&data, 1, MPI_BYTE, 0, Requests::kTag, comm);
+  }
+  if (world().rank() == 0 && world().size() > 1) {
+    Requests requests(comm, nullptr);
+    requests.share_failures();
+    const auto wait_for_one = [&] {
+      requests.receive(&data, 1, 1);
+      requests.wait();
+    };
+    try {
+      wait_for_one();
+    } catch (const ls::ValueError&) {
+      // On a machine so busy that what follows the notice comes 100 ms later.
+    }
+    if (!requests.failed()) {
+      EXPECT_TRUE(throws<ls::ValueError>(wait_for_one, text));
+    }
+    EXPECT_TRUE(requests.failed());
+  }
+  MPI_Barrier(comm);
   MPI_Comm_free(&comm);
 }
 

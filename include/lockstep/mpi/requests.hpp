@@ -98,10 +98,10 @@ class Requests {
   }
 
   // Until all that was started has ended. What the others have done their part of before one of
-  // them failed still ends well.
+  // them failed still ends well; what is waited for next then fails, as that one comes to nothing
+  // any more.
   void wait() {
     Patience patience;
-    std::exception_ptr told;
     std::optional<distributed::detail::Deadline> deadline;
     for (std::size_t at = 0; at < pending_.size();) {
       for (Pending& one : pending_) (void)has_come(one);
@@ -110,17 +110,17 @@ class Requests {
         continue;
       }
       const bool faulted = watchdog_ && watchdog_->faulted();
-      if (!faulted && !told && notice_) {
-        const int code = notice_->look(told);
+      if (!faulted && !told_ && notice_) {
+        const int code = notice_->look(told_);
         if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
       }
-      if (!faulted && !told) {
+      if (!faulted && !told_) {
         patience();
         continue;
       }
       if (!deadline) deadline.emplace(std::chrono::milliseconds(100));
       if (deadline->passed() && !has_ended(pending_[at])) {
-        give_up(faulted ? watchdog_->exception() : told);
+        give_up(faulted ? watchdog_->exception() : told_);
       }
     }
     pending_.clear();
@@ -203,6 +203,7 @@ class Requests {
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   std::optional<FailureNotice> notice_;
   std::vector<Pending> pending_;
+  std::exception_ptr told_;   // by another rank, once
   std::exception_ptr error_;  // the first
 };
 
