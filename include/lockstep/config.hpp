@@ -13,8 +13,8 @@
 // are these two. Templates and what takes a line stay in the headers.
 //
 // LOCKSTEP_INLINE stands in front of a definition that has moved to a `.ipp`; of a virtual function
-// also in front of its declaration: a class none of whose virtual functions is inline where it is
-// defined gets its table, and all that is in it, in every file that includes the header.
+// also in front of its declaration: a class has its table, with all that is in it, where the first
+// of them that is not inline in the class is defined, and header-only that is in every file.
 #if !defined(LOCKSTEP_SEPARATE_COMPILATION)
 #define LOCKSTEP_DEFINITIONS
 #define LOCKSTEP_CUDA_DEFINITIONS

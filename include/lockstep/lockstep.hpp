@@ -11,6 +11,7 @@
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/backend/memory_stats.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/data/collate.hpp>
@@ -98,6 +99,7 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/optim/sparse_adam.hpp>
+#include <lockstep/parallel/bucket_assignment.hpp>
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>

@@ -25,6 +25,7 @@ struct GradHooks {
   std::vector<Hook> hooks;
 };
 
+// A hook of a leaf, whatever that is.
 RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
                               std::function<void(const Tensor&)> function,
                               std::function<Tensor()> place = {});
@@ -49,15 +50,6 @@ class RemovableHandle {
   std::weak_ptr<detail::TensorImpl> leaf_;
   std::uint64_t id_ = 0;
 };
-
-namespace detail {
-
-// A hook of a leaf, whatever that is.
-RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
-                              std::function<void(const Tensor&)> function,
-                              std::function<Tensor()> place);
-
-}  // namespace detail
 
 }  // namespace lockstep
 

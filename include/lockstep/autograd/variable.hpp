@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 // The members of Tensor that concern its place in the graph.
 

@@ -8,8 +8,6 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 
-#include <algorithm>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {

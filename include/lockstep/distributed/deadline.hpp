@@ -3,8 +3,6 @@
 
 #include <lockstep/config.hpp>
 
-#include <poll.h>
-
 #include <chrono>
 #include <ostream>
 

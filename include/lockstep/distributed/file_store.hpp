@@ -11,7 +11,6 @@
 #include <sys/file.h>
 
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <string>

@@ -7,7 +7,6 @@
 #include <lockstep/error.hpp>
 
 #include <cstddef>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <optional>

@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <exception>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {

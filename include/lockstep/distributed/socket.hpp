@@ -6,11 +6,9 @@
 #include <lockstep/error.hpp>
 
 #include <netdb.h>
-#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>

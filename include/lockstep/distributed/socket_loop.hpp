@@ -6,6 +6,8 @@
 #include <lockstep/distributed/socket.hpp>
 #include <lockstep/distributed/socket_frame.hpp>
 
+#include <poll.h>
+
 #include <atomic>
 #include <cerrno>
 #include <chrono>

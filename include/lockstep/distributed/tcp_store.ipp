@@ -7,6 +7,8 @@
 #include <lockstep/distributed/tcp_store_server.hpp>
 #include <lockstep/error.hpp>
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>

@@ -16,7 +16,6 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
-#include <type_traits>
 #include <utility>
 
 namespace lockstep::detail {

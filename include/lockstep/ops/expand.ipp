@@ -10,10 +10,8 @@
 #include <lockstep/ops/sum_kernel.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <array>
 #include <bitset>
 #include <cstddef>
-#include <cstdint>
 
 namespace lockstep::detail {
 

@@ -9,8 +9,6 @@
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cstddef>
-
 namespace lockstep::detail {
 
 struct ToDeviceOp {

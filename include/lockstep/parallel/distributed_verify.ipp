@@ -5,6 +5,7 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/parallel/distributed_verify.hpp>
 #include <lockstep/tensor/creation.hpp>

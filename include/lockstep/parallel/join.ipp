@@ -4,6 +4,7 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/join.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>

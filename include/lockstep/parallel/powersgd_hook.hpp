@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/ops/matmul.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/powersgd_state.hpp>
 
@@ -11,12 +10,6 @@
 // PowerSGD (Vogels, Karimireddy and Jaggi, 2019): gradients that are matrices are sent as the
 // product of two thin ones.
 namespace lockstep::ddp_comm_hooks {
-
-namespace detail {
-
-using lockstep::detail::mm;  // not matmul, which autocast would round
-
-}  // namespace detail
 
 // The mean over the ranks of gradients, each compressed to a product of two thin matrices.
 //

@@ -35,6 +35,8 @@
 
 namespace lockstep::ddp_comm_hooks::detail {
 
+using lockstep::detail::mm;  // not matmul, which autocast would round
+
 // Makes the rows orthogonal to each other, and their norms 1; a row that depends on those before it
 // becomes any that does not, or 0.
 inline void orthogonalize_rows(const Tensor& rows, double epsilon) {

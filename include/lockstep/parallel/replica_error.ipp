@@ -8,16 +8,13 @@
 #include <cxxabi.h>
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <typeinfo>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {

@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <iterator>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>

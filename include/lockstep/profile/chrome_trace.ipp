@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iomanip>
 #include <ostream>
 #include <string>
 #include <string_view>

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <string_view>
 #include <utility>

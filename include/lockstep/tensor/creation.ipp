@@ -8,8 +8,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <memory>
-#include <utility>
 #include <vector>
 
 namespace lockstep {

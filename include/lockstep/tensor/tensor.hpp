@@ -234,10 +234,6 @@ View<T> output(const Tensor& tensor, const Stream& stream) {
 
 inline void detail::fail_undefined() { fail<ValueError>("the tensor is undefined"); }
 
-void detail::fail_uninitialized(const TensorImpl& impl);
-
-void detail::fail_sparse(const TensorImpl& impl);
-
 inline const Shape& Tensor::sizes() const { return shaped().shape; }
 inline const Shape& Tensor::strides() const { return strided().strides; }
 inline std::int64_t Tensor::dim() const { return static_cast<std::int64_t>(shaped().shape.size()); }

@@ -6,9 +6,7 @@
 
 #include <cblas.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace lockstep::detail {
 

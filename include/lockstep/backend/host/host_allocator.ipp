@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
 #include <mutex>
 #include <span>
