@@ -3,16 +3,18 @@
 # What a file that includes lockstep.hpp reads of lockstep under LOCKSTEP_SEPARATE_COMPILATION: no
 # definitions (*.ipp), and no more than MOST bytes, which is what it costs every file of a program.
 #
-#   cmake -D CXX_COMPILER=g++ -D INCLUDE_DIR=include -D WORK_DIR=dir -D MOST=1000000
+#   cmake -D CXX_COMPILER=g++ -D CXX_FLAGS= -D INCLUDE_DIRS=include -D WORK_DIR=dir -D MOST=1000000
 #         -P check_declarations.cmake
 
 cmake_minimum_required(VERSION 3.22)
 
 set(source "${WORK_DIR}/declarations.cpp")
 file(WRITE "${source}" "#include <lockstep/lockstep.hpp>\n")
+separate_arguments(flags NATIVE_COMMAND "${CXX_FLAGS}")
+list(TRANSFORM INCLUDE_DIRS PREPEND -I OUTPUT_VARIABLE includes)
 execute_process(
   COMMAND
-    "${CXX_COMPILER}" -std=c++20 -DLOCKSTEP_SEPARATE_COMPILATION -I "${INCLUDE_DIR}" -MM "${source}"
+    "${CXX_COMPILER}" ${flags} -std=c++20 -DLOCKSTEP_SEPARATE_COMPILATION ${includes} -MM "${source}"
   OUTPUT_VARIABLE output
   COMMAND_ERROR_IS_FATAL ANY
 )

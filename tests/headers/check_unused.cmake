@@ -3,15 +3,17 @@
 # A file that includes lockstep.hpp and uses nothing of it has next to nothing of it in its object: no
 # table of virtual functions, with all that they call, and at most MOST functions.
 #
-#   cmake -D CXX_COMPILER=g++ -D NM=nm -D INCLUDE_DIR=include -D WORK_DIR=dir -D MOST=100
-#         -P check_unused.cmake
+#   cmake -D CXX_COMPILER=g++ -D CXX_FLAGS= -D NM=nm -D INCLUDE_DIRS=include -D WORK_DIR=dir
+#         -D MOST=100 -P check_unused.cmake
 
 cmake_minimum_required(VERSION 3.22)
 
 set(source "${WORK_DIR}/unused.cpp")
 file(WRITE "${source}" "#include <lockstep/lockstep.hpp>\n")
+separate_arguments(flags NATIVE_COMMAND "${CXX_FLAGS}")
+list(TRANSFORM INCLUDE_DIRS PREPEND -I OUTPUT_VARIABLE includes)
 execute_process(
-  COMMAND "${CXX_COMPILER}" -std=c++20 -O0 -I "${INCLUDE_DIR}" -c "${source}" -o "${source}.o"
+  COMMAND "${CXX_COMPILER}" ${flags} -std=c++20 -O0 ${includes} -c "${source}" -o "${source}.o"
   COMMAND_ERROR_IS_FATAL ANY
 )
 execute_process(

@@ -25,6 +25,7 @@
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/distributed.hpp>
 #include <lockstep/tensor/creation.hpp>

@@ -4,7 +4,6 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/parameter.hpp>
-#include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>

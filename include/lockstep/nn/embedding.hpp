@@ -5,7 +5,6 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>

@@ -8,7 +8,6 @@
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
 #include <lockstep/parallel/reducer_sparse.hpp>
-#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>

@@ -5,7 +5,6 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>

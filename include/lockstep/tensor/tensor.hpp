@@ -139,7 +139,7 @@ class Tensor {
   const Tensor& add_(const Tensor& other, double alpha = 1) const;
   const Tensor& mul_(double factor) const;
 
-  // The value of a tensor of one element, as T.
+  // The value of a tensor of one element, as T (both templates are defined in ops/to.hpp).
   template <class T>
   T item() const;
   double item() const;
