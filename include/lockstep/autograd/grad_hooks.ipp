@@ -52,19 +52,6 @@ LOCKSTEP_INLINE RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>&
 
 namespace lockstep {
 
-// Has `hook(leaf)` called each time that a backward pass has added into this leaf's `grad`.
-//
-// Several hooks are called in the order of their registration. A hook may read and replace the
-// gradient; it must not refer to the tensor by a handle of its own, which would keep both for ever.
-//
-// **Torch counterpart.** Tensor.register_post_accumulate_grad_hook.
-// **Devices and streams.** On the stream of the gradient, which is current.
-// **Backward.** Not called by autograd::grad, nor where no gradient comes.
-// **Threads and exceptions.** Called by a thread that works for the pass; those of one device's
-// leaves are not called at the same time. What it throws ends the pass and comes out of backward.
-// An AutogradError unless the tensor is a leaf that requires grad; a ValueError for an empty
-// function.
-// **Example.** w.register_post_accumulate_grad_hook([](const ls::Tensor& p) { step(p); });
 LOCKSTEP_INLINE RemovableHandle
 Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {
   check<AutogradError>(requires_grad(),

@@ -58,31 +58,38 @@ LOCKSTEP_INLINE Tensor on_host(const Tensor& x) {
 
 namespace lockstep {
 
-// The tensor on another device; the tensor itself if it is there.
-//
-// **Torch counterpart.** torch.Tensor.to(device).
-// **Devices and streams.** On the destination's current stream, after what is on the source's; a
-// copy to plain host memory has ended when this returns.
-// **Backward.** Brings the gradient back to the source's device.
 LOCKSTEP_INLINE Tensor Tensor::to(Device device) const {
   return this->device() == device ? *this : apply(detail::ToDeviceOp{device}, *this);
 }
 
-// The elements converted; the tensor itself if it is of that dtype. A conversion to integers or
-// booleans ends the gradient's way.
-//
-// **Torch counterpart.** torch.Tensor.to(dtype).
 LOCKSTEP_INLINE Tensor Tensor::to(Dtype dtype) const {
   if (this->dtype() == dtype) return *this;
   if (!is_floating_point(dtype)) return detail::cast(*this, dtype);
   return apply(detail::ToDtypeOp{dtype}, *this);
 }
 
-// A contiguous copy with memory of its own.
-//
-// **Torch counterpart.** torch.Tensor.clone.
 LOCKSTEP_INLINE Tensor Tensor::clone() const { return apply(detail::CloneOp{}, *this); }
 
 LOCKSTEP_INLINE double Tensor::item() const { return item<double>(); }
+
+// For files that only know their declarations (tensor.hpp).
+#if defined(LOCKSTEP_SOURCE)
+template float Tensor::item() const;
+template double Tensor::item() const;
+template Half Tensor::item() const;
+template BFloat16 Tensor::item() const;
+template std::int64_t Tensor::item() const;
+template std::int32_t Tensor::item() const;
+template std::uint8_t Tensor::item() const;
+template bool Tensor::item() const;
+template std::vector<float> Tensor::to_vector() const;
+template std::vector<double> Tensor::to_vector() const;
+template std::vector<Half> Tensor::to_vector() const;
+template std::vector<BFloat16> Tensor::to_vector() const;
+template std::vector<std::int64_t> Tensor::to_vector() const;
+template std::vector<std::int32_t> Tensor::to_vector() const;
+template std::vector<std::uint8_t> Tensor::to_vector() const;
+template std::vector<bool> Tensor::to_vector() const;
+#endif
 
 }  // namespace lockstep

@@ -19,18 +19,8 @@ LOCKSTEP_INLINE MemoryStats pinned_memory_stats() {
   return pinned ? pinned->memory_stats(Device()) : MemoryStats();
 }
 
-// True if the tensor's memory is page-locked.
-//
-// **Torch counterpart.** torch.Tensor.is_pinned.
 LOCKSTEP_INLINE bool Tensor::is_pinned() const { return get().storage->is_pinned(); }
 
-// The tensor in page-locked memory: itself if it is there already, or where there is no GPU;
-// otherwise a contiguous copy.
-//
-// **Torch counterpart.** torch.Tensor.pin_memory.
-// **Backward.** Not recorded: an AutogradError for a tensor that requires grad while recording is
-// on.
-// **Threads and exceptions.** DeviceError for a tensor that is not on plain `cpu`.
 LOCKSTEP_INLINE Tensor Tensor::pin_memory() const {
   check<DeviceError>(device().is_host_memory(),
                      "pin_memory: expected a tensor on cpu, but this one is on ", device());

@@ -93,19 +93,10 @@ namespace lockstep {
 
 LOCKSTEP_INLINE bool Tensor::is_sparse() const { return get().sparse; }
 
-// Whether each row is listed once, in ascending order.
 LOCKSTEP_INLINE bool Tensor::is_coalesced() const {
   return detail::sparse_of(*this, "is_coalesced").coalesced;
 }
 
-// The same tensor with each row listed once, in ascending order; itself if it is so already.
-//
-// The values of a row are added up in the order in which they are listed, so that the same tensor
-// gives the same bits.
-//
-// **Torch counterpart.** Tensor.coalesce.
-// **Devices and streams.** Waits for the indices, which the host sorts; the values are added up on
-// the device's current stream.
 LOCKSTEP_INLINE Tensor Tensor::coalesce() const {
   const detail::SparseImpl& sparse = detail::sparse_of(*this, "coalesce");
   if (sparse.coalesced) return *this;
@@ -125,11 +116,6 @@ LOCKSTEP_INLINE Tensor Tensor::coalesce() const {
                              true);
 }
 
-// The rows that are listed, as a tensor [1, n] of i64, and their values [n, …]: the tensor's own,
-// so that what changes the values changes it.
-//
-// **Torch counterpart.** Tensor.indices and Tensor.values.
-// **Threads and exceptions.** A ValueError unless the tensor is coalesced.
 LOCKSTEP_INLINE Tensor Tensor::indices() const {
   const detail::SparseImpl& sparse = detail::sparse_of(*this, "indices");
   check<ValueError>(sparse.coalesced,
@@ -144,9 +130,6 @@ LOCKSTEP_INLINE Tensor Tensor::values() const {
   return sparse.values;
 }
 
-// The same numbers in a dense tensor; a dense tensor itself. Not recorded.
-//
-// **Torch counterpart.** Tensor.to_dense.
 LOCKSTEP_INLINE Tensor Tensor::to_dense() const {
   if (!is_sparse()) return *this;
   const detail::SparseImpl& sparse = detail::sparse_of(*this, "to_dense");

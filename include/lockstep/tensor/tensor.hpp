@@ -70,14 +70,42 @@ class Tensor {
   // A gradient that names the rows it has, and is zero elsewhere (defined in tensor/sparse.hpp).
   // All but `is_sparse` and `to_dense` are a ValueError for a dense tensor.
   bool is_sparse() const;
+  // Whether each row is listed once, in ascending order.
   bool is_coalesced() const;
+  // The same tensor with each row listed once, in ascending order; itself if it is so already.
+  //
+  // The values of a row are added up in the order in which they are listed, so that the same tensor
+  // gives the same bits.
+  //
+  // **Torch counterpart.** Tensor.coalesce.
+  // **Devices and streams.** Waits for the indices, which the host sorts; the values are added up
+  // on the device's current stream.
   Tensor coalesce() const;
+  // The rows that are listed, as a tensor [1, n] of i64, and their values [n, …]: the tensor's own,
+  // so that what changes the values changes it.
+  //
+  // **Torch counterpart.** Tensor.indices and Tensor.values.
+  // **Threads and exceptions.** A ValueError unless the tensor is coalesced.
   Tensor indices() const;
   Tensor values() const;
+  // The same numbers in a dense tensor; a dense tensor itself. Not recorded.
+  //
+  // **Torch counterpart.** Tensor.to_dense.
   Tensor to_dense() const;
 
   // Page-locked memory (defined in tensor/pin_memory.hpp).
+
+  // True if the tensor's memory is page-locked.
+  //
+  // **Torch counterpart.** torch.Tensor.is_pinned.
   bool is_pinned() const;
+  // The tensor in page-locked memory: itself if it is there already, or where there is no GPU;
+  // otherwise a contiguous copy.
+  //
+  // **Torch counterpart.** torch.Tensor.pin_memory.
+  // **Backward.** Not recorded: an AutogradError for a tensor that requires grad while recording is
+  // on.
+  // **Threads and exceptions.** DeviceError for a tensor that is not on plain `cpu`.
   Tensor pin_memory() const;
 
   // Host pointers to the first element. The data must be on the CPU (plain or host device) and of
@@ -109,6 +137,20 @@ class Tensor {
   Tensor detach() const;
   void backward(const Tensor& gradient = {}, bool retain_graph = false,
                 bool create_graph = false) const;
+  // Has `hook(leaf)` called each time that a backward pass has added into this leaf's `grad`.
+  //
+  // Several hooks are called in the order of their registration. A hook may read and replace the
+  // gradient; it must not refer to the tensor by a handle of its own, which would keep both for
+  // ever.
+  //
+  // **Torch counterpart.** Tensor.register_post_accumulate_grad_hook.
+  // **Devices and streams.** On the stream of the gradient, which is current.
+  // **Backward.** Not called by autograd::grad, nor where no gradient comes.
+  // **Threads and exceptions.** Called by a thread that works for the pass; those of one device's
+  // leaves are not called at the same time. What it throws ends the pass and comes out of backward.
+  // An AutogradError unless the tensor is a leaf that requires grad; a ValueError for an empty
+  // function.
+  // **Example.** w.register_post_accumulate_grad_hook([](const ls::Tensor& p) { step(p); });
   RemovableHandle register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
 
   // Replaces memory, shape, dtype and device of this variable by those of `other`, in place: every
@@ -118,8 +160,22 @@ class Tensor {
   void set_data(const Tensor& other) const;
 
   // Differentiable (defined in ops/).
+
+  // The tensor on another device; the tensor itself if it is there.
+  //
+  // **Torch counterpart.** torch.Tensor.to(device).
+  // **Devices and streams.** On the destination's current stream, after what is on the source's; a
+  // copy to plain host memory has ended when this returns.
+  // **Backward.** Brings the gradient back to the source's device.
   Tensor to(Device device) const;
+  // The elements converted; the tensor itself if it is of that dtype. A conversion to integers or
+  // booleans ends the gradient's way.
+  //
+  // **Torch counterpart.** torch.Tensor.to(dtype).
   Tensor to(Dtype dtype) const;
+  // A contiguous copy with memory of its own.
+  //
+  // **Torch counterpart.** torch.Tensor.clone.
   Tensor clone() const;
   Tensor contiguous() const;
   Tensor contiguous(MemoryFormat format) const;
@@ -139,7 +195,9 @@ class Tensor {
   const Tensor& add_(const Tensor& other, double alpha = 1) const;
   const Tensor& mul_(double factor) const;
 
-  // The value of a tensor of one element, as T (both templates are defined in ops/to.hpp).
+  // Numbers for the program (defined in ops/to.hpp).
+
+  // The value of a tensor of one element, as T.
   template <class T>
   T item() const;
   double item() const;
