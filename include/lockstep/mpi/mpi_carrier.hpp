@@ -65,7 +65,8 @@ class MpiCarrier final : public Carrier {
     requests_.share_failures();
   }
   ~MpiCarrier() override {
-    if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed()) {
+    if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
+        requests_.another_has_failed()) {
       messages_.desert();
       // MPI may read and write it still.
       if (requests_.failed()) {

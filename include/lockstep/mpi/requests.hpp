@@ -66,6 +66,8 @@ class Requests {
 
   MPI_Comm comm() const { return comm_; }
   bool failed() const { return error_ != nullptr; }
+  // Whether another rank has told that it takes part no more.
+  bool another_has_failed() const { return told_ != nullptr; }
   // Throws what has happened before, or to other ranks.
   void check_usable() const {
     if (error_) std::rethrow_exception(error_);
@@ -98,8 +100,8 @@ class Requests {
   }
 
   // Until all that was started has ended. What the others have done their part of before one of
-  // them failed still ends well; what is waited for next then fails, as that one comes to nothing
-  // any more.
+  // them failed still ends well. Once another rank has told that it has failed, a wait that has not
+  // ended within 100 ms fails, this one and those after it: that rank comes to nothing any more.
   void wait() {
     Patience patience;
     std::optional<distributed::detail::Deadline> deadline;
@@ -122,6 +124,7 @@ class Requests {
       if (deadline->passed() && !has_ended(pending_[at])) {
         give_up(faulted ? watchdog_->exception() : told_);
       }
+      patience();
     }
     pending_.clear();
   }
