@@ -15,6 +15,8 @@
 
 #if defined(__CUDACC__)
 #include <lockstep/cuda/kernel.hpp>
+#elif defined(LOCKSTEP_CUDA_DEFINITIONS)
+#error "lockstep/cuda.hpp: compile this file by nvcc, or link lockstep::cuda_compiled (config.hpp)"
 #endif
 
 namespace lockstep::cuda {

@@ -33,7 +33,7 @@ class InFlight {
     std::string name;
     std::optional<distributed::detail::Call> call;  // of a collective
     distributed::detail::Done failed;               // may be empty
-    Event end = {};
+    Event end = {};                                 // by `push`
     Clock::time_point since = Clock::now();
   };
 
@@ -53,7 +53,7 @@ class InFlight {
     coming_ = call;
     if (!inside_) enter(call);
   }
-  // What it has issued to the stream, whose end is noted here.
+  // What it has issued last to the stream: its `end` is where the stream is now.
   void push(const Stream& stream, Operation operation) {
     operation.end = stream.record_event();
     if (operation.call) coming_.reset();
