@@ -4,6 +4,12 @@
 # nvcc as C++20, includes lockstep/cuda.hpp. Where NCCL is there, also lockstep::nccl, for
 # lockstep/nccl.hpp.
 
+# CMake learnt in 3.26 what C++20 is called by nvcc. In the cache, for every directory of the program.
+if(CMAKE_VERSION VERSION_LESS 3.26)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20 CACHE INTERNAL "C++20 by nvcc")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20 CACHE INTERNAL "C++20 by nvcc")
+endif()
+
 # A wheel has its libraries without the names that linkers look for, in `lib` beside nvcc's `bin`.
 if(CMAKE_CUDA_COMPILER)
   cmake_path(GET CMAKE_CUDA_COMPILER PARENT_PATH wheel_libraries)

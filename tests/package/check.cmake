@@ -29,12 +29,16 @@ else()
   set(origin "-DLOCKSTEP_SOURCE_DIR=${SOURCE_DIR}")
 endif()
 
+set(cuda)
+if(LIBRARY STREQUAL "cuda_compiled")
+  set(cuda "-DCMAKE_CUDA_COMPILER=${NVCC}" -DCMAKE_CUDA_ARCHITECTURES=90)
+endif()
 run(
   "Configuring the consumer"
   "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/consumer" -B "${build}" -G "${GENERATOR}"
   "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}"
   "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
-  -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON "-DLIBRARY=${LIBRARY}" "${origin}"
+  -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON "-DLIBRARY=${LIBRARY}" "${origin}" ${cuda}
 )
 run("Building the consumer" "${CMAKE_COMMAND}" --build "${build}")
 run("The consumer" "${build}/consumer")
@@ -46,6 +50,8 @@ endif()
 set(expected 1)
 if(LIBRARY STREQUAL "compiled")
   set(expected 2)  # the library's
+elseif(LIBRARY STREQUAL "cuda_compiled")
+  set(expected 3)
 endif()
 string(JSON units LENGTH "${commands}")
 if(NOT units EQUAL expected)
