@@ -22,6 +22,14 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
+// A GPU has no room for what was asked of it. Everything that was there before still is.
+//
+// **Torch counterpart.** torch.OutOfMemoryError.
+class OutOfMemoryError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 // Shapes that do not fit each other or the operation; both are named.
 class ShapeError : public Error {
  public:

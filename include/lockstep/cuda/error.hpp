@@ -28,14 +28,6 @@ class CudaError : public DeviceError {
   int code_;
 };
 
-// A device has no room for what was asked of it. Everything that was there before still is.
-//
-// **Torch counterpart.** torch.OutOfMemoryError.
-class OutOfMemoryError : public CudaError {
- public:
-  using CudaError::CudaError;
-};
-
 namespace cuda {
 
 // True for an error of work on the GPU itself: the process cannot use the device any more.

@@ -5,6 +5,7 @@
 #include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/error.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -139,12 +140,10 @@ class MemoryPool {
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device_);
     const std::size_t limit = limit_.load(std::memory_order_relaxed);
     const std::size_t used = allocated_.load(std::memory_order_relaxed) - bytes;
-    throw OutOfMemoryError(
-        lockstep::detail::str(
-            device_, " is out of memory: ", bytes, " bytes were asked for, ", free, " of ", total,
-            " are free, ", used, " are in use by tensors",
-            limit == SIZE_MAX ? std::string() : lockstep::detail::str(" (at most ", limit, ")")),
-        cudaErrorMemoryAllocation);
+    lockstep::detail::fail<OutOfMemoryError>(
+        device_, " is out of memory: ", bytes, " bytes were asked for, ", free, " of ", total,
+        " are free, ", used, " are in use by tensors",
+        limit == SIZE_MAX ? std::string() : lockstep::detail::str(" (at most ", limit, ")"));
   }
 
   const Device device_;

@@ -89,16 +89,16 @@ LOCKSTEP_INLINE void throw_first_failure(const std::vector<std::exception_ptr>& 
       (rethrow_as<E>(text, first, devices[first]), ...);
     };
     // The most derived first.
-    try_types(std::type_identity<DeviceError>{}, std::type_identity<ShapeError>{},
-              std::type_identity<DtypeError>{}, std::type_identity<ValueError>{},
-              std::type_identity<IndexError>{}, std::type_identity<DataError>{},
-              std::type_identity<AutogradError>{}, std::type_identity<ModuleError>{},
-              std::type_identity<ReplicaReleased>{}, std::type_identity<Error>{},
-              std::type_identity<std::out_of_range>{}, std::type_identity<std::invalid_argument>{},
-              std::type_identity<std::domain_error>{}, std::type_identity<std::length_error>{},
-              std::type_identity<std::logic_error>{}, std::type_identity<std::overflow_error>{},
-              std::type_identity<std::underflow_error>{}, std::type_identity<std::range_error>{},
-              std::type_identity<std::runtime_error>{});
+    try_types(std::type_identity<OutOfMemoryError>{}, std::type_identity<DeviceError>{},
+              std::type_identity<ShapeError>{}, std::type_identity<DtypeError>{},
+              std::type_identity<ValueError>{}, std::type_identity<IndexError>{},
+              std::type_identity<DataError>{}, std::type_identity<AutogradError>{},
+              std::type_identity<ModuleError>{}, std::type_identity<ReplicaReleased>{},
+              std::type_identity<Error>{}, std::type_identity<std::out_of_range>{},
+              std::type_identity<std::invalid_argument>{}, std::type_identity<std::domain_error>{},
+              std::type_identity<std::length_error>{}, std::type_identity<std::logic_error>{},
+              std::type_identity<std::overflow_error>{}, std::type_identity<std::underflow_error>{},
+              std::type_identity<std::range_error>{}, std::type_identity<std::runtime_error>{});
     throw CaughtInReplica<Error>(text, first, devices[first]);
   }
 }
