@@ -34,14 +34,14 @@ TEST(Cores, ThereAreAsManyHostDevicesAsCoresThatTasksetLeaves) {
   std::thread([] {
     cpu_set_t allowed;
     ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
-    EXPECT_EQ(detail::DeviceCounts::default_host_count(), CPU_COUNT(&allowed));
+    EXPECT_EQ(detail::default_host_count(), CPU_COUNT(&allowed));
     int last = CPU_SETSIZE - 1;
     while (!CPU_ISSET(last, &allowed)) --last;
     for (int count = CPU_COUNT(&allowed) - 1; count >= 1; --count) {
       CPU_CLR(last, &allowed);
       while (!CPU_ISSET(last, &allowed)) --last;
       ASSERT_EQ(::sched_setaffinity(0, sizeof allowed, &allowed), 0);
-      EXPECT_EQ(detail::DeviceCounts::default_host_count(), count);
+      EXPECT_EQ(detail::default_host_count(), count);
     }
   }).join();
 }

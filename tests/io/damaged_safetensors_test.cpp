@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/io/safetensors.hpp>
+#include <lockstep/io/safetensors_header.hpp>
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,7 @@
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/tensor/random.hpp>
 
 #include <gtest/gtest.h>
 

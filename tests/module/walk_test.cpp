@@ -194,7 +194,7 @@ TEST(Walk, ACycleEnds) {
   for (const auto mode : {detail::SharedNodes::once, detail::SharedNodes::under_every_name}) {
     int visits = 0;
     detail::walk_module(
-        chain, [&](const std::string&, const auto&) { ++visits; }, mode);
+        chain, [&](const std::string&, const auto&) { ++visits; }, detail::Paths::build, mode);
     EXPECT_EQ(visits, 2);  // the chain and its weight
   }
   chain->next.reset();
@@ -209,7 +209,7 @@ TEST(Walk, SharedModulesAreVisitedOnceOrUnderEveryName) {
   const auto paths = [&](detail::SharedNodes mode) {
     Names result;
     const auto visitor = [&](const std::string& path, const auto&) { result.push_back(path); };
-    detail::walk_module(net, visitor, mode);
+    detail::walk_module(net, visitor, detail::Paths::build, mode);
     return result;
   };
   EXPECT_EQ(paths(detail::SharedNodes::once),

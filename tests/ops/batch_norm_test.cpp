@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/batch_norm.hpp>
+#include <lockstep/ops/channel_norm.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/creation.hpp>
 

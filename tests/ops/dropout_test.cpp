@@ -5,6 +5,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/random.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/ops/loss.hpp>
+#include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/creation.hpp>

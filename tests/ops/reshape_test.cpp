@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/reshape.hpp>
 
 #include <lockstep/ops/arithmetic.hpp>

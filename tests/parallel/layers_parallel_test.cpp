@@ -15,6 +15,7 @@
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replica_group.hpp>
 #include <lockstep/parallel/replicate.hpp>
+#include <lockstep/tensor/random.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"

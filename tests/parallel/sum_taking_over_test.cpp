@@ -9,6 +9,7 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/tensor/creation.hpp>
 

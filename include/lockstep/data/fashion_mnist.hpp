@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 
 namespace lockstep::data {
 
@@ -66,6 +67,14 @@ class FashionMnist {
   Tensor pixels_;
   Tensor labels_;
 };
+
+namespace detail {
+
+// The file of this name in `directory`, packed (NAME.gz) or plain (NAME).
+std::filesystem::path find_data_file(const std::filesystem::path& directory,
+                                     const std::string& name);
+
+}  // namespace detail
 
 }  // namespace lockstep::data
 

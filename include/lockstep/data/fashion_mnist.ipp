@@ -21,9 +21,8 @@
 
 namespace lockstep::data::detail {
 
-// The file of this name in `directory`, packed (NAME.gz) or plain (NAME).
-inline std::filesystem::path find_data_file(const std::filesystem::path& directory,
-                                            const std::string& name) {
+LOCKSTEP_INLINE std::filesystem::path find_data_file(const std::filesystem::path& directory,
+                                                     const std::string& name) {
   const std::filesystem::path packed = directory / (name + ".gz");
   std::error_code ignored;  // a file that cannot be asked about is one that is not there
   if (std::filesystem::exists(packed, ignored)) return packed;

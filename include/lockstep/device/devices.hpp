@@ -17,6 +17,12 @@ namespace detail {
 using CountDevices = int (*)(std::string* reason);
 inline constinit std::atomic<CountDevices> cuda_device_counter{nullptr};
 
+inline constexpr int kMaxHostDevices = 1024;
+
+// `LOCKSTEP_HOST_DEVICES`, or the number of cores that this process may use. Throws a DeviceError
+// for a value that is no number from 1 to kMaxHostDevices.
+int default_host_count();
+
 }  // namespace detail
 
 // Sets how many host devices this process has, in place of `LOCKSTEP_HOST_DEVICES` or the number of

@@ -16,11 +16,23 @@
 
 namespace lockstep::detail {
 
-inline constexpr int kMaxHostDevices = 1024;
-
 // The number of host devices once it is decided, 0 before: for the check that every operation makes
 // several times. It stands for itself and orders nothing.
 inline constinit std::atomic<int> known_host_count{0};
+
+LOCKSTEP_INLINE int default_host_count() {
+  if (const char* text = std::getenv("LOCKSTEP_HOST_DEVICES")) {
+    const std::string_view digits = text;
+    int count = 0;
+    const char* end = digits.data() + digits.size();
+    const auto [last, status] = std::from_chars(digits.data(), end, count);
+    check<DeviceError>(
+        status == std::errc{} && last == end && count >= 1 && count <= kMaxHostDevices,
+        "LOCKSTEP_HOST_DEVICES is \"", digits, "\": expected a number from 1 to ", kMaxHostDevices);
+    return count;
+  }
+  return static_cast<int>(usable_cores());
+}
 
 // The number of devices of each type, decided at first use and the same until the process ends.
 // Each count is guarded by `mutex` until its flag is set; from then on it is only read. Without a
@@ -63,21 +75,6 @@ struct DeviceCounts {
       }
     }
     return cuda_count;
-  }
-
-  static int default_host_count() {
-    if (const char* text = std::getenv("LOCKSTEP_HOST_DEVICES")) {
-      const std::string_view digits = text;
-      int count = 0;
-      const char* end = digits.data() + digits.size();
-      const auto [last, status] = std::from_chars(digits.data(), end, count);
-      check<DeviceError>(
-          status == std::errc{} && last == end && count >= 1 && count <= kMaxHostDevices,
-          "LOCKSTEP_HOST_DEVICES is \"", digits, "\": expected a number from 1 to ",
-          kMaxHostDevices);
-      return count;
-    }
-    return static_cast<int>(usable_cores());
   }
 };
 

@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace lockstep::distributed {
@@ -63,12 +65,35 @@ using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 // in `error`, where the name means nothing. May take as long as the system's resolver does.
 Addresses resolve(const char* host, std::uint16_t port, std::string& error);
 
+// Both return 0, or the reason in errno's terms: ETIMEDOUT at the deadline.
+int send_all(const Descriptor& socket, std::string_view bytes, const Deadline& deadline);
+int receive_all(const Descriptor& socket, std::span<char> into, const Deadline& deadline);
+
+// All sockets are closed by exec and do not block.
+Descriptor open_socket(const addrinfo& address);
+
+struct Listener {
+  Descriptor socket;
+  std::uint16_t port = 0;
+};
+
+// Listens at `port` of every interface, by IPv6 and IPv4 where the machine has both; 0 lets the
+// system choose a port. A NetworkError where it cannot.
+Listener listen_on(std::uint16_t port);
+
+// One attempt. 0, or the reason in errno's terms.
+int connect_once(const Descriptor& socket, const addrinfo& address, const Deadline& deadline);
+
 // How often a connection is tried.
 enum class Dial {
   once,
   until_refused,   // the other side is known to have been there: nobody at its port means its end
   until_deadline,  // it may not have been started yet, or its name not be known
 };
+
+// Connects to the first of the host's addresses that answers. A NetworkError where none does.
+Descriptor connect_to(const std::string& host, std::uint16_t port, const Deadline& deadline,
+                      Dial dial = Dial::until_deadline);
 
 }  // namespace detail
 

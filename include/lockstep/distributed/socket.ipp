@@ -66,8 +66,8 @@ LOCKSTEP_INLINE bool await(const Descriptor& socket, short events, const Deadlin
   }
 }
 
-// Both return 0, or the reason in errno's terms: ETIMEDOUT at the deadline.
-inline int send_all(const Descriptor& socket, std::string_view bytes, const Deadline& deadline) {
+LOCKSTEP_INLINE int send_all(const Descriptor& socket, std::string_view bytes,
+                             const Deadline& deadline) {
   while (!bytes.empty()) {
     const Transfer sent = send_some(socket, bytes);
     if (sent.error != 0) return sent.error;
@@ -77,7 +77,8 @@ inline int send_all(const Descriptor& socket, std::string_view bytes, const Dead
   return 0;
 }
 
-inline int receive_all(const Descriptor& socket, std::span<char> into, const Deadline& deadline) {
+LOCKSTEP_INLINE int receive_all(const Descriptor& socket, std::span<char> into,
+                                const Deadline& deadline) {
   while (!into.empty()) {
     const Transfer got = receive_some(socket, into);
     if (got.error != 0) return got.error;
@@ -98,8 +99,7 @@ LOCKSTEP_INLINE Addresses resolve(const char* host, std::uint16_t port, std::str
   return {code == 0 ? found : nullptr, &::freeaddrinfo};
 }
 
-// All sockets are closed by exec and do not block.
-inline Descriptor open_socket(const addrinfo& address) {
+LOCKSTEP_INLINE Descriptor open_socket(const addrinfo& address) {
   return Descriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
@@ -109,14 +109,7 @@ inline void send_at_once(const Descriptor& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-struct Listener {
-  Descriptor socket;
-  std::uint16_t port = 0;
-};
-
-// Listens at `port` of every interface, by IPv6 and IPv4 where the machine has both; 0 lets the
-// system choose a port.
-inline Listener listen_on(std::uint16_t port) {
+LOCKSTEP_INLINE Listener listen_on(std::uint16_t port) {
   std::string reason = "the machine has no address";
   const Addresses addresses = resolve(nullptr, port, reason);
   // An IPv6 socket takes both.
@@ -159,9 +152,8 @@ inline bool connected_to_itself(const Descriptor& socket) {
          size_here == size_there && std::memcmp(&here, &there, size_here) == 0;
 }
 
-// One attempt. 0, or the reason in errno's terms.
-inline int connect_once(const Descriptor& socket, const addrinfo& address,
-                        const Deadline& deadline) {
+LOCKSTEP_INLINE int connect_once(const Descriptor& socket, const addrinfo& address,
+                                 const Deadline& deadline) {
   if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return errno;
     if (!await(socket, POLLOUT, deadline)) return ETIMEDOUT;
@@ -173,9 +165,8 @@ inline int connect_once(const Descriptor& socket, const addrinfo& address,
   return connected_to_itself(socket) ? ECONNREFUSED : 0;
 }
 
-// Connects to the first of the host's addresses that answers.
-inline Descriptor connect_to(const std::string& host, std::uint16_t port, const Deadline& deadline,
-                             Dial dial = Dial::until_deadline) {
+LOCKSTEP_INLINE Descriptor connect_to(const std::string& host, std::uint16_t port,
+                                      const Deadline& deadline, Dial dial) {
   constexpr std::chrono::milliseconds kLongestAttempt{10000};
   constexpr std::chrono::milliseconds kLongestPause{200};
   std::string reason;

@@ -30,6 +30,9 @@ namespace detail {
 // The bytes of a contiguous tensor on the host.
 std::span<const std::byte> bytes_of(const Tensor& host);
 
+// The tensor itself or a copy.
+Tensor contiguous_on_host(const Tensor& tensor);
+
 }  // namespace detail
 
 // Writes tensors under their names to a file, with `metadata` beside them.

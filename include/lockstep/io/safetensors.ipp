@@ -35,7 +35,7 @@ LOCKSTEP_INLINE std::span<const std::byte> bytes_of(const Tensor& host) {
   });
 }
 
-inline Tensor contiguous_on_host(const Tensor& tensor) {
+LOCKSTEP_INLINE Tensor contiguous_on_host(const Tensor& tensor) {
   if (tensor.device().is_host_memory()) return lockstep::detail::packed(tensor);
   const Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
   lockstep::detail::copy_into(host, tensor);

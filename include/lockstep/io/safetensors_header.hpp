@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::io {
@@ -30,6 +31,11 @@ struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  // in the order of their bytes
   Metadata metadata;
 };
+
+// Reads the header of a file that has `data_size` bytes behind it. Every size and offset of the
+// result has been checked.
+SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_size,
+                               const std::string& where);
 
 }  // namespace detail
 

@@ -167,10 +167,8 @@ inline void check_layout(std::vector<TensorEntry>& tensors, std::uint64_t data_s
   check<DataError>(at == data_size, where, ": goes on after the ", at, " bytes of data expected");
 }
 
-// Reads the header of a file that has `data_size` bytes behind it. Every size and offset of the
-// result has been checked.
-inline SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_size,
-                                      const std::string& where) {
+LOCKSTEP_INLINE SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_size,
+                                               const std::string& where) {
   SafetensorsHeader header;
   JsonReader json(text, where);
   if (!text.starts_with('{')) json.fail("expected '{'");

@@ -27,7 +27,7 @@ namespace detail {
 class UnsharingVisitor {
  public:
   template <class Node>
-  void operator()(Node& /*node*/) const {}
+  void operator()(const std::string& /*path*/, Node& /*node*/) const {}
 
   template <class T>
   void shared(const std::shared_ptr<T>& /*slot*/) const {
@@ -71,7 +71,7 @@ template <class M>
 M clone_structure(const M& module) {
   detail::require_copyable<M>();
   M copy(module);
-  detail::walk_module<detail::Paths::none>(copy, detail::UnsharingVisitor{});
+  detail::walk_module(copy, detail::UnsharingVisitor{}, detail::Paths::none);
   return copy;
 }
 

@@ -6,7 +6,6 @@
 #include <lockstep/module/walk.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <concepts>
 #include <string>
 
 namespace lockstep::detail {
@@ -16,19 +15,16 @@ namespace lockstep::detail {
 template <class M>
 void check_initialized(const M& module, const char* user = "DataParallel") {
   bool initialized = true;
-  walk_module<Paths::none>(module, [&]<class Node>(const Node& node) {
-    if constexpr (std::derived_from<Node, Tensor>) {
-      initialized = initialized && !is_uninitialized(node);
-    }
-  });
+  const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+    initialized = initialized && !is_uninitialized(tensor);
+  };
+  walk_tensors(module, look, Paths::none);
   if (initialized) return;
-  walk_module(module, [user]<class Node>(const std::string& path, const Node& node) {
-    if constexpr (std::derived_from<Node, Tensor>) {
-      check<ModuleError>(!is_uninitialized(node),
-                         "Modules with uninitialized parameters can't be used with `", user,
-                         "`. Run a dummy forward pass to correctly initialize the modules: \"",
-                         path, "\" is uninitialized");
-    }
+  walk_tensors(module, [user](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
+    check<ModuleError>(!is_uninitialized(tensor),
+                       "Modules with uninitialized parameters can't be used with `", user,
+                       "`. Run a dummy forward pass to correctly initialize the modules: \"", path,
+                       "\" is uninitialized");
   });
 }
 

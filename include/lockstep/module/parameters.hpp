@@ -35,14 +35,18 @@ using NamedBuffer = Named<Buffer>;
 
 namespace detail {
 
-// Every tensor of type T once, under its first name; absent ones are left out.
+template <class T>
+inline constexpr TensorKind kind_of =
+    std::is_same_v<T, Parameter> ? TensorKind::parameter : TensorKind::buffer;
+
+// Every Parameter, or every Buffer, once, under its first name; absent ones are left out.
 template <class T, class M>
 std::vector<Named<T>> named_tensors(const M& module) {
   std::vector<Named<T>> result;
   std::unordered_set<const TensorImpl*> seen;
-  walk_module(module, [&]<class Node>(const std::string& path, const Node& node) {
-    if constexpr (std::derived_from<Node, T>) {
-      if (node.defined() && seen.insert(node.impl().get()).second) result.push_back({path, node});
+  walk_tensors(module, [&](const std::string& path, const Tensor& tensor, TensorKind kind) {
+    if (kind == kind_of<T> && tensor.defined() && seen.insert(tensor.impl().get()).second) {
+      result.push_back({path, static_cast<const T&>(tensor)});
     }
   });
   return result;
@@ -67,6 +71,18 @@ bool names_one_twice(const std::vector<T>& handles, std::size_t first) {
   return std::adjacent_find(variables.begin(), variables.end()) != variables.end();
 }
 
+// Leaves the first handle on each variable, of those from `first` on.
+template <class T>
+void drop_repeated(std::vector<T>& handles, std::size_t first) {
+  if (!names_one_twice(handles, first)) return;
+  std::unordered_set<const TensorImpl*> seen;
+  const auto repeated = [&seen](const T& handle) {
+    return !seen.insert(handle.impl().get()).second;
+  };
+  const auto begin = handles.begin() + static_cast<std::ptrdiff_t>(first);
+  handles.erase(std::remove_if(begin, handles.end(), repeated), handles.end());
+}
+
 // The same without names, for which nothing is allocated: what is asked at every step of training.
 // Behind what `result` has already.
 template <class T, class M, class Handle>
@@ -74,18 +90,11 @@ void append_tensors(std::vector<Handle>& result, const M& module) {
   constexpr std::size_t kUsual = 8;
   const std::size_t first = result.size();
   if (first == 0) result.reserve(kUsual);
-  walk_module<Paths::none>(module, [&]<class Node>(const Node& node) {
-    if constexpr (std::derived_from<Node, T>) {
-      if (node.defined()) result.push_back(node);
-    }
-  });
-  if (!names_one_twice(result, first)) return;
-  std::unordered_set<const TensorImpl*> seen;
-  const auto repeated = [&seen](const Handle& handle) {
-    return !seen.insert(handle.impl().get()).second;
+  const auto append = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind kind) {
+    if (kind == kind_of<T> && tensor.defined()) result.push_back(static_cast<const T&>(tensor));
   };
-  const auto begin = result.begin() + static_cast<std::ptrdiff_t>(first);
-  result.erase(std::remove_if(begin, result.end(), repeated), result.end());
+  walk_tensors(module, append, Paths::none);
+  drop_repeated(result, first);
 }
 
 template <class T, class M>

@@ -10,7 +10,6 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
-#include <concepts>
 #include <map>
 #include <string>
 #include <string_view>
@@ -29,12 +28,10 @@ namespace detail {
 template <class M>
 StateDict state_handles(const M& module) {
   StateDict result;
-  const auto visitor = [&]<class Node>(const std::string& path, const Node& node) {
-    if constexpr (std::derived_from<Node, Tensor>) {
-      if (node.defined()) result.push_back({path, node});
-    }
+  const auto list = [&](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
+    if (tensor.defined()) result.push_back({path, tensor});
   };
-  walk_module(module, visitor, SharedNodes::under_every_name);
+  walk_tensors(module, list, Paths::build, SharedNodes::under_every_name);
   return result;
 }
 

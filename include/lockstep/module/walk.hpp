@@ -2,7 +2,9 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
 #include <lockstep/module/walk_rules.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -26,8 +28,46 @@ namespace lockstep::detail {
 // over a cycle ends).
 enum class SharedNodes { once, under_every_name };
 
-// Whether a walk makes the paths of what it visits. Without, it allocates nothing for them.
+// Whether a walk makes the paths of what it visits. Without, it allocates nothing for them, and
+// every path is empty.
 enum class Paths { build, none };
+
+// The path of what a walk is at.
+class WalkPath {
+ public:
+  explicit WalkPath(Paths paths) : built_(paths == Paths::build) {}
+
+  const std::string& text() const { return text_; }
+
+  // One more name, key or index at the end of the path, while it exists.
+  class Part {
+   public:
+    Part(WalkPath& path, std::string_view name) : path_(path), length_(path.text_.size()) {
+      if (path.built_) path.append(name);
+    }
+    Part(WalkPath& path, std::integral auto index) : path_(path), length_(path.text_.size()) {
+      if (path.built_) path.append(std::to_string(index));
+    }
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+    ~Part() {
+      if (path_.built_) path_.text_.resize(length_);
+    }
+
+   private:
+    WalkPath& path_;
+    const std::size_t length_;
+  };
+
+ private:
+  void append(std::string_view part) {
+    if (!text_.empty()) text_ += '.';
+    text_ += part;
+  }
+
+  const bool built_;
+  std::string text_;
+};
 
 // Walks over the members of a module, depth first in the order of declaration.
 //
@@ -35,24 +75,23 @@ enum class Paths { build, none };
 // class whose members are walked, before its members. A visitor that has `shared(slot)` gets every
 // non-null std::shared_ptr to something walkable first, and may replace it. Nodes are const where
 // the module or an owner on the way is. Paths are torch's: member names, indices and map keys,
-// joined with dots; pointers, optional and variant add nothing. With Paths::none the visitor gets
-// the node alone.
-template <class Visitor, Paths paths>
+// joined with dots; pointers, optional and variant add nothing.
+template <class Visitor>
 class Walker {
  public:
-  Walker(Visitor& visitor, SharedNodes shared_nodes)
-      : visitor_(visitor), shared_nodes_(shared_nodes) {}
+  Walker(Visitor& visitor, Paths paths, SharedNodes shared_nodes)
+      : visitor_(visitor), shared_nodes_(shared_nodes), path_(paths) {}
 
   template <class T>
   void walk(T& node) {
     constexpr NodeKind kind = node_kind<T>;
     if constexpr (kind == NodeKind::tensor) {
-      visit(node);
+      visitor_(path_.text(), node);
     } else if constexpr (kind == NodeKind::wrapper) {
-      visit(node);
+      visitor_(path_.text(), node);
       walk_if_walkable(std::remove_const_t<T>::wrapped_module(node));
     } else if constexpr (kind == NodeKind::members) {
-      visit(node);
+      visitor_(path_.text(), node);
       for_each_member(
           node, [this](std::string_view name, auto& member) { this->walk_child(name, member); });
     } else if constexpr (kind == NodeKind::unique_owner) {
@@ -78,15 +117,6 @@ class Walker {
 
  private:
   template <class T>
-  void visit(T& node) {
-    if constexpr (paths == Paths::build) {
-      visitor_(path_, node);
-    } else {
-      visitor_(node);
-    }
-  }
-
-  template <class T>
   void walk_if_walkable(T& node) {
     if constexpr (walkable<T>) {
       walk(node);
@@ -100,18 +130,9 @@ class Walker {
   void walk_child(const Name& name, T& child) {
     if constexpr (!walkable<T>) {
       require_nothing_lost<T>();
-    } else if constexpr (paths == Paths::none) {
-      walk(child);
     } else {
-      const std::size_t length = path_.size();
-      if (length > 0) path_ += '.';
-      if constexpr (std::integral<Name>) {
-        path_ += std::to_string(name);
-      } else {
-        path_ += name;
-      }
+      const WalkPath::Part part(path_, name);
       walk(child);
-      path_.resize(length);
     }
   }
 
@@ -124,7 +145,7 @@ class Walker {
   template <bool owner_is_const, class T>
   void walk_owned(T& owned) {
     if constexpr (std::is_polymorphic_v<T> && !std::is_final_v<T>) {
-      check<ModuleError>(typeid(owned) == typeid(T), "the object that \"", path_,
+      check<ModuleError>(typeid(owned) == typeid(T), "the object that \"", path_.text(),
                          "\" points to is a ", typeid(owned).name(), ", and only the members of ",
                          typeid(T).name(),
                          " can be found through the pointer: point to the class itself, or hold "
@@ -166,7 +187,7 @@ class Walker {
       } else {
         const std::string_view name = key;
         check<ModuleError>(!name.empty() && name.find('.') == std::string_view::npos,
-                           "a key of the map \"", path_,
+                           "a key of the map \"", path_.text(),
                            "\" cannot be part of a parameter's name, ",
                            "as it is empty or has a dot: \"", name, "\"");
         walk_child(name, *value);
@@ -178,28 +199,56 @@ class Walker {
 
   Visitor& visitor_;
   const SharedNodes shared_nodes_;
-  std::string path_;
+  WalkPath path_;
   std::set<Seen> seen_;  // what shared_ptrs own and has been visited (or, for every name, is being)
+};
+
+// The visitor of walks that only look at parameters and buffers: calls `fn(path, tensor, kind)` for
+// each. All such walks over a type of module are one piece of code.
+enum class TensorKind { parameter, buffer };
+
+class TensorVisitor {
+ public:
+  template <class Fn>
+  explicit TensorVisitor(const Fn& fn)
+      : fn_(&fn),
+        call_([](const void* f, const std::string& path, const Tensor& tensor, TensorKind kind) {
+          (*static_cast<const Fn*>(f))(path, tensor, kind);
+        }) {}
+
+  template <class Node>
+  void operator()(const std::string& path, const Node& node) const {
+    if constexpr (std::derived_from<Node, Tensor>) {
+      constexpr bool trained = std::derived_from<Node, Parameter>;
+      call_(fn_, path, node, trained ? TensorKind::parameter : TensorKind::buffer);
+    }
+  }
+
+ private:
+  const void* fn_;
+  void (*call_)(const void* fn, const std::string& path, const Tensor& tensor, TensorKind kind);
 };
 
 // Walks over `module`. More is asked of its type than of a member's: as it is meant to be a module,
 // it is refused as well where nobody could tell whether it holds parameters (a lambda that captures
 // more than numbers and pointers, a std::function).
-template <Paths paths = Paths::build, class M, class Visitor>
-void walk_module(M& module, Visitor&& visitor, SharedNodes shared_nodes = SharedNodes::once) {
+template <class M, class Visitor>
+void walk_module(M& module, Visitor&& visitor, Paths paths = Paths::build,
+                 SharedNodes shared_nodes = SharedNodes::once) {
   if constexpr (walkable<M>) {
-    Walker<std::remove_reference_t<Visitor>, paths> walker(visitor, shared_nodes);
-    if constexpr (paths == Paths::build) {
+    Walker<std::remove_reference_t<Visitor>> walker(visitor, paths, shared_nodes);
+    if (paths == Paths::build) {
       walker.walk(module);
-    } else {
-      try {
-        walker.walk(module);
-      } catch (const ModuleError&) {
-        // Once more, for a message that says where; an error of the visitor's stays as it is.
-        const auto nothing = [](const std::string& /*path*/, const auto& /*node*/) {};
-        Walker<decltype(nothing), Paths::build>(nothing, shared_nodes).walk(module);
-        throw;
-      }
+      return;
+    }
+    try {
+      walker.walk(module);
+    } catch (const ModuleError&) {
+      // Once more, for a message that says where; an error of the visitor's stays as it is.
+      const auto nothing = [](const std::string& /*path*/, const Tensor& /*tensor*/, TensorKind) {};
+      const TensorVisitor names(nothing);
+      Walker<const TensorVisitor>(names, Paths::build, shared_nodes).walk(std::as_const(module));
+      throw;
     }
   } else {
     require_nothing_lost<M>();
@@ -209,6 +258,16 @@ void walk_module(M& module, Visitor&& visitor, SharedNodes shared_nodes = Shared
         "its layers as members, or declare the static member template visit_members in "
         "it (lockstep/module/visit.hpp)");
   }
+}
+
+// Calls `fn(const std::string& path, const Tensor&, TensorKind)` for every Parameter and Buffer of
+// the module, absent ones too. A tensor of TensorKind::parameter is a Parameter, of
+// TensorKind::buffer a Buffer.
+template <class M, class Fn>
+void walk_tensors(const M& module, const Fn& fn, Paths paths = Paths::build,
+                  SharedNodes shared_nodes = SharedNodes::once) {
+  const TensorVisitor visitor(fn);
+  walk_module(module, visitor, paths, shared_nodes);
 }
 
 }  // namespace lockstep::detail

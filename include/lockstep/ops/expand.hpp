@@ -15,6 +15,13 @@ namespace lockstep {
 // **Backward.** The gradient is summed over the stretched dimensions.
 Tensor expand(const Tensor& x, const Shape& shape);
 
+namespace detail {
+
+// Sums a gradient of a broadcast operation to the shape of an operand.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+
+}  // namespace detail
+
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)

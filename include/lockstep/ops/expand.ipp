@@ -52,8 +52,7 @@ struct SumOp {
   };
 };
 
-// Sums a gradient of a broadcast operation to the shape of an operand.
-inline Tensor sum_to(const Tensor& x, const Shape& shape) {
+LOCKSTEP_INLINE Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (x.sizes() == shape) return x;
   DimSet over;
   const std::size_t added = x.sizes().size() - shape.size();

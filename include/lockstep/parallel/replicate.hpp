@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <string>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -31,11 +32,10 @@ namespace detail {
 template <class M>
 void check_module_device(const M& module, Device device) {
   bool everywhere = true;
-  walk_module<Paths::none>(module, [&]<class Node>(const Node& node) {
-    if constexpr (std::derived_from<Node, Tensor>) {
-      everywhere = everywhere && (!node.defined() || node.device() == device);
-    }
-  });
+  const auto compare = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+    everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
+  };
+  walk_tensors(module, compare, Paths::none);
   if (everywhere) return;
   const auto look = [device](const auto& named, const char* kind) {
     for (const auto& [name, tensor] : named) {
@@ -63,11 +63,10 @@ std::vector<Tensor> tensors_of(const M& module) {
 template <class M>
 bool is_on_host_memory(const M& module) {
   bool everywhere = true;
-  walk_module<Paths::none>(module, [&]<class Node>(const Node& node) {
-    if constexpr (std::derived_from<Node, Tensor>) {
-      everywhere = everywhere && (!node.defined() || node.device().is_host_memory());
-    }
-  });
+  const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+    everywhere = everywhere && (!tensor.defined() || tensor.device().is_host_memory());
+  };
+  walk_tensors(module, look, Paths::none);
   return everywhere;
 }
 
@@ -93,6 +92,40 @@ class PlaceInList {
 void record_broadcast(const std::vector<Tensor>& originals, std::vector<Tensor>& copies,
                       const std::vector<Device>& devices);
 
+// Makes a copy of a module a replica in one walk: gives it objects of its own (UnsharingVisitor),
+// puts this replica's copies of the originals, from `copies` on, into its handles, and notes which
+// of its sub-modules are to be told.
+class ReplicaVisitor : public UnsharingVisitor {
+ public:
+  ReplicaVisitor(PlaceInList& places, const Tensor* copies, std::size_t copy_id,
+                 std::vector<ReplicationCallback>& callbacks)
+      : places_(places), copies_(copies), copy_id_(copy_id), callbacks_(callbacks) {}
+
+  template <class Node>
+  void operator()(const std::string& /*path*/, Node& node) {
+    if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
+      static_assert(!std::is_const_v<Node>,
+                    "lockstep: a module that is replicated holds its parameters, buffers and "
+                    "sub-modules as members that are not const");
+      rebind(node);
+    } else if constexpr (HasReplicationCallback<Node>) {
+      callbacks_.emplace_back(node, copy_id_);
+    }
+  }
+
+ private:
+  // A handle that two pointers lead to has its copy already when it is met again.
+  void rebind(Tensor& handle) {
+    const std::size_t place = places_.find(handle);
+    if (place != PlaceInList::kNone) handle = copies_[place];
+  }
+
+  PlaceInList& places_;
+  const Tensor* const copies_;
+  const std::size_t copy_id_;
+  std::vector<ReplicationCallback>& callbacks_;
+};
+
 // Copies of the module for each of `devices` that use `copies`, of all originals for one device
 // after another, in place of the originals. Unless `detach`, gradients flow from the copies of what
 // requires grad back to the originals.
@@ -113,26 +146,14 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 
   std::vector<M> replicas;
   replicas.reserve(devices.size());
-  bool has_callback = false;
+  std::vector<ReplicationCallback> callbacks;
   PlaceInList places(originals);
   for (std::size_t i = 0; i < devices.size(); ++i) {
     places.restart();
-    walk_module<Paths::none>(
-        replicas.emplace_back(clone_structure(module)), [&]<class Node>(Node& node) {
-          if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
-            static_assert(!std::is_const_v<Node>,
-                          "lockstep: a module that is replicated holds its parameters, buffers and "
-                          "sub-modules as members that are not const");
-            // A handle that two pointers lead to has its copy already when it is met again.
-            const std::size_t place = places.find(node);
-            if (place == PlaceInList::kNone) return;
-            static_cast<Tensor&>(node) = copies[i * originals.size() + place];
-          } else if constexpr (HasReplicationCallback<Node>) {
-            has_callback = true;
-          }
-        });
+    ReplicaVisitor visitor(places, copies.data() + i * originals.size(), i, callbacks);
+    walk_module(replicas.emplace_back(module), visitor, Paths::none);
   }
-  if (has_callback) execute_replication_callbacks(replicas, devices);
+  execute(callbacks, devices);
   return replicas;
 }
 

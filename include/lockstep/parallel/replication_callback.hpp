@@ -38,23 +38,55 @@ concept HasReplicationCallback = requires(M& replica,
   replica.data_parallel_replicate(context, std::size_t{0});
 };
 
+namespace detail {
+
+// The call of one sub-module of one replica.
+struct ReplicationCallback {
+  template <class M>
+  ReplicationCallback(M& replica, std::size_t id)
+      : module(std::addressof(replica)),
+        call([](void* m, const std::shared_ptr<CallbackContext>& context, std::size_t copy) {
+          static_cast<M*>(m)->data_parallel_replicate(context, copy);
+        }),
+        copy_id(id) {}
+
+  void* module;
+  void (*call)(void* module, const std::shared_ptr<CallbackContext>& context, std::size_t copy_id);
+  std::size_t copy_id;
+};
+
+// Calls those of replica 0, then those of replica 1, and so on, which is their order in the list.
+// The n-th sub-modules of all replicas share a context.
+inline void execute(const std::vector<ReplicationCallback>& callbacks,
+                    const std::vector<Device>& devices) {
+  std::vector<std::shared_ptr<CallbackContext>> contexts;
+  std::size_t next = 0;
+  std::size_t copy_id = 0;
+  for (const ReplicationCallback& callback : callbacks) {
+    if (callback.copy_id != copy_id) next = 0;
+    copy_id = callback.copy_id;
+    if (next == contexts.size()) {
+      contexts.push_back(std::make_shared<CallbackContext>(CallbackContext{devices}));
+    }
+    callback.call(callback.module, contexts[next++], copy_id);
+  }
+}
+
+}  // namespace detail
+
 // Tells the sub-modules of all replicas that they are such.
 //
 // **Torch counterpart.** execute_replication_callbacks of PyTorch-Encoding.
 template <class M>
 void execute_replication_callbacks(std::vector<M>& replicas, const std::vector<Device>& devices) {
-  std::vector<std::shared_ptr<CallbackContext>> contexts;
+  std::vector<detail::ReplicationCallback> callbacks;
   for (std::size_t copy_id = 0; copy_id < replicas.size(); ++copy_id) {
-    std::size_t next = 0;
-    detail::walk_module<detail::Paths::none>(replicas[copy_id], [&]<class Node>(Node& node) {
-      if constexpr (HasReplicationCallback<Node>) {
-        if (next == contexts.size()) {
-          contexts.push_back(std::make_shared<CallbackContext>(CallbackContext{devices}));
-        }
-        node.data_parallel_replicate(std::as_const(contexts[next++]), copy_id);
-      }
-    });
+    const auto collect = [&]<class Node>(const std::string& /*path*/, Node& node) {
+      if constexpr (HasReplicationCallback<Node>) callbacks.emplace_back(node, copy_id);
+    };
+    detail::walk_module(replicas[copy_id], collect, detail::Paths::none);
   }
+  detail::execute(callbacks, devices);
 }
 
 }  // namespace lockstep

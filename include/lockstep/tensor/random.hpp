@@ -61,6 +61,7 @@ struct RandomNumbers {
 std::shared_ptr<RandomNumbers>& random_override();
 
 RandomNumbers& random_numbers();
+DeviceRandom& device_random();
 
 // Numbers of its own that go on where those of this thread are.
 std::shared_ptr<RandomNumbers> copy_random_numbers();

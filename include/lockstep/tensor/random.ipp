@@ -78,7 +78,7 @@ LOCKSTEP_INLINE RandomNumbers& random_numbers() {
   return own ? *own : of_process;
 }
 
-inline DeviceRandom& device_random() { return random_numbers().devices; }
+LOCKSTEP_INLINE DeviceRandom& device_random() { return random_numbers().devices; }
 
 LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
   RandomNumbers& original = random_numbers();

@@ -23,7 +23,7 @@
 
 namespace lockstep::detail {
 
-inline const SparseImpl& sparse_of(const Tensor& tensor, const char* member) {
+LOCKSTEP_INLINE const SparseImpl& sparse_of(const Tensor& tensor, const char* member) {
   check<ValueError>(tensor.is_sparse(), member, ": expected a sparse tensor, got a dense one of ",
                     "shape ", tensor.sizes());
   return static_cast<const SparseImpl&>(*tensor.impl());

@@ -5,6 +5,7 @@
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -18,14 +19,6 @@ LOCKSTEP_INLINE void* TensorImpl::data() const {
   if (begin == nullptr) return nullptr;
   return begin + static_cast<std::size_t>(offset) * element_size(dtype);
 }
-
-// A sparse variable: `values` are rows of a tensor of this shape, `indices` say which. A row that
-// is listed several times has the sum. The storage and the version are those of the values.
-struct SparseImpl : TensorImpl {
-  Tensor indices;          // [1, rows listed], i64
-  Tensor values;           // [rows listed, shape[1], …]
-  bool coalesced = false;  // each row is listed once, and the indices ascend
-};
 
 inline bool strides_are_contiguous(const Shape& shape, const Shape& strides) {
   std::int64_t step = 1;

@@ -20,6 +20,20 @@ std::size_t bytes_of(const Tensor& tensor);
 // Tensors by their index, in the order in which their groups were opened or closed.
 using Groups = std::vector<std::vector<std::size_t>>;
 
+// Which tensors share a buffer when they are broadcast: those of one dtype in order, a buffer being
+// closed once it has reached `buffer_size` bytes.
+//
+// **Torch counterpart.** torch::utils::take_tensors.
+Groups buffer_groups(const std::vector<Tensor>& tensors, std::size_t buffer_size);
+
+// Which tensors share a buffer when they are reduced: those of one dtype in order, a group being
+// closed before it would exceed `size_limit` bytes, so that only a tensor that does so alone makes
+// a larger one. Groups come in the order in which they are closed; those still open at the end, in
+// the order in which their dtypes were first met.
+//
+// **Torch counterpart.** torch._utils._take_tensors.
+Groups take_tensors(const std::vector<Tensor>& tensors, std::size_t size_limit);
+
 // Room for results as large as several tensors: each a variable of its own, lying together in
 // buffers.
 struct FlatCopies {

@@ -55,11 +55,7 @@ LOCKSTEP_INLINE std::size_t bytes_of(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
 }
 
-// Which tensors share a buffer when they are broadcast: those of one dtype in order, a buffer being
-// closed once it has reached `buffer_size` bytes.
-//
-// **Torch counterpart.** torch::utils::take_tensors.
-inline Groups buffer_groups(const std::vector<Tensor>& tensors, std::size_t buffer_size) {
+LOCKSTEP_INLINE Groups buffer_groups(const std::vector<Tensor>& tensors, std::size_t buffer_size) {
   Groups groups;
   struct Open {
     std::size_t group;
@@ -80,13 +76,7 @@ inline Groups buffer_groups(const std::vector<Tensor>& tensors, std::size_t buff
   return groups;
 }
 
-// Which tensors share a buffer when they are reduced: those of one dtype in order, a group being
-// closed before it would exceed `size_limit` bytes, so that only a tensor that does so alone makes
-// a larger one. Groups come in the order in which they are closed; those still open at the end, in
-// the order in which their dtypes were first met.
-//
-// **Torch counterpart.** torch._utils._take_tensors.
-inline Groups take_tensors(const std::vector<Tensor>& tensors, std::size_t size_limit) {
+LOCKSTEP_INLINE Groups take_tensors(const std::vector<Tensor>& tensors, std::size_t size_limit) {
   struct Open {
     Dtype dtype;
     std::vector<std::size_t> members;

@@ -5,6 +5,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/parallel/comm/sparse_sum.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -58,6 +59,16 @@ Tensor reduce_add(const std::vector<Tensor>& inputs, std::optional<Device> desti
 std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>& inputs,
                                          std::optional<Device> destination = {},
                                          std::size_t buffer_size = kDefaultBufferSize);
+
+namespace detail {
+
+// sums[j] := the sum of summands[j], where that is not empty. As sum_coalesced; but where nobody
+// else can see a list's first summand any more, the sum takes its memory, which spares the buffer
+// and a pass over it: that summand has changed afterwards.
+void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands, Device destination,
+                     std::size_t buffer_size);
+
+}  // namespace detail
 
 }  // namespace lockstep::comm
 

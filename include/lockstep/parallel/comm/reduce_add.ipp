@@ -173,11 +173,8 @@ inline bool may_hold_sum(Summands inputs, Device destination) {
          lockstep::detail::is_sole_owner(first);
 }
 
-// sums[j] := the sum of summands[j], where that is not empty. As sum_coalesced; but where nobody
-// else can see a list's first summand any more, the sum takes its memory, which spares the buffer
-// and a pass over it: that summand has changed afterwards.
-inline void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands,
-                            Device destination, std::size_t buffer_size) {
+LOCKSTEP_INLINE void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands,
+                                     Device destination, std::size_t buffer_size) {
   std::vector<Summands> others;
   std::vector<std::size_t> places;
   for (std::size_t j = 0; j < sums.size(); ++j) {
