@@ -6,6 +6,7 @@
 #include <lockstep/parallel/comm/gather.hpp>
 #include <lockstep/parallel/comm/scatter.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/fill.hpp>
 
 #include "support/gate.hpp"
 
