@@ -204,7 +204,7 @@ class Walker {
 };
 
 // The visitor of walks that only look at parameters and buffers: calls `fn(path, tensor, kind)` for
-// each. All such walks over a type of module are one piece of code.
+// each (see TensorWalk).
 enum class TensorKind { parameter, buffer };
 
 class TensorVisitor {
@@ -258,16 +258,6 @@ void walk_module(M& module, Visitor&& visitor, Paths paths = Paths::build,
         "its layers as members, or declare the static member template visit_members in "
         "it (lockstep/module/visit.hpp)");
   }
-}
-
-// Calls `fn(const std::string& path, const Tensor&, TensorKind)` for every Parameter and Buffer of
-// the module, absent ones too. A tensor of TensorKind::parameter is a Parameter, of
-// TensorKind::buffer a Buffer.
-template <class M, class Fn>
-void walk_tensors(const M& module, const Fn& fn, Paths paths = Paths::build,
-                  SharedNodes shared_nodes = SharedNodes::once) {
-  const TensorVisitor visitor(fn);
-  walk_module(module, visitor, paths, shared_nodes);
 }
 
 }  // namespace lockstep::detail

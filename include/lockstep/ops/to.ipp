@@ -74,22 +74,22 @@ LOCKSTEP_INLINE double Tensor::item() const { return item<double>(); }
 
 // For files that only know their declarations (tensor.hpp).
 #if defined(LOCKSTEP_SOURCE)
-template float Tensor::item() const;
-template double Tensor::item() const;
-template Half Tensor::item() const;
-template BFloat16 Tensor::item() const;
-template std::int64_t Tensor::item() const;
-template std::int32_t Tensor::item() const;
-template std::uint8_t Tensor::item() const;
-template bool Tensor::item() const;
-template std::vector<float> Tensor::to_vector() const;
-template std::vector<double> Tensor::to_vector() const;
-template std::vector<Half> Tensor::to_vector() const;
-template std::vector<BFloat16> Tensor::to_vector() const;
-template std::vector<std::int64_t> Tensor::to_vector() const;
-template std::vector<std::int32_t> Tensor::to_vector() const;
-template std::vector<std::uint8_t> Tensor::to_vector() const;
-template std::vector<bool> Tensor::to_vector() const;
+template float Tensor::item<float>() const;
+template double Tensor::item<double>() const;
+template Half Tensor::item<Half>() const;
+template BFloat16 Tensor::item<BFloat16>() const;
+template std::int64_t Tensor::item<std::int64_t>() const;
+template std::int32_t Tensor::item<std::int32_t>() const;
+template std::uint8_t Tensor::item<std::uint8_t>() const;
+template bool Tensor::item<bool>() const;
+template std::vector<float> Tensor::to_vector<float>() const;
+template std::vector<double> Tensor::to_vector<double>() const;
+template std::vector<Half> Tensor::to_vector<Half>() const;
+template std::vector<BFloat16> Tensor::to_vector<BFloat16>() const;
+template std::vector<std::int64_t> Tensor::to_vector<std::int64_t>() const;
+template std::vector<std::int32_t> Tensor::to_vector<std::int32_t>() const;
+template std::vector<std::uint8_t> Tensor::to_vector<std::uint8_t>() const;
+template std::vector<bool> Tensor::to_vector<bool>() const;
 #endif
 
 }  // namespace lockstep

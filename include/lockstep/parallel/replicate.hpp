@@ -8,6 +8,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/module/tensor_walk.hpp>
 #include <lockstep/module/walk.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
@@ -29,46 +30,11 @@ namespace detail {
 
 // Throws a ModuleError unless all parameters and buffers of the module are on `device`. Names are
 // only made where one is not.
-template <class M>
-void check_module_device(const M& module, Device device) {
-  bool everywhere = true;
-  const auto compare = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
-    everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
-  };
-  walk_tensors(module, compare, Paths::none);
-  if (everywhere) return;
-  const auto look = [device](const auto& named, const char* kind) {
-    for (const auto& [name, tensor] : named) {
-      check<ModuleError>(tensor.device() == device,
-                         "module must have its parameters and buffers on device ", device,
-                         " (device_ids[0]) but found one of them on device: ", tensor.device(),
-                         " (", kind, " \"", name, "\")");
-    }
-  };
-  look(named_parameters(module), "parameter");
-  look(named_buffers(module), "buffer");
-}
-
-// All parameters and buffers of a module, each once.
-template <class M>
-std::vector<Tensor> tensors_of(const M& module) {
-  std::vector<Tensor> tensors;
-  append_tensors<Parameter>(tensors, module);
-  append_tensors<Buffer>(tensors, module);
-  return tensors;
-}
+void check_module_device(const TensorWalk& module, Device device);
 
 // All parameters and buffers of the module, if there are any, are on plain `cpu`: it can be put on
 // any device.
-template <class M>
-bool is_on_host_memory(const M& module) {
-  bool everywhere = true;
-  const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
-    everywhere = everywhere && (!tensor.defined() || tensor.device().is_host_memory());
-  };
-  walk_tensors(module, look, Paths::none);
-  return everywhere;
-}
+bool is_on_host_memory(const TensorWalk& module);
 
 // Where each variable is in a list of tensors. Asked in the order of the list it compares once.
 class PlaceInList {

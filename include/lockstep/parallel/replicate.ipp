@@ -3,6 +3,9 @@
 
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/module/tensor_walk.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -10,10 +13,39 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace lockstep::detail {
+
+LOCKSTEP_INLINE void check_module_device(const TensorWalk& module, Device device) {
+  bool everywhere = true;
+  const auto compare = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+    everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
+  };
+  module(compare, Paths::none);
+  if (everywhere) return;
+  const auto look = [device](const auto& named, const char* kind) {
+    for (const auto& [name, tensor] : named) {
+      check<ModuleError>(tensor.device() == device,
+                         "module must have its parameters and buffers on device ", device,
+                         " (device_ids[0]) but found one of them on device: ", tensor.device(),
+                         " (", kind, " \"", name, "\")");
+    }
+  };
+  look(named_parameters_of(module), "parameter");
+  look(named_buffers_of(module), "buffer");
+}
+
+LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& module) {
+  bool everywhere = true;
+  const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+    everywhere = everywhere && (!tensor.defined() || tensor.device().is_host_memory());
+  };
+  module(look, Paths::none);
+  return everywhere;
+}
 
 LOCKSTEP_INLINE std::size_t PlaceInList::find(const Tensor& tensor) {
   if (next_ < list_.size() && list_[next_].is_same(tensor)) return next_++;

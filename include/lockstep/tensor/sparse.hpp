@@ -13,21 +13,6 @@
 // DistributedDataParallel, optim::SGD, optim::SparseAdam and optim::clip_grad_norm_.
 namespace lockstep {
 
-namespace detail {
-
-// A sparse variable: `values` are rows of a tensor of this shape, `indices` say which. A row that
-// is listed several times has the sum. The storage and the version are those of the values.
-struct SparseImpl : TensorImpl {
-  Tensor indices;          // [1, rows listed], i64
-  Tensor values;           // [rows listed, shape[1], …]
-  bool coalesced = false;  // each row is listed once, and the indices ascend
-};
-
-// What a sparse tensor consists of. For any other a ValueError that names `member`.
-const SparseImpl& sparse_of(const Tensor& tensor, const char* member);
-
-}  // namespace detail
-
 // A sparse tensor of shape `size` whose row indices[0][i] is values[i], or the sum of all such; the
 // other rows are zero. It has copies of both.
 //

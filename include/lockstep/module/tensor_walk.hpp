@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/walk.hpp>
+
+#include <memory>
+
+namespace lockstep::detail {
+
+// A module of any type, for what asks for nothing but its parameters and buffers. Such functions
+// take one, which any module converts to, and are no templates: the walk over a type of module is
+// compiled once for all of them.
+//
+// It refers to the module, which outlives it.
+class TensorWalk {
+ public:
+  template <class M>
+  TensorWalk(const M& module) : module_(std::addressof(module)), walk_(walk<M>) {}
+
+  // Calls `fn(const std::string& path, const Tensor&, TensorKind)` for every Parameter and Buffer,
+  // absent ones too. A tensor of TensorKind::parameter is a Parameter, of TensorKind::buffer a
+  // Buffer.
+  template <class Fn>
+  void operator()(const Fn& fn, Paths paths = Paths::build,
+                  SharedNodes shared_nodes = SharedNodes::once) const {
+    walk_(module_, TensorVisitor(fn), paths, shared_nodes);
+  }
+
+ private:
+  template <class M>
+  static void walk(const void* module, const TensorVisitor& visitor, Paths paths,
+                   SharedNodes shared_nodes) {
+    walk_module(*static_cast<const M*>(module), visitor, paths, shared_nodes);
+  }
+
+  const void* module_;
+  void (*walk_)(const void* module, const TensorVisitor& visitor, Paths paths,
+                SharedNodes shared_nodes);
+};
+
+}  // namespace lockstep::detail
