@@ -7,11 +7,11 @@
 #   LOCKSTEP_CUDART    the static runtime, or false
 #   LOCKSTEP_CUDA_INCLUDE_DIR   where cuda_runtime_api.h is, or false
 #   LOCKSTEP_CUDA_ARCHITECTURES a list such as 80;90
-#   lockstep_nvcc_object(RESULT NAME.cu [QUICK] [OUTPUT NAME] [INCLUDE_DIRECTORIES …]
-#                        [DEFINITIONS …])
-#       sets RESULT to the object file, with the flags and directories of `lockstep`; QUICK: for the
-#       first architecture of the list alone, whose PTX runs on the others, the host's part not
-#       optimised. The object is called after the source, or OUTPUT.
+#   lockstep_nvcc_object(RESULT NAME.cu [FIRST_ARCHITECTURE] [QUICK] [OUTPUT NAME]
+#                        [INCLUDE_DIRECTORIES …] [DEFINITIONS …])
+#       sets RESULT to the object file, with the flags and directories of `lockstep`.
+#       FIRST_ARCHITECTURE: for that of the list alone, whose PTX runs on the others. QUICK: so, too,
+#       and the host's part not optimised. The object is called after the source, or OUTPUT.
 
 set(LOCKSTEP_CUDA_ARCHITECTURES 90 CACHE STRING "What nvcc compiles for: a list such as 80;90")
 
@@ -41,12 +41,13 @@ find_path(
 mark_as_advanced(LOCKSTEP_NVCC LOCKSTEP_CUDART LOCKSTEP_CUDA_INCLUDE_DIR)
 
 function(lockstep_nvcc_object result source)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "QUICK" "OUTPUT" "INCLUDE_DIRECTORIES;DEFINITIONS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "FIRST_ARCHITECTURE;QUICK" "OUTPUT" "INCLUDE_DIRECTORIES;DEFINITIONS")
   set(arguments -std=c++20 -Werror all-warnings -Xcompiler=-Wall,-Wextra)
   set(architectures ${LOCKSTEP_CUDA_ARCHITECTURES})
-  if(arg_QUICK)
+  if(arg_QUICK OR arg_FIRST_ARCHITECTURE)
     list(SUBLIST architectures 0 1 architectures)
-  else()
+  endif()
+  if(NOT arg_QUICK)
     list(APPEND arguments -O2)
   endif()
   foreach(architecture IN LISTS architectures)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/embedding.hpp>

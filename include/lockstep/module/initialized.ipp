@@ -15,9 +15,9 @@ LOCKSTEP_INLINE void check_initialized(const TensorWalk& module, const char* use
   const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
     initialized = initialized && !is_uninitialized(tensor);
   };
-  module(look, Paths::none);
+  module.for_each(look, Paths::none);
   if (initialized) return;
-  module([user](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
+  module.for_each([user](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
     check<ModuleError>(!is_uninitialized(tensor),
                        "Modules with uninitialized parameters can't be used with `", user,
                        "`. Run a dummy forward pass to correctly initialize the modules: \"", path,

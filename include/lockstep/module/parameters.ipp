@@ -30,7 +30,7 @@ template <class T>
 std::vector<Named<T>> named_tensors(const TensorWalk& module) {
   std::vector<Named<T>> result;
   std::unordered_set<const TensorImpl*> seen;
-  module([&](const std::string& path, const Tensor& tensor, TensorKind kind) {
+  module.for_each([&](const std::string& path, const Tensor& tensor, TensorKind kind) {
     if (kind == kind_of<T> && tensor.defined() && seen.insert(tensor.impl().get()).second) {
       result.push_back({path, static_cast<const T&>(tensor)});
     }
@@ -67,7 +67,7 @@ void append_tensors(std::vector<Handle>& result, const TensorWalk& module) {
   const auto append = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind kind) {
     if (kind == kind_of<T> && tensor.defined()) result.push_back(static_cast<const T&>(tensor));
   };
-  module(append, Paths::none);
+  module.for_each(append, Paths::none);
   if (!names_one_twice(result, first)) return;
   std::unordered_set<const TensorImpl*> seen;
   const auto repeated = [&seen](const Handle& handle) {

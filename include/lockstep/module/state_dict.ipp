@@ -27,7 +27,7 @@ inline StateDict state_handles(const TensorWalk& module) {
   const auto list = [&](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
     if (tensor.defined()) result.push_back({path, tensor});
   };
-  module(list, Paths::build, SharedNodes::under_every_name);
+  module.for_each(list, Paths::build, SharedNodes::under_every_name);
   return result;
 }
 

@@ -21,8 +21,8 @@ class TensorWalk {
   // absent ones too. A tensor of TensorKind::parameter is a Parameter, of TensorKind::buffer a
   // Buffer.
   template <class Fn>
-  void operator()(const Fn& fn, Paths paths = Paths::build,
-                  SharedNodes shared_nodes = SharedNodes::once) const {
+  void for_each(const Fn& fn, Paths paths = Paths::build,
+                SharedNodes shared_nodes = SharedNodes::once) const {
     walk_(module_, TensorVisitor(fn), paths, shared_nodes);
   }
 

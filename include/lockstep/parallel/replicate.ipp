@@ -24,7 +24,7 @@ LOCKSTEP_INLINE void check_module_device(const TensorWalk& module, Device device
   const auto compare = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
     everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
   };
-  module(compare, Paths::none);
+  module.for_each(compare, Paths::none);
   if (everywhere) return;
   const auto look = [device](const auto& named, const char* kind) {
     for (const auto& [name, tensor] : named) {
@@ -43,7 +43,7 @@ LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& module) {
   const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
     everywhere = everywhere && (!tensor.defined() || tensor.device().is_host_memory());
   };
-  module(look, Paths::none);
+  module.for_each(look, Paths::none);
   return everywhere;
 }
 
