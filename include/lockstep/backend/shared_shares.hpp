@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -87,7 +89,9 @@ class SharedShares {
 template <class F, class OnError>
 void run_shared(std::size_t n, Pace& pace, F& share, OnError on_error) {
   const auto call = [](void* context, std::size_t index) { (*static_cast<F*>(context))(index); };
-  SharedShares shares(n, call, &share, pace.is_short());
+  // F is const where the share is.
+  void* const context = const_cast<std::remove_const_t<F>*>(std::addressof(share));
+  SharedShares shares(n, call, context, pace.is_short());
   for (auto& [index, error] : shares.run(pace)) on_error(index, std::move(error));
 }
 
