@@ -10,14 +10,14 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void check_initialized(const TensorWalk& module, const char* user) {
+LOCKSTEP_INLINE void check_initialized(const TensorWalk& walk, const char* user) {
   bool initialized = true;
   const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
     initialized = initialized && !is_uninitialized(tensor);
   };
-  module.for_each(look, Paths::none);
+  walk.for_each(look, Paths::none);
   if (initialized) return;
-  module.for_each([user](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
+  walk.for_each([user](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
     check<ModuleError>(!is_uninitialized(tensor),
                        "Modules with uninitialized parameters can't be used with `", user,
                        "`. Run a dummy forward pass to correctly initialize the modules: \"", path,

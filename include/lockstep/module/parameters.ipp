@@ -27,10 +27,10 @@ inline constexpr TensorKind kind_of =
 // Every tensor of type T, Parameter or Buffer, once, under its first name; absent ones are left
 // out.
 template <class T>
-std::vector<Named<T>> named_tensors(const TensorWalk& module) {
+std::vector<Named<T>> named_tensors(const TensorWalk& walk) {
   std::vector<Named<T>> result;
   std::unordered_set<const TensorImpl*> seen;
-  module.for_each([&](const std::string& path, const Tensor& tensor, TensorKind kind) {
+  walk.for_each([&](const std::string& path, const Tensor& tensor, TensorKind kind) {
     if (kind == kind_of<T> && tensor.defined() && seen.insert(tensor.impl().get()).second) {
       result.push_back({path, static_cast<const T&>(tensor)});
     }
@@ -60,14 +60,14 @@ bool names_one_twice(const std::vector<T>& handles, std::size_t first) {
 // The same without names, for which nothing is allocated: what is asked at every step of training.
 // Behind what `result` has already.
 template <class T, class Handle>
-void append_tensors(std::vector<Handle>& result, const TensorWalk& module) {
+void append_tensors(std::vector<Handle>& result, const TensorWalk& walk) {
   constexpr std::size_t kUsual = 8;
   const std::size_t first = result.size();
   if (first == 0) result.reserve(kUsual);
   const auto append = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind kind) {
     if (kind == kind_of<T> && tensor.defined()) result.push_back(static_cast<const T&>(tensor));
   };
-  module.for_each(append, Paths::none);
+  walk.for_each(append, Paths::none);
   if (!names_one_twice(result, first)) return;
   std::unordered_set<const TensorImpl*> seen;
   const auto repeated = [&seen](const Handle& handle) {
@@ -77,36 +77,36 @@ void append_tensors(std::vector<Handle>& result, const TensorWalk& module) {
   result.erase(std::remove_if(begin, result.end(), repeated), result.end());
 }
 
-LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters_of(const TensorWalk& module) {
-  return named_tensors<Parameter>(module);
+LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters_of(const TensorWalk& walk) {
+  return named_tensors<Parameter>(walk);
 }
 
-LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers_of(const TensorWalk& module) {
-  return named_tensors<Buffer>(module);
+LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers_of(const TensorWalk& walk) {
+  return named_tensors<Buffer>(walk);
 }
 
-LOCKSTEP_INLINE std::vector<Parameter> parameters_of(const TensorWalk& module) {
+LOCKSTEP_INLINE std::vector<Parameter> parameters_of(const TensorWalk& walk) {
   std::vector<Parameter> result;
-  append_tensors<Parameter>(result, module);
+  append_tensors<Parameter>(result, walk);
   return result;
 }
 
-LOCKSTEP_INLINE std::vector<Buffer> buffers_of(const TensorWalk& module) {
+LOCKSTEP_INLINE std::vector<Buffer> buffers_of(const TensorWalk& walk) {
   std::vector<Buffer> result;
-  append_tensors<Buffer>(result, module);
+  append_tensors<Buffer>(result, walk);
   return result;
 }
 
-LOCKSTEP_INLINE std::vector<Tensor> tensors_of(const TensorWalk& module) {
+LOCKSTEP_INLINE std::vector<Tensor> tensors_of(const TensorWalk& walk) {
   std::vector<Tensor> tensors;
-  append_tensors<Parameter>(tensors, module);
-  append_tensors<Buffer>(tensors, module);
+  append_tensors<Parameter>(tensors, walk);
+  append_tensors<Buffer>(tensors, walk);
   return tensors;
 }
 
-LOCKSTEP_INLINE void zero_grad_of(const TensorWalk& module) {
+LOCKSTEP_INLINE void zero_grad_of(const TensorWalk& walk) {
   bool replica = false;
-  for (const Parameter& parameter : parameters_of(module)) {
+  for (const Parameter& parameter : parameters_of(walk)) {
     replica = replica || !parameter.is_leaf();
     parameter.set_grad({});
   }
@@ -119,7 +119,7 @@ LOCKSTEP_INLINE void zero_grad_of(const TensorWalk& module) {
   }
 }
 
-LOCKSTEP_INLINE void move_tensors(const TensorWalk& module, Device device) {
+LOCKSTEP_INLINE void move_tensors(const TensorWalk& walk, Device device) {
   struct Move {
     Tensor tensor;
     Tensor data;
@@ -140,8 +140,8 @@ LOCKSTEP_INLINE void move_tensors(const TensorWalk& module, Device device) {
     const Tensor grad = tensor.grad();
     moves.push_back({tensor, copy(tensor), grad.defined() ? copy(grad) : Tensor()});
   };
-  for (const Parameter& parameter : parameters_of(module)) plan(parameter);
-  for (const Buffer& buffer : buffers_of(module)) plan(buffer);
+  for (const Parameter& parameter : parameters_of(walk)) plan(parameter);
+  for (const Buffer& buffer : buffers_of(walk)) plan(buffer);
   for (const Move& move : moves) {
     move.tensor.set_data(move.data);
     move.tensor.set_grad(move.grad);

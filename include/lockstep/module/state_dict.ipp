@@ -22,12 +22,12 @@
 namespace lockstep::detail {
 
 // Every handle on a parameter or buffer under every name it has; absent ones are left out.
-inline StateDict state_handles(const TensorWalk& module) {
+inline StateDict state_handles(const TensorWalk& walk) {
   StateDict result;
   const auto list = [&](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
     if (tensor.defined()) result.push_back({path, tensor});
   };
-  module.for_each(list, Paths::build, SharedNodes::under_every_name);
+  walk.for_each(list, Paths::build, SharedNodes::under_every_name);
   return result;
 }
 
@@ -44,17 +44,17 @@ inline std::string list_names(std::string_view heading, const std::vector<std::s
   return result;
 }
 
-LOCKSTEP_INLINE StateDict state_dict_of(const TensorWalk& module) {
-  StateDict result = state_handles(module);
+LOCKSTEP_INLINE StateDict state_dict_of(const TensorWalk& walk) {
+  StateDict result = state_handles(walk);
   for (NamedTensor& entry : result) {
     if (!is_uninitialized(entry.tensor)) entry.tensor = entry.tensor.detach();
   }
   return result;
 }
 
-LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& module, const StateDict& dict,
+LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const StateDict& dict,
                                                 bool strict) {
-  const StateDict targets = state_handles(module);
+  const StateDict targets = state_handles(walk);
   const bool drop_prefix = std::all_of(dict.begin(), dict.end(), has_module_prefix) &&
                            std::none_of(targets.begin(), targets.end(), has_module_prefix);
 

@@ -19,12 +19,12 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void check_module_device(const TensorWalk& module, Device device) {
+LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) {
   bool everywhere = true;
   const auto compare = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
     everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
   };
-  module.for_each(compare, Paths::none);
+  walk.for_each(compare, Paths::none);
   if (everywhere) return;
   const auto look = [device](const auto& named, const char* kind) {
     for (const auto& [name, tensor] : named) {
@@ -34,16 +34,16 @@ LOCKSTEP_INLINE void check_module_device(const TensorWalk& module, Device device
                          " (", kind, " \"", name, "\")");
     }
   };
-  look(named_parameters_of(module), "parameter");
-  look(named_buffers_of(module), "buffer");
+  look(named_parameters_of(walk), "parameter");
+  look(named_buffers_of(walk), "buffer");
 }
 
-LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& module) {
+LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& walk) {
   bool everywhere = true;
   const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
     everywhere = everywhere && (!tensor.defined() || tensor.device().is_host_memory());
   };
-  module.for_each(look, Paths::none);
+  walk.for_each(look, Paths::none);
   return everywhere;
 }
 
