@@ -36,10 +36,7 @@ TEST(IndexFault, IsReadWhenItIsWrittenDownAndNotBefore) {
   faults.raise(stream);
   ++fault.data->claimed;  // a kernel is about to write it down
   faults.raise(stream);
-  fault.data->index = 12;
-  fault.data->position = 3;
-  fault.data->bound = 10;
-  fault.data->operation = Indexed::embedding;
+  fault.data->met = {Indexed::embedding, 12, 3, 10};
   EXPECT_FALSE(meet(fault, 77, 5));  // there is one before it
   ++fault.data->written;
   EXPECT_TRUE(throws<IndexError>([&] { faults.raise(stream); }, "12"));

@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <utility>
 
 // What a kernel does that meets an index outside its range: it uses no memory there, and tells the
@@ -23,6 +24,14 @@
 namespace lockstep::cuda {
 
 enum class Indexed : unsigned { nll_loss, cross_entropy, embedding };
+
+// An index that was outside [0, bound), and its place among an operation's indices.
+struct OutsideIndex {
+  Indexed operation = Indexed::nll_loss;
+  std::int64_t index = 0;
+  std::size_t position = 0;
+  std::size_t bound = 0;
+};
 
 // One index that was outside; where there are several, any of them.
 //
@@ -33,12 +42,9 @@ enum class Indexed : unsigned { nll_loss, cross_entropy, embedding };
 // stream.
 struct IndexFault {
   unsigned claimed = 0;  // by kernels alone, atomically: the faults that one of them writes down,
-  unsigned written = 0;  // or has, which publishes what is below;
+  unsigned written = 0;  // or has, which publishes `met`;
   unsigned taken = 0;    // by the host alone: those it has read, after which another may come
-  Indexed operation = Indexed::nll_loss;
-  std::int64_t index = 0;
-  std::size_t position = 0;
-  std::size_t bound = 0;
+  OutsideIndex met;      // of the kernel that claimed it until `written`, then of the host
 };
 
 // True if an index is within [0, bound); otherwise `fault` has it, or another.
@@ -54,10 +60,7 @@ LOCKSTEP_HD inline bool in_range(const View<IndexFault>& fault, Indexed operatio
   unsigned number = std::atomic_ref(place.taken).load(std::memory_order_acquire);
   if (!std::atomic_ref(place.claimed).compare_exchange_strong(number, number + 1)) return false;
 #endif
-  place.operation = operation;
-  place.index = index;
-  place.position = position;
-  place.bound = bound;
+  place.met = {operation, index, position, bound};
 #if defined(__CUDA_ARCH__)
   __threadfence_system();
   *const_cast<volatile unsigned*>(&place.written) = number + 1;
@@ -98,34 +101,33 @@ class IndexFaults {
   // replica's loss is waited for on another device.
   void raise(const lockstep::detail::StreamState& stream) {
     if (!any_.load(std::memory_order_acquire)) return;
-    IndexFault fault;
-    bool found = false;
+    std::optional<OutsideIndex> met;
     {
       const std::lock_guard lock(mutex_);
       for (const auto& [of, place] : faults_) {
         if (!place || (of != &stream && !of->idle())) continue;
-        found = take(*place, fault);
-        if (found) break;
+        met = take(*place);
+        if (met) break;
       }
     }
-    if (!found) return;
-    if (fault.operation == Indexed::embedding) {
-      (void)lockstep::detail::checked_row(fault.index, fault.position, fault.bound);
+    if (!met) return;
+    if (met->operation == Indexed::embedding) {
+      (void)lockstep::detail::checked_row(met->index, met->position, met->bound);
     } else {
       (void)lockstep::detail::checked_label(
-          fault.operation == Indexed::nll_loss ? "nll_loss" : "cross_entropy", fault.index,
-          fault.position, fault.bound);
+          met->operation == Indexed::nll_loss ? "nll_loss" : "cross_entropy", met->index,
+          met->position, met->bound);
     }
   }
 
  private:
   // What kernels have written down in `place` and the host has not read.
-  static bool take(IndexFault& place, IndexFault& fault) {
+  static std::optional<OutsideIndex> take(IndexFault& place) {
     const unsigned written = std::atomic_ref(place.written).load(std::memory_order_acquire);
-    if (written == place.taken) return false;
-    fault = place;
+    if (written == place.taken) return std::nullopt;
+    const OutsideIndex met = place.met;
     std::atomic_ref(place.taken).store(written, std::memory_order_release);
-    return true;
+    return met;
   }
 
   std::mutex mutex_;
