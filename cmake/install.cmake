@@ -26,6 +26,7 @@ configure_package_config_file(
   cmake/lockstep-config.cmake.in
   "${CMAKE_CURRENT_BINARY_DIR}/lockstep-config.cmake"
   INSTALL_DESTINATION "${package_dir}"
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR
 )
 # Headers only: the same package serves every architecture.
 write_basic_package_version_file(

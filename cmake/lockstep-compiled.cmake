@@ -2,8 +2,9 @@
 
 # Defines lockstep::compiled: lockstep with its definitions in a static library, which is compiled once,
 # here and with the flags of the directory that asks for it first, so that the files of a program only
-# compile declarations (lockstep/config.hpp). Where lockstep::cuda and the language CUDA are there, too,
-# lockstep::cuda_compiled is both with the CUDA side compiled once by nvcc; its headers do not need nvcc.
+# compile declarations (lockstep/config.hpp). lockstep_INCLUDE_DIR says where the headers lie. Where
+# lockstep::cuda and the language CUDA are there, too, lockstep::cuda_compiled is both with the CUDA side
+# compiled once by nvcc; its headers do not need nvcc.
 #
 # A program links these or lockstep::lockstep and lockstep::cuda, not some files the ones and some the
 # others. Where several shared libraries of a program use lockstep, one of them links these and the
@@ -12,14 +13,47 @@
 # export set of its own links lockstep::lockstep: nothing here can be exported.
 
 if(NOT TARGET lockstep::compiled)
-  set(lockstep_source "${CMAKE_CURRENT_BINARY_DIR}/lockstep_compiled/lockstep.cpp")
-  file(CONFIGURE OUTPUT "${lockstep_source}" CONTENT "#include <lockstep/src.hpp>\n" @ONLY)
-  add_library(lockstep_compiled STATIC EXCLUDE_FROM_ALL "${lockstep_source}")
+  # A file for each of these groups of layers, low to high: a change compiles no group below it again.
+  set(
+    lockstep_groups
+    "profile device backend tensor autograd ops"
+    "module distributed nn optim"
+    "parallel data io"
+  )
+  set(lockstep_sources)
+  set(lockstep_below "#include <lockstep/config.hpp>\n")
+  set(lockstep_own "#include <lockstep/warning.hpp>\n")
+  foreach(lockstep_group IN LISTS lockstep_groups)
+    separate_arguments(lockstep_layers UNIX_COMMAND "${lockstep_group}")
+    foreach(lockstep_layer IN LISTS lockstep_layers)
+      file(
+        GLOB_RECURSE lockstep_found
+        CONFIGURE_DEPENDS
+        RELATIVE "${lockstep_INCLUDE_DIR}"
+        "${lockstep_INCLUDE_DIR}/lockstep/${lockstep_layer}/*.hpp"
+      )
+      list(TRANSFORM lockstep_found REPLACE "(.+)" "#include <\\1>\n")
+      string(CONCAT lockstep_own "${lockstep_own}" ${lockstep_found})
+    endforeach()
+    string(REPLACE " " "_" lockstep_source "${lockstep_group}")
+    set(lockstep_source "${CMAKE_CURRENT_BINARY_DIR}/lockstep_compiled/${lockstep_source}.cpp")
+    file(
+      CONFIGURE OUTPUT "${lockstep_source}"
+      CONTENT "${lockstep_below}#define LOCKSTEP_DEFINITIONS\n${lockstep_own}"
+      @ONLY
+    )
+    list(APPEND lockstep_sources "${lockstep_source}")
+    string(APPEND lockstep_below "${lockstep_own}")
+    set(lockstep_own "")
+  endforeach()
+  add_library(lockstep_compiled STATIC EXCLUDE_FROM_ALL ${lockstep_sources})
   add_library(lockstep::compiled ALIAS lockstep_compiled)
   target_link_libraries(lockstep_compiled PUBLIC lockstep::lockstep)
   target_compile_definitions(lockstep_compiled PUBLIC LOCKSTEP_SEPARATE_COMPILATION)
   set_target_properties(lockstep_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  unset(lockstep_source)
+  foreach(lockstep_name IN ITEMS groups sources below own group layers layer found source name)
+    unset(lockstep_${lockstep_name})
+  endforeach()
 endif()
 
 get_property(lockstep_languages GLOBAL PROPERTY ENABLED_LANGUAGES)

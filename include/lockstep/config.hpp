@@ -9,8 +9,10 @@
 // Where LOCKSTEP_SEPARATE_COMPILATION is defined, for all files of a program alike, headers only
 // declare, and a file compiles several times as fast. What they declare is defined in one file of
 // its own that includes lockstep/src.hpp; in a program that runs on GPUs another, compiled by nvcc,
-// includes lockstep/cuda_src.hpp. CMake's targets lockstep::compiled and lockstep::cuda_compiled
-// are these two. Templates and what takes a line stay in the headers.
+// includes lockstep/cuda_src.hpp. CMake's target lockstep::cuda_compiled has the latter, and
+// lockstep::compiled the former in a few files: each includes the headers of the layers below its
+// own first, which then only declare, and defines LOCKSTEP_DEFINITIONS for those of its own.
+// Templates and what takes a line stay in the headers.
 //
 // LOCKSTEP_INLINE stands in front of a definition that has moved to a `.ipp`; of a virtual function
 // also in front of its declaration: a class has its table, with all that is in it, where the first

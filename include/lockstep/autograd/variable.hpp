@@ -6,6 +6,19 @@
 
 // The members of Tensor that concern its place in the graph.
 
+namespace lockstep::detail {
+
+// Throws where an in-place change would make a gradient silently wrong.
+void check_inplace(const Tensor& tensor, const char* operation);
+
+// Throws where an inference tensor would be changed outside its mode.
+void check_not_inference(const Tensor& tensor, const char* operation);
+
+// True if nobody else can see this tensor's memory, so that it may be taken over.
+bool is_sole_owner(const Tensor& tensor);
+
+}  // namespace lockstep::detail
+
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/autograd/variable.ipp>
 #endif

@@ -65,15 +65,13 @@ LOCKSTEP_INLINE Tensor Tensor::detach() const {
 
 namespace lockstep::detail {
 
-// Throws where an in-place change would make a gradient silently wrong.
-inline void check_inplace(const Tensor& tensor, const char* operation) {
+LOCKSTEP_INLINE void check_inplace(const Tensor& tensor, const char* operation) {
   check<AutogradError>(!tensor.requires_grad() || !autograd_state().records(), operation,
                        " on a tensor that requires grad is not recorded: do it under NoGradGuard,"
                        " or out of place");
 }
 
-// Throws where an inference tensor would be changed outside its mode.
-inline void check_not_inference(const Tensor& tensor, const char* operation) {
+LOCKSTEP_INLINE void check_not_inference(const Tensor& tensor, const char* operation) {
   check<AutogradError>(!tensor.is_inference() || is_inference_mode_enabled(), operation,
                        ": Inplace update to inference tensor outside InferenceMode is not allowed: "
                        "a tensor of shape ",
@@ -81,8 +79,7 @@ inline void check_not_inference(const Tensor& tensor, const char* operation) {
                        "; clone() it to get a normal tensor to change");
 }
 
-// True if nobody else can see this tensor's memory, so that it may be taken over.
-inline bool is_sole_owner(const Tensor& tensor) {
+LOCKSTEP_INLINE bool is_sole_owner(const Tensor& tensor) {
   const auto& impl = tensor.impl();
   return impl.use_count() == 1 && impl->storage.use_count() == 1;
 }

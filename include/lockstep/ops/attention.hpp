@@ -32,6 +32,21 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 
 }  // namespace lockstep
 
+namespace lockstep::detail {
+
+// What a mask adds to the scores: a boolean one hides the elements that are `hidden`, one of
+// numbers is added as it is.
+Tensor mask_bias(const char* name, const Tensor& mask, bool hidden, const Tensor& query);
+
+Tensor causal_bias(const Tensor& query, std::int64_t queries, std::int64_t keys);
+
+// How much of each value each query takes: softmax(scale · query · keyᵀ + bias), thinned out by
+// dropout. An undefined bias is none.
+Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& bias,
+                         double dropout_p, double scale);
+
+}  // namespace lockstep::detail
+
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/ops/attention.ipp>
 #endif

@@ -29,9 +29,8 @@ inline Dtype mask_dtype(const Tensor& query) {
   return query.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
 }
 
-// What a mask adds to the scores: a boolean one hides the elements that are `hidden`, one of
-// numbers is added as it is.
-inline Tensor mask_bias(const char* name, const Tensor& mask, bool hidden, const Tensor& query) {
+LOCKSTEP_INLINE Tensor mask_bias(const char* name, const Tensor& mask, bool hidden,
+                                 const Tensor& query) {
   const Dtype dtype = mask_dtype(query);
   check<DeviceError>(mask.device() == query.device(), name, ": expected the mask on ",
                      query.device(), ", where the query is, got one on ", mask.device());
@@ -44,7 +43,7 @@ inline Tensor mask_bias(const char* name, const Tensor& mask, bool hidden, const
   return mask.to(dtype);
 }
 
-inline Tensor causal_bias(const Tensor& query, std::int64_t queries, std::int64_t keys) {
+LOCKSTEP_INLINE Tensor causal_bias(const Tensor& query, std::int64_t queries, std::int64_t keys) {
   const Stream stream = current_stream(query.device());
   return dispatch_floating(mask_dtype(query), "attention", [&]<class T>(T) {
     Tensor bias = empty_on(stream, {queries, keys}, dtype_of<T>);
@@ -54,10 +53,8 @@ inline Tensor causal_bias(const Tensor& query, std::int64_t queries, std::int64_
   });
 }
 
-// How much of each value each query takes: softmax(scale · query · keyᵀ + bias), thinned out by
-// dropout. An undefined bias is none.
-inline Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& bias,
-                                double dropout_p, double scale) {
+LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& bias,
+                                         double dropout_p, double scale) {
   const Tensor product = matmul(query * scale, transpose(key, -2, -1));
   const Tensor scores = product.to(mask_dtype(query));
   const Tensor weights = softmax(bias.defined() ? scores + bias : scores, -1).to(product.dtype());

@@ -56,6 +56,15 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
 
 }  // namespace lockstep
 
+namespace lockstep::detail {
+
+// lockstep::batch_norm; in training with the statistics that `source` gives, if it is not null.
+Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x, const Tensor& running_mean,
+                       const Tensor& running_var, const Tensor& weight, const Tensor& bias,
+                       bool training, double momentum, double eps);
+
+}  // namespace lockstep::detail
+
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/ops/batch_norm.ipp>
 #endif

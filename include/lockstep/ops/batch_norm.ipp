@@ -85,11 +85,10 @@ inline void check_channels(const char* name, const Tensor& tensor, const Tensor&
                     " for an input of shape ", x.sizes());
 }
 
-// lockstep::batch_norm; in training with the statistics that `source` gives, if it is not null.
-inline Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x,
-                              const Tensor& running_mean, const Tensor& running_var,
-                              const Tensor& weight, const Tensor& bias, bool training,
-                              double momentum, double eps) {
+LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x,
+                                       const Tensor& running_mean, const Tensor& running_var,
+                                       const Tensor& weight, const Tensor& bias, bool training,
+                                       double momentum, double eps) {
   if (is_half_precision(x.dtype())) {
     return batch_norm_from(source, x.to(Dtype::f32), running_mean, running_var, weight, bias,
                            training, momentum, eps)

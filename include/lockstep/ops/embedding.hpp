@@ -31,6 +31,14 @@ Tensor embedding(const Tensor& indices, const Tensor& weight,
 
 }  // namespace lockstep
 
+namespace lockstep::detail {
+
+// The padding index counted from the front.
+std::int64_t wrap_padding(const char* operation, std::optional<std::int64_t> padding,
+                          std::int64_t rows);
+
+}  // namespace lockstep::detail
+
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/ops/embedding.ipp>
 #endif

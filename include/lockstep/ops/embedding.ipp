@@ -86,9 +86,8 @@ LOCKSTEP_INLINE std::array<Tensor, 2> EmbeddingGradOp::backward(const Backward& 
   return {apply(EmbeddingOp{padding, padding}, grad, saved(indices)), Tensor()};
 }
 
-// The padding index counted from the front.
-inline std::int64_t wrap_padding(const char* operation, std::optional<std::int64_t> padding,
-                                 std::int64_t rows) {
+LOCKSTEP_INLINE std::int64_t wrap_padding(const char* operation,
+                                          std::optional<std::int64_t> padding, std::int64_t rows) {
   if (!padding) return kNoPadding;
   check<ValueError>(*padding >= -rows && *padding < rows, operation,
                     ": expected a padding_idx within the ", rows, " embeddings, got ", *padding);

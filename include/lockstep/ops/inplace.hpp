@@ -12,6 +12,13 @@
 //
 // **Torch counterpart.** The members of these names.
 
+namespace lockstep::detail {
+
+// Throws unless the tensor may be changed, and each of its elements has memory of its own.
+void check_changeable(const Tensor& tensor, const char* operation);
+
+}  // namespace lockstep::detail
+
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/ops/inplace.ipp>
 #endif

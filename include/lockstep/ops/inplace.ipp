@@ -21,8 +21,7 @@
 
 namespace lockstep::detail {
 
-// Throws unless the tensor may be changed, and each of its elements has memory of its own.
-inline void check_changeable(const Tensor& tensor, const char* operation) {
+LOCKSTEP_INLINE void check_changeable(const Tensor& tensor, const char* operation) {
   check_inplace(tensor, operation);
   check_not_inference(tensor, operation);
   check<ValueError>(!tensor.is_sparse(), operation,

@@ -34,6 +34,13 @@ Tensor avg_pool2d(const Tensor& x, Size2d kernel);
 
 }  // namespace lockstep
 
+namespace lockstep::detail {
+
+// What both kinds of pooling ask of the sizes of their windows.
+void check_pool_sizes(const char* name, Size2d kernel, Size2d stride, Size2d padding);
+
+}  // namespace lockstep::detail
+
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/ops/pooling.ipp>
 #endif

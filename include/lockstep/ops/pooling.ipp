@@ -112,8 +112,8 @@ struct AvgPoolOp {
   }
 };
 
-// What both kinds of pooling ask of the sizes of their windows.
-inline void check_pool_sizes(const char* name, Size2d kernel, Size2d stride, Size2d padding) {
+LOCKSTEP_INLINE void check_pool_sizes(const char* name, Size2d kernel, Size2d stride,
+                                      Size2d padding) {
   check<ValueError>(kernel.height >= 1 && kernel.width >= 1, name,
                     ": expected a kernel of at least 1, got ", kernel);
   check<ValueError>(stride.height >= 1 && stride.width >= 1, name,

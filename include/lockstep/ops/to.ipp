@@ -73,7 +73,7 @@ LOCKSTEP_INLINE Tensor Tensor::clone() const { return apply(detail::CloneOp{}, *
 LOCKSTEP_INLINE double Tensor::item() const { return item<double>(); }
 
 // For files that only know their declarations (tensor.hpp).
-#if defined(LOCKSTEP_SOURCE)
+#if defined(LOCKSTEP_SEPARATE_COMPILATION)
 template float Tensor::item<float>() const;
 template double Tensor::item<double>() const;
 template Half Tensor::item<Half>() const;

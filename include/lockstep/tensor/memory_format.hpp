@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace lockstep {
@@ -15,6 +16,25 @@ namespace lockstep {
 enum class MemoryFormat : std::uint8_t { contiguous, channels_last };
 
 }  // namespace lockstep
+
+namespace lockstep::detail {
+
+// The same elements, not recorded for backward: [batch, height, width, channels] of
+// [batch, channels, height, width], and the other way.
+Tensor channels_to_back(const Tensor& x);
+
+Tensor channels_to_front(const Tensor& x);
+
+// The dimension of channels_to_back's result that is `dim` of its argument.
+std::size_t behind_channels(std::size_t dim);
+
+// Whether the elements lie in this order and, where both orders are the same, no other.
+bool is_channels_last(const Tensor& x);
+
+// A tensor without values, in the layout of `like` if that is one of the two, else contiguous.
+Tensor empty_in_layout_of(const Tensor& like);
+
+}  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/tensor/memory_format.ipp>

@@ -17,32 +17,27 @@ inline Shape reordered(const Shape& sizes, const std::array<std::size_t, 4>& ord
   return result;
 }
 
-// The same elements, not recorded for backward: [batch, height, width, channels] of
-// [batch, channels, height, width], and the other way.
-inline Tensor channels_to_back(const Tensor& x) {
+LOCKSTEP_INLINE Tensor channels_to_back(const Tensor& x) {
   constexpr std::array<std::size_t, 4> order = {0, 2, 3, 1};
   return make_view(x, reordered(x.sizes(), order), reordered(x.strides(), order), x.impl()->offset);
 }
 
-inline Tensor channels_to_front(const Tensor& x) {
+LOCKSTEP_INLINE Tensor channels_to_front(const Tensor& x) {
   constexpr std::array<std::size_t, 4> order = {0, 3, 1, 2};
   return make_view(x, reordered(x.sizes(), order), reordered(x.strides(), order), x.impl()->offset);
 }
 
-// The dimension of channels_to_back's result that is `dim` of its argument.
-inline std::size_t behind_channels(std::size_t dim) {
+LOCKSTEP_INLINE std::size_t behind_channels(std::size_t dim) {
   constexpr std::array<std::size_t, 4> place = {0, 3, 1, 2};
   return place[dim];
 }
 
-// Whether the elements lie in this order and, where both orders are the same, no other.
-inline bool is_channels_last(const Tensor& x) {
+LOCKSTEP_INLINE bool is_channels_last(const Tensor& x) {
   return x.dim() == 4 && !x.is_contiguous() &&
          strides_are_contiguous(channels_to_back(x).sizes(), channels_to_back(x).strides());
 }
 
-// A tensor without values, in the layout of `like` if that is one of the two, else contiguous.
-inline Tensor empty_in_layout_of(const Tensor& like) {
+LOCKSTEP_INLINE Tensor empty_in_layout_of(const Tensor& like) {
   if (!is_channels_last(like)) return empty(like.sizes(), like.options());
   return channels_to_front(empty(channels_to_back(like).sizes(), like.options()));
 }

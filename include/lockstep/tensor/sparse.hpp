@@ -36,6 +36,26 @@ bool expects_sparse_gradient(const Tensor& leaf);
 
 }  // namespace lockstep
 
+namespace lockstep::detail {
+
+// The elements of one row of a tensor of this shape.
+std::size_t row_width(const Shape& shape);
+
+// The shape of `count` rows of such a tensor.
+Shape shape_of_rows(Shape shape, std::size_t count);
+
+// A sparse tensor of these very tensors, which are contiguous and fit each other: [1, n] and
+// [n, shape[1], …].
+Tensor make_sparse(Tensor indices, Tensor values, const Shape& shape, bool coalesced);
+
+// One that lists no row.
+Tensor empty_sparse(const Shape& shape, const TensorOptions& options);
+
+// The numbers of a tensor of i64. Waits for the device.
+std::vector<std::int64_t> numbers_of(const Tensor& tensor);
+
+}  // namespace lockstep::detail
+
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/tensor/sparse.ipp>
 #endif

@@ -30,22 +30,19 @@ LOCKSTEP_INLINE const SparseImpl& sparse_of(const Tensor& tensor, const char* me
   return static_cast<const SparseImpl&>(*tensor.impl());
 }
 
-// The elements of one row of a tensor of this shape.
-inline std::size_t row_width(const Shape& shape) {
+LOCKSTEP_INLINE std::size_t row_width(const Shape& shape) {
   std::size_t width = 1;
   for (std::size_t d = 1; d < shape.size(); ++d) width *= static_cast<std::size_t>(shape[d]);
   return width;
 }
 
-// The shape of `count` rows of such a tensor.
-inline Shape shape_of_rows(Shape shape, std::size_t count) {
+LOCKSTEP_INLINE Shape shape_of_rows(Shape shape, std::size_t count) {
   shape[0] = static_cast<std::int64_t>(count);
   return shape;
 }
 
-// A sparse tensor of these very tensors, which are contiguous and fit each other: [1, n] and
-// [n, shape[1], …].
-inline Tensor make_sparse(Tensor indices, Tensor values, const Shape& shape, bool coalesced) {
+LOCKSTEP_INLINE Tensor make_sparse(Tensor indices, Tensor values, const Shape& shape,
+                                   bool coalesced) {
   auto impl = std::make_shared<SparseImpl>();
   impl->storage = values.impl()->storage;
   impl->version = values.impl()->version;
@@ -60,15 +57,13 @@ inline Tensor make_sparse(Tensor indices, Tensor values, const Shape& shape, boo
   return Tensor(std::shared_ptr<TensorImpl>(std::move(impl)));
 }
 
-// One that lists no row.
-inline Tensor empty_sparse(const Shape& shape, const TensorOptions& options) {
+LOCKSTEP_INLINE Tensor empty_sparse(const Shape& shape, const TensorOptions& options) {
   const Stream stream = current_stream(options.device);
   return make_sparse(empty_on(stream, {1, 0}, Dtype::i64),
                      empty_on(stream, shape_of_rows(shape, 0), options.dtype), shape, true);
 }
 
-// The numbers of a tensor of i64. Waits for the device.
-inline std::vector<std::int64_t> numbers_of(const Tensor& tensor) {
+LOCKSTEP_INLINE std::vector<std::int64_t> numbers_of(const Tensor& tensor) {
   const Tensor host = empty_on(default_stream(Device()), tensor.sizes(), Dtype::i64);
   copy_into(host, tensor);
   const std::int64_t* const first = host.const_data_ptr<std::int64_t>();
