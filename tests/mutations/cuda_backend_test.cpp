@@ -10,6 +10,7 @@
 #include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/parallel/comm/scatter.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
+#include <lockstep/parallel/replica_cache.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/pin_memory.hpp>
@@ -163,6 +164,32 @@ TEST(CudaOrder, WhatIsOverwrittenHasBeenReadBefore) {
   const Tensor before = read_by_kernel(out);
   (void)comm::gather_out(chunks, out);
   EXPECT_EQ(values_of(read_by_kernel(out)), values_of(batch));
+}
+
+TEST(CudaOrder, WhatIsOverwrittenHasBeenReadOnEveryStream) {
+  const std::vector<Tensor> chunks = comm::scatter(counting(3000), kGpus);
+  const Tensor out = at(counting(3000), kGpus[2]);
+  synchronize(kGpus[2]);
+  const Stream other = pool_stream(kGpus[2]);
+  out.record_stream(other);
+  const StreamGuard guard(other);
+  const Tensor before = read_by_kernel(out);
+  {
+    const StreamGuard first(default_stream(kGpus[2]));
+    (void)comm::gather_out(chunks, out);
+    EXPECT_EQ(values_of(read_by_kernel(out)), values_of(counting(3000)));
+  }
+}
+
+TEST(CudaOrder, AReplicaIsReadBeforeItIsCopiedAnew) {
+  detail::ReplicaCache cache;
+  const std::vector<Tensor> originals = {at(counting(500), kGpus[0])};
+  const std::vector<Device> devices = {kGpus[0], kGpus[1]};
+  const Tensor replica = cache.refresh(originals, devices)[1];
+  const Tensor before = read_by_kernel(replica);
+  originals[0].mark_changed();
+  (void)cache.refresh(originals, devices);
+  EXPECT_EQ(values_of(read_by_kernel(replica)), values_of(originals[0]));
 }
 
 TEST(CudaOrder, MemoryIsKeptForACopyThatNobodyFinished) {

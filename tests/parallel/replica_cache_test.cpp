@@ -112,6 +112,53 @@ TEST(ReplicaCache, ARefreshOfOtherTensorsThatWasCutShortLeavesNothingBehind) {
   EXPECT_EQ(first_copy(tensors), (Values{1, 1, 1}));
 }
 
+// A copy onto a replica, while `reader` is still reading it: not before the gate opens. Refreshes
+// under `first` and then under `second` as the device's current stream.
+void expect_read_before_it_is_overwritten(const Stream& first, const Stream& reader,
+                                          const Stream& second) {
+  ReplicaCache cache;
+  Gate gate;
+  const std::vector<Tensor> tensors = originals();
+  const auto refresh_on = [&](const Stream& stream) {
+    const StreamGuard guard(stream);
+    return Replicas{cache.refresh(tensors, first_devices(2))};
+  };
+  const Replicas replicas = refresh_on(first);
+  copy_stream("cpu:1").synchronize();
+  gate.hold(reader);
+  Tensor read;
+  {
+    const StreamGuard guard(reader);
+    read = replicas.of(1, 0) + 1;
+  }
+  tensors[0].fill_(7);
+  synchronize("cpu:0");
+  refresh_on(second);
+  EXPECT_FALSE(copy_stream("cpu:1").query()) << "the copy waits for nothing";
+  gate.open();
+  synchronize("cpu:1");
+  EXPECT_EQ(read.to_vector<float>(), (Values{2, 2, 2}));
+  EXPECT_EQ(replicas.of(1, 0).to_vector<float>(), (Values{7, 7, 7}));
+}
+
+TEST(ReplicaCache, ACopyWaitsForTheCurrentStream) {
+  const QueuedCompute queued;
+  const Stream compute = default_stream("cpu:1");
+  expect_read_before_it_is_overwritten(compute, compute, compute);
+}
+
+TEST(ReplicaCache, ACopyWaitsForAStreamThatIsCurrentNoMore) {
+  const QueuedCompute queued;
+  const Stream compute = default_stream("cpu:1");
+  expect_read_before_it_is_overwritten(compute, compute, pool_stream("cpu:1"));
+}
+
+TEST(ReplicaCache, ACopyWaitsForAStreamThatIsCurrentForTheFirstTime) {
+  const QueuedCompute queued;
+  const Stream compute = default_stream("cpu:1");
+  expect_read_before_it_is_overwritten(pool_stream("cpu:1"), compute, compute);
+}
+
 // The replicas' memory belongs to one device; a list that is in another order needs other memory.
 TEST(ReplicaCache, ADeviceThatTakesAnothersPlaceGetsMemoryOfItsOwn) {
   ReplicaCache cache;

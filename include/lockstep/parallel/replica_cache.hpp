@@ -55,7 +55,7 @@ class ReplicaCache {
   struct Target {
     Replica* replica;
     comm::detail::Transfer transfer;
-    bool ordered = false;  // copies come after what its device's stream holds
+    bool ordered = false;  // copies come after all that uses the replica's memory
   };
   // Which memory a tensor named when it was last seen; holding it keeps that memory from being
   // taken for another's.

@@ -45,9 +45,7 @@ LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tens
   update(targets, originals, devices);
   // Also where nothing was copied now: the stream that is current may be another one than the one
   // that waited for the copy.
-  for (const Target& target : targets) {
-    for (const Tensor& buffer : target.replica->flat.buffers) target.transfer.finish(buffer);
-  }
+  for (const Target& target : targets) target.transfer.finish(target.replica->flat.buffers);
   return result;
 }
 
@@ -94,7 +92,11 @@ LOCKSTEP_INLINE void ReplicaCache::update(std::vector<Target>& targets,
       Versions& seen = target.replica->versions[j];
       const Versions now{originals[j].version(), copy.version()};
       if (seen == now) continue;
-      if (!std::exchange(target.ordered, true)) target.transfer.after_compute();
+      if (!std::exchange(target.ordered, true)) {
+        for (const Tensor& buffer : target.replica->flat.buffers) {
+          target.transfer.after_users(buffer);
+        }
+      }
       copy.mark_changed();
       renewed.emplace_back(&seen, Versions{now.original, copy.version()});
       stale.push_back({&originals[j], &copy, &target.transfer});

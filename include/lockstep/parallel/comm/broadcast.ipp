@@ -103,7 +103,7 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
   }
   detail::fan_out(made, devices);
   for (std::size_t t = 0; t < transfers.size(); ++t) {
-    for (const Tensor& buffer : buffers[t]) transfers[t].finish(buffer);
+    transfers[t].finish(buffers[t]);
   }
   return copies;
 }

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 // What scatter, gather and broadcast have in common: part of a tensor copied to another device on
@@ -77,12 +78,12 @@ class Transfer {
   // A tensor to copy into, without values.
   Tensor allocate(const Shape& shape, Dtype dtype) const;
 
-  // For a result that is not new: nothing is copied into it before the device's compute stream has
-  // done all that was issued to it so far.
-  void after_compute() const { copy_.wait_stream(compute_); }
+  // For a result that is not new: nothing is copied into it before the device's compute stream, and
+  // every other one that was recorded to use its memory, has done all that was issued to it so far.
+  void after_users(const Tensor& result) const;
 
-  // The same, and after whatever else was recorded to use the result's memory; counts as a change.
-  // The memory is not reused too early even if an exception comes before `finish`.
+  // The same; counts as a change. The memory is not reused too early even if an exception comes
+  // before `finish`.
   void overwrite(const Tensor& result) const;
 
   // dst := src[slice], where dst is contiguous and just as large.
@@ -93,8 +94,9 @@ class Transfer {
   void copy_in(const Tensor& dst, const Tensor& src, const Slice& slice,
                CopiesTogether& together) const;
 
-  // From here on the device's compute stream may use `result`.
-  void finish(const Tensor& result) const;
+  // From here on the device's compute stream may use the results.
+  void finish(std::span<const Tensor> results) const;
+  void finish(const Tensor& result) const { finish({&result, 1}); }
 
  private:
   void issue(const Tensor& dst, std::size_t dst_offset, std::size_t dst_pitch, const Tensor& src,

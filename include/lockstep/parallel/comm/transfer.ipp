@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace lockstep::comm::detail {
@@ -56,9 +57,13 @@ LOCKSTEP_INLINE Tensor Transfer::allocate(const Shape& shape, Dtype dtype) const
   return lockstep::detail::empty_on(copy_, shape, dtype);
 }
 
-LOCKSTEP_INLINE void Transfer::overwrite(const Tensor& result) const {
-  after_compute();
+LOCKSTEP_INLINE void Transfer::after_users(const Tensor& result) const {
+  result.record_stream(compute_);
   result.impl()->storage->order_write(copy_);
+}
+
+LOCKSTEP_INLINE void Transfer::overwrite(const Tensor& result) const {
+  after_users(result);
   result.record_stream(copy_);
   result.mark_changed();
 }
@@ -80,9 +85,9 @@ LOCKSTEP_INLINE void Transfer::copy_in(const Tensor& dst, const Tensor& src, con
   issue(dst, slice.offset, slice.pitch, src, 0, slice.width, slice, together);
 }
 
-LOCKSTEP_INLINE void Transfer::finish(const Tensor& result) const {
+LOCKSTEP_INLINE void Transfer::finish(std::span<const Tensor> results) const {
   compute_.wait_stream(copy_);
-  result.record_stream(compute_);
+  for (const Tensor& result : results) result.record_stream(compute_);
 }
 
 LOCKSTEP_INLINE void Transfer::issue(const Tensor& dst, std::size_t dst_offset,
