@@ -135,6 +135,23 @@ TEST(Engine, TheGradientOfALeafIsItsOwn) {
   EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{1, 1}));
 }
 
+TEST(Engine, ALeafThatWasFrozenAfterForwardKeepsItsGradient) {
+  const Tensor frozen = leaf(2);
+  const Tensor trained = leaf(3);
+  const Tensor product = frozen * trained;
+  frozen.requires_grad_(false);
+  product.backward({}, true);
+  EXPECT_FALSE(frozen.grad().defined());
+  EXPECT_EQ(trained.grad().item(), 2);
+  frozen.requires_grad_();
+  product.backward({}, true);
+  EXPECT_EQ(frozen.grad().item(), 3);
+  frozen.requires_grad_(false);
+  product.backward();
+  EXPECT_EQ(frozen.grad().item(), 3);
+  EXPECT_EQ(trained.grad().item(), 6);
+}
+
 TEST(Engine, SharedSubexpressionsAddUp) {
   const Tensor x = leaf(2);
   const Tensor square = x * x;

@@ -129,6 +129,28 @@ TEST(GradHooks, AreNotCalledByGradNorWithoutAGradient) {
   EXPECT_EQ(calls, 0);
 }
 
+TEST(GradHooks, AreNotCalledForALeafThatWasFrozenAfterForward) {
+  const Tensor w = leaf({1});
+  int calls = 0;
+  w.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls; });
+  const Tensor loss = w.sum();
+  w.requires_grad_(false);
+  loss.backward();
+  EXPECT_EQ(calls, 0);
+}
+
+// It has what came before.
+TEST(GradHooks, AHookThatFreezesItsLeafIsFollowedByTheOthers) {
+  const Tensor w = leaf({1});
+  w.register_post_accumulate_grad_hook(
+      [](const Tensor& parameter) { parameter.requires_grad_(false); });
+  int calls = 0;
+  w.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls; });
+  w.sum().backward();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{1}));
+}
+
 TEST(GradHooks, WhatTheyThrowComesOutOfBackward) {
   const Tensor w = leaf({1});
   w.register_post_accumulate_grad_hook(

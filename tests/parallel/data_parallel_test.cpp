@@ -68,6 +68,17 @@ TEST(DataParallel, D01TheFunctionDoesTheSame) {
   }
 }
 
+TEST(DataParallel, AParameterThatWasFrozenAfterForwardGetsNoGradient) {
+  for (const auto& devices : device_lists()) {
+    ls::DataParallel model{L0{}, devices};
+    const ls::Tensor y = model(x5());
+    model.module().weight.requires_grad_(false);
+    y.sum().backward();
+    EXPECT_FALSE(model.module().weight.grad().defined()) << devices.size();
+    EXPECT_EQ(model.module().bias.grad().to_vector<double>(), (Values{5, 5}));
+  }
+}
+
 struct Affine41 {
   ls::Parameter weight{f64({1, 2, 3, 4}, {1, 4})};
   ls::Parameter bias{f64({0.5}, {1})};

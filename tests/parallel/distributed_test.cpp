@@ -265,6 +265,81 @@ TEST(DistributedDataParallel, DD08ALaterMissEndsAllRanksAndHoldsNoneUp) {
       "rank 1 on device cpu:1", "for rank 1: 1 (second)"));
 }
 
+// Rank 1 freezes the second layer between forward and backward; its part of the mean is zero. In
+// the first pass, after which the buckets are made anew, and in another one.
+TEST(DistributedDataParallel, AParameterThatWasFrozenAfterForwardContributesNothing) {
+  for (const bool find_unused : {false, true}) {
+    on_ranks(2, [find_unused](const ProcessGroup& group) {
+      DistributedDataParallel model{TwoLayers{}, group, {.find_unused_parameters = find_unused}};
+      const Parameter second = model.module().second;
+      for (int step = 0; step < 3; ++step) {
+        const Tensor loss = model(input(group), true).sum();
+        if (group.rank() == 1 && step < 2) second.requires_grad_(false);
+        loss.backward();
+        EXPECT_EQ(grad_of(model.module().first), (Values{1.5, 1.5}));
+        EXPECT_EQ(grad_of(second), step < 2 ? (Values{0.5, 0.5}) : (Values{1.5, 1.5}));
+        second.requires_grad_();
+        model.zero_grad();
+      }
+      return 0;
+    });
+  }
+}
+
+// Whether others go on with it is told only with find_unused_parameters.
+TEST(DistributedDataParallel, AParameterThatAllHaveFrozenAfterForwardGetsZerosUnlessItMayBeUnused) {
+  for (const bool find_unused : {false, true}) {
+    on_ranks(2, [find_unused](const ProcessGroup& group) {
+      DistributedDataParallel model{TwoLayers{}, group, {.find_unused_parameters = find_unused}};
+      const Parameter second = model.module().second;
+      model(input(group), true).sum().backward();
+      for (const bool cleared : {false, true}) {
+        if (cleared) model.zero_grad();
+        const Tensor loss = model(input(group), true).sum();
+        second.requires_grad_(false);
+        loss.backward();
+        second.requires_grad_();
+        const Values zeros = find_unused ? Values() : Values{0, 0};
+        EXPECT_EQ(grad_of(second), cleared ? zeros : (Values{1.5, 1.5}));
+      }
+      return 0;
+    });
+  }
+}
+
+TEST(DistributedDataParallel, AGradientAfterWhichAHookFreezesItsParameterIsReduced) {
+  for (const bool find_unused : {false, true}) {
+    const auto grads = on_ranks(2, [find_unused](const ProcessGroup& group) {
+      TwoLayers layers;
+      layers.second.register_post_accumulate_grad_hook(
+          [](const Tensor& parameter) { parameter.requires_grad_(false); });
+      DistributedDataParallel model{
+          std::move(layers), group, {.find_unused_parameters = find_unused}};
+      model(input(group), true).sum().backward();
+      return grad_of(model.module().second);
+    });
+    EXPECT_EQ(grads, (std::vector<Values>(2, {1.5, 1.5})));
+  }
+}
+
+TEST(DistributedDataParallel, AFrozenParameterKeepsWhatNoSyncHasAccumulated) {
+  for (const bool find_unused : {false, true}) {
+    const auto grads = on_ranks(2, [find_unused](const ProcessGroup& group) {
+      DistributedDataParallel model{TwoLayers{}, group, {.find_unused_parameters = find_unused}};
+      const Parameter second = model.module().second;
+      {
+        const auto guard = model.no_sync();
+        model(input(group), true).sum().backward();
+      }
+      const Tensor loss = model(input(group), true).sum();
+      second.requires_grad_(false);
+      loss.backward();
+      return grad_of(second);
+    });
+    EXPECT_EQ(grads, (std::vector<Values>(2, {1.5, 1.5})));
+  }
+}
+
 TEST(DistributedDataParallel, DD09UnusedOnAllRanksStaysAbsentUsedOnOneIsPresentOnAll) {
   on_ranks(2, [](const ProcessGroup& group) {
     DistributedDataParallel model{TwoLayers{}, group, {.find_unused_parameters = true}};

@@ -35,7 +35,8 @@ bool repeats_elements(const Tensor& tensor);
 
 // The end of a gradient's way: adds it into the `grad` of a leaf, and calls the leaf's hooks. A new
 // `grad` has the leaf's layout if that is contiguous or channels_last and backward is not recorded
-// itself. Sparse gradients have a sparse sum, sparse and dense ones a dense one.
+// itself. Sparse gradients have a sparse sum, sparse and dense ones a dense one. A leaf that has
+// been frozen since forward keeps the `grad` that it has.
 //
 // Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
 // `grad` changes, and not while the hooks run, which may ask for it.
@@ -53,8 +54,8 @@ class AccumulateGrad final : public Node {
   LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
 
  private:
-  // Returns the hooks that are to be called.
-  std::shared_ptr<const GradHooks> accumulate(Tensor& gradient);
+  // Returns the hooks.
+  std::shared_ptr<const GradHooks> accumulate(Tensor& gradient, bool frozen);
 
   static Tensor sum_of_sparse(const Tensor& total, Tensor gradient);
 

@@ -55,7 +55,8 @@ LOCKSTEP_INLINE bool repeats_elements(const Tensor& tensor) {
 }
 
 LOCKSTEP_INLINE Tensor AccumulateGrad::place_for_gradient() {
-  if (is_grad_enabled() || current_stream(variable_.device()) != stream()) return {};
+  if (is_grad_enabled() || !variable_.requires_grad()) return {};
+  if (current_stream(variable_.device()) != stream()) return {};
   std::shared_ptr<const GradHooks> hooks;
   {
     const std::lock_guard lock(variable_.impl()->mutex);
@@ -80,16 +81,21 @@ LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
       " came for a leaf of shape ", variable_.sizes(), " and ", variable_.dtype());
   check<DeviceError>(gradient.device() == variable_.device(), "a gradient on ", gradient.device(),
                      " came for a leaf on ", variable_.device());
-  if (const std::shared_ptr<const GradHooks> hooks = accumulate(gradient)) {
-    for (const GradHooks::Hook& hook : hooks->hooks) hook.function(variable_);
+  const bool frozen = !variable_.requires_grad();
+  if (const std::shared_ptr<const GradHooks> hooks = accumulate(gradient, frozen)) {
+    for (const GradHooks::Hook& hook : hooks->hooks) {
+      if (!frozen || hook.place) hook.function(variable_);
+    }
   }
   gradients.clear();
 }
 
-LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tensor& gradient) {
+LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tensor& gradient,
+                                                                            bool frozen) {
   const std::lock_guard lock(variable_.impl()->mutex);
   Tensor& total = variable_.impl()->grad;
   const Tensor place = std::exchange(place_, {});
+  if (frozen) return variable_.impl()->hooks;
   if (gradient.is_sparse()) [[unlikely]] {
     if (!total.defined() || total.is_sparse()) {
       total = sum_of_sparse(total, std::move(gradient));

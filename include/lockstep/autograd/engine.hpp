@@ -18,7 +18,7 @@ void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients
 }  // namespace detail
 
 // Adds the gradient of `tensors` with respect to every leaf that they were computed from into that
-// leaf's `grad`.
+// leaf's `grad`. A leaf that does not require grad any more keeps what it has.
 //
 // A scalar's own gradient is 1 unless given; any other tensor needs one of its shape. Unless
 // `retain_graph`, what operations saved is freed on the way, and a second backward is an

@@ -19,7 +19,8 @@ struct GradHooks {
     std::uint64_t id;
     std::function<void(const Tensor&)> function;
     // Memory for the leaf's gradient in the current pass, as Node::place_for_gradient has it. May
-    // be empty.
+    // be empty. Whoever has places waits for the gradients: the function is called as well if there
+    // is none, since the leaf has been frozen after forward.
     std::function<Tensor()> place = {};
   };
   std::vector<Hook> hooks;

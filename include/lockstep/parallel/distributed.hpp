@@ -73,8 +73,9 @@ class [[nodiscard]] NoSync {
 // **Threads and exceptions.** One thread a rank. Every rank makes the same calls in the same order.
 // Where models differ, each rank gets the ModuleError that names the parameter. A parameter that
 // gets no gradient, unless find_unused_parameters or static_graph is set, is an AutogradError that
-// names it, at the end of that very backward. After an exception in backward the object can only be
-// destroyed: other ranks may have gone on.
+// names it, at the end of that very backward. One that a rank has frozen between forward and
+// backward counts as zero in the mean, which that rank gets, too. After an exception in backward
+// the object can only be destroyed: other ranks may have gone on.
 // **Example.**
 //   ls::distributed::run(ls::devices(), [&](ls::distributed::ProcessGroup group) {
 //     ls::DistributedDataParallel model{Net{}, group};

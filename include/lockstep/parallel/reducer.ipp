@@ -153,16 +153,19 @@ LOCKSTEP_INLINE Tensor Reducer::place(std::size_t i) {
 
 LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
   const std::lock_guard lock(mutex_);
-  usage_.note_gradient(i);
+  // Nothing has come to a leaf that was frozen after forward, unless a hook froze it.
+  const Tensor& parameter = buckets_.parameter(i);
+  const bool used = parameter.requires_grad() || parameter.grad().defined();
+  if (used) usage_.note_gradient(i);
   if (!synchronizes_) return;
   check<AutogradError>(failure_.empty(), failure_);
-  guarded([this, i] {
+  guarded([this, i, used] {
     if (pass_ == 0) begin(*current_backward_pass);
     check<AutogradError>(pass_ == current_backward_pass->number(),
                          "DistributedDataParallel: another backward through the same parameters "
                          "is still running");
     if (usage_.state(i) != State::waiting) fail_unexpected(i);
-    mark(i, State::ready);
+    mark(i, used || !find_unused_ ? State::ready : State::unused);
   });
 }
 

@@ -92,7 +92,8 @@ class ReducerBuckets {
   // in a pass, then undefined.
   Tensor place(std::size_t i);
 
-  // Makes the parameter's `grad` a part of the bucket; true if it had to be copied there.
+  // Makes the parameter's `grad` a part of the bucket, zero if it is frozen and has none; true if
+  // it had to be copied there.
   bool take_gradient(std::size_t i);
 
   // Puts into the bucket what stands for a gradient that did not come: the one from before, which

@@ -217,6 +217,10 @@ LOCKSTEP_INLINE bool ReducerBuckets::take_gradient(std::size_t i) {
   const Tensor grad = parameters_[i].grad();
   places_[i].stands_in = false;
   if (is_sparse(i, grad)) return false;
+  if (!grad.defined() && !parameters_[i].requires_grad()) {
+    parameters_[i].set_grad(view.zero_());
+    return false;
+  }
   check_unchanged(i, grad);
   const bool elsewhere = !same_memory(grad, view);
   if (elsewhere) copy_gradient(view, grad);
