@@ -796,6 +796,54 @@ TEST(DistributedDataParallel, ASecondGradientInOnePassIsNamed) {
   });
 }
 
+// Three layers, each with a graph of its own: the backward of the first one's calls that of the
+// second one's, which calls that of the third one's. Nothing leads to the last parameter.
+struct Nested {
+  Parameter first{f64({1, 2}, {1, 2})};
+  Parameter second{f64({3, 4}, {1, 2})};
+  Parameter third{f64({5, 6}, {1, 2})};
+  Parameter unused{f64({7, 8}, {1, 2})};
+
+  Tensor forward(const Tensor& x) const {
+    const Tensor innermost = linear(x, third, {}).sum();
+    const Tensor inner = calling_backward_of(innermost, linear(x, second, {})).sum();
+    return calling_backward_of(inner, linear(x, first, {}));
+  }
+
+  static Tensor calling_backward_of(const Tensor& loss, const Tensor& y) {
+    return apply(Within{[loss] { loss.backward(); }}, y);
+  }
+};
+
+TEST(DistributedDataParallel, WhatOnlyAnOuterBackwardReachesIsNotUnused) {
+  on_ranks(2, [](const ProcessGroup& group) {
+    DistributedDataParallel model{Nested{}, group, {.find_unused_parameters = true}};
+    for (int step = 0; step < 2; ++step) {
+      model.zero_grad();
+      model(input(group)).sum().backward();
+      for (const Parameter& used :
+           {model.module().first, model.module().second, model.module().third}) {
+        EXPECT_EQ(grad_of(used), (Values{1.5, 1.5}));
+      }
+      EXPECT_EQ(grad_of(model.module().unused), Values());
+      EXPECT_EQ(model.logging_data().unused_parameter_size, 16u);
+    }
+    return 0;
+  });
+}
+
+// Nobody knows of a pass that has not begun.
+TEST(DistributedDataParallel, AGradientOfABackwardThatBeginsAfterTheFirstGradientIsNamed) {
+  on_ranks(2, [](const ProcessGroup& group) {
+    DistributedDataParallel model{TwoLayers{}, group, {.find_unused_parameters = true}};
+    const Tensor later = model(input(group), true).sum();
+    const Tensor x = input(group).to(group.device()).requires_grad_();
+    const Tensor loss = model(apply(Within{[&] { later.backward(); }}, x), false).sum();
+    EXPECT_TRUE(throws<AutogradError>([&] { loss.backward(); }, "1 (second)", "within its own?"));
+    return 0;
+  });
+}
+
 TEST(DistributedDataParallel, AParameterThatHasBecomeAnotherIsNamed) {
   on_ranks(2, [](const ProcessGroup& group) {
     DistributedDataParallel model{Affine{}, group};

@@ -29,14 +29,15 @@ class BackwardPass {
 
   // Different for every pass of the process, and never 0.
   std::uint64_t number() const { return number_; }
-  // Whether the graph of this pass, without those within, leads to the leaf.
-  virtual bool reaches(const Tensor& leaf) const = 0;
+  // Whether the graph of this pass, or of one that this is a part of, leads to the leaf. Passes
+  // within it may begin later.
+  bool reaches(const Tensor& leaf) const;
   // Whether nothing is left to do but the node that runs, as far as that thread can tell.
   bool at_last_node() const { return !outer_ && is_last_node(); }
 
   // That leaves may have places for their gradients (grad_hooks.hpp): only then are they asked. Not
   // by a pass that keeps gradients from them.
-  void offer_places() { outermost()->offers_places_.store(true, std::memory_order_relaxed); }
+  void offer_places() { outermost_->offers_places_.store(true, std::memory_order_relaxed); }
   bool offers_places();
 
   void queue_callback(std::function<void()> callback);
@@ -44,6 +45,7 @@ class BackwardPass {
  protected:
   ~BackwardPass() = default;
 
+  virtual bool leads_to(const Tensor& leaf) const = 0;
   virtual bool is_last_node() const = 0;
 
   // Before the pass begins: not all gradients of leaves go to the leaves.
@@ -56,11 +58,10 @@ class BackwardPass {
   bool has_callbacks() const { return !callbacks_.empty(); }
 
  private:
-  BackwardPass* outermost() { return outer_ ? outer_ : this; }
-
   static std::uint64_t next_number();
 
   BackwardPass* const outer_;
+  BackwardPass* const outermost_;
   const std::uint64_t number_;
   bool captures_any_ = false;
   std::atomic<bool> offers_places_{false};  // a hint: who offers has locks of its own

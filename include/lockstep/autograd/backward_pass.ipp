@@ -16,15 +16,22 @@
 namespace lockstep::detail {
 
 LOCKSTEP_INLINE BackwardPass::BackwardPass(BackwardPass* outer)
-    : outer_(outer ? outer->outermost() : nullptr),
-      number_(outer_ ? outer_->number_ : next_number()) {}
+    : outer_(outer),
+      outermost_(outer ? outer->outermost_ : this),
+      number_(outer ? outer->number_ : next_number()) {}
+
+LOCKSTEP_INLINE bool BackwardPass::reaches(const Tensor& leaf) const {
+  const BackwardPass* pass = this;
+  while (pass && !pass->leads_to(leaf)) pass = pass->outer_;
+  return pass != nullptr;
+}
 
 LOCKSTEP_INLINE bool BackwardPass::offers_places() {
-  return !captures_any_ && outermost()->offers_places_.load(std::memory_order_relaxed);
+  return !captures_any_ && outermost_->offers_places_.load(std::memory_order_relaxed);
 }
 
 LOCKSTEP_INLINE void BackwardPass::queue_callback(std::function<void()> callback) {
-  BackwardPass& pass = *outermost();
+  BackwardPass& pass = *outermost_;
   const std::lock_guard lock(pass.mutex_);
   pass.callbacks_.push_back(std::move(callback));
 }

@@ -52,9 +52,8 @@ class GraphTask final : public BackwardPass {
 
   void run();
 
-  LOCKSTEP_INLINE bool reaches(const Tensor& leaf) const override;
-
  private:
+  LOCKSTEP_INLINE bool leads_to(const Tensor& leaf) const override;
   bool is_last_node() const override { return workers_.is_last(); }
 
   using NodeState = PassGraph::NodeState;

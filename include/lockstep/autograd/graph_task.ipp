@@ -63,7 +63,7 @@ LOCKSTEP_INLINE void GraphTask::run() {
   }
 }
 
-LOCKSTEP_INLINE bool GraphTask::reaches(const Tensor& leaf) const {
+LOCKSTEP_INLINE bool GraphTask::leads_to(const Tensor& leaf) const {
   std::shared_ptr<Node> accumulator;
   {
     const std::lock_guard lock(leaf.impl()->mutex);

@@ -29,7 +29,9 @@ struct DistributedDataParallelOptions {
   std::optional<double> bucket_cap_mb = {};
   // In its place, the sizes of the first, second, … bucket; the last one is that of all further.
   std::vector<double> bucket_cap_mb_list = {};
-  // Whether a parameter may be without a gradient in some backward, on some ranks or on all.
+  // Whether a parameter may be without a gradient in some backward, on some ranks or on all. Those
+  // that neither that backward nor one that it is called from leads to count as unused from its
+  // first gradient on.
   bool find_unused_parameters = false;
   // Whether every backward uses the same parameters as the first one. Those that it does not use
   // are then neither reduced nor looked for.
