@@ -106,8 +106,18 @@ class HostAllocator {
 
   std::size_t reserved_bytes() const;
 
-  // Asking an event may throw, and nothing has changed by then; nothing else here can.
-  void release_cache();
+  // Whether an answer is known to be yes for all events. That of a GPU that has failed is an
+  // exception: nobody knows any more whether it still uses the memory.
+  template <class Ask>
+  static bool all_known(const std::vector<EventPtr>& events, const Ask& ask) noexcept {
+    try {
+      return std::all_of(events.begin(), events.end(), ask);
+    } catch (...) {
+      return false;
+    }
+  }
+
+  void release_cache() noexcept;
 
   void release_idle() noexcept;
   void give_back(void* data, std::size_t bytes);

@@ -53,10 +53,6 @@ LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes,
 
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes, StreamState& owner,
                                                std::span<StreamState* const> used_on) noexcept {
-  const auto is_idle = [](const StreamState* stream) { return stream->idle(); };
-  if (owner.idle() && std::all_of(used_on.begin(), used_on.end(), is_idle)) {
-    return deallocate(data, bytes);
-  }
   std::vector<EventPtr> busy;
   try {
     if (!owner.idle()) busy.push_back(owner.record());
@@ -64,7 +60,9 @@ LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes, St
       if (!stream->idle()) busy.push_back(stream->record());
     }
   } catch (...) {
-    return;  // no memory to note the order: the block is lost rather than reused too early
+    // A GPU has failed, or there is no memory to note the order: the block is lost rather than
+    // reused too early.
+    return;
   }
   deallocate(data, bytes, std::move(busy));
 }
@@ -102,7 +100,7 @@ LOCKSTEP_INLINE void* HostAllocator::take(SizeClass size, const StreamState& use
   }
   for (auto block = bin.busy.rbegin(); block != bin.busy.rend(); ++block) {
     const auto ready = [&](const EventPtr& event) { return event->precedes_new_work_of(user); };
-    if (!std::all_of(block->events.begin(), block->events.end(), ready)) continue;
+    if (!all_known(block->events, ready)) continue;
     void* data = block->data;
     bin.busy.erase(std::next(block).base());
     return data;
@@ -139,11 +137,11 @@ LOCKSTEP_INLINE std::size_t HostAllocator::reserved_bytes() const {
   return stats_.reserved_bytes + medium_.bytes() + large_.bytes();
 }
 
-LOCKSTEP_INLINE void HostAllocator::release_cache() {
+LOCKSTEP_INLINE void HostAllocator::release_cache() noexcept {
   const auto happened = [](const EventPtr& event) { return event->query(); };
   for (std::size_t bin = 0; bin < bins_used_; ++bin) {
     for (BusyBlock& block : bins_[bin].busy) {
-      block.idle = std::all_of(block.events.begin(), block.events.end(), happened);
+      block.idle = all_known(block.events, happened);
     }
   }
   release_idle();
