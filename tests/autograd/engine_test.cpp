@@ -20,11 +20,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <latch>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <typeinfo>
 #include <vector>
 
 namespace lockstep {
@@ -168,7 +171,7 @@ TEST(Engine, ASecondBackwardNeedsTheGraphRetained) {
   EXPECT_EQ(x.grad().item(), 12);
   EXPECT_EQ(message_of<AutogradError>([&] { y.backward(); }),
             "backward a second time through mul: what it saved was freed; pass retain_graph = true"
-            " the first time");
+            " the first time (in the backward of mul on cpu)");
 }
 
 TEST(Engine, BackwardFreesWhatWasSaved) {
@@ -334,7 +337,7 @@ TEST(Engine, ATensorChangedSinceForwardIsAnError) {
             "one of the variables needed for the gradient of mul has been modified by an inplace"
             " operation: a tensor of shape [] on cpu is at version " +
                 std::to_string(factor.version()) + "; expected version " +
-                std::to_string(factor.version() - 1));
+                std::to_string(factor.version() - 1) + " (in the backward of mul on cpu)");
   const Tensor z = x * x;
   x.set_data(leaf(4));
   EXPECT_THROW(z.backward(), AutogradError);
@@ -415,18 +418,81 @@ TEST(Engine, ManyDevicesGiveTheSameBitsEveryRun) {
 TEST(Engine, AnExceptionInBackwardComesOutAndTheEngineGoesOn) {
   const Tensor x = leaf(1);
   EXPECT_EQ(message_of<std::runtime_error>([&] { apply(Throws{}, x).backward(); }),
-            "from backward");
+            "from backward (in the backward of throws on cpu)");
   for (int run = 0; run < 20; ++run) {
     Tensor total = leaf(0);
     for (int i = 0; i < 4; ++i) {
       const Tensor here = x.to(Device(DeviceType::cpu, i)) * 2;
       total = total + (i == 2 ? apply(Throws{}, here) : here).to(Device());
     }
-    EXPECT_EQ(message_of<std::runtime_error>([&] { total.backward(); }), "from backward");
+    EXPECT_EQ(message_of<std::runtime_error>([&] { total.backward(); }),
+              "from backward (in the backward of throws on cpu:2)");
   }
   x.set_grad({});
   (x * 3).backward();
   EXPECT_EQ(x.grad().item(), 3);
+}
+
+// What a user may have, with more in it than a text.
+struct OwnError : std::runtime_error {
+  explicit OwnError(int code) : std::runtime_error("own"), code(code) {}
+  int code;
+};
+
+struct Throwing {
+  static constexpr const char* name = "throwing";
+  std::function<void()> function;
+  Tensor forward(const Tensor& x) const { return x * 1; }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    function();
+    return grad;
+  }
+};
+
+// The text of the E, and of nothing derived from it, that the backward of an operation on `device`
+// throws by calling `function`.
+template <class E>
+std::string text_in_backward(const std::function<void()>& function, Device device = {}) {
+  const Tensor y = apply(Throwing{function}, leaf(1, device));
+  try {
+    y.backward();
+  } catch (const E& error) {
+    EXPECT_EQ(typeid(error), typeid(E));
+    return error.what();
+  }
+  return "no exception";
+}
+
+TEST(Engine, AnExceptionInBackwardNamesTheOperationAndItsDeviceAndKeepsItsType) {
+  EXPECT_EQ(text_in_backward<ShapeError>([] { throw ShapeError("why"); }, "cpu:2"),
+            "why (in the backward of throwing on cpu:2)");
+  EXPECT_EQ(text_in_backward<OutOfMemoryError>([] { throw OutOfMemoryError("why"); }),
+            "why (in the backward of throwing on cpu)");
+  EXPECT_EQ(text_in_backward<std::invalid_argument>([] { throw std::invalid_argument("why"); }),
+            "why (in the backward of throwing on cpu)");
+  EXPECT_EQ(text_in_backward<AutogradError>([] { leaf(1, "cpu:1").detach().backward(); }),
+            "backward: tensor 0 does not require grad and has no grad_fn (in the backward of "
+            "throwing on cpu)");
+}
+
+TEST(Engine, AnExceptionOfAnyOtherTypeComesOutOfBackwardAsItIs) {
+  EXPECT_EQ(text_in_backward<OwnError>([] { throw OwnError(3); }), "own");
+  EXPECT_EQ(text_in_backward<std::bad_alloc>([] { throw std::bad_alloc(); }),
+            std::bad_alloc().what());
+  EXPECT_THROW(text_in_backward<std::exception>([] { throw 7; }), int);
+}
+
+TEST(Engine, AnExceptionInABackwardWithinAnotherNamesBoth) {
+  const Tensor inner = apply(Throwing{[] { throw ValueError("why"); }}, leaf(1, "cpu:1"));
+  EXPECT_EQ(text_in_backward<ValueError>([&] { inner.backward(); }),
+            "why (in the backward of throwing on cpu:1) (in the backward of throwing on cpu)");
+}
+
+TEST(Engine, AnExceptionOfAHookNamesTheLeaf) {
+  const Tensor w = leaf(1, "cpu:1");
+  w.register_post_accumulate_grad_hook([](const Tensor&) { throw std::out_of_range("why"); });
+  EXPECT_EQ(message_of<std::out_of_range>([&] { (w * 2).backward(); }),
+            "why (in the backward of AccumulateGrad on cpu:1)");
 }
 
 TEST(Engine, DeepGraphsNeedNoDeepStack) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/backward_error.hpp>
 #include <lockstep/autograd/backward_pass.hpp>
 #include <lockstep/autograd/lane_workers.hpp>
 #include <lockstep/autograd/node.hpp>
@@ -93,7 +94,13 @@ class GraphTask final : public BackwardPass {
     struct Scope : ThreadScope {
       explicit Scope(LaneJob& job) : ThreadScope(job.task) {}
     };
-    void run(NodeState& state) { task.execute(state); }
+    void run(NodeState& state) {
+      try {
+        task.execute(state);
+      } catch (...) {
+        rethrow_from(*state.node);
+      }
+    }
     void finish(NodeState& state) { task.deliver(state); }
     GraphTask& task;
   };
