@@ -4,6 +4,7 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/cuda_device.hpp>
 #include <lockstep/cuda/cuda_stream.hpp>
 #include <lockstep/cuda/error.hpp>
@@ -58,8 +59,7 @@ class CudaBackend final : public lockstep::detail::Backend {
   // waited for, its device is broken or the process ends, and the block is left alone.
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept override {
-    if (lockstep::detail::forked()) return;
-    if (CudaDevice::ending().load(std::memory_order_relaxed)) return;
+    if (lockstep::detail::streams_are_gone()) return;
     try {
       for (StreamState* stream : used_on) {
         if (!stream->idle()) owner.wait(stream->record());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/cuda_event.hpp>
 #include <lockstep/cuda/cuda_stream.hpp>
 #include <lockstep/cuda/memory_pool.hpp>
@@ -33,7 +34,7 @@ struct CudaDevice {
         bridge(at, events) {
     lockstep::detail::check_not_forked();
     [[maybe_unused]] static const int told =
-        std::atexit([] { ending().store(true, std::memory_order_relaxed); });
+        std::atexit([] { lockstep::detail::gpus_ending.store(true, std::memory_order_relaxed); });
     for (auto& stream : pool) stream = std::make_unique<CudaStream>(at, events);
     int none = -1;
     (void)first_used().compare_exchange_strong(none, at.index, std::memory_order_relaxed);
@@ -51,12 +52,6 @@ struct CudaDevice {
   CudaStream bridge;
   std::array<std::unique_ptr<CudaStream>, kPoolStreams> pool;
   std::atomic<std::size_t> next_pool{0};
-
-  // True from the end of `main` on, when CUDA may be gone.
-  static std::atomic<bool>& ending() {
-    static constinit std::atomic<bool> flag{false};
-    return flag;
-  }
 
   // The index of the device that was used first, or -1: for what is not one device's but needs a
   // context, so that a GPU which nobody asked for gets none.

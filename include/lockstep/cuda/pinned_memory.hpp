@@ -4,6 +4,7 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
+#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/cuda_device.hpp>
 #include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/error.hpp>
@@ -40,8 +41,7 @@ class PinnedMemory final : public lockstep::detail::MemoryResource {
 
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept override {
-    if (lockstep::detail::forked()) return;
-    if (CudaDevice::ending().load(std::memory_order_relaxed)) return;
+    if (lockstep::detail::streams_are_gone()) return;
     allocator_.deallocate(data, bytes, owner, used_on);
   }
 

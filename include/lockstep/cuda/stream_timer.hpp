@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/cuda_device.hpp>
+#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/cuda_event.hpp>
 #include <lockstep/cuda/cuda_stream.hpp>
 #include <lockstep/cuda/error.hpp>
@@ -16,7 +15,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -105,7 +103,7 @@ class StreamTimer final : public profile::detail::DeviceTimer {
   }
 
   void* mark(const profile::Row& row, StreamState* stream) noexcept override {
-    if (lockstep::detail::forked() || is_ending()) return nullptr;
+    if (lockstep::detail::streams_are_gone()) return nullptr;
     try {
       const Device device(DeviceType::cuda, row.index);
       auto& on = static_cast<CudaStream&>(stream ? *stream : current_stream(device).state());
@@ -117,7 +115,7 @@ class StreamTimer final : public profile::detail::DeviceTimer {
 
   std::optional<std::int64_t> resolve(void* mark) noexcept override {
     const std::unique_ptr<const GpuClock::Mark> owned(static_cast<GpuClock::Mark*>(mark));
-    if (lockstep::detail::forked() || is_ending()) return {};
+    if (lockstep::detail::streams_are_gone()) return {};
     try {
       return GpuClock::time_of(*owned);
     } catch (...) {
@@ -129,8 +127,6 @@ class StreamTimer final : public profile::detail::DeviceTimer {
 
  private:
   StreamTimer() = default;
-
-  static bool is_ending() { return CudaDevice::ending().load(std::memory_order_relaxed); }
 };
 
 }  // namespace lockstep::cuda

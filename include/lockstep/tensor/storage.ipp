@@ -2,8 +2,8 @@
 #pragma once
 
 #include <lockstep/backend/backend.hpp>
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
@@ -43,7 +43,7 @@ LOCKSTEP_INLINE Storage::Storage(std::size_t bytes, Stream owner)
 LOCKSTEP_INLINE Storage::~Storage() {
   try {
     for (const Use& use : kept_) {
-      if (forked()) return;  // it is the parent's
+      if (streams_are_gone()) return;
       owner_.wait_event(use.end);
     }
   } catch (const std::exception&) {

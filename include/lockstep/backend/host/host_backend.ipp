@@ -6,6 +6,7 @@
 #include <lockstep/backend/host/host_backend.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/backend/host/in_pieces.hpp>
+#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/profile/record_function.hpp>
@@ -48,7 +49,7 @@ LOCKSTEP_INLINE void* HostBackend::allocate(std::size_t bytes, StreamState& owne
 
 LOCKSTEP_INLINE void HostBackend::deallocate(void* data, std::size_t bytes, StreamState& owner,
                                              std::span<StreamState* const> used_on) noexcept {
-  if (forked()) return;  // the child shares no thread that could end the work of these streams
+  if (streams_are_gone()) return;
   at(owner.device()).allocator.deallocate(data, bytes, owner, used_on);
 }
 
