@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replica_group.hpp>
 #include <lockstep/parallel/replicate.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/operator_new.hpp"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <barrier>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <map>
+#include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -150,6 +156,74 @@ TEST(ParallelApply, AllReplicasFinishBeforeTheErrorIsRaisedAndTheNextCallWorks) 
       "replica 0"));
   EXPECT_EQ(ended.load(), 3);
   EXPECT_EQ(ls::parallel_apply(modules, std::vector<int>{1, 1, 1, 1}).size(), 4U);
+}
+
+// Counts those that live.
+struct Counted {
+  std::atomic<int>* living;
+  explicit Counted(std::atomic<int>& count) : living(&count) { ++*living; }
+  Counted(const Counted& other) : living(other.living) { ++*living; }
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { --*living; }
+};
+// Replica 1 throws, and from then on there is no memory.
+struct FailsForWantOfMemory {
+  std::atomic<int>* living;
+  std::optional<ls::testing::OutOfMemory>* scarce;
+  Counted forward(int i) const {
+    if (i == 1) {
+      scarce->emplace(1, true);
+      throw ls::ShapeError("wrong");
+    }
+    return Counted(*living);
+  }
+};
+
+TEST(ParallelApply, ResultsAreDestroyedWhereThereIsNoMemoryToTellOfTheError) {
+  std::atomic<int> living{0};
+  std::optional<ls::testing::OutOfMemory> scarce;
+  std::vector<FailsForWantOfMemory> modules(4, FailsForWantOfMemory{&living, &scarce});
+  const std::vector<int> inputs = {0, 1, 2, 3};
+  for (int round = 0; round < 20; ++round) {
+    bool thrown = false;
+    try {
+      ls::parallel_apply(modules, inputs, first_devices(4));
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    scarce.reset();
+    ASSERT_TRUE(thrown);
+    ASSERT_EQ(living, 0);
+  }
+}
+
+struct WaitsForOthers {
+  int forward(int i) const {
+    ls::replicas::barrier();
+    return i;
+  }
+};
+
+// With a stream of its own for a device, a replica's thread needs memory before it begins: nobody
+// may wait for one that never does.
+TEST(ParallelApply, AReplicaThatCannotBeginReleasesThoseThatWaitForIt) {
+  std::vector<WaitsForOthers> modules(3);
+  const std::vector<int> inputs = {0, 1, 2};
+  const ls::StreamGuard guard(ls::copy_stream("cpu:1"));
+  ls::parallel_apply(modules, inputs, first_devices(3));
+  bool failed = true;
+  for (std::uint64_t n = 1; failed; ++n) {
+    {
+      const ls::testing::OutOfMemory scarce(n, false);
+      try {
+        ls::parallel_apply(modules, inputs, first_devices(3));
+      } catch (const std::bad_alloc&) {
+      } catch (const ls::Error&) {
+      }
+    }
+    failed = ls::testing::OutOfMemory::has_struck();
+    ASSERT_EQ(ls::parallel_apply(modules, inputs, first_devices(3)), inputs);
+  }
 }
 
 struct SeesGradMode {

@@ -5,6 +5,7 @@
 #include <lockstep/config.hpp>
 
 #include <cstddef>
+#include <exception>
 
 namespace lockstep::detail {
 
@@ -33,6 +34,12 @@ class Crew {
 
   // Lets a helper that was called casually come at once.
   void hurry(std::size_t helper) noexcept { share_.team->workers[helper - 1]->box.hurry(); }
+
+  // Room for one error a helper: null until somebody of the crew puts one there, which the crew's
+  // end orders before what its maker does then. The maker takes it out again.
+  std::exception_ptr& error(std::size_t helper) noexcept {
+    return share_.team->workers[helper - 1]->error;
+  }
 
   // Returns when every helper that came has ended; those that have not come by then never will.
   void dismiss();

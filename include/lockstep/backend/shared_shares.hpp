@@ -9,10 +9,8 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace lockstep::detail {
 
@@ -37,8 +35,6 @@ inline void call_expected_crew() {
 // calls and its end; the atomics order nothing.
 class SharedShares {
  public:
-  // What a share threw, by its index.
-  using Failures = std::vector<std::pair<std::size_t, std::exception_ptr>>;
   using Share = void (*)(void* context, std::size_t index);
 
   SharedShares(std::size_t count, Share share, void* context, bool casual)
@@ -48,10 +44,21 @@ class SharedShares {
         casual_(casual),
         crew_(count - 1, help, this) {}
 
-  // Runs all shares; the failures come in the order of the shares.
-  Failures run(Pace& pace);
+  // Runs all shares. What they threw goes to `on_error(index, exception_ptr)`, which must not
+  // throw.
+  template <class OnError>
+  void run(Pace& pace, OnError on_error) {
+    run_all(pace);
+    if (!failed_.load(std::memory_order_relaxed)) return;
+    for (std::size_t index = 0; index < count_; ++index) {
+      std::exception_ptr error = std::exchange(error_of(index), nullptr);
+      if (error) on_error(index, std::move(error));
+    }
+  }
 
  private:
+  void run_all(Pace& pace);
+
   static void help(void* context, std::size_t helper);
 
   std::size_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
@@ -62,20 +69,26 @@ class SharedShares {
 
   void run_share(std::size_t index) noexcept;
 
+  // Where a share leaves what it throws, whoever runs it: a place of its own, made beforehand,
+  // since there may be no memory for one then.
+  std::exception_ptr& error_of(std::size_t index) noexcept {
+    return index == 0 ? first_error_ : crew_.error(index);
+  }
+
   const std::size_t count_;
   const Share share_;
   void* const context_;
   const bool casual_;                      // whether the first helper is called casually
   std::atomic<Pace::Clock::rep> work_{0};  // the time that all shares took, unless casual_
   std::atomic<std::size_t> next_{1};
-  std::mutex mutex_;
-  Failures failures_;  // guarded by mutex_
-  Crew crew_;          // the last member: no helper comes before or after the others exist
+  std::atomic<bool> failed_{false};  // whether any share has thrown
+  std::exception_ptr first_error_;   // share 0's
+  Crew crew_;  // the last member: no helper comes before or after the others exist
 };
 
 // Runs share(0) … share(n - 1), n at least 2, by as many threads as pays, and returns when all have
 // ended. Each error goes to `on_error(index, exception_ptr)` then, in the order of the shares, on
-// the calling thread.
+// the calling thread; `on_error` must not throw.
 //
 // Share 0 runs on the calling thread. The others run on worker threads or, one after another, on
 // threads that have ended their share before, the caller's too: so a thread's own state is each
@@ -92,7 +105,7 @@ void run_shared(std::size_t n, Pace& pace, F& share, OnError on_error) {
   // F is const where the share is.
   void* const context = const_cast<std::remove_const_t<F>*>(std::addressof(share));
   SharedShares shares(n, call, context, pace.is_short());
-  for (auto& [index, error] : shares.run(pace)) on_error(index, std::move(error));
+  shares.run(pace, on_error);
 }
 
 }  // namespace lockstep::detail

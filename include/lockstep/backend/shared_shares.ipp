@@ -5,16 +5,14 @@
 #include <lockstep/backend/pace.hpp>
 #include <lockstep/backend/shared_shares.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
-#include <mutex>
 #include <utility>
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE SharedShares::Failures SharedShares::run(Pace& pace) {
+LOCKSTEP_INLINE void SharedShares::run_all(Pace& pace) {
   const Pace::Clock::time_point begin = Pace::Clock::now();
   crew_.call(1, casual_ ? Crew::Call::casual : Crew::Call::urgent);
   Crew* const outer = std::exchange(expected_crew, casual_ ? &crew_ : nullptr);
@@ -25,9 +23,6 @@ LOCKSTEP_INLINE SharedShares::Failures SharedShares::run(Pace& pace) {
   crew_.dismiss();
   // Where nobody was woken the caller has done the work alone, or it was not short.
   pace.measured(casual_ ? Pace::Clock::now() - begin : Pace::Clock::duration(work_.load()));
-  std::sort(failures_.begin(), failures_.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
-  return std::move(failures_);
 }
 
 LOCKSTEP_INLINE void SharedShares::help(void* context, std::size_t helper) {
@@ -48,8 +43,8 @@ LOCKSTEP_INLINE void SharedShares::run_share(std::size_t index) noexcept {
   try {
     share_(context_, index);
   } catch (...) {
-    const std::lock_guard lock(mutex_);
-    failures_.emplace_back(index, std::current_exception());
+    error_of(index) = std::current_exception();
+    failed_.store(true, std::memory_order_relaxed);
   }
   if (!casual_) work_.fetch_add((Pace::Clock::now() - begin).count(), std::memory_order_relaxed);
 }

@@ -82,7 +82,7 @@ struct Share {
 struct alignas(128) Worker {
   LetterBox<Share> box;
   std::size_t index = 0;     // of the share; written only if that has thrown
-  std::exception_ptr error;  // what it threw, or null
+  std::exception_ptr error;  // what it threw, or null; a Crew's to use as it likes
   Team own_team;             // used when this worker is the first of a team
 };
 
@@ -175,7 +175,8 @@ class TeamLease {
   static constexpr std::size_t kRoomAlignment = 128;
 
   // Runs `invoke(context, i)` for each i below the size, returns when all have ended, and hands
-  // each error to `on_error(index, exception_ptr)`, in the order of the shares. Once.
+  // each error to `on_error(index, exception_ptr)`, which must not throw, in the order of the
+  // shares. Once.
   template <class OnError>
   void run(Share::Invoke invoke, void* context, OnError on_error) {
     Team& team = *own_.team;

@@ -89,20 +89,32 @@ profile::Row replica_row(const M& module, const std::vector<Device>& devices, st
   return list.empty() ? profile::Row() : profile::Row(list[0].device());
 }
 
-// Room for what one replica returns, and its mark that it has ended: all that its thread writes for
-// the others. The padding keeps the threads apart (cores fetch lines of 64 bytes in pairs).
+// Room for what one replica returns or throws, and its mark that it has ended: all that its thread
+// writes for the others. The padding keeps the threads apart (cores fetch lines of 64 bytes in
+// pairs).
 template <class Output>
 struct OutputSlot {
   union {
     Output output;
   };
+  bool filled = false;  // whether there is an output
   std::atomic<bool> ended{false};
+  std::exception_ptr error;  // the caller's, once all have ended
   std::byte padding[128];
 
   OutputSlot() {}
   OutputSlot(const OutputSlot&) = delete;
   OutputSlot& operator=(const OutputSlot&) = delete;
-  ~OutputSlot() {}
+  ~OutputSlot() {
+    if (filled) std::destroy_at(&output);
+  }
+
+  // With what `make()` returns, made in its place.
+  template <class Make>
+  void fill(Make make) {
+    ::new (static_cast<void*>(&output)) Output(make());
+    filled = true;
+  }
 
   static bool any_ended(const void* slots, std::size_t count) {
     const auto* const first = static_cast<const OutputSlot*>(slots);
@@ -164,20 +176,23 @@ struct alignas(128) ApplyJob {
   ReplicaGroup group;
 
   void operator()(std::size_t i) {
-    const ThreadState::Scope thread_state(state);
+    // First, for nobody may wait for a replica whose state could not be set.
     const ReplicaScope replica(group, i, slots[i].ended);
-    if (streams && streams->own(i)) [[unlikely]] {
-      std::construct_at(&slots[i].output, streams->run(i, modules[i], parts_of(i), [&]() -> Output {
-        const profile::RecordFunction range("apply", row(i));
-        return forward_parts(modules[i], parts_of(i));
-      }));
-    } else {
-      const profile::RecordFunction range("apply", row(i));
-      std::construct_at(&slots[i].output, forward_parts(modules[i], parts_of(i)));
-    }
+    const ThreadState::Scope thread_state(state);
+    slots[i].fill([&]() -> Output {
+      if (streams && streams->own(i)) [[unlikely]] {
+        return streams->run(i, modules[i], parts_of(i), [&]() -> Output { return forward(i); });
+      }
+      return forward(i);
+    });
   }
 
  private:
+  Output forward(std::size_t i) {
+    const profile::RecordFunction range("apply", row(i));
+    return forward_parts(modules[i], parts_of(i));
+  }
+
   profile::Row row(std::size_t i) const { return replica_row(modules[i], *devices, i); }
 };
 
@@ -223,10 +238,10 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Part
               ReplicaGroup(modules.size(), synchronized,
                            {&OutputSlot<Output>::any_ended, slots.get()})},
       destroy);
-  std::vector<std::exception_ptr> errors;
+  bool failed = false;
   const auto on_error = [&](std::size_t i, std::exception_ptr error) {
-    errors.resize(modules.size());
-    errors[i] = std::move(error);
+    slots[i].error = std::move(error);
+    failed = true;
   };
   if (team) {
     run_team_shares(*team, *job, on_error);
@@ -235,14 +250,12 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Part
     static constinit thread_local Pace pace;
     run_shared(modules.size(), pace, *job, on_error);
   }
-  for (std::size_t i = 0; i < modules.size(); ++i) {
-    if (!errors.empty() && errors[i]) continue;
-    outputs.push_back(std::move(slots[i].output));
-    std::destroy_at(&slots[i].output);
-  }
-  if (!errors.empty()) {
+  if (failed) {
+    std::vector<std::exception_ptr> errors(modules.size());
+    for (std::size_t i = 0; i < errors.size(); ++i) errors[i] = slots[i].error;
     throw_first_failure(errors, devices.empty() ? devices_of_replicas(modules) : devices);
   }
+  for (std::size_t i = 0; i < modules.size(); ++i) outputs.push_back(std::move(slots[i].output));
   return outputs;
 }
 

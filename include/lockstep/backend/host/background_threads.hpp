@@ -116,7 +116,7 @@ class BackgroundThreads {
 
   // True if one more thread is to be woken; it counts as awake from now on. Where none is asleep
   // one is started, which looks around by itself.
-  bool need_another();
+  bool need_another() noexcept;
 
   void start();
 

@@ -90,13 +90,13 @@ LOCKSTEP_INLINE SharedWork::End BackgroundThreads::my_end() {
   return is_background ? SharedWork::End::back : SharedWork::End::front;
 }
 
-LOCKSTEP_INLINE bool BackgroundThreads::need_another() {
+LOCKSTEP_INLINE bool BackgroundThreads::need_another() noexcept {
   if (awake_ >= wanted_) return false;
   if (asleep_ == 0) {
     try {
       start();
-    } catch (const Error&) {
-      // Those there are come for it later.
+    } catch (...) {
+      // No thread, or no memory for one: those there are come for it later.
     }
     return false;
   }
@@ -118,9 +118,11 @@ LOCKSTEP_INLINE void BackgroundThreads::start() {
 
 LOCKSTEP_INLINE SharedWork* BackgroundThreads::take_slot() {
   if (slots_.empty()) {
-    open_.reserve(++slot_count_);
-    slots_.reserve(slot_count_);
-    return std::make_unique<SharedWork>().release();
+    auto work = std::make_unique<SharedWork>();
+    open_.reserve(slot_count_ + 1);
+    slots_.reserve(slot_count_ + 1);
+    ++slot_count_;
+    return work.release();
   }
   SharedWork* const work = slots_.back();
   slots_.pop_back();

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/background_threads.hpp>
+#include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/pace.hpp>
+#include <lockstep/backend/shared_shares.hpp>
+#include <lockstep/device/cores.hpp>
+#include <lockstep/device/device.hpp>
+
+#include "support/count_operator_new.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+
+// Errors on their way to the caller, and threads that help, need no memory.
+namespace lockstep::detail {
+namespace out_of_memory_test {
+
+using testing::OutOfMemory;
+
+constexpr std::size_t kShares = 5;
+using Thrown = std::array<int, kShares>;
+
+// What run_shared hands over while there is no memory: what each share threw, by its index.
+Thrown errors_without_memory(Pace pace) {
+  const auto share = [](std::size_t i) {
+    if (i != 2) throw static_cast<int>(10 + i);
+  };
+  Thrown thrown{};
+  const auto keep = [&](std::size_t index, const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (int number) {
+      thrown[index] = number;
+    }
+  };
+  run_shared(kShares, pace, share, [](std::size_t, const std::exception_ptr&) {});  // the threads
+  const OutOfMemory scarce(1, true);
+  run_shared(kShares, pace, share, keep);
+  return thrown;
+}
+
+TEST(SharedSharesOutOfMemory, EachErrorReachesTheCaller) {
+  Pace short_pace;
+  short_pace.measured(Pace::Clock::duration::zero());
+  constexpr Thrown kExpected{10, 11, 0, 13, 14};
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_EQ(errors_without_memory(short_pace), kExpected);
+    ASSERT_EQ(errors_without_memory(Pace()), kExpected);
+  }
+}
+
+// Keeps every background thread in an operation that waits, so that whatever comes next asks for a
+// thread more.
+class AllHeld {
+ public:
+  AllHeld() {
+    BackgroundThreads::instance().require();
+    while (anybody_free()) {
+      std::atomic<bool> begun{false};
+      streams_.emplace_back(Device(), HostStream::Mode::queued).submit([&] {
+        begun = true;
+        begun.notify_one();
+        open_.wait(false);
+      });
+      begun.wait(false);
+    }
+  }
+  AllHeld(const AllHeld&) = delete;
+  AllHeld& operator=(const AllHeld&) = delete;
+  ~AllHeld() {
+    open_ = true;
+    open_.notify_all();
+    for (HostStream& stream : streams_) stream.synchronize();
+  }
+
+ private:
+  static bool anybody_free() {
+    const BackgroundStats stats = BackgroundThreads::instance().stats();
+    return stats.asleep + stats.awake > 0;
+  }
+
+  std::atomic<bool> open_{false};
+  std::deque<HostStream> streams_;
+};
+
+TEST(BackgroundThreadsOutOfMemory, AStreamIsServedByThoseThatAreThere) {
+  std::atomic<bool> served{false};
+  HostStream stream(Device(), HostStream::Mode::queued);
+  stream.submit([] {});  // room in its queue
+  stream.synchronize();
+  {
+    const AllHeld held;
+    {
+      const OutOfMemory scarce(1, true);
+      stream.submit([&served] { served = true; });
+    }
+    EXPECT_TRUE(OutOfMemory::has_struck());
+  }
+  stream.synchronize();
+  EXPECT_TRUE(served);
+}
+
+TEST(BackgroundThreadsOutOfMemory, SharedWorkIsDoneByItsOwnerAndLeavesNothingBehind) {
+  if (usable_cores() == 1) GTEST_SKIP() << "nothing is shared on one core";
+  std::array<std::atomic<int>, 64> done{};
+  const auto run = [](void* context, std::size_t i) noexcept {
+    (*static_cast<std::array<std::atomic<int>, 64>*>(context))[i] += 1;
+  };
+  auto& threads = BackgroundThreads::instance();
+  threads.share({run, &done, 64});  // room for it
+  {
+    const AllHeld held;
+    {
+      const OutOfMemory scarce(1, true);
+      threads.share({run, &done, 64});
+    }
+    EXPECT_TRUE(OutOfMemory::has_struck());
+  }
+  threads.share({run, &done, 64});
+  for (const auto& count : done) EXPECT_EQ(count, 3);
+}
+
+}  // namespace out_of_memory_test
+}  // namespace lockstep::detail
