@@ -3,6 +3,7 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/data/dataloader.hpp>
 #include <lockstep/data/dataset.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include "support/count_operator_new.hpp"
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <new>
 #include <span>
 
 namespace dataloader_memory_test {
@@ -74,6 +76,42 @@ TEST(DataLoaderMemory, SteadyStateTakesNoNewStorage) {
         static_cast<double>(lockstep::testing::operator_new_calls() - before) / (kBatches - 3);
     std::printf("%ld workers: %.1f operator new a step\n", static_cast<long>(workers), each);
     EXPECT_LT(each, 50);
+  }
+}
+
+// A worker needs memory before it loads, here for the stream that goes along with it.
+TEST(DataLoaderMemory, AnAllocationOfAWorkerThatFailsIsTheLoopsError) {
+  const TensorDataset rows{lockstep::arange(12)};
+  const lockstep::StreamGuard guard(lockstep::copy_stream("cpu:1"));
+  for (const bool lasting : {false, true}) {
+    bool failed = true;
+    for (std::uint64_t n = 1; failed; ++n) {
+      DataLoader loader{rows, {.batch_size = 2, .num_workers = 2}};
+      const auto sum_of_pass = [&loader] {
+        std::int64_t sum = 0;
+        for (const auto& [batch] : loader) {
+          for (std::int64_t i = 0; i < 2; ++i)
+            sum += batch.template const_data_ptr<std::int64_t>()[i];
+        }
+        return sum;
+      };
+      bool thrown = false;
+      std::int64_t sum = 66;
+      {
+        const lockstep::testing::OutOfMemory scarce(n, lasting);
+        try {
+          sum = sum_of_pass();
+        } catch (const std::bad_alloc&) {
+          thrown = true;
+        } catch (const lockstep::Error&) {
+          thrown = true;
+        }
+      }
+      failed = lockstep::testing::OutOfMemory::has_struck();
+      ASSERT_TRUE(failed || !thrown);
+      ASSERT_EQ(sum, 66) << "allocation " << n;
+      ASSERT_EQ(sum_of_pass(), 66) << "after a failure of allocation " << n;
+    }
   }
 }
 

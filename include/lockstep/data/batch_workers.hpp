@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -116,11 +116,10 @@ class BatchWorkers {
     for (std::size_t i = 0; i < workers; ++i) {
       try {
         shared_->threads.push_back(lockstep::detail::start_thread([&shared = *shared_, state, i] {
-          // Linux cuts no name short, but refuses one of more than 15 characters.
-          const std::string name = ("ls-loader-" + std::to_string(i)).substr(0, 15);
-          (void)::pthread_setname_np(::pthread_self(), name.c_str());
-          const lockstep::detail::ThreadState::Scope scope(*state);
-          work(shared);
+          char name[16];  // Linux cuts no name short, but refuses a longer one
+          (void)std::snprintf(name, sizeof name, "ls-loader-%zu", i);
+          (void)::pthread_setname_np(::pthread_self(), name);
+          work(shared, *state);
         }));
       } catch (const std::system_error& error) {
         throw std::system_error(
@@ -130,7 +129,8 @@ class BatchWorkers {
     }
   }
 
-  static void work(Shared& shared) {
+  static void work(Shared& shared, const lockstep::detail::ThreadState& state) noexcept {
+    std::optional<lockstep::detail::ThreadState::Scope> scope;
     std::unique_lock lock(shared.mutex);
     while (true) {
       shared.room.wait(lock, [&shared] {
@@ -141,6 +141,7 @@ class BatchWorkers {
       lock.unlock();
       Slot& slot = shared.slot_of(batch);
       try {
+        if (!scope) scope.emplace(state);  // here, for what it throws is the batch's
         slot.batch.emplace(shared.load(batch));
       } catch (...) {
         slot.error = std::current_exception();  // the last reference to it once this block is left

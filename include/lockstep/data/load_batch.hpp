@@ -15,6 +15,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -116,6 +117,8 @@ void reserve_memory(const Batch& batch, std::size_t count) {
     lockstep::detail::nested::for_each_leaf(batch, lockstep::detail::nested::Path("batch"),
                                             reserve);
   } catch (const Error&) {
+    return;
+  } catch (const std::bad_alloc&) {
     return;
   }
 }

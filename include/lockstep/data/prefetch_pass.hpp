@@ -19,6 +19,7 @@
 #include <deque>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -66,6 +67,8 @@ void reserve(const Batch& batch, std::size_t count) {
   try {
     for_each_placed(batch, add);
   } catch (const Error&) {
+    return;
+  } catch (const std::bad_alloc&) {
     return;
   }
 }
