@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <ios>
 #include <ostream>
 #include <sstream>
 #include <stdexcept>
@@ -98,6 +99,7 @@ class Part {
 // Strings parts together, whatever their types: a program has hundreds of messages.
 [[gnu::cold, gnu::noinline]] inline std::string join_parts(std::initializer_list<Part> parts) {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // or want of memory would cut the text short
   out << std::boolalpha;
   for (const Part& part : parts) part.print(out);
   return std::move(out).str();

@@ -9,10 +9,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <new>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "io/files.hpp"
 #include "io/training.hpp"
+#include "support/count_operator_new.hpp"
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
 
@@ -49,6 +53,25 @@ TEST(RandomState, NumbersGoOnWhereTheyWere) {
   EXPECT_EQ(draw(), expected);
   io::set_random_state({state[1], state[0]});
   EXPECT_EQ(draw(), expected);
+}
+
+TEST(RandomState, OfAGeneratorIsWholeOrNotGivenAtAll) {
+  Generator generator(5);
+  const std::string whole = generator.state();
+  std::uint64_t n = 0;
+  do {
+    std::optional<std::string> state;
+    {
+      const testing::OutOfMemory scarce(++n, false);
+      try {
+        state = generator.state();
+      } catch (const std::bad_alloc&) {
+      }
+    }
+    EXPECT_TRUE(!state || *state == whole) << "allocation " << n;
+    EXPECT_NE(state.has_value(), testing::OutOfMemory::has_struck());
+  } while (testing::OutOfMemory::has_struck());
+  EXPECT_GT(n, 3U);
 }
 
 TEST(RandomState, AGeneratorOfItsOwnHasOne) {

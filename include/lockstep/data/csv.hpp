@@ -67,6 +67,7 @@ std::errc parse_number(std::string_view text, T& value) {
   if (error == std::errc() || std::integral<T>) return error;
   // from_chars does not say whether it is too large or too small; a stream does.
   std::istringstream in{std::string(text)};
+  in.exceptions(std::ios::badbit);
   in.imbue(std::locale::classic());
   return in >> value ? std::errc() : error;
 }

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <ios>
 #include <locale>
 #include <memory>
 #include <mutex>
@@ -45,6 +46,7 @@ LOCKSTEP_INLINE std::uint64_t Generator::below(std::uint64_t bound) {
 
 LOCKSTEP_INLINE std::string Generator::state() {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // or want of memory would cut the state short
   out.imbue(std::locale::classic());
   const std::lock_guard lock(mutex_);
   out << engine_;
@@ -53,6 +55,7 @@ LOCKSTEP_INLINE std::string Generator::state() {
 
 LOCKSTEP_INLINE void Generator::set_state(const std::string& state) {
   std::istringstream in(state);
+  in.exceptions(std::ios::badbit);
   in.imbue(std::locale::classic());
   std::mt19937_64 engine;
   in >> engine;
