@@ -6,6 +6,7 @@
 
 #include "data/files.hpp"
 #include "support/expect_error.hpp"
+#include "support/file_size_limit.hpp"
 
 #include <gtest/gtest.h>
 
@@ -26,6 +27,7 @@ using lockstep::Shape;
 using lockstep::Tensor;
 using lockstep::data::read_npy;
 using lockstep::data::write_npy;
+using lockstep::testing::FileSizeLimit;
 using lockstep::testing::read_file;
 using lockstep::testing::TempDirectory;
 using lockstep::testing::throws;
@@ -206,9 +208,21 @@ TEST(Npy, APathThatCannotBeUsedIsAnError) {
       throws<DataError>([&] { read_npy(directory / "none.npy"); }, "none.npy", "cannot be opened"));
   EXPECT_TRUE(
       throws<DataError>([&] { write_npy(directory / "no" / "a.npy", lockstep::zeros({1})); },
-                        "a.npy: cannot be written: No such file or directory"));
+                        "a.npy: cannot be created: No such file or directory"));
   EXPECT_TRUE(throws<DataError>([&] { write_npy("/dev/full", lockstep::zeros({1})); },
-                                "/dev/full: cannot be written"));
+                                "/dev/full: cannot be written: No space left"));
+}
+
+TEST(Npy, AFailedWriteLeavesTheOldFile) {
+  const TempDirectory directory;
+  write_npy(directory / "a.npy", lockstep::arange(3));
+  {
+    const FileSizeLimit limit(5'000);
+    EXPECT_TRUE(throws<DataError>([&] { write_npy(directory / "a.npy", lockstep::zeros({5'000})); },
+                                  "a.npy: cannot be written: File too large"));
+  }
+  EXPECT_EQ(values_of<std::int64_t>(read_npy(directory / "a.npy")),
+            (std::vector<std::int64_t>{0, 1, 2}));
 }
 
 }  // namespace npy_test

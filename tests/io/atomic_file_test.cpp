@@ -1,49 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/io/atomic_file.hpp>
+#include <lockstep/atomic_file.hpp>
 
 #include <gtest/gtest.h>
 
-#include <csignal>
+#include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "io/files.hpp"
 #include "support/expect_error.hpp"
+#include "support/file_size_limit.hpp"
 
-#include <sys/resource.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace lockstep {
 namespace atomic_file_test {
 
-using io::detail::AtomicFile;
+using detail::AtomicFile;
 using testing::files_in;
+using testing::FileSizeLimit;
 using testing::read_file;
 using testing::TempDirectory;
 using testing::throws;
 using testing::write_file;
 
 void put(AtomicFile& file, const std::string& text) { file.write(std::as_bytes(std::span(text))); }
-
-// While it lives, no file of this process may grow beyond `bytes`, and trying is an error only.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 TEST(AtomicFile, AppearsWholeWhenItIsCommitted) {
   const TempDirectory folder;
@@ -112,6 +97,33 @@ TEST(AtomicFile, KeepsThePermissionsOfTheFileThatItReplaces) {
   file.commit();
   EXPECT_EQ(read_file(folder / "file"), "new");
   EXPECT_EQ(fs::status(folder / "file").permissions(), fs::perms::owner_read);
+}
+
+// Renaming a file over a device would take the device away.
+TEST(AtomicFile, WritesWhatIsNoFileAsItIs) {
+  const TempDirectory folder;
+  EXPECT_TRUE(throws<DataError>([] { put(*std::make_unique<AtomicFile>("/dev/full"), "text"); },
+                                "/dev/full: cannot be written: No space left"));
+  std::filesystem::create_symlink("/dev/null", folder / "link");
+  AtomicFile null(folder / "link");
+  put(null, "text");
+  null.commit();
+  EXPECT_EQ(files_in(folder.path()), 1);
+  EXPECT_TRUE(std::filesystem::is_character_file(folder / "link"));
+
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const int reader = ::open((folder / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  {
+    AtomicFile pipe(folder / "pipe");
+    put(pipe, "text");
+    pipe.commit();
+  }
+  std::string text(10, '\0');
+  text.resize(static_cast<std::size_t>(::read(reader, text.data(), text.size())));
+  ::close(reader);
+  EXPECT_EQ(text, "text");
+  EXPECT_EQ(files_in(folder.path()), 2);
 }
 
 TEST(AtomicFile, RefusesPlacesWhereNoFileCanBe) {

@@ -14,6 +14,7 @@ set(
   layers
   "config.hpp"
   "error.hpp warning.hpp"
+  "atomic_file.hpp"
   "profile"
   "device"
   "backend"

@@ -7,6 +7,7 @@
 #include "data/files.hpp"
 #include "profile/json.hpp"
 #include "support/expect_error.hpp"
+#include "support/file_size_limit.hpp"
 
 #include <gtest/gtest.h>
 
@@ -104,11 +105,23 @@ TEST(ExportChromeTrace, WritesAFileThatIsReadBack) {
 TEST(ExportChromeTrace, NamesAFileThatCannotBeWritten) {
   Profiler profiler;
   EXPECT_TRUE(throws<DataError>([&] { profiler.export_chrome_trace("/nowhere/t.json"); },
-                                "/nowhere/t.json: cannot write the timeline",
-                                "No such file or directory"));
+                                "/nowhere/t.json: cannot be created: No such file or directory"));
   // A device that is always full.
   EXPECT_TRUE(throws<DataError>([&] { profiler.export_chrome_trace("/dev/full"); },
-                                "/dev/full: cannot write the timeline", "No space left"));
+                                "/dev/full: cannot be written: No space left"));
+}
+
+TEST(ExportChromeTrace, AFailedWriteLeavesTheOldFile) {
+  const testing::TempDirectory directory;
+  testing::write_file(directory / "t.json", "what was there before");
+  Profiler profiler;
+  { const RecordFunction range("step"); }
+  {
+    const testing::FileSizeLimit limit(100);
+    EXPECT_TRUE(throws<DataError>([&] { profiler.export_chrome_trace(directory / "t.json"); },
+                                  "t.json: cannot be written: File too large"));
+  }
+  EXPECT_EQ(testing::read_file(directory / "t.json"), "what was there before");
 }
 
 }  // namespace chrome_trace_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/atomic_file.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/data/gzip_file.hpp>
 #include <lockstep/data/npy.hpp>
@@ -15,13 +16,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <ios>
 #include <limits>
 #include <span>
 #include <string>
@@ -114,18 +112,17 @@ LOCKSTEP_INLINE void write_npy(const std::filesystem::path& path, const Tensor& 
   if (tensor.dim() > 0) header.append(21 - std::to_string(tensor.size(0)).size(), ' ');
   header.append(64 - (kPrefix + header.size() + 1) % 64, ' ').push_back('\n');
 
-  errno = 0;
-  std::ofstream out(path, std::ios::binary);
-  out << detail::kNpyMagic << '\x01' << '\0' << static_cast<char>(header.size() & 0xFFU)
-      << static_cast<char>(header.size() >> 8U) << header;
+  std::string start(detail::kNpyMagic);
+  start += {'\x01', '\0', static_cast<char>(header.size() & 0xFFU),
+            static_cast<char>(header.size() >> 8U)};
+  lockstep::detail::AtomicFile file(path);
+  file.write(std::as_bytes(std::span(start)));
+  file.write(std::as_bytes(std::span(header)));
   dispatch_all(host.dtype(), [&]<class T>(T) {
-    const auto bytes = static_cast<std::size_t>(host.numel()) * sizeof(T);
-    out.write(reinterpret_cast<const char*>(host.const_data_ptr<T>()),
-              static_cast<std::streamsize>(bytes));
+    const auto elements = static_cast<std::size_t>(host.numel());
+    file.write(std::as_bytes(std::span(host.const_data_ptr<T>(), elements)));
   });
-  out.close();
-  check<DataError>(!out.fail(), path.string(),
-                   ": cannot be written: ", std::strerror(errno != 0 ? errno : EIO));
+  file.commit();
 }
 
 }  // namespace lockstep::data

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/atomic_file.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/io/atomic_file.hpp>
 #include <lockstep/io/json.hpp>
 #include <lockstep/io/safetensors.hpp>
 #include <lockstep/io/safetensors_header.hpp>
@@ -94,7 +94,7 @@ LOCKSTEP_INLINE void save_file(const StateDict& tensors, const std::filesystem::
                     text.size(), " bytes, and the format allows ", detail::kMaxHeader);
   const auto length = std::bit_cast<std::array<std::byte, 8>>(std::uint64_t{text.size()});
 
-  detail::AtomicFile file(path);
+  lockstep::detail::AtomicFile file(path);
   file.write(length);
   file.write(std::as_bytes(std::span(text)));
   for (const NamedTensor* entry : order) {

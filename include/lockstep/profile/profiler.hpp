@@ -55,7 +55,7 @@ class Profiler {
   std::uint64_t dropped_events();
 
   // Writes the timeline to a file that Perfetto (https://ui.perfetto.dev) and chrome://tracing
-  // open. Stops first. A file that is there is replaced.
+  // open. Stops first. A file that is there is replaced once the new one is whole.
   //
   // **Torch counterpart.** profile.export_chrome_trace.
   // **Threads and exceptions.** DataError that names the file if it cannot be written.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/error.hpp>
+#include <lockstep/atomic_file.hpp>
 #include <lockstep/profile/chrome_trace.hpp>
 #include <lockstep/profile/device_timer.hpp>
 #include <lockstep/profile/profiler.hpp>
@@ -10,16 +10,15 @@
 #include <lockstep/profile/row.hpp>
 #include <lockstep/profile/timeline.hpp>
 
-#include <errno.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <ios>
 #include <memory>
 #include <optional>
+#include <span>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -57,12 +56,12 @@ LOCKSTEP_INLINE std::uint64_t Profiler::dropped_events() {
 
 LOCKSTEP_INLINE void Profiler::export_chrome_trace(const std::filesystem::path& path) {
   stop();
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  if (file) detail::write_chrome_trace(file, events_, dropped_);
-  file.close();
-  check<DataError>(!file.fail(), path.string(), ": cannot write the timeline",
-                   errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : "");
+  std::ostringstream text;
+  text.exceptions(std::ios::badbit);  // or want of memory would cut the text short
+  detail::write_chrome_trace(text, events_, dropped_);
+  lockstep::detail::AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text.view())));
+  file.commit();
 }
 
 LOCKSTEP_INLINE void Profiler::add(detail::Timeline& timeline, std::size_t thread,

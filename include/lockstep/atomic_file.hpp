@@ -8,14 +8,15 @@
 #include <filesystem>
 #include <span>
 
-namespace lockstep::io::detail {
+namespace lockstep::detail {
 
 // A file that appears under its name whole or not at all: it is written under a temporary name in
 // the same folder and renamed by `commit`. Without a commit the temporary file is removed, and what
 // had the name before is untouched.
 //
 // After `commit` the file survives a loss of power. It has the permissions of the one that it
-// replaces, or those of any new file; a symbolic link of that name is itself replaced.
+// replaces, or those of any new file; a symbolic link of that name is itself replaced. What is no
+// file of a disk, such as a pipe or /dev/stdout, has nothing to keep and is written as it is.
 //
 // **Threads and exceptions.** One thread at a time. Every failure is a DataError that names the
 // file.
@@ -33,6 +34,9 @@ class AtomicFile {
   void commit();
 
  private:
+  // True if the path is one of something to write to that is neither a file nor a folder.
+  bool opens_in_place();
+
   // mkstemp would give permissions other than a new file's.
   void open_temporary();
 
@@ -42,12 +46,12 @@ class AtomicFile {
 
   std::filesystem::path path_;
   std::filesystem::path folder_;
-  std::filesystem::path temporary_;
+  std::filesystem::path temporary_;  // empty: there is none
   int descriptor_ = -1;
 };
 
-}  // namespace lockstep::io::detail
+}  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/io/atomic_file.ipp>
+#include <lockstep/atomic_file.ipp>
 #endif

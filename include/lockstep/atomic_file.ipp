@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/atomic_file.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/io/atomic_file.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,12 +19,13 @@
 #include <string>
 #include <utility>
 
-namespace lockstep::io::detail {
+namespace lockstep::detail {
 
 LOCKSTEP_INLINE AtomicFile::AtomicFile(std::filesystem::path path)
     : path_(std::move(path)),
       folder_(path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".")) {
   if (!path_.has_filename()) fail("the path has no file name", 0);
+  if (opens_in_place()) return;
   open_temporary();
   struct stat status {};
   if (::lstat(path_.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
@@ -49,11 +50,22 @@ LOCKSTEP_INLINE void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 LOCKSTEP_INLINE void AtomicFile::commit() {
-  if (::fsync(descriptor_) != 0) fail("cannot be written to the disk", errno);
+  const bool in_place = temporary_.empty();
+  if (!in_place && ::fsync(descriptor_) != 0) fail("cannot be written to the disk", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) fail("cannot be written", errno);
+  if (in_place) return;
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be replaced", errno);
   temporary_.clear();
   sync_folder();
+}
+
+LOCKSTEP_INLINE bool AtomicFile::opens_in_place() {
+  struct stat status {};
+  if (::stat(path_.c_str(), &status) != 0) return false;
+  if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) return false;
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor_ < 0) fail("cannot be opened", errno);
+  return true;
 }
 
 LOCKSTEP_INLINE void AtomicFile::open_temporary() {
@@ -76,8 +88,8 @@ LOCKSTEP_INLINE void AtomicFile::sync_folder() const {
 }
 
 LOCKSTEP_INLINE void AtomicFile::fail(const char* what, int error) const {
-  lockstep::detail::fail<DataError>(path_.string(), ": ", what, error != 0 ? ": " : "",
-                                    error != 0 ? std::strerror(error) : "");
+  detail::fail<DataError>(path_.string(), ": ", what, error != 0 ? ": " : "",
+                          error != 0 ? std::strerror(error) : "");
 }
 
-}  // namespace lockstep::io::detail
+}  // namespace lockstep::detail
