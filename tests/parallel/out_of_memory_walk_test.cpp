@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/io/checkpoint.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/optim/sgd.hpp>
+#include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include "io/training.hpp"
+#include "support/devices.hpp"
+#include "support/out_of_memory_walk.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace out_of_memory_walk_test {
+
+using testing::fails_at;
+using testing::first_devices;
+using testing::Place;
+using testing::set_parameters;
+using testing::SmallNet;
+using testing::walk;
+
+// Six rows of three.
+Tensor rows(std::int64_t step) {
+  std::vector<float> values(18);
+  double place = static_cast<double>(step);
+  for (float& value : values) value = static_cast<float>(std::cos(place += 1.3));
+  return from_values(values, {6, 3});
+}
+
+// A model and its optimiser, always the same at first.
+class Training {
+ public:
+  explicit Training(ReplicaBuffers buffers)
+      : model_(fixed_net(), first_devices(3), {.buffers = buffers}),
+        sgd_(model_.parameters(), {.lr = 0.1, .momentum = 0.9}) {}
+
+  float step(std::int64_t number) {
+    sgd_.zero_grad();
+    const Tensor y = model_(rows(number));
+    const Tensor loss = (y * y).mean();
+    loss.backward();
+    stepping_ = true;
+    sgd_.step();
+    stepping_ = false;
+    return loss.item<float>();
+  }
+
+  // A step of the optimiser that has thrown may have changed some of the parameters.
+  bool has_thrown_while_stepping() { return std::exchange(stepping_, false); }
+
+  // Copies of all that a step changes.
+  io::Checkpoint state() const {
+    io::Checkpoint state{.model = state_dict(model_), .optimizer = sgd_.state_dict()};
+    for (StateDict* dict : {&state.model, &state.optimizer}) {
+      for (NamedTensor& entry : *dict) entry.tensor = entry.tensor.detach().clone();
+    }
+    return state;
+  }
+  void load(const io::Checkpoint& state) {
+    load_state_dict(model_, state.model);
+    sgd_.load_state_dict(state.optimizer);
+  }
+
+ private:
+  static SmallNet fixed_net() {
+    SmallNet net;
+    set_parameters(net, 1);
+    return net;
+  }
+
+  DataParallel<SmallNet> model_;
+  optim::SGD sgd_;
+  bool stepping_ = false;
+};
+
+// `before` steps, one in which memory runs short, which is made up for, and two more.
+void walk_a_step(const char* operation, ReplicaBuffers buffers, std::int64_t before) {
+  std::vector<float> expected;
+  Training twin(buffers);
+  for (std::int64_t step = 0; step < before + 3; ++step) expected.push_back(twin.step(step));
+  walk(operation, [&](Place place) {
+    Training training(buffers);
+    std::vector<float> losses;
+    for (std::int64_t step = 0; step < before; ++step) losses.push_back(training.step(step));
+    const io::Checkpoint state = training.state();
+    float loss = 0;
+    const bool failed = fails_at(place, [&] { loss = training.step(before); });
+    if (training.has_thrown_while_stepping()) training.load(state);
+    losses.push_back(failed ? training.step(before) : loss);
+    for (std::int64_t step = before + 1; step < before + 3; ++step) {
+      losses.push_back(training.step(step));
+    }
+    EXPECT_EQ(losses, expected);
+  });
+}
+
+TEST(OutOfMemoryWalk, AStepOfDataParallel) {
+  walk_a_step("first step", ReplicaBuffers::first, 0);
+  walk_a_step("second step", ReplicaBuffers::first, 1);
+}
+
+TEST(OutOfMemoryWalk, AStepWithStreamsOfItsOwn) {
+  const StreamGuard guard(copy_stream("cpu:1"));
+  walk_a_step("step on another stream", ReplicaBuffers::first, 1);
+}
+
+TEST(OutOfMemoryWalk, AStepWithSynchronizedBuffers) {
+  walk_a_step("first step, synchronized", ReplicaBuffers::synchronized, 0);
+  walk_a_step("second step, synchronized", ReplicaBuffers::synchronized, 1);
+}
+
+TEST(OutOfMemoryWalk, AStepWithMergedBuffers) {
+  walk_a_step("step, merged", ReplicaBuffers::merged, 1);
+}
+
+}  // namespace out_of_memory_walk_test
+}  // namespace lockstep

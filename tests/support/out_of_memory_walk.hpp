@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+
+#include "support/operator_new.hpp"
+#include "support/sanitizers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <string>
+#include <thread>
+
+// Memory runs short at every place of an operation in turn: allocation n fails, once or lastingly,
+// for n = 1, 2, … until a run passes unharmed. Whatever the place, the caller gets an exception
+// that says so or the right result; nothing ends the process or hangs; and what comes afterwards is
+// as if nothing had been.
+namespace lockstep::testing {
+
+// Where memory runs short.
+struct Place {
+  std::uint64_t number;
+  bool lasting;
+};
+
+// Ends the program where a place takes too long or ends in std::terminate, and says which it is.
+class Watchdog {
+ public:
+  static Watchdog& instance() {
+    static Watchdog& watchdog = *new Watchdog;
+    return watchdog;
+  }
+  void enter(const char* operation, Place place) {
+    const std::lock_guard lock(mutex_);
+    operation_ = operation;
+    place_ = place;
+    end_ = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    moved_.notify_one();
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    end_ = kNever;
+  }
+
+ private:
+  static constexpr std::chrono::steady_clock::time_point kNever =
+      std::chrono::steady_clock::time_point::max();
+
+  Watchdog() {
+    std::thread([this] { watch(); }).detach();
+    std::set_terminate([] { instance().abort_at("std::terminate"); });
+  }
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      if (end_ == kNever) {
+        moved_.wait(lock);
+      } else if (moved_.wait_until(lock, end_) == std::cv_status::timeout &&
+                 std::chrono::steady_clock::now() >= end_) {
+        abort_at("no end");
+      }
+    }
+  }
+  [[noreturn]] void abort_at(const char* what) {
+    std::fprintf(stderr, "%s: %s where allocation %llu fails%s\n", operation_, what,
+                 static_cast<unsigned long long>(place_.number),
+                 place_.lasting ? " and all later ones" : "");
+    std::abort();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  std::chrono::steady_clock::time_point end_ = kNever;
+  const char* operation_ = "";
+  Place place_{};
+};
+
+// Calls visit(place) for one place after the other, until memory has not run short any more, and
+// prints how many there were. False once one of them has failed.
+//
+// A run takes every kStride-th place only, other ones in each of the two kinds;
+// LOCKSTEP_TEST_ALL_PLACES=1 in the environment takes them all.
+template <class Visit>
+bool walk(const std::string& operation, const Visit& visit) {
+  // AddressSanitizer's library keeps no memory for the next time, and so has more places.
+  constexpr std::uint64_t kStride = kAddressSanitizer ? 29 : 7;
+  const std::uint64_t stride = std::getenv("LOCKSTEP_TEST_ALL_PLACES") != nullptr ? 1 : kStride;
+  for (const bool lasting : {false, true}) {
+    std::uint64_t places = 0;
+    for (std::uint64_t n = lasting ? 1 : 1 + stride / 2;; n += stride) {
+      const Place place{n, lasting};
+      Watchdog::instance().enter(operation.c_str(), place);
+      SCOPED_TRACE(operation + ", allocation " + std::to_string(n) +
+                   (lasting ? " and later ones" : ""));
+      visit(place);
+      Watchdog::instance().leave();
+      if (!OutOfMemory::has_struck()) break;
+      ++places;
+      if (::testing::Test::HasFailure()) return false;
+    }
+    std::printf("%s: %llu places, memory %s\n", operation.c_str(),
+                static_cast<unsigned long long>(places),
+                lasting ? "short from there on" : "short once");
+  }
+  return true;
+}
+
+// True for an exception that tells of a lack of memory.
+inline bool tells_of_memory(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const Error& thrown) {
+    const std::string text = thrown.what();
+    return text.find("bad_alloc") != std::string::npos ||
+           text.find("out of memory") != std::string::npos;
+  } catch (...) {
+    return false;
+  }
+}
+
+inline std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    return thrown.what();
+  } catch (...) {
+    return "no std::exception";
+  }
+}
+
+// True if `body` ends with an exception, which has to be one that tells of the lack of memory.
+template <class Body>
+bool fails_at(Place place, const Body& body) {
+  std::exception_ptr error;
+  {
+    const OutOfMemory scarce(place.number, place.lasting);
+    try {
+      body();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  if (!error) return false;
+  EXPECT_TRUE(OutOfMemory::has_struck()) << text_of(error);
+  EXPECT_TRUE(tells_of_memory(error)) << text_of(error);
+  return true;
+}
+
+}  // namespace lockstep::testing
