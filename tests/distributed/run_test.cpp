@@ -205,14 +205,24 @@ TEST(Run, TheLowestRanksErrorComesFirst) {
 }
 
 TEST(Run, WhatIsNoLockstepErrorKeepsItsTypeAsFarAsItCan) {
-  EXPECT_TRUE(throws<ls::Error>(
-      [] {
-        dist::run(first_devices(2), [](const dist::ProcessGroup&) { throw std::bad_alloc(); });
-      },
-      "rank 0", "std::bad_alloc"));
+  const auto out_of_memory = [] {
+    dist::run(first_devices(2), [](const dist::ProcessGroup&) { throw std::bad_alloc(); });
+  };
+  EXPECT_TRUE(throws<std::bad_alloc>(out_of_memory, "rank 0 on device cpu:0", "std::bad_alloc"));
+  EXPECT_THROW(out_of_memory(), dist::RankFailure);
   EXPECT_TRUE(throws<ls::Error>(
       [] { dist::run(first_devices(1), [](const dist::ProcessGroup&) { throw 3; }); },
       "rank 0 on device cpu:0 threw int"));
+}
+
+// The names in the text are those of what users catch.
+TEST(Run, AFailureWithinARankOfARankKeepsItsTypeAndItsName) {
+  const auto within = [](const dist::ProcessGroup&) {
+    dist::run(first_devices(1), [](const dist::ProcessGroup&) { throw ls::ShapeError("seven"); });
+  };
+  EXPECT_TRUE(throws<ls::ShapeError>([&] { dist::run(first_devices(1), within); },
+                                     "rank 0 on device cpu:0 threw lockstep::ShapeError: rank 0 on "
+                                     "device cpu:0 threw lockstep::ShapeError: seven"));
 }
 
 TEST(Run, ARankThatReturnsReleasesTheOthers) {

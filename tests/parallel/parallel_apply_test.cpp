@@ -127,6 +127,35 @@ TEST(ParallelApply, P12AnExceptionOfAnyTypeNamesItsReplica) {
       "Caught int in replica 1 on device cpu:1"));
 }
 
+struct OutOfMemory {
+  int forward(int) const { throw std::bad_alloc(); }
+};
+
+TEST(ParallelApply, ABadAllocComesOutAsOneAndNamesItsReplica) {
+  std::vector<OutOfMemory> modules(2);
+  const auto apply = [&] { ls::parallel_apply(modules, std::vector<int>{0, 3}, first_devices(2)); };
+  EXPECT_TRUE(throws<std::bad_alloc>(apply, "Caught std::bad_alloc in replica 0 on device cpu:0"));
+  EXPECT_THROW(apply(), ls::ReplicaFailure);
+}
+
+// The names in the text are those of what users catch.
+struct FailsWithin {
+  int forward(int) const {
+    std::vector<Failing> modules(2);
+    return ls::parallel_apply(modules, std::vector<int>{2, 0}, first_devices(2))[0];
+  }
+};
+
+TEST(ParallelApply, AFailureWithinAReplicaOfAReplicaKeepsItsTypeAndItsName) {
+  std::vector<FailsWithin> modules(2);
+  EXPECT_TRUE(throws<ls::ShapeError>(
+      [&] {
+        ls::parallel_apply(modules, std::vector<int>{0, 0}, first_devices(2));
+      },
+      "Caught lockstep::ShapeError in replica 0 on device cpu:0.\nCaught lockstep::ShapeError in "
+      "replica 0 on device cpu:0.\nalso wrong"));
+}
+
 TEST(ParallelApply, OneModulesExceptionIsThrownAsItIs) {
   std::vector<Failing> one(1);
   try {

@@ -12,9 +12,9 @@
 namespace lockstep::distributed {
 
 // Which rank an exception comes from. What `run` throws derives from this and from the type that
-// the rank threw, or the nearest base of it that is made from a text alone: one of lockstep's, or
-// of <stdexcept>'s; from Error, where there is none (std::bad_alloc). The original is nested within
-// it.
+// the rank threw, or the nearest base of it that is made from a text alone: one of lockstep's,
+// std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none. The original is nested
+// within it. Where there is no memory for all that, the original itself comes out.
 class RankFailure {
  public:
   RankFailure(int rank, Device device) : rank_(rank), device_(device) {}

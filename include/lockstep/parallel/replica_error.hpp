@@ -14,8 +14,9 @@ namespace lockstep {
 
 // Which replica an exception comes from. What parallel_apply throws derives from this and from the
 // type that the replica threw, or the nearest base of it that is made from a text alone: one of
-// lockstep's, or of <stdexcept>'s; from Error, where there is none (std::bad_alloc). The original
-// is nested within it.
+// lockstep's, std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none. The
+// original is nested within it. Where there is no memory for all that, the original itself comes
+// out.
 //
 // **Example.** catch (const ls::ReplicaFailure& failure) { … failure.replica() … }
 class ReplicaFailure {

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
+
+#include <exception>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+
+namespace lockstep::detail {
+
+// An exception that is thrown in the place of another one, whose type its users catch.
+class Relayed {
+ public:
+  virtual ~Relayed() = default;
+  virtual const std::type_info& caught_as() const = 0;
+};
+
+// An E that says `text`.
+template <class E>
+class Saying : public E {
+ public:
+  explicit Saying(const std::string& text) : E(text) {}
+};
+template <>
+class Saying<std::bad_alloc> : public std::bad_alloc {
+ public:
+  explicit Saying(const std::string& text) : text_(text) {}
+  const char* what() const noexcept override { return text_.what(); }
+
+ private:
+  std::runtime_error text_;  // copies of it throw nothing
+};
+
+// An E that says where it comes from, with the exception that is being handled nested within it.
+template <class E, class Source>
+class RelayedError final : public Saying<E>,
+                           public Source,
+                           public std::nested_exception,
+                           public Relayed {
+ public:
+  RelayedError(const std::string& text, const Source& source) : Saying<E>(text), Source(source) {}
+  const std::type_info& caught_as() const override { return typeid(E); }
+};
+
+// The type by which users know an exception, and its text if it has one.
+struct DescribedError {
+  std::string type;
+  std::optional<std::string> what;
+};
+DescribedError described(const std::exception_ptr& error);
+
+// Throws a RelayedError of the first of the types E that `error` is.
+template <class... E, class Source>
+void relay_as(const std::exception_ptr& error, const std::string& text, const Source& source) {
+  const auto relay_one = [&]<class One>(std::type_identity<One>) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const One&) {
+      throw RelayedError<One, Source>(text, source);
+    } catch (...) {
+    }
+  };
+  (relay_one(std::type_identity<E>{}), ...);
+}
+
+// Throws, in the place of `error`, one that says `text()` and is a Source too. It derives from the
+// type of `error`, or the nearest base of it that is made from a text alone: one of lockstep's,
+// Special among them, std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none.
+// Without memory for that it throws `error` itself.
+template <class Special, class Source, class Text>
+[[noreturn]] void relay(const std::exception_ptr& error, const Source& source, const Text& text) {
+  try {
+    const std::string said = text();
+    // The most derived first.
+    relay_as<OutOfMemoryError, DeviceError, ShapeError, DtypeError, ValueError, IndexError,
+             DataError, AutogradError, ModuleError, Special, Error, std::bad_alloc,
+             std::out_of_range, std::invalid_argument, std::domain_error, std::length_error,
+             std::logic_error, std::overflow_error, std::underflow_error, std::range_error,
+             std::runtime_error>(error, said, source);
+    try {
+      std::rethrow_exception(error);
+    } catch (...) {
+      throw RelayedError<Error, Source>(said, source);
+    }
+  } catch (const Source&) {
+    throw;
+  } catch (...) {
+    std::rethrow_exception(error);
+  }
+}
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/relayed_error.ipp>
+#endif
