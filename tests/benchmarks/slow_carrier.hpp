@@ -53,6 +53,7 @@ class SlowCarrier final : public dist::detail::Carrier {
       std::this_thread::sleep_for(delay);
     }
   }
+  void leave(const std::exception_ptr& error) noexcept override { carrier_->leave(error); }
   void send(const dist::detail::Message& message, const void* data,
             dist::detail::Done done) override {
     carrier_->send(message, data, std::move(done));

@@ -56,6 +56,7 @@ class ScriptedCarrier final : public Carrier {
     while (script_.waits && !script_.watchdog->faulted()) std::this_thread::yield();
     lockstep::detail::fail<Error>("connection 17 is closed");
   }
+  void leave(const std::exception_ptr&) noexcept override {}
   void send(const Message&, const void*, Done done) override { done({}); }
   void receive(const Message&, void*, Done done) override { done({}); }
   std::unique_ptr<Carrier> split(std::span<const int> members) override {

@@ -11,6 +11,7 @@
 #include <lockstep/tensor/creation.hpp>
 
 #include "distributed/collective_cases.hpp"
+#include "support/allocation_faults.hpp"
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
@@ -21,6 +22,8 @@
 #include <exception>
 #include <limits>
 #include <memory>
+#include <new>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -308,7 +311,8 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
   std::byte data{};
   if (world().rank() == 1) {
     // Has ended once rank 0 has taken it, within its first wait.
-    MPI_Ssend(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, FailureNotice::kTag, comm);
+    const std::string told = FailureNotice::kDiffer + text;
+    MPI_Ssend(told.data(), static_cast<int>(told.size()), MPI_CHAR, 0, FailureNotice::kTag, comm);
     MPI_Send(&data, 1, MPI_BYTE, 0, Requests::kTag, comm);
   }
   if (world().rank() == 0 && world().size() > 1) {
@@ -334,15 +338,69 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
 
 TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimit) {
   ls::mpi::detail::Messages messages(MPI_COMM_SELF, nullptr);
-  const auto receive = [&](int tag) {
+  const auto check = [&](int tag) {
     dist::detail::Message message{};
     message.tag = tag;
-    messages.receive(message, nullptr, [](const std::exception_ptr&) {});
+    messages.check(message);
   };
   constexpr int kEnd = std::numeric_limits<int>::max() - ls::mpi::detail::Requests::kTag;
   EXPECT_TRUE(throws<ls::ValueError>(
-      [&] { receive(kEnd); },
-      ls::detail::str("expected a tag of less than ", kEnd, ", got ", kEnd)));
+      [&] { check(kEnd); }, ls::detail::str("expected a tag of less than ", kEnd, ", got ", kEnd)));
+}
+
+// A group of all ranks, in which an allocation of the last rank fails: number n of the thread that
+// runs the operation. Then all go on as if nothing had been. Returns whether there was a number n.
+bool survive_fault(std::uint64_t n, bool lasting) {
+  std::vector<int> all(static_cast<std::size_t>(world().size()));
+  std::iota(all.begin(), all.end(), 0);
+  const dist::ProcessGroup group = world().new_group(all);
+  const int last = group.size() - 1;
+  const ls::Tensor whole = ls::full({40, 60}, 1);
+  const ls::Tensor columns = whole.t().narrow(0, 1, 50);
+  const ls::Tensor next = ls::full({3}, 1);
+  const auto error_of = [](const auto& operation) -> std::string {
+    try {
+      operation();
+    } catch (const std::bad_alloc&) {
+      return "std::bad_alloc";
+    } catch (const dist::RankGone& gone) {
+      return gone.what();
+    }
+    return {};
+  };
+  if (group.rank() == last) ls::testing::fail_allocation(n, lasting);
+  const std::string first = error_of([&] { group.blocking().all_reduce(columns); });
+  const bool met = ls::testing::end_allocation_faults();
+  const std::string second = error_of([&] { group.blocking().all_reduce(next); });
+  const std::string name = ls::detail::str("rank ", last, " has ");
+  if (group.rank() == last && !met) EXPECT_EQ(first, "");
+  // What the last rank has met, and whether it has failed: all know.
+  const ls::Tensor state = ls::zeros({2});
+  if (group.rank() == last) {
+    state.narrow(0, 0, 1).fill_(met ? 1 : 0);
+    state.narrow(0, 1, 1).fill_(first.empty() ? 0 : 1);
+  }
+  world().blocking().all_reduce(state);
+  const std::vector<float> known = state.to_vector<float>();
+  if (known[1] == 0) {
+    EXPECT_EQ(first, "");
+    EXPECT_EQ(second, "");
+  } else if (group.rank() == last) {
+    EXPECT_EQ(first, "std::bad_alloc");
+    EXPECT_EQ(second, "std::bad_alloc");
+  } else {
+    EXPECT_NE(second.find(name), std::string::npos) << second;
+  }
+  return known[0] != 0;
+}
+
+TEST(Mpi, ARankWithoutMemoryEndsTheGroup) {
+  if (world().size() == 1) return;
+  for (const bool lasting : {false, true}) {
+    std::uint64_t n = 0;
+    while (survive_fault(n, lasting)) ++n;
+    EXPECT_GT(n, 5U);
+  }
 }
 
 TEST(Mpi, AReceiveThatNothingComesForEndsWithItsGroup) {

@@ -48,6 +48,7 @@ class Telling final : public Carrier {
     if (call.collective == Collective::all_reduce) on_all_reduce_();
     carrier_.run(call, inputs, outputs);
   }
+  void leave(const std::exception_ptr& error) noexcept override { carrier_.leave(error); }
   void send(const Message& message, const void* data, Done done) override {
     carrier_.send(message, data, std::move(done));
   }

@@ -58,9 +58,27 @@ class Carrier {
   int size() const { return size_; }
 
   // Runs one collective and returns when this rank's outputs are there and its inputs are no longer
-  // read. An Error on every rank where the calls do not match, or where a rank is gone.
+  // read. An Error on every rank where the calls do not match, or where a rank is gone. Where
+  // something else goes wrong the rank leaves.
   virtual void run(const Call& call, std::span<const void* const> inputs,
                    std::span<void* const> outputs) = 0;
+
+  // This rank takes part in no operation any more, because of `error`: what it issues fails, and so
+  // do the others' operations that need it, with an error that names it, as soon as they can be
+  // told. After the first call it does nothing.
+  virtual void leave(const std::exception_ptr& error) noexcept = 0;
+
+  // Runs `body`, which concerns this rank alone: where it throws, the others would wait for ever,
+  // or in step with something else.
+  template <class Body>
+  void alone(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      leave(std::current_exception());
+      throw;
+    }
+  }
 
   // True once an operation has failed in a way that leaves what it was given in use: that memory is
   // never freed then. No other operation comes after it.

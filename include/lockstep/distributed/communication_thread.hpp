@@ -60,8 +60,9 @@ class CommunicationThread {
   // Blocks until what was issued has ended; messages need not have been taken.
   void drain();
 
-  // Sees after the messages of a carrier until it has none, or not any more. Both are called by an
-  // operation.
+  // Sees after the messages of a carrier until it has none, or not any more. All are called by an
+  // operation. Nothing is allocated by `attend` after `make_room`.
+  void make_room() { attended_.reserve(attended_.size() + 1); }
   void attend(Carrier& carrier);
   void forget(Carrier& carrier) noexcept { std::erase(attended_, &carrier); }
 

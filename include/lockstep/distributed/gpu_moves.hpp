@@ -9,7 +9,6 @@
 #include <lockstep/distributed/world_collectives.hpp>
 
 #include <cstddef>
-#include <exception>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -24,8 +23,9 @@ class GpuMoves {
   // Before the parting: what goes wrong is kept, so that all ranks come to it.
   void issue() noexcept;
 
-  // After the parting. Throws on every rank what went wrong on one.
+  // After the parting. Throws what went wrong on this rank, and what did on others.
   void finish() const;
+  void check_others() const;
 
  private:
   ThreadWorld::Slot& slot(std::size_t r) const { return world_.slot(r, turn_); }
@@ -57,7 +57,6 @@ class GpuMoves {
   const std::size_t own_;
   const std::size_t ranks_;
   const Call call_;
-  std::exception_ptr error_;
 };
 
 }  // namespace lockstep::distributed::detail

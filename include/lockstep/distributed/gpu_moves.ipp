@@ -4,6 +4,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/call.hpp>
 #include <lockstep/distributed/gpu_moves.hpp>
+#include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/distributed/reduce_on_gpu.hpp>
 #include <lockstep/distributed/reduce_ranks.hpp>
 #include <lockstep/distributed/thread_world.hpp>
@@ -41,10 +42,14 @@ LOCKSTEP_INLINE void GpuMoves::finish() const {
   for (std::size_t r = 0; r < ranks_; ++r) {
     if (r != own_) stream().wait_event(side(r).done);
   }
-  if (error_) std::rethrow_exception(error_);
+  if (side(own_).error) std::rethrow_exception(side(own_).error);
+}
+
+LOCKSTEP_INLINE void GpuMoves::check_others() const {
   for (std::size_t r = 0; r < ranks_; ++r) {
-    lockstep::check<DeviceError>(side(r).error.empty(), call_, ": failed on rank ", r, ", on ",
-                                 side(r).stream.device(), ": ", side(r).error);
+    if (!side(r).error) continue;
+    lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",
+                                        side(r).stream.device(), ": ", describe(side(r).error));
   }
 }
 
@@ -60,15 +65,7 @@ LOCKSTEP_INLINE void GpuMoves::start() const {
 }
 
 LOCKSTEP_INLINE void GpuMoves::keep_error() noexcept {
-  if (error_) return;
-  error_ = std::current_exception();
-  try {
-    throw;
-  } catch (const std::exception& exception) {
-    side(own_).error = exception.what();
-  } catch (...) {
-    side(own_).error = "an exception of unknown type";
-  }
+  if (!side(own_).error) side(own_).error = std::current_exception();
 }
 
 LOCKSTEP_INLINE WorldCollectives* GpuMoves::serving() const {

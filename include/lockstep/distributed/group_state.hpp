@@ -13,7 +13,9 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
+#include <exception>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,7 @@ namespace lockstep::distributed::detail {
 // The tensors that one side of an operation has: as many as there are parts, or one that all parts
 // follow one another in.
 struct Parts {
-  std::vector<Tensor> tensors;
+  std::span<const Tensor> tensors;
   std::size_t count = 1;
 };
 
@@ -48,6 +50,9 @@ class GroupLink {
 
   std::unique_ptr<Carrier> split(const std::vector<int>& members);
 
+  // This rank comes to no operation of the group any more.
+  void leave(const std::exception_ptr& error) noexcept { carrier_->leave(error); }
+
  private:
   // Runs `body`, in which the rank waits for the others. What it throws once a fault is known comes
   // of that.
@@ -63,9 +68,10 @@ class GroupLink {
     }
   }
 
-  void carry(const Call& call, const Operands& operands, const Completion& completion);
+  // `failed` is told of what goes wrong later.
+  void carry(const Call& call, const Operands& operands, const Done& failed);
 
-  void issue(const Message& message, const Operands& operands, bool sends, const Done& done);
+  void issue(const Message& message, const Operands& operands, bool sends, Done done);
 
   CommunicationThread& thread_;
   const GroupWatch watch_;
@@ -82,7 +88,8 @@ enum class Issue {
 // What is behind the handles of a process group.
 class GroupState {
  public:
-  GroupState(std::unique_ptr<Carrier> carrier, std::shared_ptr<CommunicationThread> thread,
+  // Where it throws, the carrier is still the caller's.
+  GroupState(std::unique_ptr<Carrier>&& carrier, std::shared_ptr<CommunicationThread> thread,
              Device device, GroupWatch watch = {});
   GroupState(const GroupState&) = delete;
   GroupState& operator=(const GroupState&) = delete;
@@ -106,6 +113,19 @@ class GroupState {
   std::shared_ptr<GroupState> split(const std::vector<int>& members);
 
  private:
+  // Runs `body`, which issues an operation that the other ranks come to. Where it throws the rank
+  // leaves the group, once what it has issued before has ended.
+  template <class Body>
+  void issuing(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      leave(std::current_exception());
+      throw;
+    }
+  }
+  void leave(const std::exception_ptr& error) noexcept;
+
   const std::shared_ptr<CommunicationThread> thread_;
   const int rank_;
   const int size_;

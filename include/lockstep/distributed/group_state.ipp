@@ -8,13 +8,13 @@
 #include <lockstep/distributed/communication_thread.hpp>
 #include <lockstep/distributed/group_state.hpp>
 #include <lockstep/distributed/group_watch.hpp>
-#include <lockstep/distributed/kept_memory.hpp>
 #include <lockstep/distributed/operands.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/profile/record_function.hpp>
 
 #include <exception>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,14 +29,20 @@ LOCKSTEP_INLINE void GroupLink::run(const Call& call, Operands& operands,
   const profile::RecordFunction range(literal(call.collective), {}, {.bytes = call.bytes()});
   std::exception_ptr error;
   try {
-    operands.stage(*carrier_);
-    within(call, [&] { carry(call, operands, completion); });
-    operands.finish(completion.state());
+    Done failed;
+    carrier_->alone([&] {
+      operands.stage(*carrier_);
+      if (!operands.stream()) return;
+      failed = [completion](std::exception_ptr late) { completion.fail(std::move(late)); };
+      thread_.make_room();
+    });
+    within(call, [&] { carry(call, operands, failed); });
+    carrier_->alone([&] { operands.finish(completion.state()); });
   } catch (...) {
     error = std::current_exception();
   }
   if (carrier_->may_use_memory()) {
-    keep_for_ever(std::make_shared<Operands>(std::move(operands)));
+    operands.forget();
   } else {
     operands.release();
   }
@@ -49,8 +55,13 @@ LOCKSTEP_INLINE void GroupLink::start(const Message& message, Operands& operands
   std::exception_ptr error;
   try {
     watch_.check();
-    operands.stage(*carrier_);
-    issue(message, operands, sends, done);
+    Done carriers;
+    carrier_->alone([&] {
+      operands.stage(*carrier_);
+      carriers = done;
+      thread_.make_room();
+    });
+    issue(message, operands, sends, std::move(carriers));
     if (carrier_->progress()) thread_.attend(*carrier_);
   } catch (...) {
     error = std::current_exception();
@@ -67,9 +78,8 @@ LOCKSTEP_INLINE std::unique_ptr<Carrier> GroupLink::split(const std::vector<int>
 }
 
 LOCKSTEP_INLINE void GroupLink::carry(const Call& call, const Operands& operands,
-                                      const Completion& completion) {
+                                      const Done& failed) {
   if (const auto& stream = operands.stream()) {
-    const Done failed = [completion](std::exception_ptr late) { completion.fail(std::move(late)); };
     carrier_->run_on(*stream, call, operands.inputs(), operands.outputs(), failed);
   } else {
     carrier_->run(call, operands.inputs(), operands.outputs());
@@ -77,15 +87,17 @@ LOCKSTEP_INLINE void GroupLink::carry(const Call& call, const Operands& operands
 }
 
 LOCKSTEP_INLINE void GroupLink::issue(const Message& message, const Operands& operands, bool sends,
-                                      const Done& done) {
+                                      Done done) {
   const auto& stream = operands.stream();
-  if (stream && sends) return carrier_->send_on(*stream, message, operands.inputs()[0], done);
-  if (stream) return carrier_->receive_on(*stream, message, operands.outputs()[0], done);
-  if (sends) return carrier_->send(message, operands.inputs()[0], done);
-  carrier_->receive(message, operands.outputs()[0], done);
+  const void* const from = sends ? operands.inputs()[0] : nullptr;
+  void* const to = sends ? nullptr : operands.outputs()[0];
+  if (stream && sends) return carrier_->send_on(*stream, message, from, std::move(done));
+  if (stream) return carrier_->receive_on(*stream, message, to, std::move(done));
+  if (sends) return carrier_->send(message, from, std::move(done));
+  carrier_->receive(message, to, std::move(done));
 }
 
-LOCKSTEP_INLINE GroupState::GroupState(std::unique_ptr<Carrier> carrier,
+LOCKSTEP_INLINE GroupState::GroupState(std::unique_ptr<Carrier>&& carrier,
                                        std::shared_ptr<CommunicationThread> thread, Device device,
                                        GroupWatch watch)
     : thread_(std::move(thread)),
@@ -107,58 +119,79 @@ LOCKSTEP_INLINE GroupState::~GroupState() {
   }
 }
 
+LOCKSTEP_INLINE void GroupState::leave(const std::exception_ptr& error) noexcept {
+  if (lockstep::detail::forked()) return;
+  thread_->drain();
+  thread_->between_operations([&] { link_->leave(error); });
+}
+
 LOCKSTEP_INLINE Work GroupState::collective(const Call& call, const Parts& reads,
                                             const Parts& writes, Issue issue) {
-  Operands operands(reads.tensors, reads.count, writes.tensors, writes.count);
-  const bool on_gpu = operands.gpu().has_value();
-  Completion completion;
-  const Work work = completion.work();
-  auto execute = [link = link_, call, operands = std::move(operands),
-                  completion]() mutable noexcept { link->run(call, operands, completion); };
-  // On a GPU it may have to be seen after when it has been issued.
-  if (issue == Issue::queued || on_gpu || !thread_->run_here(execute)) {
-    thread_->issue(CommunicationThread::Task(std::move(execute)));
-  }
+  Work work;
+  issuing([&] {
+    Operands operands(reads.tensors, reads.count, writes.tensors, writes.count);
+    const bool on_gpu = operands.gpu().has_value();
+    Completion completion;
+    work = completion.work();
+    auto execute = [link = link_, call, operands = std::move(operands),
+                    completion]() mutable noexcept { link->run(call, operands, completion); };
+    // On a GPU it may have to be seen after when it has been issued.
+    if (issue == Issue::queued || on_gpu || !thread_->run_here(execute)) {
+      thread_->issue(CommunicationThread::Task(std::move(execute)));
+    }
+  });
   if (issue == Issue::blocking) work.wait();
   return work;
 }
 
 LOCKSTEP_INLINE Work GroupState::message(const Message& message, const Tensor& tensor, bool sends) {
-  const std::vector<Tensor> one{tensor};
-  const std::vector<Tensor> none;
-  auto operands = std::make_shared<Operands>(sends ? one : none, 1, sends ? none : one, 1);
-  Completion completion;
-  const Work work = completion.work();
-  Done done = [operands, completion](std::exception_ptr error) {
-    try {
-      if (!error) operands->finish(completion.state());
-    } catch (...) {
-      error = std::current_exception();
-    }
-    // What has failed may use its memory as long as the carrier keeps this.
-    if (!error) operands->release();
-    completion.finish(std::move(error));
-  };
-  thread_->issue(CommunicationThread::Task(
-      [link = link_, message, sends, operands = std::move(operands),
-       done = std::move(done)]() noexcept { link->start(message, *operands, sends, done); }));
+  Work work;
+  issuing([&] {
+    const std::span<const Tensor> one(&tensor, 1);
+    const std::span<const Tensor> none;
+    auto operands = std::make_shared<Operands>(sends ? one : none, 1, sends ? none : one, 1);
+    Completion completion;
+    work = completion.work();
+    Done done = [operands, completion](std::exception_ptr error) {
+      try {
+        if (!error) operands->finish(completion.state());
+      } catch (...) {
+        error = std::current_exception();
+      }
+      // What has failed may use its memory as long as the carrier keeps this.
+      if (!error) operands->release();
+      completion.finish(std::move(error));
+    };
+    thread_->issue(CommunicationThread::Task(
+        [link = link_, message, sends, operands = std::move(operands),
+         done = std::move(done)]() noexcept { link->start(message, *operands, sends, done); }));
+  });
   return work;
 }
 
 LOCKSTEP_INLINE std::shared_ptr<GroupState> GroupState::split(const std::vector<int>& members) {
   std::unique_ptr<Carrier> part;
   std::exception_ptr error;
-  thread_->issue(CommunicationThread::Task([&]() noexcept {
-    try {
-      part = link_->split(members);
-    } catch (...) {
-      error = std::current_exception();
-    }
-  }));
+  issuing([&] {
+    thread_->issue(CommunicationThread::Task([&]() noexcept {
+      try {
+        part = link_->split(members);
+      } catch (...) {
+        error = std::current_exception();
+      }
+    }));
+  });
   thread_->drain();
   if (error) std::rethrow_exception(error);
   if (!part) return nullptr;
-  return std::make_shared<GroupState>(std::move(part), thread_, device_, watch().part(members));
+  std::shared_ptr<GroupState> result;
+  issuing([&] {
+    part->alone([&] {
+      GroupWatch watches = watch().part(members);
+      result = std::make_shared<GroupState>(std::move(part), thread_, device_, std::move(watches));
+    });
+  });
+  return result;
 }
 
 }  // namespace lockstep::distributed::detail

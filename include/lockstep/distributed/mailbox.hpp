@@ -4,13 +4,13 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/carrier.hpp>
+#include <lockstep/distributed/departure.hpp>
 #include <lockstep/error.hpp>
 
 #include <cstddef>
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,7 +23,7 @@ namespace lockstep::distributed::detail {
 // thread that comes second or that leaves.
 class Mailbox {
  public:
-  explicit Mailbox(int size) : gone_(static_cast<std::size_t>(size)) {}
+  explicit Mailbox(std::size_t size) : gone_(size) {}
 
   // With a stream the memory is on its GPU, and the copy is work of both sides' streams.
   void send(int rank, const Message& message, const void* data, Done done,
@@ -31,9 +31,9 @@ class Mailbox {
   void receive(int rank, const Message& message, void* data, Done done,
                const Stream* stream = nullptr);
 
-  // `rank` posts no more. What others wait for from it, or have for it, fails with `reason`; what
-  // it has posted itself may still be taken.
-  void leave(int rank, const std::string& reason);
+  // `rank` posts no more. What others wait for from it, or have for it, fails and says why; what it
+  // has posted itself may still be taken. Allocates nothing but the errors, without which it does.
+  void leave(int rank, const Departure& why) noexcept;
 
  private:
   struct GpuSide {
@@ -52,27 +52,30 @@ class Mailbox {
 
   static std::optional<GpuSide> side_of(const Stream* stream);
 
-  static std::exception_ptr gone(const std::string& reason);
+  // Tells one side, which gets an exception of its own: what `make` returns, or what came in its
+  // way. Nothing is left of it here by then.
+  template <class Make>
+  static void fail(const Posted& posted, const Make& make) noexcept {
+    std::exception_ptr error;
+    try {
+      error = std::make_exception_ptr(make());
+    } catch (...) {
+      error = std::current_exception();
+    }
+    posted.done(std::move(error));
+  }
+  static void fail_gone(const Posted& posted, const Departure& why) noexcept;
 
   void post(Posted mine);
 
-  static void deliver(const Posted& sent, const Posted& received);
-
-  // Each side gets an exception of its own, of which nothing is left here by then.
-  template <class E>
-  static void fail(const Posted& sent, const Posted& received, const std::string& text) {
-    for (const Posted* const posted : {&sent, &received}) {
-      std::exception_ptr error = std::make_exception_ptr(E(text));
-      posted->done(std::move(error));
-    }
-  }
+  static void deliver(const Posted& sent, const Posted& received) noexcept;
 
   // On the receiver's stream; what is issued to the sender's after this comes after it.
   static void copy_on_gpu(const Posted& sent, const Posted& received);
 
   std::mutex mutex_;
-  std::vector<Posted> posted_;     // in the order in which they came
-  std::vector<std::string> gone_;  // why a rank is; empty while it is there
+  std::vector<Posted> posted_;   // in the order in which they came
+  std::vector<Departure> gone_;  // of each rank
 };
 
 }  // namespace lockstep::distributed::detail

@@ -3,6 +3,7 @@
 
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/carrier.hpp>
+#include <lockstep/distributed/departure.hpp>
 #include <lockstep/distributed/mailbox.hpp>
 #include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/distributed/reduce_on_gpu.hpp>
@@ -14,7 +15,6 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,20 +31,25 @@ LOCKSTEP_INLINE void Mailbox::receive(int rank, const Message& message, void* da
   post({message.peer, rank, false, message, data, std::move(done), side_of(stream)});
 }
 
-LOCKSTEP_INLINE void Mailbox::leave(int rank, const std::string& reason) {
-  std::vector<Posted> failed;
+LOCKSTEP_INLINE void Mailbox::leave(int rank, const Departure& why) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    gone_[static_cast<std::size_t>(rank)] = reason;
-    const auto waits = [&](const Posted& posted) {
-      return (posted.sends ? posted.to : posted.from) == rank;
-    };
-    for (Posted& posted : posted_) {
-      if (waits(posted)) failed.push_back(std::move(posted));
-    }
-    std::erase_if(posted_, [](const Posted& posted) { return !posted.done; });
+    gone_[static_cast<std::size_t>(rank)] = why;
   }
-  for (const Posted& posted : failed) posted.done(gone(reason));
+  const auto waits = [rank](const Posted& posted) {
+    return (posted.sends ? posted.to : posted.from) == rank;
+  };
+  while (true) {
+    Posted failed{};
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(posted_.begin(), posted_.end(), waits);
+      if (found == posted_.end()) return;
+      failed = std::move(*found);
+      posted_.erase(found);
+    }
+    fail_gone(failed, why);
+  }
 }
 
 LOCKSTEP_INLINE std::optional<Mailbox::GpuSide> Mailbox::side_of(const Stream* stream) {
@@ -52,13 +57,14 @@ LOCKSTEP_INLINE std::optional<Mailbox::GpuSide> Mailbox::side_of(const Stream* s
   return GpuSide{*stream, stream->record_event()};
 }
 
-LOCKSTEP_INLINE std::exception_ptr Mailbox::gone(const std::string& reason) {
-  return std::make_exception_ptr(RankGone("send or recv: " + reason));
+LOCKSTEP_INLINE void Mailbox::fail_gone(const Posted& posted, const Departure& why) noexcept {
+  fail(posted, [&] { return RankGone("send or recv: " + why.text()); });
 }
 
 LOCKSTEP_INLINE void Mailbox::post(Posted mine) {
-  const int peer = mine.sends ? mine.to : mine.from;
-  std::string reason;
+  const auto poster = static_cast<std::size_t>(mine.sends ? mine.from : mine.to);
+  const auto peer = static_cast<std::size_t>(mine.sends ? mine.to : mine.from);
+  Departure why;
   Posted other{};
   {
     const std::lock_guard lock(mutex_);
@@ -66,48 +72,59 @@ LOCKSTEP_INLINE void Mailbox::post(Posted mine) {
       return posted.from == mine.from && posted.to == mine.to && posted.sends != mine.sends &&
              posted.message.tag == mine.message.tag;
     });
-    if (fits != posted_.end()) {
+    if (gone_[poster].gone) {
+      why = gone_[poster];
+    } else if (fits != posted_.end()) {
       other = std::move(*fits);
       posted_.erase(fits);
-    } else if (gone_[static_cast<std::size_t>(peer)].empty()) {
+    } else if (gone_[peer].gone) {
+      why = gone_[peer];
+    } else {
       posted_.push_back(std::move(mine));
       return;
-    } else {
-      reason = gone_[static_cast<std::size_t>(peer)];
     }
   }
-  if (!other.done) return mine.done(gone(reason));
+  if (why.gone) return fail_gone(mine, why);
   deliver(mine.sends ? mine : other, mine.sends ? other : mine);
 }
 
-LOCKSTEP_INLINE void Mailbox::deliver(const Posted& sent, const Posted& received) {
+LOCKSTEP_INLINE void Mailbox::deliver(const Posted& sent, const Posted& received) noexcept {
   const Message& out = sent.message;
   const Message& in = received.message;
   const bool placed = sent.gpu.has_value() == received.gpu.has_value();
-  std::string text;
-  if (out.dtype == in.dtype && out.count == in.count && placed) {
-    try {
-      if (sent.gpu) {
-        copy_on_gpu(sent, received);
-      } else if (out.bytes() > 0) {
-        std::memcpy(received.data, sent.data, out.bytes());
-      }
-      sent.done(nullptr);
-      received.done(nullptr);
-      return;
-    } catch (const std::exception& error) {
-      text = lockstep::detail::str("a message from rank ", sent.from, " to rank ", received.to,
-                                   ": ", error.what());
-    }
-    return fail<DeviceError>(sent, received, text);
+  if (out.dtype != in.dtype || out.count != in.count || !placed) {
+    const auto where = [placed](const Posted& posted) {
+      return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
+    };
+    const auto differ = [&] {
+      return ValueError(lockstep::detail::str("messages do not match: rank ", sent.from, " sent ",
+                                              out.count, " x ", out.dtype, where(sent),
+                                              ", but rank ", received.to, " receives ", in.count,
+                                              " x ", in.dtype, where(received)));
+    };
+    fail(sent, differ);
+    return fail(received, differ);
   }
-  const auto where = [placed](const Posted& posted) {
-    return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
+  std::exception_ptr cause;
+  try {
+    if (sent.gpu) {
+      copy_on_gpu(sent, received);
+    } else if (out.bytes() > 0) {
+      std::memcpy(received.data, sent.data, out.bytes());
+    }
+  } catch (...) {
+    cause = std::current_exception();
+  }
+  if (!cause) {
+    sent.done(nullptr);
+    return received.done(nullptr);
+  }
+  const auto failed = [&] {
+    return DeviceError(lockstep::detail::str("a message from rank ", sent.from, " to rank ",
+                                             received.to, ": ", describe(cause)));
   };
-  text = lockstep::detail::str("messages do not match: rank ", sent.from, " sent ", out.count,
-                               " x ", out.dtype, where(sent), ", but rank ", received.to,
-                               " receives ", in.count, " x ", in.dtype, where(received));
-  fail<ValueError>(sent, received, text);
+  fail(sent, failed);
+  fail(received, failed);
 }
 
 LOCKSTEP_INLINE void Mailbox::copy_on_gpu(const Posted& sent, const Posted& received) {

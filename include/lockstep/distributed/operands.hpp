@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <new>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -31,8 +32,8 @@ class Operands {
  public:
   // Each list is as many tensors as the operation has parts, or a single contiguous one that all
   // parts follow one another in.
-  Operands(const std::vector<Tensor>& reads, std::size_t read_parts,
-           const std::vector<Tensor>& writes, std::size_t write_parts);
+  Operands(std::span<const Tensor> reads, std::size_t read_parts, std::span<const Tensor> writes,
+           std::size_t write_parts);
 
   // The GPU that the tensors are on, if they are on one.
   std::optional<Device> gpu() const;
@@ -51,14 +52,21 @@ class Operands {
   // those who write to it, whom `wait` has told: they would wait for what is in flight beside.
   void release() noexcept;
 
+  // The same where the carrier may still use the memory, which is never freed then.
+  void forget() noexcept;
+
  private:
   // On the GPU, in the order of the stream: the host waits for nothing.
   void stage_on(const Stream& stream);
 
   void stage_on_host();
 
-  // The device is broken, so nobody knows when its memory is free.
-  static void leak(const Tensor& tensor) { (void)new (std::nothrow) Tensor(tensor); }
+  // Adds an owner that never lets go. Nobody knows when the memory is free.
+  static void leak(const Tensor& tensor) noexcept {
+    alignas(Tensor) std::byte owner[sizeof(Tensor)];
+    ::new (static_cast<void*>(owner)) Tensor(tensor);
+  }
+  void leak_all() noexcept;
 
   static bool in_place(const Tensor& tensor);
 

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <exception>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -24,8 +25,8 @@ LOCKSTEP_INLINE Tensor without_graph(const Tensor& tensor) {
   return tensor.grad_fn() ? lockstep::detail::make_view(tensor) : tensor;
 }
 
-LOCKSTEP_INLINE Operands::Operands(const std::vector<Tensor>& reads, std::size_t read_parts,
-                                   const std::vector<Tensor>& writes, std::size_t write_parts)
+LOCKSTEP_INLINE Operands::Operands(std::span<const Tensor> reads, std::size_t read_parts,
+                                   std::span<const Tensor> writes, std::size_t write_parts)
     : read_parts_(read_parts), write_parts_(write_parts) {
   for (const Tensor& tensor : reads) {
     reads_.push_back(lockstep::detail::packed(without_graph(tensor)));
@@ -85,14 +86,25 @@ LOCKSTEP_INLINE void Operands::release() noexcept {
         for (const Tensor& tensor : *tensors) tensor.impl()->storage->keep_until(*stream_, end);
       }
     } catch (const std::exception&) {
-      for (const auto* tensors : {&reads_, &writes_}) {
-        for (const Tensor& tensor : *tensors) leak(tensor);
-      }
+      leak_all();
     }
   }
   reads_.clear();
   writes_.clear();
   memory_.clear();
+}
+
+LOCKSTEP_INLINE void Operands::forget() noexcept {
+  leak_all();
+  reads_.clear();
+  writes_.clear();
+  memory_.clear();
+}
+
+LOCKSTEP_INLINE void Operands::leak_all() noexcept {
+  for (const auto* tensors : {&reads_, &writes_, &memory_}) {
+    for (const Tensor& tensor : *tensors) leak(tensor);
+  }
 }
 
 LOCKSTEP_INLINE void Operands::stage_on(const Stream& stream) {

@@ -46,6 +46,14 @@ namespace lockstep::distributed {
 // the last handle on the group has gone; but messages that the other rank has not come to by then
 // may end with an Error.
 //
+// Where an operation fails on one rank alone (no memory, an event, a kernel, on the way in or out),
+// that rank gets the original exception and has left the group: no operation of the group after it
+// takes place, on any rank, so that none meets an earlier one. The others' operations that need it
+// fail with a RankGone that names it, at once among threads, in the next wait for it over MPI, and
+// by the watchdog with NCCL. So does whatever is issued on the group later, and on groups that were
+// made from it among threads; the rank's other groups stay as they are. (After calls that do not
+// match, which all ranks find, a group of threads can be used.)
+//
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {
 //     Tensor total = full({3}, group.rank() + 1.0, {.device = group.device()});

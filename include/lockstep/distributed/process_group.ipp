@@ -18,16 +18,16 @@ namespace lockstep::distributed {
 LOCKSTEP_INLINE Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op) const {
   detail::check_written("all_reduce", tensor);
   detail::check_reducible("all_reduce", tensor, op);
-  return issue(detail::Collective::all_reduce, tensor, op, 0, {{tensor}}, {{tensor}});
+  return issue(detail::Collective::all_reduce, tensor, op, 0, {{&tensor, 1}}, {{&tensor, 1}});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::broadcast(const Tensor& tensor, int root) const {
   check_rank("broadcast", root);
   detail::check_written("broadcast", tensor);
   if (rank() == root) {
-    return issue(detail::Collective::broadcast, tensor, {}, root, {{tensor}}, {});
+    return issue(detail::Collective::broadcast, tensor, {}, root, {{&tensor, 1}}, {});
   }
-  return issue(detail::Collective::broadcast, tensor, {}, root, {}, {{tensor}});
+  return issue(detail::Collective::broadcast, tensor, {}, root, {}, {{&tensor, 1}});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::reduce(const Tensor& tensor, int root, ReduceOp op) const {
@@ -35,21 +35,22 @@ LOCKSTEP_INLINE Work ProcessGroup::reduce(const Tensor& tensor, int root, Reduce
   if (rank() == root) detail::check_written("reduce", tensor);
   detail::check_reducible("reduce", tensor, op);
   detail::Parts result;
-  if (rank() == root) result.tensors = {tensor};
-  return issue(detail::Collective::reduce, tensor, op, root, {{tensor}}, result);
+  if (rank() == root) result.tensors = {&tensor, 1};
+  return issue(detail::Collective::reduce, tensor, op, root, {{&tensor, 1}}, result);
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::all_gather(const std::vector<Tensor>& outputs,
                                               const Tensor& input) const {
   check_list("all_gather", "outputs", outputs, input, true);
-  return issue(detail::Collective::all_gather, input, {}, 0, {{input}}, {outputs, ranks()});
+  return issue(detail::Collective::all_gather, input, {}, 0, {{&input, 1}}, {outputs, ranks()});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::all_gather_into_tensor(const Tensor& output,
                                                           const Tensor& input) const {
   check_whole("all_gather_into_tensor", "output", output, "input", input);
   detail::check_written("all_gather_into_tensor", output);
-  return issue(detail::Collective::all_gather, input, {}, 0, {{input}}, {{output}, ranks()});
+  return issue(detail::Collective::all_gather, input, {}, 0, {{&input, 1}},
+               {{&output, 1}, ranks()});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter(const Tensor& output,
@@ -58,7 +59,8 @@ LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter(const Tensor& output,
   check_list("reduce_scatter", "inputs", inputs, output, false);
   detail::check_written("reduce_scatter", output);
   detail::check_reducible("reduce_scatter", output, op);
-  return issue(detail::Collective::reduce_scatter, output, op, 0, {inputs, ranks()}, {{output}});
+  return issue(detail::Collective::reduce_scatter, output, op, 0, {inputs, ranks()},
+               {{&output, 1}});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter_tensor(const Tensor& output, const Tensor& input,
@@ -66,20 +68,21 @@ LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter_tensor(const Tensor& output, c
   check_whole("reduce_scatter_tensor", "input", input, "output", output);
   detail::check_written("reduce_scatter_tensor", output);
   detail::check_reducible("reduce_scatter_tensor", output, op);
-  return issue(detail::Collective::reduce_scatter, output, op, 0, {{input}, ranks()}, {{output}});
+  return issue(detail::Collective::reduce_scatter, output, op, 0, {{&input, 1}, ranks()},
+               {{&output, 1}});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::scatter(const Tensor& output, const std::vector<Tensor>& inputs,
                                            int root) const {
   check_root_list("scatter", "inputs", inputs, output, root, false);
   detail::check_written("scatter", output);
-  return issue(detail::Collective::scatter, output, {}, root, {inputs, ranks()}, {{output}});
+  return issue(detail::Collective::scatter, output, {}, root, {inputs, ranks()}, {{&output, 1}});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::gather(const Tensor& input, const std::vector<Tensor>& outputs,
                                           int root) const {
   check_root_list("gather", "outputs", outputs, input, root, true);
-  return issue(detail::Collective::gather, input, {}, root, {{input}}, {outputs, ranks()});
+  return issue(detail::Collective::gather, input, {}, root, {{&input, 1}}, {outputs, ranks()});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::send(const Tensor& tensor, int to, int tag) const {

@@ -80,24 +80,23 @@ void run(const std::vector<Device>& devices, F&& fn, const RunOptions& options =
   const auto cores = lockstep::detail::affinity();
   const auto share = [&](std::size_t index) {
     const int rank = static_cast<int>(index);
-    const lockstep::detail::ThreadState::Scope state(caller);
-    lockstep::detail::random_override() = random[index];
-    std::optional<lockstep::detail::CoreBinding> binding;
-    const ProcessGroup group = detail::thread_group(rank, devices, world);
-    const detail::GroupOfThreadScope current(group);
+    // Ends after the rank has left: what it has issued may wait for ranks that wait for this one.
+    ProcessGroup group;
     try {
+      const lockstep::detail::ThreadState::Scope state(caller);
+      lockstep::detail::random_override() = random[index];
+      std::optional<lockstep::detail::CoreBinding> binding;
+      group = detail::thread_group(rank, devices, world);
+      const detail::GroupOfThreadScope current(group);
       if (options.bind_to == BindTo::core) binding.emplace(cores, index, devices.size(), "rank");
       fn(ProcessGroup(group));
       // What the rank has issued comes before its end.
       group.impl()->thread()->drain();
     } catch (...) {
-      world->leave(
-          rank, lockstep::detail::str("rank ", rank, " on device ", devices[index], " has thrown ",
-                                      detail::describe(std::current_exception())));
+      world->leave(rank, std::current_exception());
       throw;
     }
-    world->leave(rank, lockstep::detail::str("rank ", rank, " on device ", devices[index],
-                                             " has returned and takes part no more"));
+    world->leave(rank, nullptr);
   };
   detail::throw_first_failure(lockstep::detail::try_run_team(devices.size(), share), devices);
 }

@@ -9,6 +9,7 @@
 #include <lockstep/distributed/thread_world.hpp>
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +28,8 @@ class ThreadCarrier final : public Carrier {
 
   LOCKSTEP_INLINE void run(const Call& call, std::span<const void* const> inputs,
                            std::span<void* const> outputs) override;
+
+  LOCKSTEP_INLINE void leave(const std::exception_ptr& error) noexcept override;
 
   LOCKSTEP_INLINE void send(const Message& message, const void* data, Done done) override;
   LOCKSTEP_INLINE void receive(const Message& message, void* data, Done done) override;
@@ -47,7 +50,6 @@ class ThreadCarrier final : public Carrier {
  private:
   std::size_t ranks() const { return sources_.size(); }
 
-  std::vector<Device> gpus_of(std::span<const int> members) const;
   ThreadWorld::Slot& own_slot() const;
 
   // Waits until all ranks have written down their calls, and compares them.

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,12 +56,16 @@ LOCKSTEP_INLINE void ThreadCarrier::run(const Call& call, std::span<const void* 
   ++turn_;
 }
 
+LOCKSTEP_INLINE void ThreadCarrier::leave(const std::exception_ptr& error) noexcept {
+  world_->leave(rank(), error);
+}
+
 LOCKSTEP_INLINE void ThreadCarrier::send(const Message& message, const void* data, Done done) {
-  world_->mailbox.send(rank(), message, data, std::move(done));
+  alone([&] { world_->mailbox.send(rank(), message, data, std::move(done)); });
 }
 
 LOCKSTEP_INLINE void ThreadCarrier::receive(const Message& message, void* data, Done done) {
-  world_->mailbox.receive(rank(), message, data, std::move(done));
+  alone([&] { world_->mailbox.receive(rank(), message, data, std::move(done)); });
 }
 
 LOCKSTEP_INLINE std::optional<Stream> ThreadCarrier::stream_for(Device device) {
@@ -77,25 +82,28 @@ LOCKSTEP_INLINE void ThreadCarrier::run_on(const Stream& stream, const Call& cal
   mine.call = call;
   mine.inputs = inputs;
   mine.outputs = outputs;
-  WorldCollectives* const serves = rank() == 0 ? world_collectives_for(world_->gpus()) : nullptr;
   mine.on_gpu = true;
-  mine.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), serves, {}});
+  alone([&] {
+    WorldCollectives* const serves = rank() == 0 ? world_collectives_for(world_->gpus()) : nullptr;
+    mine.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), serves, {}, {}});
+  });
   meet(call);
   GpuMoves moves(*world_, turn_, rank(), call);
   moves.issue();
   world_->parting.meet();
   ++turn_;
-  moves.finish();
+  alone([&] { moves.finish(); });
+  moves.check_others();
 }
 
 LOCKSTEP_INLINE void ThreadCarrier::send_on(const Stream& stream, const Message& message,
                                             const void* data, Done done) {
-  world_->mailbox.send(rank(), message, data, std::move(done), &stream);
+  alone([&] { world_->mailbox.send(rank(), message, data, std::move(done), &stream); });
 }
 
 LOCKSTEP_INLINE void ThreadCarrier::receive_on(const Stream& stream, const Message& message,
                                                void* data, Done done) {
-  world_->mailbox.receive(rank(), message, data, std::move(done), &stream);
+  alone([&] { world_->mailbox.receive(rank(), message, data, std::move(done), &stream); });
 }
 
 LOCKSTEP_INLINE std::unique_ptr<Carrier> ThreadCarrier::split(std::span<const int> members) {
@@ -117,30 +125,40 @@ LOCKSTEP_INLINE std::unique_ptr<Carrier> ThreadCarrier::split(std::span<const in
     throw ValueError(
         lockstep::detail::str("new_group: rank ", differs, " lists other ranks than rank 0"));
   }
-  std::unique_ptr<Carrier> result;
-  const int size = static_cast<int>(members.size());
+  // All come to both partings, whatever fails: nobody may be left there.
+  std::exception_ptr error;
+  const auto keeping_errors = [&error](const auto& body) noexcept {
+    try {
+      body();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  };
   const auto at = std::find(members.begin(), members.end(), rank());
   if (at == members.begin()) {
-    mine.new_world = std::make_shared<ThreadWorld>(size, gpus_of(members));
-    world_->add_part(mine.new_world, members);
+    keeping_errors([&] {
+      const auto world = std::make_shared<ThreadWorld>(*world_, members);
+      world_->add_part(world, members);
+      mine.new_world = world;
+    });
   }
   world_->parting.meet();
-  if (at != members.end()) {
-    const auto first = static_cast<std::size_t>(members[0]);
-    result = std::make_unique<ThreadCarrier>(static_cast<int>(at - members.begin()), size,
-                                             world_->slot(first, turn_).new_world);
+  std::unique_ptr<Carrier> result;
+  const std::shared_ptr<ThreadWorld> part =
+      world_->slot(static_cast<std::size_t>(members[0]), turn_).new_world;
+  if (part && at != members.end()) {
+    keeping_errors([&] {
+      result = std::make_unique<ThreadCarrier>(static_cast<int>(at - members.begin()),
+                                               static_cast<int>(members.size()), part);
+    });
   }
   world_->parting.meet();
   mine.new_world.reset();
   ++turn_;
+  if (error) alone([&] { std::rethrow_exception(error); });
+  lockstep::check<RankGone>(part != nullptr, call, " on rank ", rank(), ": rank ", members[0],
+                            " has failed to make it");
   return result;
-}
-
-LOCKSTEP_INLINE std::vector<Device> ThreadCarrier::gpus_of(std::span<const int> members) const {
-  std::vector<Device> gpus;
-  if (world_->gpus().empty()) return gpus;
-  for (const int member : members) gpus.push_back(world_->gpus()[static_cast<std::size_t>(member)]);
-  return gpus;
 }
 
 LOCKSTEP_INLINE ThreadWorld::Slot& ThreadCarrier::own_slot() const {
@@ -149,7 +167,8 @@ LOCKSTEP_INLINE ThreadWorld::Slot& ThreadCarrier::own_slot() const {
 
 LOCKSTEP_INLINE void ThreadCarrier::meet(const Call& call) {
   if (!world_->meeting.meet()) {
-    throw RankGone(lockstep::detail::str(call, " on rank ", rank(), ": ", world_->reason()));
+    throw RankGone(
+        lockstep::detail::str(call, " on rank ", rank(), ": ", world_->first_departure().text()));
   }
   const Call& first = world_->slot(0, turn_).call;
   const bool on_gpu = world_->slot(0, turn_).on_gpu;

@@ -7,6 +7,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/call.hpp>
 #include <lockstep/distributed/claimed_pieces.hpp>
+#include <lockstep/distributed/departure.hpp>
 #include <lockstep/distributed/mailbox.hpp>
 #include <lockstep/distributed/rendezvous.hpp>
 #include <lockstep/distributed/world_collectives.hpp>
@@ -14,11 +15,11 @@
 
 #include <array>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -49,7 +50,7 @@ class ThreadWorld {
     Event ready;               // inputs and outputs may be used; from before the meeting
     WorldCollectives* serves;  // rank 0's: what serves the ranks' GPUs, if anything
     Event done;                // and not any more; from before the parting
-    std::string error = {};    // why not all was issued, likewise
+    std::exception_ptr error;  // why not all was issued, likewise
   };
 
   struct alignas(128) Slot {
@@ -67,6 +68,9 @@ class ThreadWorld {
   // host memory.
   explicit ThreadWorld(int size, std::span<const Device> devices = {});
 
+  // Of some of the ranks of another one.
+  ThreadWorld(const ThreadWorld& whole, std::span<const int> members);
+
   // Each rank's, where all are on GPUs.
   const std::vector<Device>& gpus() const { return gpus_; }
 
@@ -76,15 +80,16 @@ class ThreadWorld {
   // when it writes its slot.
   ClaimedPieces& pieces(unsigned turn) { return pieces_[turn % 2]; }
 
-  // `rank` takes part in nothing any more, for the reason given: all that wait for it, or will, get
-  // it as an error. Any thread may call it, whatever the ranks are doing.
-  void leave(int rank, const std::string& reason);
+  // `rank` takes part in nothing any more, because of the error or, without one, because it has
+  // returned: all that wait for it, or will, are told so. Only its first call counts. Any thread
+  // may call it, whatever the ranks are doing. Allocates nothing.
+  void leave(int rank, const std::exception_ptr& error) noexcept;
 
   // Some of the ranks have a world of their own, too, which they leave together with this one.
   void add_part(const std::shared_ptr<ThreadWorld>& world, std::span<const int> members);
 
-  // Why the first rank that left did; empty while all are there.
-  std::string reason() const;
+  // Of the first rank that left. There is one once the meeting is broken.
+  Departure first_departure() const;
 
   Rendezvous meeting;  // broken as soon as a rank leaves
   Rendezvous parting;  // never broken
@@ -96,13 +101,19 @@ class ThreadWorld {
     std::vector<int> members;
   };
 
+  explicit ThreadWorld(std::vector<Departure> ranks);
+
+  static std::vector<Departure> named(int size, std::span<const Device> devices);
+  std::vector<Departure> named(std::span<const int> members) const;
+
   std::vector<Device> gpus_;  // as it was made
   const std::unique_ptr<std::array<Slot, 2>[]> slots_;
   std::array<ClaimedPieces, 2> pieces_;
 
-  mutable std::mutex mutex_;  // guards all below
-  std::string reason_;
-  std::vector<std::string> gone_;  // why a rank is; empty while it is there
+  // Guards all below, but for the ranks' names. A part's is taken within that of the whole.
+  mutable std::mutex mutex_;
+  std::vector<Departure> ranks_;
+  std::size_t first_gone_ = 0;  // if the meeting is broken
   std::vector<Part> parts_;
 };
 

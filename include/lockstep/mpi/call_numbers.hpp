@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 
@@ -60,6 +61,12 @@ inline std::uint64_t hash_of(std::span<const int> members) {
     hash = (hash ^ static_cast<std::uint32_t>(member)) * 1099511628211U;
   }
   return hash;
+}
+
+// Whether ranks compare their calls before each collective: LOCKSTEP_DISTRIBUTED_DEBUG is DETAIL.
+inline bool debug_detail() {
+  const char* level = std::getenv("LOCKSTEP_DISTRIBUTED_DEBUG");
+  return level && std::strcmp(level, "DETAIL") == 0;
 }
 
 }  // namespace lockstep::mpi::detail

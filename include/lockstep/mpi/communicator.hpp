@@ -6,9 +6,11 @@
 #include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/requests.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,20 @@ inline MPI_Comm duplicate(MPI_Comm comm, std::shared_ptr<const distributed::Watc
   all.wait();
   check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return copy;
+}
+
+// That of the members alone, in the order listed; MPI_COMM_NULL on a rank that is none of them. All
+// ranks have to come to it, or MPI waits for ever. Errors are returned in it.
+inline MPI_Comm part_of(MPI_Comm comm, std::span<const int> members, int rank) {
+  const auto at = std::find(members.begin(), members.end(), rank);
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(comm, at == members.end() ? MPI_UNDEFINED : 0,
+                           static_cast<int>(at - members.begin()), &part),
+            "MPI_Comm_split");
+  if (part != MPI_COMM_NULL) {
+    check_mpi(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  return part;
 }
 
 // The ranks in MPI_COMM_WORLD of a communicator's processes.

@@ -3,7 +3,6 @@
 
 #include <lockstep/distributed/carrier.hpp>
 #include <lockstep/distributed/deadline.hpp>
-#include <lockstep/distributed/kept_memory.hpp>
 #include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
@@ -38,31 +37,36 @@ class Messages {
   Messages(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog)
       : comm_(comm), watchdog_(std::move(watchdog)) {}
 
+  // Throws if there are no messages any more, or the tag is none.
+  void check(const Message& message) const {
+    if (error_) std::rethrow_exception(error_);
+    lockstep::check<ValueError>(message.tag < kEndOfTags, "expected a tag of less than ",
+                                kEndOfTags, ", got ", message.tag);
+  }
+
+  // Both after `check`. Where they throw, nothing has begun.
   void send(const Message& message, const void* data, Done done) {
     flights_.push_back(begin(message, std::move(done), false));
-    flights_.back().start(static_cast<const std::byte*>(data), comm_);
+    flights_.back()->start(static_cast<const std::byte*>(data), comm_);
   }
 
   // Taken when it has come: see Requests::receive.
   void receive(const Message& message, void* data, Done done) {
-    Flight flight = begin(message, std::move(done), true);
-    flight.into = static_cast<std::byte*>(data);
+    std::unique_ptr<Flight> flight = begin(message, std::move(done), true);
+    flight->into = static_cast<std::byte*>(data);
     flights_.push_back(std::move(flight));
   }
 
   // Tells those whose message has been taken, or never will be, because of what the watchdog has
   // found. True while there are others.
-  bool progress() {
-    std::vector<std::pair<int, int>> awaited;  // peers and tags: what is received later comes later
-    std::erase_if(flights_, [&](Flight& flight) {
-      if (flight.receives && !flight.has_started()) {
-        const std::pair<int, int> from(flight.message.peer, flight.tag);
-        if (std::find(awaited.begin(), awaited.end(), from) != awaited.end()) return false;
-        flight.match(comm_);
-        if (!flight.has_started()) awaited.push_back(from);
-      }
-      if (!flight.advance()) return false;
-      flight.done(std::move(flight.error));
+  bool progress() noexcept {
+    for (std::size_t i = 0; i < flights_.size(); ++i) {
+      // What is received later comes later.
+      if (flights_[i]->awaited() && !awaited_before(i)) flights_[i]->match(comm_);
+    }
+    std::erase_if(flights_, [](const std::unique_ptr<Flight>& flight) {
+      if (!flight->advance()) return false;
+      flight->done(std::move(flight->error));
       return true;
     });
     if (watchdog_ && watchdog_->faulted()) {
@@ -76,16 +80,20 @@ class Messages {
   // None will be taken any more. What MPI may still read or write stays as it is for ever.
   void desert() noexcept {
     if (flights_.empty()) return;
-    std::exception_ptr error = watchdog_ ? watchdog_->exception() : nullptr;
-    if (!error) error = std::make_exception_ptr(Error("the process group was destroyed"));
+    const std::exception_ptr error = made([&] {
+      const std::exception_ptr known = watchdog_ ? watchdog_->exception() : nullptr;
+      return known ? known : std::make_exception_ptr(Error("the process group was destroyed"));
+    });
     leave_all([&](const Flight&) { return error; });
   }
 
   // The group has gone: nothing more is received, and what was sent is left to MPI.
   void abandon() noexcept {
     leave_all([](const Flight& flight) {
-      return std::make_exception_ptr(
-          Error(lockstep::detail::str(flight.name(), ": the process group was destroyed")));
+      return made([&] {
+        return std::make_exception_ptr(
+            Error(lockstep::detail::str(flight.name(), ": the process group was destroyed")));
+      });
     });
   }
 
@@ -93,6 +101,17 @@ class Messages {
   using Deadline = distributed::detail::Deadline;
 
   static constexpr std::size_t kMost = std::size_t{1} << 30;
+  static constexpr int kEndOfTags = std::numeric_limits<int>::max() - Requests::kTag;
+
+  // What `make` returns, or what it throws.
+  template <class Make>
+  static std::exception_ptr made(const Make& make) noexcept {
+    try {
+      return make();
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
 
   struct Flight {
     Message message;
@@ -110,18 +129,24 @@ class Messages {
 
     const char* name() const { return receives ? "recv" : "send"; }
     bool has_started() const { return started == requests.size(); }
+    // It is received, and not all of it has come.
+    bool awaited() const { return receives && !has_started(); }
     // The bytes of a piece.
     std::size_t room(std::size_t piece) const {
       return std::min(kMost, message.bytes() - piece * kMost);
     }
 
     // Nothing more comes of it.
-    void fail(int code, const char* call) {
-      if (!error) error = std::make_exception_ptr(mpi_error(code, call));
+    template <class Make>
+    void fail(const Make& make) noexcept {
+      if (!error) error = made(make);
       requests.resize(started);
     }
+    void fail(int code, const char* call) noexcept {
+      fail([&] { return std::make_exception_ptr(mpi_error(code, call)); });
+    }
 
-    void start(const std::byte* from, MPI_Comm comm) {
+    void start(const std::byte* from, MPI_Comm comm) noexcept {
       while (!has_started()) {
         const int code = MPI_Isend(from + started * kMost, static_cast<int>(room(started)),
                                    MPI_BYTE, message.peer, tag, comm, &requests[started]);
@@ -131,7 +156,7 @@ class Messages {
     }
 
     // Begins to take the pieces that are there. A shorter one than the first ones are is the last.
-    void match(MPI_Comm comm) {
+    void match(MPI_Comm comm) noexcept {
       while (!has_started()) {
         int found = 0;
         int bytes = 0;
@@ -143,7 +168,13 @@ class Messages {
         if (code != MPI_SUCCESS) return fail(code, "MPI_Improbe");
         const auto length = static_cast<std::size_t>(bytes);
         std::byte* to = into + started * kMost;
-        if (length > room(started)) to = refused.emplace_back(length).data();
+        if (length > room(started)) {
+          try {
+            to = refused.emplace_back(length).data();
+          } catch (...) {
+            return fail([] { return std::current_exception(); });
+          }
+        }
         code = MPI_Imrecv(to, bytes, MPI_BYTE, &piece, &requests[started]);
         if (code != MPI_SUCCESS) return fail(code, "MPI_Imrecv");
         received += length;
@@ -153,7 +184,7 @@ class Messages {
     }
 
     // True once all pieces have ended.
-    bool advance() {
+    bool advance() noexcept {
       for (; taken < started; ++taken) {
         int ended = 0;
         const int code = MPI_Test(&requests[taken], &ended, MPI_STATUS_IGNORE);
@@ -162,45 +193,57 @@ class Messages {
       }
       if (!has_started()) return false;
       if (receives && !error && received != message.bytes()) {
-        error = std::make_exception_ptr(ValueError(lockstep::detail::str(
-            "messages do not match: rank ", message.peer, " sent ", received, " bytes, but ",
-            message.count, " x ", message.dtype, " are received")));
+        error = made([&] {
+          return std::make_exception_ptr(ValueError(lockstep::detail::str(
+              "messages do not match: rank ", message.peer, " sent ", received, " bytes, but ",
+              message.count, " x ", message.dtype, " are received")));
+        });
       }
       return true;
     }
   };
 
-  static int tag_of(const Message& message) {
-    constexpr int kEnd = std::numeric_limits<int>::max() - Requests::kTag;
-    check<ValueError>(message.tag < kEnd, "expected a tag of less than ", kEnd, ", got ",
-                      message.tag);
-    return message.tag + Requests::kTag + 1;
+  // Whether an earlier message from the same rank, with the same tag, is still to come.
+  bool awaited_before(std::size_t i) const noexcept {
+    const Flight& mine = *flights_[i];
+    for (std::size_t j = 0; j < i; ++j) {
+      const Flight& other = *flights_[j];
+      if (other.awaited() && other.message.peer == mine.message.peer && other.tag == mine.tag) {
+        return true;
+      }
+    }
+    return false;
   }
 
-  Flight begin(const Message& message, Done done, bool receives) const {
-    if (error_) std::rethrow_exception(error_);
+  std::unique_ptr<Flight> begin(const Message& message, Done done, bool receives) const {
     const std::size_t pieces = std::max<std::size_t>(1, (message.bytes() + kMost - 1) / kMost);
-    Flight flight{.message = message,
-                  .receives = receives,
-                  .tag = tag_of(message),
-                  .done = std::move(done),
-                  .deadline = {},
-                  .requests = std::vector<MPI_Request>(pieces, MPI_REQUEST_NULL)};
-    if (watchdog_) flight.deadline.emplace(watchdog_->options().collective_timeout);
+    auto flight = std::make_unique<Flight>(
+        Flight{.message = message,
+               .receives = receives,
+               .tag = message.tag + Requests::kTag + 1,
+               .done = std::move(done),
+               .deadline = {},
+               .requests = std::vector<MPI_Request>(pieces, MPI_REQUEST_NULL)});
+    if (watchdog_) flight->deadline.emplace(watchdog_->options().collective_timeout);
     return flight;
   }
 
-  void look_at_the_clock() {
-    const auto is_late = [](const Flight& one) { return one.deadline && one.deadline->passed(); };
-    const auto late = std::find_if(flights_.begin(), flights_.end(), is_late);
-    if (late == flights_.end()) return;
-    const Message& message = late->message;
-    error_ = std::make_exception_ptr(Error(lockstep::detail::str(
-        late->name(), " of ", message.count, " x ", message.dtype,
-        late->receives ? " from rank " : " to rank ", message.peer, " with tag ", message.tag,
-        late->receives ? ": nothing has come for " : ": it has not been received for ",
-        distributed::detail::Seconds{late->deadline->timeout()},
-        "; the group has no messages any more")));
+  void look_at_the_clock() noexcept {
+    const auto is_late = [](const std::unique_ptr<Flight>& one) {
+      return one->deadline && one->deadline->passed();
+    };
+    const auto found = std::find_if(flights_.begin(), flights_.end(), is_late);
+    if (found == flights_.end()) return;
+    const Flight& late = **found;
+    const Message& message = late.message;
+    error_ = made([&] {
+      return std::make_exception_ptr(Error(lockstep::detail::str(
+          late.name(), " of ", message.count, " x ", message.dtype,
+          late.receives ? " from rank " : " to rank ", message.peer, " with tag ", message.tag,
+          late.receives ? ": nothing has come for " : ": it has not been received for ",
+          distributed::detail::Seconds{late.deadline->timeout()},
+          "; the group has no messages any more")));
+    });
     leave_all([&](const Flight&) { return error_; });
   }
 
@@ -208,16 +251,15 @@ class Messages {
   // is kept.
   template <class ErrorOf>
   void leave_all(const ErrorOf& error_of) noexcept {
-    for (Flight& flight : std::exchange(flights_, {})) {
-      const auto kept = std::make_shared<Flight>(std::move(flight));
-      if (kept->started > kept->taken) distributed::detail::keep_for_ever(kept);
-      kept->done(error_of(*kept));
+    for (std::unique_ptr<Flight>& flight : std::exchange(flights_, {})) {
+      flight->done(error_of(*flight));
+      if (flight->started > flight->taken) (void)flight.release();
     }
   }
 
   const MPI_Comm comm_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
-  std::vector<Flight> flights_;
+  std::vector<std::unique_ptr<Flight>> flights_;
   std::exception_ptr error_;  // of a message that was too late
 };
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/distributed/carrier.hpp>
-#include <lockstep/distributed/kept_memory.hpp>
 #include <lockstep/distributed/reduce_ranks.hpp>
 #include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/error.hpp>
@@ -17,8 +16,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <span>
 #include <utility>
@@ -33,12 +32,6 @@ using distributed::detail::Done;
 using distributed::detail::Message;
 using distributed::detail::reduce_ranks;
 using distributed::detail::share_begin;
-
-// Whether ranks compare their calls before each collective: LOCKSTEP_DISTRIBUTED_DEBUG is DETAIL.
-inline bool debug_detail() {
-  const char* level = std::getenv("LOCKSTEP_DISTRIBUTED_DEBUG");
-  return level && std::strcmp(level, "DETAIL") == 0;
-}
 
 // The ranks of an MPI communicator. MPI moves bytes; sums are taken here, in the order of the
 // ranks, so that they do not depend on which algorithm an MPI chooses. Data goes in pieces, so that
@@ -69,9 +62,7 @@ class MpiCarrier final : public Carrier {
         requests_.another_has_failed()) {
       messages_.desert();
       // MPI may read and write it still.
-      if (requests_.failed()) {
-        distributed::detail::keep_for_ever(std::make_shared<Scratch>(std::move(scratch_)));
-      }
+      if (requests_.failed()) (void)scratch_.release();
       return;
     }
     messages_.abandon();
@@ -81,10 +72,43 @@ class MpiCarrier final : public Carrier {
 
   bool may_use_memory() const override { return requests_.failed(); }
 
+  void leave(const std::exception_ptr& error) noexcept override { requests_.leave(error); }
+
   void run(const Call& call, std::span<const void* const> inputs,
            std::span<void* const> outputs) override {
     requests_.check_usable();
     if (compares_ || !direct_) compare(call);
+    alone([&] { carry(call, inputs, outputs); });
+  }
+
+  void send(const Message& message, const void* data, Done done) override {
+    requests_.check_not_left();
+    messages_.check(message);
+    alone([&] { messages_.send(message, data, std::move(done)); });
+  }
+  void receive(const Message& message, void* data, Done done) override {
+    requests_.check_not_left();
+    messages_.check(message);
+    alone([&] { messages_.receive(message, data, std::move(done)); });
+  }
+  bool progress() override { return messages_.progress(); }
+
+  std::unique_ptr<Carrier> split(std::span<const int> members) override {
+    requests_.check_usable();
+    // All ranks have come after that.
+    compare({.collective = Collective::new_group, .count = members.size()}, hash_of(members));
+    std::unique_ptr<Carrier> part;
+    alone([&] {
+      const MPI_Comm comm = part_of(requests_.comm(), members, rank());
+      if (comm == MPI_COMM_NULL) return;
+      part = std::make_unique<MpiCarrier>(comm, compares_, watchdog_);
+    });
+    return part;
+  }
+
+ private:
+  void carry(const Call& call, std::span<const void* const> inputs,
+             std::span<void* const> outputs) {
     switch (call.collective) {
       case Collective::all_reduce:
       case Collective::reduce:
@@ -106,29 +130,6 @@ class MpiCarrier final : public Carrier {
     }
   }
 
-  void send(const Message& message, const void* data, Done done) override {
-    messages_.send(message, data, std::move(done));
-  }
-  void receive(const Message& message, void* data, Done done) override {
-    messages_.receive(message, data, std::move(done));
-  }
-  bool progress() override { return messages_.progress(); }
-
-  std::unique_ptr<Carrier> split(std::span<const int> members) override {
-    requests_.check_usable();
-    // All ranks have come after that.
-    compare({.collective = Collective::new_group, .count = members.size()}, hash_of(members));
-    const auto at = std::find(members.begin(), members.end(), rank());
-    MPI_Comm part = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split(requests_.comm(), at == members.end() ? MPI_UNDEFINED : 0,
-                             static_cast<int>(at - members.begin()), &part),
-              "MPI_Comm_split");
-    if (part == MPI_COMM_NULL) return nullptr;
-    check_mpi(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    return std::make_unique<MpiCarrier>(part, compares_, watchdog_);
-  }
-
- private:
   // Up to here each rank gets all parts and adds them up itself, in bytes of all ranks together.
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
   // The most that goes through the buffer at once, in bytes of all ranks together.
@@ -138,8 +139,8 @@ class MpiCarrier final : public Carrier {
   std::size_t own() const { return static_cast<std::size_t>(rank()); }
 
   std::byte* buffer(std::size_t bytes) {
-    if (scratch_.buffer.size() < bytes) scratch_.buffer.resize(bytes);
-    return scratch_.buffer.data();
+    if (scratch_->buffer.size() < bytes) scratch_->buffer.resize(bytes);
+    return scratch_->buffer.data();
   }
 
   // Calls piece(first element, number of elements) for pieces of which `parts` fit into kPiece.
@@ -179,8 +180,8 @@ class MpiCarrier final : public Carrier {
 
   // All ranks' shares come together in `piece`, where this rank's is.
   void gather_shares(std::byte* piece) {
-    const std::vector<int>& counts = scratch_.counts;
-    const std::vector<int>& offsets = scratch_.offsets;
+    const std::vector<int>& counts = scratch_->counts;
+    const std::vector<int>& offsets = scratch_->offsets;
     if (direct_) {
       for_peers([&](std::size_t r, int peer) {
         if (counts[r] > 0) requests_.receive(piece + offsets[r], size_of_share(r), peer);
@@ -197,7 +198,7 @@ class MpiCarrier final : public Carrier {
     requests_.wait();
   }
   std::size_t size_of_share(std::size_t rank) const {
-    return static_cast<std::size_t>(scratch_.counts[rank]);
+    return static_cast<std::size_t>(scratch_->counts[rank]);
   }
 
   // Every rank adds up the share that is its own, and the shares come together where they are
@@ -206,8 +207,8 @@ class MpiCarrier final : public Carrier {
     const std::size_t element = element_size(call.dtype);
     const bool all = call.collective == Collective::all_reduce;
     if (call.bytes() * ranks() <= kSmall) return reduce_small(call, input, output, all);
-    std::vector<int>& counts = scratch_.counts;
-    std::vector<int>& offsets = scratch_.offsets;
+    std::vector<int>& counts = scratch_->counts;
+    std::vector<int>& offsets = scratch_->offsets;
     counts.resize(ranks());
     offsets.resize(ranks());
     in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
@@ -368,9 +369,12 @@ class MpiCarrier final : public Carrier {
   // Throws on all ranks unless they all make the same call, with the same `details`. Returns when
   // all have come.
   void compare(const Call& call, std::uint64_t details = 0) {
-    scratch_.call = CallNumbers(call, details);
-    std::byte* const all = buffer(sizeof(CallNumbers) * ranks());
-    gather_all(&scratch_.call, sizeof(CallNumbers), all);
+    std::byte* all = nullptr;
+    alone([&] {
+      scratch_->call = CallNumbers(call, details);
+      all = buffer(sizeof(CallNumbers) * ranks());
+      gather_all(&scratch_->call, sizeof(CallNumbers), all);
+    });
     check_same_calls(all, ranks());
   }
 
@@ -387,7 +391,7 @@ class MpiCarrier final : public Carrier {
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   Requests requests_;
   Messages messages_;
-  Scratch scratch_;
+  std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   std::vector<const void*> sources_;  // for each rank
 };
 

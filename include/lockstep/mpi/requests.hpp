@@ -3,7 +3,6 @@
 
 #include <lockstep/backend/spin_wait.hpp>
 #include <lockstep/distributed/deadline.hpp>
-#include <lockstep/distributed/kept_memory.hpp>
 #include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
@@ -47,8 +46,9 @@ class Patience {
 // and collectives of MPI's. It waits for them by asking, so that it can stop when the watchdog
 // knows of a fault.
 //
-// Where waiting has failed, MPI may still use the memory of what was under way. Nothing more is
-// started then; the first error is thrown again.
+// Where waiting has failed, or the rank has left, MPI may still use the memory of what was under
+// way. Nothing more is started then; the first error is thrown again. What else is thrown in the
+// middle of a collective has to be followed by `leave`.
 //
 // Threads: the communication thread alone, or whoever runs in its place.
 class Requests {
@@ -66,6 +66,18 @@ class Requests {
 
   MPI_Comm comm() const { return comm_; }
   bool failed() const { return error_ != nullptr; }
+
+  // This rank comes to nothing any more, because of `error`, and tells the others so, unless it has
+  // failed before. Allocates nothing.
+  void leave(const std::exception_ptr& error) noexcept {
+    if (error_) return;
+    error_ = error;
+    left_ = true;
+    if (notice_) notice_->tell_gone(error);
+  }
+  void check_not_left() const {
+    if (left_) std::rethrow_exception(error_);
+  }
   // Whether another rank has told that it takes part no more.
   bool another_has_failed() const { return told_ != nullptr; }
   // Throws what has happened before, or to other ranks.
@@ -154,10 +166,8 @@ class Requests {
     if (code != MPI_SUCCESS) fail(code, "MPI_Get_count");
     if (bytes != one.bytes) {  // taken elsewhere, so that its sender goes on
       one.differs = bytes < one.bytes ? "fewer" : "more";
-      const auto elsewhere =
-          std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(bytes));
-      distributed::detail::keep_for_ever(elsewhere);
-      one.into = elsewhere->data();
+      // Never freed: MPI may write it whatever comes of this.
+      one.into = std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes)).release();
     }
     one.awaited = false;
     code = MPI_Imrecv(one.into, bytes, MPI_BYTE, &message, &one.request);
@@ -199,7 +209,8 @@ class Requests {
       }
       if (watchdog_->faulted()) give_up(watchdog_->exception());
     }
-    give_up(std::make_exception_ptr(mpi_error(code, call)));
+    leave(std::make_exception_ptr(mpi_error(code, call)));
+    std::rethrow_exception(error_);
   }
 
   const MPI_Comm comm_;
@@ -208,6 +219,7 @@ class Requests {
   std::vector<Pending> pending_;
   std::exception_ptr told_;   // by another rank, once
   std::exception_ptr error_;  // the first
+  bool left_ = false;         // it has been told to the others
 };
 
 }  // namespace lockstep::mpi::detail

@@ -74,6 +74,20 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
   }
 
+  // The others wait in NCCL: where somebody watches, they are told.
+  void leave(const std::exception_ptr& error) noexcept override {
+    try {
+      try {
+        std::rethrow_exception(error);
+      } catch (const std::exception& cause) {
+        in_flight_.watch().abort(cause.what());
+        abort("an operation", cause);
+      }
+    } catch (...) {  // no memory to say so
+      if (comm_) (void)ncclCommAbort(std::exchange(comm_, nullptr));
+    }
+  }
+
   // There is nothing in host memory that NCCL could take.
   void run(const Call& call, std::span<const void* const>, std::span<void* const>) override {
     if (call.collective == Collective::barrier) return barrier(call);

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Replaces the operator new and delete of the whole program by some that fail when they are told
+// to. For one file of it.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+namespace lockstep::testing {
+
+// Ends the faults of all threads when it is counted up.
+inline std::atomic<unsigned> allocation_faults_end{0};
+
+// What one thread's allocations are to do.
+struct AllocationFaults {
+  static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+
+  std::uint64_t left = kNone;  // so many allocations until the first that fails
+  bool lasting = false;        // the later ones fail, too
+  bool met = false;
+  unsigned until = allocation_faults_end.load();
+
+  bool fails() {
+    if (left == kNone || until != allocation_faults_end.load()) return false;
+    if (left > 0) {
+      --left;
+      return false;
+    }
+    met = true;
+    if (!lasting) left = kNone;
+    return true;
+  }
+};
+
+inline thread_local AllocationFaults allocation_faults;
+
+// From here on the calling thread's allocation number n, counted from 0, fails.
+inline void fail_allocation(std::uint64_t n, bool lasting = false) {
+  allocation_faults = {.left = n, .lasting = lasting};
+}
+// None of the calling thread's fails any more. Returns whether one has.
+inline bool end_allocation_faults() {
+  const bool met = allocation_faults.met;
+  allocation_faults = {};
+  return met;
+}
+// And no thread's does.
+inline void end_all_allocation_faults() { ++allocation_faults_end; }
+
+}  // namespace lockstep::testing
+
+// Not inlined: g++ would see memory of `new` go to `free` and warn.
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return lockstep::testing::allocation_faults.fails() ? nullptr : std::malloc(size == 0 ? 1 : size);
+}
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  void* const memory = operator new(size, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
