@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/module/clone.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/sparse.hpp>
 
 #include <gtest/gtest.h>
 
@@ -21,6 +28,8 @@ namespace clone_test {
 using testing::Names;
 using testing::Norm;
 using testing::Scale;
+using testing::values_of;
+using Floats = std::vector<float>;
 
 struct Net {
   Scale plain;
@@ -90,6 +99,110 @@ TEST(CloneStructure, ACycleIsClonedAsACycle) {
   EXPECT_EQ(copy.next->next, copy.next);
   chain.next->next.reset();
   copy.next->next.reset();
+}
+
+TEST(Clone, HasMemoryOfItsOwn) {
+  Net net;
+  net.norms["a"].push_back(std::make_shared<Norm>(0.1F));
+  const Net copy = clone(net);
+  ASSERT_EQ(testing::names_of(state_dict(copy)), testing::names_of(state_dict(net)));
+  for (const Parameter& parameter : parameters(net)) parameter.detach().mul_(0);
+  for (const Buffer& buffer : buffers(net)) buffer.fill_(7);
+  EXPECT_EQ(values_of(copy.plain.weight), (Floats{1, 2}));
+  EXPECT_EQ(values_of(copy.encoder->weight), (Floats{1, 2}));
+  EXPECT_EQ(values_of(copy.norms.at("a")[0]->running_mean()), Floats{0});
+}
+
+TEST(Clone, KeepsWhatIsTiedTied) {
+  Net net;
+  net.plain.bias = net.encoder->bias;
+  net.encoder->weight =
+      Parameter(net.plain.weight.detach());  // another variable on the same memory
+  const Net copy = clone(net);
+  EXPECT_EQ(copy.encoder, copy.decoder);
+  EXPECT_TRUE(copy.plain.bias.is_same(copy.encoder->bias));
+  EXPECT_FALSE(copy.encoder->weight.is_same(copy.plain.weight));
+  copy.plain.weight.detach().mul_(3);
+  EXPECT_EQ(values_of(copy.encoder->weight), (Floats{3, 6}));
+  EXPECT_EQ(values_of(net.plain.weight), (Floats{1, 2}));
+}
+
+TEST(Clone, KeepsRequiresGradAndLeavesGradientsBehind) {
+  Scale scale;
+  scale.bias.requires_grad_(false);
+  expect_sparse_gradient(scale.weight);
+  scale.weight.set_grad(ones_like(scale.weight));
+  const Scale copy = clone(scale);
+  EXPECT_TRUE(copy.weight.requires_grad());
+  EXPECT_TRUE(copy.weight.is_leaf());
+  EXPECT_TRUE(expects_sparse_gradient(copy.weight));
+  EXPECT_FALSE(copy.weight.grad().defined());
+  EXPECT_FALSE(copy.bias.requires_grad());
+  EXPECT_TRUE(scale.weight.grad().defined());
+}
+
+TEST(Clone, IsWhereTheOriginalIs) {
+  Scale scale;
+  to(scale, "cpu:1");
+  const Scale copy = clone(scale);
+  EXPECT_EQ(copy.weight.device(), Device("cpu:1"));
+  EXPECT_EQ(copy.weight.to_vector<float>(), (Floats{1, 2}));
+}
+
+TEST(Clone, KeepsWhatIsAbsentOrHasNoShape) {
+  struct Lazy {
+    Parameter weight = Parameter::uninitialized({.dtype = Dtype::f64, .device = "cpu:1"});
+    Parameter tied = weight;
+    Parameter bias;
+    Buffer buffer;
+  } lazy;
+  const Lazy copy = clone(lazy);
+  copy.weight.materialize({2});
+  EXPECT_FALSE(copy.tied.is_uninitialized());
+  EXPECT_EQ(copy.tied.device(), Device("cpu:1"));
+  EXPECT_EQ(copy.tied.dtype(), Dtype::f64);
+  EXPECT_TRUE(copy.tied.requires_grad());
+  EXPECT_TRUE(lazy.weight.is_uninitialized());
+  EXPECT_FALSE(copy.bias.defined());
+  EXPECT_FALSE(copy.buffer.defined());
+}
+
+TEST(Clone, KeepsTheLayoutOfImages) {
+  struct Kernel {
+    Parameter weight = Parameter(from_values(Floats{1, 2, 3, 4, 5, 6, 7, 8}, {1, 2, 2, 2})
+                                     .contiguous(MemoryFormat::channels_last));
+  } kernel;
+  const Kernel copy = clone(kernel);
+  EXPECT_FALSE(copy.weight.is_contiguous());
+  EXPECT_TRUE(copy.weight.is_contiguous(MemoryFormat::channels_last));
+  EXPECT_EQ(copy.weight.to_vector<float>(), kernel.weight.to_vector<float>());
+}
+
+TEST(Clone, CanBeTrainedIfMadeInInferenceMode) {
+  const Scale scale;
+  const Scale copy = [&] {
+    const InferenceModeGuard guard;
+    return clone(scale);
+  }();
+  EXPECT_FALSE(copy.weight.is_inference());
+  EXPECT_TRUE(copy.weight.requires_grad());
+}
+
+TEST(Clone, OfAStateDictDoesNotFollowTraining) {
+  Net net;
+  net.plain.bias = net.encoder->bias;
+  const StateDict kept = state_dict(net);
+  const StateDict best = clone(kept);
+  ASSERT_EQ(testing::names_of(best), testing::names_of(kept));
+  for (const Parameter& parameter : parameters(net)) parameter.detach().mul_(2);
+  EXPECT_EQ(values_of(net.plain.bias), Floats{6});
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    EXPECT_EQ(values_of(best[i].tensor), i % 2 == 0 ? (Floats{1, 2}) : Floats{3}) << best[i].name;
+    EXPECT_EQ(values_of(kept[i].tensor), i % 2 == 0 ? (Floats{2, 4}) : Floats{6});
+  }
+  EXPECT_EQ(best[1].tensor.impl()->storage, best[3].tensor.impl()->storage) << "tied in memory";
+  load_state_dict(net, best);
+  EXPECT_EQ(values_of(net.plain.bias), Floats{3});
 }
 
 TEST(Rebind, VisitsEveryHandleOnce) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/module/clone.hpp>
 #include <lockstep/module/hooks.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -111,6 +112,26 @@ TEST(PerReplica, TheModuleItselfIsTheFirstReplica) {
   Counting copy = model.module();
   copy.rows.reset();
   EXPECT_EQ(model.module().rows.merged(), 0) << "a copy of the module shares its state";
+}
+
+TEST(PerReplica, AClonesValuesAreItsOwnInEveryReplica) {
+  struct Tied {
+    Counting counting;
+    ls::PerReplica<std::int64_t> same = counting.rows;
+    ls::Tensor forward(const ls::Tensor& x) const { return counting.forward(x); }
+  };
+  ls::DataParallel model{Tied{}, first_devices(2)};
+  model(ls::ones({4, 2}));
+  ls::DataParallel copy{ls::clone(model.module()), first_devices(2)};
+  ls::DataParallel<Tied> whole = ls::clone(model);
+  model(ls::ones({2, 2}));
+  whole(ls::ones({6, 2}));
+  using Rows = std::vector<std::int64_t>;
+  EXPECT_EQ(model.module().counting.rows.values(), (Rows{3, 3}));
+  EXPECT_EQ(copy.module().counting.rows.values(), (Rows{2, 2}));
+  EXPECT_EQ(whole.module().counting.rows.values(), (Rows{5, 5}));
+  EXPECT_EQ(whole.module().same.values(), (Rows{5, 5})) << "tied to the other";
+  EXPECT_FALSE(whole.module().counting.weight.is_same(model.module().counting.weight));
 }
 
 TEST(PerReplica, WithoutAMergeTheFirstReplicasValueCounts) {

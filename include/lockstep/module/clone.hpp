@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/module/concepts.hpp>
+#include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk.hpp>
+#include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
@@ -14,10 +17,11 @@
 #include <type_traits>
 #include <typeindex>
 #include <typeinfo>
+#include <unordered_map>
 #include <utility>
 
-// What replicate is made of: a copy that shares no object with the original, and then another
-// tensor for each of its handles.
+// Copies of modules: deep ones, and what replicate is made of, a copy that shares no object with
+// the original, and then another tensor for each of its handles.
 namespace lockstep {
 
 namespace detail {
@@ -56,7 +60,75 @@ class UnsharingVisitor {
   std::map<Key, std::shared_ptr<void>> copies_;
 };
 
+// Copies of variables, on the same device: one for each variable, and one memory for all variables
+// that are the same view of one memory.
+class TensorCopies {
+ public:
+  Tensor of(const Tensor& original);
+
+ private:
+  struct Memory {
+    Tensor original;
+    Tensor copy;
+  };
+
+  Tensor on_copied_memory(const Tensor& original);
+
+  std::unordered_map<const TensorImpl*, Tensor> variables_;
+  std::multimap<const Storage*, Memory> memories_;
+};
+
+// Makes a copy of a module a deep one in one walk.
+class CloningVisitor : public UnsharingVisitor {
+ public:
+  template <class Node>
+  void operator()(const std::string& /*path*/, Node& node) {
+    if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
+      static_assert(!std::is_const_v<Node>,
+                    "lockstep: a module that is cloned holds its parameters, buffers and "
+                    "sub-modules as members that are not const");
+      Tensor& handle = node;
+      if (handle.defined()) handle = tensors_.of(handle);
+    } else if constexpr (requires { node.unshare(states_); }) {
+      node.unshare(states_);
+    }
+  }
+
+ private:
+  TensorCopies tensors_;
+  std::map<const void*, std::shared_ptr<void>> states_;  // see PerReplica::unshare
+};
+
 }  // namespace detail
+
+// A deep copy of the module: training the copy leaves the original as it is, and the other way.
+//
+// It is made with the copy constructor, which alone would give handles on the same tensors. Then
+// parameters, buffers, sub-modules in std::shared_ptrs and PerReplica values get memory of their
+// own, on the same devices. What is tied in the original is tied in the copy, frozen parameters are
+// frozen, and gradients and hooks are not copied. What the walk over a module does not find stays
+// shared, as the copy constructor leaves it: plain Tensor members, raw pointers, captures of hooks.
+//
+// **Torch counterpart.** copy.deepcopy(module), without the gradients.
+// **Devices and streams.** The copies are issued to the current streams.
+// **Backward.** Not recorded. The copy's tensors are normal leaves, in inference mode as well.
+// **Threads and exceptions.** As named_parameters. One that cannot be copied does not compile.
+// **Example.** Net average = ls::clone(model.module());
+template <class M>
+M clone(const M& module) {
+  detail::require_copyable<M>();
+  M copy(module);
+  detail::walk_module(copy, detail::CloningVisitor{}, detail::Paths::none);
+  return copy;
+}
+
+// A state dict on memory of its own, which training does not change: `state_dict` alone names the
+// module's tensors, and an optimiser's those of its state.
+//
+// **Torch counterpart.** copy.deepcopy(state_dict).
+// **Devices and streams.** On the same devices; the copies are issued to the current streams.
+// **Example.** if (accuracy > highest) best = ls::clone(model.state_dict());
+StateDict clone(const StateDict& dict);
 
 // A copy of the module, made with its copy constructor, in which std::shared_ptrs to modules,
 // parameters and containers of such own copies, too.
@@ -96,3 +168,7 @@ void rebind(M& module, Fn&& fn) {
 }
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/module/clone.ipp>
+#endif

@@ -77,7 +77,7 @@ consteval void require_callable() {
 template <class M>
 consteval void require_copyable() {
   static_assert(std::copy_constructible<M>,
-                "lockstep: this module cannot be copied, as replicating it requires: hold its "
+                "lockstep: this module cannot be copied, as cloning and replicating it require: hold its "
                 "sub-modules by value, in std::optional or in std::shared_ptr instead of "
                 "std::unique_ptr");
 }

@@ -22,7 +22,7 @@ namespace lockstep {
 // `merge` brings two replicas' values together; without it replica 0's is what merged() gives. Each
 // replica begins with the initial value, so that is what a merge has to leave as it is. Within a
 // nested DataParallel every inner replica of every outer one has a value. Copies of the module
-// share the state, as they share parameters.
+// share the state, as they share parameters; a clone has its own.
 //
 // **Torch counterpart.** None: what a replica of torch's writes into itself is lost.
 // **Threads and exceptions.** Each replica uses its own value. values, merged and reset are for
@@ -79,6 +79,15 @@ class PerReplica {
     ++depth_;
     if (copy_id > 0) slot_ = shared_->slot_of(slot_, depth_, copy_id);
   }
+  // What lockstep::clone calls: goes on with a copy of all replicas' values, the one that `copies`
+  // has for this state, if any.
+  void unshare(std::map<const void*, std::shared_ptr<void>>& copies) {
+    std::shared_ptr<void>& copy = copies[shared_.get()];
+    if (!copy) copy = shared_->clone();
+    const auto own = std::static_pointer_cast<Shared>(copy);
+    slot_ = own->slot_like(*shared_, slot_);
+    shared_ = own;
+  }
 
  private:
   // On a cache line of its own, since the replicas' threads write them at once.
@@ -97,6 +106,24 @@ class PerReplica {
       Slot*& slot = slot_of_copy[{original, depth, copy_id}];
       if (!slot) slot = &slots.emplace_back(Slot{initial});
       return slot;
+    }
+
+    std::shared_ptr<Shared> clone() const {
+      const auto copy = std::make_shared<Shared>(initial, merge);
+      copy->slots = slots;
+      for (const auto& [key, slot] : slot_of_copy) {
+        const auto& [original, depth, copy_id] = key;
+        copy->slot_of_copy[{copy->slot_like(*this, original), depth, copy_id}] =
+            copy->slot_like(*this, slot);
+      }
+      return copy;
+    }
+
+    // The slot in the place that `slot` has among the other's.
+    Slot* slot_like(const Shared& other, const Slot* slot) {
+      std::size_t place = 0;
+      while (&other.slots[place] != slot) ++place;
+      return &slots[place];
     }
 
     const T initial;

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/inference_mode.hpp>
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/module/clone.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE Tensor TensorCopies::of(const Tensor& original) {
+  Tensor& copy = variables_[original.impl().get()];
+  if (copy.defined()) return copy;
+  const InferenceModeGuard normal(false);
+  if (is_uninitialized(original)) {
+    copy = uninitialized_tensor({.dtype = original.dtype(),
+                                 .device = original.device(),
+                                 .requires_grad = original.requires_grad()});
+  } else if (original.is_sparse()) {
+    copy = concatenated({original}, original.device());
+  } else {
+    copy = on_copied_memory(original);
+  }
+  copy.impl()->sparse_gradient = original.impl()->sparse_gradient;
+  if (original.requires_grad() && !copy.requires_grad()) copy.requires_grad_();
+  return copy;
+}
+
+LOCKSTEP_INLINE Tensor TensorCopies::on_copied_memory(const Tensor& original) {
+  const Storage* const storage = original.impl()->storage.get();
+  const auto [first, last] = memories_.equal_range(storage);
+  for (auto memory = first; memory != last; ++memory) {
+    const TensorImpl& known = *memory->second.original.impl();
+    const TensorImpl& asked = *original.impl();
+    if (known.offset == asked.offset && known.shape == asked.shape &&
+        known.strides == asked.strides && known.dtype == asked.dtype) {
+      return make_view(memory->second.copy);
+    }
+  }
+  const Tensor copy = empty_in_layout_of(original);
+  copy_into(copy, original);
+  memories_.insert({storage, {original, copy}});
+  return copy;
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE StateDict clone(const StateDict& dict) {
+  StateDict copy = dict;
+  detail::TensorCopies copies;
+  for (NamedTensor& entry : copy) {
+    if (entry.tensor.defined()) entry.tensor = copies.of(entry.tensor);
+  }
+  return copy;
+}
+
+}  // namespace lockstep
