@@ -120,10 +120,6 @@ TEST(Optimizer, RefusesWhatCannotBeOptimised) {
               optim::Adam{std::vector{result}};
             }).find("Adam: parameter 0 of shape [1] is the result of a recorded operation"),
             std::string::npos);
-  EXPECT_NE(message_of<AutogradError>([&] {
-              optim::Adam({good, make_vector({1, 2})});
-            }).find("Adam: parameter 1 of shape [2] does not require gradients"),
-            std::string::npos);
 }
 
 TEST(Optimizer, LeavesAParameterWithoutGradientAsItIs) {
@@ -249,7 +245,7 @@ TEST(Optimizer, NamesAParameterWhoseShapeHasChanged) {
   parameter.set_data(make_vector({1, 2, 3}));
   give_gradient(parameter, {1, 1, 1});
   EXPECT_EQ(message_of<ShapeError>([&] { sgd.step(); }),
-            "SGD: a parameter had shape [2] when its state was made, and has [3] now");
+            "SGD: parameter 0 had shape [2] when its state was made, and has [3] now");
 }
 
 TEST(Optimizer, ChangesNothingIfAGradientDoesNotFit) {

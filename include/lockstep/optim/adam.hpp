@@ -5,12 +5,13 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/state_reader.hpp>
-#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/optim/adam_state.hpp>
+#include <lockstep/optim/grouped_optimizer.hpp>
+#include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,21 @@ struct AdamOptions {
   double eps = 1e-8;
   double weight_decay = 0;
 };
+
+// Parameters with settings of their own; those left out are the optimiser's.
+struct AdamGroup {
+  ParameterList params = {};
+  std::optional<double> lr = {};
+  std::optional<std::pair<double, double>> betas = {};  // .betas = {{0.9, 0.95}}
+  std::optional<double> eps = {};
+  std::optional<double> weight_decay = {};
+};
+
+AdamOptions with_defaults(const AdamGroup& group, const AdamOptions& defaults);
+void check_options(const char* optimizer, const AdamOptions& options);
+void list_options(StateDict& dict, const std::string& prefix, const AdamOptions& options);
+AdamOptions read_options(detail::StateReader& reader, const std::string& prefix,
+                         const AdamOptions& like);
 
 // Adam: steps along a running mean of the gradient, scaled by a running mean of its square, both
 // corrected for having started at zero. With g the gradient plus weight_decay times the parameter,
@@ -40,66 +56,28 @@ struct AdamOptions {
 // **Threads and exceptions.** A ValueError for a setting that is negative or not finite, and for a
 // beta that is not in [0, 1); see Optimizer for the parameters.
 // **Example.** optim::Adam adam{model.parameters(), {.lr = 1e-3}};
-class Adam : public Optimizer {
+class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
  public:
-  explicit Adam(const std::vector<Tensor>& parameters, const AdamOptions& options = {})
-      : Adam("Adam", parameters, options, Decay::through_gradient) {}
-  template <std::derived_from<Tensor> T>
-  explicit Adam(const std::vector<T>& parameters, const AdamOptions& options = {})
-      : Adam("Adam", parameters, options, Decay::through_gradient) {}
+  explicit Adam(const ParameterList& parameters, const AdamOptions& options = {})
+      : GroupedOptimizer("Adam", parameters, options) {}
+  explicit Adam(const std::vector<AdamGroup>& groups, const AdamOptions& defaults = {})
+      : GroupedOptimizer("Adam", groups, defaults) {}
 
   // Changes every parameter that has a gradient.
   void step();
 
-  // The settings and the state of each parameter, by name ("state.0.exp_avg"), numbers as
-  // tensors of one element: what io::save_file can write.
-  //
-  // Parameters are known by their place in the list, so whoever loads it lists them in the same
-  // order. The tensors are the optimiser's own: the next step changes them.
-  //
-  // **Torch counterpart.** Optimizer.state_dict.
-  StateDict state_dict() const;
-
-  // Takes over the settings and copies of the state that `state_dict` gave, in the dtype and on the
-  // device of each parameter: training goes on with the same bits.
-  //
-  // **Torch counterpart.** Optimizer.load_state_dict.
-  // **Devices and streams.** The copies are issued to the current streams.
-  // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
-  // another shape, or a ValueError for a setting that the constructor would not take; nothing has
-  // been changed then.
-  void load_state_dict(const StateDict& dict);
-
  protected:
   enum class Decay { through_gradient, decoupled };
 
-  template <class T>
-  Adam(const char* name, const std::vector<T>& list, const AdamOptions& options, Decay decay)
-      : Optimizer(name, list, options.lr), decay_(decay), states_(parameters().size()) {
-    set_options(options);
-  }
+  template <class Parameters>
+  Adam(const char* name, const Parameters& parameters, const AdamOptions& options, Decay decay)
+      : GroupedOptimizer(name, parameters, options), decay_(decay) {}
 
  private:
-  struct State {
-    Tensor mean;
-    Tensor square;
-    std::int64_t steps = 0;
-  };
+  void update(const AdamOptions& options, const Tensor& parameter, const AdamState& state,
+              const Tensor& gradient, const Stream& stream) const;
 
-  void set_options(const AdamOptions& options);
-
-  // A parameter has all of its state or, before its first step, none.
-  void read_state(detail::StateReader& reader, std::size_t i, State& state) const;
-
-  void update(const Tensor& parameter, const State& state, const Tensor& gradient,
-              const Stream& stream) const;
-
-  Decay decay_;
-  double beta1_ = 0;
-  double beta2_ = 0;
-  double eps_ = 0;
-  double weight_decay_ = 0;
-  std::vector<State> states_;  // one a parameter
+  Decay decay_ = Decay::through_gradient;
 };
 
 }  // namespace optim

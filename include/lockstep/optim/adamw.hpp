@@ -2,9 +2,8 @@
 #pragma once
 
 #include <lockstep/optim/adam.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/optim/parameter_list.hpp>
 
-#include <concepts>
 #include <utility>
 #include <vector>
 
@@ -17,6 +16,9 @@ struct AdamWOptions {
   double weight_decay = 1e-2;
 };
 
+// What it leaves out is the optimiser's, as in Adam.
+using AdamWGroup = AdamGroup;
+
 // Adam with decoupled weight decay: each step first multiplies the parameter by
 // 1 − lr · weight_decay, and the gradient has no part of it.
 //
@@ -25,11 +27,10 @@ struct AdamWOptions {
 // **Example.** optim::AdamW adam{model.parameters(), {.lr = 3e-4, .weight_decay = 0.1}};
 class AdamW : public Adam {
  public:
-  explicit AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options = {})
+  explicit AdamW(const ParameterList& parameters, const AdamWOptions& options = {})
       : Adam("AdamW", parameters, as_adams(options), Decay::decoupled) {}
-  template <std::derived_from<Tensor> T>
-  explicit AdamW(const std::vector<T>& parameters, const AdamWOptions& options = {})
-      : Adam("AdamW", parameters, as_adams(options), Decay::decoupled) {}
+  explicit AdamW(const std::vector<AdamWGroup>& groups, const AdamWOptions& defaults = {})
+      : Adam("AdamW", groups, as_adams(defaults), Decay::decoupled) {}
 
  private:
   static AdamOptions as_adams(const AdamWOptions& options) {

@@ -5,6 +5,7 @@
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/optim/optimizer.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -70,10 +71,12 @@ class SequentialLR {
   std::vector<std::int64_t> milestones_;
 };
 
-// Sets an optimiser's learning rate by a schedule: at once to that of epoch 0, and by each step to
-// that of the next epoch.
+// Sets the learning rate of each group of an optimiser by a schedule of the rate that the group was
+// made with: at once to that of epoch 0, and by each step to that of the next epoch.
 //
-// It refers to the optimiser, which has to outlive it and to stay where it is.
+// It refers to the optimiser, which has to outlive it and to stay where it is. A group that is
+// added to it later takes part from the next step on, with the rate that it has by then as its
+// first.
 //
 // **Torch counterpart.** torch.optim.lr_scheduler.LRScheduler, whose step is called after the
 // epoch's. The rates are the closed forms that torch documents.
@@ -89,12 +92,12 @@ class LRScheduler {
   void step();
 
   std::int64_t last_epoch() const { return epoch_; }
-  double last_lr() const { return schedule_(base_lr_, epoch_); }
+  double last_lr(std::size_t group = 0) const { return schedule_(base_lrs_.at(group), epoch_); }
 
-  // **Torch counterpart.** LRScheduler.state_dict: the epoch and the base rate, not the schedule.
+  // **Torch counterpart.** LRScheduler.state_dict: the epoch and the base rates, not the schedule.
   StateDict state_dict() const;
 
-  // Goes on where another was, and sets the optimiser's rate accordingly.
+  // Goes on where another was, and sets the optimiser's rates accordingly.
   //
   // **Torch counterpart.** LRScheduler.load_state_dict, which leaves the optimiser alone.
   // **Threads and exceptions.** A ModuleError that lists what is missing, unexpected or no epoch; a
@@ -102,9 +105,12 @@ class LRScheduler {
   void load_state_dict(const StateDict& dict);
 
  private:
+  // Sets the rates of the groups that have a base rate, or none if one is not valid.
+  void apply(const std::vector<double>& base_lrs, std::int64_t epoch) const;
+
   Optimizer* optimizer_;
   LRSchedule schedule_;
-  double base_lr_;
+  std::vector<double> base_lrs_;  // of the groups that there were at the last step
   std::int64_t epoch_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numbers>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -59,30 +60,66 @@ LOCKSTEP_INLINE double SequentialLR::operator()(double lr, std::int64_t epoch) c
   return schedules_[static_cast<std::size_t>(next - milestones_.begin())](lr, epoch - begin);
 }
 
+// The first group's has no number: it may be the only one.
+inline std::string base_lr_name(std::size_t group) {
+  return group == 0 ? "base_lr" : "base_lr." + std::to_string(group);
+}
+
+// The base rates, and those of groups that are new.
+inline std::vector<double> with_new_groups(std::vector<double> base_lrs,
+                                           const Optimizer& optimizer) {
+  while (base_lrs.size() < optimizer.group_count()) {
+    base_lrs.push_back(optimizer.lr(base_lrs.size()));
+  }
+  return base_lrs;
+}
+
 LOCKSTEP_INLINE LRScheduler::LRScheduler(Optimizer& optimizer, LRSchedule schedule)
-    : optimizer_(&optimizer), schedule_(std::move(schedule)), base_lr_(optimizer.lr()) {
+    : optimizer_(&optimizer),
+      schedule_(std::move(schedule)),
+      base_lrs_(with_new_groups({}, optimizer)) {
   check<ValueError>(schedule_ != nullptr, "LRScheduler: the schedule is empty");
-  optimizer_->set_lr(schedule_(base_lr_, epoch_));
+  apply(base_lrs_, epoch_);
 }
 
 LOCKSTEP_INLINE void LRScheduler::step() {
-  optimizer_->set_lr(schedule_(base_lr_, epoch_ + 1));
+  std::vector<double> base_lrs = with_new_groups(base_lrs_, *optimizer_);
+  apply(base_lrs, epoch_ + 1);
+  base_lrs_ = std::move(base_lrs);
   ++epoch_;
 }
 
+LOCKSTEP_INLINE void LRScheduler::apply(const std::vector<double>& base_lrs,
+                                        std::int64_t epoch) const {
+  std::vector<double> lrs;
+  for (std::size_t group = 0; group < optimizer_->group_count(); ++group) {
+    lrs.push_back(group < base_lrs.size() ? schedule_(base_lrs[group], epoch)
+                                          : optimizer_->lr(group));
+  }
+  optimizer_->set_lrs(lrs);
+}
+
 LOCKSTEP_INLINE StateDict LRScheduler::state_dict() const {
-  return {detail::named_number("last_epoch", epoch_), detail::named_number("base_lr", base_lr_)};
+  StateDict dict{detail::named_number("last_epoch", epoch_)};
+  for (std::size_t group = 0; group < base_lrs_.size(); ++group) {
+    dict.push_back(detail::named_number(base_lr_name(group), base_lrs_[group]));
+  }
+  return dict;
 }
 
 LOCKSTEP_INLINE void LRScheduler::load_state_dict(const StateDict& dict) {
   detail::StateReader reader("LRScheduler", dict);
   const auto epoch = reader.number<std::int64_t>("last_epoch");
-  const auto base_lr = reader.number<double>("base_lr");
+  std::vector<double> base_lrs{reader.number<double>(base_lr_name(0))};
+  while (reader.has_any(base_lr_name(base_lrs.size())) &&
+         base_lrs.size() < optimizer_->group_count()) {
+    base_lrs.push_back(reader.number<double>(base_lr_name(base_lrs.size())));
+  }
   if (epoch < 0) reader.misfit("last_epoch", "is negative");
   reader.finish();
-  optimizer_->set_lr(schedule_(base_lr, epoch));
+  apply(base_lrs, epoch);
   epoch_ = epoch;
-  base_lr_ = base_lr;
+  base_lrs_ = std::move(base_lrs);
 }
 
 }  // namespace lockstep::optim

@@ -2,50 +2,61 @@
 #pragma once
 
 #include <lockstep/autograd/grad_mode.hpp>
-#include <lockstep/autograd/variable.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
+#include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <concepts>
 #include <cstddef>
+#include <span>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 namespace lockstep::optim {
 
-// What every optimiser has: the parameters that it changes, and their learning rate.
+// Throws a ValueError unless the setting is finite and at least 0.
+void check_setting(const char* optimizer, const char* setting, double value);
+
+// What every optimiser has: the parameters that it changes, in groups with settings of their own.
 //
 // It keeps handles, so a module that is moved by to(), or that DataParallel takes, stays the one
 // that is optimised; the optimiser's own state (such as a momentum) is made by the first step that
 // needs it and follows its parameter to another device or dtype. A parameter that is listed twice,
 // as tied ones are, is kept once. An optimiser is moved, not copied: two copies would share state.
 //
-// **Torch counterpart.** torch.optim.Optimizer, with one group of parameters.
+// A step changes the parameters that have a gradient. A frozen one, which does not require grad,
+// may be listed: it gets no gradient and is left as it is until it is thawed.
+//
+// **Torch counterpart.** torch.optim.Optimizer.
 // **Devices and streams.** A step is issued to the current stream of each parameter's device, and
 // the state belongs to the stream that is current when it is made. Whoever steps on another stream
 // later lets that one wait first, as for the parameters themselves.
 // **Backward.** Not recorded. A step counts as a change of each parameter that it writes: a graph
 // that still needs the values before it fails with a version error.
-// **Threads and exceptions.** One thread at a time. If a gradient does not fit its parameter, the
-// step throws before anything is changed.
+// **Threads and exceptions.** One thread at a time. If a gradient does not fit its parameter, or a
+// setting is not valid, the step throws before anything is changed. Messages call a parameter by
+// its name if it came with one, else by its place in its group. An IndexError for a group that is
+// not there.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
+  // Those of all groups, one group after another.
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
-  double lr() const { return lr_; }
-  // The learning rate of the steps from now on; a ValueError unless it is finite and at least 0.
-  void set_lr(double lr) { lr_ = checked("lr", lr); }
+  std::size_t group_count() const { return ends_.size(); }
+  std::span<const Tensor> parameters(std::size_t group) const;
+
+  double lr(std::size_t group = 0) const;
+  // The learning rate of all groups in the steps from now on; a ValueError unless it is finite and
+  // at least 0.
+  void set_lr(double lr) { set_lrs(std::vector<double>(group_count(), lr)); }
+  // One a group.
+  void set_lrs(const std::vector<double>& lrs);
 
   // Forgets all gradients, so that the next backward starts anew: grad() is undefined until then,
   // or zeros in place if `set_to_none` is false (no rows, if it is sparse).
@@ -54,82 +65,76 @@ class Optimizer {
   void zero_grad(bool set_to_none = true);
 
  protected:
-  // `name` is a literal that messages begin with.
-  template <std::derived_from<Tensor> T>
-  Optimizer(const char* name, const std::vector<T>& parameters, double lr)
-      : name_(name), lr_(checked("lr", lr)) {
-    check<ValueError>(!parameters.empty(), name_, ": the list of parameters is empty");
-    std::unordered_set<const detail::TensorImpl*> seen;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const Tensor& parameter = parameters[i];
-      check<ValueError>(parameter.defined(), name_, ": parameter ", i, " is undefined");
-      check<AutogradError>(parameter.is_leaf(), name_, ": parameter ", i, " of shape ",
-                           parameter.sizes(),
-                           " is the result of a recorded operation: only leaves can be optimised");
-      check<AutogradError>(parameter.requires_grad(), name_, ": parameter ", i, " of shape ",
-                           parameter.sizes(), " does not require gradients: leave it out");
-      if (seen.insert(parameter.impl().get()).second) parameters_.push_back(parameter);
-    }
-  }
+  // `name` is a literal that messages begin with. There is no group yet.
+  explicit Optimizer(const char* name) : name_(name) {}
 
   Optimizer(Optimizer&&) = default;
   Optimizer& operator=(Optimizer&&) = default;
-  ~Optimizer() = default;
+  virtual ~Optimizer() = default;
 
-  // A setting that has to be finite and at least 0.
-  double checked(const char* setting, double value) const;
+  // Adds a group of these parameters, or nothing at all if one of them cannot be optimised. If it
+  // is `one_of_several` messages name the group.
+  void append(const ParameterList& list, bool one_of_several);
 
-  // Calls `update(i, parameter, gradient, stream)` for each parameter that has a gradient. Both
-  // tensors are contiguous and of one shape, dtype and device, whose current stream it is. A sparse
-  // gradient is coalesced, or refused for the reason that is given.
-  template <class Update>
-  void update_each(Update&& update, const char* against_sparse = kDenseOnly) const {
+  virtual double lr_of(std::size_t group) const = 0;
+  virtual void set_lr_of(std::size_t group, double lr) = 0;
+
+  void check_group(std::size_t group) const;
+
+  // Calls `update(group, i, parameter, gradient, stream)` for each parameter that has a gradient.
+  // Both tensors are contiguous and of one shape, dtype and device, whose current stream it is. A
+  // sparse gradient is coalesced, or refused for the reason that `against_sparse(group)` gives, if
+  // any.
+  template <class Update, class Reason>
+  void update_each(Update&& update, Reason&& against_sparse) const {
     const NoGradGuard guard;
     const profile::RecordFunction range("optimizer", parameters_[0].device());
     std::vector<Tensor> gradients;
     gradients.reserve(parameters_.size());
+    std::size_t group = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      while (i == ends_[group]) ++group;
       gradients.push_back(parameters_[i].grad());
-      if (gradients[i].defined()) check_gradient(i, gradients[i], against_sparse);
+      if (gradients[i].defined()) check_gradient(i, gradients[i], against_sparse(group));
     }
+    group = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      while (i == ends_[group]) ++group;
       if (!gradients[i].defined()) continue;
       const Tensor& parameter = parameters_[i];
       const Stream stream = current_stream(parameter.device());
       const detail::Packed target(parameter);
       if (gradients[i].is_sparse()) {
-        update(i, *target, gradients[i].coalesce(), stream);
+        update(group, i, *target, gradients[i].coalesce(), stream);
       } else {
-        update(i, *target, *detail::Packed(gradients[i]), stream);
+        update(group, i, *target, *detail::Packed(gradients[i]), stream);
       }
       if (!parameter.is_contiguous()) detail::copy_strided(parameter, *target, stream);
     }
   }
 
-  // Makes `state` fit the parameter: zeros the first time, moved if the parameter was.
-  void follow(Tensor& state, const Tensor& parameter, const Stream& stream) const;
+  // Makes the `state` of parameter i, which is given contiguous, fit it: zeros the first time,
+  // moved if the parameter was.
+  void follow(Tensor& state, std::size_t i, const Tensor& parameter, const Stream& stream) const;
 
   static constexpr const char* kDenseOnly =
       "does not support sparse gradients, please consider SparseAdam instead";
 
   const char* name() const { return name_; }
 
-  // Names in a state dict, as torch's nested one has them: settings, and the state of parameter i.
-  static std::string group_name(const char* setting);
-  static std::string state_name(std::size_t i, const char* what);
-
-  // The beginning of a state dict: what every optimiser has.
-  StateDict common_state() const;
-
-  // The lr of a state dict, having checked that it is one of as many parameters.
-  double read_common_state(detail::StateReader& reader) const;
+  // What messages call parameter i.
+  std::string describe(std::size_t i) const;
 
  private:
+  static std::string describe(const std::string& name, std::size_t i, std::size_t group,
+                              bool one_of_several);
+
   void check_gradient(std::size_t i, const Tensor& gradient, const char* against_sparse) const;
 
   const char* name_;
   std::vector<Tensor> parameters_;
-  double lr_;
+  std::vector<std::string> names_;  // one a parameter, empty for none
+  std::vector<std::size_t> ends_;   // of each group, in the list of parameters
 };
 
 }  // namespace lockstep::optim

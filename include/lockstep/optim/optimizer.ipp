@@ -4,9 +4,8 @@
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
 #include <lockstep/optim/optimizer.hpp>
+#include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -16,10 +15,17 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
+#include <span>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 namespace lockstep::optim {
+
+LOCKSTEP_INLINE void check_setting(const char* optimizer, const char* setting, double value) {
+  check<ValueError>(std::isfinite(value) && value >= 0, optimizer, ": expected ", setting,
+                    " to be a finite number of at least 0, got ", value);
+}
 
 LOCKSTEP_INLINE void Optimizer::zero_grad(bool set_to_none) {
   for (const Tensor& parameter : parameters_) {
@@ -36,20 +42,16 @@ LOCKSTEP_INLINE void Optimizer::zero_grad(bool set_to_none) {
   }
 }
 
-LOCKSTEP_INLINE double Optimizer::checked(const char* setting, double value) const {
-  check<ValueError>(std::isfinite(value) && value >= 0, name_, ": expected ", setting,
-                    " to be a finite number of at least 0, got ", value);
-  return value;
-}
-
-LOCKSTEP_INLINE void Optimizer::follow(Tensor& state, const Tensor& parameter,
+LOCKSTEP_INLINE void Optimizer::follow(Tensor& state, std::size_t i, const Tensor& parameter,
                                        const Stream& stream) const {
   if (!state.defined()) {
     state = zeros_like(parameter);
     return;
   }
-  check<ShapeError>(state.sizes() == parameter.sizes(), name_, ": a parameter had shape ",
-                    state.sizes(), " when its state was made, and has ", parameter.sizes(), " now");
+  if (state.sizes() != parameter.sizes()) {
+    detail::fail<ShapeError>(name_, ": ", describe(i), " had shape ", state.sizes(),
+                             " when its state was made, and has ", parameter.sizes(), " now");
+  }
   if (state.device() != parameter.device() || state.dtype() != parameter.dtype()) {
     const Tensor moved = empty_like(parameter);
     detail::copy_into(moved, state);
@@ -58,38 +60,104 @@ LOCKSTEP_INLINE void Optimizer::follow(Tensor& state, const Tensor& parameter,
   state.record_stream(stream);  // nobody else can, as nobody else has a handle
 }
 
-LOCKSTEP_INLINE std::string Optimizer::group_name(const char* setting) {
-  return std::string("param_groups.0.") + setting;
+LOCKSTEP_INLINE std::span<const Tensor> Optimizer::parameters(std::size_t group) const {
+  check_group(group);
+  const std::size_t begin = group == 0 ? 0 : ends_[group - 1];
+  return std::span(parameters_).subspan(begin, ends_[group] - begin);
 }
 
-LOCKSTEP_INLINE std::string Optimizer::state_name(std::size_t i, const char* what) {
-  return "state." + std::to_string(i) + "." + what;
+LOCKSTEP_INLINE double Optimizer::lr(std::size_t group) const {
+  check_group(group);
+  return lr_of(group);
 }
 
-LOCKSTEP_INLINE StateDict Optimizer::common_state() const {
-  const auto count = static_cast<std::int64_t>(parameters_.size());
-  return {{group_name("params"), arange(count)}, detail::named_number(group_name("lr"), lr_)};
+LOCKSTEP_INLINE void Optimizer::set_lrs(const std::vector<double>& lrs) {
+  check<ValueError>(lrs.size() == group_count(), name_, ": expected a learning rate for each of ",
+                    group_count(), " groups, got ", lrs.size());
+  for (const double lr : lrs) check_setting(name_, "lr", lr);
+  for (std::size_t group = 0; group < lrs.size(); ++group) set_lr_of(group, lrs[group]);
 }
 
-LOCKSTEP_INLINE double Optimizer::read_common_state(detail::StateReader& reader) const {
-  reader.expect_indices(group_name("params"), parameters_.size());
-  return reader.number<double>(group_name("lr"));
+LOCKSTEP_INLINE void Optimizer::append(const ParameterList& list, bool one_of_several) {
+  const std::size_t group = group_count();
+  std::unordered_map<const detail::TensorImpl*, std::size_t> group_of;
+  for (std::size_t g = 0; g < group; ++g) {
+    for (const Tensor& parameter : parameters(g)) group_of.emplace(parameter.impl().get(), g);
+  }
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = 0; i < list.tensors().size(); ++i) {
+    const Tensor& parameter = list.tensors()[i];
+    const auto what = [&] { return describe(list.names()[i], i, group, one_of_several); };
+    if (!parameter.defined()) detail::fail<ValueError>(name_, ": ", what(), " is undefined");
+    if (parameter.impl()->uninitialized) {
+      detail::fail<ModuleError>(name_, ": ", what(),
+                                " is an uninitialized parameter: call forward "
+                                "to initialize the module's parameters before it is optimised");
+    }
+    if (!parameter.is_leaf()) {
+      detail::fail<AutogradError>(
+          name_, ": ", what(), " of shape ", parameter.sizes(),
+          " is the result of a recorded operation: only leaves can be optimised");
+    }
+    const auto [known, added] = group_of.emplace(parameter.impl().get(), group);
+    if (!added && known->second != group) {
+      detail::fail<ValueError>(name_, ": ", what(), " of shape ", parameter.sizes(),
+                               " is in group ", known->second, " already");
+    }
+    if (added) chosen.push_back(i);
+  }
+  // From here on only memory can be short, and only before the first change.
+  std::vector<std::string> names = names_;
+  for (const std::size_t i : chosen) names.push_back(list.names()[i]);
+  ends_.reserve(group + 1);
+  parameters_.reserve(names.size());
+  for (const std::size_t i : chosen) parameters_.push_back(list.tensors()[i]);
+  names_.swap(names);
+  ends_.push_back(parameters_.size());
+}
+
+LOCKSTEP_INLINE void Optimizer::check_group(std::size_t group) const {
+  check<IndexError>(group < group_count(), name_, ": group ", group, " is not there: there are ",
+                    group_count());
+}
+
+LOCKSTEP_INLINE std::string Optimizer::describe(std::size_t i) const {
+  std::size_t group = 0;
+  while (i >= ends_[group]) ++group;
+  return describe(names_[i], group == 0 ? i : i - ends_[group - 1], group, group_count() > 1);
+}
+
+LOCKSTEP_INLINE std::string Optimizer::describe(const std::string& name, std::size_t i,
+                                                std::size_t group, bool one_of_several) {
+  std::string text =
+      name.empty() ? detail::str("parameter ", i) : detail::str("parameter \"", name, '"');
+  if (one_of_several) text += detail::str(" of group ", group);
+  return text;
 }
 
 LOCKSTEP_INLINE void Optimizer::check_gradient(std::size_t i, const Tensor& gradient,
                                                const char* against_sparse) const {
   const Tensor& parameter = parameters_[i];
-  check<ValueError>(!against_sparse || !gradient.is_sparse(), name_, ' ', against_sparse,
-                    ": that of parameter ", i, ", of shape ", parameter.sizes(), ", is sparse");
-  check<ShapeError>(gradient.sizes() == parameter.sizes(), name_, ": parameter ", i,
-                    " is of shape ", parameter.sizes(), ", but its gradient of shape ",
-                    gradient.sizes());
-  check<DeviceError>(gradient.device() == parameter.device(), name_, ": parameter ", i, " is on ",
-                     parameter.device(), ", but its gradient is on ", gradient.device());
-  check<DtypeError>(gradient.dtype() == parameter.dtype(), name_, ": parameter ", i, " is of ",
-                    parameter.dtype(), ", but its gradient of ", gradient.dtype());
-  check<DtypeError>(parameter.dtype() == Dtype::f32 || parameter.dtype() == Dtype::f64, name_,
-                    ": parameter ", i, " is of ", parameter.dtype(), ": expected f32 or f64");
+  if (against_sparse && gradient.is_sparse()) {
+    detail::fail<ValueError>(name_, ' ', against_sparse, ": that of ", describe(i), ", of shape ",
+                             parameter.sizes(), ", is sparse");
+  }
+  if (gradient.sizes() != parameter.sizes()) {
+    detail::fail<ShapeError>(name_, ": ", describe(i), " is of shape ", parameter.sizes(),
+                             ", but its gradient of shape ", gradient.sizes());
+  }
+  if (gradient.device() != parameter.device()) {
+    detail::fail<DeviceError>(name_, ": ", describe(i), " is on ", parameter.device(),
+                              ", but its gradient is on ", gradient.device());
+  }
+  if (gradient.dtype() != parameter.dtype()) {
+    detail::fail<DtypeError>(name_, ": ", describe(i), " is of ", parameter.dtype(),
+                             ", but its gradient of ", gradient.dtype());
+  }
+  if (parameter.dtype() != Dtype::f32 && parameter.dtype() != Dtype::f64) {
+    detail::fail<DtypeError>(name_, ": ", describe(i), " is of ", parameter.dtype(),
+                             ": expected f32 or f64");
+  }
 }
 
 }  // namespace lockstep::optim

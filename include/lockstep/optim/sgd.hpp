@@ -4,11 +4,13 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/module/state_reader.hpp>
+#include <lockstep/optim/grouped_optimizer.hpp>
+#include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <concepts>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,29 @@ struct SGDOptions {
   double weight_decay = 0;
   bool nesterov = false;
 };
+
+// Parameters with settings of their own; those left out are the optimiser's.
+struct SGDGroup {
+  ParameterList params = {};
+  std::optional<double> lr = {};
+  std::optional<double> momentum = {};
+  std::optional<double> dampening = {};
+  std::optional<double> weight_decay = {};
+  std::optional<bool> nesterov = {};
+};
+
+struct SGDState {
+  Tensor velocity = {};  // undefined before the parameter's first step
+};
+
+SGDOptions with_defaults(const SGDGroup& group, const SGDOptions& defaults);
+void check_options(const char* optimizer, const SGDOptions& options);
+void list_options(StateDict& dict, const std::string& prefix, const SGDOptions& options);
+SGDOptions read_options(detail::StateReader& reader, const std::string& prefix,
+                        const SGDOptions& like);
+void list_state(StateDict& dict, const std::string& prefix, const SGDState& state);
+SGDState read_state(detail::StateReader& reader, const std::string& prefix, const Tensor& parameter,
+                    const SGDState& like);
 
 // Stochastic gradient descent, with momentum if that is asked for: with g the gradient plus
 // weight_decay times the parameter,
@@ -39,62 +64,30 @@ struct SGDOptions {
 // **Threads and exceptions.** A ValueError for a setting that is negative or not finite, for
 // nesterov without momentum or with dampening, and, in a step, for a sparse gradient where there is
 // weight_decay; see Optimizer for the parameters.
-// **Example.** optim::SGD sgd{model.parameters(), {.lr = 0.1, .momentum = 0.9}};
-class SGD : public Optimizer {
+// **Example.**
+//   optim::SGD sgd{model.parameters(), {.lr = 0.1, .momentum = 0.9}};
+//   optim::SGD sgd{{{.params = parameters(net.body), .lr = 0.01}, {.params =
+//   parameters(net.head)}},
+//                  {.lr = 0.1, .momentum = 0.9}};
+class SGD : public GroupedOptimizer<SGDOptions, SGDGroup, SGDState> {
  public:
-  explicit SGD(const std::vector<Tensor>& parameters, const SGDOptions& options = {})
-      : SGD(Checked(), parameters, options) {}
-  template <std::derived_from<Tensor> T>
-  explicit SGD(const std::vector<T>& parameters, const SGDOptions& options = {})
-      : SGD(Checked(), parameters, options) {}
+  explicit SGD(const ParameterList& parameters, const SGDOptions& options = {})
+      : GroupedOptimizer("SGD", parameters, options) {}
+  explicit SGD(const std::vector<SGDGroup>& groups, const SGDOptions& defaults = {})
+      : GroupedOptimizer("SGD", groups, defaults) {}
 
   // Changes every parameter that has a gradient.
   void step();
 
-  // The settings and the state of each parameter, by name ("state.0.momentum_buffer"), numbers as
-  // tensors of one element: what io::save_file can write.
-  //
-  // Parameters are known by their place in the list, so whoever loads it lists them in the same
-  // order. The tensors are the optimiser's own: the next step changes them.
-  //
-  // **Torch counterpart.** Optimizer.state_dict.
-  StateDict state_dict() const;
-
-  // Takes over the settings and copies of the state that `state_dict` gave, in the dtype and on the
-  // device of each parameter: training goes on with the same bits.
-  //
-  // **Torch counterpart.** Optimizer.load_state_dict.
-  // **Devices and streams.** The copies are issued to the current streams.
-  // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
-  // another shape, or a ValueError for a setting that the constructor would not take; nothing has
-  // been changed then.
-  void load_state_dict(const StateDict& dict);
-
  private:
-  struct Checked {};
+  void change(const SGDOptions& options, std::size_t i, const Tensor& parameter,
+              const Tensor& gradient, const Stream& stream);
 
-  static std::string velocity_name(std::size_t i) { return state_name(i, "momentum_buffer"); }
+  void descend(const SGDOptions& options, const Tensor& parameter, const Tensor& gradient,
+               const Stream& stream) const;
 
-  template <class T>
-  SGD(Checked /*tag*/, const std::vector<T>& list, const SGDOptions& options)
-      : Optimizer("SGD", list, options.lr), velocities_(parameters().size()) {
-    set_options(options);
-  }
-
-  void set_options(const SGDOptions& options);
-
-  void change(std::size_t i, const Tensor& parameter, const Tensor& gradient, const Stream& stream);
-
-  void descend(const Tensor& parameter, const Tensor& gradient, const Stream& stream) const;
-
-  void roll(const Tensor& parameter, const Tensor& velocity, const Tensor& gradient, double share,
-            const Stream& stream) const;
-
-  double momentum_ = 0;
-  double dampening_ = 0;
-  double weight_decay_ = 0;
-  bool nesterov_ = false;
-  std::vector<Tensor> velocities_;  // one a parameter, undefined before its first step
+  void roll(const SGDOptions& options, const Tensor& parameter, const Tensor& velocity,
+            const Tensor& gradient, double share, const Stream& stream) const;
 };
 
 }  // namespace optim

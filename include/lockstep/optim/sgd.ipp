@@ -18,93 +18,103 @@
 
 namespace lockstep::optim {
 
+LOCKSTEP_INLINE SGDOptions with_defaults(const SGDGroup& group, const SGDOptions& defaults) {
+  return {.lr = group.lr.value_or(defaults.lr),
+          .momentum = group.momentum.value_or(defaults.momentum),
+          .dampening = group.dampening.value_or(defaults.dampening),
+          .weight_decay = group.weight_decay.value_or(defaults.weight_decay),
+          .nesterov = group.nesterov.value_or(defaults.nesterov)};
+}
+
+LOCKSTEP_INLINE void check_options(const char* optimizer, const SGDOptions& options) {
+  check_setting(optimizer, "lr", options.lr);
+  check_setting(optimizer, "momentum", options.momentum);
+  check_setting(optimizer, "dampening", options.dampening);
+  check_setting(optimizer, "weight_decay", options.weight_decay);
+  check<ValueError>(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
+                    optimizer,
+                    ": nesterov needs a momentum above 0 and no dampening, got momentum ",
+                    options.momentum, " and dampening ", options.dampening);
+}
+
+LOCKSTEP_INLINE void list_options(StateDict& dict, const std::string& prefix,
+                                  const SGDOptions& options) {
+  dict.push_back(detail::named_number(prefix + "lr", options.lr));
+  dict.push_back(detail::named_number(prefix + "momentum", options.momentum));
+  dict.push_back(detail::named_number(prefix + "dampening", options.dampening));
+  dict.push_back(detail::named_number(prefix + "weight_decay", options.weight_decay));
+  dict.push_back(detail::named_number(prefix + "nesterov", options.nesterov));
+}
+
+LOCKSTEP_INLINE SGDOptions read_options(detail::StateReader& reader, const std::string& prefix,
+                                        const SGDOptions& /*like*/) {
+  return {.lr = reader.number<double>(prefix + "lr"),
+          .momentum = reader.number<double>(prefix + "momentum"),
+          .dampening = reader.number<double>(prefix + "dampening"),
+          .weight_decay = reader.number<double>(prefix + "weight_decay"),
+          .nesterov = reader.number<bool>(prefix + "nesterov")};
+}
+
+LOCKSTEP_INLINE void list_state(StateDict& dict, const std::string& prefix, const SGDState& state) {
+  if (state.velocity.defined()) dict.push_back({prefix + "momentum_buffer", state.velocity});
+}
+
+LOCKSTEP_INLINE SGDState read_state(detail::StateReader& reader, const std::string& prefix,
+                                    const Tensor& parameter, const SGDState& /*like*/) {
+  return {.velocity = reader.copy(prefix + "momentum_buffer", parameter)};
+}
+
 LOCKSTEP_INLINE void SGD::step() {
+  check_all_options();
   update_each(
-      [this](std::size_t i, const Tensor& parameter, const Tensor& gradient, const Stream& stream) {
-        change(i, parameter, gradient, stream);
-      },
-      weight_decay_ == 0 ? nullptr : "with weight_decay is not compatible with sparse gradients");
+      [this](std::size_t group, std::size_t i, const Tensor& parameter, const Tensor& gradient,
+             const Stream& stream) { change(options(group), i, parameter, gradient, stream); },
+      [this](std::size_t group) {
+        return options(group).weight_decay == 0
+                   ? nullptr
+                   : "with weight_decay is not compatible with sparse gradients";
+      });
 }
 
-LOCKSTEP_INLINE StateDict SGD::state_dict() const {
-  StateDict dict = common_state();
-  dict.push_back(detail::named_number(group_name("momentum"), momentum_));
-  dict.push_back(detail::named_number(group_name("dampening"), dampening_));
-  dict.push_back(detail::named_number(group_name("weight_decay"), weight_decay_));
-  dict.push_back(detail::named_number(group_name("nesterov"), nesterov_));
-  for (std::size_t i = 0; i < velocities_.size(); ++i) {
-    if (velocities_[i].defined()) dict.push_back({velocity_name(i), velocities_[i]});
-  }
-  return dict;
-}
-
-LOCKSTEP_INLINE void SGD::load_state_dict(const StateDict& dict) {
-  detail::StateReader reader(name(), dict);
-  const SGDOptions options{.lr = read_common_state(reader),
-                           .momentum = reader.number<double>(group_name("momentum")),
-                           .dampening = reader.number<double>(group_name("dampening")),
-                           .weight_decay = reader.number<double>(group_name("weight_decay")),
-                           .nesterov = reader.number<bool>(group_name("nesterov"))};
-  std::vector<Tensor> velocities(parameters().size());
-  for (std::size_t i = 0; i < velocities.size(); ++i) {
-    const std::string velocity = velocity_name(i);
-    if (reader.has_any(velocity)) velocities[i] = reader.copy(velocity, parameters()[i]);
-  }
-  reader.finish();
-  set_options(options);
-  velocities_ = std::move(velocities);
-}
-
-LOCKSTEP_INLINE void SGD::set_options(const SGDOptions& options) {
-  const double momentum = checked("momentum", options.momentum);
-  const double dampening = checked("dampening", options.dampening);
-  const double weight_decay = checked("weight_decay", options.weight_decay);
-  check<ValueError>(!options.nesterov || (momentum > 0 && dampening == 0),
-                    "SGD: nesterov needs a momentum above 0 and no dampening, got momentum ",
-                    momentum, " and dampening ", dampening);
-  set_lr(options.lr);
-  momentum_ = momentum;
-  dampening_ = dampening;
-  weight_decay_ = weight_decay;
-  nesterov_ = options.nesterov;
-}
-
-LOCKSTEP_INLINE void SGD::change(std::size_t i, const Tensor& parameter, const Tensor& gradient,
-                                 const Stream& stream) {
-  if (gradient.is_sparse() && momentum_ == 0) {
+LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const Tensor& parameter,
+                                 const Tensor& gradient, const Stream& stream) {
+  if (gradient.is_sparse() && options.momentum == 0) {
     const Tensor rows = detail::take_rows(parameter, gradient.indices());
-    descend(rows, gradient.values(), stream);
+    descend(options, rows, gradient.values(), stream);
     detail::put_rows(parameter, gradient.indices(), rows);
   } else if (gradient.is_sparse()) {
-    change(i, parameter, gradient.to_dense(), stream);
-  } else if (momentum_ == 0) {
-    descend(parameter, gradient, stream);
+    change(options, i, parameter, gradient.to_dense(), stream);
+  } else if (options.momentum == 0) {
+    descend(options, parameter, gradient, stream);
   } else {
-    const bool first = !velocities_[i].defined();
-    follow(velocities_[i], parameter, stream);
-    roll(parameter, velocities_[i], gradient, first ? 1 : 1 - dampening_, stream);
+    Tensor& velocity = state(i).velocity;
+    const bool first = !velocity.defined();
+    follow(velocity, i, parameter, stream);
+    roll(options, parameter, velocity, gradient, first ? 1 : 1 - options.dampening, stream);
   }
 }
 
-LOCKSTEP_INLINE void SGD::descend(const Tensor& parameter, const Tensor& gradient,
-                                  const Stream& stream) const {
+LOCKSTEP_INLINE void SGD::descend(const SGDOptions& options, const Tensor& parameter,
+                                  const Tensor& gradient, const Stream& stream) const {
   dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
     launch_between_teams<sizeof(T)>(
         stream, static_cast<std::size_t>(parameter.numel()),
         detail::SgdKernel<T>{detail::output<T>(parameter, stream), detail::input<T>(gradient),
-                             static_cast<T>(lr()), static_cast<T>(weight_decay_)});
+                             static_cast<T>(options.lr), static_cast<T>(options.weight_decay)});
   });
 }
 
-LOCKSTEP_INLINE void SGD::roll(const Tensor& parameter, const Tensor& velocity,
-                               const Tensor& gradient, double share, const Stream& stream) const {
+LOCKSTEP_INLINE void SGD::roll(const SGDOptions& options, const Tensor& parameter,
+                               const Tensor& velocity, const Tensor& gradient, double share,
+                               const Stream& stream) const {
   dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
     launch_between_teams<sizeof(T)>(
         stream, static_cast<std::size_t>(parameter.numel()),
         detail::SgdMomentumKernel<T>{
             detail::output<T>(parameter, stream), detail::output<T>(velocity, stream),
-            detail::input<T>(gradient), static_cast<T>(lr()), static_cast<T>(weight_decay_),
-            static_cast<T>(momentum_), static_cast<T>(share), nesterov_});
+            detail::input<T>(gradient), static_cast<T>(options.lr),
+            static_cast<T>(options.weight_decay), static_cast<T>(options.momentum),
+            static_cast<T>(share), options.nesterov});
   });
 }
 

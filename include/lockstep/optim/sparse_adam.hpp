@@ -5,12 +5,13 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/state_reader.hpp>
-#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/optim/adam_state.hpp>
+#include <lockstep/optim/grouped_optimizer.hpp>
+#include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,20 @@ struct SparseAdamOptions {
   std::pair<double, double> betas = {0.9, 0.999};
   double eps = 1e-8;
 };
+
+// Parameters with settings of their own; those left out are the optimiser's.
+struct SparseAdamGroup {
+  ParameterList params = {};
+  std::optional<double> lr = {};
+  std::optional<std::pair<double, double>> betas = {};  // .betas = {{0.9, 0.95}}
+  std::optional<double> eps = {};
+};
+
+SparseAdamOptions with_defaults(const SparseAdamGroup& group, const SparseAdamOptions& defaults);
+void check_options(const char* optimizer, const SparseAdamOptions& options);
+void list_options(StateDict& dict, const std::string& prefix, const SparseAdamOptions& options);
+SparseAdamOptions read_options(detail::StateReader& reader, const std::string& prefix,
+                               const SparseAdamOptions& like);
 
 // Adam for sparse gradients, the lazy way: a step changes only the rows that the gradient lists,
 // and their running means. With g such a row, in a parameter's step t = 1, 2, …
@@ -38,63 +53,21 @@ struct SparseAdamOptions {
 // **Threads and exceptions.** A ValueError for a setting that is negative or not finite, for a beta
 // that is not in [0, 1), and, in a step, for a dense gradient; see Optimizer for the parameters.
 // **Example.** optim::SparseAdam adam{parameters(words), {.lr = 1e-3}};
-class SparseAdam : public Optimizer {
+class SparseAdam : public GroupedOptimizer<SparseAdamOptions, SparseAdamGroup, AdamState> {
  public:
-  explicit SparseAdam(const std::vector<Tensor>& parameters, const SparseAdamOptions& options = {})
-      : SparseAdam(Checked(), parameters, options) {}
-  template <std::derived_from<Tensor> T>
-  explicit SparseAdam(const std::vector<T>& parameters, const SparseAdamOptions& options = {})
-      : SparseAdam(Checked(), parameters, options) {}
+  explicit SparseAdam(const ParameterList& parameters, const SparseAdamOptions& options = {})
+      : GroupedOptimizer("SparseAdam", parameters, options) {}
+  explicit SparseAdam(const std::vector<SparseAdamGroup>& groups,
+                      const SparseAdamOptions& defaults = {})
+      : GroupedOptimizer("SparseAdam", groups, defaults) {}
 
   // Changes every parameter that has a gradient.
   void step();
 
-  // The settings and the state of each parameter, by name ("state.0.exp_avg"), numbers as
-  // tensors of one element: what io::save_file can write.
-  //
-  // Parameters are known by their place in the list, so whoever loads it lists them in the same
-  // order. The tensors are the optimiser's own, and dense; the next step changes them.
-  //
-  // **Torch counterpart.** Optimizer.state_dict.
-  StateDict state_dict() const;
-
-  // Takes over the settings and copies of the state that `state_dict` gave, in the dtype and on the
-  // device of each parameter: training goes on with the same bits.
-  //
-  // **Torch counterpart.** Optimizer.load_state_dict.
-  // **Devices and streams.** The copies are issued to the current streams.
-  // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
-  // another shape, or a ValueError for a setting that the constructor would not take; nothing has
-  // been changed then.
-  void load_state_dict(const StateDict& dict);
-
  private:
-  struct Checked {};
-  struct State {
-    Tensor mean;
-    Tensor square;
-    std::int64_t steps = 0;
-  };
-
-  template <class T>
-  SparseAdam(Checked /*tag*/, const std::vector<T>& list, const SparseAdamOptions& options)
-      : Optimizer("SparseAdam", list, options.lr), states_(parameters().size()) {
-    set_options(options);
-  }
-
-  void set_options(const SparseAdamOptions& options);
-
-  // A parameter has all of its state or, before its first step, none.
-  void read_state(detail::StateReader& reader, std::size_t i, State& state) const;
-
   // Adam's kernel on the rows, which are taken out and put back.
-  void update(const Tensor& parameter, const State& state, const Tensor& gradient,
-              const Stream& stream) const;
-
-  double beta1_ = 0;
-  double beta2_ = 0;
-  double eps_ = 0;
-  std::vector<State> states_;  // one a parameter
+  void update(const SparseAdamOptions& options, const Tensor& parameter, const AdamState& state,
+              const Tensor& gradient, const Stream& stream) const;
 };
 
 }  // namespace optim

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/state_reader.hpp>
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/optim/parameter_list.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::optim {
+
+// An optimiser whose groups have Options each, and whose parameters have a State each.
+//
+// A Group is a ParameterList `params` and, for each member of Options, an optional one that stands
+// in for the optimiser's default. Beside these types there are
+//
+//   Options with_defaults(const Group&, const Options& defaults);
+//   void check_options(const char* optimizer, const Options&);  // throws a ValueError
+//   void list_options(StateDict&, const std::string& prefix, const Options&);
+//   Options read_options(detail::StateReader&, const std::string& prefix, const Options& like);
+//   void list_state(StateDict&, const std::string& prefix, const State&);  // nothing before a step
+//   State read_state(detail::StateReader&, const std::string& prefix, const Tensor& parameter,
+//                    const State& like);
+//
+// where `like` only says which. Names in a state dict are torch's, joined with dots.
+template <class Options, class Group, class State>
+class GroupedOptimizer : public Optimizer {
+ public:
+  // The settings of a group. What is changed counts from the next step on.
+  //
+  // **Torch counterpart.** Optimizer.param_groups.
+  // **Example.** sgd.options(1).weight_decay = 0;
+  Options& options(std::size_t group = 0) {
+    check_group(group);
+    return options_[group];
+  }
+  const Options& options(std::size_t group = 0) const {
+    check_group(group);
+    return options_[group];
+  }
+
+  // One more group. Settings that it does not have are those that the optimiser was made with.
+  //
+  // **Torch counterpart.** Optimizer.add_param_group.
+  // **Threads and exceptions.** As the constructor, and a ValueError for a parameter that is in
+  // another group; nothing has been added then.
+  // **Example.** sgd.add_param_group({.params = parameters(net.body), .lr = 0.01});
+  void add_param_group(const Group& group) { add(group, true); }
+
+  // The settings and the state of each parameter, by name ("param_groups.0.lr",
+  // "state.0.exp_avg"), numbers as tensors of one element: what io::save_file can write.
+  //
+  // Parameters are known by their place in the list, so whoever loads it lists them in the same
+  // order and in the same groups. The tensors are the optimiser's own: the next step changes them
+  // (lockstep::clone gives a copy).
+  //
+  // **Torch counterpart.** Optimizer.state_dict.
+  StateDict state_dict() const {
+    StateDict dict;
+    std::int64_t listed = 0;
+    for (std::size_t group = 0; group < group_count(); ++group) {
+      std::vector<std::int64_t> places(parameters(group).size());
+      for (std::int64_t& place : places) place = listed++;
+      dict.push_back({group_prefix(group) + "params",
+                      from_values(places, {static_cast<std::int64_t>(places.size())})});
+      list_options(dict, group_prefix(group), options_[group]);
+    }
+    for (std::size_t i = 0; i < states_.size(); ++i) list_state(dict, state_prefix(i), states_[i]);
+    return dict;
+  }
+
+  // Takes over the settings and copies of the state that `state_dict` gave, in the dtype and on the
+  // device of each parameter: training goes on with the same bits.
+  //
+  // **Torch counterpart.** Optimizer.load_state_dict.
+  // **Devices and streams.** The copies are issued to the current streams.
+  // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
+  // another shape, or a ValueError for a setting that the constructor would not take; nothing has
+  // been changed then.
+  void load_state_dict(const StateDict& dict) {
+    lockstep::detail::StateReader reader(name(), dict);
+    std::vector<Options> options;
+    for (std::size_t group = 0; group < group_count(); ++group) {
+      reader.expect_indices(group_prefix(group) + "params", parameters(group).size());
+      options.push_back(read_options(reader, group_prefix(group), defaults_));
+    }
+    std::vector<State> states(states_.size());
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      if (!reader.has_any(state_prefix(i))) continue;
+      states[i] = read_state(reader, state_prefix(i), parameters()[i], states[i]);
+    }
+    reader.finish();
+    for (const Options& group : options) check_options(name(), group);
+    options_ = std::move(options);
+    states_ = std::move(states);
+  }
+
+ protected:
+  GroupedOptimizer(const char* name, const ParameterList& list, const Options& options)
+      : GroupedOptimizer(name, std::vector<Group>{Group{.params = list}}, options) {}
+
+  GroupedOptimizer(const char* name, const std::vector<Group>& groups, const Options& defaults)
+      : Optimizer(name), defaults_(defaults) {
+    check_options(name, defaults);
+    for (const Group& group : groups) add(group, groups.size() > 1);
+    check<ValueError>(!parameters().empty(), name, ": the list of parameters is empty");
+  }
+
+  // Whoever changed options() may have put anything there.
+  void check_all_options() const {
+    for (const Options& options : options_) check_options(name(), options);
+  }
+
+  State& state(std::size_t i) { return states_[i]; }
+
+ private:
+  void add(const Group& group, bool one_of_several) {
+    const Options options = with_defaults(group, defaults_);
+    check_options(name(), options);
+    options_.reserve(options_.size() + 1);
+    states_.reserve(states_.size() + group.params.tensors().size());
+    append(group.params, one_of_several);
+    options_.push_back(options);
+    states_.resize(parameters().size());
+  }
+
+  static std::string group_prefix(std::size_t group) {
+    return "param_groups." + std::to_string(group) + ".";
+  }
+  static std::string state_prefix(std::size_t i) { return "state." + std::to_string(i) + "."; }
+
+  double lr_of(std::size_t group) const override { return options_[group].lr; }
+  void set_lr_of(std::size_t group, double lr) override { options_[group].lr = lr; }
+
+  Options defaults_;
+  std::vector<Options> options_;  // one a group
+  std::vector<State> states_;     // one a parameter
+};
+
+}  // namespace lockstep::optim

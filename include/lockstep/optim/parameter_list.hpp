@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <concepts>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace lockstep::optim {
+
+// What an optimiser or one of its groups takes: parameters, or parameters with the names by which
+// messages are to call them. Every list of either converts to it.
+//
+// **Example.** optim::SGD sgd{named_parameters(net), {.lr = 0.1}};
+class ParameterList {
+ public:
+  ParameterList() = default;
+  ParameterList(std::initializer_list<Tensor> tensors)
+      : tensors_(tensors), names_(tensors.size()) {}
+  template <std::derived_from<Tensor> T>
+  ParameterList(const std::vector<T>& tensors)
+      : tensors_(tensors.begin(), tensors.end()), names_(tensors.size()) {}
+  template <std::derived_from<Tensor> T>
+  ParameterList(const std::vector<Named<T>>& named) {
+    for (const auto& [name, tensor] : named) {
+      tensors_.push_back(tensor);
+      names_.push_back(name);
+    }
+  }
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  // One a tensor, empty where none was given.
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<Tensor> tensors_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace lockstep::optim
