@@ -2,6 +2,7 @@
 #include <lockstep/tensor/creation.hpp>
 
 #include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/random.hpp>
 
 #include <gtest/gtest.h>
 
@@ -25,6 +26,17 @@ TEST(Creation, FillsEveryDtype) {
   EXPECT_TRUE(ones({1}, {.requires_grad = true}).requires_grad());
 }
 
+TEST(Creation, TakesADtypeAlone) {
+  for (const Tensor& x : {empty({2}, Dtype::f64), full({2}, 1, Dtype::f64), zeros({2}, Dtype::f64),
+                          ones({2}, Dtype::f64), rand({2}, Dtype::f64), randn({2}, Dtype::f64),
+                          arange(2, Dtype::f64)}) {
+    EXPECT_EQ(x.dtype(), Dtype::f64);
+    EXPECT_EQ(x.sizes(), (Shape{2}));
+  }
+  EXPECT_EQ(ones({2}, Dtype::f64).to_vector<double>(), (std::vector<double>{1, 1}));
+  EXPECT_EQ(arange(2, {}).dtype(), TensorOptions{}.dtype);
+}
+
 TEST(Creation, LikeAnotherTensor) {
   const Tensor x = ones({2, 3}, {.dtype = Dtype::f64, .device = "cpu:1", .requires_grad = true});
   for (const Tensor& y : {empty_like(x), zeros_like(x), ones_like(x)}) {
@@ -39,6 +51,10 @@ TEST(Creation, FromValues) {
   EXPECT_EQ(tensor({1.5F, 2.0F}).sizes(), (Shape{2}));
   EXPECT_EQ(tensor<double>({1, 2}).dtype(), Dtype::f64);
   EXPECT_EQ(tensor({true, false}).to_vector<bool>(), (std::vector<bool>{true, false}));
+  EXPECT_EQ(tensor(std::vector{1.5F, 2.0F}).to_vector<float>(), (std::vector<float>{1.5F, 2}));
+  EXPECT_EQ(tensor(std::vector{true, false}).to_vector<bool>(), (std::vector<bool>{true, false}));
+  EXPECT_EQ(tensor(std::vector<std::int64_t>{7}, "cpu:1").device(), Device("cpu:1"));
+  EXPECT_EQ(tensor(std::vector<double>()).sizes(), (Shape{0}));
   const std::vector<std::int32_t> values = {1, 2, 3, 4};
   const Tensor x = from_values(values, {2, 2}, "cpu:2");
   EXPECT_EQ(x.device(), Device("cpu:2"));

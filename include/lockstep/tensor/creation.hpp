@@ -10,10 +10,14 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 // New tensors with given values; the random ones are in tensor/random.hpp.
@@ -23,10 +27,22 @@ namespace lockstep {
 //
 // **Torch counterpart.** torch::full.
 Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
+template <std::same_as<Dtype> D>
+Tensor full(const Shape& shape, double value, D dtype) {
+  return full(shape, value, TensorOptions{.dtype = dtype});
+}
 
 Tensor zeros(const Shape& shape, const TensorOptions& options = {});
+template <std::same_as<Dtype> D>
+Tensor zeros(const Shape& shape, D dtype) {
+  return zeros(shape, TensorOptions{.dtype = dtype});
+}
 
 Tensor ones(const Shape& shape, const TensorOptions& options = {});
+template <std::same_as<Dtype> D>
+Tensor ones(const Shape& shape, D dtype) {
+  return ones(shape, TensorOptions{.dtype = dtype});
+}
 
 inline Tensor empty_like(const Tensor& tensor) { return empty(tensor.sizes(), tensor.options()); }
 inline Tensor zeros_like(const Tensor& tensor) { return zeros(tensor.sizes(), tensor.options()); }
@@ -58,12 +74,24 @@ requires(!std::is_same_v<T, bool>) Tensor
 
 // A 1-dimensional tensor of the values listed.
 //
-// **Torch counterpart.** torch::tensor. **Example.** `tensor({1.0f, 2.0f})`, `tensor<double>({1,
-// 2})`.
+// **Torch counterpart.** torch::tensor.
+// **Example.** tensor({1.0f, 2.0f}), tensor<double>({1, 2}), tensor(std::vector{1.0f, 2.0f})
 template <Element T>
 Tensor tensor(std::initializer_list<T> values, Device device = {}) {
   return from_values(std::span<const T>(values.begin(), values.size()),
                      {static_cast<std::int64_t>(values.size())}, device);
+}
+
+template <Element T>
+Tensor tensor(const std::vector<T>& values, Device device = {}) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  if constexpr (std::same_as<T, bool>) {  // whose vector is no array
+    const auto array = std::make_unique<bool[]>(values.size());
+    std::copy(values.begin(), values.end(), array.get());
+    return from_values(std::span<const bool>(array.get(), values.size()), {count}, device);
+  } else {
+    return from_values(values, {count}, device);
+  }
 }
 
 // A tensor without dimensions that holds one value.
@@ -76,6 +104,10 @@ Tensor scalar_tensor(T value, Device device = {}) {
 //
 // **Torch counterpart.** torch::arange(count).
 Tensor arange(std::int64_t count, const TensorOptions& options = {.dtype = Dtype::i64});
+template <std::same_as<Dtype> D>
+Tensor arange(std::int64_t count, D dtype) {
+  return arange(count, TensorOptions{.dtype = dtype});
+}
 
 }  // namespace lockstep
 

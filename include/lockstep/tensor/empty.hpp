@@ -7,6 +7,8 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <concepts>
+
 namespace lockstep {
 
 namespace detail {
@@ -20,6 +22,10 @@ Tensor empty_on(const Stream& stream, const Shape& shape, Dtype dtype);
 // **Torch counterpart.** torch::empty.
 // **Devices and streams.** The memory belongs to the current stream of the device.
 Tensor empty(const Shape& shape, const TensorOptions& options = {});
+template <std::same_as<Dtype> D>
+Tensor empty(const Shape& shape, D dtype) {
+  return empty(shape, TensorOptions{.dtype = dtype});
+}
 
 }  // namespace lockstep
 

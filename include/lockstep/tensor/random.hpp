@@ -7,6 +7,7 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -80,12 +81,20 @@ void manual_seed(std::uint64_t seed);
 // **Torch counterpart.** torch::rand.
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, double low = 0, double high = 1,
             Generator& generator = default_generator());
+template <std::same_as<Dtype> D>
+Tensor rand(const Shape& shape, D dtype) {
+  return rand(shape, TensorOptions{.dtype = dtype});
+}
 
 // Normal with mean 0 and deviation 1. Drawn on the host, so every device gets the same numbers.
 //
 // **Torch counterpart.** torch::randn.
 Tensor randn(const Shape& shape, const TensorOptions& options = {},
              Generator& generator = default_generator());
+template <std::same_as<Dtype> D>
+Tensor randn(const Shape& shape, D dtype) {
+  return randn(shape, TensorOptions{.dtype = dtype});
+}
 
 }  // namespace lockstep
 
