@@ -39,6 +39,14 @@ TEST(Devices, AreTheHostDevicesWhereThereIsNoGpu) {
   EXPECT_TRUE(devices(DeviceType::cuda).empty());
 }
 
+TEST(Devices, AreNamedByTheirIndexAlone) {
+  EXPECT_EQ(Device(0), host_devices()[0]);
+  const std::vector<Device> ids = {0, 1, 0};
+  EXPECT_EQ(ids, (std::vector<Device>{"cpu:0", "cpu:1", "cpu:0"}));
+  EXPECT_TRUE(
+      throws<DeviceError>([] { (void)Device(-1); }, "device index -1: expected at least 0"));
+}
+
 TEST(Devices, AreCheckedForBeingThere) {
   const int count = device_count(DeviceType::cpu);
   EXPECT_NO_THROW(check_device("cpu"));
@@ -72,25 +80,29 @@ TEST(Devices, CannotBeNoneOrTooMany) {
 
 // The environment of this process, and of the children that the death tests below run in: each
 // starts this program anew, so its devices are not in use yet.
-class HostDevicesVariable {
+class Variable {
  public:
-  explicit HostDevicesVariable(const char* value) {
-    if (const char* was = std::getenv(kName)) before_ = was;
-    ::setenv(kName, value, 1);
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* was = std::getenv(name)) before_ = was;
+    ::setenv(name, value, 1);
   }
-  ~HostDevicesVariable() {
+  ~Variable() {
     if (before_) {
-      ::setenv(kName, before_->c_str(), 1);
+      ::setenv(name_, before_->c_str(), 1);
     } else {
-      ::unsetenv(kName);
+      ::unsetenv(name_);
     }
   }
-  HostDevicesVariable(const HostDevicesVariable&) = delete;
-  HostDevicesVariable& operator=(const HostDevicesVariable&) = delete;
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
 
  private:
-  static constexpr const char* kName = "LOCKSTEP_HOST_DEVICES";
+  const char* name_;
   std::optional<std::string> before_;
+};
+
+struct HostDevicesVariable : Variable {
+  explicit HostDevicesVariable(const char* value) : Variable("LOCKSTEP_HOST_DEVICES", value) {}
 };
 
 // Ends the process with status 0, and what `body` prints or throws on stderr.
@@ -119,13 +131,35 @@ TEST_F(DevicesDeathTest, NumberAsManyAsTheEnvironmentSays) {
 }
 
 TEST_F(DevicesDeathTest, RefuseAnEnvironmentThatIsNoCount) {
-  for (const char* text : {"", "0", "1025", "2x"}) {
+  for (const char* text : {" ", "0", "1025", "2x"}) {
     const HostDevicesVariable variable(text);
     EXPECT_EXIT(report([] { std::cerr << "count " << device_count(DeviceType::cpu); }),
                 ::testing::ExitedWithCode(0),
                 std::string("threw LOCKSTEP_HOST_DEVICES is \"") + text +
                     "\": expected a number from 1 to 1024");
   }
+}
+
+TEST_F(DevicesDeathTest, AnEmptyVariableIsAsGoodAsNone) {
+  const HostDevicesVariable variable("");
+  const Variable cuda("LOCKSTEP_CUDA_DEVICES", "");
+  EXPECT_EXIT(report([] {
+                EXPECT_EQ(device_count(DeviceType::cpu), detail::default_host_count());
+                std::cerr << "count " << device_count(DeviceType::cpu) << '.';
+              }),
+              ::testing::ExitedWithCode(0), "^count [1-9][0-9]*\\.");
+}
+
+TEST_F(DevicesDeathTest, ANumberOfGpusThatIsNoneIsRefusedWithoutCudaAsWell) {
+  for (const char* text : {"zzz", "-1", "65"}) {
+    const Variable variable("LOCKSTEP_CUDA_DEVICES", text);
+    EXPECT_EXIT(report([] { (void)devices(); }), ::testing::ExitedWithCode(0),
+                std::string("threw LOCKSTEP_CUDA_DEVICES is \"") + text +
+                    "\": expected a number from 0 to 64");
+  }
+  const Variable variable("LOCKSTEP_CUDA_DEVICES", "4");
+  EXPECT_EXIT(report([] { std::cerr << "first " << devices()[0] << '.'; }),
+              ::testing::ExitedWithCode(0), "^first cpu:0\\.");
 }
 
 TEST_F(DevicesDeathTest, NumberAsManyAsTheCallSaysWhateverTheEnvironment) {
@@ -136,6 +170,14 @@ TEST_F(DevicesDeathTest, NumberAsManyAsTheCallSaysWhateverTheEnvironment) {
                 std::cerr << "count " << host_devices().size() << '.';
               }),
               ::testing::ExitedWithCode(0), "^count 5\\.");
+}
+
+TEST_F(DevicesDeathTest, AnIndexAloneIsAGpuWhereThereIsOne) {
+  EXPECT_EXIT(report([] {
+                detail::cuda_device_counter = [](std::string*) { return 2; };
+                std::cerr << Device(1) << '.';
+              }),
+              ::testing::ExitedWithCode(0), "^cuda:1\\.");
 }
 
 TEST_F(DevicesDeathTest, GiveTheDriversReasonWhereItFindsNoGpu) {

@@ -4,15 +4,11 @@
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
-#include <lockstep/error.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <atomic>
-#include <charconv>
-#include <cstdlib>
 #include <string>
-#include <string_view>
 
 namespace lockstep::cuda {
 
@@ -22,7 +18,7 @@ namespace lockstep::cuda {
 //
 // Written once, by the count that freezes the list of devices, before anything else can ask.
 struct LogicalDevices {
-  static constexpr int kMost = 64;
+  static constexpr int kMost = lockstep::detail::kMaxCudaDevices;
 
   std::atomic<int> gpus{0};
 
@@ -39,20 +35,6 @@ inline int gpu_of(Device device) {
   return device.index % gpus.load(std::memory_order_relaxed);
 }
 
-inline int requested_devices(int gpus) {
-  const char* text = std::getenv("LOCKSTEP_CUDA_DEVICES");
-  if (!text) return gpus;
-  const std::string_view digits = text;
-  int count = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [last, status] = std::from_chars(digits.data(), end, count);
-  check<DeviceError>(
-      status == std::errc{} && last == end && count >= 0 && count <= LogicalDevices::kMost,
-      "LOCKSTEP_CUDA_DEVICES is \"", digits, "\": expected a number from 0 to ",
-      LogicalDevices::kMost);
-  return count;
-}
-
 // What `device_count` asks: any failure means that there are none, and says why.
 inline int count_devices(std::string* reason) {
   (void)lockstep::detail::forked();  // the driver does not survive a fork from here on
@@ -63,7 +45,7 @@ inline int count_devices(std::string* reason) {
     return 0;
   }
   LogicalDevices::instance().gpus.store(gpus, std::memory_order_relaxed);
-  const int count = requested_devices(gpus);
+  const int count = lockstep::detail::requested_cuda_count().value_or(gpus);
   if (count == 0) *reason = "LOCKSTEP_CUDA_DEVICES is 0";
   return count;
 }

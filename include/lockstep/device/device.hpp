@@ -5,6 +5,7 @@
 #include <lockstep/error.hpp>
 
 #include <compare>
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <ostream>
@@ -37,6 +38,12 @@ struct Device {
   Device(const char* text) : Device(parse(text)) {}
   Device(const std::string& text) : Device(parse(text)) {}
 
+  // Device i of those that `devices()` lists: a GPU if the program can use one, else a host device.
+  //
+  // **Torch counterpart.** torch.device(i).
+  template <std::same_as<int> Index>
+  Device(Index i) : Device(of_index(i)) {}
+
   constexpr bool is_cpu() const { return type == DeviceType::cpu; }
   constexpr bool is_cuda() const { return type == DeviceType::cuda; }
   // Ordinary host memory, not one of the host devices.
@@ -51,6 +58,7 @@ struct Device {
   }
 
  private:
+  static Device of_index(int index);
   static Device parse(std::string_view text);
 };
 

@@ -5,6 +5,7 @@
 #include <lockstep/device/device.hpp>
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,14 @@ using CountDevices = int (*)(std::string* reason);
 inline constinit std::atomic<CountDevices> cuda_device_counter{nullptr};
 
 inline constexpr int kMaxHostDevices = 1024;
+inline constexpr int kMaxCudaDevices = 64;
+
+// The number in an environment variable; nothing where it is not set or empty. Throws a DeviceError
+// unless it is from `least` to `most`.
+std::optional<int> count_in_environment(const char* variable, int least, int most);
+
+// LOCKSTEP_CUDA_DEVICES, which the CUDA side obeys.
+std::optional<int> requested_cuda_count();
 
 // `LOCKSTEP_HOST_DEVICES`, or the number of cores that this process may use. Throws a DeviceError
 // for a value that is no number from 1 to kMaxHostDevices.

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,18 +21,26 @@ namespace lockstep::detail {
 // several times. It stands for itself and orders nothing.
 inline constinit std::atomic<int> known_host_count{0};
 
+LOCKSTEP_INLINE std::optional<int> count_in_environment(const char* variable, int least, int most) {
+  const char* const text = std::getenv(variable);
+  if (!text || !*text) return std::nullopt;
+  const std::string_view digits = text;
+  int count = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [last, status] = std::from_chars(digits.data(), end, count);
+  check<DeviceError>(status == std::errc{} && last == end && count >= least && count <= most,
+                     variable, " is \"", digits, "\": expected a number from ", least, " to ",
+                     most);
+  return count;
+}
+
+LOCKSTEP_INLINE std::optional<int> requested_cuda_count() {
+  return count_in_environment("LOCKSTEP_CUDA_DEVICES", 0, kMaxCudaDevices);
+}
+
 LOCKSTEP_INLINE int default_host_count() {
-  if (const char* text = std::getenv("LOCKSTEP_HOST_DEVICES")) {
-    const std::string_view digits = text;
-    int count = 0;
-    const char* end = digits.data() + digits.size();
-    const auto [last, status] = std::from_chars(digits.data(), end, count);
-    check<DeviceError>(
-        status == std::errc{} && last == end && count >= 1 && count <= kMaxHostDevices,
-        "LOCKSTEP_HOST_DEVICES is \"", digits, "\": expected a number from 1 to ", kMaxHostDevices);
-    return count;
-  }
-  return static_cast<int>(usable_cores());
+  const auto count = count_in_environment("LOCKSTEP_HOST_DEVICES", 1, kMaxHostDevices);
+  return count ? *count : static_cast<int>(usable_cores());
 }
 
 // The number of devices of each type, decided at first use and the same until the process ends.
@@ -56,6 +65,7 @@ struct DeviceCounts {
     if (!host_decided.load(std::memory_order_acquire)) {
       const std::lock_guard lock(mutex);
       if (!host_decided.load(std::memory_order_relaxed)) {
+        (void)requested_cuda_count();  // or a program without CUDA would not notice a wrong one
         host_count = requested_host > 0 ? requested_host : default_host_count();
         known_host_count.store(host_count, std::memory_order_relaxed);
         host_decided.store(true, std::memory_order_release);
