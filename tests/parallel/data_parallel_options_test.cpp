@@ -7,6 +7,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/balance.hpp>
+#include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 
 #include "parallel/layers.hpp"
@@ -21,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -405,6 +407,56 @@ TEST(DataParallelArguments, OptionsMayBeWrittenInAnyForm) {
   EXPECT_EQ(ls::data_parallel(module, std::tuple(x5()), devices, {}).to_vector<double>(), y5());
   EXPECT_EQ(ls::data_parallel(module, x5(), devices, ls::Device("cpu:1")).device(),
             ls::Device("cpu:1"));
+}
+
+// Counts its calls in a member, and its rows in a buffer.
+struct Busy {
+  ls::Parameter weight{ls::ones({1})};
+  ls::Buffer rows{ls::zeros({1})};
+  int calls = 0;
+  ls::Tensor forward(const ls::Tensor& x) {
+    ++calls;
+    rows.add_(ls::full({1}, static_cast<double>(x.size(0)), {.device = x.device()}));
+    return x * weight;
+  }
+};
+
+TEST(DataParallelCall, AConstOneIsAsGoodAsAny) {
+  const ls::DataParallel model{Busy{}, first_devices(2)};
+  const std::vector<float> five = {0, 1, 2, 3, 4};
+  const ls::Tensor x = ls::tensor(five);
+  for (int call = 1; call <= 3; ++call) {
+    const ls::Tensor y = model(x);
+    EXPECT_EQ(y.to_vector<float>(), five);
+    EXPECT_EQ(model.module().rows.item(), 3 * call) << "the first replica's buffer stays";
+    y.sum().backward();
+    EXPECT_EQ(model.module().weight.grad().item(), 10 * call);
+  }
+  EXPECT_EQ(model.module().calls, 0) << "replicas count for themselves";
+  model.forward(x.narrow(0, 0, 1));  // one chunk: the module itself is called
+  EXPECT_EQ(model.module().calls, 1);
+  model.module().weight.detach().fill_(2);
+  EXPECT_EQ(model(x).to_vector<float>(), (std::vector<float>{0, 2, 4, 6, 8}));
+
+  const ls::DataParallel alone{Busy{}, first_devices(1)};
+  EXPECT_EQ(alone(x).to_vector<float>(), five);
+  EXPECT_EQ(alone.module().calls, 1);
+  const ls::DataParallelModel apart{Busy{}, first_devices(2)};
+  EXPECT_EQ(apart(x).size(), 2U);
+  static_assert(std::is_same_v<decltype(model.module()), const Busy&>);
+}
+
+TEST(DataParallelCall, DevicesAreNamedByNumbersAsInTorch) {
+  ls::DataParallel model{L0{}, {1, 0}};
+  EXPECT_EQ(model.device_ids(), (std::vector<ls::Device>{"cpu:1", "cpu:0"}));
+  EXPECT_EQ(model(x5()).to_vector<double>(), y5());
+  EXPECT_EQ((ls::DataParallel{L0{}, {0, 1}, 1}.output_device()), ls::Device("cpu:1"));
+  EXPECT_EQ((ls::DataParallel{L0{}, {0, 1}, {.output_device = "cpu"}}.device_ids()),
+            first_devices(2));
+  EXPECT_EQ((ls::DataParallel{L0{}, {0}}.device_ids()), first_devices(1));
+  L0 layer;
+  ls::to(layer, 0);
+  EXPECT_EQ(ls::data_parallel(layer, x5(), {0, 1}).to_vector<double>(), y5());
 }
 
 }  // namespace data_parallel_options_test

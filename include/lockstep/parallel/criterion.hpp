@@ -58,7 +58,7 @@ class DataParallelModel : public DataParallel<M> {
       : DataParallel<M>(std::move(module), none, std::move(options)) {}
 
   template <class... Args>
-  auto operator()(const Args&... args) {
+  auto operator()(const Args&... args) const {
     if (this->device_ids().size() > 1) return Scattered(this->apply_replicas(args...).outputs);
     using Output = decltype(this->call_alone(args...));
     std::vector<Output> outputs;
@@ -66,7 +66,7 @@ class DataParallelModel : public DataParallel<M> {
     return Scattered(std::move(outputs));
   }
   template <class... Args>
-  auto forward(const Args&... args) {
+  auto forward(const Args&... args) const {
     return (*this)(args...);
   }
 };

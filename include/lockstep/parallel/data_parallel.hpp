@@ -89,6 +89,9 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // device_ids[0], in place: a tensor is a handle, so an optimiser made earlier stays valid. One that
 // is mixed or elsewhere is a ModuleError that names the parameter.
 //
+// A const DataParallel can be called, whether or not the module's forward is const: what forward
+// changes in the module itself or in the first replica's buffers stays, as in any call.
+//
 // Copies of a DataParallel share the parameters, as copies of the module do, and have replicas of
 // their own; a moved one takes its replicas along. One DataParallel may be part of another's
 // module: within a replica its devices begin with the replica's, and its own replicas are filled at
@@ -133,12 +136,12 @@ class DataParallel {
   }
 
   template <class... Args>
-  auto operator()(const Args&... args) {
+  auto operator()(const Args&... args) const {
     if (device_ids_.size() < 2) return detail::gather_one(call_alone(args...), output_target());
     return detail::gather_outputs(apply_replicas(args...), output_device(), options_);
   }
   template <class... Args>
-  auto forward(const Args&... args) {
+  auto forward(const Args&... args) const {
     return (*this)(args...);
   }
 
@@ -172,7 +175,7 @@ class DataParallel {
   // A DataParallel is transparent to whatever walks a module.
   template <class Self>
   static auto& wrapped_module(Self& self) {
-    return self.module_;
+    return self.module();
   }
 
   // As part of a replica it starts from where the replica's parameters are, and so do its results
@@ -195,7 +198,7 @@ class DataParallel {
  protected:
   // One output for each device that has work, where it was made.
   template <class... Args>
-  auto apply_replicas(const Args&... args) {
+  auto apply_replicas(const Args&... args) const {
     const auto make = [this](const std::vector<Device>& used) {
       const profile::RecordFunction range("replicate");
       const std::vector<Tensor> originals = detail::tensors_of(module_);
@@ -207,7 +210,7 @@ class DataParallel {
 
   // The module's own result, for no device or one.
   template <class... Args>
-  auto call_alone(const Args&... args) {
+  auto call_alone(const Args&... args) const {
     if (!device_ids_.empty()) return detail::call_on(module_, device_ids_[0], args...);
     return detail::call_as_it_is(module_, args...);
   }
@@ -219,10 +222,10 @@ class DataParallel {
     return device_ids_[0];
   }
 
-  M module_;
+  mutable M module_;
   std::vector<Device> device_ids_;
   DataParallelOptions options_;
-  detail::ReplicaCache cache_;
+  mutable detail::ReplicaCache cache_;
 };
 
 }  // namespace lockstep
