@@ -118,6 +118,28 @@ TEST(Collate, NothingStaysNothing) {
   EXPECT_FALSE(undefined.defined());
 }
 
+struct Images {
+  Pair images;
+  Tensor labels;
+};
+struct Image {
+  Pair image;
+  std::int64_t label = 0;
+  using Batch = Images;
+};
+
+TEST(Collate, AStructCanNameItsBatch) {
+  const auto one = [](float value) { return lockstep::tensor({value}); };
+  const Images batch = collate(std::vector<Image>{{{one(1), one(2)}, 5}, {{one(3), one(4)}, 6}});
+  EXPECT_EQ(values_of<float>(batch.images.left), (std::vector<float>{1, 3}));
+  EXPECT_EQ(values_of<float>(*batch.images.right), (std::vector<float>{2, 4}));
+  EXPECT_EQ(values_of<std::int64_t>(batch.labels), (std::vector<std::int64_t>{5, 6}));
+
+  const auto nested = collate(std::vector<std::pair<Image, int>>{{{{one(1), {}}, 5}, 7}});
+  static_assert(std::is_same_v<decltype(nested.first), Images>);
+  EXPECT_EQ(values_of<std::int64_t>(nested.first.labels), std::vector<std::int64_t>{5});
+}
+
 TEST(Collate, AStructStaysOneIfItsMembersKeepTheirTypes) {
   const auto one = [](float value) { return lockstep::tensor({value}); };
   const Pair pair = collate(std::vector<Pair>{{one(1), one(2)}, {one(3), one(4)}});

@@ -172,8 +172,14 @@ std::variant<BatchOf<T>...> collate_variants(std::vector<std::variant<T...>>& sa
   return std::move(*batch);
 }
 
-// A struct of the batches of its members, if those are of the members' types: of tensors, for
-// instance. Otherwise a tuple of them.
+// The struct that samples of type T say their batch is.
+template <class T>
+concept NamesItsBatch = requires {
+  typename T::Batch;
+};
+
+// The batches of the members: in the struct that T says, or in a T if they are of its members'
+// types (of tensors, for instance), otherwise in a tuple.
 template <class T>
 auto collate_structs(std::vector<T>& samples, const nested::Path& path) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
@@ -189,9 +195,12 @@ auto collate_structs(std::vector<T>& samples, const nested::Path& path) {
     };
     std::tuple<decltype(part(std::integral_constant<std::size_t, i>()))...> batch{
         part(std::integral_constant<std::size_t, i>())...};
-    if constexpr ((std::is_same_v<std::tuple_element_t<i, Members>,
-                                  std::tuple_element_t<i, decltype(batch)>&> &&
-                   ...)) {
+    if constexpr (NamesItsBatch<T>) {
+      return std::apply([](auto&... members) { return typename T::Batch{std::move(members)...}; },
+                        batch);
+    } else if constexpr ((std::is_same_v<std::tuple_element_t<i, Members>,
+                                         std::tuple_element_t<i, decltype(batch)>&> &&
+                          ...)) {
       T result = std::move(samples[0]);
       lockstep::detail::tie_members(result) = std::move(batch);
       return result;
@@ -248,8 +257,13 @@ auto collate_at(std::vector<T> samples, const nested::Path& path) {
 // Pairs, tuples, arrays, vectors, maps, optionals and variants of these become the same of batches;
 // the samples must then have as many elements, the same keys, values in the same places and the
 // same alternatives. A plain struct whose members are all of a type that their batch has, too, such
-// as Tensor, becomes that struct; any other one a tuple of its members' batches. How samples of
-// other types become a batch says a specialisation of Collate.
+// as Tensor, becomes that struct; any other one a tuple of its members' batches, or a struct of
+// them that it names itself, with as many members in the same order:
+//
+//   struct Images { ls::Tensor pixels, labels; };
+//   struct Image { ls::Tensor pixels; std::int64_t label; using Batch = Images; };
+//
+// How samples of other types become a batch says a specialisation of Collate.
 //
 // **Torch counterpart.** torch.utils.data.default_collate.
 // **Backward.** Not recorded.
