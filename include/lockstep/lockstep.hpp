@@ -116,6 +116,7 @@
 #include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/shared_by_replicas.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/profile/profiler.hpp>

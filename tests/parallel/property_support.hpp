@@ -5,6 +5,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/parallel/shared_by_replicas.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -102,7 +103,7 @@ inline std::vector<double> values_of(const Tensor& tensor) {
   return (tensor.dtype() == Dtype::f64 ? tensor : tensor.to(Dtype::f64)).to_vector<double>();
 }
 
-// A class of which nothing is known but that it can be copied.
+// A class of which nothing is known but that it can be copied, and that all replicas have the same.
 class Opaque {
  public:
   explicit Opaque(int id) : id_(id) {}
@@ -111,6 +112,13 @@ class Opaque {
  private:
   int id_;
 };
+
+}  // namespace lockstep::testing::property
+
+template <>
+inline constexpr bool lockstep::shared_by_replicas<lockstep::testing::property::Opaque> = true;
+
+namespace lockstep::testing::property {
 
 // A structure laid flat: its tensors, and all else as text. Structs list their members in
 // `fields()`.

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -436,6 +437,62 @@ TEST(Gather, EqualCStringsAreEqualWhereverTheyLie) {
   EXPECT_STREQ(ls::gather(same, "cpu").name, "rows");
   const std::vector<Named> other = {{ls::ones({1}), "rows"}, {ls::ones({1}), nullptr}};
   EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(other, "cpu"); }, "output.name", "null"));
+}
+
+TEST(Gather, WhichReplicasTensorIsUndefined) {
+  const std::vector<Record> first = {{ls::Tensor(), 1}, {rows(2), 1}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(first, "cpu"); },
+                                     "output.a is an undefined tensor in replica 0",
+                                     "defined in replica 1"));
+  const std::vector<ls::Tensor> last = {rows(2), rows(2), ls::Tensor()};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(last, "cpu"); },
+                                     "output is an undefined tensor in replica 2",
+                                     "defined in replica 0"));
+}
+
+TEST(Gather, ArraysOfNumbersHaveToAgreeAsWell) {
+  struct Counted {
+    ls::Tensor values;
+    int counts[2];
+    char tag[4];
+  };
+  const Counted one{rows(2), {1, 2}, "abc"};
+  const Counted whole = ls::gather(std::vector{one, one}, "cpu");
+  EXPECT_EQ(whole.values.size(0), 4);
+  EXPECT_EQ(whole.counts[1], 2);
+  EXPECT_STREQ(whole.tag, "abc");
+  const std::vector<Counted> counts = {one, {rows(2), {1, 3}, "abc"}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(counts, "cpu"); }, "output.counts"));
+  const std::vector<Counted> tags = {one, {rows(2), {1, 2}, "abd"}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(tags, "cpu"); }, "output.tag"));
+}
+
+class Vocabulary {
+ public:
+  explicit Vocabulary(int words) : words_(words) {}
+  int words() const { return words_; }
+
+ private:
+  int words_;
+};
+struct Labelled {
+  ls::Tensor values;
+  Vocabulary vocabulary;
+  std::less<> order = {};  // without state there is nothing to lose
+};
+
+}  // namespace scatter_gather_test
+
+template <>
+inline constexpr bool lockstep::shared_by_replicas<scatter_gather_test::Vocabulary> = true;
+
+namespace scatter_gather_test {
+
+TEST(Gather, WhatIsMarkedAsSharedIsReplicaZeros) {
+  const Labelled whole =
+      ls::gather(std::vector<Labelled>{{rows(2), Vocabulary(7)}, {rows(1), Vocabulary(8)}}, "cpu");
+  EXPECT_EQ(whole.values.size(0), 3);
+  EXPECT_EQ(whole.vocabulary.words(), 7);
 }
 
 TEST(Scatter, AConstantInPartsLeavesTheDivisionToTheRule) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/parallel/kwargs.hpp>
+#include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/scatterable.hpp>
 #include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/shared_by_replicas.hpp>
+#include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
 
@@ -66,6 +69,11 @@ struct Net {
   ls::Parameter weight;
   Tensor forward(const Tensor& x) const { return x; }
 };
+struct Activation {
+  double slope;
+  std::string name;
+  Tensor operator()(const Tensor& x) const { return x; }
+};
 struct EmptyBase {};
 struct WithEmptyBase : EmptyBase {
   Tensor x;
@@ -108,7 +116,9 @@ TEST(Scatterable, WhatNobodyCanLookIntoIs) {
   EXPECT_TRUE(Scatterable<Opaque>);
   EXPECT_TRUE(Scatterable<std::shared_ptr<Opaque>>);
   EXPECT_TRUE(Scatterable<std::shared_ptr<std::mutex>>);
-  EXPECT_TRUE(Scatterable<Net>);
+  EXPECT_TRUE(Scatterable<Activation>);
+  EXPECT_TRUE(Scatterable<std::function<Tensor(Tensor)>>);
+  EXPECT_TRUE(Scatterable<std::shared_ptr<Net>>);
   EXPECT_TRUE(Scatterable<Json>);
   EXPECT_TRUE(Scatterable<LinkedData>);
 }
@@ -131,6 +141,77 @@ TEST(Scatterable, PointersToTensorsAreNot) {
   EXPECT_EQ(obstacle<std::weak_ptr<std::vector<Tensor>>>, Obstacle::pointer);
   EXPECT_EQ(obstacle<std::reference_wrapper<Tensor>>, Obstacle::pointer);
   EXPECT_EQ(obstacle<std::optional<ls::Parameter*>>, Obstacle::pointer);
+}
+
+struct Functor {
+  const Tensor offset;
+  Tensor operator()(const Tensor& x) const { return x; }
+};
+class Layer {
+ public:
+  Tensor forward(const Tensor& x) const { return x; }
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("weight", self.weight_);
+  }
+
+ private:
+  ls::Parameter weight_;
+};
+struct Block {
+  Layer layer;
+  Tensor forward(const Tensor& x) const { return x; }
+};
+
+TEST(Scatterable, ModulesThatShowTheirTensorsAreNot) {
+  EXPECT_EQ(obstacle<Net>, Obstacle::module);
+  EXPECT_EQ(obstacle<Functor>, Obstacle::module);
+  EXPECT_EQ(obstacle<Layer>, Obstacle::module);
+  EXPECT_EQ(obstacle<Block>, Obstacle::module);
+  EXPECT_EQ((obstacle<std::tuple<Tensor, std::vector<Net>>>), Obstacle::module);
+}
+
+// What is refused is not walked either.
+TEST(Scatterable, TheWalkGoesIntoNoModule) {
+  const Net net{ls::Parameter(ls::ones({2}))};
+  const Functor functor{ls::ones({2})};
+  int met = 0;
+  const auto count = [&met](const auto&, const auto&) { ++met; };
+  ls::detail::nested::for_each_leaf(net, ls::detail::nested::Path("net"), count);
+  ls::detail::nested::for_each_leaf(functor, ls::detail::nested::Path("functor"), count);
+  EXPECT_EQ(met, 0);
+}
+
+class Matrix {
+ public:
+  double operator()(int row, int column) const { return values_.at(0) * row * column; }
+  int rows() const { return 1; }
+  int cols() const { return 1; }
+
+ private:
+  std::vector<double> values_;
+};
+struct Grid {
+  std::vector<double> values;
+  std::vector<int> shape() const { return {1}; }
+};
+struct Batch {
+  Tensor images;
+  std::vector<int> shape() const { return {1}; }
+};
+struct Size {
+  int height;
+  int width;
+  std::array<int, 2> dims() const { return {height, width}; }
+};
+
+TEST(Scatterable, WhatLooksLikeATensorIsNot) {
+  EXPECT_EQ(obstacle<Matrix>, Obstacle::no_traits);
+  EXPECT_EQ(obstacle<Grid>, Obstacle::no_traits);
+  EXPECT_EQ((obstacle<std::map<int, std::optional<Matrix>>>), Obstacle::no_traits);
+  EXPECT_TRUE(Scatterable<std::shared_ptr<const Matrix>>) << "many may read one";
+  EXPECT_TRUE(Scatterable<Batch>) << "its tensors are divided";
+  EXPECT_TRUE(Scatterable<Size>) << "it owns no memory";
 }
 
 struct Array {
@@ -198,6 +279,35 @@ TEST(Scatterable, WhatCannotBeCopiedOrOrderedIsNot) {
   EXPECT_EQ((obstacle<std::map<int, std::unique_ptr<int>>>), Obstacle::not_copyable);
   EXPECT_EQ((obstacle<std::tuple<Tensor, std::atomic<int>>>), Obstacle::not_copyable);
   EXPECT_EQ((obstacle<std::unordered_map<Key, int>>), Obstacle::key);
+}
+
+struct Teacher {
+  ls::Parameter weight;
+  std::deque<Tensor> history;
+  Tensor forward(const Tensor& x) const { return x; }
+};
+class Table {
+ public:
+  int rows() const { return static_cast<int>(values_.size()); }
+  int cols() const { return 1; }
+
+ private:
+  std::vector<double> values_;
+};
+
+}  // namespace scatterable_test
+
+template <>
+inline constexpr bool lockstep::shared_by_replicas<scatterable_test::Teacher> = true;
+template <>
+inline constexpr bool lockstep::shared_by_replicas<scatterable_test::Table> = true;
+
+namespace scatterable_test {
+
+TEST(Scatterable, WhatIsMarkedAsSharedIs) {
+  EXPECT_TRUE(Scatterable<Teacher>);
+  EXPECT_TRUE((Scatterable<std::pair<Tensor, const Teacher>>));
+  EXPECT_TRUE(Scatterable<Table>);
 }
 
 }  // namespace scatterable_test

@@ -4,8 +4,10 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/module/concepts.hpp>
 #include <lockstep/module/visit.hpp>
 #include <lockstep/ops/elementwise.hpp>
+#include <lockstep/parallel/shared_by_replicas.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -66,9 +68,11 @@ concept MapLike = is_specialization<T, std::map> || is_specialization<T, std::un
 template <class T>
 concept ListLike = is_std_array<T> ||
     (is_specialization<T, std::vector> && !std::is_arithmetic_v<typename T::value_type>);
-// A plain struct whose fields can be found; the library's own handles are no such thing.
+// A plain struct whose fields can be found; the library's own handles are no such thing. Nor is a
+// module or functor: the rows of its tensors are not those of a batch.
 template <class T>
-concept StructLike = std::is_class_v<T> && std::is_aggregate_v<T> && Reflectable<T>;
+concept StructLike = std::is_class_v<T> && std::is_aggregate_v<T> && !HasForward<T> &&
+                     !HasCallOperator<T> && Reflectable<T>;
 
 // A number, an enumerator or a string: never structure, and comparable.
 template <class T>
@@ -101,8 +105,12 @@ std::string key_text(const Key& key) {
 template <class T, class Visit>
 void for_each_leaf(T& value, const Path& path, Visit& visit) {
   using Plain = std::remove_const_t<T>;
-  if constexpr (TensorLike<Plain>) {
+  if constexpr (shared_by_replicas<Plain>) {
+    return;
+  } else if constexpr (TensorLike<Plain>) {
     if (tensor_traits<Plain>::defined(value)) visit(value, path);
+  } else if constexpr (HasTensorTraits<Plain>) {
+    require_whole_traits<Plain>();
   } else if constexpr (std::derived_from<Plain, Tensor>) {  // a Parameter, a Buffer
     for_each_leaf(
         static_cast<std::conditional_t<std::is_const_v<T>, const Tensor&, Tensor&>>(value), path,

@@ -12,6 +12,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,6 +30,9 @@ inline constexpr bool is_list_of_numbers = false;
 template <class T>
 requires std::is_arithmetic_v<T>
 inline constexpr bool is_list_of_numbers<std::vector<T>> = true;
+template <class T, std::size_t n>
+requires std::is_arithmetic_v<T>
+inline constexpr bool is_list_of_numbers<T[n]> = true;
 
 template <class T>
 bool same_value(const T& a, const T& b) {
@@ -54,13 +58,17 @@ std::string value_text(const T& value) {
 
 // Throws a ValueError unless two results have the same structure: as many elements, the same keys,
 // the same alternatives, values present in both or in neither, and where there is no tensor but a
-// plain value, the same one. Objects of other types are not looked at.
+// plain value, the same one. A type of which replica 0's object would silently stand for those of
+// all replicas does not compile, unless shared_by_replicas says that this is meant.
 template <class T>
 void check_same_structure(const T& a, const T& b, const Path& path, std::size_t replica) {
-  if constexpr (TensorLike<T>) {
-    check<ValueError>(tensor_traits<T>::defined(a) == tensor_traits<T>::defined(b),
-                      "gather: ", path, " is a tensor in one of replica 0 and replica ", replica,
-                      ", and undefined in the other");
+  if constexpr (shared_by_replicas<T>) {
+    return;
+  } else if constexpr (TensorLike<T>) {
+    const bool defined = tensor_traits<T>::defined(a);
+    check<ValueError>(defined == tensor_traits<T>::defined(b), "gather: ", path,
+                      " is an undefined tensor in replica ", defined ? replica : 0,
+                      ", but defined in replica ", defined ? 0 : replica);
   } else if constexpr (std::derived_from<T, Tensor>) {
     check_same_structure(static_cast<const Tensor&>(a), static_cast<const Tensor&>(b), path,
                          replica);
@@ -112,17 +120,24 @@ void check_same_structure(const T& a, const T& b, const Path& path, std::size_t 
        ...);
     }
     (std::make_index_sequence<member_count<T>>{});
+  } else if constexpr (is_list_of_numbers<T>) {
+    check<ValueError>(std::equal(std::begin(a), std::end(a), std::begin(b), std::end(b),
+                                 same_value<std::iter_value_t<decltype(std::begin(a))>>),
+                      "gather: the numbers of ", path, " are not the same in replica 0 and ",
+                      "replica ", replica, ": to be gathered, they have to be a tensor");
   } else if constexpr (PlainValue<T>) {
     if (!same_value(a, b)) {
       fail<ValueError>("gather: ", path, " is ", value_text(a), " in replica 0, but ",
                        value_text(b), " in replica ", replica,
                        ": to be gathered, a value that differs has to be a tensor");
     }
-  } else if constexpr (is_list_of_numbers<T>) {
-    check<ValueError>(a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
-                                                         same_value<typename T::value_type>),
-                      "gather: the numbers of ", path, " are not the same in replica 0 and ",
-                      "replica ", replica, ": to be gathered, they have to be a tensor");
+  } else {
+    static_assert(std::is_empty_v<T>,
+                  "lockstep: gather: results of this type cannot be put together, and all but "
+                  "replica 0's would be lost, since it is neither a tensor nor a structure of them "
+                  "nor a plain value: return tensors (in std::vector, std::tuple or the public "
+                  "members of a plain struct), specialise lockstep::tensor_traits for it, or set "
+                  "lockstep::shared_by_replicas if it is the same in all replicas");
   }
 }
 

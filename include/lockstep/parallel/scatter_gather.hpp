@@ -30,7 +30,8 @@ namespace lockstep {
 //
 // `inputs` is a tensor or any nesting of std::tuple, pair, array, vector, map, unordered_map,
 // optional, variant and plain structs; anything else in it, and a tensor without dimensions, goes
-// to every device. The number of chunks is that of the tensors' rows: all must have as many along
+// to every device. A type that is Scatterable has no tensors there; for any other one the compiler
+// says why not. The number of chunks is that of the tensors' rows: all must have as many along
 // `dim`, and there are fewer parts than devices where the rows do not suffice.
 //
 // **Torch counterpart.** torch.nn.parallel.scatter, which drops rows where tensors disagree.
@@ -174,10 +175,11 @@ Gathered<T> gather_parts(const std::vector<T>& parts, Device device, std::int64_
 // Puts the parts together again: every tensor concatenated along `dim` on `device`, in the order of
 // the parts, within a structure like theirs.
 //
-// All parts must have the same structure, and the same numbers and strings within it; objects of
-// other types are taken from part 0. Parts that are nothing but a number or a string become a
-// std::vector of them. Tensors without dimensions become a vector with one element a part, and a
-// warning says so; with Reduction::sum or mean, their sum or mean.
+// All parts must have the same structure, and the same numbers and strings within it. A type of
+// which part 0 alone would be kept does not compile, unless shared_by_replicas is set for it. Parts
+// that are nothing but a number or a string become a std::vector of them. Tensors without
+// dimensions become a vector with one element a part, and a warning says so; with Reduction::sum or
+// mean, their sum or mean.
 //
 // **Torch counterpart.** torch.nn.parallel.gather, which looks at part 0 alone.
 // **Devices and streams.** comm::gather. Any device, plain `cpu` included; a result there is

@@ -21,9 +21,10 @@
 //
 // Whatever the walk over a structure does not go into is shared with every device as it is: right
 // for a constant, silently wrong for tensors. So a type that has tensors in such a place is
-// refused at compile time. Never refused, as nobody can know what is in them: classes that are
-// neither aggregates nor containers, modules, std::function, std::any, pointers to incomplete
-// types.
+// refused at compile time, and so is a class that looks like a tensor and has no tensor_traits,
+// unless shared_by_replicas says that this is meant. Never refused, as nobody can know what is in
+// them: other classes that are neither aggregates nor containers, std::function, std::any, pointers
+// to modules or to incomplete types.
 namespace lockstep::detail::nested {
 
 // How a type holds other types.
@@ -34,6 +35,7 @@ enum class Holding {
   pointer,     // a raw or smart pointer, or a reference_wrapper
   container,   // the walk does not go into it
   scattered,   // parts for several devices
+  module,      // or another functor: its tensors are no rows of a batch
   unreadable,  // an aggregate whose members cannot be found
 };
 
@@ -49,12 +51,15 @@ struct ElementsOf<Template<T...>> {
 };
 
 // The members of a plain struct; a const reference looks like a const member.
-template <class Members>
+template <Holding holding, class Members>
 struct MembersOf;
-template <class... T>
-struct MembersOf<std::tuple<T&...>> {
-  using Type = Content<Holding::structure, T...>;
+template <Holding holding, class... T>
+struct MembersOf<holding, std::tuple<T&...>> {
+  using Type = Content<holding, T...>;
 };
+template <Holding holding, class T>
+using ContentOfMembers =
+    typename MembersOf<holding, decltype(tie_members(std::declval<T&>()))>::Type;
 
 // A pointer may point to what is not, or not yet, of a known size.
 template <class T>
@@ -66,15 +71,30 @@ concept Complete = std::is_object_v<T> && requires {
 template <class T>
 concept PlainData = std::is_trivially_copyable_v<T> && std::is_copy_assignable_v<T>;
 
+// A class that tells its shape and owns memory, as other libraries' tensors and matrices do.
+template <class T>
+concept LooksLikeTensor =
+    std::is_class_v<T> && !std::is_trivially_copyable_v<T> && !HasForward<T> &&
+    (
+        requires(const T& t) { t.sizes(); } || requires(const T& t) { t.shape(); } ||
+        requires(const T& t) { t.dims(); } || requires(const T& t) { t.dim(); } ||
+        requires(const T& t) { t.ndim(); } ||
+        requires(const T& t) {
+          t.rows();
+          t.cols();
+        });
+
 template <class T>
 consteval auto find_content() {
-  if constexpr (std::is_pointer_v<T>) {
+  if constexpr (shared_by_replicas<T>) {
+    return Content<Holding::nothing>();
+  } else if constexpr (std::is_pointer_v<T>) {
     return Content<Holding::pointer, std::remove_pointer_t<T>>();
   } else if constexpr (std::is_array_v<T>) {
     return Content<Holding::container, std::remove_all_extents_t<T>>();
   } else if constexpr (!Complete<T>) {
     return Content<Holding::nothing>();
-  } else if constexpr (TensorLike<T> || std::derived_from<T, Tensor>) {
+  } else if constexpr (HasTensorTraits<T> || std::derived_from<T, Tensor>) {
     return Content<Holding::tensor>();
   } else if constexpr (TupleLike<T> || is_specialization<T, std::variant>) {
     return typename ElementsOf<T>::Type();
@@ -84,10 +104,18 @@ consteval auto find_content() {
     return Content<Holding::structure, typename T::mapped_type>();
   } else if constexpr (is_specialization<T, std::reference_wrapper>) {
     return Content<Holding::pointer, typename T::type>();
-  } else if constexpr (!std::is_class_v<T> || HasForward<T> || HasCallOperator<T>) {
+  } else if constexpr (!std::is_class_v<T>) {
     return Content<Holding::nothing>();
+  } else if constexpr (HasForward<T> || HasCallOperator<T>) {
+    if constexpr (HasVisitMembers<T>) {
+      return Content<Holding::module, Tensor>();  // layers have the hook for their tensors
+    } else if constexpr (std::is_aggregate_v<T> && !PlainData<T> && Reflectable<T>) {
+      return ContentOfMembers<Holding::module, T>();
+    } else {
+      return Content<Holding::nothing>();
+    }
   } else if constexpr (StructLike<T>) {
-    return typename MembersOf<decltype(tie_members(std::declval<T&>()))>::Type();
+    return ContentOfMembers<Holding::structure, T>();
   } else if constexpr (std::is_aggregate_v<T> && !PlainData<T>) {
     return Content<Holding::unreadable>();
   } else if constexpr (is_scattered<T>) {
@@ -113,6 +141,7 @@ consteval bool find_tensors();
 
 template <class... Above, Holding holding, class... T>
 consteval bool find_tensors_in(Content<holding, T...> /*content*/) {
+  if constexpr (holding == Holding::module) return false;  // a pointer to one may be shared
   return holding == Holding::tensor || (find_tensors<std::remove_cvref_t<T>, Above...>() || ...);
 }
 
@@ -139,7 +168,10 @@ enum class Obstacle {
   pointer,
   container,
   scattered,
+  module,
   unreadable,
+  half_traits,
+  no_traits,
   key,
   array,
   not_copyable
@@ -174,6 +206,16 @@ consteval auto find_obstacle_in(Content<Holding::structure, First, Rest...> /*co
     return find_obstacle_in<Above...>(Content<Holding::structure, Rest...>());
   }
 }
+template <class... Above, class... T>
+consteval auto find_obstacle_in(Content<Holding::module, T...> /*content*/) {
+  using Type = std::tuple_element_t<0, std::tuple<Above...>>;
+  constexpr bool has_tensors =
+      ((holds_tensors<T> || decltype(find_obstacle<std::remove_cvref_t<T>, Above...>())::obstacle ==
+                                Obstacle::module) ||
+       ...);
+  constexpr Obstacle obstacle = has_tensors ? Obstacle::module : Obstacle::none;
+  return Found<obstacle, Type>();
+}
 template <class... Above, Holding holding, class... T>
 consteval auto find_obstacle_in(Content<holding, T...> /*content*/) {
   using Type = std::tuple_element_t<0, std::tuple<Above...>>;
@@ -195,8 +237,13 @@ consteval auto find_obstacle() {
   using Plain = std::remove_cvref_t<T>;
   if constexpr ((std::is_same_v<Plain, Above> || ...)) {
     return Found<Obstacle::none>();
+  } else if constexpr (HasTensorTraits<Plain> && !TensorLike<Plain> && !shared_by_replicas<Plain>) {
+    return Found<Obstacle::half_traits, Plain>();
   } else if constexpr (!std::is_same_v<T, Plain> && holds_tensors<T>) {
     return Found<Obstacle::not_assignable, T>();
+  } else if constexpr (LooksLikeTensor<Plain> && !holds_tensors<Plain> &&
+                       !shared_by_replicas<Plain>) {
+    return Found<Obstacle::no_traits, Plain>();
   } else {
     using Result = decltype(find_obstacle_in<Plain, Above...>(ContentIn<Plain>()));
     if constexpr (Result::obstacle != Obstacle::none) {
@@ -220,6 +267,11 @@ consteval auto find_obstacle() {
 template <class T>
 consteval void explain(Found<Obstacle::none, T> /*found*/) {}
 
+template <class T>
+consteval void explain(Found<Obstacle::half_traits, T> /*found*/) {
+  require_whole_traits<T>();
+}
+
 template <Obstacle obstacle, class Culprit>
 consteval void explain(Found<obstacle, Culprit> /*found*/) {
   static_assert(obstacle != Obstacle::not_assignable,
@@ -237,6 +289,14 @@ consteval void explain(Found<obstacle, Culprit> /*found*/) {
   static_assert(obstacle != Obstacle::scattered,
                 "lockstep: cannot be divided among devices: it has a Scattered inside, which has "
                 "one part for each device already: pass that as an argument of its own");
+  static_assert(obstacle != Obstacle::module,
+                "lockstep: cannot be divided among devices: it is a module or functor, whose "
+                "tensors are neither divided nor moved: make it a member of the module that is "
+                "called, or set lockstep::shared_by_replicas for it");
+  static_assert(obstacle != Obstacle::no_traits,
+                "lockstep: cannot be divided among devices: it looks like a tensor, and all of it "
+                "would go to every device: specialise lockstep::tensor_traits for it, or set "
+                "lockstep::shared_by_replicas if this is meant");
   static_assert(obstacle != Obstacle::unreadable,
                 "lockstep: cannot be divided among devices: this struct may have tensors, but its "
                 "members cannot be found: it may have no members in a base class, none that are "

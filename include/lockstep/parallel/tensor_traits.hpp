@@ -22,9 +22,11 @@ namespace lockstep {
 // All that scatter, gather and DataParallel know of the tensors at the leaves of their arguments.
 // Specialise it to let a type of your own take part: another library's tensor, or a structure that
 // wants to be split in a way of its own. A type without it is walked if it is a container or a
-// plain aggregate, and otherwise shared with every device as it is.
+// plain aggregate that is no module, and otherwise shared with every device as it is; one that
+// looks like a tensor, since it has a member function `sizes`, `shape`, `dims`, `dim` or `ndim`, or
+// `rows` and `cols`, is refused.
 //
-// A specialisation has these static members:
+// A specialisation has these static members; where one is missing, the compiler's message names it:
 //
 //   bool defined(const T&)                           false: there is no tensor; it stays so
 //                                                    everywhere
@@ -96,19 +98,119 @@ struct tensor_traits<Tensor> {
   }
 };
 
-// A type at the leaves of nested arguments.
+namespace detail {
+
+// There is a specialisation of tensor_traits for T.
 template <class T>
-concept TensorLike = requires(const T& tensor, const std::vector<T>& tensors,
-                              const std::vector<Device>& devices,
-                              const std::vector<std::int64_t>& sizes) {
-  { tensor_traits<T>::defined(tensor) } -> std::convertible_to<bool>;
-  { tensor_traits<T>::device(tensor) } -> std::same_as<Device>;
-  { tensor_traits<T>::dim(tensor) } -> std::convertible_to<std::int64_t>;
-  { tensor_traits<T>::size(tensor, 0) } -> std::convertible_to<std::int64_t>;
-  { tensor_traits<T>::scatter(tensor, devices, sizes, 0) } -> std::same_as<std::vector<T>>;
-  { tensor_traits<T>::broadcast(tensor, devices) } -> std::same_as<std::vector<T>>;
-  { tensor_traits<T>::gather(tensors, devices[0], 0) } -> std::same_as<T>;
+concept HasTensorTraits = requires {
+  sizeof(tensor_traits<T>);
 };
+
+enum class TraitsMember {
+  none,
+  defined,
+  device,
+  dim,
+  size,
+  scatter,
+  broadcast,
+  gather,
+  weighted_sum,
+  record_stream
+};
+
+// The first member that the specialisation for T lacks, or has in a form that cannot be called as
+// it has to be. The last two may be absent, but not be there in another form.
+template <class T>
+consteval TraitsMember find_missing_member() {
+  using Traits = tensor_traits<T>;
+  using Parts = std::vector<T>;
+  using Devices = std::vector<Device>;
+  using Sizes = std::vector<std::int64_t>;
+  if constexpr (!requires(const T& t) {
+                  { Traits::defined(t) } -> std::convertible_to<bool>;
+                }) {
+    return TraitsMember::defined;
+  } else if constexpr (!requires(const T& t) {
+                         { Traits::device(t) } -> std::same_as<Device>;
+                       }) {
+    return TraitsMember::device;
+  } else if constexpr (!requires(const T& t) {
+                         { Traits::dim(t) } -> std::convertible_to<std::int64_t>;
+                       }) {
+    return TraitsMember::dim;
+  } else if constexpr (!requires(const T& t) {
+                         { Traits::size(t, 0) } -> std::convertible_to<std::int64_t>;
+                       }) {
+    return TraitsMember::size;
+  } else if constexpr (!requires(const T& t, const Devices& devices, const Sizes& sizes) {
+                         { Traits::scatter(t, devices, sizes, 0) } -> std::same_as<Parts>;
+                       }) {
+    return TraitsMember::scatter;
+  } else if constexpr (!requires(const T& t, const Devices& devices) {
+                         { Traits::broadcast(t, devices) } -> std::same_as<Parts>;
+                       }) {
+    return TraitsMember::broadcast;
+  } else if constexpr (!requires(const Parts& parts) {
+                         { Traits::gather(parts, Device(), 0) } -> std::same_as<T>;
+                       }) {
+    return TraitsMember::gather;
+  } else if constexpr (
+      requires { &Traits::weighted_sum; } &&
+      !requires(const Parts& parts, const std::vector<double>& weights) {
+        { Traits::weighted_sum(parts, weights, Device()) } -> std::same_as<T>;
+      }) {
+    return TraitsMember::weighted_sum;
+  } else if constexpr (
+      requires { &Traits::record_stream; } &&
+      !requires(const T& t, const Stream& stream) { Traits::record_stream(t, stream); }) {
+    return TraitsMember::record_stream;
+  } else {
+    return TraitsMember::none;
+  }
+}
+
+// Compiles if the specialisation for T is whole; names the member that is missing otherwise.
+template <class T>
+consteval void require_whole_traits() {
+  constexpr TraitsMember missing = find_missing_member<T>();
+  static_assert(missing != TraitsMember::defined,
+                "lockstep: this specialisation of tensor_traits lacks a static member "
+                "`bool defined(const T&)`");
+  static_assert(missing != TraitsMember::device,
+                "lockstep: this specialisation of tensor_traits lacks a static member "
+                "`Device device(const T&)`");
+  static_assert(missing != TraitsMember::dim,
+                "lockstep: this specialisation of tensor_traits lacks a static member "
+                "`std::int64_t dim(const T&)`");
+  static_assert(missing != TraitsMember::size,
+                "lockstep: this specialisation of tensor_traits lacks a static member "
+                "`std::int64_t size(const T&, std::int64_t dim)`");
+  static_assert(missing != TraitsMember::scatter,
+                "lockstep: this specialisation of tensor_traits lacks a static member "
+                "`std::vector<T> scatter(const T&, const std::vector<Device>&, const "
+                "std::vector<std::int64_t>& sizes, std::int64_t dim)`");
+  static_assert(missing != TraitsMember::broadcast,
+                "lockstep: this specialisation of tensor_traits lacks a static member "
+                "`std::vector<T> broadcast(const T&, const std::vector<Device>&)`");
+  static_assert(missing != TraitsMember::gather,
+                "lockstep: this specialisation of tensor_traits lacks a static member "
+                "`T gather(const std::vector<T>&, Device, std::int64_t dim)`");
+  static_assert(missing != TraitsMember::weighted_sum,
+                "lockstep: this specialisation of tensor_traits has a weighted_sum, but not "
+                "`static T weighted_sum(const std::vector<T>&, const std::vector<double>& weights, "
+                "Device)`");
+  static_assert(missing != TraitsMember::record_stream,
+                "lockstep: this specialisation of tensor_traits has a record_stream, but not "
+                "`static void record_stream(const T&, const Stream&)`");
+}
+
+}  // namespace detail
+
+// A type at the leaves of nested arguments: tensor_traits has all that it must have for it.
+template <class T>
+concept TensorLike = detail::HasTensorTraits<T> && detail::find_missing_member<T>()
+== detail::TraitsMember::none;
 
 // One whose scalars can be added up.
 template <class T>
