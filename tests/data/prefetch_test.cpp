@@ -63,6 +63,26 @@ BatchSource<Pair> pairs(std::int64_t count) {
           }};
 }
 
+struct AddOne {
+  Tensor forward(const Tensor& x) const { return x + 1; }
+};
+
+TEST(Prefetch, ForOtherDevicesThanTheModelsIsAnErrorThatNamesPartAndDevices) {
+  auto source = pairs(1);
+  DataParallelModel model{AddOne{}, {kFirst, kSecond}};
+  DataParallelCriterion criterion{nn::MSELoss{}};
+  for (auto [images, labels] : prefetch(source, {kSecond, kFirst})) {
+    EXPECT_TRUE(throws<DeviceError>([&, &images = images] { (void)model(images); },
+                                    "args[0]: part 0 is on cpu:1", "to be used on cpu:0",
+                                    "in their order"));
+    EXPECT_TRUE(throws<DeviceError>(
+        [&, &images = images, &labels = labels] {
+          (void)criterion(scatter(images[0], model.devices()), labels);
+        },
+        "args[1]: part 0 is on cpu:1"));
+  }
+}
+
 TEST(Prefetch, EachElementComesInPartsThatAreOnTheDevices) {
   const std::vector<Device> devices = first_devices(3);
   auto source = pairs(5);

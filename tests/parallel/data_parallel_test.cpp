@@ -338,6 +338,33 @@ TEST(DataParallel, K03NoArgumentsAreOneCallOnTheFirstDevice) {
   EXPECT_EQ(model().sizes(), (ls::Shape{2, 3}));
 }
 
+TEST(DataParallel, APartIsOnItsDeviceAlsoIfThereIsOneDevice) {
+  struct Pair {
+    ls::Tensor a;
+    ls::Tensor b;
+  };
+  struct Both {
+    ls::Tensor forward(double, const Pair& x) const { return x.a + x.b; }
+  };
+  const ls::Tensor here = ls::ones({2}, {.device = "cpu:0"});
+  ls::DataParallel one{Both{}, {"cpu:0"}};
+  EXPECT_EQ(one(1.0, ls::Scattered<Pair>({{here, here}})).device(), ls::Device("cpu:0"));
+  EXPECT_TRUE(throws<ls::DeviceError>(
+      [&] {
+        one(1.0, ls::Scattered<Pair>({{here, ls::ones({2})}}));
+      },
+      "args[1].b: part 0 is on cpu", "to be used on cpu:0"));
+  ls::DataParallel two{Both{}, {"cpu:0", "cpu:1"}};
+  const ls::Tensor there = here.to(ls::Device("cpu:1"));
+  EXPECT_TRUE(throws<ls::DeviceError>(
+      [&] {
+        two(1.0, ls::Scattered<Pair>({{here, here}, {here, there}}));
+      },
+      "args[1].a: part 1 is on cpu:0", "to be used on cpu:1"));
+  ls::DataParallel none{Both{}, std::nullopt};
+  EXPECT_EQ(none(1.0, ls::Scattered<Pair>({{there, there}})).device(), ls::Device("cpu:1"));
+}
+
 TEST(DataParallel, ScatteredArgumentsAreTakenAsTheyAre) {
   ls::DataParallel model{L0{}, first_devices(2)};
   const auto chunks = ls::scatter(x5(), first_devices(2));

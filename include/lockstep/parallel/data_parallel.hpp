@@ -98,7 +98,8 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // each forward. Such a module is on one device as a whole before it is handed over.
 //
 // **Torch counterpart.** torch.nn.DataParallel. Parameter names have no `module.` in front.
-// **Devices and streams.** Arguments may be on any device; results are on output_device.
+// **Devices and streams.** Arguments may be on any device, but the parts of a Scattered have to be
+// on theirs; results are on output_device.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
 // **Threads and exceptions.** Two threads may call two DataParallels; one at a time may call one.
 // Replicas that take a few microseconds may run one after another on the calling thread; one may

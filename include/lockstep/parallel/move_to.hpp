@@ -49,9 +49,10 @@ const T& undivided(const Scattered<T>& argument) {
                     " devices, but there is one");
   return argument[0];
 }
+// Parts stay where they are.
 template <class T>
-T on_device(const Scattered<T>& argument, Device device) {
-  return on_device(undivided(argument), device);
+T on_device(const Scattered<T>& argument, Device /*device*/) {
+  return undivided(argument);
 }
 
 }  // namespace lockstep::detail::nested

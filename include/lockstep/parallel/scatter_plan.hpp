@@ -24,6 +24,9 @@ namespace lockstep {
 
 namespace detail::nested {
 
+// Throws a DeviceError unless part number `part` of an argument is where it is to be used.
+void check_part_device(std::size_t part, Device device, Device expected, const Path& path);
+
 // How one call's arguments are divided: found by looking at all tensors of all arguments before
 // anything is copied, so that every one of them is split alike or none is.
 class ScatterPlan {
@@ -41,9 +44,11 @@ class ScatterPlan {
 
   // Takes an argument into account that is in parts already.
   void add_parts(std::size_t parts, const Path& path);
-  // The first tensor of a part that has dimensions tells how many rows it has.
+  // Every tensor of a part must be on its device; the first one that has dimensions tells how many
+  // rows the part has.
   template <class Leaf>
-  void add_part_leaf(std::size_t part, const Leaf& leaf) {
+  void add_part_leaf(std::size_t part, const Leaf& leaf, const Path& path) {
+    check_part_device(part, tensor_traits<Leaf>::device(leaf), (*devices_)[part], path);
     part_rows_.resize(*parts_);
     if (part_rows_[part] || tensor_traits<Leaf>::dim(leaf) == 0) return;
     part_rows_[part] = tensor_traits<Leaf>::size(leaf, dim_);
@@ -90,7 +95,9 @@ template <class T>
 void plan_argument(ScatterPlan& plan, const Scattered<T>& argument, const Path& path) {
   plan.add_parts(argument.size(), path);
   for (std::size_t i = 0; i < argument.size(); ++i) {
-    const auto add = [&plan, i](const auto& leaf, const Path&) { plan.add_part_leaf(i, leaf); };
+    const auto add = [&plan, i](const auto& leaf, const Path& where) {
+      plan.add_part_leaf(i, leaf, where);
+    };
     for_each_leaf(argument[i], path, add);
   }
 }

@@ -12,6 +12,9 @@ namespace lockstep {
 // scattered twice.
 //
 // **Torch counterpart.** The tuple or list that torch.nn.parallel.scatter returns.
+// **Devices and streams.** Parts are never moved. To a DataParallel, also over one device, and to a
+// DataParallelCriterion a tensor of part i that is not on the i-th device is a DeviceError, which
+// names the argument, the part and both devices.
 template <class T>
 class Scattered {
  public:
