@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Compiles SOURCE with the command line after `--`. The variant `fails` must be refused with a
-# message that matches the file's first line; `compiles_as_control` must be accepted.
+# message that matches the file's first line, among at most MOST_ERRORS errors in all;
+# `compiles_as_control` must be accepted.
 #
 #   cmake -D SOURCE=FILE -D VARIANT=fails -P check.cmake -- g++ -std=c++20 ...
 
 cmake_minimum_required(VERSION 3.22)
+
+# One mistake is to be told once: beside the message there may be the compiler's own word on the line
+# that has it, and one on what that line was to give.
+set(MOST_ERRORS 3)
 
 set(command)
 set(after_dashes OFF)
@@ -46,4 +51,9 @@ if(result EQUAL 0)
   message(FATAL_ERROR "${SOURCE} compiles, and should be refused with '${expected}'")
 elseif(NOT output MATCHES "${expected}")
   message(FATAL_ERROR "${SOURCE}: expected a message that matches '${expected}', got:\n${output}")
+endif()
+string(REGEX MATCHALL "error: " errors "${output}")
+list(LENGTH errors count)
+if(count GREATER MOST_ERRORS)
+  message(FATAL_ERROR "${SOURCE}: ${count} errors, ${MOST_ERRORS} are expected at most:\n${output}")
 endif()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/tensor/tensor.hpp>
+
 #include <concepts>
 #include <type_traits>
 #include <utility>
@@ -66,12 +68,31 @@ concept ForwardableWith = ForwardTakes<M, Args...> || CallOperatorTakes<M, Args.
 
 namespace detail {
 
+template <class M>
+concept PointsToModule = requires(M& pointer) {
+  *pointer;
+  requires HasForward<std::remove_cvref_t<decltype(*pointer)>> ||
+      HasCallOperator<std::remove_cvref_t<decltype(*pointer)>>;
+};
+
+// `module.forward(args...)` gives something, and `module(args...)` does.
+template <class M, class... Args>
+concept ForwardGives = ForwardTakes<M, Args...> &&
+    !std::is_void_v<decltype(std::declval<M&>().forward(std::declval<Args>()...))>;
+template <class M, class... Args>
+concept CallOperatorGives = CallOperatorTakes<M, Args...> &&
+    !std::is_void_v<decltype(std::declval<M&>()(std::declval<Args>()...))>;
+
 // These compile if M is as their names say; they say why not, and what to do, otherwise.
 template <class M>
 consteval void require_callable() {
-  static_assert(HasForward<M> || HasCallOperator<M>,
+  constexpr bool callable = HasForward<M> || HasCallOperator<M>;
+  static_assert(callable || PointsToModule<M>,
                 "lockstep: this type is no module: it needs a member function `forward` or an "
                 "operator()");
+  static_assert(callable || !PointsToModule<M>,
+                "lockstep: a pointer to a module is no module: give the module itself, *pointer (a "
+                "copy of it shares its parameters)");
 }
 
 template <class M>
@@ -90,16 +111,23 @@ consteval void require_module() {
 
 // Calls the module: its forward if that takes the arguments, else its operator(). It need not be
 // copyable for that, and may be a function as well.
+//
+// Where that does not compile the message is the one below: for everything behind it the result is
+// a Tensor, with which no caller has anything to add.
 template <class M, class... Args>
 decltype(auto) forward(M& module, Args&&... args) {
-  if constexpr (ForwardTakes<M, Args...>) {
+  if constexpr (ForwardGives<M, Args...>) {
     return module.forward(std::forward<Args>(args)...);
-  } else if constexpr (CallOperatorTakes<M, Args...>) {
+  } else if constexpr (CallOperatorGives<M, Args...>) {
     return module(std::forward<Args>(args)...);
   } else {
     require_callable<std::remove_const_t<M>>();
-    static_assert(!HasForward<M> && !HasCallOperator<M>,
-                  "lockstep: neither forward nor operator() of this module takes these arguments");
+    static_assert(ForwardableWith<M, Args...> || !(HasForward<M> || HasCallOperator<M>),
+                  "lockstep: neither forward nor operator() of this module takes these arguments, "
+                  "or it is private");
+    static_assert(!ForwardableWith<M, Args...>,
+                  "lockstep: the module's forward must return something");
+    return Tensor();
   }
 }
 

@@ -18,6 +18,7 @@
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/profile/record_function.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -53,13 +54,18 @@ void check_part_on(const Scattered<T>& argument, Device device, const nested::Pa
 // The module's own result, with the arguments moved to its device.
 template <class M, class... Args>
 auto call_on(M& module, Device device, const Args&... args) {
-  check_module_device(module, device);
-  [[maybe_unused]] std::size_t index = 0;
-  const nested::Path root("args");
-  (check_part_on(args, device, nested::Path(root, index++)), ...);
-  const profile::RecordFunction range("apply", device);
-  return forward_part(module, std::tuple<typename nested::PartOf<Args>::Type...>(
-                                  nested::on_device(args, device)...));
+  nested::require_scatterable_arguments<Args...>();
+  if constexpr (nested::ScatterableArguments<Args...>) {
+    check_module_device(module, device);
+    [[maybe_unused]] std::size_t index = 0;
+    const nested::Path root("args");
+    (check_part_on(args, device, nested::Path(root, index++)), ...);
+    const profile::RecordFunction range("apply", device);
+    return forward_part(module, std::tuple<typename nested::PartOf<Args>::Type...>(
+                                    nested::on_device(args, device)...));
+  } else {
+    return Tensor();
+  }
 }
 
 // What each replica returned, where it was made, and how many rows it was given (empty: no argument
@@ -98,12 +104,10 @@ class BufferMerge {
 template <class M, class MakeReplicas, class... Args>
 auto apply_replicas(M& module, const std::vector<Device>& device_ids,
                     const DataParallelOptions& options, MakeReplicas make, const Args&... args) {
-  (require_scatterable<typename nested::PartOf<Args>::Type>(), ...);
   check_module_device(module, device_ids[0]);
   auto calls = nested::scatter_arguments(device_ids, options.dim, options.split, args...);
   if constexpr (sizeof...(Args) == 0) calls.arguments.resize(1);  // nothing to divide: one call
   using Output = std::remove_cvref_t<decltype(forward_part(module, calls.arguments[0]))>;
-  static_assert(!std::is_void_v<Output>, "lockstep: the module's forward must return something");
   Outputs<Output> result{{}, std::move(calls.rows)};
   const std::size_t count = calls.arguments.size();
   if (count == 1) {

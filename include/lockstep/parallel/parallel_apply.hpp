@@ -209,7 +209,6 @@ template <class M, class PartsOf>
 auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, PartsOf parts_of,
                bool synchronized = false, ApplyThreads threads = ApplyThreads::shared) {
   using Output = std::remove_cvref_t<decltype(forward_parts(modules[0], parts_of(0)))>;
-  static_assert(!std::is_void_v<Output>, "lockstep: the module's forward must return something");
   check<ValueError>(devices.empty() || devices.size() == modules.size(), "The number of modules ",
                     modules.size(), " is not equal to the number of devices ", devices.size());
   std::vector<Output> outputs;

@@ -45,10 +45,14 @@ template <class T>
 Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::int64_t dim = 0,
                      const Split& split = Split::chunk) {
   detail::require_scatterable<T>();
-  detail::nested::ScatterPlan plan(devices, dim, split);
-  detail::nested::plan_argument(plan, inputs, detail::nested::Path("inputs"));
-  plan.decide();
-  return Scattered<T>(detail::nested::scatter_argument(plan, inputs));
+  if constexpr (Scatterable<T>) {
+    detail::nested::ScatterPlan plan(devices, dim, split);
+    detail::nested::plan_argument(plan, inputs, detail::nested::Path("inputs"));
+    plan.decide();
+    return Scattered<T>(detail::nested::scatter_argument(plan, inputs));
+  } else {
+    return {};
+  }
 }
 
 // Splits the positional and the keyword arguments of a call by one plan: as many parts of either,
@@ -63,23 +67,27 @@ auto scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
                     const Split& split = Split::chunk) {
   using Positional =
       std::tuple<typename detail::nested::PartOf<std::remove_cvref_t<Args>>::Type...>;
-  detail::require_scatterable<Positional>();
   detail::require_scatterable<K>();
-  auto calls = std::apply(
-      [&](const auto&... args) {
-        return detail::nested::scatter_arguments(devices, dim, split, args..., Kwargs<K>{keywords});
-      },
-      inputs);
-  std::vector<Positional> positional;
-  std::vector<K> named;
-  for (auto& call : calls.arguments) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      positional.push_back(Positional(std::get<I>(call)...));
+  if constexpr (Scatterable<K>) {
+    auto calls = std::apply(
+        [&](const auto&... args) {
+          return detail::nested::scatter_arguments(devices, dim, split, args...,
+                                                   Kwargs<K>{keywords});
+        },
+        inputs);
+    std::vector<Positional> positional;
+    std::vector<K> named;
+    for (auto& call : calls.arguments) {
+      [&]<std::size_t... I>(std::index_sequence<I...>) {
+        positional.push_back(Positional(std::get<I>(call)...));
+      }
+      (std::index_sequence_for<Args...>{});
+      named.push_back(std::move(std::get<sizeof...(Args)>(call)));
     }
-    (std::index_sequence_for<Args...>{});
-    named.push_back(std::move(std::get<sizeof...(Args)>(call)));
+    return std::pair(Scattered<Positional>(std::move(positional)), Scattered<K>(std::move(named)));
+  } else {
+    return std::pair(Scattered<Positional>(), Scattered<K>());
   }
-  return std::pair(Scattered<Positional>(std::move(positional)), Scattered<K>(std::move(named)));
 }
 
 // What gathering values of type T gives: something of the same type; but plain values (numbers,

@@ -5,6 +5,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/kwargs.hpp>
 #include <lockstep/parallel/leaves.hpp>
+#include <lockstep/parallel/scatterable.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
@@ -168,10 +169,26 @@ struct Calls {
   std::vector<std::int64_t> rows;
 };
 
+template <class... Args>
+concept ScatterableArguments = (Scatterable<typename PartOf<Args>::Type> && ...);
+
+template <class... Args>
+consteval void require_scatterable_arguments() {
+  (require_scatterable<typename PartOf<Args>::Type>(), ...);
+}
+
+// Where an argument's type is refused: nothing of what would divide it is compiled.
+template <class... Args>
+Calls<Args...> scatter_arguments(const std::vector<Device>& /*devices*/, std::int64_t /*dim*/,
+                                 const Split& /*split*/, const Args&... /*args*/) {
+  require_scatterable_arguments<Args...>();
+  return {};
+}
+
 // All arguments of a call, divided by one plan.
 template <class... Args>
-Calls<Args...> scatter_arguments(const std::vector<Device>& devices, std::int64_t dim,
-                                 const Split& split, const Args&... args) {
+requires ScatterableArguments<Args...> Calls<Args...> scatter_arguments(
+    const std::vector<Device>& devices, std::int64_t dim, const Split& split, const Args&... args) {
   ScatterPlan plan(devices, dim, split);
   std::size_t index = 0;
   const Path root("args");
