@@ -49,6 +49,12 @@ class ValueError : public Error {
   using Error::Error;
 };
 
+// A tensor that no operation can read: an undefined one, or a sparse one where it has to be dense.
+class OperandError : public ValueError {
+ public:
+  using ValueError::ValueError;
+};
+
 // A dimension, index or class label outside its range.
 class IndexError : public Error {
  public:

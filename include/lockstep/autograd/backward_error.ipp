@@ -30,8 +30,8 @@ LOCKSTEP_INLINE void rethrow_from(const Node& node) {
       // No memory for a longer text. Rather the original one than another error.
     }
     if (!text.empty()) {
-      throw_as_same<OutOfMemoryError, DeviceError, ShapeError, DtypeError, ValueError, IndexError,
-                    DataError, AutogradError, ModuleError, Error, std::out_of_range,
+      throw_as_same<OutOfMemoryError, DeviceError, ShapeError, DtypeError, OperandError, ValueError,
+                    IndexError, DataError, AutogradError, ModuleError, Error, std::out_of_range,
                     std::invalid_argument, std::domain_error, std::length_error, std::logic_error,
                     std::overflow_error, std::underflow_error, std::range_error,
                     std::runtime_error>(error, text);

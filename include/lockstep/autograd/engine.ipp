@@ -27,7 +27,8 @@ inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor>
   const InferenceModeGuard normal(false);  // what is made here may become the grad of a leaf
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
-    check<AutogradError>(tensor.defined() && tensor.requires_grad(), "backward: tensor ", i,
+    check<AutogradError>(tensor.defined(), "backward: tensor ", i, " is undefined");
+    check<AutogradError>(tensor.requires_grad(), "backward: tensor ", i,
                          " does not require grad and has no grad_fn");
     Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
     if (!gradient.defined()) {

@@ -65,16 +65,16 @@ class ForwardScope {
 };
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_operand(const char* operation,
-                                                                const SparseOperand& error) {
+                                                                const OperandError& error) {
   fail<ValueError>(operation, ": ", error.what());
 }
 
-// Runs the operation; where it comes to a sparse tensor, the error names it.
+// Runs the operation; where it comes to a tensor that it cannot read, the error names it.
 template <class Op, class... Args>
 auto forward_of(Op& op, const Args&... args) {
   try {
     return op.forward(args...);
-  } catch (const SparseOperand& error) {
+  } catch (const OperandError& error) {
     fail_operand(Op::name, error);
   }
 }

@@ -66,6 +66,7 @@ LOCKSTEP_INLINE Tensor Tensor::detach() const {
 namespace lockstep::detail {
 
 LOCKSTEP_INLINE void check_inplace(const Tensor& tensor, const char* operation) {
+  check_defined(operation, "the tensor", tensor);
   check<AutogradError>(!tensor.requires_grad() || !autograd_state().records(), operation,
                        " on a tensor that requires grad is not recorded: do it under NoGradGuard,"
                        " or out of place");

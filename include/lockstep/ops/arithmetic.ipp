@@ -22,7 +22,7 @@ namespace lockstep::detail {
 
 template <class Op>
 Tensor apply_to_both(Op op, const Tensor& a, const Tensor& b) {
-  if (a.dtype() != b.dtype() && is_autocast_enabled()) {
+  if (a.defined() && b.defined() && a.dtype() != b.dtype() && is_autocast_enabled()) {
     return autocast_to_f32(
         [&op](const Tensor& x, const Tensor& y) { return apply_to_both(std::move(op), x, y); }, a,
         b);

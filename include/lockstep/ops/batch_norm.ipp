@@ -89,6 +89,7 @@ LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Ten
                                        const Tensor& running_mean, const Tensor& running_var,
                                        const Tensor& weight, const Tensor& bias, bool training,
                                        double momentum, double eps) {
+  check_defined("batch_norm", "the input", x);
   if (is_half_precision(x.dtype())) {
     return batch_norm_from(source, x.to(Dtype::f32), running_mean, running_var, weight, bias,
                            training, momentum, eps)

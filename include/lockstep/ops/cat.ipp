@@ -54,8 +54,16 @@ struct CatOp {
 
 namespace lockstep {
 
+inline void check_all_defined(const char* operation, const std::vector<Tensor>& tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    check<ValueError>(tensors[i].defined(), operation, ": tensor number ", i,
+                      " in the list is undefined");
+  }
+}
+
 LOCKSTEP_INLINE Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
   check<ValueError>(!tensors.empty(), "cat: expected a non-empty list of tensors");
+  check_all_defined("cat", tensors);
   const Shape& first = tensors[0].sizes();
   check<ShapeError>(!first.empty(),
                     "cat: zero-dimensional tensors cannot be concatenated; use stack");
@@ -81,6 +89,7 @@ LOCKSTEP_INLINE Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim)
 
 LOCKSTEP_INLINE Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
   check<ValueError>(!tensors.empty(), "stack: expected a non-empty list of tensors");
+  check_all_defined("stack", tensors);
   std::vector<Tensor> slices;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     check<ShapeError>(tensors[i].sizes() == tensors[0].sizes(),

@@ -55,6 +55,7 @@ namespace lockstep {
 LOCKSTEP_INLINE Tensor dropout(const Tensor& x, double p, bool training) {
   detail::check_probability("dropout", p);
   if (!training || p == 0) return x;
+  detail::check_defined("dropout", "the input", x);
   const detail::RandomRange random = detail::device_random().take(
       x.device(), detail::current_replica.index, static_cast<std::size_t>(x.numel()));
   return apply(detail::DropoutOp{p, random}, x);

@@ -15,11 +15,11 @@
 // What operations ask of their arguments.
 namespace lockstep::detail {
 
-// Throws unless both tensors are on one device.
+// Throws unless both tensors are defined, and on one device.
 void check_same_device(const char* operation, const char* name_a, const Tensor& a,
                        const char* name_b, const Tensor& b);
 
-// Throws unless both tensors are on one device and of one dtype.
+// Throws unless both tensors are defined, on one device and of one dtype.
 void check_same_kind(const char* operation, const char* name_a, const Tensor& a, const char* name_b,
                      const Tensor& b);
 

@@ -19,6 +19,8 @@ namespace lockstep::detail {
 
 LOCKSTEP_INLINE void check_same_device(const char* operation, const char* name_a, const Tensor& a,
                                        const char* name_b, const Tensor& b) {
+  check_defined(operation, name_a, a);
+  check_defined(operation, name_b, b);
   check<DeviceError>(a.device() == b.device(), operation, ": ", name_a, " is on ", a.device(),
                      ", but ", name_b, " is on ", b.device());
 }

@@ -127,6 +127,7 @@ LOCKSTEP_INLINE void check_pool_sizes(const char* name, Size2d kernel, Size2d st
 // Windows over x, which fit.
 inline PoolGeometry pool_geometry(const char* name, const Tensor& x, Size2d kernel, Size2d stride,
                                   Size2d padding) {
+  check_defined(name, "the input", x);
   check<ShapeError>(x.dim() == 3 || x.dim() == 4, name,
                     ": expected an input of shape [batch, channels, height, width] or "
                     "[channels, height, width], got ",

@@ -53,6 +53,7 @@ inline DimReduction make_reduction(const char* operation, const Shape& from, con
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
+  detail::check_defined("sum", "the tensor", x);
   const detail::DimReduction to = detail::make_reduction("sum", x.sizes(), dims, keepdim);
   return apply(detail::SumOp{to.over, to.shape}, x);
 }
@@ -60,6 +61,7 @@ LOCKSTEP_INLINE Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
 LOCKSTEP_INLINE Tensor sum(const Tensor& x) { return sum(x, {}); }
 
 LOCKSTEP_INLINE Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
+  detail::check_defined("mean", "the tensor", x);
   check<DtypeError>(is_floating_point(x.dtype()), "mean: expected a floating-point dtype, got ",
                     x.dtype());
   const detail::DimReduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);

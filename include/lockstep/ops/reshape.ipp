@@ -104,10 +104,12 @@ LOCKSTEP_INLINE Tensor contiguous(const Tensor& x) {
 }
 
 LOCKSTEP_INLINE Tensor reshape(const Tensor& x, const Shape& shape) {
+  detail::check_defined("reshape", "the tensor", x);
   return apply(detail::ReshapeOp{detail::resolve_shape(x.sizes(), shape)}, x);
 }
 
 LOCKSTEP_INLINE Tensor flatten(const Tensor& x, std::int64_t start_dim, std::int64_t end_dim) {
+  detail::check_defined("flatten", "the tensor", x);
   if (x.dim() == 0) return reshape(x, {1});
   const std::size_t start = wrap_dim(start_dim, x.sizes().size());
   const std::size_t end = wrap_dim(end_dim, x.sizes().size());

@@ -50,6 +50,7 @@ struct SoftmaxOp {
 template <bool Log>
 Tensor softmax_along(const Tensor& x, std::int64_t dim) {
   if (is_autocast_enabled()) return autocast_to_f32(softmax_along<Log>, x, dim);
+  check_defined(Log ? "log_softmax" : "softmax", "the input", x);
   const std::size_t at = wrap_dim(dim, x.sizes().size());
   if (x.dim() == 0) return softmax_along<Log>(x.reshape({1}), 0).reshape({});
   return apply(SoftmaxOp<Log>{at}, x);

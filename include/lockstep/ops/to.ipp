@@ -59,10 +59,12 @@ LOCKSTEP_INLINE Tensor on_host(const Tensor& x) {
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor Tensor::to(Device device) const {
+  detail::check_defined("to", "the tensor", *this);
   return this->device() == device ? *this : apply(detail::ToDeviceOp{device}, *this);
 }
 
 LOCKSTEP_INLINE Tensor Tensor::to(Dtype dtype) const {
+  detail::check_defined("to", "the tensor", *this);
   if (this->dtype() == dtype) return *this;
   if (!is_floating_point(dtype)) return detail::cast(*this, dtype);
   return apply(detail::ToDtypeOp{dtype}, *this);

@@ -256,17 +256,13 @@ struct TensorImpl {
   void* data() const;
 };
 
-// An operation came to a sparse tensor that it does not know how to read. It is caught where the
-// operation's name is known, so as to be named.
-class SparseOperand : public ValueError {
- public:
-  using ValueError::ValueError;
-};
-
 // Out of line, and not by `check`: what is inlined with every use of a tensor has to be little.
 [[noreturn, gnu::cold]] void fail_undefined();
 [[noreturn, gnu::cold]] void fail_uninitialized(const TensorImpl& impl);
 [[noreturn, gnu::cold]] void fail_sparse(const TensorImpl& impl);
+
+// Throws unless the tensor that `operation` calls `name` is defined.
+void check_defined(const char* operation, const char* name, const Tensor& tensor);
 
 // A new variable on the same memory as `base`, sharing its version. No place in any graph.
 Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides, std::int64_t offset);
@@ -290,7 +286,9 @@ View<T> output(const Tensor& tensor, const Stream& stream) {
 
 }  // namespace detail
 
-inline void detail::fail_undefined() { fail<ValueError>("the tensor is undefined"); }
+inline void detail::fail_undefined() {
+  fail<OperandError>("the tensor is undefined: made without a value, or moved from");
+}
 
 inline const Shape& Tensor::sizes() const { return shaped().shape; }
 inline const Shape& Tensor::strides() const { return strided().strides; }

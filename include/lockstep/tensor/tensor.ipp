@@ -72,6 +72,12 @@ LOCKSTEP_INLINE const detail::TensorImpl& Tensor::strided() const {
   return impl;
 }
 
+LOCKSTEP_INLINE void detail::check_defined(const char* operation, const char* name,
+                                           const Tensor& tensor) {
+  check<ValueError>(tensor.defined(), operation, ": expected ", name,
+                    " to be a tensor, got an undefined one: made without a value, or moved from");
+}
+
 LOCKSTEP_INLINE void detail::fail_uninitialized(const TensorImpl& impl) {
   fail<ModuleError>("an uninitialized parameter of ", impl.dtype, " on ", impl.storage->device(),
                     " has no shape and no elements yet: call forward to initialize the module's "
@@ -79,9 +85,9 @@ LOCKSTEP_INLINE void detail::fail_uninitialized(const TensorImpl& impl) {
 }
 
 LOCKSTEP_INLINE void detail::fail_sparse(const TensorImpl& impl) {
-  fail<SparseOperand>("expected a dense tensor, got a sparse one of shape ", impl.shape, " and ",
-                      impl.dtype, " on ", impl.storage->device(),
-                      ": use to_dense(), or coalesce() and then indices() and values()");
+  fail<OperandError>("expected a dense tensor, got a sparse one of shape ", impl.shape, " and ",
+                     impl.dtype, " on ", impl.storage->device(),
+                     ": use to_dense(), or coalesce() and then indices() and values()");
 }
 
 LOCKSTEP_INLINE std::int64_t Tensor::size(std::int64_t dim) const {
