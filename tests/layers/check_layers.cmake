@@ -26,6 +26,7 @@ set(
   "nn optim parallel"
   "data io"
   "cuda mpi"
+  "data.hpp distributed.hpp nn.hpp optim.hpp parallel.hpp"
   "lockstep.hpp"
   "cuda.hpp mpi.hpp nccl.hpp src.hpp"
   "cuda_src.hpp"
