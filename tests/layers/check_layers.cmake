@@ -2,7 +2,8 @@
 
 # Checks every header below INCLUDE_DIR/lockstep, and its definitions (*.ipp): it includes only headers
 # that exist, of its own directory or of a lower layer; it has at most 400 lines; lockstep.hpp reaches
-# it; and definitions are included by the header that they belong to, alone.
+# it; definitions are included by the header that they belong to, alone; and whichever header a file
+# includes first, each one is declared before something that it brings needs it.
 #
 #   cmake -D INCLUDE_DIR=include -P check_layers.cmake
 
@@ -77,7 +78,10 @@ foreach(header IN LISTS headers)
 
   # No semicolon or bracket can stand in an include line that matches, so the list is safe.
   string(REGEX MATCHALL "(^|\n)[ \t]*#[ \t]*include[ \t]*[<\"][^>\"\n]*[>\"]" includes "${text}")
+  string(FIND "${text}" "\nnamespace " end_of_needs)
+  string(SUBSTRING "${text}" 0 ${end_of_needs} needs)
   set(includes_of_${header})
+  set(needs_of_${header})
   foreach(line IN LISTS includes)
     string(REGEX REPLACE ".*([<\"])([^>\"]*)[>\"]$" "\\1;\\2" parts "${line}")
     list(GET parts 0 bracket)
@@ -92,6 +96,9 @@ foreach(header IN LISTS headers)
       continue()
     endif()
     list(APPEND includes_of_${header} "${included}")
+    if(needs MATCHES "<${included}>")
+      list(APPEND needs_of_${header} "${included}")
+    endif()
     string(REGEX REPLACE "\\.ipp$" ".hpp" owner "${included}")
     if(included MATCHES "\\.ipp$" AND NOT owner STREQUAL header)
       problem("${header}: includes <${included}>; include <${owner}>, which brings it")
@@ -135,6 +142,27 @@ foreach(header IN LISTS headers)
   if(NOT header IN_LIST reached)
     problem("${header}: not reached from lockstep.hpp, cuda.hpp, nccl.hpp or mpi.hpp")
   endif()
+endforeach()
+
+# A header that stands first is declared when all that it needs has been read, definitions among it: no
+# file of these can need that header, whose second inclusion is empty.
+foreach(first IN LISTS headers)
+  if(first MATCHES "\\.ipp$")
+    continue()
+  endif()
+  set(pending ${needs_of_${first}})
+  set(read_for_${first} "${first}")
+  while(pending)
+    list(POP_FRONT pending header)
+    if(read_for_${header} STREQUAL first)
+      continue()
+    endif()
+    set(read_for_${header} "${first}")
+    if("${first}" IN_LIST needs_of_${header})
+      problem("${header}: needs <${first}>, which includes it before it declares anything")
+    endif()
+    list(APPEND pending ${includes_of_${header}})
+  endwhile()
 endforeach()
 
 if(problems GREATER 0)

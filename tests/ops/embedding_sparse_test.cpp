@@ -9,7 +9,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
-#include <lockstep/tensor/sparse_impl.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/sparse_sum.hpp>
 
 #include "support/expect_error.hpp"

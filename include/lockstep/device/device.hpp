@@ -73,4 +73,5 @@ struct std::hash<lockstep::Device> {
 
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/device/device.ipp>
+#include <lockstep/device/devices.hpp>  // which defines the device of an index
 #endif

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
-#include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
 
 #include <charconv>
@@ -15,11 +14,6 @@ namespace lockstep {
 LOCKSTEP_INLINE std::string Device::str() const {
   const std::string name = is_cpu() ? "cpu" : "cuda";
   return index == -1 ? name : name + ":" + std::to_string(index);
-}
-
-LOCKSTEP_INLINE Device Device::of_index(int index) {
-  check<DeviceError>(index >= 0, "device index ", index, ": expected at least 0");
-  return {device_count(DeviceType::cuda) > 0 ? DeviceType::cuda : DeviceType::cpu, index};
 }
 
 LOCKSTEP_INLINE Device Device::parse(std::string_view text) {

@@ -92,6 +92,11 @@ struct DeviceCounts {
 
 namespace lockstep {
 
+LOCKSTEP_INLINE Device Device::of_index(int index) {
+  check<DeviceError>(index >= 0, "device index ", index, ": expected at least 0");
+  return {device_count(DeviceType::cuda) > 0 ? DeviceType::cuda : DeviceType::cpu, index};
+}
+
 LOCKSTEP_INLINE void set_host_device_count(int count) {
   check<DeviceError>(count >= 1 && count <= detail::kMaxHostDevices,
                      "set_host_device_count: expected 1 to ", detail::kMaxHostDevices, ", got ",

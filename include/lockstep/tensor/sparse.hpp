@@ -38,6 +38,9 @@ bool expects_sparse_gradient(const Tensor& leaf);
 
 namespace lockstep::detail {
 
+// What a sparse tensor consists of. For any other a ValueError that names `member`.
+const SparseImpl& sparse_of(const Tensor& tensor, const char* member);
+
 // The elements of one row of a tensor of this shape.
 std::size_t row_width(const Shape& shape);
 

@@ -12,7 +12,6 @@
 #include <lockstep/tensor/row_kernels.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/sparse.hpp>
-#include <lockstep/tensor/sparse_impl.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>

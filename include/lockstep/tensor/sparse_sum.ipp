@@ -8,7 +8,6 @@
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/sparse.hpp>
-#include <lockstep/tensor/sparse_impl.hpp>
 #include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 

@@ -256,6 +256,14 @@ struct TensorImpl {
   void* data() const;
 };
 
+// A sparse variable: `values` are rows of a tensor of this shape, `indices` say which. A row that
+// is listed several times has the sum. The storage and the version are those of the values.
+struct SparseImpl : TensorImpl {
+  Tensor indices;          // [1, rows listed], i64
+  Tensor values;           // [rows listed, shape[1], …]
+  bool coalesced = false;  // each row is listed once, and the indices ascend
+};
+
 // Out of line, and not by `check`: what is inlined with every use of a tensor has to be little.
 [[noreturn, gnu::cold]] void fail_undefined();
 [[noreturn, gnu::cold]] void fail_uninitialized(const TensorImpl& impl);

@@ -5,7 +5,6 @@
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/shape.hpp>
-#include <lockstep/tensor/sparse_impl.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
