@@ -312,6 +312,16 @@ TEST(Balance, D22OneDeviceHasMuchLessMemoryOrFewerCores) {
   EXPECT_TRUE(warning(200, 100).has_value()) << "the other way round";
 }
 
+TEST(Balance, OnlyOfAGpuItSaysHowToHideIt) {
+  const auto text = [](const ls::Device& least) {
+    return ls::detail::imbalance({"cpu:0", least}, {{"a", 100, 100}, {"b", 50, 100}}).value();
+  };
+  EXPECT_NE(text("cuda:1").find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+  EXPECT_EQ(text("cpu:1").find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+  EXPECT_NE(text("cpu:1").find("by setting the device_ids of DataParallel; Split::weights"),
+            std::string::npos);
+}
+
 TEST(Balance, HostDevicesAreAlike) {
   const CaughtWarnings warnings;
   const ls::DataParallel model{L0{}};

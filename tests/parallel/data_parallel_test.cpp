@@ -215,6 +215,8 @@ TEST(DataParallel, D14ScalarOutputsBecomeAVectorWithAWarning) {
   const ls::Tensor y = model(x);
   EXPECT_EQ(y.to_vector<double>(), (Values{2.5, 6.5, 9.5}));
   EXPECT_EQ(warnings.count(), 1);
+  EXPECT_TRUE(throws<ls::AutogradError>([&] { y.backward(); }, "tensor of shape [3]",
+                                        ".scalar_outputs = ls::Reduction::mean"));
   y.mean().backward();
   const Values grad = x.grad().to_vector<double>();
   EXPECT_DOUBLE_EQ(grad[0], 1.0 / 12);

@@ -6,6 +6,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/graph_task.hpp>
 #include <lockstep/autograd/inference_mode.hpp>
+#include <lockstep/autograd/node.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -13,10 +14,23 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace lockstep::autograd::detail {
+
+// With what to do about the losses of a DataParallel's replicas, which it gathers into a vector.
+[[noreturn, gnu::cold]] inline void fail_no_scalar(const Tensor& tensor) {
+  const bool gathered = tensor.dim() == 1 && tensor.grad_fn() &&
+                        std::string_view(tensor.grad_fn()->name()) == "Gather";
+  lockstep::detail::fail<AutogradError>(
+      "grad can be implicitly created only for scalar outputs; backward of a tensor of shape ",
+      tensor.sizes(), " needs a gradient of that shape",
+      gathered ? ". If these are the losses of DataParallel's replicas, its option "
+                 ".scalar_outputs = ls::Reduction::mean makes one of them"
+               : "");
+}
 
 // Where backward starts, and the gradients there: those given, and one for each scalar without.
 inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor> tensors,
@@ -32,10 +46,7 @@ inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor>
                          " does not require grad and has no grad_fn");
     Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
     if (!gradient.defined()) {
-      check<AutogradError>(tensor.numel() == 1,
-                           "grad can be implicitly created only for scalar outputs; backward of a "
-                           "tensor of shape ",
-                           tensor.sizes(), " needs a gradient of that shape");
+      if (tensor.numel() != 1) fail_no_scalar(tensor);
       gradient = ones(tensor.sizes(), tensor.options());
     }
     check<ShapeError>(gradient.sizes() == tensor.sizes(), "backward: a gradient of shape ",

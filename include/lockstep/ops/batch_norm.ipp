@@ -66,7 +66,11 @@ inline BatchStatistics take_statistics(const Tensor& x, const Tensor& running_me
   if (!shared) {
     check<ValueError>(count != 1,
                       "Expected more than 1 value per channel when training, got input size ",
-                      x.sizes());
+                      x.sizes(),
+                      current_replica.group ? ". DataParallel's option .split = "
+                                              "ls::Split::chunk.at_least(2) gives each replica two "
+                                              "rows or more"
+                                            : "");
     batch = own_statistics(channel_moments(x, 1), count);
   }
   if (running_mean.defined() && (shared || count > 0)) {

@@ -27,11 +27,12 @@ LOCKSTEP_INLINE std::optional<std::string> imbalance(
     const auto device_of = [&](auto place) {
       return devices[static_cast<std::size_t>(place - properties.begin())];
     };
-    return str("There is an imbalance between your devices. You may want to exclude ",
-               device_of(least), " which has less than 75% of the memory or cores of ",
-               device_of(most),
-               ". You can do so by setting the device_ids of DataParallel, or the ",
-               "CUDA_VISIBLE_DEVICES environment variable; Split::weights gives it fewer rows.");
+    return str(
+        "There is an imbalance between your devices. You may want to exclude ", device_of(least),
+        " which has less than 75% of the memory or cores of ", device_of(most),
+        ". You can do so by setting the device_ids of DataParallel",
+        device_of(least).is_cuda() ? ", or the CUDA_VISIBLE_DEVICES environment variable" : "",
+        "; Split::weights gives it fewer rows.");
   };
   if (properties.empty()) return {};
   auto warning = warning_for(
