@@ -163,14 +163,16 @@ TEST(SyncBatchNorm, SingleAndHalfPrecision) {
   });
 }
 
-TEST(SyncBatchNorm, OneValueOnOneOfTheRanks) {
+TEST(SyncBatchNorm, OneValueInAllIsRefusedOnEveryRank) {
   distributed::run(first_devices(2), [](const ProcessGroup& group) {
     const nn::SyncBatchNorm layer{1, {.momentum = 0.5, .dtype = Dtype::f64}};
     const auto x = [](std::int64_t rows) { return full({rows, 1}, 5, {.dtype = Dtype::f64}); };
-    EXPECT_EQ(layer(x(group.rank())).numel(), group.rank());
-    EXPECT_EQ(layer.running_mean.item(), 2.5);
-    EXPECT_EQ(layer.running_var.item(), 0.5);  // of one value: 0
-    (void)layer(x(0));                         // nobody has any
+    EXPECT_TRUE(throws<ValueError>([&] { layer(x(group.rank())); }, "more than 1 value per channel",
+                                   "1 value in all ranks"));
+    (void)layer(x(0));  // nobody has any
+    EXPECT_EQ(layer.running_mean.item(), 0);
+    EXPECT_EQ(layer.running_var.item(), 1);
+    EXPECT_EQ(layer(x(1)).numel(), 1);  // each has one
     EXPECT_EQ(layer.running_mean.item(), 2.5);
     EXPECT_EQ(layer.running_var.item(), 0.5);
   });

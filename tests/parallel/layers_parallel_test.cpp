@@ -123,6 +123,22 @@ TEST(BatchNormReplicas, D19OneRowHasNoVarianceUnlessEachReplicaHasTwo) {
       << "statistics of the whole batch have three rows";
 }
 
+TEST(BatchNormReplicas, OneRowInAllHasNoVarianceWhereverItIs) {
+  for (const std::vector<std::int64_t>& sizes :
+       {std::vector<std::int64_t>{1, 0, 0}, std::vector<std::int64_t>{0, 1, 0}}) {
+    ls::DataParallel model{
+        norm_of(2),
+        first_devices(3),
+        {.split = ls::Split::sizes(sizes), .buffers = ls::ReplicaBuffers::synchronized}};
+    EXPECT_TRUE(throws<ls::ValueError>(
+        [&] {
+          model(varied({1, 2}, 0, "cpu"));
+        },
+        "Expected more than 1 value per channel when training", "1 value in all replicas"));
+    EXPECT_EQ(model.module().running_var.to_vector<double>(), (Values{1, 1}));
+  }
+}
+
 TEST(BatchNormReplicas, EvalReachesTheModuleItself) {
   ls::DataParallel model{norm_of(1), first_devices(2)};
   ls::eval(model);

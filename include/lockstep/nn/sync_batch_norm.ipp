@@ -102,7 +102,9 @@ LOCKSTEP_INLINE std::optional<BatchStatistics> StatisticsOverRanks::of(const Ten
   const std::vector<Tensor> moments = lockstep::apply(MomentsOverRanks{group}, x);
   const NoGradGuard guard;
   const Tensor& total = moments[2];
-  // (By not less than 1, for a single value.)
+  const Axis axis(x.sizes(), 1);
+  check_batch_count(static_cast<double>(axis.outer * axis.inner), total, "ranks", x);
+  // (By not less than 1, for an empty batch.)
   const Tensor unbiased = moments[1] * (total / (relu(total - 2) + 1));
   return BatchStatistics{moments[0], moments[1], unbiased, 1 - relu(1 - total)};
 }

@@ -47,8 +47,8 @@ class StatisticsSource {
 // Half precision is computed in f32, which the other tensors are of, and the result rounded.
 // **Backward.** Into x, weight and bias, through the statistics; with derivatives of its own. The
 // running statistics are changed in place, unrecorded.
-// **Threads and exceptions.** A ValueError for one value per channel in training (but not for one
-// of several replicas that are synchronized), and where running statistics are missing. A
+// **Threads and exceptions.** A ValueError for one value per channel in training (where replicas are
+// synchronized: in all of them together), and where running statistics are missing. A
 // ShapeError, DtypeError or DeviceError names the tensor that does not fit.
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                   const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,

@@ -28,19 +28,28 @@ inline BatchStatistics own_statistics(const Moments& own, double count) {
   return {own.mean, own.var, own.var * (count / (count - 1))};
 }
 
+// A batch of one value has no variance. `own` of the values are this part's; `all`, how many the
+// batch has, is on the device, and is waited for only where a single value is possible.
+inline void check_batch_count(double own, const Tensor& all, const char* parts, const Tensor& x) {
+  check<ValueError>(own > 1 || all.detach().item() != 1,
+                    "Expected more than 1 value per channel when training, got input size ",
+                    x.sizes(), " and 1 value in all ", parts);
+}
+
 // Over all replicas, each with its own number of values. They meet twice, and not once for sums and
 // squares, from whose difference little is left where the mean is large.
-inline BatchStatistics statistics_of_all(const Moments& own, double count,
+inline BatchStatistics statistics_of_all(const Tensor& x, const Moments& own, double count,
                                          Tensor (*sum_of_batch)(const Tensor&)) {
   const std::int64_t channels = own.mean.numel();
   const Tensor total = sum_of_batch(cat({own.mean * count, full({1}, count, own.mean.options())}));
   const Tensor values = total.narrow(0, channels, 1);
+  check_batch_count(count, values, "replicas", x);
   const Tensor divisor = relu(values - 1) + 1;  // not 0 for an empty batch
   const Tensor mean = total.narrow(0, 0, channels) / divisor;
   const Tensor squares = sum_of_batch((own.var + square(own.mean - mean)) * count);
   const Tensor var = squares / divisor;
   const NoGradGuard guard;
-  // (Not below 1, for a single value.)
+  // (Not below 1, for an empty batch.)
   return {mean, var, squares / (relu(values - 2) + 1), 1 - relu(1 - values)};
 }
 
@@ -60,7 +69,7 @@ inline BatchStatistics take_statistics(const Tensor& x, const Tensor& running_me
   std::optional<BatchStatistics> batch;
   if (source) batch = source->of(x);
   if (!batch && axis.inner > 0 && current_replica.sum_of_batch) {
-    batch = statistics_of_all(channel_moments(x, 1), count, current_replica.sum_of_batch);
+    batch = statistics_of_all(x, channel_moments(x, 1), count, current_replica.sum_of_batch);
   }
   const bool shared = batch.has_value();
   if (!shared) {
