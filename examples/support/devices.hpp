@@ -26,7 +26,7 @@ inline void say_without_gpus(bool asked_for) {
 }
 
 // The devices that `--devices` asks for: a list (`cpu:0,cpu:1`); a number, of GPUs or, without one,
-// of host devices, which are made as many as that; nothing for every device of the machine. GPUs in
+// of host devices, which are made as many as that; nothing for those of devices(). GPUs in
 // a list are taken for host devices where there is none.
 //
 // To be called before anything else uses a device.

@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -135,6 +136,23 @@ TEST(Comm, ScatterOutTakesTheChunksSizesFromTheOutputs) {
         comm::scatter_out(x, {first, rest}, 0);
       },
       "scatter_out", "index 0", "[2, 1]"));
+}
+
+TEST(Comm, ReduceAddCoalescedTakesAsManyTensorsOfEachDevice) {
+  const std::vector<ls::Tensor> three(3, ls::ones({2}));
+  for (const std::vector<ls::Device>& devices : {std::vector<ls::Device>{}, first_devices(2)}) {
+    const ls::functions::ReduceAddCoalesced sum{devices, "cpu"};
+    EXPECT_TRUE(throws<ls::ValueError>([&] { (void)sum.forward(three); }, "ReduceAddCoalesced",
+                                       "3 tensors and " + std::to_string(devices.size())));
+  }
+}
+
+TEST(Comm, GatherNamesTheTensorThatIsUndefined) {
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] {
+        ls::comm::gather({ls::ones({2}), ls::Tensor()});
+      },
+      "input tensor at index 1 is undefined"));
 }
 
 TEST(Comm, GatherOutWritesIntoTheOutput) {

@@ -106,6 +106,26 @@ TEST(Criterion, ScatteredTargetsAreTakenAsTheyAre) {
   EXPECT_EQ(criterion(model(f64({1, 2, 3}, {3})), targets).item(), 1.0);
 }
 
+TEST(Criterion, WhichOutputOrLossIsUndefined) {
+  struct DefinedOnTheFirst {
+    ls::Tensor forward(const ls::Tensor& x) const {
+      return x.device() == ls::Device("cpu:0") ? x : ls::Tensor();
+    }
+  };
+  struct DefinedLossOnTheFirst {
+    ls::Tensor forward(const ls::Tensor& x, const ls::Tensor&) const {
+      return x.device() == ls::Device("cpu:0") ? x.sum() : ls::Tensor();
+    }
+  };
+  const ls::Tensor x = f64({1, 2, 3}, {3});
+  ls::DataParallelModel half{DefinedOnTheFirst{}, first_devices(2)};
+  ls::DataParallelModel model{Identity{}, first_devices(2)};
+  ls::DataParallelCriterion criterion{DefinedLossOnTheFirst{}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { criterion(half(x), x); }, "output 1 has no tensor"));
+  EXPECT_TRUE(throws<ls::ValueError>([&] { criterion(model(x), x); }, "undefined tensor on cpu:1",
+                                     "replica 1"));
+}
+
 TEST(Criterion, TargetsOfAnotherLength) {
   ls::DataParallelModel model{Identity{}, first_devices(2)};
   ls::DataParallelCriterion criterion{MeanOfDifference{}};

@@ -55,7 +55,7 @@ void check_device(Device device);
 // All devices of one type, in order.
 std::vector<Device> devices(DeviceType type);
 
-// Every device of the machine that is meant for training: all GPUs; without one, all host devices.
+// Every GPU that the program can use; without one, every host device.
 //
 // **Torch counterpart.** The default of DataParallel's `device_ids`.
 std::vector<Device> devices();

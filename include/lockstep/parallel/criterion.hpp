@@ -26,15 +26,16 @@ namespace lockstep {
 
 namespace detail {
 
-// Where the first tensor in a structure is.
+// Where the first tensor of output `i` is.
 template <class T>
-Device device_of_part(const T& part) {
+Device device_of_output(const T& output, std::size_t i) {
   std::optional<Device> device;
   const auto look = [&device](const auto& leaf, const nested::Path&) {
     if (!device) device = tensor_traits<std::remove_cvref_t<decltype(leaf)>>::device(leaf);
   };
-  nested::for_each_leaf(part, nested::Path("output"), look);
-  check<ValueError>(device.has_value(), "DataParallelCriterion: an output has no tensor in it");
+  nested::for_each_leaf(output, nested::Path("output"), look);
+  check<ValueError>(device.has_value(), "DataParallelCriterion: output ", i,
+                    " has no tensor in it that is defined");
   return *device;
 }
 
@@ -47,6 +48,8 @@ Device device_of_part(const T& part) {
 // **Torch counterpart.** DataParallelModel of PyTorch-Encoding.
 // **Devices and streams.** As DataParallel; output i is on the i-th device.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
+// **Threads and exceptions.** As DataParallel; but outputs need not fit together, since nothing
+// puts them together.
 template <class M>
 class DataParallelModel : public DataParallel<M> {
  public:
@@ -84,7 +87,10 @@ class DataParallelModel : public DataParallel<M> {
 // **Devices and streams.** Targets are scattered to the outputs' devices by the outputs' rows, and
 // taken as they are where they are Scattered already.
 // **Backward.** Reaches each device's output, and the criterion's parameters.
-// **Threads and exceptions.** As parallel_apply.
+// **Threads and exceptions.** As parallel_apply. ValueError for no outputs, for targets that have
+// other rows than the outputs, and for an output without a tensor or an undefined loss, which it
+// names; ShapeError, unless the reduction is none, for a loss that is no single value; DeviceError
+// for parts of a target that are elsewhere than the outputs.
 // **Example.** criterion(model(images), labels).backward();
 template <class C>
 class DataParallelCriterion {
@@ -99,12 +105,19 @@ class DataParallelCriterion {
   Tensor operator()(const Scattered<Output>& outputs, const Targets&... targets) {
     check<ValueError>(!outputs.empty(), "DataParallelCriterion: there are no outputs");
     std::vector<Device> devices;
-    for (const Output& output : outputs) devices.push_back(detail::device_of_part(output));
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      devices.push_back(detail::device_of_output(outputs[i], i));
+    }
     const auto calls =
         detail::nested::scatter_arguments(devices, dim_, Split::chunk, outputs, targets...);
     if (detail::is_on_host_memory(criterion_)) to(criterion_, devices[0]);
     auto criteria = replicate(criterion_, devices, !is_grad_enabled());
     const std::vector<Tensor> losses = parallel_apply(criteria, calls.arguments, devices);
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      check<ValueError>(losses[i].defined(),
+                        "DataParallelCriterion: the criterion gave an undefined tensor on ",
+                        devices[i], ", replica ", i);
+    }
     if (reduction_ == Reduction::none) return gather(losses, devices[0], dim_);
     for (std::size_t i = 0; i < losses.size(); ++i) {
       check<ShapeError>(losses[i].numel() == 1,

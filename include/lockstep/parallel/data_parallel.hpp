@@ -31,11 +31,11 @@ namespace lockstep {
 // `output_device`: scatter, replicate, parallel_apply, gather.
 //
 // An input that is a std::tuple is the list of arguments, keyword arguments last in it, as
-// ls::kwargs(…). `device_ids` default to every device of the machine, `output_device` to the first
-// of them. The module must be on device_ids[0]. With one device, or where the rows make only one
-// chunk, the module itself is called on the calling thread. With one device the result is what the
-// module returns; with several it is always gathered, so a tensor without dimensions becomes a
-// vector unless the options ask for a sum or mean.
+// ls::kwargs(…). `device_ids` default to devices(), `output_device` to the first of them. The
+// module must be on device_ids[0]. With one device, or where the rows make only one chunk, the
+// module itself is called on the calling thread. With one device the result is what the module
+// returns; with several it is always gathered, so a tensor without dimensions becomes a vector
+// unless the options ask for a sum or mean.
 //
 // **Torch counterpart.** torch.nn.parallel.data_parallel.
 // **Devices and streams.** Those of the four functions.
@@ -102,6 +102,8 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // on theirs; results are on output_device.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
 // **Threads and exceptions.** Two threads may call two DataParallels; one at a time may call one.
+// The constructor throws a ValueError for no devices and a DeviceError for one that does not exist;
+// a call what scatter, parallel_apply and gather throw.
 // Replicas that take a few microseconds may run one after another on the calling thread; one may
 // wait for another all the same.
 // **Example.**

@@ -28,6 +28,7 @@ std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies);
 //
 // **Torch counterpart.** torch.nn.parallel._functions.Scatter.
 // **Devices and streams.** comm::scatter.
+// **Threads and exceptions.** comm::scatter's; backward throws comm::gather's.
 struct Scatter {
   static constexpr const char* name = "Scatter";
   std::vector<Device> devices = {};
@@ -48,6 +49,7 @@ struct Scatter {
 //
 // **Torch counterpart.** torch.nn.parallel._functions.Gather.
 // **Devices and streams.** comm::gather.
+// **Threads and exceptions.** comm::gather's; backward throws comm::scatter's.
 struct Gather {
   static constexpr const char* name = "Gather";
   Device device = {};
@@ -68,6 +70,7 @@ struct Gather {
 //
 // **Torch counterpart.** torch.nn.parallel._functions.Broadcast, which gives zeros instead.
 // **Devices and streams.** comm::broadcast_coalesced.
+// **Threads and exceptions.** comm::broadcast_coalesced's; backward throws ReduceAddCoalesced's.
 struct Broadcast {
   static constexpr const char* name = "Broadcast";
   std::vector<Device> devices;
@@ -87,6 +90,8 @@ struct Broadcast {
 //
 // **Torch counterpart.** torch.nn.parallel._functions.ReduceAddCoalesced.
 // **Devices and streams.** comm::reduce_add_coalesced.
+// **Threads and exceptions.** ValueError without devices, or for tensors that are no multiple of
+// them; ShapeError and DtypeError name the summand. Backward throws Broadcast's.
 struct ReduceAddCoalesced {
   static constexpr const char* name = "ReduceAddCoalesced";
   std::vector<Device> devices;

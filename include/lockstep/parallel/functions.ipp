@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/sparse_sum.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/split.hpp>
@@ -74,6 +75,9 @@ LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::forward(
 LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> flat,
                                                             const std::vector<Device>& devices,
                                                             Device destination) {
+  check<ValueError>(!devices.empty() && flat.size() % devices.size() == 0, name,
+                    ": expected as many tensors of each of at least one device, got ", flat.size(),
+                    " tensors and ", devices.size(), " devices");
   const std::size_t count = flat.size() / devices.size();
   std::vector<Tensor> sums(count);
   std::vector<Tensor> parts;  // those of each sum that has several together

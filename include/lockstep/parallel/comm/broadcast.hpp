@@ -14,13 +14,13 @@
 namespace lockstep::comm {
 
 // The tensor on each device. The first entry for the device that it is on already is the tensor
-// itself, every other one a copy of its own. Without devices given, all that are meant for
-// training.
+// itself, every other one a copy of its own. `devices` default to devices().
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast.
 // **Devices and streams.** Copied on each device's copy stream, as in scatter; where all devices
 // are distinct GPUs and lockstep/nccl.hpp is there, by one collective of these streams.
 // **Backward.** None: see functions.hpp.
+// **Threads and exceptions.** ValueError without devices.
 std::vector<Tensor> broadcast(const Tensor& tensor,
                               const std::vector<Device>& devices = lockstep::devices());
 
@@ -46,6 +46,8 @@ std::vector<Tensor> broadcast_out(const Tensor& tensor, const std::vector<Tensor
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast_coalesced.
 // **Devices and streams.** As broadcast.
 // **Backward.** None: see functions.hpp.
+// **Threads and exceptions.** ValueError without devices; DeviceError for tensors of several
+// devices names the first that is elsewhere.
 std::vector<std::vector<Tensor>> broadcast_coalesced(
     const std::vector<Tensor>& tensors, const std::vector<Device>& devices = lockstep::devices(),
     std::size_t buffer_size = kDefaultBufferSize);

@@ -23,7 +23,8 @@ namespace lockstep::comm {
 // current stream; the destination's current stream waits. A result in plain host memory is complete
 // when this returns.
 // **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** ValueError for no tensors; ShapeError and DtypeError name the index.
+// **Threads and exceptions.** ValueError for no tensors; one for an undefined tensor, ShapeError
+// and DtypeError name the index.
 Tensor gather(const std::vector<Tensor>& tensors, std::int64_t dim = 0,
               std::optional<Device> destination = {});
 

@@ -27,6 +27,9 @@ class GatherPlan {
   // Throws unless the inputs agree.
   GatherPlan(const std::vector<Tensor>& tensors, std::int64_t dim) {
     check<ValueError>(!tensors.empty(), "gather: expected at least one tensor");
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      check<ValueError>(tensors[i].defined(), "gather: input tensor at index ", i, " is undefined");
+    }
     scalars_ = tensors[0].dim() == 0;
     shape_ = scalars_ ? Shape{1} : tensors[0].sizes();
     along_ = scalars_ ? 0 : wrap_dim(dim, shape_.size());
