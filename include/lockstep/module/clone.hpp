@@ -2,7 +2,8 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/module/concepts.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/copyable.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk.hpp>
 #include <lockstep/tensor/storage.hpp>
@@ -43,10 +44,10 @@ class UnsharingVisitor {
   template <class T>
   void shared(std::shared_ptr<T>& slot) {
     using Object = std::remove_const_t<T>;
-    static_assert(std::copy_constructible<Object>,
+    static_assert(CopyableModule<Object>,
                   "lockstep: a sub-module in a std::shared_ptr cannot be copied: hold what is in "
                   "it by value, in std::optional or in std::shared_ptr instead of std::unique_ptr");
-    if constexpr (std::copy_constructible<Object>) {
+    if constexpr (CopyableModule<Object>) {
       std::shared_ptr<void>& copy = copies_[{slot.get(), typeid(Object)}];
       if (!copy) copy = std::make_shared<Object>(*slot);
       slot = std::static_pointer_cast<Object>(copy);
@@ -142,9 +143,13 @@ StateDict clone(const StateDict& dict);
 template <class M>
 M clone_structure(const M& module) {
   detail::require_copyable<M>();
-  M copy(module);
-  detail::walk_module(copy, detail::UnsharingVisitor{}, detail::Paths::none);
-  return copy;
+  if constexpr (detail::CopyableModule<M>) {
+    M copy(module);
+    detail::walk_module(copy, detail::UnsharingVisitor{}, detail::Paths::none);
+    return copy;
+  } else {
+    detail::fail<ModuleError>("clone_structure: the module cannot be copied");
+  }
 }
 
 // Calls `fn(std::string_view path, handle)` with every Parameter& and Buffer& of the module that is

@@ -83,7 +83,7 @@ template <class M, class... Args>
 concept CallOperatorGives = CallOperatorTakes<M, Args...> &&
     !std::is_void_v<decltype(std::declval<M&>()(std::declval<Args>()...))>;
 
-// These compile if M is as their names say; they say why not, and what to do, otherwise.
+// Compiles if M can be called with something; says why not, and what to do, otherwise.
 template <class M>
 consteval void require_callable() {
   constexpr bool callable = HasForward<M> || HasCallOperator<M>;
@@ -93,20 +93,6 @@ consteval void require_callable() {
   static_assert(callable || !PointsToModule<M>,
                 "lockstep: a pointer to a module is no module: give the module itself, *pointer (a "
                 "copy of it shares its parameters)");
-}
-
-template <class M>
-consteval void require_copyable() {
-  static_assert(std::copy_constructible<M>,
-                "lockstep: this module cannot be copied, as cloning and replicating it require: hold its "
-                "sub-modules by value, in std::optional or in std::shared_ptr instead of "
-                "std::unique_ptr");
-}
-
-template <class M>
-consteval void require_module() {
-  require_callable<M>();
-  require_copyable<M>();
 }
 
 // Calls the module: its forward if that takes the arguments, else its operator(). It need not be

@@ -20,7 +20,7 @@ class HookedModule {
  public:
   HookedModule(M module, PreHook pre_hook, Hook hook)
       : module_(std::move(module)), pre_hook_(std::move(pre_hook)), hook_(std::move(hook)) {
-    detail::require_module<M>();
+    detail::require_callable<M>();
   }
 
   template <class... Args>

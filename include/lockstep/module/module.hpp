@@ -13,6 +13,7 @@
 
 #include <lockstep/module/clone.hpp>
 #include <lockstep/module/concepts.hpp>
+#include <lockstep/module/copyable.hpp>
 #include <lockstep/module/hooks.hpp>
 #include <lockstep/module/initialized.hpp>
 #include <lockstep/module/parameter.hpp>

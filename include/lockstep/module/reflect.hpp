@@ -119,7 +119,11 @@ consteval std::size_t count_initializers() {
 template <class T, std::size_t n, std::size_t at, std::size_t k = 1>
 consteval std::size_t initializers_of_member() {
   if constexpr (k == 1) {
-    if constexpr (takes_nested<T, at, 0, n - at - 1> || takes_nested<T, at, 1, n - at - 1>) {
+    // Most members take {}: what else they take is not asked, since a std::vector that is given an
+    // element is compiled with the copying of elements.
+    if constexpr (takes_nested<T, at, 0, n - at - 1>) {
+      return 1;
+    } else if constexpr (takes_nested<T, at, 1, n - at - 1>) {
       return 1;
     } else {
       return initializers_of_member<T, n, at, 2>();
@@ -199,19 +203,20 @@ consteval void require_reflectable() {
   static_assert(reflection != Reflection::no_aggregate,
                 "lockstep: the members of this type cannot be found, because it is no plain "
                 "aggregate (it has constructors, private members or virtual functions): declare "
-                "the static member template visit_members in it (lockstep/module/visit.hpp)");
+                "the static member template visit_members in it (README.md, Your own classes)");
   static_assert(reflection != Reflection::not_countable,
-                "lockstep: the members of this struct cannot be counted: it has a reference, or a "
-                "member with a constructor template that takes anything by const reference: "
-                "declare the static member template visit_members in it "
-                "(lockstep/module/visit.hpp)");
+                "lockstep: the members of this struct cannot be counted: it has a reference (hold "
+                "modules and tensors by value, as copies share their parameters, or in "
+                "std::shared_ptr), or a member with a constructor template that takes anything by "
+                "const reference: declare the static member template visit_members in it "
+                "(README.md, Your own classes)");
   static_assert(reflection != Reflection::too_many,
                 "lockstep: this struct has more than 64 members, or more than 128 with the "
                 "elements of its C arrays: group them in structs or std::array, or declare the "
-                "static member template visit_members (lockstep/module/visit.hpp)");
+                "static member template visit_members (README.md, Your own classes)");
   static_assert(reflection != Reflection::base_with_members,
                 "lockstep: this struct has members in a base class: make the base a member, or "
-                "declare the static member template visit_members (lockstep/module/visit.hpp)");
+                "declare the static member template visit_members (README.md, Your own classes)");
 }
 
 // The number of T's members; a C array is one member.
@@ -223,7 +228,7 @@ inline constexpr std::size_t member_count = members_of<T>.count;
 // or a member that nothing converts to: declare visit_members.
 template <class T>
 constexpr auto tie_members(T& object) {
-  require_reflectable<T>();
+  require_reflectable<std::remove_cv_t<T>>();
   return bind_members<member_count<T>>(object);
 }
 

@@ -66,7 +66,7 @@ void for_each_member(T& object, Visitor&& visitor) {
   if constexpr (HasVisitMembers<T>) {
     std::remove_const_t<T>::visit_members(object, visitor);
   } else {
-    detail::require_reflectable<T>();
+    detail::require_reflectable<std::remove_cv_t<T>>();
     if constexpr (Reflectable<T>) {
       detail::visit_reflected(object, visitor, std::make_index_sequence<detail::member_count<T>>{});
     }

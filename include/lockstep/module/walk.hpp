@@ -121,7 +121,7 @@ class Walker {
     if constexpr (walkable<T>) {
       walk(node);
     } else {
-      require_nothing_lost<T>();
+      require_nothing_lost<std::remove_const_t<T>>();
     }
   }
 
@@ -129,7 +129,7 @@ class Walker {
   template <class Name, class T>
   void walk_child(const Name& name, T& child) {
     if constexpr (!walkable<T>) {
-      require_nothing_lost<T>();
+      require_nothing_lost<std::remove_const_t<T>>();
     } else {
       const WalkPath::Part part(path_, name);
       walk(child);
@@ -251,12 +251,7 @@ void walk_module(M& module, Visitor&& visitor, Paths paths = Paths::build,
       throw;
     }
   } else {
-    require_nothing_lost<M>();
-    static_assert(
-        !std::is_class_v<M> || node_kind<M> != NodeKind::opaque || std::is_trivially_copyable_v<M>,
-        "lockstep: the parameters of this module cannot be found: make it a struct with "
-        "its layers as members, or declare the static member template visit_members in "
-        "it (lockstep/module/visit.hpp)");
+    require_walkable_module<std::remove_const_t<M>>();
   }
 }
 

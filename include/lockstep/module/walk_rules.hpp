@@ -26,13 +26,14 @@
 // - std::unique_ptr, std::shared_ptr, std::optional, std::variant: what they hold, if anything.
 // - std::pair, std::tuple, std::array, C arrays, std::vector and other sequences, maps: elements.
 // - Anything else is left alone, as it cannot hold a parameter that anybody could know of: numbers,
-//   strings, a plain Tensor, raw and weak pointers and references (they do not own), std::function
-//   and std::any (they do not show what they hold), other classes without a hook.
+//   strings, a plain Tensor, std::weak_ptr and std::reference_wrapper (they do not own),
+//   std::function and std::any (they do not show what they hold), other classes without a hook.
 //
 // A type that cannot be walked and yet must be a module is refused, rather than that its parameters
 // were silently lost: a class without a hook that has a member `forward`, or a single operator()
-// that takes or returns Tensors. So is an aggregate whose members cannot be counted. Trivially
-// copyable types are the exception, as they cannot own a tensor.
+// that takes or returns Tensors. So are an aggregate whose members cannot be counted, a raw pointer
+// to a module or parameter, and a smart one to an abstract class of modules. Trivially copyable
+// classes that are no aggregates are the exception, as they cannot own a tensor.
 namespace lockstep::detail {
 
 enum class NodeKind {
@@ -126,8 +127,9 @@ consteval NodeKind find_node_kind() {
   } else if constexpr (!std::is_class_v<T> || std::derived_from<T, Tensor>) {
     return NodeKind::opaque;
   } else if constexpr (std::is_aggregate_v<T>) {
-    return !std::is_trivially_copyable_v<T> || is_reflectable<T> ? NodeKind::members
-                                                                 : NodeKind::opaque;
+    return !std::is_trivially_copyable_v<T> || is_reflectable<T> || HasForward<T>
+               ? NodeKind::members
+               : NodeKind::opaque;
   } else if constexpr (MapLike<T>) {
     return NodeKind::map;
   } else if constexpr (SequenceLike<T>) {
@@ -210,15 +212,30 @@ consteval bool is_unwalkable_module() {
   }
 }
 
-template <class... T>
-consteval void require_nothing_lost_in(std::tuple<T...>* held);
+// A parameter, a buffer, or what can only be a module. A pointer may point to what is of no size.
+template <class T>
+concept PartOfModule = requires {
+  sizeof(T);
+  requires std::derived_from<T, Parameter> || std::derived_from<T, Buffer> || HasForward<T> ||
+      CallsOnTensors<T>;
+};
+
+template <class Held>
+struct NothingLostIn;
 
 // Compiles if leaving a T out of the walk cannot lose a parameter that could be known of.
 template <class T>
 consteval void require_nothing_lost() {
   using Plain = std::remove_const_t<T>;
-  if constexpr (Holder<Plain>::kind != NodeKind::opaque) {
-    require_nothing_lost_in(static_cast<typename Holder<Plain>::Held*>(nullptr));
+  if constexpr (std::is_pointer_v<Plain>) {
+    static_assert(
+        !PartOfModule<std::remove_cv_t<std::remove_pointer_t<Plain>>>,
+        "lockstep: a raw pointer to a module or parameter does not own it, and it would be "
+        "neither found nor moved nor replicated: hold it by value (a copy shares its "
+        "parameters) or in std::shared_ptr; if it is no part of this module, leave it out "
+        "in a static member template visit_members (README.md, Your own classes)");
+  } else if constexpr (Holder<Plain>::kind != NodeKind::opaque) {
+    NothingLostIn<typename Holder<Plain>::Held>::require();
   } else if constexpr (MapLike<Plain>) {
     require_nothing_lost<typename Plain::mapped_type>();
   } else if constexpr (SequenceLike<Plain>) {
@@ -227,17 +244,38 @@ consteval void require_nothing_lost() {
     static_assert(!walkable<std::remove_extent_t<Plain>>,
                   "lockstep: the length of an array behind a pointer is not known: hold modules "
                   "and parameters in a std::vector");
+  } else if constexpr (node_kind<Plain> == NodeKind::members) {
+    NothingLostIn<decltype(tie_members(std::declval<Plain&>()))>::require();
   } else if constexpr (std::is_class_v<Plain>) {
-    static_assert(!is_unwalkable_module<Plain>(),
+    static_assert(
+        !is_unwalkable_module<Plain>() || !std::is_abstract_v<Plain>,
+        "lockstep: the parameters behind a pointer to an abstract class of modules cannot "
+        "be found, since they are members of the classes derived from it: hold a "
+        "std::variant of those classes in its place, as in "
+        "std::vector<std::variant<Conv, Norm>>");
+    static_assert(!is_unwalkable_module<Plain>() || std::is_abstract_v<Plain>,
                   "lockstep: this module's parameters cannot be found, because it is no plain "
-                  "aggregate (it has constructors, private members or virtual functions): declare "
-                  "the static member template visit_members in it (lockstep/module/visit.hpp)");
+                  "aggregate (it has constructors, private members, virtual functions or a virtual "
+                  "base, or is a lambda with captures): make it a struct with its layers as "
+                  "members, or declare the static member template visit_members in it (README.md, "
+                  "Your own classes)");
   }
 }
 
 template <class... T>
-consteval void require_nothing_lost_in(std::tuple<T...>* /*held*/) {
-  (require_nothing_lost<T>(), ...);
+struct NothingLostIn<std::tuple<T...>> {
+  static consteval void require() { (require_nothing_lost<std::remove_reference_t<T>>(), ...); }
+};
+
+// The same for what is meant to be a module: nobody may have to guess whether it holds parameters.
+template <class M>
+consteval void require_walkable_module() {
+  require_nothing_lost<M>();
+  static_assert(!std::is_class_v<M> || node_kind<M> != NodeKind::opaque ||
+                    std::is_trivially_copyable_v<M> || is_unwalkable_module<M>(),
+                "lockstep: the parameters of this module cannot be found: make it a struct with "
+                "its layers as members, or declare the static member template visit_members in it "
+                "(README.md, Your own classes)");
 }
 
 }  // namespace lockstep::detail

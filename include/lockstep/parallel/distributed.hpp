@@ -94,7 +94,7 @@ class DistributedDataParallel {
       : module_(std::move(module)),
         process_group_(std::move(process_group)),
         options_(std::move(options)) {
-    detail::require_module<M>();
+    detail::require_callable<M>();
     detail::check_initialized(module_, "DistributedDataParallel");
     device_ = choose_device();
     detail::check_module_device(module_, device_);

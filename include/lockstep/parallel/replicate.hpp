@@ -114,10 +114,12 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
   replicas.reserve(devices.size());
   std::vector<ReplicationCallback> callbacks;
   PlaceInList places(originals);
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    places.restart();
-    ReplicaVisitor visitor(places, copies.data() + i * originals.size(), i, callbacks);
-    walk_module(replicas.emplace_back(module), visitor, Paths::none);
+  if constexpr (CopyableModule<M>) {
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      places.restart();
+      ReplicaVisitor visitor(places, copies.data() + i * originals.size(), i, callbacks);
+      walk_module(replicas.emplace_back(module), visitor, Paths::none);
+    }
   }
   execute(callbacks, devices);
   return replicas;

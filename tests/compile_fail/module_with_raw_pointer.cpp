@@ -1,0 +1,25 @@
+// expect: a raw pointer to a module or parameter does not own it.*hold it by value
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/module/module.hpp>
+
+#include <string>
+
+struct Scale {
+  lockstep::Parameter weight;
+  lockstep::Tensor forward(const lockstep::Tensor& x) { return x; }
+};
+
+struct Links {
+#ifdef LOCKSTEP_CONTROL
+  const std::string* name;
+#else
+  Scale* scale;
+#endif
+};
+
+struct Net {
+  Links links;
+  lockstep::Tensor forward(const lockstep::Tensor& x) { return x; }
+};
+
+int main() { return static_cast<int>(lockstep::parameters(Net{}).size()); }
