@@ -81,7 +81,7 @@ inline ls::CommHook hook(Reduction reduction, const ls::distributed::ProcessGrou
     }
     if (reduction == Reduction::never) return ls::BucketFuture(buffer);
     return ls::BucketFuture(buffer).then([group](const ls::Tensor& gradients) {
-      group.blocking().all_reduce(gradients, kMean);
+      (void)group.blocking().all_reduce(gradients, kMean);
       return gradients;
     });
   };

@@ -34,7 +34,7 @@ void between_two(benchmark::State& state, const Operation& operation) {
 
 void all_reduce(benchmark::State& state) {
   between_two(state, [](const distributed::ProcessGroup& group, const Tensor& tensor) {
-    group.blocking().all_reduce(tensor);
+    (void)group.blocking().all_reduce(tensor);
   });
 }
 
@@ -46,7 +46,7 @@ void all_reduce_in_background(benchmark::State& state) {
 
 void broadcast(benchmark::State& state) {
   between_two(state, [](const distributed::ProcessGroup& group, const Tensor& tensor) {
-    group.blocking().broadcast(tensor);
+    (void)group.blocking().broadcast(tensor);
   });
 }
 

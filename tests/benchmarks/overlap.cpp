@@ -97,7 +97,7 @@ void report(const std::string& name, const ProcessGroup& group, const Settings& 
   const auto communicate = [&] {
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       const auto start = rounds::Clock::now();
-      group.blocking().all_reduce(buffers[i], ls::distributed::ReduceOp::avg);
+      (void)group.blocking().all_reduce(buffers[i], ls::distributed::ReduceOp::avg);
       takes[i].push_back(rounds::microseconds(rounds::Clock::now() - start));
     }
   };

@@ -42,7 +42,7 @@ void on_ranks(int threads, const F& fn) {
 // The greatest of the ranks' numbers, on every rank.
 inline double greatest_of_ranks(const ls::distributed::ProcessGroup& group, double mine) {
   const ls::Tensor value = ls::from_values(std::vector<double>{mine}, {1});
-  group.blocking().all_reduce(value, ls::distributed::ReduceOp::max);
+  (void)group.blocking().all_reduce(value, ls::distributed::ReduceOp::max);
   return value.item();
 }
 
@@ -67,7 +67,7 @@ inline Figure figure_of(const std::vector<double>& medians) {
 template <class Step>
 double time_round(const ls::distributed::ProcessGroup& group, int steps, const Step& step) {
   std::vector<double> samples;
-  group.blocking().barrier();
+  (void)group.blocking().barrier();
   for (int i = 0; i < steps; ++i) {
     const Clock::time_point start = Clock::now();
     step();

@@ -232,7 +232,7 @@ TEST(NcclGroup, StandsBetweenTheStreamsWork) {
       Work work = group.all_reduce(value);
       {
         const Tensor dropped = full({2000}, group.rank(), {.device = group.device()});
-        group.all_reduce(dropped);  // nobody waits for it
+        (void)group.all_reduce(dropped);  // nobody waits for it
       }
       work.wait();
       value.mul_(2);
@@ -252,15 +252,15 @@ TEST(NcclGroup, ThreadsAreOneGroupOfCallsAndNothingGoesThroughTheHost) {
   std::vector<cudasim::Call> calls;
   in_threads([&](const ProcessGroup& group) {
     const Tensor value = filled(group, 300, 1);
-    group.blocking().all_reduce(value);
-    group.blocking().barrier();
+    (void)group.blocking().all_reduce(value);
+    (void)group.blocking().barrier();
     if (group.rank() == 0) cudasim::record_calls(true);
-    group.blocking().barrier();
-    group.blocking().all_reduce(value);
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
+    (void)group.blocking().all_reduce(value);
+    (void)group.blocking().barrier();
     if (group.rank() == 0) calls = cudasim::take_calls();
     if (group.rank() == 0) cudasim::record_calls(false);
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
     EXPECT_EQ(values_of(value), repeated(300, 9));
   });
   EXPECT_EQ(count_of(calls, "ncclGroupEnd"), 1);
@@ -274,10 +274,10 @@ TEST(NcclGroup, ThreadsAreOneGroupOfCallsAndNothingGoesThroughTheHost) {
 TEST(NcclGroup, CallsOfThreadsThatDoNotMatchAreAnError) {
   in_threads([](const ProcessGroup& group) {
     const Tensor value = filled(group, group.rank() == 2 ? 4 : 3, 1);
-    EXPECT_TRUE(throws<ValueError>([&] { group.blocking().all_reduce(value); },
+    EXPECT_TRUE(throws<ValueError>([&] { (void)group.blocking().all_reduce(value); },
                                    "collectives do not match", "rank 2 called"));
     const Tensor other = filled(group, 3, 1);
-    group.blocking().all_reduce(other);
+    (void)group.blocking().all_reduce(other);
     EXPECT_EQ(values_of(other), repeated(3, 3));
   });
 }
@@ -323,7 +323,7 @@ TEST(NcclGroup, RefusesTwoRanksOnOneGpuAndWhatIsNoGpu) {
 
 TEST(NcclGroup, TakesTensorsOnItsDeviceAlone) {
   as_processes([](const ProcessGroup& group) {
-    EXPECT_TRUE(throws<DeviceError>([&] { group.blocking().all_reduce(ones({3})); },
+    EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(ones({3})); },
                                     "all_reduce(sum) of 3 x f32 on rank",
                                     "expected tensors on cuda:"));
     const Work work = group.send(ones({3}), (group.rank() + 1) % 3);
@@ -346,9 +346,9 @@ TEST(NcclGroupErrors, WhatWaitsForARankThatIsGoneFailsWithItsName) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
     const ProcessGroup group = nccl::process_group(rank, 2, device, store);
     const Tensor value = filled(group, 3, 1);
-    group.blocking().all_reduce(value);
+    (void)group.blocking().all_reduce(value);
     EXPECT_EQ(values_of(value), repeated(3, 2));
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
     if (rank == 1) return;
     const Work waits = group.all_reduce(value);
     const Work behind = group.broadcast(value);
@@ -361,7 +361,7 @@ TEST(NcclGroupErrors, WhatWaitsForARankThatIsGoneFailsWithItsName) {
                                   "cuda:3", "remote process exited"));
     EXPECT_TRUE(throws<NcclError>([&] { behind.wait(); }, "broadcast of 3 x f32", "on rank 0"));
     EXPECT_TRUE(waits.is_completed());
-    EXPECT_TRUE(throws<DeviceError>([&] { group.blocking().all_reduce(value); },
+    EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(value); },
                                     "cannot be used on rank 0, on cuda:3, any more",
                                     "remote process exited"));
     current_stream(device).synchronize();  // the aborted calls have let go of it
@@ -382,7 +382,7 @@ TEST(NcclWatchdog, NamesTheRankThatLeavesAnOperationOut) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
     const ProcessGroup group = nccl::process_group(rank, 2, device, store);
     const Tensor value = filled(group, 3, 1);
-    group.blocking().all_reduce(value);
+    (void)group.blocking().all_reduce(value);
     if (rank == 1) return issued.wait();
     std::promise<void> mine = std::move(promise);  // kept, or broken at the end of this rank
     const Work waits = group.all_reduce(value);
@@ -396,7 +396,7 @@ TEST(NcclWatchdog, NamesTheRankThatLeavesAnOperationOut) {
     EXPECT_TRUE(throws<WatchdogError>([&] { std::rethrow_exception(error_of(behind)); },
                                       "broadcast of 3 x f32 with root 0 on rank 0",
                                       "rank 1 has ended"));
-    EXPECT_TRUE(throws<DeviceError>([&] { group.blocking().all_reduce(value); }, "any more",
+    EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(value); }, "any more",
                                     "rank 1 has ended"));
     current_stream(device).synchronize();  // the aborted calls have let go of it
   });
@@ -416,7 +416,7 @@ TEST(NcclWatchdog, EndsABarrierAndASplitThatARankDoesNotComeTo) {
             if (splits) {
               (void)group.new_group({0, 1});
             } else {
-              group.blocking().barrier();
+              (void)group.blocking().barrier();
             }
           },
           "rank 1 has ended without any collective", splits ? "new_group" : "barrier"));
@@ -431,7 +431,7 @@ TEST(NcclWatchdog, WatchesGroupsOfSomeOfTheRanks) {
     const ProcessGroup part = group.new_group({2, 0});
     if (group.rank() == 2) part.blocking().all_reduce(filled(group, 3, 1));
     if (group.rank() != 0) return;
-    part.blocking().all_reduce(filled(group, 3, 1));
+    (void)part.blocking().all_reduce(filled(group, 3, 1));
     const Work waits = part.all_reduce(filled(group, 4, 1));
     EXPECT_TRUE(throws<WatchdogError>([&] { std::rethrow_exception(error_of(waits)); },
                                       "rank 2 has ended after collective #1",
@@ -447,7 +447,7 @@ TEST(NcclWatchdog, TheEndOfAGroupDoesNotWaitForARankThatIsGone) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
     {
       const ProcessGroup group = nccl::process_group(rank, 2, device, store);
-      group.blocking().all_reduce(filled(group, 3, 1));
+      (void)group.blocking().all_reduce(filled(group, 3, 1));
       if (rank == 0) group.all_reduce(filled(group, 3, 1)).wait();
     }
     current_stream(device).synchronize();
@@ -498,7 +498,7 @@ TEST(NcclTimeLimit, EndsWhatNobodyElseComesTo) {
     const Device device = rank == 0 ? "cuda:3" : "cuda:4";
     const ProcessGroup group = nccl::process_group(rank, 2, device, store);
     if (rank == 1) return;
-    EXPECT_TRUE(throws<NcclError>([&] { group.blocking().barrier(); }, "barrier on rank 0",
+    EXPECT_TRUE(throws<NcclError>([&] { (void)group.blocking().barrier(); }, "barrier on rank 0",
                                   "has not ended within"));
   });
   // A message between ranks that are connected, and no more than the end of the group.
@@ -547,17 +547,17 @@ TEST(NcclTimeLimit, MemoryForAnOperationOutlivesItsAbort) {
   const EnvironmentVariable unwatched("LOCKSTEP_WATCHDOG", "0");
   const EnvironmentVariable limit("LOCKSTEP_COLLECTIVE_TIMEOUT", "0.05");
   const std::vector<std::function<void(const ProcessGroup&)>> operations = {
-      [](const ProcessGroup& group) { group.blocking().barrier(); },
+      [](const ProcessGroup& group) { (void)group.blocking().barrier(); },
       [](const ProcessGroup& group) {
         (void)group.new_group({0, 1});
       },
       [](const ProcessGroup& group) {
-        group.blocking().all_gather({filled(group, 3, 0), filled(group, 3, 0)},
-                                    filled(group, 3, 1));
+        (void)group.blocking().all_gather({filled(group, 3, 0), filled(group, 3, 0)},
+                                          filled(group, 3, 1));
       },
       [](const ProcessGroup& group) {
-        group.blocking().reduce_scatter(filled(group, 3, 0),
-                                        {filled(group, 3, 1), filled(group, 3, 1)});
+        (void)group.blocking().reduce_scatter(filled(group, 3, 0),
+                                              {filled(group, 3, 1), filled(group, 3, 1)});
       }};
   for (const auto& operation : operations) {
     distributed::HashStore store;
@@ -710,10 +710,10 @@ TEST(NcclGroupErrors, ACallThatFailsEndsTheCommunicator) {
   const ProcessGroup group = nccl::process_group(0, 1, "cuda:5", store);
   const Tensor value = filled(group, 3, 1);
   cudasim::fail_next("ncclAllReduce", cudaErrorLaunchFailure);
-  EXPECT_TRUE(throws<NcclError>([&] { group.blocking().all_reduce(value); },
+  EXPECT_TRUE(throws<NcclError>([&] { (void)group.blocking().all_reduce(value); },
                                 "all_reduce(sum) of 3 x f32 on rank 0, on cuda:5",
                                 "ncclAllReduce"));
-  EXPECT_TRUE(throws<DeviceError>([&] { group.blocking().all_reduce(value); }, "any more"));
+  EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(value); }, "any more"));
   EXPECT_TRUE(throws<DeviceError>([&] { (void)group.new_group({0}); }, "any more"));
 }
 
@@ -723,14 +723,14 @@ TEST(NcclGroupErrors, AThreadsCommunicatorThatHasMetAnErrorIsNotUsedAgain) {
       [] {
         distributed::run({"cuda:6", "cuda:5"}, [](const ProcessGroup& group) {
           const Tensor value = filled(group, 3, 1);
-          group.blocking().all_reduce(value);
-          group.blocking().barrier();
+          (void)group.blocking().all_reduce(value);
+          (void)group.blocking().barrier();
           if (group.rank() == 0) {
             cudasim::fail_next("ncclCommGetAsyncError", cudaErrorUnknown);
           }
-          group.blocking().barrier();
-          EXPECT_THROW(group.blocking().all_reduce(value), DeviceError);
-          group.blocking().all_reduce(value);
+          (void)group.blocking().barrier();
+          EXPECT_THROW((void)group.blocking().all_reduce(value), DeviceError);
+          (void)group.blocking().all_reduce(value);
         });
       },
       "cannot be used on cuda:6, cuda:5 any more", "remote process exited"));

@@ -61,16 +61,16 @@ TEST(ProcessGroupCuda, NothingGoesThroughTheHost) {
   std::vector<cudasim::Call> calls;
   distributed::run(kDevices, [&](const distributed::ProcessGroup& group) {
     const Tensor value = full({3000}, 1, {.device = group.device()});
-    const auto in_turn = [&] { group.blocking().all_reduce(value); };
+    const auto in_turn = [&] { (void)group.blocking().all_reduce(value); };
     in_turn();
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
     if (group.rank() == 0) cudasim::record_calls(true);
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
     in_turn();
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
     if (group.rank() == 0) calls = cudasim::take_calls();
     if (group.rank() == 0) cudasim::record_calls(false);
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
     EXPECT_EQ(value.to("cpu").to_vector<float>()[2999], 9);
   });
   const auto made = [&](const char* function) {
@@ -89,7 +89,7 @@ TEST(ProcessGroupCuda, StridedTensorsArePacked) {
   testing::under_each_policy([] {
     distributed::run(kDevices, [](const distributed::ProcessGroup& group) {
       const Tensor matrix = full({40, 30}, group.rank() + 1, {.device = group.device()});
-      group.blocking().all_reduce(matrix.transpose(0, 1));
+      (void)group.blocking().all_reduce(matrix.transpose(0, 1));
       EXPECT_EQ(matrix.to("cpu").to_vector<float>(), std::vector<float>(1200, 6));
     });
   });
@@ -98,11 +98,11 @@ TEST(ProcessGroupCuda, StridedTensorsArePacked) {
 TEST(ProcessGroupCuda, HostMemoryIsTakenAsWellButNotMixedWithGpus) {
   distributed::run(kDevices, [](const distributed::ProcessGroup& group) {
     const Tensor host = full({2000}, group.rank() + 1);
-    group.blocking().all_reduce(host);
+    (void)group.blocking().all_reduce(host);
     EXPECT_EQ(host.to_vector<float>()[1999], 6);
     const Tensor mixed =
         full({4}, 1, {.device = group.rank() == 1 ? Device("cpu") : group.device()});
-    EXPECT_TRUE(throws<ValueError>([&] { group.blocking().all_reduce(mixed); },
+    EXPECT_TRUE(throws<ValueError>([&] { (void)group.blocking().all_reduce(mixed); },
                                    "collectives do not match", "4 x f32 on a GPU", "rank 1 called",
                                    "4 x f32 in host memory"));
     if (group.rank() < 2) {
@@ -119,7 +119,7 @@ TEST(ProcessGroupCuda, ARankOnAHostDeviceTakesPart) {
   testing::under_each_policy([] {
     distributed::run({"cuda:0", "cpu:1"}, [](const distributed::ProcessGroup& group) {
       const Tensor value = full({3000}, group.rank() + 1, {.device = group.device()});
-      group.blocking().all_reduce(value);
+      (void)group.blocking().all_reduce(value);
       EXPECT_EQ(value.to("cpu").to_vector<float>()[2999], 3);
     });
   });
@@ -129,17 +129,17 @@ TEST(ProcessGroupCuda, ARankOnAHostDeviceTakesPart) {
 TEST(ProcessGroupCuda, AnErrorOnOneRankIsToldToAll) {
   distributed::run(kDevices, [](const distributed::ProcessGroup& group) {
     const Tensor value = full({3000}, 1, {.device = group.device()});
-    group.blocking().all_reduce(value);
+    (void)group.blocking().all_reduce(value);
     value.to("cpu");
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
     if (group.rank() == 0) cudasim::fail_next("cudaLaunchKernel", cudaErrorLaunchFailure);
-    group.blocking().barrier();
-    EXPECT_THROW(group.blocking().all_reduce(value), DeviceError);
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
+    EXPECT_THROW((void)group.blocking().all_reduce(value), DeviceError);
+    (void)group.blocking().barrier();
     cudasim::mend();
-    group.blocking().barrier();
+    (void)group.blocking().barrier();
     const Tensor other = full({3000}, 1, {.device = group.device()});
-    group.blocking().all_reduce(other);
+    (void)group.blocking().all_reduce(other);
     EXPECT_EQ(other.to("cpu").to_vector<float>()[0], 3);
   });
 }
@@ -155,7 +155,7 @@ TEST(ProcessGroupCuda, ReducesBetweenTheStreamsWork) {
         value.mul_(2);
         EXPECT_EQ(value.to("cpu").to_vector<float>(),
                   std::vector<float>(static_cast<std::size_t>(count), 12));
-        group.blocking().broadcast(value, 1);
+        (void)group.blocking().broadcast(value, 1);
         EXPECT_EQ(value.to("cpu").to_vector<float>()[0], 12);
       }
     });

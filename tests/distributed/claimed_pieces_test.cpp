@@ -87,7 +87,7 @@ TEST(ClaimedPieces, MakeUpALargeSumOfAWorld) {
     for (int round = 0; round < 30; ++round) {
       for (const std::int64_t count : {1025, 4099, 40'000, 300'007}) {
         Tensor tensor = full({count}, group.rank() + round, {.device = group.device()});
-        group.blocking().all_reduce(tensor);
+        (void)group.blocking().all_reduce(tensor);
         ASSERT_EQ(tensor.to_vector<float>(),
                   std::vector<float>(static_cast<std::size_t>(count),
                                      static_cast<float>(6 + kRanks * round)));

@@ -105,7 +105,7 @@ TEST_P(Worlds, GiveTheSameBlockingOrNot) {
       const ls::Tensor b = ones(group, {2000});
       const dist::Work first = group.all_reduce(a);
       if ((i + group.rank()) % 2 == 0) first.wait();
-      group.blocking().all_reduce(b);
+      (void)group.blocking().all_reduce(b);
       first.wait();
       EXPECT_EQ(a.to_vector<float>(), std::vector<float>(5, static_cast<float>(group.size())));
       EXPECT_EQ(b.to_vector<float>()[1999], static_cast<float>(group.size()));
@@ -264,9 +264,9 @@ TEST(ProcessGroup, DroppedWorkTakesPlace) {
     ls::Tensor kept = ones(group, {50});
     for (int i = 0; i < 20; ++i) {
       ls::Tensor dropped = ones(group, {3000});
-      group.all_reduce(dropped);
+      (void)group.all_reduce(dropped);
     }
-    group.all_reduce(kept);
+    (void)group.all_reduce(kept);
     group.barrier().wait();
     EXPECT_EQ(kept.to_vector<float>(), std::vector<float>(50, 4));
   });
@@ -346,57 +346,59 @@ TEST(ProcessGroup, ArgumentsThatAreWrongIssueNothing) {
     constexpr std::type_identity<ls::DtypeError> kDtype;
     constexpr std::type_identity<ls::DeviceError> kDevice;
     fails(
-        kValue, [&] { group.all_reduce(ls::Tensor()); }, "undefined");
+        kValue, [&] { (void)group.all_reduce(ls::Tensor()); }, "undefined");
     fails(
-        kDtype, [&] { group.all_reduce(whole, dist::ReduceOp::avg); }, "all_reduce", "i64");
+        kDtype, [&] { (void)group.all_reduce(whole, dist::ReduceOp::avg); }, "all_reduce", "i64");
     fails(
-        kValue, [&] { group.broadcast(one, 2); }, "rank 2 is out of range", "2 ranks");
+        kValue, [&] { (void)group.broadcast(one, 2); }, "rank 2 is out of range", "2 ranks");
     fails(
-        kValue, [&] { group.reduce(one, -1); }, "rank -1 is out of range");
+        kValue, [&] { (void)group.reduce(one, -1); }, "rank -1 is out of range");
     fails(
-        kValue, [&] { group.all_gather({one}, one); }, "expected 2 tensors as outputs", "got 1");
+        kValue, [&] { (void)group.all_gather({one}, one); }, "expected 2 tensors as outputs",
+        "got 1");
     fails(
         kShape,
         [&] {
-          group.all_gather({one, wide}, one);
+          (void)group.all_gather({one, wide}, one);
         },
         "outputs[1]", "[3]", "[2]");
     fails(
         kDtype,
         [&] {
-          group.all_gather({whole, one}, one);
+          (void)group.all_gather({whole, one}, one);
         },
         "outputs[0]", "i64", "f32");
     fails(
         kDevice,
         [&] {
-          group.all_gather({one, ls::zeros({2})}, one);
+          (void)group.all_gather({one, ls::zeros({2})}, one);
         },
         "outputs[1]", "on cpu,");
     fails(
-        kShape, [&] { group.all_gather_into_tensor(wide, one); }, "3 elements", "make 4");
+        kShape, [&] { (void)group.all_gather_into_tensor(wide, one); }, "3 elements", "make 4");
     fails(
-        kShape, [&] { group.reduce_scatter_tensor(one, wide); }, "3 elements", "make 4");
+        kShape, [&] { (void)group.reduce_scatter_tensor(one, wide); }, "3 elements", "make 4");
     fails(
-        kValue, [&] { group.reduce_scatter(one, {}); }, "expected 2 tensors as inputs");
+        kValue, [&] { (void)group.reduce_scatter(one, {}); }, "expected 2 tensors as inputs");
     fails(
         kValue,
         [&] {
-          group.scatter(one, {one, one}, 1 - group.rank());
+          (void)group.scatter(one, {one, one}, 1 - group.rank());
         },
         "is not the root");
     fails(
-        kValue, [&] { group.gather(one, {}, group.rank()); }, "expected 2 tensors as outputs");
+        kValue, [&] { (void)group.gather(one, {}, group.rank()); },
+        "expected 2 tensors as outputs");
     fails(
         kValue,
         [&] {
-          group.all_reduce(ls::detail::make_view(one, {3, 2}, {0, 1}, 0));
+          (void)group.all_reduce(ls::detail::make_view(one, {3, 2}, {0, 1}, 0));
         },
         "the same element in memory");
     fails(
-        kValue, [&] { group.send(one, group.rank()); }, "with itself");
+        kValue, [&] { (void)group.send(one, group.rank()); }, "with itself");
     fails(
-        kValue, [&] { group.send(one, 1 - group.rank(), -1); }, "tag");
+        kValue, [&] { (void)group.send(one, 1 - group.rank(), -1); }, "tag");
     fails(
         kValue, [&] { (void)group.new_group({}); }, "at least one");
     fails(
@@ -422,14 +424,15 @@ TEST(ProcessGroup, MessagesKeepTheirTagsAndTheirOrder) {
       return ls::full({1}, value, {.device = group.device()});
     };
     if (group.rank() == 0) {
-      for (const double value : {1., 2., 3.}) group.send(number(value), 1, value == 2 ? 7 : 0);
-      group.blocking().barrier();  // does not wait for them to be taken
+      for (const double value : {1., 2., 3.})
+        (void)group.send(number(value), 1, value == 2 ? 7 : 0);
+      (void)group.blocking().barrier();  // does not wait for them to be taken
     } else {
-      group.blocking().barrier();
+      (void)group.blocking().barrier();
       const ls::Tensor got = number(0);
       group.recv(got, 0, 7).wait();
       EXPECT_EQ(got.item(), 2);
-      group.blocking().recv(got, 0);
+      (void)group.blocking().recv(got, 0);
       EXPECT_EQ(got.item(), 1);
       dist::recv(got, 0);
       EXPECT_EQ(got.item(), 3);
@@ -469,7 +472,7 @@ TEST(ProcessGroup, SeveralThreadsOfARankMayIssue) {
           group.all_reduce(one).wait();
           EXPECT_EQ(one.to_vector<float>()[32], 2);
           const ls::Tensor two = ones(group, {33});
-          group.blocking().all_reduce(two);
+          (void)group.blocking().all_reduce(two);
           EXPECT_EQ(two.to_vector<float>()[0], 2);
         }
       });

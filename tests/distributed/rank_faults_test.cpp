@@ -134,7 +134,7 @@ bool survive(const Case& each, Where where, std::uint64_t n, bool lasting) {
   std::vector<float> sum;
   const auto body = [&](const dist::ProcessGroup& group) {
     const ls::Tensor next = ones(group, {4});
-    const auto next_collective = [&] { group.blocking().all_reduce(next); };
+    const auto next_collective = [&] { (void)group.blocking().all_reduce(next); };
     const Operation operation = each.prepare(group);
     if (group.rank() == 1) {
       begin_faults(group, where, n, lasting);

@@ -249,7 +249,7 @@ TEST(Run, WhatWasSentIsTakenAfterTheSendersEnd) {
   dist::run(first_devices(2), [&](const dist::ProcessGroup& group) {
     const ls::Tensor value = ones(group);
     if (group.rank() == 0) {
-      group.send(value, 1);
+      (void)group.send(value, 1);
       sent.store(true);
       sent.notify_all();
     } else {
@@ -267,7 +267,7 @@ TEST(Run, WhatARankHasIssuedTakesPlaceWhenItHasReturned) {
     dist::run(first_devices(2), [&](const dist::ProcessGroup& group) {
       const ls::Tensor one = ones(group);
       if (group.rank() == 0) {
-        group.all_reduce(one);
+        (void)group.all_reduce(one);
         issued.store(true);
         issued.notify_all();
       } else {
@@ -286,7 +286,7 @@ TEST(Run, OperationsInFlightEndWithTheirRank) {
       std::vector<ls::Tensor> tensors;
       for (int i = 0; i < 10; ++i) {
         tensors.push_back(ls::full({3000}, 1, {.device = group.device()}));
-        group.all_reduce(tensors.back());
+        (void)group.all_reduce(tensors.back());
         if (group.rank() == round % 3 && i == round % 10) throw ls::ValueError("stop");
       }
       group.barrier().wait();
@@ -300,8 +300,8 @@ TEST(Run, ARankThatThrowsWithOperationsInFlightInAGroupOfItsOwnReleasesTheOthers
   const auto body = [](const dist::ProcessGroup& group) {
     const dist::ProcessGroup both = group.new_group({1, 0});
     if (group.rank() == 0) {
-      both.all_reduce(ones(group));
-      both.recv(ones(group), 0);
+      (void)both.all_reduce(ones(group));
+      (void)both.recv(ones(group), 0);
       throw ls::ValueError("stop");
     }
     group.barrier().wait();

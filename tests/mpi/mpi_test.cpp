@@ -369,9 +369,9 @@ bool survive_fault(std::uint64_t n, bool lasting) {
     return {};
   };
   if (group.rank() == last) ls::testing::fail_allocation(n, lasting);
-  const std::string first = error_of([&] { group.blocking().all_reduce(columns); });
+  const std::string first = error_of([&] { (void)group.blocking().all_reduce(columns); });
   const bool met = ls::testing::end_allocation_faults();
-  const std::string second = error_of([&] { group.blocking().all_reduce(next); });
+  const std::string second = error_of([&] { (void)group.blocking().all_reduce(next); });
   const std::string name = ls::detail::str("rank ", last, " has ");
   if (group.rank() == last && !met) EXPECT_EQ(first, "");
   // What the last rank has met, and whether it has failed: all know.
@@ -380,7 +380,7 @@ bool survive_fault(std::uint64_t n, bool lasting) {
     state.narrow(0, 0, 1).fill_(met ? 1 : 0);
     state.narrow(0, 1, 1).fill_(first.empty() ? 0 : 1);
   }
-  world().blocking().all_reduce(state);
+  (void)world().blocking().all_reduce(state);
   const std::vector<float> known = state.to_vector<float>();
   if (known[1] == 0) {
     EXPECT_EQ(first, "");

@@ -471,7 +471,7 @@ struct Counter {
   double sum(double mine) {
     ++rounds;
     const Tensor total = full({1}, mine, kF64);
-    group.blocking().all_reduce(total);
+    (void)group.blocking().all_reduce(total);
     return total.item();
   }
   double count() {

@@ -42,7 +42,9 @@ void scatter(const Tensor& output, const std::vector<Tensor>& inputs = {}, int r
 void gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0,
             const ProcessGroup& group = default_group());
 
-inline void barrier(const ProcessGroup& group = default_group()) { group.blocking().barrier(); }
+inline void barrier(const ProcessGroup& group = default_group()) {
+  (void)group.blocking().barrier();
+}
 
 void send(const Tensor& tensor, int to, int tag = 0, const ProcessGroup& group = default_group());
 

@@ -34,8 +34,9 @@ class Completion;
 
 // A collective that was issued: a handle, to wait for its end and to ask for its error.
 //
-// It may be dropped: the operation takes place all the same. Until it has ended, its tensors may be
-// neither written nor, where it writes them, read.
+// The operation takes place whether somebody waits or not. Until it has ended, its tensors may be
+// neither written nor, where it writes them, read; so compilers warn of one that is dropped. Where
+// that is meant, it is cast to void; functions that wait are in collectives.hpp.
 //
 // **Torch counterpart.** torch.distributed.Work.
 // **Devices and streams.** After `wait`, the results may be used by the waiting thread's current
@@ -44,7 +45,9 @@ class Completion;
 // **Threads and exceptions.** Any thread may ask and wait, several too, and as often as they like:
 // each `wait` throws the operation's exception, if it has one. In a forked child, an Error for what
 // the parent has not ended: the child would wait for ever.
-class Work {
+class [[nodiscard(
+    "the operation runs in the background: wait() before its tensors are used, or call "
+    "lockstep::distributed::all_reduce and the like, which wait; cast to void to drop it")]] Work {
  public:
   // One that has ended without an error.
   Work() = default;

@@ -37,7 +37,7 @@ struct SumOverRanks {
 
   Tensor forward(const Tensor& mine) const {
     Tensor sum = mine.clone();
-    group.blocking().all_reduce(sum);
+    (void)group.blocking().all_reduce(sum);
     return sum;
   }
   Tensor backward(const Backward&, const Tensor& grad) const {
@@ -62,8 +62,8 @@ struct MomentsOverRanks {
     const std::int64_t channels = own.mean.numel();
     const auto count = static_cast<double>(axis.outer * axis.inner);
     const Tensor all = empty({group.size(), 2 * channels + 1}, options);
-    group.blocking().all_gather_into_tensor(all,
-                                            cat({own.mean, own.var, full({1}, count, options)}));
+    (void)group.blocking().all_gather_into_tensor(
+        all, cat({own.mean, own.var, full({1}, count, options)}));
     const Tensor counts = all.narrow(1, 2 * channels, 1);
     const Tensor total = sum(counts, {0});
     const Tensor values_or_one = relu(total - 1) + 1;

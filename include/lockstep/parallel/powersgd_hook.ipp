@@ -194,7 +194,7 @@ class PowerSGDBucket {
       hand_over(matrix.values);
       q_of(matrix).copy_(mm(p_of(matrix), matrix.values));
     }
-    state_->group().blocking().all_reduce(flat_q_, distributed::ReduceOp::avg);
+    (void)state_->group().blocking().all_reduce(flat_q_, distributed::ReduceOp::avg);
     for (const Matrix& matrix : matrices_) {
       const Tensor mean = mm(p_of(matrix), q_of(matrix), true);
       const Tensor gradient = bucket_.gradient(matrix.number);

@@ -251,7 +251,7 @@ LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
   const auto count = static_cast<std::int64_t>(used.size());
   const Tensor counts = from_values(used, {count}, log_.device);
   ++log_.num_all_reduces;
-  group_.blocking().all_reduce(counts, distributed::ReduceOp::sum);
+  (void)group_.blocking().all_reduce(counts, distributed::ReduceOp::sum);
   return counts.to_vector<std::int32_t>();
 }
 
@@ -304,7 +304,7 @@ LOCKSTEP_INLINE void Reducer::take_note(bool first, bool joined) {
 LOCKSTEP_INLINE void Reducer::rebuild(int root) {
   const std::vector<std::int64_t> own = usage_.order();
   const Tensor order = from_values(own, {static_cast<std::int64_t>(own.size())}, log_.device);
-  group_.blocking().broadcast(order, root);
+  (void)group_.blocking().broadcast(order, root);
   std::vector<Tensor> tensors;
   std::vector<std::size_t> numbers;
   for (const std::int64_t number : order.to_vector<std::int64_t>()) {
