@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/pointwise.hpp>
@@ -17,6 +19,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -24,6 +27,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace ls = lockstep;
@@ -106,6 +110,75 @@ TEST(Replicas, GradientsOfGradientsPassThroughASum) {
   const ls::Tensor grad = ls::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
   EXPECT_EQ(grad.to_vector<double>(), (Values{24, 54}));  // 2 · 3x²
   EXPECT_EQ(ls::autograd::grad({grad.sum()}, {x})[0].to_vector<double>(), (Values{24, 36}));
+}
+
+// Three replicas of a group that come to the sum in the order given.
+class InOrder {
+ public:
+  explicit InOrder(std::vector<std::size_t> order) : order_(std::move(order)) {}
+
+  // Runs body(replica, sum) for each, where sum(tensor) meets the others.
+  void run(const auto& body) {
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      threads.emplace_back([&, i] {
+        replica_ = i;
+        body(i, [&](const ls::Tensor& tensor) {
+          const auto turn = std::find(order_.begin(), order_.end(), i) - order_.begin();
+          for (int came = came_; came != turn; came = came_) came_.wait(came);
+          return group_.all_reduce(i, tensor);
+        });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  // A replica asks whether others have ended once it is counted among those that wait.
+  static bool none_has_ended(const void* self, std::size_t) {
+    auto& mine = *static_cast<InOrder*>(const_cast<void*>(self));
+    const auto came = static_cast<std::size_t>(mine.came_);
+    if (came < mine.order_.size() && mine.order_[came] == replica_) {
+      ++mine.came_;
+      mine.came_.notify_all();
+    }
+    return false;
+  }
+
+  static inline thread_local std::size_t replica_ = 0;
+  const std::vector<std::size_t> order_;
+  std::atomic<int> came_{0};
+  ls::detail::ReplicaGroup group_{3, true, {none_has_ended, this}};
+};
+
+TEST(Replicas, EachRecordsTheSumIfItRecordsWhoeverComesLast) {
+  for (const bool inference : {false, true}) {
+    std::vector<std::size_t> order{0, 1, 2};
+    do {
+      std::vector<ls::Tensor> inputs;
+      std::vector<ls::Tensor> sums(3);
+      for (const char* device : {"cpu:0", "cpu:1", "cpu:2"}) {
+        inputs.push_back(f64({static_cast<double>(inputs.size()) + 1}, {1}, device));
+        inputs.back().requires_grad_();
+      }
+      InOrder(order).run([&](std::size_t i, const auto& sum) {
+        const ls::GradModeGuard records(i != 1);
+        const ls::InferenceModeGuard infers(inference && i == 1);
+        const ls::GradModeGuard again(i != 1);
+        sums[i] = sum(inputs[i]);
+      });
+      for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(sums[i].to_vector<double>(), Values{6});
+        EXPECT_EQ(sums[i].requires_grad(), i != 1) << i;
+        EXPECT_FALSE(i != 1 && sums[i].is_inference());
+      }
+      (sums[0] * 3.0).sum().backward({}, true);
+      (sums[2] * 5.0).sum().backward();
+      EXPECT_EQ(inputs[0].grad().to_vector<double>(), Values{8});
+      EXPECT_FALSE(inputs[1].grad().defined());
+      EXPECT_EQ(inputs[2].grad().to_vector<double>(), Values{8});
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
 }
 
 TEST(Replicas, OutsideThereIsOne) {

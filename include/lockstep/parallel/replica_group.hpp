@@ -4,6 +4,7 @@
 #include <lockstep/autograd/current_replica.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -49,10 +50,11 @@ class ReplicaGroup {
   void leave(std::atomic<bool>& mark);
 
  private:
-  // A tensor, and the stream of its device that was current where it was made.
+  // A tensor, and what was current where it was made: the stream of its device, and the modes.
   struct Place {
     Tensor tensor = {};
     std::optional<Stream> stream = {};
+    AutogradState state = {};
   };
 
   static std::optional<Stream> stream_of(const Tensor& tensor);
@@ -129,7 +131,9 @@ bool synchronized();
 // **Devices and streams.** As functions::ReduceAddCoalesced and Broadcast, on the current streams
 // of the replica that comes last, after what is on the others'; each replica's current stream waits
 // for its result.
-// **Backward.** Each replica's gradient is the sum of those of all results, to any order.
+// **Backward.** Each replica's gradient is the sum of those of all results, to any order. A replica
+// that records nothing (NoGradGuard, inference mode) neither gets a gradient through its `tensor`
+// nor passes one on through its result; for the others it is a constant.
 // **Threads and exceptions.** Each replica calls it equally often, with equal shapes: a ShapeError
 // or DtypeError otherwise, in all of them. If a replica ends or throws instead, those that wait for
 // it are released with a ReplicaReleased.

@@ -9,8 +9,10 @@
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/replica_error.hpp>
 #include <lockstep/parallel/replica_group.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
@@ -23,7 +25,7 @@ namespace lockstep::detail {
 LOCKSTEP_INLINE Tensor ReplicaGroup::all_reduce(std::size_t index, const Tensor& mine) {
   std::unique_lock lock(mutex_);
   inputs_.resize(size_);
-  inputs_[index] = {mine, stream_of(mine)};
+  inputs_[index] = {mine, stream_of(mine), autograd_state()};
   if (++arrived_ == size_) {
     complete();
   } else {
@@ -80,6 +82,16 @@ LOCKSTEP_INLINE void ReplicaGroup::wait(std::unique_lock<std::mutex>& lock, std:
 
 LOCKSTEP_INLINE std::vector<ReplicaGroup::Place> ReplicaGroup::sums(
     const std::vector<Place>& inputs) {
+  // Not the modes of the replica that happens to come last.
+  const auto records = [](const Place& replica) { return replica.state.records(); };
+  const auto infers = [](const Place& replica) { return replica.state.inference; };
+  AutogradState state = autograd_state();
+  state.grad = std::any_of(inputs.begin(), inputs.end(), records);
+  state.inference = std::all_of(inputs.begin(), inputs.end(), infers);
+  const AutogradStateScope modes(state);
+  const auto seen_by = [&](const Place& replica, const Tensor& tensor) {
+    return state.grad && !records(replica) ? tensor.detach() : tensor;
+  };
   std::vector<Device> devices;
   std::vector<Tensor> tensors;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -90,14 +102,14 @@ LOCKSTEP_INLINE std::vector<ReplicaGroup::Place> ReplicaGroup::sums(
     if (!tensor.defined()) continue;
     follow(*stream_of(tensor), inputs[i]);
     devices.push_back(tensor.device());
-    tensors.push_back(tensor);
+    tensors.push_back(seen_by(inputs[i], tensor));
   }
   if (devices.empty()) return inputs;
   const std::vector<Tensor> total =
       lockstep::apply(functions::ReduceAddCoalesced{devices, devices[0]}, tensors);
   std::vector<Place> results;
-  for (Tensor& sum : lockstep::apply(functions::Broadcast{devices}, total)) {
-    results.push_back({sum, stream_of(sum)});
+  for (const Tensor& sum : lockstep::apply(functions::Broadcast{devices}, total)) {
+    results.push_back({seen_by(inputs[results.size()], sum), stream_of(sum)});
   }
   return results;
 }
