@@ -147,6 +147,7 @@ TEST(TCPStore, GarbageHarmsNobody) {
         hello() + std::string("\xFF\xFF\xFF\x7F", 4), hello() + cut_off, hello() + too_many,
         hello() + detail::FrameWriter(static_cast<detail::StoreRequest>(99)).take(),
         hello() + detail::FrameWriter(detail::StoreRequest::count).text("more").take(),
+        hello() + detail::FrameWriter(detail::StoreRequest::get).number(std::uint32_t{0}).take(),
         detail::FrameWriter(detail::StoreRequest::hello).text("lockstep store 2").take()}) {
     RawClient garbage(store);
     garbage.send(bytes);

@@ -72,10 +72,14 @@ LOCKSTEP_INLINE void TCPStoreServer::answer(Connection& connection, StoreRequest
       break;
     }
     case StoreRequest::get:
-    case StoreRequest::wait:
-      waiting_.push_back({connection.id(), keys(reader), request == StoreRequest::get});
+    case StoreRequest::wait: {
+      const bool wants_value = request == StoreRequest::get;
+      std::vector<std::string> awaited = keys(reader);
       reader.end();
+      check<BadFrame>(!wants_value || awaited.size() == 1, "a value of not one key");
+      waiting_.push_back({connection.id(), std::move(awaited), wants_value});
       return answer_waiting();
+    }
     case StoreRequest::check:
       reply.number<std::int64_t>(values_.has_all(keys(reader)));
       break;
