@@ -59,7 +59,8 @@ TEST_F(Ledger, ADeadRankIsNamedWithWhoWaitsForIt) {
   outside(2, 16, 1s);
   ledger.lose(2, "Connection reset by peer");
   EXPECT_EQ(found(), Texts{"rank 2 has died: its connection was lost (Connection reset by peer); "
-                           "rank 0 waits for it in collective #17, all_reduce(sum) of 4 x f32"});
+                           "by the last heartbeats, rank 0 waits for it in collective #17, "
+                           "all_reduce(sum) of 4 x f32"});
   EXPECT_EQ(ledger.faults()[0].kind, Kind::died);
   EXPECT_EQ(ledger.faults()[0].rank, 2);
 }
@@ -93,7 +94,8 @@ TEST_F(Ledger, ARankThatIsGoneHasDoneWithItsGroups) {
 TEST_F(Ledger, WhoIsInTheSameCollectiveWaitsToo) {
   for (const int rank : {0, 1, 2}) inside(rank, 5, 1s);
   ledger.lose(1, "gone");
-  EXPECT_EQ(found(), Texts{"rank 1 has died: its connection was lost (gone); ranks 0, 2 wait for "
+  EXPECT_EQ(found(), Texts{"rank 1 has died: its connection was lost (gone); by the last "
+                           "heartbeats, ranks 0, 2 wait for "
                            "it in collective #5, all_reduce(sum) of 4 x f32"});
 }
 
@@ -118,8 +120,8 @@ TEST_F(Ledger, ARankThatDoesNotAnswerIsNamed) {
   ledger.examine(12s);
   ledger.examine(13s);
   EXPECT_EQ(found(), Texts{"rank 2 has not answered for 12 s: it is stopped, or its machine is "
-                           "lost; rank 0 waits for it in collective #17, all_reduce(sum) of 4 x "
-                           "f32"});
+                           "lost; by the last heartbeats, rank 0 waits for it in collective #17, "
+                           "all_reduce(sum) of 4 x f32"});
   EXPECT_EQ(ledger.faults()[0].kind, Kind::silent);
 }
 

@@ -131,7 +131,8 @@ class WatchdogLedger {
 
   void note(Fault::Kind kind, int rank, std::string text);
 
-  // "; rank 0 waits for it in collective #17, ...", or nothing.
+  // "; by the last heartbeats, rank 0 waits for it in collective #17, ...", or nothing. They can be
+  // an interval old: since then a rank that does not wait yet may have gone through many.
   std::string who_waits_for(int rank) const;
   std::string who_waits(const GroupKey& key, const Group& group, int rank) const;
   // Which group, if it is not that of all ranks.

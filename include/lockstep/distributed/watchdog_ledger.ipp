@@ -145,7 +145,7 @@ LOCKSTEP_INLINE std::string WatchdogLedger::who_waits_for(int rank) const {
     const std::size_t place = index(key, rank);
     if (place == group.size()) continue;
     const std::string waiting = who_waits(key, group, rank);
-    if (!waiting.empty()) return "; " + waiting;
+    if (!waiting.empty()) return "; by the last heartbeats, " + waiting;
   }
   return {};
 }
