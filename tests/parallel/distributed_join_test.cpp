@@ -333,7 +333,9 @@ TEST(Join, AnUnusedParameterIsStillNamed) {
           });
         });
       },
-      "rank 1", "other ranks than this, 1: 1 (second)"));
+      "rank 1 on device",
+      "this rank, 1, but not on all others: parameter 1 (second) got none on "
+      "rank 2. "));
 }
 
 TEST(Join, BucketsAreRebuiltInTheOrderOfARankThatHasInputs) {

@@ -129,7 +129,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::vector<std::int32_t> count_ranks_that_used();
 
   void check_missing(const std::vector<std::size_t>& missing,
-                     const std::vector<std::int32_t>& ranks, int expected) const;
+                     const std::vector<std::int32_t>& ranks, int expected, bool joined) const;
+
+  // Says, on all ranks, which parameters got no gradient on which.
+  std::string where_missing(bool joined) const;
 
   [[noreturn]] void fail_unexpected(std::size_t i) const;
 

@@ -22,6 +22,7 @@
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/warning.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -240,7 +241,7 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
   log_.backward_time += last_gradient - began_;
   log_.wait_time += Clock::now() - last_gradient;
 
-  if (!joined) check_missing(missing, ranks, round.active());
+  check_missing(missing, ranks, round.active(), joined);
   settle(ranks);
   take_note(first, joined);
   if (first && limits_.rebuilds()) rebuild(round.first_active());
@@ -256,17 +257,41 @@ LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
 }
 
 LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& missing,
-                                            const std::vector<std::int32_t>& ranks,
-                                            int expected) const {
+                                            const std::vector<std::int32_t>& ranks, int expected,
+                                            bool joined) const {
   if (find_unused_ || (static_graph_ && log_.num_iterations == 0)) return;
+  const bool somewhere = std::any_of(ranks.begin(), ranks.end(),
+                                     [expected](std::int32_t count) { return count < expected; });
+  const std::string where = somewhere ? where_missing(joined) : std::string();
+  if (joined) return;
   const std::string names = buckets_.names(missing);
   if (!missing.empty() && static_graph_) fail_unused_at_last(group_.rank(), names);
   if (!missing.empty()) fail_unused(group_.rank(), names);
-  std::vector<std::size_t> elsewhere;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] < expected) elsewhere.push_back(i);
+  if (somewhere) fail_unused_elsewhere(group_.rank(), where);
+}
+
+LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
+  std::vector<std::int32_t> own = usage_.used(find_unused_);
+  const std::size_t parameters = own.size();
+  // Who has no inputs any more is not asked for gradients.
+  if (joined) own.assign(parameters, 1);
+  const auto ranks = static_cast<std::size_t>(group_.size());
+  const auto count = static_cast<std::int64_t>(parameters);
+  const Tensor all = zeros({count * group_.size()}, {.dtype = Dtype::i32, .device = log_.device});
+  (void)group_.blocking().all_gather_into_tensor(all, from_values(own, {count}, log_.device));
+  const std::vector<std::int32_t> used = all.to_vector<std::int32_t>();
+  std::string text;
+  for (std::size_t i = 0; i < parameters; ++i) {
+    std::string missed;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (used[r * parameters + i] == 0) missed += str(missed.empty() ? "" : ", ", r);
+    }
+    if (missed.empty()) continue;
+    const bool one = missed.find(',') == std::string::npos;
+    text += str(text.empty() ? "" : "; ", "parameter ", buckets_.names({i}), " got none on rank",
+                one ? " " : "s ", missed);
   }
-  if (!elsewhere.empty()) fail_unused_elsewhere(group_.rank(), buckets_.names(elsewhere));
+  return text;
 }
 
 LOCKSTEP_INLINE void Reducer::fail_unexpected(std::size_t i) const {

@@ -55,11 +55,11 @@ LOCKSTEP_INLINE void fail_unused(int rank, const std::string& parameters) {
       rank, ": ", parameters, kUnusedRemedy);
 }
 
-LOCKSTEP_INLINE void fail_unused_elsewhere(int rank, const std::string& parameters) {
+LOCKSTEP_INLINE void fail_unused_elsewhere(int rank, const std::string& where) {
   fail<AutogradError>(
       "DistributedDataParallel: your module has parameters that were not used in producing loss. "
-      "Parameter indices which did not receive grad for other ranks than this, ",
-      rank, ": ", parameters, kUnusedRemedy);
+      "All got a gradient on this rank, ",
+      rank, ", but not on all others: ", where, kUnusedRemedy);
 }
 
 }  // namespace lockstep::detail
