@@ -146,6 +146,8 @@ class DistributedDataParallel {
   // synchronised backward then averages what has been accumulated. What counts is when backward is
   // called, not forward; a forward within leaves the buffers as they are.
   //
+  // **Torch counterpart.** DistributedDataParallel.no_sync, where forward within counts: a loop
+  // that calls both within does the same in either.
   // **Example.**
   //   {
   //     const auto guard = model.no_sync();
