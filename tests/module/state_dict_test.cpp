@@ -104,6 +104,38 @@ TEST(LoadStateDict, DropsTheModulePrefix) {
   EXPECT_EQ(values_of(net.scale.bias), (std::vector<float>{7}));
 }
 
+TEST(LoadStateDict, DropsModuleOnEveryLevel) {
+  const Net net;
+  StateDict dict = other_values("module.module.");
+  ASSERT_EQ(dict[1].name, "module.module.scale.bias");
+  dict[1].name = "scale.module.module.bias";
+  load_state_dict(net, dict);
+  EXPECT_EQ(values_of(net.scale.bias), (std::vector<float>{7}));
+
+  dict.push_back({"module.scale.bias", dict[1].tensor});
+  EXPECT_NE(load_error(net, dict).find("scale.bias (given twice)"), std::string::npos);
+  dict.back().name = "module.scale.gain";
+  EXPECT_NE(load_error(net, dict).find("unexpected: module.scale.gain"), std::string::npos);
+}
+
+TEST(LoadStateDict, ModuleMayBeAMembersNameAmongOthers) {
+  struct Wrapper {
+    Net module;
+  };
+  const Wrapper wrapper;
+  load_state_dict(wrapper, other_values("module.module."));
+  EXPECT_EQ(values_of(wrapper.module.scale.bias), (std::vector<float>{7}));
+  struct Ambiguous {
+    Parameter weight = testing::parameter({1});
+    struct Inner {
+      Parameter weight = testing::parameter({1});
+    } module;
+  };
+  const Ambiguous both;
+  const StateDict dict{{"module.module.weight", tensor({5.0F})}, {"weight", tensor({6.0F})}};
+  EXPECT_NE(load_error(both, dict).find("unexpected: module.module.weight"), std::string::npos);
+}
+
 TEST(LoadStateDict, KeepsThePrefixThatIsAMembersName) {
   struct Wrapper {
     Net module;

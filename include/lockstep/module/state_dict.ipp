@@ -11,7 +11,9 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -31,12 +33,41 @@ inline StateDict state_handles(const TensorWalk& walk) {
   return result;
 }
 
-// torch's DataParallel and DistributedDataParallel save their module's names behind this.
-inline constexpr std::string_view kModulePrefix = "module.";
-
-inline bool has_module_prefix(const NamedTensor& entry) {
-  return entry.name.starts_with(kModulePrefix);
+// A name without its parts "module".
+inline std::string without_module_parts(std::string_view name) {
+  constexpr std::string_view kPart = "module.";
+  std::string result;
+  while (!name.empty()) {
+    const std::size_t dot = name.find('.');
+    const std::size_t length = dot == std::string_view::npos ? name.size() : dot + 1;
+    if (name.substr(0, length) != kPart) result += name.substr(0, length);
+    name.remove_prefix(length);
+  }
+  return result;
 }
+
+// The module's names, found by those of a dict, which may have other parts "module" in them.
+class TargetNames {
+ public:
+  explicit TargetNames(const StateDict& targets) {
+    for (const NamedTensor& target : targets) {
+      exact_.insert(target.name);
+      const auto [known, added] = plain_.emplace(without_module_parts(target.name), target.name);
+      if (!added) known->second = {};  // which one is meant nobody knows
+    }
+  }
+
+  // `name` itself if the module has neither it nor one that it stands for.
+  std::string_view find(std::string_view name) const {
+    if (exact_.contains(name)) return name;
+    const auto found = plain_.find(without_module_parts(name));
+    return found == plain_.end() || found->second.empty() ? name : found->second;
+  }
+
+ private:
+  std::set<std::string_view> exact_;
+  std::map<std::string, std::string_view> plain_;
+};
 
 inline std::string list_names(std::string_view heading, const std::vector<std::string>& names) {
   std::string result;
@@ -55,15 +86,13 @@ LOCKSTEP_INLINE StateDict state_dict_of(const TensorWalk& walk) {
 LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const StateDict& dict,
                                                 bool strict) {
   const StateDict targets = state_handles(walk);
-  const bool drop_prefix = std::all_of(dict.begin(), dict.end(), has_module_prefix) &&
-                           std::none_of(targets.begin(), targets.end(), has_module_prefix);
+  const TargetNames names(targets);
 
   LoadResult result;
   std::vector<std::string> misfits;
   std::map<std::string_view, Tensor> sources;  // what no target has taken yet
   for (const NamedTensor& entry : dict) {
-    std::string_view name = entry.name;
-    if (drop_prefix) name.remove_prefix(kModulePrefix.size());
+    const std::string_view name = names.find(entry.name);
     if (!sources.emplace(name, entry.tensor).second) {
       misfits.push_back(str(name, " (given twice)"));
     }
