@@ -164,11 +164,11 @@ struct Block {
 };
 
 TEST(Scatterable, ModulesThatShowTheirTensorsAreNot) {
-  EXPECT_EQ(obstacle<Net>, Obstacle::module);
-  EXPECT_EQ(obstacle<Functor>, Obstacle::module);
-  EXPECT_EQ(obstacle<Layer>, Obstacle::module);
-  EXPECT_EQ(obstacle<Block>, Obstacle::module);
-  EXPECT_EQ((obstacle<std::tuple<Tensor, std::vector<Net>>>), Obstacle::module);
+  EXPECT_EQ(obstacle<Net>, Obstacle::functor);
+  EXPECT_EQ(obstacle<Functor>, Obstacle::functor);
+  EXPECT_EQ(obstacle<Layer>, Obstacle::functor);
+  EXPECT_EQ(obstacle<Block>, Obstacle::functor);
+  EXPECT_EQ((obstacle<std::tuple<Tensor, std::vector<Net>>>), Obstacle::functor);
 }
 
 // What is refused is not walked either.

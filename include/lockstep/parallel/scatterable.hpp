@@ -35,7 +35,7 @@ enum class Holding {
   pointer,     // a raw or smart pointer, or a reference_wrapper
   container,   // the walk does not go into it
   scattered,   // parts for several devices
-  module,      // or another functor: its tensors are no rows of a batch
+  functor,     // a module, for one: its tensors are no rows of a batch
   unreadable,  // an aggregate whose members cannot be found
 };
 
@@ -108,9 +108,9 @@ consteval auto find_content() {
     return Content<Holding::nothing>();
   } else if constexpr (HasForward<T> || HasCallOperator<T>) {
     if constexpr (HasVisitMembers<T>) {
-      return Content<Holding::module, Tensor>();  // layers have the hook for their tensors
+      return Content<Holding::functor, Tensor>();  // layers have the hook for their tensors
     } else if constexpr (std::is_aggregate_v<T> && !PlainData<T> && Reflectable<T>) {
-      return ContentOfMembers<Holding::module, T>();
+      return ContentOfMembers<Holding::functor, T>();
     } else {
       return Content<Holding::nothing>();
     }
@@ -141,7 +141,7 @@ consteval bool find_tensors();
 
 template <class... Above, Holding holding, class... T>
 consteval bool find_tensors_in(Content<holding, T...> /*content*/) {
-  if constexpr (holding == Holding::module) return false;  // a pointer to one may be shared
+  if constexpr (holding == Holding::functor) return false;  // a pointer to one may be shared
   return holding == Holding::tensor || (find_tensors<std::remove_cvref_t<T>, Above...>() || ...);
 }
 
@@ -168,7 +168,7 @@ enum class Obstacle {
   pointer,
   container,
   scattered,
-  module,
+  functor,
   unreadable,
   half_traits,
   no_traits,
@@ -207,13 +207,13 @@ consteval auto find_obstacle_in(Content<Holding::structure, First, Rest...> /*co
   }
 }
 template <class... Above, class... T>
-consteval auto find_obstacle_in(Content<Holding::module, T...> /*content*/) {
+consteval auto find_obstacle_in(Content<Holding::functor, T...> /*content*/) {
   using Type = std::tuple_element_t<0, std::tuple<Above...>>;
   constexpr bool has_tensors =
       ((holds_tensors<T> || decltype(find_obstacle<std::remove_cvref_t<T>, Above...>())::obstacle ==
-                                Obstacle::module) ||
+                                Obstacle::functor) ||
        ...);
-  constexpr Obstacle obstacle = has_tensors ? Obstacle::module : Obstacle::none;
+  constexpr Obstacle obstacle = has_tensors ? Obstacle::functor : Obstacle::none;
   return Found<obstacle, Type>();
 }
 template <class... Above, Holding holding, class... T>
@@ -289,7 +289,7 @@ consteval void explain(Found<obstacle, Culprit> /*found*/) {
   static_assert(obstacle != Obstacle::scattered,
                 "lockstep: cannot be divided among devices: it has a Scattered inside, which has "
                 "one part for each device already: pass that as an argument of its own");
-  static_assert(obstacle != Obstacle::module,
+  static_assert(obstacle != Obstacle::functor,
                 "lockstep: cannot be divided among devices: it is a module or functor, whose "
                 "tensors are neither divided nor moved: make it a member of the module that is "
                 "called, or set lockstep::shared_by_replicas for it");
