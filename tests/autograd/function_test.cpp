@@ -133,14 +133,17 @@ TEST(Function, GradientsThatCannotBeAreErrors) {
     FAIL();
   } catch (const ls::AutogradError& error) {
     EXPECT_EQ(std::string(error.what()),
-              "backward of wrong_count returned 1 gradients for 2 tensor arguments");
+              "backward of wrong_count returned 1 gradients for 2 tensor arguments (in the "
+              "backward of wrong_count on cpu)");
   }
   try {
     ls::apply(WrongShape{}, x).backward();
     FAIL();
   } catch (const ls::AutogradError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "a gradient of shape [] and f64 came for a leaf of shape [3] and f64");
+    EXPECT_EQ(
+        std::string(error.what()),
+        "a gradient of shape [] and f64 came for a leaf of shape [3] and f64 (in the backward of "
+        "AccumulateGrad on cpu)");
   }
 }
 
