@@ -170,7 +170,7 @@ CUDASIM_API cudaFreeHost(void* data) {
 }
 
 CUDASIM_API cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
-  return ApiCall("cudaPointerGetAttributes").without_context().run([&](Machine& machine) {
+  return ApiCall("cudaPointerGetAttributes").run([&](Machine& machine) {
     const Block* block = machine.memory.find(data);
     *attributes = {};
     attributes->type = cudaMemoryTypeUnregistered;

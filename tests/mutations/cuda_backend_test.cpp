@@ -287,6 +287,21 @@ TEST(CudaContexts, OfStagingMemory) {
   on_a_new_thread([&] { detail::copy_into(there, counting(800)); });
 }
 
+void copy_through_the_host_on_a_new_thread() {
+  // What a small copy leaves behind, such as events, but no block that is large enough.
+  EXPECT_EQ(values_of(at(at(counting(500), kGpus[0]), kGpus[1])), values_of(counting(500)));
+  const Tensor source = at(counting(60000), kGpus[0]);
+  const Tensor there = empty({60000}, {.device = kGpus[1]});
+  for (const Device& gpu : kGpus) synchronize(gpu);
+  on_a_new_thread([&] { detail::copy_into(there, source); });
+}
+
+TEST(CudaContextsDeathTest, OfStagingMemoryBetweenGpus) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_without_peer_access(&copy_through_the_host_on_a_new_thread),
+              ::testing::ExitedWithCode(0), "");
+}
+
 TEST(CudaContexts, OfPinnedMemory) {
   const Tensor first = empty({1}, {.device = "cuda:4"});
   on_a_new_thread([] {

@@ -42,7 +42,8 @@ inline void copy_rows(std::byte* dst, std::size_t dst_pitch, const std::byte* sr
   }
 }
 
-// True for memory that the copy engine of a GPU reaches: it is page-locked.
+// True for memory that the copy engine of a GPU reaches: it is page-locked. The GPU that is current
+// has a context afterwards.
 inline bool is_page_locked(const void* data) {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
@@ -173,12 +174,17 @@ inline void copy(const Place& dst, const Place& src, const Pitched& shape, CudaS
     copy_direct(dst.data, shape.dst_pitch, src.data, shape.src_pitch, shape.width, shape.rows,
                 stream);
   };
-  if (src.device.is_cpu()) {
-    if (is_page_locked(src.data)) return direct();
-    copy_from_host(dst.data, src.data, shape, stream);
-  } else if (dst.device.is_cpu()) {
-    if (is_page_locked(dst.data)) return direct();
-    copy_to_host(dst.data, src.data, shape, stream);
+  if (src.device.is_cpu() || dst.device.is_cpu()) {
+    // Also for the question, which would give a context to a GPU that is only current.
+    const DeviceGuard guard(stream.device());
+    const bool from_host = src.device.is_cpu();
+    if (is_page_locked(from_host ? src.data : dst.data)) {
+      direct();
+    } else if (from_host) {
+      copy_from_host(dst.data, src.data, shape, stream);
+    } else {
+      copy_to_host(dst.data, src.data, shape, stream);
+    }
   } else if (PeerAccess::instance().can_access(dst.device, src.device) &&
              PeerAccess::instance().can_access(src.device, dst.device)) {
     direct();
