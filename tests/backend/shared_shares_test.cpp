@@ -115,6 +115,17 @@ TEST_P(SharedShares, ErrorsComeInTheOrderOfTheSharesWhenAllHaveEnded) {
   EXPECT_EQ(thrown, (std::vector<std::size_t>{0, 2, 3, 5, 6}));
 }
 
+TEST_P(SharedShares, ErrorsThatNobodyTookAreNotThoseOfTheNext) {
+  struct Refusal {};
+  const auto failing = [](std::size_t index) { throw std::runtime_error(std::to_string(index)); };
+  const auto refuse = [](std::size_t, const std::exception_ptr&) { throw Refusal(); };
+  Pace guess = pace();
+  EXPECT_THROW(run_shared(4, guess, failing, refuse), Refusal);
+  const auto empty = [](std::size_t) {};
+  run_shared(4, guess, empty, no_error);
+  for (const std::exception_ptr& error : try_run_team(4, empty)) EXPECT_FALSE(error);
+}
+
 TEST_P(SharedShares, SeveralCallersAtOnce) {
   const auto work = [] {
     for (int round = 0; round < 500; ++round) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/worker_team.hpp>
 
+#include "support/operator_new.hpp"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,11 +11,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <latch>
 #include <memory>
-#include <new>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -25,36 +25,6 @@
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-namespace {
-
-std::atomic<std::uint64_t> allocations{0};
-
-void* counted(void* memory) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-// Counts what any thread of this program allocates. Not inlined: g++ would see memory of `new` go
-// to `free` and warn.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  return counted(std::malloc(size == 0 ? 1 : size));
-}
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
-  const auto align = static_cast<std::size_t>(alignment);
-  return counted(std::aligned_alloc(align, (size + align - 1) / align * align));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace lockstep::detail {
 namespace {
@@ -356,12 +326,12 @@ TEST(WorkerTeam, CountsTheThreadsThatAreInsideATeam) {
 
 TEST(WorkerTeam, AllocatesNothingOnceItsWorkersAreThere) {
   run_team(8, [](std::size_t) {});
-  const std::uint64_t before = allocations;
+  const std::uint64_t before = testing::operator_new_calls();
   for (int round = 0; round < 20; ++round) {
     run_team(8, [](std::size_t) {});
     run_team(2, [](std::size_t) { run_team(3, [](std::size_t) {}); });
   }
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(testing::operator_new_calls(), before);
 }
 
 #if defined(__GLIBC__)

@@ -43,9 +43,13 @@ class SharedShares {
         context_(context),
         casual_(casual),
         crew_(count - 1, help, this) {}
+  ~SharedShares() {
+    if (!failed_.load(std::memory_order_relaxed)) return;
+    // What is left where on_error has thrown before.
+    for (std::size_t index = 1; index < count_; ++index) crew_.error(index) = nullptr;
+  }
 
-  // Runs all shares. What they threw goes to `on_error(index, exception_ptr)`, which must not
-  // throw.
+  // Runs all shares, and then hands each error to `on_error(index, exception_ptr)`, in their order.
   template <class OnError>
   void run(Pace& pace, OnError on_error) {
     run_all(pace);
@@ -88,7 +92,7 @@ class SharedShares {
 
 // Runs share(0) … share(n - 1), n at least 2, by as many threads as pays, and returns when all have
 // ended. Each error goes to `on_error(index, exception_ptr)` then, in the order of the shares, on
-// the calling thread; `on_error` must not throw.
+// the calling thread.
 //
 // Share 0 runs on the calling thread. The others run on worker threads or, one after another, on
 // threads that have ended their share before, the caller's too: so a thread's own state is each

@@ -175,8 +175,7 @@ class TeamLease {
   static constexpr std::size_t kRoomAlignment = 128;
 
   // Runs `invoke(context, i)` for each i below the size, returns when all have ended, and hands
-  // each error to `on_error(index, exception_ptr)`, which must not throw, in the order of the
-  // shares. Once.
+  // each error to `on_error(index, exception_ptr)`, in the order of the shares. Once.
   template <class OnError>
   void run(Share::Invoke invoke, void* context, OnError on_error) {
     Team& team = *own_.team;

@@ -135,7 +135,11 @@ LOCKSTEP_INLINE void WorkerPool::serve(Worker& self) noexcept {
 }
 
 LOCKSTEP_INLINE TeamLease::~TeamLease() {
-  if (!forked()) pool_.give_back(*own_.team);
+  if (forked()) return;
+  for (Worker* worker : own_.team->workers) {
+    if (worker->error) worker->error = nullptr;  // on_error has thrown before
+  }
+  pool_.give_back(*own_.team);
 }
 
 }  // namespace lockstep::detail

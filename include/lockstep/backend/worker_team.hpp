@@ -15,8 +15,8 @@ namespace lockstep::detail {
 inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
 
 // As try_run_team for the team that is leased, but hands each error to
-// `on_error(index, exception_ptr)`, which must not throw, on the calling thread once all have
-// ended. Allocates nothing itself.
+// `on_error(index, exception_ptr)` on the calling thread once all have ended. Allocates nothing
+// itself.
 template <class F, class OnError>
 void run_team_shares(TeamLease& team, F& share, OnError on_error) {
   // A function has no address that a void* could hold; its reference has.
