@@ -4,6 +4,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/reflect.hpp>
 #include <lockstep/parallel/leaves.hpp>
+#include <lockstep/parallel/shared_by_replicas.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/tensor.hpp>
 

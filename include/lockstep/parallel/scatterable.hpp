@@ -3,8 +3,10 @@
 
 #include <lockstep/module/concepts.hpp>
 #include <lockstep/module/reflect.hpp>
+#include <lockstep/module/visit.hpp>
 #include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/shared_by_replicas.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
