@@ -3,6 +3,8 @@
 
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 // What every carrier has to do alike: each function is called by all ranks of a group, and compares
@@ -227,6 +230,40 @@ inline void expect_many_in_flight(const ProcessGroup& group) {
     for (const float value : tensors[k].to_vector<float>()) ASSERT_EQ(value, sum);
     EXPECT_TRUE(works[k].is_completed());
   }
+}
+
+// Each rank sends to the next and receives from the one before, which is itself in a ring of one;
+// and each sends to itself, two tags in an order of their own.
+inline void expect_ring(const ProcessGroup& group) {
+  const auto number = [&](double value) { return full({3}, value, {.device = group.device()}); };
+  const auto expect = [](const Tensor& tensor, int value) {
+    EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(3, static_cast<float>(value)));
+  };
+  const int before = (group.rank() + group.size() - 1) % group.size();
+  for (const bool receives_first : {false, true}) {
+    const Tensor got = number(-1);
+    distributed::Work received;
+    if (receives_first) received = group.recv(got, before);
+    const distributed::Work sent =
+        group.send(number(group.rank()), (group.rank() + 1) % group.size());
+    if (!receives_first) received = group.recv(got, before);
+    received.wait();
+    sent.wait();
+    expect(got, before);
+  }
+  const Tensor value = number(1);
+  (void)group.blocking().send(value, group.rank(), 5);
+  value.copy_(number(2));  // what was sent is another's
+  group.send(value, group.rank(), 6).wait();
+  value.copy_(number(3));
+  group.send(value, group.rank(), 5).wait();
+  for (const auto& [tag, expected] : {std::pair{6, 2}, {5, 1}, {5, 3}}) {
+    const Tensor got = number(0);
+    (void)group.blocking().recv(got, group.rank(), tag);
+    expect(got, expected);
+  }
+  (void)group.send(value, group.rank());
+  EXPECT_THROW(group.recv(zeros({7}, {.device = group.device()}), group.rank()).wait(), ValueError);
 }
 
 // Groups of the even ranks and of the others, and one of all in the other order.

@@ -396,8 +396,6 @@ TEST(ProcessGroup, ArgumentsThatAreWrongIssueNothing) {
         },
         "the same element in memory");
     fails(
-        kValue, [&] { (void)group.send(one, group.rank()); }, "with itself");
-    fails(
         kValue, [&] { (void)group.send(one, 1 - group.rank(), -1); }, "tag");
     fails(
         kValue, [&] { (void)group.new_group({}); }, "at least one");
@@ -438,6 +436,20 @@ TEST(ProcessGroup, MessagesKeepTheirTagsAndTheirOrder) {
       EXPECT_EQ(got.item(), 3);
     }
   });
+}
+
+TEST_P(Worlds, SendAroundARing) {
+  dist::run(first_devices(GetParam()),
+            [](const dist::ProcessGroup& group) { ls::testing::expect_ring(group); });
+}
+
+TEST(ProcessGroup, ARankThatReceivesFromItselfInVainIsReleasedAtItsEnd) {
+  dist::Work work;
+  dist::run(first_devices(1), [&](const dist::ProcessGroup& group) {
+    (void)group.send(ones(group, {2}), 0, 1);  // never taken
+    work = group.recv(ones(group, {2}), 0);
+  });
+  EXPECT_TRUE(throws<dist::RankGone>([&] { work.wait(); }, "rank 0 on device cpu:0 has returned"));
 }
 
 TEST(ProcessGroup, MessagesThatDoNotMatchAreAnErrorOnBothSides) {

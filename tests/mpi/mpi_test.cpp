@@ -147,6 +147,8 @@ TEST(Mpi, KeepsManyOperationsInOrder) {
   ls::testing::expect_many_in_flight(world().blocking());
 }
 
+TEST(Mpi, SendsAroundARing) { ls::testing::expect_ring(world()); }
+
 TEST(Mpi, HasGroupsWithin) { ls::testing::expect_new_groups(world()); }
 
 TEST(Mpi, TakesACommunicatorOfTheProgram) {

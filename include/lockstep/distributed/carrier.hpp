@@ -88,6 +88,8 @@ class Carrier {
   // before the return. Messages between two ranks with one tag are taken in order.
   virtual void send(const Message& message, const void* data, Done done) = 0;
   virtual void receive(const Message& message, void* data, Done done) = 0;
+  // Whether a rank may send to itself.
+  virtual bool reaches_itself() const { return true; }
   // Where messages do not progress by themselves: sees after them. True while there are any.
   virtual bool progress() { return false; }
 

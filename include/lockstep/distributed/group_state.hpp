@@ -106,7 +106,9 @@ class GroupState {
   // Runs a collective after all that was issued before it.
   Work collective(const Call& call, const Parts& reads, const Parts& writes, Issue issue);
 
-  // Starts a message after all that was issued before it.
+  bool reaches_itself() const { return link_->carrier().reaches_itself(); }
+  // Starts a message after all that was issued before it. One from this rank to itself is sent from
+  // a copy, and has ended for the sender.
   Work message(const Message& message, const Tensor& tensor, bool sends);
 
   // Null on a rank that is not among the members.

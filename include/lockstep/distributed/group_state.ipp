@@ -146,8 +146,10 @@ LOCKSTEP_INLINE Work GroupState::collective(const Call& call, const Parts& reads
 
 LOCKSTEP_INLINE Work GroupState::message(const Message& message, const Tensor& tensor, bool sends) {
   Work work;
+  const bool to_itself = sends && message.peer == rank_;
   issuing([&] {
-    const std::span<const Tensor> one(&tensor, 1);
+    const Tensor sent = to_itself ? copy_of(tensor) : tensor;
+    const std::span<const Tensor> one(&sent, 1);
     const std::span<const Tensor> none;
     auto operands = std::make_shared<Operands>(sends ? one : none, 1, sends ? none : one, 1);
     Completion completion;
@@ -166,7 +168,7 @@ LOCKSTEP_INLINE Work GroupState::message(const Message& message, const Tensor& t
         [link = link_, message, sends, operands = std::move(operands),
          done = std::move(done)]() noexcept { link->start(message, *operands, sends, done); }));
   });
-  return work;
+  return to_itself ? Work() : work;
 }
 
 LOCKSTEP_INLINE std::shared_ptr<GroupState> GroupState::split(const std::vector<int>& members) {

@@ -21,6 +21,9 @@ namespace lockstep::distributed::detail {
 // that no graph hangs on the communication thread.
 Tensor without_graph(const Tensor& tensor);
 
+// Memory of its own, on the same device.
+Tensor copy_of(const Tensor& tensor);
+
 // The tensors of one operation, and the memory that a carrier sees in their place: the tensors' own
 // where it can be, otherwise copies. Of GPUs it is host memory, unless the carrier has a stream for
 // them.

@@ -25,6 +25,12 @@ LOCKSTEP_INLINE Tensor without_graph(const Tensor& tensor) {
   return tensor.grad_fn() ? lockstep::detail::make_view(tensor) : tensor;
 }
 
+LOCKSTEP_INLINE Tensor copy_of(const Tensor& tensor) {
+  const Tensor copy = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = tensor.device()});
+  lockstep::detail::copy_into(copy, tensor);
+  return copy;
+}
+
 LOCKSTEP_INLINE Operands::Operands(std::span<const Tensor> reads, std::size_t read_parts,
                                    std::span<const Tensor> writes, std::size_t write_parts)
     : read_parts_(read_parts), write_parts_(write_parts) {

@@ -112,6 +112,9 @@ class ProcessGroup {
   // One rank's `tensor` goes to another rank, which calls `recv` with the same dtype, number of
   // elements and tag. What is issued later does not wait for a message to be taken.
   //
+  // A rank may send to itself, but over NCCL. Such a send has ended once the tensor is copied, so
+  // that the same thread can receive it next; a `recv` that is waited for has to come after it.
+  //
   // Over MPI one that the other rank does not come to within the watchdog's `collective_timeout`,
   // be it because that rank has ended, ends with an Error, and so do all other messages of the
   // group, now and later. Its tensor's memory is never freed if MPI may use it.

@@ -124,7 +124,8 @@ LOCKSTEP_INLINE Work ProcessGroup::issue(detail::Collective collective, const Te
 LOCKSTEP_INLINE Work ProcessGroup::message(const char* operation, const Tensor& tensor, int peer,
                                            int tag, bool sends) const {
   check_rank(operation, peer);
-  check<ValueError>(peer != rank(), operation, ": rank ", peer, " cannot do so with itself");
+  check<ValueError>(peer != rank() || state().reaches_itself(), operation, ": rank ", peer,
+                    " cannot do so with itself over NCCL");
   check<ValueError>(tag >= 0, operation, ": expected a tag of at least 0, got ", tag);
   const Work work = state().message({.peer = peer,
                                      .tag = tag,

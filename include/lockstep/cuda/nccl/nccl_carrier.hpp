@@ -128,6 +128,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
     });
   }
 
+  // It would have to be in one group of calls.
+  bool reaches_itself() const override { return false; }
+
   // True while anything is in flight.
   bool progress() override {
     if (in_flight_.empty()) return false;
