@@ -429,7 +429,7 @@ TEST(NcclWatchdog, WatchesGroupsOfSomeOfTheRanks) {
   const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
   as_processes([](const ProcessGroup& group) {
     const ProcessGroup part = group.new_group({2, 0});
-    if (group.rank() == 2) part.blocking().all_reduce(filled(group, 3, 1));
+    if (group.rank() == 2) (void)part.blocking().all_reduce(filled(group, 3, 1));
     if (group.rank() != 0) return;
     (void)part.blocking().all_reduce(filled(group, 3, 1));
     const Work waits = part.all_reduce(filled(group, 4, 1));
@@ -508,7 +508,7 @@ TEST(NcclTimeLimit, EndsWhatNobodyElseComesTo) {
     {
       const ProcessGroup group = nccl::process_group(rank, 2, device, store);
       const Tensor value = filled(group, 3, 1);
-      rank == 0 ? group.blocking().send(value, 1) : group.blocking().recv(value, 0);
+      (void)(rank == 0 ? group.blocking().send(value, 1) : group.blocking().recv(value, 0));
       if (rank == 0) group.send(value, 1).wait();
     }
     current_stream(device).synchronize();

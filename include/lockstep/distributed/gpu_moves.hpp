@@ -23,9 +23,11 @@ class GpuMoves {
   // Before the parting: what goes wrong is kept, so that all ranks come to it.
   void issue() noexcept;
 
-  // After the parting. Throws what went wrong on this rank, and what did on others.
-  void finish() const;
-  void check_others() const;
+  // After the parting.
+  void await_others() const;
+
+  // Throws on every rank what went wrong on one.
+  void check() const;
 
  private:
   ThreadWorld::Slot& slot(std::size_t r) const { return world_.slot(r, turn_); }

@@ -38,14 +38,14 @@ LOCKSTEP_INLINE void GpuMoves::issue() noexcept {
   }
 }
 
-LOCKSTEP_INLINE void GpuMoves::finish() const {
+LOCKSTEP_INLINE void GpuMoves::await_others() const {
   for (std::size_t r = 0; r < ranks_; ++r) {
     if (r != own_) stream().wait_event(side(r).done);
   }
-  if (side(own_).error) std::rethrow_exception(side(own_).error);
 }
 
-LOCKSTEP_INLINE void GpuMoves::check_others() const {
+LOCKSTEP_INLINE void GpuMoves::check() const {
+  if (side(own_).error) std::rethrow_exception(side(own_).error);
   for (std::size_t r = 0; r < ranks_; ++r) {
     if (!side(r).error) continue;
     lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",

@@ -92,8 +92,8 @@ LOCKSTEP_INLINE void ThreadCarrier::run_on(const Stream& stream, const Call& cal
   moves.issue();
   world_->parting.meet();
   ++turn_;
-  alone([&] { moves.finish(); });
-  moves.check_others();
+  alone([&] { moves.await_others(); });
+  moves.check();
 }
 
 LOCKSTEP_INLINE void ThreadCarrier::send_on(const Stream& stream, const Message& message,

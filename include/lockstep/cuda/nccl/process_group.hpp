@@ -205,12 +205,12 @@ inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& 
     id = detail::new_id(device);
     std::memcpy(bytes.mutable_data_ptr<std::uint8_t>(), id.internal, sizeof(id.internal));
   }
-  group.blocking().broadcast(bytes, 0);
+  (void)group.blocking().broadcast(bytes, 0);
   std::memcpy(id.internal, bytes.const_data_ptr<std::uint8_t>(), sizeof(id.internal));
   std::vector<int> ranks(static_cast<std::size_t>(group.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto watch = group.impl()->watch().part(ranks);
-  group.blocking().barrier();
+  (void)group.blocking().barrier();
   const distributed::detail::Deadline deadline(detail::time_limit(watch));
   return detail::connect(group.rank(), group.size(), device, id, watch, deadline,
                          [] { return " (LOCKSTEP_COLLECTIVE_TIMEOUT)"; });
