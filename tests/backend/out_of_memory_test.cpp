@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/host/background_threads.hpp>
+#include <lockstep/backend/host/host_allocator.hpp>
+#include <lockstep/backend/host/host_memory.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/memory_stats.hpp>
 #include <lockstep/backend/pace.hpp>
 #include <lockstep/backend/shared_shares.hpp>
 #include <lockstep/device/cores.hpp>
@@ -124,6 +127,32 @@ TEST(BackgroundThreadsOutOfMemory, SharedWorkIsDoneByItsOwnerAndLeavesNothingBeh
   }
   threads.share({run, &done, 64});
   for (const auto& count : done) EXPECT_EQ(count, 3);
+}
+
+// What has been taken from the system and not come back.
+int blocks_taken = 0;
+
+TEST(HostAllocatorOutOfMemory, ABlockThatItHasNoListForGoesBackToTheSystem) {
+  const HostMemorySource counting{[](std::size_t bytes) {
+                                    ++blocks_taken;
+                                    return OrdinaryMemory::take(bytes);
+                                  },
+                                  [](void* data) {
+                                    --blocks_taken;
+                                    OrdinaryMemory::give_back(data);
+                                  }};
+  HostAllocator allocator(Device(), counting);
+  const HostStream stream(Device(), HostStream::Mode::immediate);
+  void* const data = allocator.allocate(1000, stream);
+  EXPECT_EQ(blocks_taken, 1);
+  {
+    const OutOfMemory scarce(1, true);
+    allocator.deallocate(data, 1000);
+  }
+  EXPECT_TRUE(OutOfMemory::has_struck());
+  EXPECT_EQ(blocks_taken, 0);
+  EXPECT_EQ(allocator.stats().allocated_bytes, 0U);
+  EXPECT_EQ(allocator.stats().reserved_bytes, 0U);
 }
 
 }  // namespace out_of_memory_test

@@ -82,9 +82,10 @@ class HostAllocator {
 
   void* take(SizeClass size, const StreamState& user);
 
-  // Growing a list may fail for want of memory; the block is then lost rather than the process.
+  // Growing a list may fail for want of memory: a block of the system's own that is `idle` then
+  // goes back to it; any other is lost rather than the process.
   template <class Append>
-  void put(SizeClass size, const Append& append) noexcept {
+  void put(SizeClass size, void* idle, const Append& append) noexcept {
     const std::lock_guard lock(mutex_);
     stats_.allocated_bytes -= size.bytes;
     try {
@@ -94,7 +95,9 @@ class HostAllocator {
       if (bin.idle.capacity() < blocks) bin.idle.reserve(2 * blocks);
       append(bin);
     } catch (...) {
-      if (!segments_for(size.bytes)) stats_.reserved_bytes -= size.bytes;
+      if (segments_for(size.bytes)) return;
+      stats_.reserved_bytes -= size.bytes;
+      if (idle) give_back(idle, size.bytes);
     }
   }
 
@@ -120,7 +123,7 @@ class HostAllocator {
   void release_cache() noexcept;
 
   void release_idle() noexcept;
-  void give_back(void* data, std::size_t bytes);
+  void give_back(void* data, std::size_t bytes) noexcept;
 
   static std::size_t bin_bytes(std::size_t bin);
 

@@ -42,13 +42,13 @@ LOCKSTEP_INLINE void* HostAllocator::allocate(std::size_t bytes, const StreamSta
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes) noexcept {
   const SizeClass size = size_class(bytes);
   poison(data, size.bytes);
-  put(size, [&](Bin& bin) { bin.idle.push_back(data); });
+  put(size, data, [&](Bin& bin) { bin.idle.push_back(data); });
 }
 
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes,
                                                std::vector<EventPtr> busy) noexcept {
   if (busy.empty()) return deallocate(data, bytes);
-  put(size_class(bytes), [&](Bin& bin) { bin.busy.push_back({data, std::move(busy)}); });
+  put(size_class(bytes), nullptr, [&](Bin& bin) { bin.busy.push_back({data, std::move(busy)}); });
 }
 
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes, StreamState& owner,
@@ -157,6 +157,7 @@ LOCKSTEP_INLINE void HostAllocator::release_idle() noexcept {
     if (Segments* const segments = segments_for(bin_bytes(bin))) {
       for (void* data : idle) segments->count_idle(data);
     } else {
+      stats_.reserved_bytes -= idle.size() * bin_bytes(bin);
       for (void* data : idle) give_back(data, bin_bytes(bin));
       idle.clear();
     }
@@ -170,8 +171,7 @@ LOCKSTEP_INLINE void HostAllocator::release_idle() noexcept {
   large_.release(source_);
 }
 
-LOCKSTEP_INLINE void HostAllocator::give_back(void* data, std::size_t bytes) {
-  stats_.reserved_bytes -= bytes;
+LOCKSTEP_INLINE void HostAllocator::give_back(void* data, std::size_t bytes) noexcept {
   unpoison(data, bytes);
   source_.give_back(data);
 }
