@@ -1,35 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/run.hpp>
 #include <lockstep/io/checkpoint.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/parallel/distributed.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include "io/training.hpp"
 #include "support/devices.hpp"
+#include "support/operator_new.hpp"
 #include "support/out_of_memory_walk.hpp"
 #include "support/sanitizers.hpp"
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace lockstep {
 namespace out_of_memory_walk_test {
 
+using distributed::ProcessGroup;
 using testing::fails_at;
 using testing::first_devices;
+using testing::OutOfMemory;
 using testing::Place;
 using testing::set_parameters;
 using testing::SmallNet;
+using testing::tells_of_memory;
+using testing::text_of;
 using testing::walk;
 
 // Six rows of three.
@@ -125,6 +138,65 @@ TEST(OutOfMemoryWalk, AStepWithSynchronizedBuffers) {
 
 TEST(OutOfMemoryWalk, AStepWithMergedBuffers) {
   walk_a_step("step, merged", ReplicaBuffers::merged, 1);
+}
+
+// The losses of each rank.
+using Losses = std::vector<std::vector<float>>;
+
+// `at_step(step, group)` is called before each step.
+template <class AtStep>
+Losses train_ddp(const AtStep& at_step) {
+  Losses losses(2);
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    SmallNet net;
+    set_parameters(net, 1);
+    to(net, group.device());
+    DistributedDataParallel model{net, group};
+    optim::SGD sgd{model.parameters(), {.lr = 0.1, .momentum = 0.9}};
+    for (std::int64_t step = 0; step < 3; ++step) {
+      at_step(step, group);
+      sgd.zero_grad();
+      const Tensor y = model(rows(10 * group.rank() + step).to(group.device()));
+      const Tensor loss = (y * y).mean();
+      loss.backward();
+      sgd.step();
+      losses[static_cast<std::size_t>(group.rank())].push_back(loss.item<float>());
+    }
+  });
+  return losses;
+}
+
+// A rank whose group was left while an operation of its own was on its way hears of that from the
+// next one.
+bool tells_of_a_rank_without_memory(const std::exception_ptr& error) {
+  return tells_of_memory(error) ||
+         text_of(error).find("has thrown std::bad_alloc") != std::string::npos;
+}
+
+TEST(OutOfMemoryWalk, StepsOfDistributedDataParallel) {
+  const Losses expected = train_ddp([](std::int64_t, const ProcessGroup&) {});
+  for (const std::int64_t short_at : {0, 1}) {
+    walk(short_at == 0 ? "DistributedDataParallel" : "DistributedDataParallel, second step",
+         [&](Place place) {
+           std::optional<OutOfMemory> scarce;
+           std::barrier begin(2, [&]() noexcept { scarce.emplace(place.number, place.lasting); });
+           std::exception_ptr error;
+           Losses losses = expected;
+           try {
+             losses = train_ddp([&](std::int64_t step, const ProcessGroup&) {
+               if (step == short_at) begin.arrive_and_wait();
+             });
+           } catch (...) {
+             error = std::current_exception();
+           }
+           scarce.reset();
+           EXPECT_EQ(losses, expected);
+           if (error) {
+             EXPECT_TRUE(OutOfMemory::has_struck() && tells_of_a_rank_without_memory(error))
+                 << text_of(error);
+           }
+         });
+  }
 }
 
 }  // namespace out_of_memory_walk_test

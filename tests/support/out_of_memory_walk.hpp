@@ -17,6 +17,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 
 // Memory runs short at every place of an operation in turn: allocation n fails, once or lastingly,
@@ -113,16 +114,14 @@ bool walk(const std::string& operation, const Visit& visit) {
   return true;
 }
 
-// True for an exception that tells of a lack of memory.
+// True for an exception that tells of a lack of memory: a bad_alloc, or a device's error.
 inline bool tells_of_memory(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
     return true;
   } catch (const Error& thrown) {
-    const std::string text = thrown.what();
-    return text.find("bad_alloc") != std::string::npos ||
-           text.find("out of memory") != std::string::npos;
+    return std::string_view(thrown.what()).find("out of memory") != std::string_view::npos;
   } catch (...) {
     return false;
   }
