@@ -435,7 +435,7 @@ TEST(Engine, AnExceptionInBackwardComesOutAndTheEngineGoesOn) {
 
 // What a user may have, with more in it than a text.
 struct OwnError : std::runtime_error {
-  explicit OwnError(int code) : std::runtime_error("own"), code(code) {}
+  explicit OwnError(int number) : std::runtime_error("own"), code(number) {}
   int code;
 };
 

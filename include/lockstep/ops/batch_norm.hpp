@@ -47,8 +47,8 @@ class StatisticsSource {
 // Half precision is computed in f32, which the other tensors are of, and the result rounded.
 // **Backward.** Into x, weight and bias, through the statistics; with derivatives of its own. The
 // running statistics are changed in place, unrecorded.
-// **Threads and exceptions.** A ValueError for one value per channel in training (where replicas are
-// synchronized: in all of them together), and where running statistics are missing. A
+// **Threads and exceptions.** A ValueError for one value per channel in training (where replicas
+// are synchronized: in all of them together), and where running statistics are missing. A
 // ShapeError, DtypeError or DeviceError names the tensor that does not fit.
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                   const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
@@ -57,6 +57,10 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
 }  // namespace lockstep
 
 namespace lockstep::detail {
+
+// A batch of one value has no variance. `own` of the values are this part's; `all`, how many the
+// batch has, is on the device, and is waited for only where a single value is possible.
+void check_batch_count(double own, const Tensor& all, const char* parts, const Tensor& x);
 
 // lockstep::batch_norm; in training with the statistics that `source` gives, if it is not null.
 Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x, const Tensor& running_mean,

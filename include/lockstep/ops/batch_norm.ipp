@@ -28,9 +28,8 @@ inline BatchStatistics own_statistics(const Moments& own, double count) {
   return {own.mean, own.var, own.var * (count / (count - 1))};
 }
 
-// A batch of one value has no variance. `own` of the values are this part's; `all`, how many the
-// batch has, is on the device, and is waited for only where a single value is possible.
-inline void check_batch_count(double own, const Tensor& all, const char* parts, const Tensor& x) {
+LOCKSTEP_INLINE void check_batch_count(double own, const Tensor& all, const char* parts,
+                                       const Tensor& x) {
   check<ValueError>(own > 1 || all.detach().item() != 1,
                     "Expected more than 1 value per channel when training, got input size ",
                     x.sizes(), " and 1 value in all ", parts);

@@ -22,6 +22,8 @@ using AdamWGroup = AdamGroup;
 // Adam with decoupled weight decay: each step first multiplies the parameter by
 // 1 − lr · weight_decay, and the gradient has no part of it.
 //
+// options() gives AdamOptions, which are the same settings.
+//
 // **Torch counterpart.** torch.optim.AdamW, without amsgrad (Loshchilov and Hutter, 2019).
 // **Threads and exceptions.** As Adam's.
 // **Example.** optim::AdamW adam{model.parameters(), {.lr = 3e-4, .weight_decay = 0.1}};
