@@ -57,7 +57,8 @@ namespace nn {
 // **Backward.** As lockstep::batch_norm, also to higher orders.
 // **Threads and exceptions.** Copies share the group: without one, it is the default group of the
 // thread that calls forward, and an Error if there is none. A ValueError within a replica of a
-// DataParallel, and on every rank for one value per channel in all of them. Else as BatchNorm2d and ProcessGroup.
+// DataParallel, and on every rank for one value per channel in all of them. Else as BatchNorm2d and
+// ProcessGroup.
 // **Example.** nn::SyncBatchNorm norm{64};
 struct SyncBatchNorm : detail::BatchNorm {
   explicit SyncBatchNorm(std::int64_t features, const BatchNormOptions& options = {},
