@@ -12,6 +12,7 @@
 
 #include "distributed/collective_cases.hpp"
 #include "support/allocation_faults.hpp"
+#include "support/count_operator_new.hpp"
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>

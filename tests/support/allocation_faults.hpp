@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Replaces the operator new and delete of the whole program by some that fail when they are told
-// to. For one file of it.
+// Lets allocations of single threads fail. One file of the program includes count_operator_new.hpp.
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
-#include <new>
 
 namespace lockstep::testing {
 
@@ -53,15 +49,3 @@ inline bool end_allocation_faults() {
 inline void end_all_allocation_faults() { ++allocation_faults_end; }
 
 }  // namespace lockstep::testing
-
-// Not inlined: g++ would see memory of `new` go to `free` and warn.
-[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  return lockstep::testing::allocation_faults.fails() ? nullptr : std::malloc(size == 0 ? 1 : size);
-}
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  void* const memory = operator new(size, std::nothrow);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

@@ -4,6 +4,7 @@
 // Replaces the operator new and delete of the whole program by some that count, and that fail when
 // a test says so; and what host tensors take their memory from by one that fails likewise. For one
 // file of it.
+#include "support/allocation_faults.hpp"
 #include "support/operator_new.hpp"
 
 #include <atomic>
@@ -47,7 +48,9 @@ inline bool allocation_fails() noexcept {
 // Not inlined: g++ would see memory of `new` go to `free` and warn.
 [[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   lockstep::testing::counted_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (lockstep::testing::allocation_fails()) return nullptr;
+  if (lockstep::testing::allocation_fails() || lockstep::testing::allocation_faults.fails()) {
+    return nullptr;
+  }
   return std::malloc(size == 0 ? 1 : size);
 }
 [[gnu::noinline]] void* operator new(std::size_t size) {
