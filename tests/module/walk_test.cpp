@@ -148,7 +148,9 @@ TEST(Walk, PlainMembersAreNoParameters) {
     std::any any;
     std::shared_ptr<std::mutex> mutex;
     std::weak_ptr<Scale> weak;
-    Scale* raw = nullptr;
+    std::vector<std::reference_wrapper<Scale>> lent;
+    const Point* raw = nullptr;
+    struct Later* later = nullptr;
     Tensor attribute = tensor({1.0F});
     std::vector<Tensor> attributes{tensor({1.0F})};
     char small[100] = {};

@@ -22,6 +22,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -330,6 +331,41 @@ TEST(DataParallel, R17AModuleThatIsNotInitializedIsRefused) {
   (void)lazy(ls::ones({1, 2}));
   ls::DataParallel model{lazy, first_devices(2)};
   EXPECT_EQ(model(ls::ones({4, 2})).sizes(), (ls::Shape{4, 3}));
+}
+
+struct Forgetful {
+  ls::nn::Linear layer{2, 2};
+  ls::Tensor scale;                                                // not a Parameter
+  std::vector<std::function<ls::Tensor(const ls::Tensor&)>> more;  // which hide what they hold
+  ls::Tensor forward(const ls::Tensor& x) {
+    ls::Tensor y = layer(x);
+    if (scale.defined()) y = y * scale;
+    for (const auto& next : more) y = next(y);
+    return y;
+  }
+};
+
+TEST(DataParallel, AMemberThatIsNeitherMovedNorTrainedIsNamed) {
+  Forgetful net;
+  net.scale = ls::ones({2}, {.requires_grad = true});
+  const auto wrap = [&] { ls::DataParallel{net, first_devices(2)}; };
+  EXPECT_TRUE(throws<ls::ModuleError>(wrap, "the member \"scale\" is a plain Tensor"));
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::replicate(net, first_devices(2)); }, "\"scale\""));
+}
+
+TEST(DataParallel, ADeviceErrorSaysWhatStaysWhereItIs) {
+  const ls::Tensor x = ls::zeros({4, 2});
+  const auto refused = [&](const Forgetful& net) {
+    ls::DataParallel model{net, first_devices(2)};
+    return throws<ls::DeviceError>([&] { model(x); }, "plain Tensor members, and what a lambda",
+                                   "std::function has captured, are neither moved nor replicated");
+  };
+  Forgetful with_tensor;
+  with_tensor.scale = ls::ones({2});
+  EXPECT_TRUE(refused(with_tensor));
+  Forgetful with_functions;
+  with_functions.more.emplace_back(ls::nn::Linear{2, 2});
+  EXPECT_TRUE(refused(with_functions));
 }
 
 TEST(DataParallel, K03NoArgumentsAreOneCallOnTheFirstDevice) {

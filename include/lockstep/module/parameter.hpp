@@ -29,7 +29,8 @@ void materialize(const Tensor& tensor, const Shape& shape);
 // A handle as every Tensor: copies of a Parameter are the same parameter, so copying a module ties
 // the copy to the original, and two members that are copies of one another are tied. Made from a
 // tensor it is a new leaf on that tensor's memory, and the tensor itself stays as it was. A default
-// Parameter is absent: nothing finds it, as with torch's register_parameter(name, None).
+// Parameter is absent: nothing finds it, as with torch's register_parameter(name, None). A plain
+// Tensor member that was given requires_grad is refused where parameters are asked for.
 //
 // A parameter may be made before its shape is known. Such an uninitialised one has a name, a dtype
 // and a device, and can be handed out, but has no elements until it is materialised: whatever asks

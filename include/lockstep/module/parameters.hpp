@@ -48,8 +48,10 @@ void move_tensors(const TensorWalk& module, Device device);
 // ones and null pointers are left out. The entries are handles: they stay the module's parameters.
 //
 // **Torch counterpart.** Module.named_parameters.
-// **Threads and exceptions.** A ModuleError for a map key that cannot be part of a name, and for a
-// pointer to a base class of the module that it holds.
+// **Threads and exceptions.** A ModuleError for a map key that cannot be part of a name, for a
+// pointer to a base class of the module that it holds, and for a plain Tensor that requires grad
+// and is a leaf: it would be left out. torch leaves it out. Activations that forward keeps are no
+// leaves.
 // **Example.** for (const auto& [name, parameter] : named_parameters(net)) { ... }
 template <class M>
 std::vector<NamedParameter> named_parameters(const M& module) {

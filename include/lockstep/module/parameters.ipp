@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/module/initialized.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/tensor_walk.hpp>
@@ -78,6 +79,7 @@ void append_tensors(std::vector<Handle>& result, const TensorWalk& walk) {
 }
 
 LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters_of(const TensorWalk& walk) {
+  check_no_plain_leaf(walk);
   return named_tensors<Parameter>(walk);
 }
 
@@ -86,6 +88,7 @@ LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers_of(const TensorWalk& walk
 }
 
 LOCKSTEP_INLINE std::vector<Parameter> parameters_of(const TensorWalk& walk) {
+  check_no_plain_leaf(walk);
   std::vector<Parameter> result;
   append_tensors<Parameter>(result, walk);
   return result;
@@ -106,7 +109,9 @@ LOCKSTEP_INLINE std::vector<Tensor> tensors_of(const TensorWalk& walk) {
 
 LOCKSTEP_INLINE void zero_grad_of(const TensorWalk& walk) {
   bool replica = false;
-  for (const Parameter& parameter : parameters_of(walk)) {
+  std::vector<Parameter> parameters;
+  append_tensors<Parameter>(parameters, walk);
+  for (const Parameter& parameter : parameters) {
     replica = replica || !parameter.is_leaf();
     parameter.set_grad({});
   }

@@ -26,6 +26,13 @@ class TensorWalk {
     walk_(module_, TensorVisitor(fn), paths, shared_nodes);
   }
 
+  // The same with every plain Tensor that is a member, or in a container that is, as
+  // TensorKind::plain: such is no part of the module.
+  template <class Fn>
+  void for_each_and_plain(const Fn& fn, Paths paths = Paths::build) const {
+    walk_(module_, TensorVisitor(fn, PlainTensors::see), paths, SharedNodes::once);
+  }
+
  private:
   template <class M>
   static void walk(const void* module, const TensorVisitor& visitor, Paths paths,

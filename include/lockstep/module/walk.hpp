@@ -73,9 +73,10 @@ class WalkPath {
 //
 // `visitor(const std::string& path, node&)` is called for every Parameter and Buffer, and for every
 // class whose members are walked, before its members. A visitor that has `shared(slot)` gets every
-// non-null std::shared_ptr to something walkable first, and may replace it. Nodes are const where
-// the module or an owner on the way is. Paths are torch's: member names, indices and map keys,
-// joined with dots; pointers, optional and variant add nothing.
+// non-null std::shared_ptr to something walkable first, and may replace it; one that has
+// `plain(path, tensor)` gets every plain Tensor, if its `sees_plain()` says so. Nodes are const
+// where the module or an owner on the way is. Paths are torch's: member names, indices and map
+// keys, joined with dots; pointers, optional and variant add nothing.
 template <class Visitor>
 class Walker {
  public:
@@ -121,18 +122,35 @@ class Walker {
     if constexpr (walkable<T>) {
       walk(node);
     } else {
-      require_nothing_lost<std::remove_const_t<T>>();
+      pass_by(node);
+    }
+  }
+
+  // What is no part of the module.
+  template <class T>
+  void pass_by(T& node) {
+    using Plain = std::remove_const_t<T>;
+    require_nothing_lost<Plain>();
+    if constexpr (holds_plain_tensors<Plain> && requires { visitor_.sees_plain(); }) {
+      if (!visitor_.sees_plain()) return;
+      if constexpr (std::derived_from<Plain, Tensor>) {
+        visitor_.plain(path_.text(), node);
+      } else if constexpr (node_kind<T> == NodeKind::map) {
+        for (auto& [key, value] : node) pass_by(value);  // the keys need not be names
+      } else {
+        walk(node);
+      }
     }
   }
 
   // `name` is a member's name, a key or an index.
   template <class Name, class T>
   void walk_child(const Name& name, T& child) {
-    if constexpr (!walkable<T>) {
+    if constexpr (!walkable<T> && !holds_plain_tensors<std::remove_const_t<T>>) {
       require_nothing_lost<std::remove_const_t<T>>();
     } else {
       const WalkPath::Part part(path_, name);
-      walk(child);
+      walk_if_walkable(child);
     }
   }
 
@@ -152,9 +170,9 @@ class Walker {
                          "a std::variant");
     }
     if constexpr (owner_is_const) {
-      walk(std::as_const(owned));
+      walk_if_walkable(std::as_const(owned));
     } else {
-      walk(owned);
+      walk_if_walkable(owned);
     }
   }
 
@@ -203,18 +221,20 @@ class Walker {
   std::set<Seen> seen_;  // what shared_ptrs own and has been visited (or, for every name, is being)
 };
 
-// The visitor of walks that only look at parameters and buffers: calls `fn(path, tensor, kind)` for
-// each (see TensorWalk).
-enum class TensorKind { parameter, buffer };
+// The visitor of walks that only look at tensors: calls `fn(path, tensor, kind)` for each parameter
+// and buffer, and with PlainTensors::see for each plain Tensor, too (see TensorWalk).
+enum class TensorKind { parameter, buffer, plain };
+enum class PlainTensors { skip, see };
 
 class TensorVisitor {
  public:
   template <class Fn>
-  explicit TensorVisitor(const Fn& fn)
+  explicit TensorVisitor(const Fn& fn, PlainTensors plain = PlainTensors::skip)
       : fn_(&fn),
         call_([](const void* f, const std::string& path, const Tensor& tensor, TensorKind kind) {
           (*static_cast<const Fn*>(f))(path, tensor, kind);
-        }) {}
+        }),
+        plain_(plain) {}
 
   template <class Node>
   void operator()(const std::string& path, const Node& node) const {
@@ -224,9 +244,15 @@ class TensorVisitor {
     }
   }
 
+  bool sees_plain() const { return plain_ == PlainTensors::see; }
+  void plain(const std::string& path, const Tensor& tensor) const {
+    call_(fn_, path, tensor, TensorKind::plain);
+  }
+
  private:
   const void* fn_;
   void (*call_)(const void* fn, const std::string& path, const Tensor& tensor, TensorKind kind);
+  PlainTensors plain_;
 };
 
 // Walks over `module`. More is asked of its type than of a member's: as it is meant to be a module,

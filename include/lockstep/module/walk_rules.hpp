@@ -181,6 +181,36 @@ consteval bool find_walkable() {
   }
 }
 
+// Whether a T that is not walked is a plain Tensor, or one of the standard library's templates
+// around such: a walk may be asked to look at these, too.
+template <class T>
+consteval bool find_plain_tensors();
+
+template <class T>
+inline constexpr bool holds_plain_tensors = find_plain_tensors<T>();
+
+template <class Held>
+inline constexpr bool any_plain_tensors = false;
+template <class... T>
+inline constexpr bool any_plain_tensors<std::tuple<T...>> =
+    (holds_plain_tensors<std::remove_cvref_t<T>> || ...);
+
+template <class T>
+consteval bool find_plain_tensors() {
+  constexpr NodeKind kind = node_kind<T>;
+  if constexpr (kind == NodeKind::opaque) {
+    return std::derived_from<T, Tensor>;
+  } else if constexpr (kind == NodeKind::map) {
+    return holds_plain_tensors<std::remove_const_t<typename T::mapped_type>>;
+  } else if constexpr (kind == NodeKind::sequence) {
+    return holds_plain_tensors<std::remove_const_t<typename T::value_type>>;
+  } else if constexpr (Holder<T>::kind != NodeKind::opaque) {
+    return any_plain_tensors<typename Holder<T>::Held>;
+  } else {
+    return false;
+  }
+}
+
 // F's parameters or its result include a Tensor.
 template <class F>
 inline constexpr bool concerns_tensors = false;

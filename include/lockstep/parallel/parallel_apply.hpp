@@ -69,12 +69,13 @@ decltype(auto) forward_parts(M& module, const Parts& parts) {
       [&](const auto&... part) -> decltype(auto) { return forward_part(module, part...); }, parts);
 }
 
-// The device that each replica is meant for, for messages: the first parameter's, or plain cpu.
+// The device that each replica is meant for, for messages: the first parameter's or buffer's, or
+// plain cpu.
 template <class M>
 std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
   std::vector<Device> devices;
   for (const M& module : modules) {
-    const std::vector<Parameter> list = parameters(module);
+    const std::vector<Tensor> list = tensors_of(module);
     devices.push_back(list.empty() ? Device() : list[0].device());
   }
   return devices;
@@ -85,7 +86,7 @@ template <class M>
 profile::Row replica_row(const M& module, const std::vector<Device>& devices, std::size_t i) {
   if (!profile::enabled()) return {};
   if (!devices.empty()) return devices[i];
-  const std::vector<Parameter> list = parameters(module);
+  const std::vector<Tensor> list = tensors_of(module);
   return list.empty() ? profile::Row() : profile::Row(list[0].device());
 }
 

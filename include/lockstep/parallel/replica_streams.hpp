@@ -45,8 +45,7 @@ class ReplicaStreams {
     const Stream outer = current_stream(own.device());
     own.wait_stream(outer);
     record(parts, own);
-    for (const Tensor& parameter : parameters(module)) record(parameter, own);
-    for (const Tensor& buffer : buffers(module)) record(buffer, own);
+    for (const Tensor& tensor : tensors_of(module)) record(tensor, own);
     try {
       const StreamGuard guard(own);
       auto output = body();
