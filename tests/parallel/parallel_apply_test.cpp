@@ -118,6 +118,37 @@ TEST(ParallelApply, P05X07TheLowestErrorNamesReplicaAndDeviceAndKeepsItsType) {
   }
 }
 
+class OutOfPatience : public std::exception {
+ public:
+  const char* what() const noexcept override { return "no more"; }
+  int waited() const { return 7; }
+};
+
+struct Impatient {
+  int forward(int i) const {
+    if (i == 1) throw OutOfPatience();
+    return i;
+  }
+};
+
+TEST(ParallelApply, AnExceptionOfTheUsersOwnTypeIsNestedInAnErrorWithItsText) {
+  std::vector<Impatient> modules(2);
+  const std::vector<int> inputs = {0, 1};
+  const auto apply = [&] { ls::parallel_apply(modules, inputs, first_devices(2)); };
+  EXPECT_TRUE(throws<ls::Error>(apply, "OutOfPatience in replica 1 on device cpu:1", "no more"));
+  try {
+    apply();
+    FAIL();
+  } catch (const ls::ReplicaFailure& failure) {
+    try {
+      std::rethrow_if_nested(failure);
+      FAIL() << "nothing is nested";
+    } catch (const OutOfPatience& original) {
+      EXPECT_EQ(original.waited(), 7);
+    }
+  }
+}
+
 TEST(ParallelApply, P12AnExceptionOfAnyTypeNamesItsReplica) {
   std::vector<Failing> modules(2);
   EXPECT_TRUE(throws<ls::Error>(
