@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// Every header comes here before it declares anything. Compilers go on behind an #error, but not
+// behind a file that is not there.
+#if __cplusplus <= 201703L
+#error \
+    "lockstep needs C++20: compile with -std=c++20, or link lockstep::lockstep, which asks CMake for it"
+#include <the_compiler_stops_here_since_lockstep_needs_cxx20>
+#endif
+
 // What a file of a program compiles of the library.
 //
 // As it comes, lockstep is header-only: each header includes the definitions of what it declares
@@ -29,4 +37,17 @@
 #define LOCKSTEP_CUDA_DEFINITIONS
 #endif
 #define LOCKSTEP_INLINE
+#endif
+
+// What only lockstep/src.hpp defines: where neither lockstep::compiled is linked nor a file
+// includes that, the linker says so by this name, also in a program some of whose files are
+// header-only and happen to define what the others use. Nothing reads it.
+#if defined(LOCKSTEP_SEPARATE_COMPILATION) && !defined(__CUDACC__)
+namespace lockstep::detail {
+
+extern const char link_lockstep_compiled_or_define_LOCKSTEP_SEPARATE_COMPILATION_in_no_file;
+[[gnu::used]] static const char* const needs_definitions =
+    &link_lockstep_compiled_or_define_LOCKSTEP_SEPARATE_COMPILATION_in_no_file;
+
+}  // namespace lockstep::detail
 #endif

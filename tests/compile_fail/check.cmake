@@ -2,7 +2,7 @@
 
 # Compiles SOURCE with the command line after `--`. The variant `fails` must be refused with a
 # message that matches the file's first line, among at most MOST_ERRORS errors in all;
-# `compiles_as_control` must be accepted.
+# `compiles_as_control` must be accepted. A second line `// flag: FLAG` adds to the command of `fails`.
 #
 #   cmake -D SOURCE=FILE -D VARIANT=fails -P check.cmake -- g++ -std=c++20 ...
 
@@ -25,8 +25,11 @@ endforeach()
 
 set(ENV{LC_ALL} C)
 list(APPEND command -fsyntax-only)
+file(STRINGS "${SOURCE}" first_lines LIMIT_COUNT 2)
 if(VARIANT STREQUAL "compiles_as_control")
   list(APPEND command -DLOCKSTEP_CONTROL)
+elseif(first_lines MATCHES "// flag: ([^;]+)$")
+  list(APPEND command "${CMAKE_MATCH_1}")
 endif()
 execute_process(
   COMMAND ${command} "${SOURCE}"

@@ -2,8 +2,9 @@
 
 # Checks every header below INCLUDE_DIR/lockstep, and its definitions (*.ipp): it includes only headers
 # that exist, of its own directory or of a lower layer; it has at most 400 lines; lockstep.hpp reaches
-# it; definitions are included by the header that they belong to, alone; and whichever header a file
-# includes first, each one is declared before something that it brings needs it.
+# it; definitions are included by the header that they belong to, alone; whichever header a file includes
+# first, each one is declared before something that it brings needs it; and it comes by config.hpp, which
+# refuses C++17, before it declares anything, as it includes it or another header that does.
 #
 #   cmake -D INCLUDE_DIR=include -P check_layers.cmake
 
@@ -110,6 +111,9 @@ foreach(header IN LISTS headers)
       problem("${header}: includes <${included}>; '${other}' is not below '${own}'")
     endif()
   endforeach()
+  if(header MATCHES "\\.hpp$" AND NOT includes_of_${header} AND NOT header STREQUAL "lockstep/config.hpp")
+    problem("${header}: includes no other header of lockstep; include <lockstep/config.hpp>")
+  endif()
 endforeach()
 
 # What lockstep.hpp reaches; headers that need CUDA are reached from cuda.hpp, nccl.hpp or mpi.hpp instead.

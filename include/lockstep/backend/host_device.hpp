@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+
 // What a function must carry that a kernel calls, so that nvcc compiles it for the GPU as well.
 #if defined(__CUDACC__)
 #define LOCKSTEP_HD __host__ __device__

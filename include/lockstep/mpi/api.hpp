@@ -10,4 +10,12 @@
 #define MPICH_SKIP_MPICXX 1
 #endif
 
+#include <lockstep/config.hpp>
+
+#if !__has_include(<mpi.h>)
+#error \
+    "lockstep/mpi.hpp needs an MPI: find_package(lockstep REQUIRED COMPONENTS mpi), and link lockstep::mpi"
+#include <the_compiler_stops_here_since_there_is_no_mpi>
+#endif
+
 #include <mpi.h>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+
 namespace lockstep {
 
 // What becomes of several losses: each is kept, or their mean or their sum is the result.

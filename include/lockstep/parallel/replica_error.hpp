@@ -15,8 +15,8 @@ namespace lockstep {
 // Which replica an exception comes from. What parallel_apply throws derives from this and from the
 // type that the replica threw, or the nearest base of it that is made from a text alone: one of
 // lockstep's, std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none. The
-// original is nested within it: std::rethrow_if_nested throws it, of whatever type of the user's own
-// it is. Where there is no memory for all that, the original itself comes out.
+// original is nested within it: std::rethrow_if_nested throws it, of whatever type of the user's
+// own it is. Where there is no memory for all that, the original itself comes out.
 //
 // **Example.**
 //   try {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+
 namespace lockstep::detail {
 
 // What a thread has set for autograd: by the guards in autograd/, and while an operation runs.

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# What somebody is told who asks for a component that there is not, links one that he has not asked for,
+# or mixes header-only files with such as only declare. The arguments are those that CMakeLists.txt beside
+# this file passes.
+
+cmake_minimum_required(VERSION 3.22)
+
+# Runs a command, which must fail and say `expected`.
+function(expect_refusal expected)
+  execute_process(
+    COMMAND ${ARGN}
+    OUTPUT_VARIABLE output
+    ERROR_VARIABLE output
+    RESULT_VARIABLE result
+  )
+  string(REGEX REPLACE "[ \n]+" " " line "${output}")
+  string(FIND "${line}" "${expected}" place)
+  if(result EQUAL 0 OR place EQUAL -1)
+    message(FATAL_ERROR "Expected a refusal with '${expected}', got ${result} and:\n${output}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE "${WORK_DIR}")
+set(prefix "${WORK_DIR}/prefix")
+execute_process(
+  COMMAND "${CMAKE_COMMAND}" --install "${BINARY_DIR}" --prefix "${prefix}"
+  OUTPUT_QUIET
+  COMMAND_ERROR_IS_FATAL ANY
+)
+
+function(expect_refused_project name components library expected)
+  file(
+    WRITE "${WORK_DIR}/${name}/CMakeLists.txt"
+    "cmake_minimum_required(VERSION 3.22...3.31)\n"
+    "project(mistake LANGUAGES CXX)\n"
+    "find_package(lockstep REQUIRED ${components})\n"
+    "add_executable(program main.cpp)\n"
+    "target_link_libraries(program PRIVATE ${library})\n"
+  )
+  file(WRITE "${WORK_DIR}/${name}/main.cpp" "int main() {}\n")
+  expect_refusal(
+    "${expected}"
+    "${CMAKE_COMMAND}" -S "${WORK_DIR}/${name}" -B "${WORK_DIR}/${name}/build" -G "${GENERATOR}"
+    "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}"
+    "-DCMAKE_PREFIX_PATH=${prefix}"
+  )
+endfunction()
+
+expect_refused_project(
+  unknown "COMPONENTS gpu" lockstep::lockstep
+  "lockstep has no component \"gpu\": it has cuda, mpi and compiled."
+)
+expect_refused_project(
+  forgotten "" lockstep::mpi
+  "program links lockstep::mpi, which comes with find_package(lockstep REQUIRED COMPONENTS mpi)"
+)
+
+file(WRITE "${WORK_DIR}/declares.cpp" "#include <lockstep/error.hpp>\n")
+file(WRITE "${WORK_DIR}/header_only.cpp" "#include <lockstep/error.hpp>\nint main() {}\n")
+set(compile "${CXX_COMPILER}" -std=c++20 "-I${prefix}/include" -c)
+execute_process(
+  COMMAND ${compile} -DLOCKSTEP_SEPARATE_COMPILATION declares.cpp
+  WORKING_DIRECTORY "${WORK_DIR}"
+  COMMAND_ERROR_IS_FATAL ANY
+)
+execute_process(
+  COMMAND ${compile} header_only.cpp
+  WORKING_DIRECTORY "${WORK_DIR}"
+  COMMAND_ERROR_IS_FATAL ANY
+)
+expect_refusal(
+  "link_lockstep_compiled_or_define_LOCKSTEP_SEPARATE_COMPILATION_in_no_file"
+  "${CXX_COMPILER}" "${WORK_DIR}/declares.o" "${WORK_DIR}/header_only.o" -o "${WORK_DIR}/program"
+)
