@@ -35,8 +35,8 @@ LOCKSTEP_INLINE void check_no_plain_leaf(const TensorWalk& walk) {
 LOCKSTEP_INLINE void check_initialized(const TensorWalk& walk, const char* user) {
   bool ready = true;
   const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind kind) {
-    ready = ready && !(kind == TensorKind::plain ? is_plain_leaf(tensor, kind)
-                                                 : is_uninitialized(tensor));
+    ready = ready &&
+            !(kind == TensorKind::plain ? is_plain_leaf(tensor, kind) : is_uninitialized(tensor));
   };
   walk.for_each_and_plain(look, Paths::none);
   if (ready) return;
