@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+
 namespace lockstep {
 
 // Set to true by whoever says that a T is the same for all replicas, so that neither scatter nor
