@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <vector>
 
 // Errors on their way to the caller, and threads that help, need no memory.
 namespace lockstep::detail {
@@ -58,6 +59,12 @@ TEST(SharedSharesOutOfMemory, EachErrorReachesTheCaller) {
   }
 }
 
+// A queued stream, for ever: a thread that has served it may still be about to leave it.
+HostStream& new_stream() {
+  static auto& streams = *new std::deque<HostStream>;
+  return streams.emplace_back(Device(), HostStream::Mode::queued);
+}
+
 // Keeps every background thread in an operation that waits, so that whatever comes next asks for a
 // thread more.
 class AllHeld {
@@ -65,13 +72,14 @@ class AllHeld {
   AllHeld() {
     BackgroundThreads::instance().require();
     while (anybody_free()) {
-      std::atomic<bool> begun{false};
-      streams_.emplace_back(Device(), HostStream::Mode::queued).submit([&] {
-        begun = true;
-        begun.notify_one();
+      const std::size_t before = streams_.size();
+      streams_.push_back(&new_stream());
+      streams_.back()->submit([this] {
+        ++begun_;
+        begun_.notify_one();
         open_.wait(false);
       });
-      begun.wait(false);
+      begun_.wait(before);
     }
   }
   AllHeld(const AllHeld&) = delete;
@@ -79,7 +87,7 @@ class AllHeld {
   ~AllHeld() {
     open_ = true;
     open_.notify_all();
-    for (HostStream& stream : streams_) stream.synchronize();
+    for (HostStream* stream : streams_) stream->synchronize();
   }
 
  private:
@@ -88,13 +96,14 @@ class AllHeld {
     return stats.asleep + stats.awake > 0;
   }
 
+  std::atomic<std::size_t> begun_{0};
   std::atomic<bool> open_{false};
-  std::deque<HostStream> streams_;
+  std::vector<HostStream*> streams_;
 };
 
 TEST(BackgroundThreadsOutOfMemory, AStreamIsServedByThoseThatAreThere) {
   std::atomic<bool> served{false};
-  HostStream stream(Device(), HostStream::Mode::queued);
+  HostStream& stream = new_stream();
   stream.submit([] {});  // room in its queue
   stream.synchronize();
   {
