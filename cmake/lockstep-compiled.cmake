@@ -21,7 +21,8 @@ if(NOT TARGET lockstep::compiled)
     "parallel data io"
   )
   set(lockstep_sources)
-  set(lockstep_below "#include <lockstep/config.hpp>\n")
+  set(lockstep_below "")
+  set(lockstep_define LOCKSTEP_SOURCE)
   set(lockstep_own "#include <lockstep/atomic_file.hpp>\n#include <lockstep/warning.hpp>\n")
   foreach(lockstep_group IN LISTS lockstep_groups)
     separate_arguments(lockstep_layers UNIX_COMMAND "${lockstep_group}")
@@ -39,19 +40,20 @@ if(NOT TARGET lockstep::compiled)
     set(lockstep_source "${CMAKE_CURRENT_BINARY_DIR}/lockstep_compiled/${lockstep_source}.cpp")
     file(
       CONFIGURE OUTPUT "${lockstep_source}"
-      CONTENT "${lockstep_below}#define LOCKSTEP_DEFINITIONS\n${lockstep_own}"
+      CONTENT "${lockstep_below}#define ${lockstep_define}\n${lockstep_own}"
       @ONLY
     )
     list(APPEND lockstep_sources "${lockstep_source}")
     string(APPEND lockstep_below "${lockstep_own}")
     set(lockstep_own "")
+    set(lockstep_define LOCKSTEP_DEFINITIONS)
   endforeach()
   add_library(lockstep_compiled STATIC EXCLUDE_FROM_ALL ${lockstep_sources})
   add_library(lockstep::compiled ALIAS lockstep_compiled)
   target_link_libraries(lockstep_compiled PUBLIC lockstep::lockstep)
   target_compile_definitions(lockstep_compiled PUBLIC LOCKSTEP_SEPARATE_COMPILATION)
   set_target_properties(lockstep_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  foreach(lockstep_name IN ITEMS groups sources below own group layers layer found source name)
+  foreach(lockstep_name IN ITEMS groups sources below define own group layers layer found source name)
     unset(lockstep_${lockstep_name})
   endforeach()
 endif()

@@ -39,13 +39,16 @@
 #define LOCKSTEP_INLINE
 #endif
 
-// What only lockstep/src.hpp defines: where neither lockstep::compiled is linked nor a file
-// includes that, the linker says so by this name, also in a program some of whose files are
-// header-only and happen to define what the others use. Nothing reads it.
+// What is defined with LOCKSTEP_SOURCE alone: where neither lockstep::compiled is linked nor a file
+// includes lockstep/src.hpp, the linker says so by this name, also in a program some of whose files
+// are header-only and happen to define what the others use. Nothing reads it.
 #if defined(LOCKSTEP_SEPARATE_COMPILATION) && !defined(__CUDACC__)
 namespace lockstep::detail {
 
 extern const char link_lockstep_compiled_or_define_LOCKSTEP_SEPARATE_COMPILATION_in_no_file;
+#if defined(LOCKSTEP_SOURCE)
+const char link_lockstep_compiled_or_define_LOCKSTEP_SEPARATE_COMPILATION_in_no_file = 0;
+#endif
 [[gnu::used]] static const char* const needs_definitions =
     &link_lockstep_compiled_or_define_LOCKSTEP_SEPARATE_COMPILATION_in_no_file;
 

@@ -14,9 +14,3 @@
 
 #define LOCKSTEP_SOURCE
 #include <lockstep/lockstep.hpp>
-
-namespace lockstep::detail {
-
-const char link_lockstep_compiled_or_define_LOCKSTEP_SEPARATE_COMPILATION_in_no_file = 0;
-
-}  // namespace lockstep::detail
