@@ -376,7 +376,9 @@ bool survive_fault(std::uint64_t n, bool lasting) {
   const bool met = ls::testing::end_allocation_faults();
   const std::string second = error_of([&] { (void)group.blocking().all_reduce(next); });
   const std::string name = ls::detail::str("rank ", last, " has ");
-  if (group.rank() == last && !met) EXPECT_EQ(first, "");
+  if (group.rank() == last && !met) {
+    EXPECT_EQ(first, "");
+  }
   // What the last rank has met, and whether it has failed: all know.
   const ls::Tensor state = ls::zeros({2});
   if (group.rank() == last) {
