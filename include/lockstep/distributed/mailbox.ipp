@@ -58,7 +58,13 @@ LOCKSTEP_INLINE std::optional<Mailbox::GpuSide> Mailbox::side_of(const Stream* s
 }
 
 LOCKSTEP_INLINE void Mailbox::fail_gone(const Posted& posted, const Departure& why) noexcept {
-  fail(posted, [&] { return RankGone("send or recv: " + why.text()); });
+  std::exception_ptr error;
+  try {
+    error = std::make_exception_ptr(RankGone("send or recv: " + why.text()));
+  } catch (...) {
+    error = std::make_exception_ptr(RankGoneWithoutMemory(why.rank));
+  }
+  posted.done(std::move(error));
 }
 
 LOCKSTEP_INLINE void Mailbox::post(Posted mine) {

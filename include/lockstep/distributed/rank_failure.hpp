@@ -5,6 +5,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 
+#include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
@@ -36,6 +37,19 @@ class RankGone : public Error {
 };
 
 namespace detail {
+
+// A RankGone that is made without memory: of a rank that has gone where there was none to say why.
+class RankGoneWithoutMemory final : public RankGone {
+ public:
+  explicit RankGoneWithoutMemory(int rank) noexcept : RankGone("") {
+    (void)std::snprintf(text_, sizeof text_, "rank %d has gone, and there was no memory to say why",
+                        rank);
+  }
+  const char* what() const noexcept override { return text_; }
+
+ private:
+  char text_[80];
+};
 
 // Its type and its text.
 std::string describe(const std::exception_ptr& error);
