@@ -6,6 +6,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/sparse.hpp>
 
 #include "distributed/collective_cases.hpp"
 #include "support/devices.hpp"
@@ -397,6 +398,17 @@ TEST(ProcessGroup, ArgumentsThatAreWrongIssueNothing) {
         "the same element in memory");
     fails(
         kValue, [&] { (void)group.send(one, 1 - group.rank(), -1); }, "tag");
+    const ls::Tensor rows =
+        ls::sparse_coo_tensor(ls::from_values<std::int64_t>({0}, {1, 1}), ls::ones({1, 2}), {2, 2});
+    const ls::Tensor dense = ls::zeros({2, 2});
+    fails(
+        kValue,
+        [&] {
+          (void)group.all_gather({dense, dense}, rows);
+        },
+        "all_gather", "sparse");
+    fails(
+        kValue, [&] { (void)group.send(rows, 1 - group.rank()); }, "send", "sparse");
     fails(
         kValue, [&] { (void)group.new_group({}); }, "at least one");
     fails(

@@ -13,6 +13,9 @@ namespace lockstep::distributed::detail {
 // Throws unless each element of the tensor has memory of its own.
 void check_written(const char* operation, const Tensor& tensor);
 
+// Throws for a sparse tensor.
+void check_dense(const char* operation, const Tensor& tensor);
+
 void check_reducible(const char* operation, const Tensor& tensor, ReduceOp op);
 
 // A list of one tensor a rank, each like `part`.

@@ -21,6 +21,11 @@ LOCKSTEP_INLINE void check_written(const char* operation, const Tensor& tensor) 
   }
 }
 
+LOCKSTEP_INLINE void check_dense(const char* operation, const Tensor& tensor) {
+  check<ValueError>(!tensor.is_sparse(), operation,
+                    ": expected a dense tensor, got a sparse one of shape ", tensor.sizes());
+}
+
 LOCKSTEP_INLINE void check_reducible(const char* operation, const Tensor& tensor, ReduceOp op) {
   check<DtypeError>(op != ReduceOp::avg || is_floating_point(tensor.dtype()), operation,
                     ": the average of a tensor of ", tensor.dtype(),

@@ -113,6 +113,7 @@ LOCKSTEP_INLINE ProcessGroup ProcessGroup::with(detail::Issue issue) const {
 LOCKSTEP_INLINE Work ProcessGroup::issue(detail::Collective collective, const Tensor& part,
                                          ReduceOp op, int root, const detail::Parts& reads,
                                          const detail::Parts& writes) const {
+  for (const Tensor& tensor : reads.tensors) detail::check_dense(detail::name(collective), tensor);
   const detail::Call call{.collective = collective,
                           .dtype = part.dtype(),
                           .op = op,
@@ -127,6 +128,7 @@ LOCKSTEP_INLINE Work ProcessGroup::message(const char* operation, const Tensor& 
   check<ValueError>(peer != rank() || state().reaches_itself(), operation, ": rank ", peer,
                     " cannot do so with itself over NCCL");
   check<ValueError>(tag >= 0, operation, ": expected a tag of at least 0, got ", tag);
+  detail::check_dense(operation, tensor);
   const Work work = state().message({.peer = peer,
                                      .tag = tag,
                                      .dtype = tensor.dtype(),
