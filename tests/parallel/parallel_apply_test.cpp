@@ -118,6 +118,19 @@ TEST(ParallelApply, P05X07TheLowestErrorNamesReplicaAndDeviceAndKeepsItsType) {
   }
 }
 
+struct Unreadable {
+  std::size_t forward(int /*i*/) const { return ls::Tensor().sizes().size(); }
+};
+
+TEST(ParallelApply, AnErrorOfATensorThatCannotBeReadKeepsItsType) {
+  std::vector<Unreadable> modules(2);
+  EXPECT_TRUE(throws<ls::OperandError>(
+      [&] {
+        ls::parallel_apply(modules, std::vector<int>{0, 1}, first_devices(2));
+      },
+      "Caught lockstep::OperandError in replica 0 on device cpu:0", "undefined"));
+}
+
 class OutOfPatience : public std::exception {
  public:
   const char* what() const noexcept override { return "no more"; }

@@ -78,8 +78,8 @@ template <class Special, class Source, class Text>
   try {
     const std::string said = text();
     // The most derived first.
-    relay_as<OutOfMemoryError, DeviceError, ShapeError, DtypeError, ValueError, IndexError,
-             DataError, AutogradError, ModuleError, Special, Error, std::bad_alloc,
+    relay_as<OutOfMemoryError, DeviceError, ShapeError, DtypeError, OperandError, ValueError,
+             IndexError, DataError, AutogradError, ModuleError, Special, Error, std::bad_alloc,
              std::out_of_range, std::invalid_argument, std::domain_error, std::length_error,
              std::logic_error, std::overflow_error, std::underflow_error, std::range_error,
              std::runtime_error>(error, said, source);
