@@ -306,6 +306,7 @@ TEST(LRScheduler, SetsTheRateOfEachGroup) {
   EXPECT_EQ(scheduler.last_lr(1), 1);
   sgd.add_param_group({.params = {late}, .lr = 16});
   EXPECT_EQ(sgd.lr(2), 16);
+  EXPECT_TRUE(throws<IndexError>([&] { (void)scheduler.last_lr(2); }, "group 2", "there are 2"));
   const StateDict before = scheduler.state_dict();
   const StateDict of_sgd = clone(sgd.state_dict());
   scheduler.step();

@@ -92,7 +92,8 @@ class LRScheduler {
   void step();
 
   std::int64_t last_epoch() const { return epoch_; }
-  double last_lr(std::size_t group = 0) const { return schedule_(base_lrs_.at(group), epoch_); }
+  // An IndexError for a group that has not taken part yet.
+  double last_lr(std::size_t group = 0) const;
 
   // **Torch counterpart.** LRScheduler.state_dict: the epoch and the base rates, not the schedule.
   StateDict state_dict() const;

@@ -89,6 +89,12 @@ LOCKSTEP_INLINE void LRScheduler::step() {
   ++epoch_;
 }
 
+LOCKSTEP_INLINE double LRScheduler::last_lr(std::size_t group) const {
+  check<IndexError>(group < base_lrs_.size(), "LRScheduler: group ", group,
+                    " has not taken part yet: there are ", base_lrs_.size());
+  return schedule_(base_lrs_[group], epoch_);
+}
+
 LOCKSTEP_INLINE void LRScheduler::apply(const std::vector<double>& base_lrs,
                                         std::int64_t epoch) const {
   std::vector<double> lrs;
