@@ -31,7 +31,7 @@ void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients
 // current streams wait for all of these.
 // **Threads and exceptions.** The first exception by device order is thrown once every device has
 // stopped; gradients accumulated until then stay. It is of the type that the operation threw; one
-// of lockstep's or of <stdexcept>'s names the operation and its device as well.
+// of lockstep/error.hpp's or <stdexcept>'s names the operation and its device as well.
 void backward(const std::vector<Tensor>& tensors, const std::vector<Tensor>& gradients = {},
               std::optional<bool> retain_graph = {}, bool create_graph = false);
 
