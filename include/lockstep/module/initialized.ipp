@@ -26,8 +26,8 @@ LOCKSTEP_INLINE void check_no_plain_leaf(const TensorWalk& walk) {
     check<ModuleError>(
         !is_plain_leaf(tensor, kind), "the member \"", path,
         "\" is a plain Tensor that requires grad, which is neither trained nor moved nor "
-        "replicated "
-        "nor saved with the module: make it a Parameter (a Buffer, if it is not trained), or "
+        "replicated nor saved with the module: make it a Parameter (a Buffer, if it is not "
+        "trained), or "
         "detach() what is only kept");
   });
 }

@@ -66,9 +66,9 @@ SGDState read_state(detail::StateReader& reader, const std::string& prefix, cons
 // weight_decay; see Optimizer for the parameters.
 // **Example.**
 //   optim::SGD sgd{model.parameters(), {.lr = 0.1, .momentum = 0.9}};
-//   optim::SGD sgd{{{.params = parameters(net.body), .lr = 0.01}, {.params =
-//   parameters(net.head)}},
-//                  {.lr = 0.1, .momentum = 0.9}};
+//   optim::SGD groups{{{.params = parameters(net.body), .lr = 0.01},
+//                      {.params = parameters(net.head)}},
+//                     {.lr = 0.1, .momentum = 0.9}};
 class SGD : public GroupedOptimizer<SGDOptions, SGDGroup, SGDState> {
  public:
   explicit SGD(const ParameterList& parameters, const SGDOptions& options = {})
