@@ -134,6 +134,23 @@ TEST(PerReplica, AClonesValuesAreItsOwnInEveryReplica) {
   EXPECT_FALSE(whole.module().counting.weight.is_same(model.module().counting.weight));
 }
 
+TEST(PerReplica, ACloneHasTensorsOfItsOwnInItsValues) {
+  struct Remembering {
+    ls::PerReplica<std::vector<ls::Tensor>> seen{std::vector<ls::Tensor>()};
+    ls::Tensor forward(const ls::Tensor& x) const {
+      seen->push_back(x);
+      return x;
+    }
+  };
+  const Remembering net;
+  (void)net.forward(ls::ones({2}));
+  const Remembering copy = ls::clone(net);
+  ASSERT_EQ(copy.seen->size(), 1U);
+  copy.seen->front().fill_(5);
+  EXPECT_EQ(copy.seen->front().to_vector<float>(), (std::vector<float>{5, 5}));
+  EXPECT_EQ(net.seen->front().to_vector<float>(), (std::vector<float>{1, 1}));
+}
+
 TEST(PerReplica, WithoutAMergeTheFirstReplicasValueCounts) {
   struct Last {
     ls::PerReplica<double> value{-1};

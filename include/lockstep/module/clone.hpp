@@ -90,8 +90,8 @@ class CloningVisitor : public UnsharingVisitor {
                     "sub-modules as members that are not const");
       Tensor& handle = node;
       if (handle.defined()) handle = tensors_.of(handle);
-    } else if constexpr (requires { node.unshare(states_); }) {
-      node.unshare(states_);
+    } else if constexpr (requires { node.unshare(states_, tensors_); }) {
+      node.unshare(states_, tensors_);
     }
   }
 

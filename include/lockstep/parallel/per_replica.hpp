@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/module/clone.hpp>
+#include <lockstep/parallel/leaves.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
+#include <lockstep/parallel/scatterable.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <deque>
@@ -10,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -79,11 +84,12 @@ class PerReplica {
     ++depth_;
     if (copy_id > 0) slot_ = shared_->slot_of(slot_, depth_, copy_id);
   }
-  // What lockstep::clone calls: goes on with a copy of all replicas' values, the one that `copies`
-  // has for this state, if any.
-  void unshare(std::map<const void*, std::shared_ptr<void>>& copies) {
-    std::shared_ptr<void>& copy = copies[shared_.get()];
-    if (!copy) copy = shared_->clone();
+  // What lockstep::clone calls: goes on with a copy of all replicas' values, the one that `states`
+  // has for this state, if any. Tensors in it are those that `tensors` has for them.
+  void unshare(std::map<const void*, std::shared_ptr<void>>& states,
+               detail::TensorCopies& tensors) {
+    std::shared_ptr<void>& copy = states[shared_.get()];
+    if (!copy) copy = shared_->clone(tensors);
     const auto own = std::static_pointer_cast<Shared>(copy);
     slot_ = own->slot_like(*shared_, slot_);
     shared_ = own;
@@ -108,15 +114,26 @@ class PerReplica {
       return slot;
     }
 
-    std::shared_ptr<Shared> clone() const {
-      const auto copy = std::make_shared<Shared>(initial, merge);
-      copy->slots = slots;
+    std::shared_ptr<Shared> clone(detail::TensorCopies& tensors) const {
+      const auto copy = std::make_shared<Shared>(on_copies(initial, tensors), merge);
+      copy->slots.clear();
+      for (const Slot& slot : slots) copy->slots.push_back({on_copies(slot.value, tensors)});
       for (const auto& [key, slot] : slot_of_copy) {
         const auto& [original, depth, copy_id] = key;
         copy->slot_of_copy[{copy->slot_like(*this, original), depth, copy_id}] =
             copy->slot_like(*this, slot);
       }
       return copy;
+    }
+
+    static T on_copies(T value, detail::TensorCopies& tensors) {
+      if constexpr (detail::nested::holds_tensors<T>) {
+        const auto replace = [&tensors](auto& leaf, const detail::nested::Path&) {
+          if constexpr (std::is_same_v<decltype(leaf), Tensor&>) leaf = tensors.of(leaf);
+        };
+        detail::nested::for_each_leaf(value, detail::nested::Path("value"), replace);
+      }
+      return value;
     }
 
     // The slot in the place that `slot` has among the other's.
