@@ -16,7 +16,8 @@ namespace lockstep::detail {
 //
 // After `commit` the file survives a loss of power. It has the permissions of the one that it
 // replaces, or those of any new file; a symbolic link of that name is itself replaced. What is no
-// file of a disk, such as a pipe or /dev/stdout, has nothing to keep and is written as it is.
+// file of a disk, such as a pipe, or is open in the process, such as /dev/stdout, is written as it
+// is, behind what is there.
 //
 // **Threads and exceptions.** One thread at a time. Every failure is a DataError that names the
 // file.
@@ -34,8 +35,12 @@ class AtomicFile {
   void commit();
 
  private:
-  // True if the path is one of something to write to that is neither a file nor a folder.
+  // True if the path is one of something to write to that is neither a file nor a folder, or that
+  // the process has open.
   bool opens_in_place();
+
+  // True if the path is a descriptor's, or a link that leads to one.
+  bool names_descriptor() const;
 
   // mkstemp would give permissions other than a new file's.
   void open_temporary();

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace lockstep::detail {
@@ -62,10 +63,23 @@ LOCKSTEP_INLINE void AtomicFile::commit() {
 LOCKSTEP_INLINE bool AtomicFile::opens_in_place() {
   struct stat status {};
   if (::stat(path_.c_str(), &status) != 0) return false;
-  if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) return false;
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (S_ISDIR(status.st_mode)) return false;
+  if (S_ISREG(status.st_mode) && !names_descriptor()) return false;
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (descriptor_ < 0) fail("cannot be opened", errno);
   return true;
+}
+
+LOCKSTEP_INLINE bool AtomicFile::names_descriptor() const {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path link = folder_ / path_.filename();
+  while (fs::is_symlink(link, error)) {
+    const fs::path folder = fs::canonical(link.parent_path(), error);
+    if (folder.native().starts_with("/proc/")) return true;
+    link = folder / fs::read_symlink(link, error);
+  }
+  return false;
 }
 
 LOCKSTEP_INLINE void AtomicFile::open_temporary() {

@@ -126,6 +126,24 @@ TEST(AtomicFile, WritesWhatIsNoFileAsItIs) {
   EXPECT_EQ(files_in(folder.path()), 2);
 }
 
+// As /dev/stdout leads to what the shell has opened for the process.
+TEST(AtomicFile, WritesWhatTheProcessHasOpenAsItIs) {
+  const TempDirectory folder;
+  write_file(folder / "log", "before ");
+  const int log = ::open((folder / "log").c_str(), O_WRONLY | O_APPEND);
+  ASSERT_GE(log, 0);
+  std::filesystem::create_symlink("/dev/fd/" + std::to_string(log), folder / "stdout");
+  {
+    AtomicFile file(folder / "stdout");
+    put(file, "after");
+    file.commit();
+  }
+  ::close(log);
+  EXPECT_EQ(read_file(folder / "log"), "before after");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "stdout"));
+  EXPECT_EQ(files_in(folder.path()), 2);
+}
+
 TEST(AtomicFile, RefusesPlacesWhereNoFileCanBe) {
   const TempDirectory folder;
   EXPECT_TRUE(throws<DataError>([&] { AtomicFile(folder / "none" / "file"); }, "No such file"));
