@@ -76,6 +76,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
 
   // The others wait in NCCL: where somebody watches, they are told.
   void leave(const std::exception_ptr& error) noexcept override {
+    if (!comm_) return;
     try {
       try {
         std::rethrow_exception(error);
