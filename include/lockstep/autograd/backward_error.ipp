@@ -3,20 +3,16 @@
 
 #include <lockstep/autograd/backward_error.hpp>
 #include <lockstep/autograd/node.hpp>
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/error.hpp>
 
 #include <exception>
 #include <new>
-#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <typeinfo>
 
 namespace lockstep::detail {
-
-template <class... E>
-void throw_as_same(const std::exception& error, const std::string& text) {
-  ((typeid(error) == typeid(E) ? throw E(text) : void()), ...);
-}
 
 LOCKSTEP_INLINE void rethrow_from(const Node& node) {
   try {
@@ -25,11 +21,12 @@ LOCKSTEP_INLINE void rethrow_from(const Node& node) {
     try {
       const std::string text = str(error.what(), " (in the backward of ", node.name(), " on ",
                                    node.stream().device(), ")");
-      throw_as_same<OutOfMemoryError, DeviceError, ShapeError, DtypeError, OperandError, ValueError,
-                    IndexError, DataError, AutogradError, ModuleError, Error, std::out_of_range,
-                    std::invalid_argument, std::domain_error, std::length_error, std::logic_error,
-                    std::overflow_error, std::underflow_error, std::range_error,
-                    std::runtime_error>(error, text);
+      const auto throw_if = [&]<class E>(std::type_identity<E>) {
+        if (typeid(error) == typeid(E)) throw E(text);
+      };
+      OwnErrors::each(throw_if);
+      throw_if(std::type_identity<Error>());
+      StandardErrors::each(throw_if);
     } catch (const std::bad_alloc&) {
       // No memory for a longer text. Rather the original one than another error.
     }

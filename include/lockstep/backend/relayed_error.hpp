@@ -55,19 +55,22 @@ struct DescribedError {
 };
 DescribedError described(const std::exception_ptr& error);
 
-// Throws a RelayedError of the first of the types E that `error` is.
-template <class... E, class Source>
-void relay_as(const std::exception_ptr& error, const std::string& text, const Source& source) {
-  const auto relay_one = [&]<class One>(std::type_identity<One>) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const One&) {
-      throw RelayedError<One, Source>(text, source);
-    } catch (...) {
-    }
-  };
-  (relay_one(std::type_identity<E>{}), ...);
-}
+// Types of exceptions that are made from a text alone, the most derived first.
+template <class... E>
+struct ErrorTypes {
+  // Calls `visit(std::type_identity<E>())` for each.
+  template <class Visit>
+  static void each(const Visit& visit) {
+    (visit(std::type_identity<E>()), ...);
+  }
+};
+// Those of lockstep/error.hpp but Error itself, which other ones of lockstep's derive from, and
+// those of <stdexcept>.
+using OwnErrors = ErrorTypes<OutOfMemoryError, DeviceError, ShapeError, DtypeError, OperandError,
+                             ValueError, IndexError, DataError, AutogradError, ModuleError>;
+using StandardErrors = ErrorTypes<std::out_of_range, std::invalid_argument, std::domain_error,
+                                  std::length_error, std::logic_error, std::overflow_error,
+                                  std::underflow_error, std::range_error, std::runtime_error>;
 
 // Throws, in the place of `error`, one that says `text()` and is a Source too. It derives from the
 // type of `error`, or the nearest base of it that is made from a text alone: one of lockstep's,
@@ -77,12 +80,17 @@ template <class Special, class Source, class Text>
 [[noreturn]] void relay(const std::exception_ptr& error, const Source& source, const Text& text) {
   try {
     const std::string said = text();
-    // The most derived first.
-    relay_as<OutOfMemoryError, DeviceError, ShapeError, DtypeError, OperandError, ValueError,
-             IndexError, DataError, AutogradError, ModuleError, Special, Error, std::bad_alloc,
-             std::out_of_range, std::invalid_argument, std::domain_error, std::length_error,
-             std::logic_error, std::overflow_error, std::underflow_error, std::range_error,
-             std::runtime_error>(error, said, source);
+    const auto relay_as = [&]<class E>(std::type_identity<E>) {
+      try {
+        std::rethrow_exception(error);
+      } catch (const E&) {
+        throw RelayedError<E, Source>(said, source);
+      } catch (...) {
+      }
+    };
+    OwnErrors::each(relay_as);
+    ErrorTypes<Special, Error, std::bad_alloc>::each(relay_as);
+    StandardErrors::each(relay_as);
     try {
       std::rethrow_exception(error);
     } catch (...) {
