@@ -54,6 +54,7 @@ class SlowCarrier final : public dist::detail::Carrier {
     }
   }
   void leave(const std::exception_ptr& error) noexcept override { carrier_->leave(error); }
+  void break_off(const std::exception_ptr& error) noexcept override { carrier_->break_off(error); }
   void send(const dist::detail::Message& message, const void* data,
             dist::detail::Done done) override {
     carrier_->send(message, data, std::move(done));

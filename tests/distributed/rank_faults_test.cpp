@@ -222,4 +222,23 @@ TEST(RankFaults, ARankThatThrowsWithoutMemoryReleasesTheOthers) {
   EXPECT_TRUE(told) << seen[2];
 }
 
+// What is issued before may be for a rank that waits for what then fails.
+TEST(RankFaults, ARankThatFailsDoesNotWaitFirstForThoseThatWaitForIt) {
+  std::string told;
+  dist::run(first_devices(2), [&](const dist::ProcessGroup& group) {
+    const ls::Tensor tensor = ones(group, {4});
+    if (group.rank() == 0) {
+      const dist::Work sum = group.all_reduce(tensor);
+      fail_allocation(0, true);
+      EXPECT_THROW((void)group.send(tensor, 1), std::bad_alloc);
+      end_allocation_faults();
+      (void)error_of([&] { sum.wait(); });
+    } else {
+      told = error_of([&] { group.recv(tensor, 0).wait(); });
+      (void)error_of([&] { group.all_reduce(tensor).wait(); });
+    }
+  });
+  EXPECT_NE(told.find("rank 0"), std::string::npos) << told;
+}
+
 }  // namespace rank_faults_test

@@ -68,6 +68,10 @@ class Carrier {
   // told. After the first call it does nothing.
   virtual void leave(const std::exception_ptr& error) noexcept = 0;
 
+  // As much of `leave` as may come from any thread and at any time, also while an operation runs:
+  // that one may wait for a rank which waits for this one.
+  virtual void break_off(const std::exception_ptr& /*error*/) noexcept {}
+
   // Runs `body`, which concerns this rank alone: where it throws, the others would wait for ever,
   // or in step with something else.
   template <class Body>

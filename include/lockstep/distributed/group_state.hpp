@@ -52,6 +52,7 @@ class GroupLink {
 
   // This rank comes to no operation of the group any more.
   void leave(const std::exception_ptr& error) noexcept { carrier_->leave(error); }
+  void break_off(const std::exception_ptr& error) noexcept { carrier_->break_off(error); }
 
  private:
   // Runs `body`, in which the rank waits for the others. What it throws once a fault is known comes
@@ -116,7 +117,8 @@ class GroupState {
 
  private:
   // Runs `body`, which issues an operation that the other ranks come to. Where it throws the rank
-  // leaves the group, once what it has issued before has ended.
+  // leaves the group: at once where the carrier can tell the others at once, else when what it has
+  // issued before has ended.
   template <class Body>
   void issuing(const Body& body) {
     try {

@@ -121,6 +121,7 @@ LOCKSTEP_INLINE GroupState::~GroupState() {
 
 LOCKSTEP_INLINE void GroupState::leave(const std::exception_ptr& error) noexcept {
   if (lockstep::detail::forked()) return;
+  link_->break_off(error);
   thread_->drain();
   thread_->between_operations([&] { link_->leave(error); });
 }

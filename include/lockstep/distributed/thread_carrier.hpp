@@ -30,6 +30,7 @@ class ThreadCarrier final : public Carrier {
                            std::span<void* const> outputs) override;
 
   LOCKSTEP_INLINE void leave(const std::exception_ptr& error) noexcept override;
+  void break_off(const std::exception_ptr& error) noexcept override { leave(error); }
 
   LOCKSTEP_INLINE void send(const Message& message, const void* data, Done done) override;
   LOCKSTEP_INLINE void receive(const Message& message, void* data, Done done) override;
