@@ -1,5 +1,5 @@
-// expect: cannot be divided among devices: it looks like a
-// tensor.*tensor_traits.*shared_by_replicas SPDX-License-Identifier: Apache-2.0
+// expect: it looks like a tensor.*specialise lockstep::tensor_traits.*lockstep::shared_by_replicas
+// SPDX-License-Identifier: Apache-2.0
 #include <lockstep/parallel/data_parallel.hpp>
 
 #include <vector>
