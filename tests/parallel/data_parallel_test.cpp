@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/device/devices.hpp>
 #include <lockstep/nn/activation.hpp>
 #include <lockstep/nn/conv.hpp>
 #include <lockstep/nn/lazy_linear.hpp>
@@ -258,6 +259,19 @@ TEST(DataParallel, D20WithoutGradTheOutputRequiresNone) {
 TEST(DataParallel, D21NoDevices) {
   EXPECT_TRUE(throws<ls::ValueError>([] { ls::DataParallel(L0{}, std::vector<ls::Device>{}); },
                                      "at least one device"));
+}
+
+TEST(DataParallel, ADeviceThatDoesNotExistIsAnErrorThatSaysWhatThereIs) {
+  const int count = ls::device_count(ls::DeviceType::cpu);
+  const ls::Device none(ls::DeviceType::cpu, count);
+  const std::string text = "device " + none.str() + " is out of range: there are " +
+                           std::to_string(count) + " host devices";
+  EXPECT_TRUE(throws<ls::DeviceError>([&] { (ls::DataParallel{L0{}, {"cpu:0", none}}); }, text));
+  EXPECT_TRUE(throws<ls::DeviceError>(
+      [&] {
+        (ls::DataParallel{L0{}, {"cpu:0", "cpu:1"}, {.output_device = none}});
+      },
+      text));
 }
 
 TEST(DataParallel, D25EachReplicaSeesItsDevice) {
