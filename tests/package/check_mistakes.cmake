@@ -55,6 +55,14 @@ expect_refused_project(
   forgotten "" lockstep::mpi
   "program links lockstep::mpi, which comes with find_package(lockstep REQUIRED COMPONENTS mpi)"
 )
+expect_refused_project(
+  forgotten_nccl "" lockstep::nccl
+  "which comes with find_package(lockstep REQUIRED COMPONENTS cuda) where NCCL is installed"
+)
+expect_refused_project(
+  forgotten_cuda "COMPONENTS compiled" lockstep::cuda_compiled
+  "which comes with find_package(lockstep REQUIRED COMPONENTS cuda compiled) in a project(… LANGUAGES CXX CUDA)"
+)
 
 file(WRITE "${WORK_DIR}/declares.cpp" "#include <lockstep/error.hpp>\n")
 file(WRITE "${WORK_DIR}/header_only.cpp" "#include <lockstep/error.hpp>\nint main() {}\n")
