@@ -177,6 +177,53 @@ TEST(RankFaults, AnAllocationThatFailsInAnOperationEndsTheGroup) {
   EXPECT_GT(points, 50U);
 }
 
+// Rank 1's first allocation fails in an operation of one group. What the next operations of the
+// whole group and of a part of it end with, on all ranks alike.
+struct Ends {
+  std::string whole;
+  std::string part;
+};
+std::vector<Ends> ends_after_a_fault(bool in_part) {
+  std::vector<Ends> ends(3);
+  dist::run(first_devices(3), [&](const dist::ProcessGroup& group) {
+    const dist::ProcessGroup part = group.new_group({0, 1});
+    if (group.rank() < 2) {
+      const dist::ProcessGroup& faulty = in_part ? part : group;
+      const ls::Tensor tensor = ones(group, {4});
+      if (group.rank() == 1) fail_allocation(0, false);
+      const std::string met = error_of([&] { faulty.all_reduce(tensor).wait(); });
+      EXPECT_EQ(end_allocation_faults(), group.rank() == 1);
+      EXPECT_FALSE(met.empty());
+    }
+    Ends& mine = ends[static_cast<std::size_t>(group.rank())];
+    const auto sum = [&](const dist::ProcessGroup& of) {
+      const ls::Tensor tensor = ones(group, {4});
+      return error_of([&] {
+        of.all_reduce(tensor).wait();
+        EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(4, static_cast<float>(of.size())));
+      });
+    };
+    mine.whole = sum(group);
+    if (part.defined()) mine.part = sum(part);
+  });
+  return ends;
+}
+
+TEST(RankFaults, AGroupThatIsLeftTakesItsPartsAlongAndNoOther) {
+  const std::vector<Ends> after_whole = ends_after_a_fault(false);
+  for (const Ends& end : after_whole) {
+    EXPECT_NE(end.whole.find(kGone), std::string::npos) << end.whole;
+  }
+  for (const std::size_t rank : {0U, 1U}) {
+    EXPECT_NE(after_whole[rank].part.find(kGone), std::string::npos) << after_whole[rank].part;
+  }
+  const std::vector<Ends> after_part = ends_after_a_fault(true);
+  for (const Ends& end : after_part) EXPECT_EQ(end.whole, "");
+  for (const std::size_t rank : {0U, 1U}) {
+    EXPECT_NE(after_part[rank].part.find(kGone), std::string::npos) << after_part[rank].part;
+  }
+}
+
 // Nor does one of what begins and ends ranks leave the others waiting.
 TEST(RankFaults, AnAllocationThatFailsInRunEndsAllRanks) {
   const std::vector<ls::Device> devices = first_devices(3);
