@@ -8,6 +8,7 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>
+#include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
@@ -388,6 +389,15 @@ TEST(DataParallel, K03NoArgumentsAreOneCallOnTheFirstDevice) {
   };
   ls::DataParallel model{Constant{}, first_devices(2)};
   EXPECT_EQ(model().sizes(), (ls::Shape{2, 3}));
+}
+
+TEST(DataParallel, LabelsThatStayElsewhereAreAnErrorThatNamesTheOutputDevice) {
+  ls::DataParallel model{L0{}, first_devices(2)};
+  const ls::Tensor y = ls::zeros({5, 2}, {.dtype = ls::Dtype::f64, .device = "cpu:1"});
+  EXPECT_TRUE(throws<ls::DeviceError>([&] { (void)ls::mse_loss(model(x5()), y); },
+                                      "the input is on cpu:0, but the target is on cpu:1",
+                                      "output_device()"));
+  EXPECT_EQ(ls::mse_loss(model(x5()), y.to(model.output_device())).device(), ls::Device("cpu:0"));
 }
 
 TEST(DataParallel, APartIsOnItsDeviceAlsoIfThereIsOneDevice) {
