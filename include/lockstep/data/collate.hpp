@@ -178,6 +178,13 @@ concept NamesItsBatch = requires {
   typename T::Batch;
 };
 
+// Whether the batch has n members, or a constructor, which says itself what it takes.
+template <class Batch, std::size_t n>
+inline constexpr bool has_as_many_members = true;
+template <class Batch, std::size_t n>
+requires lockstep::detail::is_reflectable<Batch>
+inline constexpr bool has_as_many_members<Batch, n> = lockstep::detail::member_count<Batch> == n;
+
 // The batches of the members: in the struct that T says, or in a T if they are of its members'
 // types (of tensors, for instance), otherwise in a tuple.
 template <class T>
@@ -196,8 +203,16 @@ auto collate_structs(std::vector<T>& samples, const nested::Path& path) {
     std::tuple<decltype(part(std::integral_constant<std::size_t, i>()))...> batch{
         part(std::integral_constant<std::size_t, i>())...};
     if constexpr (NamesItsBatch<T>) {
-      return std::apply([](auto&... members) { return typename T::Batch{std::move(members)...}; },
-                        batch);
+      using Batch = typename T::Batch;
+      constexpr bool fits = has_as_many_members<Batch, sizeof...(i)>;
+      static_assert(fits,
+                    "lockstep: the Batch that this sample names needs as many members as the "
+                    "sample, in the same order: one for the batch of each");
+      if constexpr (fits) {
+        return std::apply([](auto&... members) { return Batch{std::move(members)...}; }, batch);
+      } else {
+        return Batch();
+      }
     } else if constexpr ((std::is_same_v<std::tuple_element_t<i, Members>,
                                          std::tuple_element_t<i, decltype(batch)>&> &&
                           ...)) {
