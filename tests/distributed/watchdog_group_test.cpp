@@ -7,6 +7,7 @@
 #include <lockstep/tensor/creation.hpp>
 
 #include "support/expect_error.hpp"
+#include "support/sanitizers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -142,7 +143,10 @@ TEST_F(WatchdogGroup, AGroupOfTheGroupIsWatchedByItself) {
 TEST_F(WatchdogGroup, MemoryThatACarrierMayStillUseIsNotFreed) {
   script.waits = true;
   script.may_use_memory = true;
-  Tensor tensor = full({1024}, 7);
+  const Tensor tensor = [] {
+    const lockstep::testing::MayLeak memory;
+    return full({1024}, 7);
+  }();
   const Work work = group.all_reduce(tensor);
   wait_until_in_flight();
   other->abort("it is tired");

@@ -9,12 +9,25 @@
 #define LOCKSTEP_HAS_FEATURE(name) 0
 #endif
 
+#if defined(__SANITIZE_ADDRESS__) || LOCKSTEP_HAS_FEATURE(address_sanitizer)
+#include <sanitizer/lsan_interface.h>
+#endif
+
 namespace lockstep::testing {
 
+// While it lives, what its thread allocates may leak: a test of that is no failure.
 #if defined(__SANITIZE_ADDRESS__) || LOCKSTEP_HAS_FEATURE(address_sanitizer)
 inline constexpr bool kAddressSanitizer = true;
+struct MayLeak {
+  MayLeak() { __lsan_disable(); }
+  ~MayLeak() { __lsan_enable(); }
+};
 #else
 inline constexpr bool kAddressSanitizer = false;
+struct MayLeak {
+  MayLeak() {}
+  ~MayLeak() {}
+};
 #endif
 
 #if defined(__SANITIZE_THREAD__) || LOCKSTEP_HAS_FEATURE(thread_sanitizer)
