@@ -225,6 +225,18 @@ TEST(Run, AFailureWithinARankOfARankKeepsItsTypeAndItsName) {
                                      "device cpu:0 threw lockstep::ShapeError: seven"));
 }
 
+TEST(Run, WhoWasReleasedIsNotToBlameWhateverItMadeOfThat) {
+  const auto body = [](const dist::ProcessGroup& group) {
+    if (group.rank() == 1) throw ls::ShapeError("the cause");
+    try {
+      group.barrier().wait();
+    } catch (...) {
+      std::throw_with_nested(std::runtime_error("what rank 0 makes of it"));
+    }
+  };
+  EXPECT_TRUE(throws<ls::ShapeError>([&] { dist::run(first_devices(2), body); }, "rank 1"));
+}
+
 TEST(Run, ARankThatReturnsReleasesTheOthers) {
   const auto body = [](const dist::ProcessGroup& group) {
     if (group.rank() == 1) return;

@@ -19,11 +19,14 @@ LOCKSTEP_INLINE std::string describe(const std::exception_ptr& error) {
   return thrown.what ? thrown.type + ": " + *thrown.what : thrown.type;
 }
 
+// Also one that was caught and nested in another, as that of a replica is.
 inline bool is_rank_gone(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const RankGone&) {
     return true;
+  } catch (const std::nested_exception& outer) {
+    return outer.nested_ptr() && is_rank_gone(outer.nested_ptr());
   } catch (...) {
     return false;
   }
