@@ -251,9 +251,17 @@ auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, Part
     run_shared(modules.size(), pace, *job, on_error);
   }
   if (failed) {
-    std::vector<std::exception_ptr> errors(modules.size());
-    for (std::size_t i = 0; i < errors.size(); ++i) errors[i] = slots[i].error;
-    throw_first_failure(errors, devices.empty() ? devices_of_replicas(modules) : devices);
+    std::vector<std::exception_ptr> errors;
+    std::vector<Device> places;
+    try {
+      for (std::size_t i = 0; i < modules.size(); ++i) errors.push_back(slots[i].error);
+      places = devices.empty() ? devices_of_replicas(modules) : devices;
+    } catch (const std::bad_alloc&) {  // nor is there any to tell more of it
+      for (std::size_t i = 0; i < modules.size(); ++i) {
+        if (slots[i].error) std::rethrow_exception(slots[i].error);
+      }
+    }
+    throw_first_failure(errors, places);
   }
   for (std::size_t i = 0; i < modules.size(); ++i) outputs.push_back(std::move(slots[i].output));
   return outputs;
