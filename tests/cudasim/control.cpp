@@ -128,8 +128,10 @@ bool has_run(const std::shared_ptr<Collective>& collective) {
 void abort_collective(const std::shared_ptr<Collective>& collective, int rank) {
   const SimulatorLock lock(simulator_mutex);
   if (collective->parts.empty()) return;
-  const OperationPtr& part = collective->parts.at(static_cast<std::size_t>(rank));
-  if (!part || part->done || part->running) return;
+  OperationPtr& joined = collective->parts.at(static_cast<std::size_t>(rank));
+  if (!joined || joined->done || joined->running) return;
+  const OperationPtr part = std::exchange(joined, nullptr);
+  --collective->joined;
   part->collective.reset();
   part->uses.clear();
   part->body = nullptr;

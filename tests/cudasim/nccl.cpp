@@ -7,7 +7,8 @@
 // What is called with a non-blocking communicator is done within ncclCommGetAsyncError, which so
 // stands for the real library's threads, and not in the first such call: until then nothing of it
 // is in its stream, and any other call is a misuse. Ranks connect at their first call, for which
-// the real library needs the ranks on both sides.
+// the real library needs the ranks on both sides: a communicator that blocks waits for them there,
+// or at the end of the group.
 #include "cudasim/api.hpp"
 #include "cudasim/library.hpp"
 
@@ -83,8 +84,8 @@ struct Clique {
   std::map<std::tuple<int, int, std::uint64_t>, std::shared_ptr<Open>> sent;
   // What each rank has called and may not have run, and which part of it is the rank's.
   std::map<int, std::vector<std::pair<std::shared_ptr<Collective>, int>>> called;
-  // Of ranks that do not block: that have come to their first collective, and to the first message
-  // (sender, receiver, true for the sender).
+  // Ranks that have come to their first collective, and to the first message (sender, receiver,
+  // true for the sender).
   std::set<int> connects;
   std::set<std::tuple<int, int, bool>> connects_messages;
   std::map<int, Arrival> arrived;                // at the split that is going on
@@ -454,6 +455,34 @@ ncclResult_t begin(const std::vector<Request>& requests) {
       });
 }
 
+// Waits until `ready` holds, with the lock: no longer than a host thread waits elsewhere.
+template <class Ready>
+bool await(std::unique_lock<std::mutex>& lock, const Ready& ready) {
+  return gathering_changed.wait_for(lock, std::chrono::milliseconds(config().patience_ms), ready);
+}
+
+// For communicators that block: waits for the ranks that the calls are for, as long as there are
+// some to connect. False if they do not come.
+bool connect(const std::vector<Request>& requests, const char* function) {
+  const Request* waits = nullptr;
+  std::unique_lock lock(gathering_mutex);
+  for (const Request& request : requests) (void)connected(request);  // before any of them waits
+  gathering_changed.notify_all();
+  const bool all = await(lock, [&] {
+    waits = nullptr;
+    for (const Request& request : requests) {
+      if (!connected(request)) waits = &request;
+    }
+    return waits == nullptr;
+  });
+  if (all) return true;
+  report(text("NCCL DEADLOCK: ", function, " waits for the other ranks of the first ",
+              waits->signature.function, " for rank ", waits->comm.rank, " of clique ",
+              waits->comm.clique->number));
+  (void)failed(ncclSystemError, function, ": the other ranks did not come");
+  return false;
+}
+
 // The communicator, if it is one that may be called.
 ncclComm* ready(ncclComm_t comm, const char* function) {
   ncclComm* const known = alive<ncclComm>().find(comm);
@@ -477,12 +506,6 @@ ncclComm* ready(ncclComm_t comm, const char* function) {
 ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, void* out,
                   cudaStream_t stream) {
   const Unseen unseen;
-  const std::size_t bytes = signature.count * width_of(signature.type);
-  const cudaError_t refused =
-      ApiCall(signature.function).on(stream).touching(out, in, bytes).run([](Machine&) {
-        return cudaSuccess;
-      });
-  if (refused != cudaSuccess) return failed(refused, signature.function);
   const ncclComm* const known = ready(comm, signature.function);
   if (known == nullptr) return ncclInvalidArgument;
   const Clique& clique = *known->clique;
@@ -491,6 +514,12 @@ ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, v
     return failed(ncclInvalidArgument, signature.function, ": invalid root ", signature.root,
                   " (root should be in the 0..", ranks, " range)");
   }
+  const std::size_t bytes = signature.count * width_of(signature.type);
+  const cudaError_t refused =
+      ApiCall(signature.function).on(stream).touching(out, in, bytes).run([](Machine&) {
+        return cudaSuccess;
+      });
+  if (refused != cudaSuccess) return failed(refused, signature.function);
   const int device = clique.devices[static_cast<std::size_t>(known->rank)];
   if (stream->device != device) {
     report(text("NCCL WRONG DEVICE: rank ", known->rank, ", which is device ", device,
@@ -514,6 +543,7 @@ ncclResult_t call(ncclComm_t comm, const Signature& signature, const void* in, v
                 " and before it for rank ", before,
                 " outside of a group, and would wait in the first call for the second"));
   }
+  if (!connect({request}, signature.function)) return ncclSystemError;
   issue(request);
   return ncclSuccess;
 }
@@ -526,12 +556,6 @@ cudaError_t enter(const char* function) {
 // context.
 cudaError_t enter_and_return(const char* function) {
   return ApiCall(function).run([](Machine&) { return cudaSuccess; });
-}
-
-// Waits until `ready` holds, with the lock: no longer than a host thread waits elsewhere.
-template <class Ready>
-bool await(std::unique_lock<std::mutex>& lock, const Ready& ready) {
-  return gathering_changed.wait_for(lock, std::chrono::milliseconds(config().patience_ms), ready);
 }
 
 // With all ranks there.
@@ -863,13 +887,12 @@ ncclResult_t ncclGroupEnd() {
   const Group ended = std::exchange(group, {});
   if (ended.error != ncclSuccess) return ended.error;
   std::map<cudasim::nccl::InProgress*, std::vector<Request>> later;
+  std::vector<Request> now;
   for (const Request& request : ended.requests) {
-    if (request.comm.progress) {
-      later[request.comm.progress.get()].push_back(request);
-    } else {
-      issue(request);
-    }
+    (request.comm.progress ? later[request.comm.progress.get()] : now).push_back(request);
   }
+  if (!connect(now, "ncclGroupEnd")) return ncclSystemError;
+  for (const Request& request : now) issue(request);
   if (!later.empty() && later.begin()->second.size() != ended.requests.size()) {
     cudasim::report("NCCL NOT SIMULATED: a group of several communicators, not all of which block");
   }

@@ -59,6 +59,17 @@ class Ranks {
     for (int rank = 0; rank < kDevices; ++rank) wait_for_producer(rank);
   }
 
+  // For tests of later collectives: the ranks meet on the host in the first one.
+  void connect() const {
+    nccl_ok(ncclGroupStart());
+    for (int rank = 0; rank < kDevices; ++rank) {
+      nccl_ok(ncclAllReduce(got(rank), got(rank), kCount, ncclFloat32, ncclSum, comm(rank),
+                            stream(rank).get()));
+    }
+    nccl_ok(ncclGroupEnd());
+    for (const auto& stream : streams_) stream->synchronize();
+  }
+
   ncclResult_t broadcast(int rank, int root = 0, std::size_t count = kCount,
                          ncclDataType_t type = ncclFloat32) const {
     return ncclBroadcast(sent(rank), got(rank), count, type, root, comm(rank), stream(rank).get());
@@ -260,9 +271,39 @@ TEST(Nccl, RanksThatDisagree) {
          third([](Ranks& ranks) { return ranks.reduce(2); }));
 }
 
-TEST(Nccl, ARankThatDoesNotCallIsNamed) {
-  expect({"DEADLOCK", "ncclBroadcast number 0", "lacks rank 2"}, [](Ranks& ranks) {
+// It is there that the first one connects them.
+TEST(Nccl, TheFirstGroupWaitsForEveryRank) {
+  expect({"NCCL DEADLOCK: ncclGroupEnd", "the first ncclBroadcast for rank 1"}, [](Ranks& ranks) {
     ranks.wait_for_producers();
+    nccl_ok(ncclGroupStart());
+    nccl_ok(ranks.broadcast(0));
+    nccl_ok(ranks.broadcast(1));
+    EXPECT_EQ(ncclGroupEnd(), ncclSystemError);
+  });
+}
+
+TEST(Nccl, AGroupWithACallThatIsRefusedStartsNothing) {
+  expect({}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    for (int root = 0; root < 2; ++root) {
+      nccl_ok(ncclGroupStart());
+      nccl_ok(ranks.broadcast(0));
+      EXPECT_EQ(ncclBroadcast(nullptr, nullptr, 0, ncclUint8, -1, ranks.comm(0), nullptr),
+                ncclInvalidArgument);
+      nccl_ok(ranks.broadcast(1));
+      EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+      in_group([&] {
+        for (int rank = 0; rank < kDevices; ++rank) nccl_ok(ranks.broadcast(rank, root));
+      });
+      EXPECT_EQ(ranks.values(2, ranks.got(2)), root == 0 ? ones : twos);
+    }
+  });
+}
+
+TEST(Nccl, ARankThatDoesNotCallIsNamed) {
+  expect({"DEADLOCK", "ncclBroadcast number 1", "lacks rank 2"}, [](Ranks& ranks) {
+    ranks.wait_for_producers();
+    ranks.connect();
     in_group([&] {
       nccl_ok(ranks.broadcast(0));
       nccl_ok(ranks.broadcast(1));
@@ -273,6 +314,7 @@ TEST(Nccl, ARankThatDoesNotCallIsNamed) {
 TEST(Nccl, AWaitForAnotherRanksCallInsideTheCollective) {
   expect({"DEADLOCK", "ncclBroadcast"}, [](Ranks& ranks) {
     ranks.wait_for_producers();
+    ranks.connect();
     nccl_ok(ranks.broadcast(0));
     ranks.stream(1).wait(ranks.stream(0));  // as another thread might
     std::thread([&ranks] { nccl_ok(ranks.broadcast(1)); }).join();
@@ -283,6 +325,7 @@ TEST(Nccl, AWaitForAnotherRanksCallInsideTheCollective) {
 TEST(Nccl, OneThreadForSeveralRanksNeedsAGroup) {
   expect({"NCCL NO GROUP", "ncclBroadcast for rank", "before it for rank 0"}, [](Ranks& ranks) {
     ranks.wait_for_producers();
+    ranks.connect();
     for (int rank = 0; rank < kDevices; ++rank) nccl_ok(ranks.broadcast(rank));
   });
 }
@@ -405,8 +448,14 @@ TEST(Nccl, AMessageOrdersTheReceiverAfterTheSender) {
     });
     ranks.wait_for_producer(1);  // too late
   });
-  expect({"DEADLOCK", "message number 0"}, [&](Ranks& ranks) {
+  expect({"DEADLOCK", "message number 1"}, [&](Ranks& ranks) {
     ranks.wait_for_producers();
+    in_group([&] {
+      for (const int from : {0, 1}) {
+        nccl_ok(send(ranks, from, 1 - from));
+        nccl_ok(receive(ranks, from, 1 - from));
+      }
+    });
     std::thread([&] {
       nccl_ok(send(ranks, 0, 1));
       nccl_ok(receive(ranks, 1, 0));
@@ -431,12 +480,14 @@ TEST(Nccl, AMessageOrdersTheReceiverAfterTheSender) {
 TEST(Nccl, AnAbortEndsTheRanksOwnCalls) {
   expect({}, [](Ranks& ranks) {
     ranks.wait_for_producers();
+    ranks.connect();
     nccl_ok(all_reduce(ranks, 0));
     nccl_ok(ncclCommAbort(ranks.comm(0)));
     EXPECT_EQ(cudaStreamSynchronize(ranks.stream(0).get()), cudaSuccess);
   });
   expect({"DEADLOCK", "ncclAllReduce"}, [](Ranks& ranks) {
     ranks.wait_for_producers();
+    ranks.connect();
     in_group([&] {
       nccl_ok(all_reduce(ranks, 0));
       nccl_ok(all_reduce(ranks, 1));
@@ -445,9 +496,31 @@ TEST(Nccl, AnAbortEndsTheRanksOwnCalls) {
   });
 }
 
+TEST(Nccl, AnAbortBeforeTheLastCallHasRunLeavesTheOtherRanksWaiting) {
+  Config config;
+  config.devices = kDevices;
+  config.policy = Policy::lazy;
+  config.patience_ms = 0;
+  reset(config);
+  {
+    const Ranks ranks;
+    ranks.wait_for_producers();
+    in_group([&] {
+      for (int rank = 0; rank < kDevices; ++rank) nccl_ok(all_reduce(ranks, rank));
+    });
+    nccl_ok(ncclCommAbort(ranks.comm(0)));
+    EXPECT_EQ(cudaStreamSynchronize(ranks.stream(0).get()), cudaSuccess);
+    EXPECT_NE(cudaStreamSynchronize(ranks.stream(1).get()), cudaSuccess);
+  }
+  for (const std::string& error : take_errors()) {
+    EXPECT_TRUE(contains(error, {"DEADLOCK"})) << error;
+  }
+}
+
 TEST(Nccl, ACommunicatorIsNotDestroyedWhileItsCallsRun) {
   expect({"NCCL: ncclCommDestroy for rank 0 while its collectives run"}, [](Ranks& ranks) {
     ranks.wait_for_producers();
+    ranks.connect();
     nccl_ok(all_reduce(ranks, 0));
     nccl_ok(ncclCommDestroy(ranks.comm(0)));
     in_group([&] {
