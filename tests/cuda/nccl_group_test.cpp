@@ -43,6 +43,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -734,6 +735,61 @@ TEST(NcclGroupErrors, AThreadsCommunicatorThatHasMetAnErrorIsNotUsedAgain) {
         });
       },
       "cannot be used on cuda:6, cuda:5 any more", "remote process exited"));
+}
+
+// Calls of some ranks alone would wait for the others: in a communicator's first group on the host,
+// later on the GPUs.
+TEST(NcclCalls, AGroupThatAnExceptionLeavesStartsNothing) {
+  const std::vector<Device> devices = {"cuda:5", "cuda:7"};
+  const int gpus[] = {5, 7};
+  std::vector<ncclComm_t> comms(2);
+  ASSERT_EQ(ncclCommInitAll(comms.data(), 2, gpus), ncclSuccess);
+  for (const double value : {1.0, 2.0}) {
+    std::vector<Tensor> tensors;
+    for (const Device& device : devices) tensors.push_back(full({4}, value).to(device));
+    tensors[1].zero_();
+    const auto broadcast = [&](std::size_t rank) {
+      void* const data = tensors[rank].impl()->data();
+      const Stream stream = default_stream(devices[rank]);
+      ASSERT_EQ(ncclBroadcast(data, data, 4, ncclFloat32, 0, comms[rank],
+                              static_cast<cuda::CudaStream&>(stream.state()).handle()),
+                ncclSuccess);
+    };
+    EXPECT_TRUE(throws<std::runtime_error>(
+        [&] {
+          const cuda::NcclGroup calls(devices, comms[0]);
+          broadcast(0);
+          throw std::runtime_error("no more calls");
+        },
+        "no more calls"));
+    EXPECT_EQ(values_of(tensors[1]), repeated(4, 0));
+    cuda::NcclGroup calls(devices, comms[0]);
+    broadcast(0);
+    broadcast(1);
+    calls.start();
+    for (const Tensor& tensor : tensors) EXPECT_EQ(values_of(tensor), repeated(4, value));
+  }
+  for (const ncclComm_t comm : comms) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+}
+
+TEST(NcclCalls, ACommunicatorWhoseGroupAnExceptionLeavesIsNotUsedAgain) {
+  cuda::Communicator communicator({"cuda:5", "cuda:7"});
+  const Tensor tensor = ones({4}, {.device = "cuda:5"});
+  const Stream stream = default_stream("cuda:5");
+  const auto group = [&] {
+    communicator.group([&](std::size_t rank, ncclComm_t comm) {
+      if (rank == 1) throw std::runtime_error("no more calls");
+      void* const data = tensor.impl()->data();
+      communicator.check_call(
+          ncclBroadcast(data, data, 4, ncclFloat32, 0, comm,
+                        static_cast<cuda::CudaStream&>(stream.state()).handle()),
+          "ncclBroadcast", rank);
+    });
+  };
+  EXPECT_TRUE(throws<std::runtime_error>(group, "no more calls"));
+  EXPECT_TRUE(
+      throws<DeviceError>(group, "cannot be used on cuda:5, cuda:7 any more", "no more calls"));
+  EXPECT_EQ(values_of(tensor), repeated(4, 1));
 }
 
 }  // namespace cuda_nccl_group_test

@@ -21,14 +21,20 @@ namespace lockstep::cuda {
 // Calls of NCCL that start together: one thread may speak for several GPUs only in such a group.
 class NcclGroup {
  public:
-  explicit NcclGroup(std::span<const Device> devices) : devices_(devices) {
+  // `communicator`: one of those that the calls are for.
+  NcclGroup(std::span<const Device> devices, ncclComm_t communicator)
+      : devices_(devices), communicator_(communicator) {
     check_nccl(ncclGroupStart(), "ncclGroupStart", devices_, nullptr);
   }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
-  // A group that one of its calls has broken is left, and starts nothing.
+  // A group that an exception leaves may lack the calls of some ranks, for which the others would
+  // wait for ever, here or on their GPUs. NCCL starts nothing of a group that has a call which it
+  // refuses, so this makes one: there is no root -1.
   ~NcclGroup() {
-    if (open_) (void)ncclGroupEnd();
+    if (!open_) return;
+    (void)ncclBroadcast(nullptr, nullptr, 0, ncclUint8, -1, communicator_, nullptr);
+    (void)ncclGroupEnd();
   }
 
   void start() {
@@ -38,6 +44,7 @@ class NcclGroup {
 
  private:
   const std::span<const Device> devices_;
+  const ncclComm_t communicator_;
   bool open_ = true;
 };
 
@@ -73,7 +80,7 @@ class Communicator {
     try {
       const DeviceGuard guard(devices_[0]);
       check_earlier();
-      NcclGroup calls(devices_);
+      NcclGroup calls(devices_, ranks_[0]);
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) issue(rank, ranks_[rank]);
       calls.start();
     } catch (const std::exception& error) {

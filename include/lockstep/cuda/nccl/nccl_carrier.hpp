@@ -210,7 +210,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
   // Makes calls that start together, and returns when they are work of the stream.
   template <class Body>
   void in_group(const Body& body) {
-    NcclGroup calls({&device_, 1});
+    NcclGroup calls({&device_, 1}, comm_);
     body();
     calls.start();
     settle(comm_, "ncclGroupEnd", device_, still_waits());
