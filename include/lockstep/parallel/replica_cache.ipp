@@ -10,6 +10,7 @@
 #include <lockstep/profile/recorder.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -102,8 +103,16 @@ LOCKSTEP_INLINE void ReplicaCache::update(std::vector<Target>& targets,
       stale.push_back({&originals[j], &copy, &target.transfer});
     }
   }
-  comm::detail::fan_out(stale, devices);
-  for (const auto& [seen, now] : renewed) *seen = now;  // not if that has thrown
+  try {
+    comm::detail::fan_out(stale, devices);
+  } catch (...) {
+    // What an earlier call has issued may have been aborted with it.
+    for (const Target& target : targets) {
+      std::fill(target.replica->versions.begin(), target.replica->versions.end(), Versions{});
+    }
+    throw;
+  }
+  for (const auto& [seen, now] : renewed) *seen = now;
 }
 
 }  // namespace lockstep::detail
