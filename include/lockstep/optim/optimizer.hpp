@@ -28,7 +28,8 @@ void check_setting(const char* optimizer, const char* setting, double value);
 // as tied ones are, is kept once. An optimiser is moved, not copied: two copies would share state.
 //
 // A step changes the parameters that have a gradient. A frozen one, which does not require grad,
-// may be listed: it gets no gradient and is left as it is until it is thawed.
+// may be listed: it gets no gradient, and so it stays as it is until it is thawed, once zero_grad
+// has taken the gradient that it may have from before.
 //
 // **Torch counterpart.** torch.optim.Optimizer.
 // **Devices and streams.** A step is issued to the current stream of each parameter's device, and
