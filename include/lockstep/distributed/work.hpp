@@ -32,6 +32,16 @@ class Completion;
 
 }  // namespace detail
 
+// nvcc takes `work = group.all_reduce(tensor)` for a call whose result is dropped.
+#if defined(__CUDACC__)
+#define LOCKSTEP_TO_BE_WAITED_FOR
+#else
+#define LOCKSTEP_TO_BE_WAITED_FOR                                                          \
+  [[nodiscard(                                                                             \
+      "the operation runs in the background: wait() before its tensors are used, or call " \
+      "lockstep::distributed::all_reduce and the like, which wait; cast to void to drop it")]]
+#endif
+
 // A collective that was issued: a handle, to wait for its end and to ask for its error.
 //
 // The operation takes place whether somebody waits or not. Until it has ended, its tensors may be
@@ -45,9 +55,7 @@ class Completion;
 // **Threads and exceptions.** Any thread may ask and wait, several too, and as often as they like:
 // each `wait` throws the operation's exception, if it has one. In a forked child, an Error for what
 // the parent has not ended: the child would wait for ever.
-class [[nodiscard(
-    "the operation runs in the background: wait() before its tensors are used, or call "
-    "lockstep::distributed::all_reduce and the like, which wait; cast to void to drop it")]] Work {
+class LOCKSTEP_TO_BE_WAITED_FOR Work {
  public:
   // One that has ended without an error.
   Work() = default;
@@ -68,6 +76,7 @@ class [[nodiscard(
   std::shared_ptr<detail::WorkState> state_;
   std::shared_ptr<std::exception_ptr> error_;  // read after the end
 };
+#undef LOCKSTEP_TO_BE_WAITED_FOR
 
 namespace detail {
 
