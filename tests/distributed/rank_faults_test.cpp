@@ -8,6 +8,7 @@
 
 #include "support/allocation_faults.hpp"
 #include "support/devices.hpp"
+#include "support/error_of.hpp"
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
@@ -27,6 +28,7 @@
 namespace ls = lockstep;
 namespace dist = lockstep::distributed;
 using ls::testing::end_allocation_faults;
+using ls::testing::error_of;
 using ls::testing::fail_allocation;
 using ls::testing::first_devices;
 using ls::testing::throws;
@@ -110,18 +112,6 @@ bool end_faults(const dist::ProcessGroup& group, Where where) {
       ls::detail::Task([&met]() noexcept { met = end_allocation_faults(); }));
   group.impl()->thread()->drain();
   return met;
-}
-
-// What went wrong within the operation, if anything did.
-std::string error_of(const Operation& operation) {
-  try {
-    operation();
-  } catch (const std::bad_alloc&) {
-    return "std::bad_alloc";
-  } catch (const dist::RankGone& gone) {
-    return gone.what();
-  }
-  return {};
 }
 
 // Rank 1's allocation n fails within the operation; then both ranks go on as if nothing had been.

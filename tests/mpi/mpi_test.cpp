@@ -13,6 +13,7 @@
 #include "distributed/collective_cases.hpp"
 #include "support/allocation_faults.hpp"
 #include "support/count_operator_new.hpp"
+#include "support/error_of.hpp"
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
@@ -26,10 +27,12 @@
 #include <new>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ls = lockstep;
 namespace dist = lockstep::distributed;
+using ls::testing::error_of;
 using ls::testing::throws;
 
 namespace mpi_test {
@@ -292,13 +295,21 @@ TEST(Mpi, AGroupOfOtherMembersIsAnErrorOnAllRanks) {
 TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_SELF, &comm);
-  ls::mpi::detail::Requests requests(comm, nullptr);
-  requests.share_failures();
+  ls::mpi::detail::FailureNotice notice(comm);
+  ls::mpi::detail::Requests requests(comm, nullptr, &notice);
   int number = 0;
   requests.receive(&number, sizeof(number), 0);
+  ls::mpi::detail::Messages messages(comm, nullptr, &notice);
+  std::exception_ptr error;
+  messages.receive({.count = sizeof(number)}, &number,
+                   [&](std::exception_ptr thrown) { error = std::move(thrown); });
   any_source_fails = true;
   EXPECT_TRUE(throws<ls::Error>([&] { requests.wait(); }, "MPI_Improbe failed with code"));
+  while (messages.progress()) {
+  }
   any_source_fails = false;
+  EXPECT_TRUE(throws<ls::Error>([&] { std::rethrow_exception(error); }, "MPI_Improbe failed"));
+  EXPECT_TRUE(throws<ls::Error>([&] { messages.check({}); }, "MPI_Improbe failed"));
   EXPECT_TRUE(requests.failed());
   EXPECT_TRUE(throws<ls::Error>([&] { requests.check_usable(); }, "MPI_Improbe failed with code"));
   MPI_Comm_free(&comm);
@@ -319,8 +330,8 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
     MPI_Send(&data, 1, MPI_BYTE, 0, Requests::kTag, comm);
   }
   if (world().rank() == 0 && world().size() > 1) {
-    Requests requests(comm, nullptr);
-    requests.share_failures();
+    FailureNotice notice(comm);
+    Requests requests(comm, nullptr, &notice);
     const auto wait_for_one = [&] {
       requests.receive(&data, 1, 1);
       requests.wait();
@@ -340,7 +351,8 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
 }
 
 TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimit) {
-  ls::mpi::detail::Messages messages(MPI_COMM_SELF, nullptr);
+  ls::mpi::detail::FailureNotice notice(MPI_COMM_SELF);
+  ls::mpi::detail::Messages messages(MPI_COMM_SELF, nullptr, &notice);
   const auto check = [&](int tag) {
     dist::detail::Message message{};
     message.tag = tag;
@@ -361,16 +373,6 @@ bool survive_fault(std::uint64_t n, bool lasting) {
   const ls::Tensor whole = ls::full({40, 60}, 1);
   const ls::Tensor columns = whole.t().narrow(0, 1, 50);
   const ls::Tensor next = ls::full({3}, 1);
-  const auto error_of = [](const auto& operation) -> std::string {
-    try {
-      operation();
-    } catch (const std::bad_alloc&) {
-      return "std::bad_alloc";
-    } catch (const dist::RankGone& gone) {
-      return gone.what();
-    }
-    return {};
-  };
   if (group.rank() == last) ls::testing::fail_allocation(n, lasting);
   const std::string first = error_of([&] { (void)group.blocking().all_reduce(columns); });
   const bool met = ls::testing::end_allocation_faults();
@@ -406,6 +408,92 @@ TEST(Mpi, ARankWithoutMemoryEndsTheGroup) {
     while (survive_fault(n, lasting)) ++n;
     EXPECT_GT(n, 5U);
   }
+}
+
+// Issues an operation of which an allocation of this rank fails, so that it leaves the group.
+template <class Operation>
+void leave_by(const Operation& operation) {
+  ls::testing::fail_allocation(0);
+  EXPECT_THROW(operation(), std::bad_alloc);
+  EXPECT_TRUE(ls::testing::end_allocation_faults());
+}
+
+// What a rank has sent before it left still arrives, and the others' messages do.
+TEST(Mpi, AMessageWithARankThatHasLeftEndsWithItsError) {
+  if (world().size() == 1) return;
+  const dist::ProcessGroup group = ls::mpi::process_group();
+  const int last = group.size() - 1;
+  const ls::Tensor small = ls::full({2}, group.rank());
+  const ls::Tensor large = ls::zeros({1'000'000});  // more than an MPI takes before it is received
+  const std::string peer = std::to_string(last);
+  const std::string cause = ": rank " + peer + " has thrown std::bad_alloc";
+  if (group.rank() == last) {
+    for (int r = 0; r < last; ++r) group.send(small, r, 1).wait();
+    leave_by([&] { (void)group.send(small, 0); });
+    EXPECT_THROW(group.recv(small, 0).wait(), std::bad_alloc);
+  } else {
+    const dist::Work sent = group.send(large, last);
+    EXPECT_TRUE(
+        throws<dist::RankGone>([&] { group.recv(small, last).wait(); },
+                               "recv of 2 x f32 from rank " + peer + " with tag 0" + cause));
+    EXPECT_TRUE(throws<dist::RankGone>(
+        [&] { sent.wait(); }, "send of 1000000 x f32 to rank " + peer + " with tag 0" + cause));
+    EXPECT_TRUE(throws<dist::RankGone>([&] { group.send(large, last).wait(); }, cause));
+    group.recv(small, last, 1).wait();
+    EXPECT_EQ(small.to_vector<float>(), std::vector<float>(2, static_cast<float>(last)));
+    EXPECT_TRUE(throws<dist::RankGone>([&] { group.recv(small, last, 1).wait(); }, cause));
+  }
+  if (last > 1 && group.rank() == 0) group.send(ls::full({1}, 5), 1).wait();
+  if (last > 1 && group.rank() == 1) {
+    const ls::Tensor five = ls::zeros({1});
+    group.recv(five, 0).wait();
+    EXPECT_EQ(five.item<int>(), 5);
+  }
+  world().barrier().wait();
+}
+
+// So does a message with a rank that leaves after another has left, or after calls did not match.
+TEST(Mpi, EveryRankThatLeavesIsNamed) {
+  const int size = world().size();
+  if (size == 1) return;
+  const int last = size - 1;
+  for (const bool differ : {false, true}) {
+    const dist::ProcessGroup group = ls::mpi::process_group();
+    const ls::Tensor tensor = ls::zeros({group.rank() == last ? 5 : 4});
+    if (differ) {
+      EXPECT_THROW(group.all_reduce(tensor).wait(), ls::ValueError);
+    } else if (size > 2) {
+      if (group.rank() == last - 1) leave_by([&] { (void)group.barrier(); });
+      EXPECT_NE(error_of([&] { group.barrier().wait(); }), "");
+    }
+    if (group.rank() == last) leave_by([&] { (void)group.send(tensor, 0); });
+    if (group.rank() == 0) {
+      EXPECT_TRUE(throws<dist::RankGone>([&] { group.recv(tensor, last).wait(); },
+                                         ls::detail::str("rank ", last, " has thrown")));
+    }
+    world().barrier().wait();
+  }
+}
+
+// What it has issued before may be for a rank that waits for what then fails.
+TEST(Mpi, ARankThatFailsDoesNotWaitFirstForThoseThatWaitForIt) {
+  if (world().size() == 1) return;
+  const dist::ProcessGroup group = ls::mpi::process_group();
+  const ls::Tensor tensor = ls::zeros({4});
+  if (group.rank() == 0) {
+    const dist::Work sum = group.all_reduce(tensor);
+    leave_by([&] { (void)group.send(tensor, 1); });
+    EXPECT_EQ(error_of([&] { sum.wait(); }), "std::bad_alloc");
+  } else {
+    const std::string cause = "rank 0 has thrown std::bad_alloc";
+    if (group.rank() == 1) {
+      EXPECT_TRUE(throws<dist::RankGone>([&] { group.recv(tensor, 0).wait(); }, cause));
+    }
+    // Rank 0 had done its part of that.
+    (void)error_of([&] { group.all_reduce(tensor).wait(); });
+    EXPECT_TRUE(throws<dist::RankGone>([&] { group.barrier().wait(); }, cause));
+  }
+  world().barrier().wait();
 }
 
 TEST(Mpi, AReceiveThatNothingComesForEndsWithItsGroup) {

@@ -47,15 +47,14 @@ namespace lockstep::distributed {
 // may end with an Error.
 //
 // Where an operation fails on one rank alone (no memory, an event, a copy on the way in or out),
-// that rank gets the original exception and has left the group: no operation of the group after it
+// that rank gets the original exception and has left the group: no collective of the group after it
 // takes place, on any rank, so that none meets an earlier one; what it had issued before and what
 // has not ended yet may fail, too. The others' operations that need it fail with a RankGone that
-// names it: at once among threads, over MPI in the next wait for it in a collective (a message to
-// or from it ends by the watchdog's `collective_timeout` alone), and with NCCL by the watchdog. So
-// does whatever is issued on the group later, and among threads on groups that were made from it;
-// the rank's other groups stay as they are. What all ranks are told within the operation leaves a
-// group of threads as it is: calls that do not match, or work that a GPU refuses, which is a
-// DeviceError that names the rank on the others.
+// names it: at once among threads, over MPI within a moment, and with NCCL by the watchdog. So does
+// every collective that is issued on the group later, and among threads on groups that were made
+// from it; messages between the others, and the rank's other groups, stay as they are. What all
+// ranks are told within the operation leaves a group of threads as it is: calls that do not match,
+// or work that a GPU refuses, which is a DeviceError that names the rank on the others.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {

@@ -8,19 +8,20 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lockstep::mpi::detail {
 
 // What a rank tells the others of a communicator when it comes to no collective any more: because
 // it has found that theirs do not match, or has failed itself. They may wait for it, or not have
-// found anything.
+// found anything. And what the others have told.
 //
 // Threads: the communication thread alone, or whoever runs in its place.
 class FailureNotice {
@@ -30,34 +31,39 @@ class FailureNotice {
   // What one begins with.
   static constexpr char kDiffer = 'd';
   static constexpr char kGone = 'g';
+  // For what is on its way, once it is known that a rank comes to nothing any more.
+  static constexpr std::chrono::milliseconds kLastChance{100};
 
   explicit FailureNotice(MPI_Comm comm) : comm_(comm) {
     check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
-    check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
+    int size = 0;
+    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    gone_.resize(static_cast<std::size_t>(size));
   }
 
   int rank() const { return rank_; }
 
   // Tells that the calls do not match. This and `tell_gone` return at once: MPI keeps, or takes
-  // later, what is so short. Only the first of all calls does anything.
-  void tell(std::string_view text) noexcept { send(kDiffer, text); }
+  // later, what is so short. Only the first call of each does anything.
+  void tell(std::string_view text) noexcept { send(differ_text_, kDiffer, text); }
   // Tells that this rank has failed. Lockstep needs no memory for it; without any the text is
   // short.
   void tell_gone(const std::exception_ptr& error) noexcept {
     try {
-      send(kGone, lockstep::detail::str("rank ", rank_, " has thrown ",
-                                        distributed::detail::describe(error)));
+      send(gone_text_, kGone,
+           lockstep::detail::str("rank ", rank_, " has thrown ",
+                                 distributed::detail::describe(error)));
     } catch (const std::exception&) {
       std::array<char, 64> text{};
       std::snprintf(text.data(), text.size(), "rank %d has failed for want of memory", rank_);
-      send(kGone, text.data());
+      send(gone_text_, kGone, text.data());
     }
   }
 
-  // Sets `told` to a ValueError or a RankGone if another rank has told something. Returns MPI's
-  // code: an error is the caller's to handle, who has messages under way. Asks MPI once in a while
-  // only, since it is called in every round of a wait.
-  int look(std::exception_ptr& told) {
+  // Takes what another rank has told, if there is something. Returns MPI's code: an error is the
+  // caller's to handle, who has messages under way. Asks MPI once in a while only, since it is
+  // called in every round of a wait.
+  int look() noexcept {
     constexpr int kBetween = 64;
     if (++looks_ % kBetween != 0) return MPI_SUCCESS;
     int found = 0;
@@ -68,26 +74,29 @@ class FailureNotice {
     if (code != MPI_SUCCESS || !found) return code;
     code = MPI_Get_count(&status, MPI_CHAR, &length);
     if (code != MPI_SUCCESS) return code;
-    std::string text(static_cast<std::size_t>(length), '\0');
-    code = MPI_Mrecv(text.data(), length, MPI_CHAR, &message, MPI_STATUS_IGNORE);
-    if (code != MPI_SUCCESS) return code;
-    const std::string what = text.substr(std::min<std::size_t>(1, text.size()));
-    told = text[0] == kGone ? std::make_exception_ptr(distributed::RankGone(what))
-                            : std::make_exception_ptr(ValueError(what));
+    Text text{};
+    code = MPI_Mrecv(text.data(), std::min<int>(length, text.size() - 1), MPI_CHAR, &message,
+                     MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS) keep(status.MPI_SOURCE, text);
     return code;
   }
+
+  // What the first of them has told: a ValueError or a RankGone; null as long as nobody has.
+  const std::exception_ptr& told() const { return told_; }
+  // The RankGone of that rank; null as long as it has not told that it has failed.
+  const std::exception_ptr& gone(int rank) const { return gone_[static_cast<std::size_t>(rank)]; }
 
  private:
   using Text = std::array<char, 1024>;
 
-  void send(char kind, std::string_view text) noexcept {
+  void send(std::unique_ptr<Text>& text, char kind, std::string_view what) noexcept {
     // Never freed from here on: MPI may read it still.
-    Text* const kept = text_.release();
+    Text* const kept = text.release();
     if (!kept) return;
-    const std::size_t length = std::min(text.size(), kept->size() - 1);
+    const std::size_t length = std::min(what.size(), kept->size() - 2);
     kept->front() = kind;
-    std::copy_n(text.begin(), length, kept->begin() + 1);
-    for (int peer = 0; peer < size_; ++peer) {
+    std::copy_n(what.begin(), length, kept->begin() + 1);
+    for (int peer = 0; peer < static_cast<int>(gone_.size()); ++peer) {
       if (peer == rank_) continue;
       MPI_Request request = MPI_REQUEST_NULL;
       const int code = MPI_Isend(kept->data(), static_cast<int>(length + 1), MPI_CHAR, peer, kTag,
@@ -96,11 +105,28 @@ class FailureNotice {
     }
   }
 
+  void keep(int from, const Text& text) noexcept {
+    const char* const what = text.data() + 1;
+    std::exception_ptr error;
+    try {
+      error = text.front() == kGone ? std::make_exception_ptr(distributed::RankGone(what))
+                                    : std::make_exception_ptr(ValueError(what));
+    } catch (const std::exception&) {
+      error = std::make_exception_ptr(distributed::detail::RankGoneWithoutMemory(from));
+    }
+    if (text.front() == kGone) gone_[static_cast<std::size_t>(from)] = error;
+    if (!told_) told_ = std::move(error);
+  }
+
   const MPI_Comm comm_;
   int rank_ = 0;
-  int size_ = 0;
   unsigned looks_ = 0;
-  std::unique_ptr<Text> text_ = std::make_unique<Text>();  // null once it has been told
+  // Of this rank; null once it has been told.
+  std::unique_ptr<Text> differ_text_ = std::make_unique<Text>();
+  std::unique_ptr<Text> gone_text_ = std::make_unique<Text>();
+  // Of the others.
+  std::exception_ptr told_;
+  std::vector<std::exception_ptr> gone_;  // of each rank
 };
 
 }  // namespace lockstep::mpi::detail

@@ -3,10 +3,12 @@
 
 #include <lockstep/distributed/carrier.hpp>
 #include <lockstep/distributed/deadline.hpp>
+#include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/check.hpp>
+#include <lockstep/mpi/failure_notice.hpp>
 #include <lockstep/mpi/requests.hpp>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,7 +28,8 @@ namespace lockstep::mpi::detail {
 //
 // One that the other rank does nothing about for the watchdog's `collective_timeout` fails, and all
 // others with it: were more to come from that rank later, it would be taken for what is received
-// after this. No message is started then.
+// after this. No message is started then. One with a rank that has told that it has failed fails
+// too, unless it is being taken: what that rank had sent before still comes.
 //
 // Threads: the communication thread alone, or whoever runs in its place.
 class Messages {
@@ -33,9 +37,11 @@ class Messages {
   using Message = distributed::detail::Message;
   using Done = distributed::detail::Done;
 
-  // Nobody watches, and nothing is ever too late, if `watchdog` is null.
-  Messages(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog)
-      : comm_(comm), watchdog_(std::move(watchdog)) {}
+  // Nobody watches, and nothing is ever too late, if `watchdog` is null. Ranks tell each other of
+  // their failures by `notice`.
+  Messages(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog,
+           FailureNotice* notice)
+      : comm_(comm), watchdog_(std::move(watchdog)), notice_(notice) {}
 
   // Throws if there are no messages any more, or the tag is none.
   void check(const Message& message) const {
@@ -72,6 +78,7 @@ class Messages {
     if (watchdog_ && watchdog_->faulted()) {
       desert();
     } else {
+      look_for_the_gone();
       look_at_the_clock();
     }
     return !flights_.empty();
@@ -84,12 +91,12 @@ class Messages {
       const std::exception_ptr known = watchdog_ ? watchdog_->exception() : nullptr;
       return known ? known : std::make_exception_ptr(Error("the process group was destroyed"));
     });
-    leave_all([&](const Flight&) { return error; });
+    leave([&](const Flight&) { return error; });
   }
 
   // The group has gone: nothing more is received, and what was sent is left to MPI.
   void abandon() noexcept {
-    leave_all([](const Flight& flight) {
+    leave([](const Flight& flight) {
       return made([&] {
         return std::make_exception_ptr(
             Error(lockstep::detail::str(flight.name(), ": the process group was destroyed")));
@@ -119,6 +126,7 @@ class Messages {
     int tag;  // MPI's
     Done done;
     std::optional<Deadline> deadline;
+    std::optional<Deadline> last_chance;               // once the other rank has gone
     std::vector<MPI_Request> requests;                 // of the pieces
     std::byte* into = nullptr;                         // of a receive
     std::vector<std::vector<std::byte>> refused = {};  // pieces that are too long for it
@@ -128,6 +136,12 @@ class Messages {
     std::exception_ptr error = nullptr;
 
     const char* name() const { return receives ? "recv" : "send"; }
+    // "recv of 3 x f32 from rank 1 with tag 0"
+    std::string text() const {
+      return lockstep::detail::str(name(), " of ", message.count, " x ", message.dtype,
+                                   receives ? " from rank " : " to rank ", message.peer,
+                                   " with tag ", message.tag);
+    }
     bool has_started() const { return started == requests.size(); }
     // It is received, and not all of it has come.
     bool awaited() const { return receives && !has_started(); }
@@ -223,9 +237,37 @@ class Messages {
                .tag = message.tag + Requests::kTag + 1,
                .done = std::move(done),
                .deadline = {},
+               .last_chance = {},
                .requests = std::vector<MPI_Request>(pieces, MPI_REQUEST_NULL)});
     if (watchdog_) flight->deadline.emplace(watchdog_->options().collective_timeout);
     return flight;
+  }
+
+  // Ends those whose other rank has told that it has failed, and which it does nothing about.
+  void look_for_the_gone() noexcept {
+    if (flights_.empty()) return;
+    if (const int code = notice_->look(); code != MPI_SUCCESS) {
+      return fail_all([&] { return mpi_error(code, "MPI_Improbe"); });
+    }
+    leave([&](Flight& flight) -> std::exception_ptr {
+      const std::exception_ptr& gone = notice_->gone(flight.message.peer);
+      if (!gone || (flight.receives && flight.has_started())) return nullptr;
+      if (!flight.last_chance) flight.last_chance.emplace(FailureNotice::kLastChance);
+      return flight.last_chance->passed() ? gone_error(flight, gone) : nullptr;
+    });
+  }
+
+  static std::exception_ptr gone_error(const Flight& flight,
+                                       const std::exception_ptr& gone) noexcept {
+    try {
+      std::rethrow_exception(gone);
+    } catch (const std::exception& told) {
+      try {
+        return std::make_exception_ptr(distributed::RankGone(flight.text() + ": " + told.what()));
+      } catch (const std::exception&) {
+        return gone;
+      }
+    }
   }
 
   void look_at_the_clock() noexcept {
@@ -235,32 +277,39 @@ class Messages {
     const auto found = std::find_if(flights_.begin(), flights_.end(), is_late);
     if (found == flights_.end()) return;
     const Flight& late = **found;
-    const Message& message = late.message;
-    error_ = made([&] {
-      return std::make_exception_ptr(Error(lockstep::detail::str(
-          late.name(), " of ", message.count, " x ", message.dtype,
-          late.receives ? " from rank " : " to rank ", message.peer, " with tag ", message.tag,
+    fail_all([&] {
+      return Error(lockstep::detail::str(
+          late.text(),
           late.receives ? ": nothing has come for " : ": it has not been received for ",
           distributed::detail::Seconds{late.deadline->timeout()},
-          "; the group has no messages any more")));
+          "; the group has no messages any more"));
     });
-    leave_all([&](const Flight&) { return error_; });
   }
 
-  // Ends those that are under way, each with the error that `error_of` has for it. What MPI may use
-  // is kept.
+  // Now and later, with the Error that `make` returns.
+  template <class Make>
+  void fail_all(const Make& make) noexcept {
+    error_ = made([&] { return std::make_exception_ptr(make()); });
+    leave([&](const Flight&) { return error_; });
+  }
+
+  // Ends those that are under way for which `error_of` has an error. What MPI may use is kept.
   template <class ErrorOf>
-  void leave_all(const ErrorOf& error_of) noexcept {
-    for (std::unique_ptr<Flight>& flight : std::exchange(flights_, {})) {
-      flight->done(error_of(*flight));
+  void leave(const ErrorOf& error_of) noexcept {
+    std::erase_if(flights_, [&](std::unique_ptr<Flight>& flight) {
+      std::exception_ptr error = error_of(*flight);
+      if (!error) return false;
+      flight->done(std::move(error));
       if (flight->started > flight->taken) (void)flight.release();
-    }
+      return true;
+    });
   }
 
   const MPI_Comm comm_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
+  FailureNotice* const notice_;
   std::vector<std::unique_ptr<Flight>> flights_;
-  std::exception_ptr error_;  // of a message that was too late
+  std::exception_ptr error_;  // of all messages: one was too late, or MPI has failed
 };
 
 }  // namespace lockstep::mpi::detail

@@ -9,6 +9,7 @@
 #include <lockstep/mpi/call_numbers.hpp>
 #include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/communicator.hpp>
+#include <lockstep/mpi/failure_notice.hpp>
 #include <lockstep/mpi/messages.hpp>
 #include <lockstep/mpi/requests.hpp>
 #include <lockstep/mpi/runtime.hpp>
@@ -52,14 +53,13 @@ class MpiCarrier final : public Carrier {
         compares_(compares),
         direct_(size() <= direct),
         watchdog_(watchdog),
-        requests_(comm, watchdog),
-        messages_(comm, std::move(watchdog)),
-        sources_(ranks()) {
-    requests_.share_failures();
-  }
+        notice_(comm),
+        requests_(comm, watchdog, &notice_),
+        messages_(comm, std::move(watchdog), &notice_),
+        sources_(ranks()) {}
   ~MpiCarrier() override {
     if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
-        requests_.another_has_failed()) {
+        notice_.told()) {
       messages_.desert();
       // MPI may read and write it still.
       if (requests_.failed()) (void)scratch_.release();
@@ -73,12 +73,13 @@ class MpiCarrier final : public Carrier {
   bool may_use_memory() const override { return requests_.failed(); }
 
   void leave(const std::exception_ptr& error) noexcept override { requests_.leave(error); }
+  void break_off(const std::exception_ptr& error) noexcept override { requests_.break_off(error); }
 
   void run(const Call& call, std::span<const void* const> inputs,
            std::span<void* const> outputs) override {
     requests_.check_usable();
     if (compares_ || !direct_) compare(call);
-    alone([&] { carry(call, inputs, outputs); });
+    together([&] { carry(call, inputs, outputs); });
   }
 
   void send(const Message& message, const void* data, Done done) override {
@@ -107,6 +108,17 @@ class MpiCarrier final : public Carrier {
   }
 
  private:
+  // As `alone`, of what waits for the others: where that fails, it is not this rank that has.
+  template <class Body>
+  void together(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      if (!requests_.failed()) leave(std::current_exception());
+      throw;
+    }
+  }
+
   void carry(const Call& call, std::span<const void* const> inputs,
              std::span<void* const> outputs) {
     switch (call.collective) {
@@ -370,7 +382,7 @@ class MpiCarrier final : public Carrier {
   // all have come.
   void compare(const Call& call, std::uint64_t details = 0) {
     std::byte* all = nullptr;
-    alone([&] {
+    together([&] {
       scratch_->call = CallNumbers(call, details);
       all = buffer(sizeof(CallNumbers) * ranks());
       gather_all(&scratch_->call, sizeof(CallNumbers), all);
@@ -389,6 +401,7 @@ class MpiCarrier final : public Carrier {
   const bool compares_;
   const bool direct_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
+  FailureNotice notice_;
   Requests requests_;
   Messages messages_;
   std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();

@@ -9,10 +9,12 @@
 #include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/failure_notice.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -50,36 +52,39 @@ class Patience {
 // way. Nothing more is started then; the first error is thrown again. What else is thrown in the
 // middle of a collective has to be followed by `leave`.
 //
-// Threads: the communication thread alone, or whoever runs in its place.
+// Threads: the communication thread alone, or whoever runs in its place; `break_off` any.
 class Requests {
  public:
   // Of its own messages. Others in the same communicator have greater ones, but for its notices.
   static constexpr int kTag = FailureNotice::kTag + 1;
 
-  // Nobody watches if `watchdog` is null.
-  Requests(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog)
-      : comm_(comm), watchdog_(std::move(watchdog)) {}
-
-  // From here on ranks tell each other what they find not to match. Of a communicator that nobody
-  // else uses: all of its ranks call it.
-  void share_failures() { notice_.emplace(comm_); }
+  // Nobody watches if `watchdog` is null. Ranks tell each other of their failures by `notice`, if
+  // it is there, as it is on all ranks then; nobody else uses the communicator.
+  Requests(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog,
+           FailureNotice* notice = nullptr)
+      : comm_(comm), watchdog_(std::move(watchdog)), notice_(notice) {}
 
   MPI_Comm comm() const { return comm_; }
   bool failed() const { return error_ != nullptr; }
 
-  // This rank comes to nothing any more, because of `error`, and tells the others so, unless it has
-  // failed before. Allocates nothing.
+  // This rank comes to nothing any more, because of `error`, and tells the others so. Allocates
+  // nothing.
   void leave(const std::exception_ptr& error) noexcept {
-    if (error_) return;
-    error_ = error;
-    left_ = true;
+    if (left_) return;
+    left_ = error;
+    if (!error_) error_ = error;
     if (notice_) notice_->tell_gone(error);
   }
-  void check_not_left() const {
-    if (left_) std::rethrow_exception(error_);
+  // Has the wait that is under way, or the next one, leave. From any thread.
+  void break_off(const std::exception_ptr& error) noexcept {
+    const std::lock_guard lock(breaking_);
+    if (broken_off_) return;
+    break_error_ = error;
+    broken_off_.store(true, std::memory_order_release);
   }
-  // Whether another rank has told that it takes part no more.
-  bool another_has_failed() const { return told_ != nullptr; }
+  void check_not_left() const {
+    if (left_) std::rethrow_exception(left_);
+  }
   // Throws what has happened before, or to other ranks.
   void check_usable() const {
     if (error_) std::rethrow_exception(error_);
@@ -123,18 +128,23 @@ class Requests {
         ++at;
         continue;
       }
+      if (broken_off_.load(std::memory_order_acquire)) {
+        leave(break_error_);
+        std::rethrow_exception(error_);
+      }
       const bool faulted = watchdog_ && watchdog_->faulted();
-      if (!faulted && !told_ && notice_) {
-        const int code = notice_->look(told_);
+      const bool told = notice_ && notice_->told();
+      if (!faulted && !told && notice_) {
+        const int code = notice_->look();
         if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
       }
-      if (!faulted && !told_) {
+      if (!faulted && !told) {
         patience();
         continue;
       }
-      if (!deadline) deadline.emplace(std::chrono::milliseconds(100));
+      if (!deadline) deadline.emplace(FailureNotice::kLastChance);
       if (deadline->passed() && !has_ended(pending_[at])) {
-        give_up(faulted ? watchdog_->exception() : told_);
+        give_up(faulted ? watchdog_->exception() : notice_->told());
       }
       patience();
     }
@@ -215,11 +225,13 @@ class Requests {
 
   const MPI_Comm comm_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
-  std::optional<FailureNotice> notice_;
+  FailureNotice* const notice_;
   std::vector<Pending> pending_;
-  std::exception_ptr told_;   // by another rank, once
   std::exception_ptr error_;  // the first
-  bool left_ = false;         // it has been told to the others
+  std::exception_ptr left_;   // what the others have been told
+  std::mutex breaking_;
+  std::exception_ptr break_error_;  // set before `broken_off_` is, once
+  std::atomic<bool> broken_off_{false};
 };
 
 }  // namespace lockstep::mpi::detail
