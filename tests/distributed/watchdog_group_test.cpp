@@ -154,7 +154,7 @@ TEST_F(WatchdogGroup, MemoryThatACarrierMayStillUseIsNotFreed) {
   ASSERT_EQ(script.input, tensor.impl()->data());
   const long handles = tensor.impl().use_count();
   EXPECT_GT(handles, 1);
-  script.may_use_memory = false;
+  // What the carrier does not get is freed.
   const Tensor freed = full({1024}, 7);
   EXPECT_TRUE(throws<WatchdogError>([&] { group.all_reduce(freed).wait(); }, "rank 1"));
   EXPECT_EQ(freed.impl().use_count(), 1);

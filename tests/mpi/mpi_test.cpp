@@ -496,6 +496,28 @@ TEST(Mpi, ARankThatFailsDoesNotWaitFirstForThoseThatWaitForIt) {
   world().barrier().wait();
 }
 
+// What was in flight may be in use for ever, what comes after it is not.
+TEST(Mpi, NothingThatIsIssuedAfterTheEndOfAGroupIsKept) {
+  if (world().size() == 1) return;
+  const dist::ProcessGroup group = ls::mpi::process_group();
+  if (group.rank() == 0) leave_by([&] { (void)group.barrier(); });
+  const ls::Tensor met = ls::zeros({3});
+  EXPECT_NE(error_of([&] { group.all_reduce(met).wait(); }), "");
+  long kept = 0;
+  for (int i = 0; i < 5; ++i) {
+    const int peer = group.rank() == 0 ? 1 : 0;
+    const ls::Tensor later = ls::zeros({3});
+    EXPECT_NE(error_of([&] { group.all_reduce(later).wait(); }), "");
+    EXPECT_NE(error_of([&] { (void)group.blocking().broadcast(later); }), "");
+    EXPECT_NE(error_of([&] { group.recv(later, peer).wait(); }), "");
+    group.impl()->thread()->drain();
+    kept += later.impl().use_count() - 1;
+  }
+  EXPECT_EQ(kept, 0);
+  EXPECT_EQ(met.impl().use_count() > 1, group.rank() != 0);
+  world().barrier().wait();
+}
+
 TEST(Mpi, AReceiveThatNothingComesForEndsWithItsGroup) {
   dist::Work work;
   {

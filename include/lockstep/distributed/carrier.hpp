@@ -84,8 +84,8 @@ class Carrier {
     }
   }
 
-  // True once an operation has failed in a way that leaves what it was given in use: that memory is
-  // never freed then. No other operation comes after it.
+  // Whether the collective that has just thrown leaves what it was given in use: that memory is
+  // never freed then. None that would use some comes after it.
   virtual bool may_use_memory() const { return false; }
 
   // Start a message and return; `done` is called when it has been taken, by any thread, perhaps

@@ -70,7 +70,7 @@ class GroupLink {
   }
 
   // `failed` is told of what goes wrong later.
-  void carry(const Call& call, const Operands& operands, const Done& failed);
+  void carry(const Call& call, Operands& operands, const Done& failed);
 
   void issue(const Message& message, const Operands& operands, bool sends, Done done);
 
@@ -117,7 +117,7 @@ class GroupState {
 
  private:
   // Runs `body`, which issues an operation that the other ranks come to. Where it throws the rank
-  // leaves the group: at once where the carrier can tell the others at once, else when what it has
+  // leaves the group: at once where the carrier can break off what runs, else when what it has
   // issued before has ended.
   template <class Body>
   void issuing(const Body& body) {

@@ -41,11 +41,7 @@ LOCKSTEP_INLINE void GroupLink::run(const Call& call, Operands& operands,
   } catch (...) {
     error = std::current_exception();
   }
-  if (carrier_->may_use_memory()) {
-    operands.forget();
-  } else {
-    operands.release();
-  }
+  operands.release();
   completion.finish(std::move(error));
   if (operands.stream() && carrier_->progress()) thread_.attend(*carrier_);
 }
@@ -77,12 +73,16 @@ LOCKSTEP_INLINE std::unique_ptr<Carrier> GroupLink::split(const std::vector<int>
   return part;
 }
 
-LOCKSTEP_INLINE void GroupLink::carry(const Call& call, const Operands& operands,
-                                      const Done& failed) {
-  if (const auto& stream = operands.stream()) {
-    carrier_->run_on(*stream, call, operands.inputs(), operands.outputs(), failed);
-  } else {
-    carrier_->run(call, operands.inputs(), operands.outputs());
+LOCKSTEP_INLINE void GroupLink::carry(const Call& call, Operands& operands, const Done& failed) {
+  try {
+    if (const auto& stream = operands.stream()) {
+      carrier_->run_on(*stream, call, operands.inputs(), operands.outputs(), failed);
+    } else {
+      carrier_->run(call, operands.inputs(), operands.outputs());
+    }
+  } catch (...) {
+    if (carrier_->may_use_memory()) operands.forget();
+    throw;
   }
 }
 

@@ -70,16 +70,21 @@ class MpiCarrier final : public Carrier {
     MPI_Comm_free(&comm);
   }
 
-  bool may_use_memory() const override { return requests_.failed(); }
+  bool may_use_memory() const override { return carrying_; }
 
   void leave(const std::exception_ptr& error) noexcept override { requests_.leave(error); }
   void break_off(const std::exception_ptr& error) noexcept override { requests_.break_off(error); }
 
   void run(const Call& call, std::span<const void* const> inputs,
            std::span<void* const> outputs) override {
+    carrying_ = false;
     requests_.check_usable();
     if (compares_ || !direct_) compare(call);
-    together([&] { carry(call, inputs, outputs); });
+    together([&] {
+      carrying_ = true;
+      carry(call, inputs, outputs);
+      carrying_ = false;
+    });
   }
 
   void send(const Message& message, const void* data, Done done) override {
@@ -404,6 +409,7 @@ class MpiCarrier final : public Carrier {
   FailureNotice notice_;
   Requests requests_;
   Messages messages_;
+  bool carrying_ = false;  // MPI has the memory of a call, perhaps for ever
   std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   std::vector<const void*> sources_;  // for each rank
 };
