@@ -128,6 +128,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // For each parameter, how many ranks have a gradient for it.
   std::vector<std::int32_t> count_ranks_that_used();
 
+  // Where the ranks have counted, all of them throw, so that none goes on to a collective alone.
   void check_missing(const std::vector<std::size_t>& missing,
                      const std::vector<std::int32_t>& ranks, int expected, bool joined) const;
 

@@ -263,18 +263,17 @@ LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& miss
   const bool somewhere = std::any_of(ranks.begin(), ranks.end(),
                                      [expected](std::int32_t count) { return count < expected; });
   const std::string where = somewhere ? where_missing(joined) : std::string();
-  if (joined) return;
   const std::string names = buckets_.names(missing);
   if (!missing.empty() && static_graph_) fail_unused_at_last(group_.rank(), names);
   if (!missing.empty()) fail_unused(group_.rank(), names);
-  if (somewhere) fail_unused_elsewhere(group_.rank(), where);
+  if (somewhere) fail_unused_elsewhere(group_.rank(), where, joined);
 }
 
 LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
-  std::vector<std::int32_t> own = usage_.used(find_unused_);
-  const std::size_t parameters = own.size();
+  const std::size_t parameters = buckets_.size();
   // Who has no inputs any more is not asked for gradients.
-  if (joined) own.assign(parameters, 1);
+  const std::vector<std::int32_t> own =
+      joined ? std::vector<std::int32_t>(parameters, 1) : usage_.used(false);
   const auto ranks = static_cast<std::size_t>(group_.size());
   const auto count = static_cast<std::int64_t>(parameters);
   const Tensor all = zeros({count * group_.size()}, {.dtype = Dtype::i32, .device = log_.device});

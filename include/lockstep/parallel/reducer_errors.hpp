@@ -26,7 +26,7 @@ inline constexpr const char* kUnusedRemedy =
 [[noreturn]] void fail_unused(int rank, const std::string& parameters);
 
 // `where`: "parameter 3 (extra) got none on rank 1; …"
-[[noreturn]] void fail_unused_elsewhere(int rank, const std::string& where);
+[[noreturn]] void fail_unused_elsewhere(int rank, const std::string& where, bool joined);
 
 }  // namespace lockstep::detail
 

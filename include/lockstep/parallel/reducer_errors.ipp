@@ -55,11 +55,12 @@ LOCKSTEP_INLINE void fail_unused(int rank, const std::string& parameters) {
       rank, ": ", parameters, kUnusedRemedy);
 }
 
-LOCKSTEP_INLINE void fail_unused_elsewhere(int rank, const std::string& where) {
+LOCKSTEP_INLINE void fail_unused_elsewhere(int rank, const std::string& where, bool joined) {
   fail<AutogradError>(
-      "DistributedDataParallel: your module has parameters that were not used in producing loss. "
-      "All got a gradient on this rank, ",
-      rank, ", but not on all others: ", where, kUnusedRemedy);
+      "DistributedDataParallel: your module has parameters that were not used in producing loss. ",
+      joined ? "This rank, " : "All got a gradient on this rank, ", rank,
+      joined ? ", has no inputs left; of those that have, " : ", but not on all others: ", where,
+      kUnusedRemedy);
 }
 
 }  // namespace lockstep::detail
