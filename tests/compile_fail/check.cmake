@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Compiles SOURCE with the command line after `--`. The variant `fails` must be refused with a
-# message that matches the file's first line, among at most MOST_ERRORS errors in all;
-# `compiles_as_control` must be accepted. A second line `// flag: FLAG` adds to the command of `fails`.
+# message that matches the file's first line, among at most MOST_ERRORS errors in all, or as many as a
+# second line `// errors: N` says; `compiles_as_control` must be accepted. A second line
+# `// flag: FLAG` adds to the command of `fails`.
 #
 #   cmake -D SOURCE=FILE -D VARIANT=fails -P check.cmake -- g++ -std=c++20 ...
 
@@ -30,6 +31,8 @@ if(VARIANT STREQUAL "compiles_as_control")
   list(APPEND command -DLOCKSTEP_CONTROL)
 elseif(first_lines MATCHES "// flag: ([^;]+)$")
   list(APPEND command "${CMAKE_MATCH_1}")
+elseif(first_lines MATCHES "// errors: ([0-9]+)$")
+  set(MOST_ERRORS "${CMAKE_MATCH_1}")
 endif()
 execute_process(
   COMMAND ${command} "${SOURCE}"

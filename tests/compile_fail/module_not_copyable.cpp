@@ -1,4 +1,5 @@
 // expect: this module cannot be copied.*in std::shared_ptr instead of std::unique_ptr
+// errors: 1
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/module/module.hpp>
 

@@ -100,6 +100,19 @@ class CloningVisitor : public UnsharingVisitor {
   std::map<const void*, std::shared_ptr<void>> states_;  // see PerReplica::unshare
 };
 
+// A copy of the module, made with its copy constructor, that the visitor has been through.
+template <class Visitor, class M>
+M copy_module(const M& module) {
+  require_copyable<M>();
+  if constexpr (CopyableModule<M>) {
+    M copy(module);
+    walk_module(copy, Visitor{}, Paths::none);
+    return copy;
+  } else {
+    fail<ModuleError>("the module cannot be copied");  // after the error above
+  }
+}
+
 }  // namespace detail
 
 // A deep copy of the module: training the copy leaves the original as it is, and the other way.
@@ -117,10 +130,7 @@ class CloningVisitor : public UnsharingVisitor {
 // **Example.** Net average = ls::clone(model.module());
 template <class M>
 M clone(const M& module) {
-  detail::require_copyable<M>();
-  M copy(module);
-  detail::walk_module(copy, detail::CloningVisitor{}, detail::Paths::none);
-  return copy;
+  return detail::copy_module<detail::CloningVisitor>(module);
 }
 
 // A state dict on memory of its own, which training does not change: `state_dict` alone names the
@@ -142,14 +152,7 @@ StateDict clone(const StateDict& dict);
 // **Torch counterpart.** What replicate does before it sets the replicas' parameters.
 template <class M>
 M clone_structure(const M& module) {
-  detail::require_copyable<M>();
-  if constexpr (detail::CopyableModule<M>) {
-    M copy(module);
-    detail::walk_module(copy, detail::UnsharingVisitor{}, detail::Paths::none);
-    return copy;
-  } else {
-    detail::fail<ModuleError>("clone_structure: the module cannot be copied");
-  }
+  return detail::copy_module<detail::UnsharingVisitor>(module);
 }
 
 // Calls `fn(std::string_view path, handle)` with every Parameter& and Buffer& of the module that is
