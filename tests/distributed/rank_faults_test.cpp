@@ -259,6 +259,15 @@ TEST(RankFaults, ARankThatThrowsWithoutMemoryReleasesTheOthers) {
   EXPECT_TRUE(told) << seen[2];
 }
 
+TEST(RankFaults, AnErrorThatIsMadeWithoutMemoryNeedsNone) {
+  const dist::RankGone spare(std::string(100, '-'));
+  fail_allocation(0, true);
+  const dist::detail::RankGoneWithoutMemory error(3, spare);
+  const dist::detail::RankGoneWithoutMemory copy = error;
+  EXPECT_FALSE(end_allocation_faults());
+  EXPECT_EQ(std::string(copy.what()), "rank 3 has gone, and there was no memory to say why");
+}
+
 // What is issued before may be for a rank that waits for what then fails.
 TEST(RankFaults, ARankThatFailsDoesNotWaitFirstForThoseThatWaitForIt) {
   std::string told;

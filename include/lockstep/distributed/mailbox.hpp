@@ -5,6 +5,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/carrier.hpp>
 #include <lockstep/distributed/departure.hpp>
+#include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/error.hpp>
 
 #include <cstddef>
@@ -64,7 +65,7 @@ class Mailbox {
     }
     posted.done(std::move(error));
   }
-  static void fail_gone(const Posted& posted, const Departure& why) noexcept;
+  void fail_gone(const Posted& posted, const Departure& why) const noexcept;
 
   void post(Posted mine);
 
@@ -73,6 +74,7 @@ class Mailbox {
   // On the receiver's stream; what is issued to the sender's after this comes after it.
   static void copy_on_gpu(const Posted& sent, const Posted& received);
 
+  const RankGone spare_{""};
   std::mutex mutex_;
   std::vector<Posted> posted_;   // in the order in which they came
   std::vector<Departure> gone_;  // of each rank

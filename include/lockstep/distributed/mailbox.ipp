@@ -57,12 +57,12 @@ LOCKSTEP_INLINE std::optional<Mailbox::GpuSide> Mailbox::side_of(const Stream* s
   return GpuSide{*stream, stream->record_event()};
 }
 
-LOCKSTEP_INLINE void Mailbox::fail_gone(const Posted& posted, const Departure& why) noexcept {
+LOCKSTEP_INLINE void Mailbox::fail_gone(const Posted& posted, const Departure& why) const noexcept {
   std::exception_ptr error;
   try {
     error = std::make_exception_ptr(RankGone("send or recv: " + why.text()));
   } catch (...) {
-    error = std::make_exception_ptr(RankGoneWithoutMemory(why.rank));
+    error = std::make_exception_ptr(RankGoneWithoutMemory(why.rank, spare_));
   }
   posted.done(std::move(error));
 }

@@ -112,7 +112,7 @@ class FailureNotice {
       error = text.front() == kGone ? std::make_exception_ptr(distributed::RankGone(what))
                                     : std::make_exception_ptr(ValueError(what));
     } catch (const std::exception&) {
-      error = std::make_exception_ptr(distributed::detail::RankGoneWithoutMemory(from));
+      error = std::make_exception_ptr(distributed::detail::RankGoneWithoutMemory(from, spare_));
     }
     if (text.front() == kGone) gone_[static_cast<std::size_t>(from)] = error;
     if (!told_) told_ = std::move(error);
@@ -125,6 +125,7 @@ class FailureNotice {
   std::unique_ptr<Text> differ_text_ = std::make_unique<Text>();
   std::unique_ptr<Text> gone_text_ = std::make_unique<Text>();
   // Of the others.
+  const distributed::RankGone spare_{""};
   std::exception_ptr told_;
   std::vector<std::exception_ptr> gone_;  // of each rank
 };
