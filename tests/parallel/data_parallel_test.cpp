@@ -372,7 +372,8 @@ TEST(DataParallel, ADeviceErrorSaysWhatStaysWhereItIs) {
   const ls::Tensor x = ls::zeros({4, 2});
   const auto refused = [&](const Forgetful& net) {
     ls::DataParallel model{net, first_devices(2)};
-    return throws<ls::DeviceError>([&] { model(x); }, "plain Tensor members, and what a lambda",
+    return throws<ls::DeviceError>([&] { model(x); },
+                                   "plain Tensor members of a module, and what a lambda",
                                    "std::function has captured, are neither moved nor replicated");
   };
   Forgetful with_tensor;

@@ -23,9 +23,9 @@ LOCKSTEP_INLINE void check_same_device(const char* operation, const char* name_a
   check_defined(operation, name_b, b);
   check<DeviceError>(a.device() == b.device(), operation, ": ", name_a, " is on ", a.device(),
                      ", but ", name_b, " is on ", b.device(),
-                     " (what a DataParallel returns is on its output_device(); in a module's "
-                     "forward: plain Tensor members, and what a lambda or a std::function has "
-                     "captured, are neither moved nor replicated)");
+                     "; to() moves one to the other's (what a DataParallel returns is on its "
+                     "output_device(); plain Tensor members of a module, and what a lambda or a "
+                     "std::function has captured, are neither moved nor replicated)");
 }
 
 LOCKSTEP_INLINE void check_same_kind(const char* operation, const char* name_a, const Tensor& a,
