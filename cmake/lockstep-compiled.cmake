@@ -2,7 +2,8 @@
 
 # Defines lockstep::compiled: lockstep with its definitions in a static library, which is compiled once,
 # here and with the flags of the directory that asks for it first, so that the files of a program only
-# compile declarations (lockstep/config.hpp). lockstep_INCLUDE_DIR says where the headers lie. Where
+# compile declarations (lockstep/config.hpp). lockstep_INCLUDE_DIR says where the headers lie, and
+# lockstep_GLOB_OPTIONS is CONFIGURE_DEPENDS where there may be others at the next build. Where
 # lockstep::cuda and the language CUDA are there, too, lockstep::cuda_compiled is both with the CUDA side
 # compiled once by nvcc; its headers do not need nvcc.
 #
@@ -29,7 +30,7 @@ if(NOT TARGET lockstep::compiled)
     foreach(lockstep_layer IN LISTS lockstep_layers)
       file(
         GLOB_RECURSE lockstep_found
-        CONFIGURE_DEPENDS
+        ${lockstep_GLOB_OPTIONS}
         RELATIVE "${lockstep_INCLUDE_DIR}"
         "${lockstep_INCLUDE_DIR}/lockstep/${lockstep_layer}/*.hpp"
       )

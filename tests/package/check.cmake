@@ -40,6 +40,10 @@ run(
   "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
   -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON "-DLIBRARY=${LIBRARY}" "${origin}" ${cuda}
 )
+# The build would go through them each time.
+if(WAY STREQUAL "find_package" AND EXISTS "${build}/CMakeFiles/VerifyGlobs.cmake")
+  message(FATAL_ERROR "The consumer's build looks for headers that the installation might get")
+endif()
 run("Building the consumer" "${CMAKE_COMMAND}" --build "${build}")
 run("The consumer" "${build}/consumer")
 
