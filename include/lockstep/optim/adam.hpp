@@ -35,6 +35,7 @@ struct AdamGroup {
   std::optional<double> weight_decay = {};
 };
 
+// What GroupedOptimizer asks for.
 AdamOptions with_defaults(const AdamGroup& group, const AdamOptions& defaults);
 void check_options(const char* optimizer, const AdamOptions& options);
 void list_options(StateDict& dict, const std::string& prefix, const AdamOptions& options);

@@ -21,6 +21,7 @@ struct AdamState {
 
 void check_betas(const char* optimizer, const std::pair<double, double>& betas);
 
+// What GroupedOptimizer asks for.
 void list_state(StateDict& dict, const std::string& prefix, const AdamState& state);
 AdamState read_state(detail::StateReader& reader, const std::string& prefix,
                      const Tensor& parameter, const AdamState& like);

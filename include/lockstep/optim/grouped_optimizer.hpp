@@ -17,20 +17,28 @@
 
 namespace lockstep::optim {
 
-// An optimiser whose groups have Options each, and whose parameters have a State each.
+// For list_options and the other functions that an optimiser brings; see state_reader.hpp.
+using lockstep::detail::named_number;
+using lockstep::detail::StateReader;
+
+// An optimiser whose groups have Options each, and whose parameters have a State each: the base of
+// lockstep's, and of those of your own.
 //
 // A Group is a ParameterList `params` and, for each member of Options, an optional one that stands
-// in for the optimiser's default. Beside these types there are
+// in for the optimiser's default. One member of Options is the `lr`. Beside these types, in their
+// namespace, there are
 //
 //   Options with_defaults(const Group&, const Options& defaults);
 //   void check_options(const char* optimizer, const Options&);  // throws a ValueError
 //   void list_options(StateDict&, const std::string& prefix, const Options&);
-//   Options read_options(detail::StateReader&, const std::string& prefix, const Options& like);
+//   Options read_options(StateReader&, const std::string& prefix, const Options& like);
 //   void list_state(StateDict&, const std::string& prefix, const State&);  // nothing before a step
-//   State read_state(detail::StateReader&, const std::string& prefix, const Tensor& parameter,
+//   State read_state(StateReader&, const std::string& prefix, const Tensor& parameter,
 //                    const State& like);
 //
-// where `like` only says which. Names in a state dict are torch's, joined with dots.
+// where `like` only says which. Names in a state dict are torch's, joined with dots. The class has
+// the constructors and `step`, which calls `check_all_options` and then `update_each`; SGD shows
+// how.
 template <class Options, class Group, class State>
 class GroupedOptimizer : public Optimizer {
  public:

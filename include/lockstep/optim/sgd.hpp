@@ -40,6 +40,7 @@ struct SGDState {
   Tensor velocity = {};  // undefined before the parameter's first step
 };
 
+// What GroupedOptimizer asks for.
 SGDOptions with_defaults(const SGDGroup& group, const SGDOptions& defaults);
 void check_options(const char* optimizer, const SGDOptions& options);
 void list_options(StateDict& dict, const std::string& prefix, const SGDOptions& options);

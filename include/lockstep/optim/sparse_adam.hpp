@@ -33,6 +33,7 @@ struct SparseAdamGroup {
   std::optional<double> eps = {};
 };
 
+// What GroupedOptimizer asks for.
 SparseAdamOptions with_defaults(const SparseAdamGroup& group, const SparseAdamOptions& defaults);
 void check_options(const char* optimizer, const SparseAdamOptions& options);
 void list_options(StateDict& dict, const std::string& prefix, const SparseAdamOptions& options);
