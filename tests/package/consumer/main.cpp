@@ -2,7 +2,13 @@
 #if defined(WITH_CUDA)
 #include <lockstep/cuda.hpp>
 #endif
+// All headers, where that takes the compiler little.
+#if defined(LOCKSTEP_SEPARATE_COMPILATION)
 #include <lockstep/lockstep.hpp>
+#else
+#include <lockstep/nn/linear.hpp>
+#include <lockstep/tensor/creation.hpp>
+#endif
 
 // A matrix product, so that the libraries behind lockstep are linked, too. With the CUDA side it
 // is linked, and the program starts on a machine without a driver.
