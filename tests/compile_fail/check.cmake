@@ -5,7 +5,9 @@
 # second line `// errors: N` says; `compiles_as_control` must be accepted. A second line
 # `// flag: FLAG` adds to the command of `fails`.
 #
-#   cmake -D SOURCE=FILE -D VARIANT=fails -P check.cmake -- g++ -std=c++20 ...
+# HEADERS, which has been compiled, is included first where SOURCE includes anything of parallel/.
+#
+#   cmake -D SOURCE=FILE -D VARIANT=fails -D HEADERS=FILE.hpp -P check.cmake -- g++ -std=c++20 ...
 
 cmake_minimum_required(VERSION 3.22)
 
@@ -26,6 +28,10 @@ endforeach()
 
 set(ENV{LC_ALL} C)
 list(APPEND command -fsyntax-only)
+file(STRINGS "${SOURCE}" parallel REGEX "^#include <lockstep/parallel/")
+if(parallel)
+  list(APPEND command -include "${HEADERS}")
+endif()
 file(STRINGS "${SOURCE}" first_lines LIMIT_COUNT 2)
 if(VARIANT STREQUAL "compiles_as_control")
   list(APPEND command -DLOCKSTEP_CONTROL)
