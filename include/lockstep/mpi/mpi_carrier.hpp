@@ -11,10 +11,10 @@
 #include <lockstep/mpi/communicator.hpp>
 #include <lockstep/mpi/failure_notice.hpp>
 #include <lockstep/mpi/messages.hpp>
+#include <lockstep/mpi/pieces.hpp>
 #include <lockstep/mpi/requests.hpp>
 #include <lockstep/mpi/runtime.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -80,7 +80,7 @@ class MpiCarrier final : public Carrier {
     carrying_ = false;
     requests_.check_usable();
     if (compares_ || !direct_) compare(call);
-    together([&] {
+    requests_.together([&] {
       carrying_ = true;
       carry(call, inputs, outputs);
       carrying_ = false;
@@ -113,17 +113,6 @@ class MpiCarrier final : public Carrier {
   }
 
  private:
-  // As `alone`, of what waits for the others: where that fails, it is not this rank that has.
-  template <class Body>
-  void together(const Body& body) {
-    try {
-      body();
-    } catch (...) {
-      if (!requests_.failed()) leave(std::current_exception());
-      throw;
-    }
-  }
-
   void carry(const Call& call, std::span<const void* const> inputs,
              std::span<void* const> outputs) {
     switch (call.collective) {
@@ -149,8 +138,6 @@ class MpiCarrier final : public Carrier {
 
   // Up to here each rank gets all parts and adds them up itself, in bytes of all ranks together.
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
-  // The most that goes through the buffer at once, in bytes of all ranks together.
-  static constexpr std::size_t kPiece = std::size_t{4} << 20;
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   std::size_t own() const { return static_cast<std::size_t>(rank()); }
@@ -158,16 +145,6 @@ class MpiCarrier final : public Carrier {
   std::byte* buffer(std::size_t bytes) {
     if (scratch_->buffer.size() < bytes) scratch_->buffer.resize(bytes);
     return scratch_->buffer.data();
-  }
-
-  // Calls piece(first element, number of elements) for pieces of which `parts` fit into kPiece.
-  template <class Piece>
-  static void in_pieces(const Call& call, std::size_t parts, const Piece& piece) {
-    const std::size_t element = element_size(call.dtype);
-    const std::size_t most = std::max<std::size_t>(64, kPiece / parts / element / 64 * 64);
-    for (std::size_t at = 0; at < call.count; at += most) {
-      piece(at, std::min(most, call.count - at));
-    }
   }
 
   // The other ranks, each rank's list beginning with the one after it.
@@ -387,7 +364,7 @@ class MpiCarrier final : public Carrier {
   // all have come.
   void compare(const Call& call, std::uint64_t details = 0) {
     std::byte* all = nullptr;
-    together([&] {
+    requests_.together([&] {
       scratch_->call = CallNumbers(call, details);
       all = buffer(sizeof(CallNumbers) * ranks());
       gather_all(&scratch_->call, sizeof(CallNumbers), all);

@@ -49,8 +49,8 @@ class Patience {
 // knows of a fault.
 //
 // Where waiting has failed, or the rank has left, MPI may still use the memory of what was under
-// way. Nothing more is started then; the first error is thrown again. What else is thrown in the
-// middle of a collective has to be followed by `leave`.
+// way. Nothing more is started then; the first error is thrown again. A collective is one
+// `together`.
 //
 // Threads: the communication thread alone, or whoever runs in its place; `break_off` any.
 class Requests {
@@ -74,6 +74,17 @@ class Requests {
     left_ = error;
     if (!error_) error_ = error;
     if (notice_) notice_->tell_gone(error);
+  }
+  // Runs `body`, a collective or a part of one: where it throws this rank leaves, unless what it
+  // waited for has failed.
+  template <class Body>
+  void together(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      if (!error_) leave(std::current_exception());
+      throw;
+    }
   }
   // Has the wait that is under way, or the next one, leave. From any thread.
   void break_off(const std::exception_ptr& error) noexcept {
