@@ -56,6 +56,13 @@ struct Transfer {
   int error = 0;
 };
 
+// What there is, or there is room for, without waiting.
+Transfer receive_some(const Descriptor& socket, std::span<char> into);
+Transfer send_some(const Descriptor& socket, std::string_view bytes);
+
+// Small messages go out at once.
+void send_at_once(const Descriptor& socket);
+
 // Waits until the socket can be read or written, or is broken. False at the deadline.
 bool await(const Descriptor& socket, short events, const Deadline& deadline);
 

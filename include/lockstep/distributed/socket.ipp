@@ -38,7 +38,7 @@ LOCKSTEP_INLINE std::string endpoint(const std::string& host, std::uint16_t port
   return (bare ? host : '[' + host + ']') + ':' + std::to_string(port);
 }
 
-inline Transfer receive_some(const Descriptor& socket, std::span<char> into) {
+LOCKSTEP_INLINE Transfer receive_some(const Descriptor& socket, std::span<char> into) {
   while (true) {
     const ssize_t got = ::recv(socket.get(), into.data(), into.size(), 0);
     if (got > 0) return {static_cast<std::size_t>(got), 0};
@@ -49,7 +49,7 @@ inline Transfer receive_some(const Descriptor& socket, std::span<char> into) {
 }
 
 // MSG_NOSIGNAL: that the other side is gone is an error of this call, not a SIGPIPE.
-inline Transfer send_some(const Descriptor& socket, std::string_view bytes) {
+LOCKSTEP_INLINE Transfer send_some(const Descriptor& socket, std::string_view bytes) {
   while (true) {
     const ssize_t put = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (put >= 0) return {static_cast<std::size_t>(put), 0};
@@ -103,8 +103,7 @@ LOCKSTEP_INLINE Descriptor open_socket(const addrinfo& address) {
   return Descriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-// Small messages go out at once.
-inline void send_at_once(const Descriptor& socket) {
+LOCKSTEP_INLINE void send_at_once(const Descriptor& socket) {
   const int yes = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }

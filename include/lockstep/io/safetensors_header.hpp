@@ -5,6 +5,7 @@
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -31,6 +32,19 @@ struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  // in the order of their bytes
   Metadata metadata;
 };
+
+// What the format allows, in bytes.
+inline constexpr std::uint64_t kMaxHeader = 100'000'000;
+
+// The name under which a header has its metadata.
+inline constexpr std::string_view kMetadataKey = "__metadata__";
+
+// The place of a dtype in the order in which files hold their tensors: the wider the elements, the
+// earlier.
+std::size_t dtype_rank(Dtype dtype);
+
+// The header as JSON, padded so that the data behind it is aligned.
+std::string format_header(const SafetensorsHeader& header);
 
 // Reads the header of a file that has `data_size` bytes behind it. Every size and offset of the
 // result has been checked.

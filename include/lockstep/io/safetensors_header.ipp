@@ -20,17 +20,12 @@
 
 namespace lockstep::io::detail {
 
-// What the format allows, in bytes.
-inline constexpr std::uint64_t kMaxHeader = 100'000'000;
-
-inline constexpr std::string_view kMetadataKey = "__metadata__";
-
 struct DtypeName {
   std::string_view text;
   Dtype dtype;
 };
 
-// In the order in which files hold their tensors: the wider the elements, the earlier.
+// By dtype_rank.
 inline constexpr std::array<DtypeName, 8> kDtypeNames = {{{"I64", Dtype::i64},
                                                           {"F64", Dtype::f64},
                                                           {"F32", Dtype::f32},
@@ -40,14 +35,13 @@ inline constexpr std::array<DtypeName, 8> kDtypeNames = {{{"I64", Dtype::i64},
                                                           {"U8", Dtype::u8},
                                                           {"BOOL", Dtype::boolean}}};
 
-inline std::size_t dtype_rank(Dtype dtype) {
+LOCKSTEP_INLINE std::size_t dtype_rank(Dtype dtype) {
   const auto found = std::find_if(kDtypeNames.begin(), kDtypeNames.end(),
                                   [dtype](const DtypeName& name) { return name.dtype == dtype; });
   return static_cast<std::size_t>(found - kDtypeNames.begin());
 }
 
-// The header as JSON, padded so that the data behind it is aligned.
-inline std::string format_header(const SafetensorsHeader& header) {
+LOCKSTEP_INLINE std::string format_header(const SafetensorsHeader& header) {
   std::string text = "{";
   const auto separate = [](std::string& list, char open) {
     if (list.back() != open) list += ',';

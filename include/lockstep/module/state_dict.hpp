@@ -6,6 +6,7 @@
 #include <lockstep/module/tensor_walk.hpp>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -23,6 +24,9 @@ namespace detail {
 // What the functions below do, for a module of any type.
 StateDict state_dict_of(const TensorWalk& module);
 LoadResult load_state_dict_into(const TensorWalk& module, const StateDict& dict, bool strict);
+
+// A line of a message for each name.
+std::string list_names(std::string_view heading, const std::vector<std::string>& names);
 
 }  // namespace detail
 

@@ -69,7 +69,8 @@ class TargetNames {
   std::map<std::string, std::string_view> plain_;
 };
 
-inline std::string list_names(std::string_view heading, const std::vector<std::string>& names) {
+LOCKSTEP_INLINE std::string list_names(std::string_view heading,
+                                       const std::vector<std::string>& names) {
   std::string result;
   for (const std::string& name : names) result += str("\n  ", heading, ": ", name);
   return result;

@@ -30,7 +30,8 @@ LOCKSTEP_INLINE Parameter first_weight(const Shape& shape, const TensorOptions& 
 
 LOCKSTEP_INLINE Parameter first_bias(const Tensor& weight) {
   const Tensor bias = empty({weight.size(0)}, weight.options());
-  const double bound = 1 / std::sqrt(fan_of(weight, nn::init::FanMode::fan_in));
+  const std::int64_t fan_in = nn::init::calculate_fan_in_and_fan_out(weight).fan_in;
+  const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
   nn::init::uniform_(bias, -bound, bound);
   return Parameter(bias);
 }

@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +16,13 @@ namespace lockstep {
 //
 // **Torch counterpart.** torch.cat; empty tensors are not skipped.
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
+
+namespace detail {
+
+// `cat` of tensors that fit.
+Tensor cat_at(const std::vector<Tensor>& tensors, std::size_t dim);
+
+}  // namespace detail
 
 // The tensors, all of one shape, along a new dimension before dimension `dim`.
 //

@@ -50,6 +50,10 @@ struct CatOp {
   }
 };
 
+LOCKSTEP_INLINE Tensor cat_at(const std::vector<Tensor>& tensors, std::size_t dim) {
+  return lockstep::apply(CatOp{dim}, tensors);
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -84,7 +88,7 @@ LOCKSTEP_INLINE Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim)
     detail::check_same_kind("cat", "tensor number 0 in the list", tensors[0],
                             detail::str("tensor number ", i).c_str(), tensor);
   }
-  return lockstep::apply(detail::CatOp{at}, tensors);
+  return detail::cat_at(tensors, at);
 }
 
 LOCKSTEP_INLINE Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {

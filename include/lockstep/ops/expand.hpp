@@ -20,6 +20,9 @@ namespace detail {
 // Sums a gradient of a broadcast operation to the shape of an operand.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
+// `expand` to a shape that fits; the tensor as it is where it has that shape.
+Tensor expand_to(const Tensor& x, const Shape& shape);
+
 }  // namespace detail
 
 }  // namespace lockstep

@@ -6,51 +6,13 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/layout.hpp>
-#include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/sum_dims.hpp>
 #include <lockstep/ops/sum_kernel.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <bitset>
 #include <cstddef>
 
 namespace lockstep::detail {
-
-using DimSet = std::bitset<Shape::kMaxDims>;
-
-Tensor expand_to(const Tensor& x, const Shape& shape);
-
-// The sum over some dimensions, divided by a number: a mean divides by how many there are.
-struct SumOp {
-  static constexpr const char* name = "sum";
-  DimSet over;
-  Shape shape;  // of the result: the kept sizes in order, with or without 1s between them
-  double divisor = 1;
-  Shape from = {};
-
-  Tensor forward(const Tensor& x) {
-    from = x.sizes();
-    return sum_over(x, over, shape, divisor);
-  }
-  Tensor backward(const Backward&, const Tensor& grad) const {
-    Shape aligned = from;
-    for (std::size_t d = 0; d < aligned.size(); ++d) {
-      if (over[d]) aligned[d] = 1;
-    }
-    const Tensor stretched = expand_to(reshape(grad, aligned), from);
-    return divisor == 1 ? stretched : apply(Divide{divisor}, stretched);
-  }
-
- private:
-  // Linear, so it is its own backward; the public `div` is built on this header.
-  struct Divide {
-    static constexpr const char* name = "div";
-    double divisor;
-    Tensor forward(const Tensor& x) const { return quotient(x, divisor); }
-    Tensor backward(const Backward&, const Tensor& grad) const {
-      return apply(Divide{divisor}, grad);
-    }
-  };
-};
 
 LOCKSTEP_INLINE Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (x.sizes() == shape) return x;
@@ -59,7 +21,7 @@ LOCKSTEP_INLINE Tensor sum_to(const Tensor& x, const Shape& shape) {
   for (std::size_t d = 0; d < x.sizes().size(); ++d) {
     over[d] = d < added || (shape[d - added] == 1 && x.sizes()[d] != 1);
   }
-  return apply(SumOp{over, shape}, x);
+  return sum_dims(x, over, shape);
 }
 
 struct ExpandOp {
@@ -74,7 +36,7 @@ struct ExpandOp {
   Tensor backward(const Backward&, const Tensor& grad) const { return sum_to(grad, from); }
 };
 
-inline Tensor expand_to(const Tensor& x, const Shape& shape) {
+LOCKSTEP_INLINE Tensor expand_to(const Tensor& x, const Shape& shape) {
   return x.sizes() == shape ? x : apply(ExpandOp{shape}, x);
 }
 

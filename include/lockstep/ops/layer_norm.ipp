@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_norm.hpp>
 #include <lockstep/ops/layer_norm.hpp>

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/function.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/reduce_kernels.hpp>
-#include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/sum_dims.hpp>
+#include <lockstep/ops/sum_kernel.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -55,7 +54,7 @@ namespace lockstep {
 LOCKSTEP_INLINE Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
   detail::check_defined("sum", "the tensor", x);
   const detail::DimReduction to = detail::make_reduction("sum", x.sizes(), dims, keepdim);
-  return apply(detail::SumOp{to.over, to.shape}, x);
+  return detail::sum_dims(x, to.over, to.shape);
 }
 
 LOCKSTEP_INLINE Tensor sum(const Tensor& x) { return sum(x, {}); }
@@ -65,7 +64,7 @@ LOCKSTEP_INLINE Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   check<DtypeError>(is_floating_point(x.dtype()), "mean: expected a floating-point dtype, got ",
                     x.dtype());
   const detail::DimReduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);
-  return apply(detail::SumOp{to.over, to.shape, static_cast<double>(to.count)}, x);
+  return detail::sum_dims(x, to.over, to.shape, static_cast<double>(to.count));
 }
 
 LOCKSTEP_INLINE Tensor mean(const Tensor& x) { return mean(x, {}); }

@@ -19,6 +19,9 @@ namespace detail {
 // The part [start, start + length) of a dimension, unrecorded.
 Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
 
+// The same, recorded.
+Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
+
 }  // namespace detail
 
 // The dimensions in another order: dimension i of the result is dimension `dims[i]` of x.

@@ -4,7 +4,6 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -12,6 +11,7 @@
 #include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -46,8 +46,6 @@ LOCKSTEP_INLINE Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t st
   sizes[dim] = length;
   return make_view(x, sizes, x.strides(), x.impl()->offset + start * x.strides()[dim]);
 }
-
-Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length);
 
 // Zeros with a tensor as one part: what narrow does, backwards.
 struct EmbedOp {
@@ -86,7 +84,8 @@ struct NarrowOp {
   }
 };
 
-inline Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t start, std::int64_t length) {
+LOCKSTEP_INLINE Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t start,
+                                 std::int64_t length) {
   return apply(NarrowOp{dim, start, length}, x);
 }
 
@@ -98,7 +97,7 @@ LOCKSTEP_INLINE Tensor permute(const Tensor& x, const Shape& dims) {
   check<ShapeError>(dims.size() == x.sizes().size(), "permute: the list of dims ", dims,
                     " does not fit a tensor of shape ", x.sizes());
   Shape order = dims;
-  detail::DimSet seen;
+  std::bitset<Shape::kMaxDims> seen;
   for (std::int64_t& dim : order) {
     const std::size_t at = wrap_dim(dim, dims.size());
     check<ValueError>(!seen[at], "permute: dimension ", at,

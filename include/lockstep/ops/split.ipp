@@ -44,7 +44,7 @@ struct SplitOp {
       part[dim] = lengths[i];
       parts[i] = zeros(part, options);
     }
-    return lockstep::apply(CatOp{dim}, parts);
+    return cat_at(parts, dim);
   }
 };
 

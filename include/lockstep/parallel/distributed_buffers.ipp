@@ -4,6 +4,7 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/parallel/comm/flat.hpp>
 #include <lockstep/parallel/distributed_buffers.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>

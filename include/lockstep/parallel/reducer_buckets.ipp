@@ -9,7 +9,7 @@
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/bucket_assignment.hpp>
-#include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/parallel/comm/flat.hpp>
 #include <lockstep/parallel/reducer_buckets.hpp>
 #include <lockstep/parallel/reducer_errors.hpp>
 #include <lockstep/tensor/copy.hpp>

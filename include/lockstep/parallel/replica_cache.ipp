@@ -3,8 +3,9 @@
 
 #include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/parallel/comm/broadcast.hpp>
+#include <lockstep/parallel/comm/buffers.hpp>
 #include <lockstep/parallel/comm/fan_out.hpp>
+#include <lockstep/parallel/comm/flat.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/parallel/replica_cache.hpp>
 #include <lockstep/profile/recorder.hpp>
@@ -76,7 +77,8 @@ LOCKSTEP_INLINE void ReplicaCache::prepare(Replica& replica, const comm::detail:
   const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
   replica.versions.clear();                // or what follows, if it throws, would be taken for done
   replica.device = device;
-  replica.flat = comm::detail::allocate_flat(transfer, originals, SIZE_MAX);
+  replica.flat = comm::detail::allocate_groups(transfer.stream(), originals,
+                                               comm::detail::buffer_groups(originals, SIZE_MAX));
   replica.versions.assign(originals.size(), Versions{});
 }
 

@@ -76,6 +76,14 @@ inline constinit const Split Split::balanced(Split::Rule::balanced);
 std::vector<std::int64_t> split_sizes(std::int64_t rows, std::size_t devices,
                                       const Split& split = Split::chunk);
 
+namespace detail {
+
+// Throws a ValueError unless the sizes are those of one chunk of the rows for each device.
+void check_chunk_sizes(std::int64_t rows, std::size_t devices,
+                       const std::vector<std::int64_t>& sizes);
+
+}  // namespace detail
+
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)

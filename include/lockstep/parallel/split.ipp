@@ -102,9 +102,8 @@ LOCKSTEP_INLINE std::vector<std::int64_t> Split::divide(std::int64_t rows,
 
 namespace lockstep::detail {
 
-// Throws a ValueError unless the sizes are those of one chunk of the rows for each device.
-inline void check_chunk_sizes(std::int64_t rows, std::size_t devices,
-                              const std::vector<std::int64_t>& sizes) {
+LOCKSTEP_INLINE void check_chunk_sizes(std::int64_t rows, std::size_t devices,
+                                       const std::vector<std::int64_t>& sizes) {
   check<ValueError>(sizes.size() == devices,
                     "Expected devices and chunk_sizes to be of same length, but got ", devices,
                     " devices and ", sizes.size(), " chunk sizes");

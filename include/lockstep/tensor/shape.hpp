@@ -63,6 +63,12 @@ std::int64_t numel(const Shape& shape);
 // holds; its strides are never used, and wrap around.
 Shape contiguous_strides(const Shape& shape);
 
+namespace detail {
+
+bool strides_are_contiguous(const Shape& shape, const Shape& strides);
+
+}  // namespace detail
+
 // `dim` counted from the front, where −1 means the last; out of range is an IndexError in torch's
 // words.
 std::size_t wrap_dim(std::int64_t dim, std::size_t dims);

@@ -58,6 +58,15 @@ LOCKSTEP_INLINE Shape contiguous_strides(const Shape& shape) {
   return strides;
 }
 
+LOCKSTEP_INLINE bool detail::strides_are_contiguous(const Shape& shape, const Shape& strides) {
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] != 1 && strides[i] != step) return false;
+    step *= shape[i];
+  }
+  return true;
+}
+
 LOCKSTEP_INLINE std::size_t wrap_dim(std::int64_t dim, std::size_t dims) {
   const auto count = static_cast<std::int64_t>(std::max<std::size_t>(dims, 1));
   check<IndexError>(dim >= -count && dim < count,

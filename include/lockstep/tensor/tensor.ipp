@@ -19,15 +19,6 @@ LOCKSTEP_INLINE void* TensorImpl::data() const {
   return begin + static_cast<std::size_t>(offset) * element_size(dtype);
 }
 
-inline bool strides_are_contiguous(const Shape& shape, const Shape& strides) {
-  std::int64_t step = 1;
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] != 1 && strides[i] != step) return false;
-    step *= shape[i];
-  }
-  return true;
-}
-
 LOCKSTEP_INLINE Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides,
                                  std::int64_t offset) {
   auto impl = make_recycled<TensorImpl>();

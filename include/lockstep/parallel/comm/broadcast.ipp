@@ -7,6 +7,7 @@
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
 #include <lockstep/parallel/comm/fan_out.hpp>
+#include <lockstep/parallel/comm/flat.hpp>
 #include <lockstep/parallel/comm/out.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -15,16 +16,6 @@
 #include <cstddef>
 #include <utility>
 #include <vector>
-
-namespace lockstep::comm::detail {
-
-// Room on one device for copies of several tensors.
-inline FlatCopies allocate_flat(const Transfer& transfer, const std::vector<Tensor>& tensors,
-                                std::size_t buffer_size) {
-  return allocate_groups(transfer.stream(), tensors, buffer_groups(tensors, buffer_size));
-}
-
-}  // namespace lockstep::comm::detail
 
 namespace lockstep::comm {
 
@@ -89,7 +80,8 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
       continue;
     }
     const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
-    detail::FlatCopies flat = detail::allocate_flat(transfer, tensors, buffer_size);
+    detail::FlatCopies flat = detail::allocate_groups(transfer.stream(), tensors,
+                                                      detail::buffer_groups(tensors, buffer_size));
     copies[i] = std::move(flat.parts);
     buffers.push_back(std::move(flat.buffers));
     places.push_back(i);

@@ -29,6 +29,9 @@ struct AddKernel {
 // 5x4, as torch prints sizes in this place.
 std::string times(const Shape& shape);
 
+// Throws unless the summands can be added up on `destination`.
+void check_summands(const char* operation, Summands inputs, Device destination);
+
 }  // namespace detail
 
 // The sum of tensors of one shape, each on a device of its own, on `destination`: a new tensor.

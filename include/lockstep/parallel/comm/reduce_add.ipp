@@ -9,6 +9,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
 #include <lockstep/parallel/comm/collective_sums.hpp>
+#include <lockstep/parallel/comm/flat.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/parallel/comm/sparse_sum.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
@@ -70,8 +71,7 @@ class WithinReach {
   const Tensor copy_;
 };
 
-// Throws unless the summands can be added up on `destination`.
-inline void check_summands(const char* operation, Summands inputs, Device destination) {
+LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Device destination) {
   check<ValueError>(!inputs.empty(), operation, ": expected at least one input");
   const Shape& shape = inputs[0].sizes();
   for (std::size_t i = 1; i < inputs.size(); ++i) {
