@@ -75,4 +75,5 @@ Edge gradient_edge(const Tensor& tensor);
 
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/autograd/accumulate_grad.ipp>
+#include <lockstep/autograd/function.hpp>  // brings sum_gradients
 #endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/autograd/variable.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 

@@ -18,22 +18,6 @@ LOCKSTEP_INLINE bool Tensor::is_leaf() const { return !get().grad_fn; }
 
 LOCKSTEP_INLINE const std::shared_ptr<Node>& Tensor::grad_fn() const { return get().grad_fn; }
 
-LOCKSTEP_INLINE const Tensor& Tensor::requires_grad_(bool requires_grad) const {
-  check<AutogradError>(get().grad_fn == nullptr || requires_grad,
-                       "requires_grad_(false) on the result of a recorded operation: use detach()");
-  check<AutogradError>(!requires_grad || !get().sparse,
-                       "a sparse tensor cannot require gradients: use to_dense()");
-  check<DtypeError>(!requires_grad || is_floating_point(dtype()),
-                    "only tensors of floating-point dtype can require gradients, not ", dtype());
-  check<AutogradError>(!requires_grad || !is_inference() || is_inference_mode_enabled(),
-                       "Setting requires_grad=True on inference tensor outside InferenceMode is "
-                       "not allowed: a tensor "
-                       "of shape ",
-                       sizes(), " on ", device(), "; clone() it first");
-  impl_->requires_grad = requires_grad;
-  return *this;
-}
-
 LOCKSTEP_INLINE Tensor Tensor::grad() const {
   (void)get();
   const std::lock_guard lock(impl_->mutex);

@@ -5,6 +5,7 @@
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>

@@ -4,6 +4,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/parallel/comm/sparse_sum.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/split.hpp>

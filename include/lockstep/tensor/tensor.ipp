@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -114,6 +115,24 @@ LOCKSTEP_INLINE void Tensor::set_data(const Tensor& other) const {
   impl_->numel = from.numel;
   impl_->contiguous = from.contiguous;
   impl_->uninitialized = from.uninitialized;
+}
+
+// Here, and not in autograd with the others that concern the graph, since making a tensor asks for
+// it.
+LOCKSTEP_INLINE const Tensor& Tensor::requires_grad_(bool requires_grad) const {
+  check<AutogradError>(get().grad_fn == nullptr || requires_grad,
+                       "requires_grad_(false) on the result of a recorded operation: use detach()");
+  check<AutogradError>(!requires_grad || !get().sparse,
+                       "a sparse tensor cannot require gradients: use to_dense()");
+  check<DtypeError>(!requires_grad || is_floating_point(dtype()),
+                    "only tensors of floating-point dtype can require gradients, not ", dtype());
+  check<AutogradError>(!requires_grad || !is_inference() || detail::autograd_state().inference,
+                       "Setting requires_grad=True on inference tensor outside InferenceMode is "
+                       "not allowed: a tensor "
+                       "of shape ",
+                       sizes(), " on ", device(), "; clone() it first");
+  impl_->requires_grad = requires_grad;
+  return *this;
 }
 
 }  // namespace lockstep
