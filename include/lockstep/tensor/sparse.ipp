@@ -86,8 +86,6 @@ inline Tensor sum_rows(const Tensor& values, const Tensor& indices, const Shape&
 
 namespace lockstep {
 
-LOCKSTEP_INLINE bool Tensor::is_sparse() const { return get().sparse; }
-
 LOCKSTEP_INLINE bool Tensor::is_coalesced() const {
   return detail::sparse_of(*this, "is_coalesced").coalesced;
 }

@@ -92,6 +92,8 @@ LOCKSTEP_INLINE void Tensor::record_stream(const Stream& stream) const {
     static_cast<const detail::SparseImpl&>(*impl_).indices.record_stream(stream);
 }
 
+LOCKSTEP_INLINE bool Tensor::is_sparse() const { return get().sparse; }
+
 LOCKSTEP_INLINE std::uint64_t Tensor::version() const {
   return get().version->value.load(std::memory_order_relaxed);
 }
