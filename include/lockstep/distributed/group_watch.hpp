@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/rank_watcher.hpp>
 #include <lockstep/distributed/watchdog_progress.hpp>
 
 #include <exception>
@@ -12,31 +12,31 @@
 
 namespace lockstep::distributed::detail {
 
-// One group's place in the watchdog of its rank: which ranks it has, and where this one is among
-// its collectives. One that is made from nothing watches nothing, and never knows of a fault.
+// One group's place in what watches its rank, a Watchdog: which ranks it has, and where this one is
+// among its collectives. One that is made from nothing watches nothing, and never knows of a fault.
 class GroupWatch {
  public:
   GroupWatch() = default;
-  // `ranks` are the group's, by their numbers in the watchdog's world. All of them make one, and
+  // `ranks` are the group's, by their numbers in the watcher's world. All of them make one, and
   // for groups of the same ranks in the same order.
-  GroupWatch(std::shared_ptr<Watchdog> watchdog, std::vector<int> ranks);
+  GroupWatch(std::shared_ptr<RankWatcher> watcher, std::vector<int> ranks);
 
   // That of a group of some of this one's ranks.
   GroupWatch part(const std::vector<int>& members) const;
 
-  bool faulted() const noexcept { return watchdog_ && watchdog_->faulted(); }
+  bool faulted() const noexcept { return watcher_ && watcher_->faulted(); }
   // The WatchdogError that says what has happened to the ranks, or null.
-  std::exception_ptr exception() const { return watchdog_ ? watchdog_->exception() : nullptr; }
+  std::exception_ptr exception() const { return watcher_ ? watcher_->exception() : nullptr; }
   void check() const;
 
-  // Tells all ranks of the watchdog's world that this one has failed.
+  // Tells all ranks of the watcher's world that this one has failed.
   void abort(const std::string& reason) const noexcept;
 
   // Null where nobody watches.
   Progress* progress() const { return progress_.get(); }
 
  private:
-  std::shared_ptr<Watchdog> watchdog_;
+  std::shared_ptr<RankWatcher> watcher_;
   std::vector<int> ranks_;
   std::shared_ptr<Progress> progress_;
 };

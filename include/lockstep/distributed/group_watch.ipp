@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/distributed/group_watch.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/rank_watcher.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -12,24 +12,24 @@
 
 namespace lockstep::distributed::detail {
 
-LOCKSTEP_INLINE GroupWatch::GroupWatch(std::shared_ptr<Watchdog> watchdog, std::vector<int> ranks)
-    : watchdog_(std::move(watchdog)),
+LOCKSTEP_INLINE GroupWatch::GroupWatch(std::shared_ptr<RankWatcher> watcher, std::vector<int> ranks)
+    : watcher_(std::move(watcher)),
       ranks_(std::move(ranks)),
-      progress_(watchdog_ ? watchdog_->watch(ranks_) : nullptr) {}
+      progress_(watcher_ ? watcher_->watch(ranks_) : nullptr) {}
 
 LOCKSTEP_INLINE GroupWatch GroupWatch::part(const std::vector<int>& members) const {
-  if (!watchdog_) return {};
+  if (!watcher_) return {};
   std::vector<int> ranks;
   for (const int member : members) ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
-  return GroupWatch(watchdog_, std::move(ranks));
+  return GroupWatch(watcher_, std::move(ranks));
 }
 
 LOCKSTEP_INLINE void GroupWatch::check() const {
-  if (faulted()) watchdog_->check();
+  if (faulted()) watcher_->check();
 }
 
 LOCKSTEP_INLINE void GroupWatch::abort(const std::string& reason) const noexcept {
-  if (watchdog_) watchdog_->abort(reason);
+  if (watcher_) watcher_->abort(reason);
 }
 
 }  // namespace lockstep::distributed::detail

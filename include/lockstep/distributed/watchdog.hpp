@@ -2,14 +2,12 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/distributed/fault.hpp>
 #include <lockstep/distributed/rank_failure.hpp>
+#include <lockstep/distributed/rank_watcher.hpp>
 #include <lockstep/distributed/store.hpp>
-#include <lockstep/distributed/watchdog_client.hpp>
-#include <lockstep/distributed/watchdog_ledger.hpp>
 #include <lockstep/distributed/watchdog_options.hpp>
 #include <lockstep/distributed/watchdog_progress.hpp>
-#include <lockstep/distributed/watchdog_server.hpp>
-#include <lockstep/error.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +19,11 @@
 #include <vector>
 
 namespace lockstep::distributed {
+
+namespace detail {
+class WatchdogClient;
+class WatchdogServer;
+}  // namespace detail
 
 // What is thrown on a rank for what has happened to another: names that one, and the collective
 // that waits for it. Other ranks that were found to have failed as well are listed after it.
@@ -63,7 +66,7 @@ class WatchdogError : public RankGone {
 //       ...                       // the collective, which `break_off` ends
 //     }
 //     watchdog.check();           // WatchdogError: "rank 2 has died: ..."
-class Watchdog {
+class Watchdog : public detail::RankWatcher {
  public:
   // `store` connects the ranks: rank 0 leaves its address under "watchdog", so each watchdog needs
   // a store, or a PrefixStore, of its own. `on_fault` is called once, by the watchdog's thread,
@@ -71,31 +74,28 @@ class Watchdog {
   // watchdog.
   Watchdog(int rank, int size, Store& store, const WatchdogOptions& options = {},
            std::function<void()> on_fault = {});
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
   // A goodbye; but where an exception unwinds the stack, an `abort`.
-  ~Watchdog();
+  LOCKSTEP_INLINE ~Watchdog() override;
 
   const WatchdogOptions& options() const { return options_; }
 
   // From here on watches a group of ranks, in the group's order and this rank among them, through
   // the Progress that is returned, for as long as that has an owner. Null in a world of one: nobody
   // can be missing. All of the ranks call it, and for groups of the same ranks in the same order.
-  std::shared_ptr<Progress> watch(const std::vector<int>& ranks);
+  LOCKSTEP_INLINE std::shared_ptr<Progress> watch(const std::vector<int>& ranks) override;
 
   // How many groups it watches: those whose Progress has an owner, and for an interval others.
-  std::size_t groups() const { return client_ ? client_->groups() : 0; }
-
-  // True once something has been found. As cheap as reading a variable.
-  bool faulted() const noexcept { return client_ && client_->faulted(); }
+  std::size_t groups() const;
 
   // What has been found up to here.
-  std::vector<Fault> faults() const { return client_ ? client_->faults() : std::vector<Fault>(); }
+  std::vector<Fault> faults() const;
 
+  // True once something has been found. As cheap as reading a variable.
+  using RankWatcher::faulted;
   // A WatchdogError if something has been found, or null.
-  std::exception_ptr exception() const;
+  LOCKSTEP_INLINE std::exception_ptr exception() const override;
   // Throws it.
-  void check() const;
+  using RankWatcher::check;
 
   // This rank comes to no collective any more: whoever waits for it in one is told so at once. It
   // is still watched, and still hears of the others' faults.
@@ -107,7 +107,7 @@ class Watchdog {
 
   // Tells all ranks that this one has failed, and why: before it ends because of an exception. Rank
   // 0, which tells the others, knows when it returns, unless it cannot be reached.
-  void abort(const std::string& reason) noexcept;
+  LOCKSTEP_INLINE void abort(const std::string& reason) noexcept override;
 
  private:
   static std::uint64_t random_token();

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <lockstep/distributed/deadline.hpp>
+#include <lockstep/distributed/fault.hpp>
+#include <lockstep/distributed/socket.hpp>
 #include <lockstep/distributed/store.hpp>
 #include <lockstep/distributed/watchdog.hpp>
 #include <lockstep/distributed/watchdog_client.hpp>
-#include <lockstep/distributed/watchdog_ledger.hpp>
 #include <lockstep/distributed/watchdog_options.hpp>
 #include <lockstep/distributed/watchdog_progress.hpp>
 #include <lockstep/distributed/watchdog_server.hpp>
@@ -54,6 +55,7 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
   }
   client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options,
                                                      std::move(on_fault));
+  set_fault_flag(client_->fault_flag());
 }
 
 LOCKSTEP_INLINE Watchdog::~Watchdog() {
@@ -75,6 +77,12 @@ LOCKSTEP_INLINE std::shared_ptr<Progress> Watchdog::watch(const std::vector<int>
   return client_ ? client_->watch(ranks) : nullptr;
 }
 
+LOCKSTEP_INLINE std::size_t Watchdog::groups() const { return client_ ? client_->groups() : 0; }
+
+LOCKSTEP_INLINE std::vector<Fault> Watchdog::faults() const {
+  return client_ ? client_->faults() : std::vector<Fault>();
+}
+
 LOCKSTEP_INLINE std::exception_ptr Watchdog::exception() const {
   if (!faulted()) return nullptr;
   std::vector<Fault> faults = client_->faults();
@@ -84,10 +92,6 @@ LOCKSTEP_INLINE std::exception_ptr Watchdog::exception() const {
   }
   for (std::size_t i = 1; i < faults.size(); ++i) text += "\nAlso: " + faults[i].text;
   return std::make_exception_ptr(WatchdogError(text, std::move(faults)));
-}
-
-LOCKSTEP_INLINE void Watchdog::check() const {
-  if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
 }
 
 LOCKSTEP_INLINE void Watchdog::finish() {

@@ -55,6 +55,7 @@ class WatchdogClient {
   std::size_t groups() const;
 
   bool faulted() const noexcept { return faulted_.load(std::memory_order_acquire); }
+  const std::atomic<bool>& fault_flag() const { return faulted_; }
 
   // What has been found, and where this rank is: "", or in which collective it waits.
   std::vector<Fault> faults() const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/distributed/fault.hpp>
 #include <lockstep/distributed/watchdog_options.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/profile/recorder.hpp>
@@ -16,24 +17,6 @@
 #include <vector>
 
 namespace lockstep::distributed {
-
-// What a watchdog has found.
-struct Fault {
-  enum class Kind : std::uint8_t {
-    died,        // its process has ended without a goodbye
-    silent,      // no heartbeat has come for too long
-    absent,      // it has never come
-    threw,       // it has said so itself
-    late,        // others wait in a collective that it has not come to
-    left,        // others wait in a collective, but it has ended, or finished, in good order
-    mismatched,  // it is in another collective than the others, which is their next one too
-    stuck,       // all ranks are in a collective that does not end
-  };
-
-  Kind kind = Kind::died;
-  int rank = -1;     // -1: no rank in particular
-  std::string text;  // "rank 2 has died: ..."; names the rank and the collective that waits for it
-};
 
 namespace detail {
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/watchdog_progress.hpp>
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+// What groups know of the Watchdog that says whether their ranks are well. Whoever includes a group
+// reads this in its place, and none of the network that it rests on.
+class RankWatcher {
+ public:
+  RankWatcher() = default;
+  RankWatcher(const RankWatcher&) = delete;
+  RankWatcher& operator=(const RankWatcher&) = delete;
+  virtual ~RankWatcher() = default;
+
+  virtual std::shared_ptr<Progress> watch(const std::vector<int>& ranks) = 0;
+
+  // True once something has been found. As cheap as reading a variable.
+  bool faulted() const noexcept {
+    return faulted_ != nullptr && faulted_->load(std::memory_order_acquire);
+  }
+
+  // The error that says what has been found, or null.
+  virtual std::exception_ptr exception() const = 0;
+  // Throws it.
+  void check() const {
+    if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
+  }
+
+  virtual void abort(const std::string& reason) noexcept = 0;
+
+ protected:
+  // Where the first fault is written down; it lives as long as this. Without one nothing is found.
+  void set_fault_flag(const std::atomic<bool>& faulted) { faulted_ = &faulted; }
+
+ private:
+  const std::atomic<bool>* faulted_ = nullptr;
+};
+
+}  // namespace lockstep::distributed::detail
