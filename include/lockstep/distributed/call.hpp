@@ -55,6 +55,13 @@ struct Call {
   friend bool operator==(const Call&, const Call&) = default;
 };
 
+// Where a collective runs, and whether its caller waits for the end.
+enum class Issue {
+  queued,   // in the communication thread; the caller goes on
+  idle,     // in the calling thread if it would be next, else queued
+  blocking  // the same, and the caller waits
+};
+
 inline std::ostream& operator<<(std::ostream& out, const Call& call) {
   out << name(call.collective);
   if (reduces(call.collective)) out << '(' << call.op << ')';

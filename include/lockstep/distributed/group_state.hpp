@@ -79,13 +79,6 @@ class GroupLink {
   std::unique_ptr<Carrier> carrier_;  // set until the end
 };
 
-// Where a collective runs, and whether its caller waits for the end.
-enum class Issue {
-  queued,   // in the communication thread; the caller goes on
-  idle,     // in the calling thread if it would be next, else queued
-  blocking  // the same, and the caller waits
-};
-
 // What is behind the handles of a process group.
 class GroupState {
  public:

@@ -4,8 +4,6 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/call.hpp>
-#include <lockstep/distributed/group_checks.hpp>
-#include <lockstep/distributed/group_state.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -16,6 +14,11 @@
 #include <vector>
 
 namespace lockstep::distributed {
+
+namespace detail {
+class GroupState;  // distributed/group_state.hpp
+struct Parts;
+}  // namespace detail
 
 // One rank's handle on a group of ranks, each a thread or a process, which exchange tensors by
 // calling the same operations in the same order.
@@ -69,10 +72,10 @@ class ProcessGroup {
 
   bool defined() const { return state_ != nullptr; }
   explicit operator bool() const { return defined(); }
-  int rank() const { return state().rank(); }
-  int size() const { return state().size(); }
+  int rank() const;
+  int size() const;
   // What this rank computes on: what `run` was given for it; plain cpu for a process.
-  Device device() const { return state().device(); }
+  Device device() const;
 
   // The same group. Its operations return when they have ended, and throw what went wrong.
   ProcessGroup blocking() const { return with(detail::Issue::blocking); }
@@ -109,7 +112,7 @@ class ProcessGroup {
   Work gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0) const;
 
   // Ends when all ranks have issued it.
-  Work barrier() const { return state().collective({}, {}, {}, issue_); }
+  Work barrier() const;
 
   // One rank's `tensor` goes to another rank, which calls `recv` with the same dtype, number of
   // elements and tag. What is issued later does not wait for a message to be taken.

@@ -15,6 +15,12 @@
 
 namespace lockstep::distributed {
 
+LOCKSTEP_INLINE int ProcessGroup::rank() const { return state().rank(); }
+
+LOCKSTEP_INLINE int ProcessGroup::size() const { return state().size(); }
+
+LOCKSTEP_INLINE Device ProcessGroup::device() const { return state().device(); }
+
 LOCKSTEP_INLINE Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op) const {
   detail::check_written("all_reduce", tensor);
   detail::check_reducible("all_reduce", tensor, op);
@@ -83,6 +89,10 @@ LOCKSTEP_INLINE Work ProcessGroup::gather(const Tensor& input, const std::vector
                                           int root) const {
   check_root_list("gather", "outputs", outputs, input, root, true);
   return issue(detail::Collective::gather, input, {}, root, {{&input, 1}}, {outputs, ranks()});
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::barrier() const {
+  return state().collective({}, {}, {}, issue_);
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::send(const Tensor& tensor, int to, int tag) const {

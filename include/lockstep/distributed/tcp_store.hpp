@@ -4,9 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/deadline.hpp>
 #include <lockstep/distributed/socket.hpp>
-#include <lockstep/distributed/socket_frame.hpp>
 #include <lockstep/distributed/store.hpp>
-#include <lockstep/distributed/tcp_store_server.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -17,6 +15,12 @@
 #include <vector>
 
 namespace lockstep::distributed {
+
+namespace detail {
+class FrameWriter;
+enum class StoreRequest : std::uint8_t;  // distributed/tcp_store_server.hpp
+class TCPStoreServer;
+}  // namespace detail
 
 struct TCPStoreOptions {
   // What MASTER_PORT says. Where the server is, 0 lets the system choose one.
@@ -46,6 +50,7 @@ struct TCPStoreOptions {
 class TCPStore final : public Store {
  public:
   explicit TCPStore(std::string host, const TCPStoreOptions& options = {});
+  LOCKSTEP_INLINE ~TCPStore() override;
 
   const std::string& host() const { return host_; }
   std::uint16_t port() const { return port_; }

@@ -35,6 +35,8 @@ LOCKSTEP_INLINE TCPStore::TCPStore(std::string host, const TCPStoreOptions& opti
   keep(connect(deadline, detail::Dial::until_deadline));
 }
 
+LOCKSTEP_INLINE TCPStore::~TCPStore() = default;
+
 LOCKSTEP_INLINE void TCPStore::do_set(const std::string& key, const std::string& value,
                                       const detail::Deadline& deadline) {
   ask(detail::FrameWriter(Request::set).text(key).text(value), deadline);
