@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cudasim/api.hpp"
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -45,6 +47,11 @@ ApiCall& ApiCall::without_context() {
   return *this;
 }
 
+ApiCall& ApiCall::internal() {
+  counts_ = false;
+  return *this;
+}
+
 ApiCall& ApiCall::synchronizing() {
   synchronizing_ = true;
   return *this;
@@ -54,6 +61,20 @@ bool ApiCall::inside_operation() const {
   if (running_operation == nullptr) return false;
   report("CALL INSIDE A STREAM: " + call_.function + " by " + describe(*running_operation));
   return true;
+}
+
+cudaError_t ApiCall::counted_failure(Machine& machine) const {
+  ThreadState& state = thread_state();
+  constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();
+  if (!counts_ || state.calls_left == kNone) return cudaSuccess;
+  if (state.calls_left > 0) {
+    --state.calls_left;
+    return cudaSuccess;
+  }
+  state.failed = call_.function;
+  state.calls_left = kNone;
+  if (state.breaks >= 0) machine.break_device(state.breaks, state.failure);
+  return state.failure;
 }
 
 cudaError_t ApiCall::refusal(Machine& machine) {
@@ -71,6 +92,7 @@ cudaError_t ApiCall::refusal(Machine& machine) {
     if (--failure->second.times <= 0) machine.failures.erase(failure);
     return error;
   }
+  if (const cudaError_t error = counted_failure(machine); error != cudaSuccess) return error;
   if (wants_stream_ && !known_stream) {
     const bool null =
         stream_ == nullptr || stream_ == cudaStreamLegacy || stream_ == cudaStreamPerThread;

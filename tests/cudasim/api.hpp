@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cudasim/fiber.hpp"
 #include "cudasim/machine.hpp"
 
 #include <cstddef>
@@ -28,6 +29,8 @@ class ApiCall {
   ApiCall& releasing();
   // It asks for something that no context is made for.
   ApiCall& without_context();
+  // It is none that a program makes: `fail_call` does not count it.
+  ApiCall& internal();
   // It waits, so that an error of what it waits for is its own.
   ApiCall& synchronizing();
 
@@ -48,8 +51,11 @@ class ApiCall {
   }
 
  private:
+  const Unseen unseen_;
+
   bool inside_operation() const;
   cudaError_t refusal(Machine& machine);
+  cudaError_t counted_failure(Machine& machine) const;
   cudaError_t broken_device(const Machine& machine) const;
   static cudaError_t finish(cudaError_t error);
   static std::size_t current_device_index() {
@@ -64,6 +70,7 @@ class ApiCall {
   bool releasing_ = false;
   bool synchronizing_ = false;
   bool needs_context_ = true;
+  bool counts_ = true;
 };
 
 // Issues a kernel, or what a library launches: the stream's device must be the current one.

@@ -5,6 +5,8 @@
 #include "cudasim/machine.hpp"
 
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -101,7 +103,7 @@ std::shared_ptr<Collective> make_collective(int ranks, std::string name) {
 
 void join_collective(const std::shared_ptr<Collective>& collective, int rank, CollectivePart part) {
   ApiCall call("join_collective");
-  (void)call.on(part.stream).launching(part.name).run([&](Machine& machine) {
+  (void)call.internal().on(part.stream).launching(part.name).run([&](Machine& machine) {
     const auto place = static_cast<std::size_t>(rank);
     if (collective->parts.at(place)) {
       report("COLLECTIVE: rank " + std::to_string(rank) + " joins " + collective->name + " twice");
@@ -181,11 +183,26 @@ void fail_next(const char* function, cudaError_t error, int times) {
   machine().failures[function] = {error, times};
 }
 
+void fail_call(std::uint64_t n, cudaError_t error, int device) {
+  ThreadState& state = thread_state();
+  state.calls_left = n;
+  state.failure = error;
+  state.breaks = device;
+  state.failed.clear();
+}
+
+std::string end_failing_calls() {
+  ThreadState& state = thread_state();
+  state.calls_left = std::numeric_limits<std::uint64_t>::max();
+  return std::exchange(state.failed, {});
+}
+
 void break_stream(cudaStream_t stream, cudaError_t error) {
-  (void)ApiCall("break_stream").on(stream).run([&](Machine& machine) {
+  (void)ApiCall("break_stream").internal().on(stream).run([&](Machine& machine) {
     const OperationPtr fault = machine.issue(stream, "faulting kernel", {}, {});
-    Device& device = machine.devices[static_cast<std::size_t>(stream->device)];
-    fault->completed = [&device, error] { device.broken = error; };
+    fault->completed = [&machine, error, device = stream->device] {
+      machine.break_device(device, error);
+    };
     return cudaSuccess;
   });
 }

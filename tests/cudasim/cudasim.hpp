@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -130,7 +131,13 @@ std::vector<Call> take_calls();
 
 // The next calls of a function fail with `error` and do nothing else.
 void fail_next(const char* function, cudaError_t error, int times = 1);
-// A faulting kernel: once it has run, every call that concerns its device gives `error`.
+// The calling thread's call number n from here on, counted from 0, of whatever function, fails with
+// `error` and does nothing else. With a device, that one breaks then, as by a faulting kernel.
+void fail_call(std::uint64_t n, cudaError_t error, int device = -1);
+// None of the calling thread's fails any more. The function that has, or nothing.
+std::string end_failing_calls();
+// A faulting kernel: once it has run, every call that concerns its device gives `error`, and the
+// device does nothing more.
 void break_stream(cudaStream_t stream, cudaError_t error);
 // Undoes what broken streams and failures still to come have done.
 void mend();

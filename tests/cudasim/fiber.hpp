@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "support/allocation_faults.hpp"
+
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -33,7 +35,7 @@ namespace cudasim {
 inline constexpr bool kFibers = true;
 
 // While one lives, neither the accesses nor the synchronisation of the calling thread, or fiber,
-// are seen. Nests.
+// are seen, and its allocations do not fail. Nests.
 class Unseen {
  public:
   Unseen() { begin(); }
@@ -94,9 +96,12 @@ class Fiber {
 inline constexpr bool kFibers = false;
 
 struct Unseen {
-  Unseen() {}  // so that none is an unused variable
-  static void begin() {}
-  static void end() {}
+  Unseen() { begin(); }
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+  ~Unseen() { end(); }
+  static void begin() { ++lockstep::testing::allocations_of_others; }
+  static void end() { --lockstep::testing::allocations_of_others; }
 };
 struct Seen {
   Seen() {}

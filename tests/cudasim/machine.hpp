@@ -8,7 +8,9 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -80,6 +82,8 @@ class Machine {
   void drain();
   std::size_t pending() const { return pending_; }
   void set_policy(Policy policy, int pick, unsigned seed);
+  // Nothing of the device runs any more, which is known to whoever gets `error` from now on.
+  void break_device(int device, cudaError_t error);
   // Something has been issued that another thread may wait for.
   void notify() { progress_.notify_all(); }
 
@@ -177,6 +181,11 @@ extern thread_local const Operation* running_operation;
 struct ThreadState {
   int device = 0;
   cudaError_t error = cudaSuccess;
+  // What `fail_call` asked for.
+  std::uint64_t calls_left = std::numeric_limits<std::uint64_t>::max();  // that do not fail
+  cudaError_t failure = cudaSuccess;
+  int breaks = -1;     // the device
+  std::string failed;  // the function
 };
 ThreadState& thread_state();
 

@@ -54,6 +54,7 @@ void Machine::execute(const OperationPtr& operation) {
   for (const OperationPtr& part : parts) {
     part->running = true;
     const cudaError_t broken = devices[static_cast<std::size_t>(part->stream->device)].broken;
+    if (broken != cudaSuccess) part->uses.clear();
     if (!settle(part) || broken != cudaSuccess) sound = false;
     enter_fiber(*part);
   }
@@ -243,6 +244,13 @@ bool Machine::poll(const OperationPtr& target) {
   if (!target->done || polls <= config.late_polls) return false;
   order_host_after(*target);
   return true;
+}
+
+void Machine::break_device(int device, cudaError_t error) {
+  devices[static_cast<std::size_t>(device)].broken = error;
+  for (const CUstream_st* stream : all_streams()) {
+    if (stream->device == device && stream->last) order_host_after(*stream->last);
+  }
 }
 
 void Machine::drain() {

@@ -12,6 +12,10 @@ namespace lockstep::testing {
 // Ends the faults of all threads when it is counted up.
 inline std::atomic<unsigned> allocation_faults_end{0};
 
+// While it is above 0 none of the thread's fails, and none is counted: within what stands for a
+// library with memory of its own.
+inline thread_local int allocations_of_others = 0;
+
 // What one thread's allocations are to do.
 struct AllocationFaults {
   static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
@@ -23,6 +27,7 @@ struct AllocationFaults {
 
   bool fails() {
     if (left == kNone || until != allocation_faults_end.load()) return false;
+    if (allocations_of_others > 0) return false;
     if (left > 0) {
       --left;
       return false;
