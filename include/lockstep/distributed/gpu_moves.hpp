@@ -23,8 +23,10 @@ class GpuMoves {
   // Before the parting: what goes wrong is kept, so that all ranks come to it.
   void issue() noexcept;
 
-  // After the parting.
-  void await_others() const;
+  // After the parting: what is issued to the rank's stream from here on comes after what the others
+  // have issued. What goes wrong on this rank alone is thrown when the host has waited for them
+  // instead. `in_use` becomes true where not even that can be: they may still use its memory.
+  void await_others(bool& in_use) const;
 
   // Throws on every rank what went wrong on one.
   void check() const;
@@ -37,6 +39,9 @@ class GpuMoves {
   void start() const;
 
   void keep_error() noexcept;
+  // Blocks until a stream or an event has ended. False if it cannot be waited for.
+  template <class Waited>
+  static bool has_ended(const Waited& waited) noexcept;
 
   // The same on all ranks. The ranks may bring memory of other GPUs than their own.
   WorldCollectives* serving() const;

@@ -35,13 +35,25 @@ LOCKSTEP_INLINE void GpuMoves::issue() noexcept {
     side(own_).done = stream().record_event();
   } catch (...) {
     keep_error();
+    // Nobody can wait for what has been issued, but the host.
+    if (!has_ended(stream())) side(own_).hangs = true;
   }
 }
 
-LOCKSTEP_INLINE void GpuMoves::await_others() const {
+LOCKSTEP_INLINE void GpuMoves::await_others(bool& in_use) const {
+  std::exception_ptr error;
+  if (side(own_).hangs) error = side(own_).error;
   for (std::size_t r = 0; r < ranks_; ++r) {
-    if (r != own_) stream().wait_event(side(r).done);
+    if (r == own_) continue;
+    try {
+      stream().wait_event(side(r).done);
+    } catch (...) {
+      error = std::current_exception();
+      if (!has_ended(side(r).done)) in_use = true;
+    }
+    if (side(r).hangs) in_use = true;
   }
+  if (error) std::rethrow_exception(error);
 }
 
 LOCKSTEP_INLINE void GpuMoves::check() const {
@@ -50,6 +62,16 @@ LOCKSTEP_INLINE void GpuMoves::check() const {
     if (!side(r).error) continue;
     lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",
                                         side(r).stream.device(), ": ", describe(side(r).error));
+  }
+}
+
+template <class Waited>
+bool GpuMoves::has_ended(const Waited& waited) noexcept {
+  try {
+    waited.synchronize();
+    return true;
+  } catch (...) {
+    return false;
   }
 }
 

@@ -156,13 +156,14 @@ LOCKSTEP_INLINE Work GroupState::message(const Message& message, const Tensor& t
     Completion completion;
     work = completion.work();
     Done done = [operands, completion](std::exception_ptr error) {
+      const bool taken = !error;
       try {
-        if (!error) operands->finish(completion.state());
+        if (taken) operands->finish(completion.state());
       } catch (...) {
         error = std::current_exception();
       }
-      // What has failed may use its memory as long as the carrier keeps this.
-      if (!error) operands->release();
+      // What has not been taken may use its memory as long as the carrier keeps this.
+      if (taken) operands->release();
       completion.finish(std::move(error));
     };
     thread_->issue(CommunicationThread::Task(

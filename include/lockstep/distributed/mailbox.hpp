@@ -69,9 +69,11 @@ class Mailbox {
 
   void post(Posted mine);
 
-  static void deliver(const Posted& sent, const Posted& received) noexcept;
+  // By the thread of `rank`, one of the two.
+  static void deliver(const Posted& sent, const Posted& received, int rank) noexcept;
 
-  // On the receiver's stream; what is issued to the sender's after this comes after it.
+  // On the receiver's stream; what is issued to the sender's after this comes after it. Has ended
+  // where it throws, unless the receiver's GPU has failed.
   static void copy_on_gpu(const Posted& sent, const Posted& received);
 
   const RankGone spare_{""};

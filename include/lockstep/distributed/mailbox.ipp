@@ -91,10 +91,11 @@ LOCKSTEP_INLINE void Mailbox::post(Posted mine) {
     }
   }
   if (why.gone) return fail_gone(mine, why);
-  deliver(mine.sends ? mine : other, mine.sends ? other : mine);
+  deliver(mine.sends ? mine : other, mine.sends ? other : mine, static_cast<int>(poster));
 }
 
-LOCKSTEP_INLINE void Mailbox::deliver(const Posted& sent, const Posted& received) noexcept {
+LOCKSTEP_INLINE void Mailbox::deliver(const Posted& sent, const Posted& received,
+                                      int rank) noexcept {
   const Message& out = sent.message;
   const Message& in = received.message;
   const bool placed = sent.gpu.has_value() == received.gpu.has_value();
@@ -125,12 +126,19 @@ LOCKSTEP_INLINE void Mailbox::deliver(const Posted& sent, const Posted& received
     sent.done(nullptr);
     return received.done(nullptr);
   }
-  const auto failed = [&] {
-    return DeviceError(lockstep::detail::str("a message from rank ", sent.from, " to rank ",
-                                             received.to, ": ", describe(cause)));
-  };
-  fail(sent, failed);
-  fail(received, failed);
+  // This rank has the error itself.
+  const Posted& mine = rank == sent.from ? sent : received;
+  const Posted& other = rank == sent.from ? received : sent;
+  std::exception_ptr told;
+  try {
+    told = std::make_exception_ptr(DeviceError(lockstep::detail::str(
+        "a message from rank ", sent.from, " to rank ", received.to, ": failed on rank ", rank,
+        ", on ", mine.gpu->stream.device(), ": ", describe(cause))));
+  } catch (...) {
+    told = std::make_exception_ptr(RankGoneWithoutMemory(rank, spare_, "failed"));
+  }
+  other.done(std::move(told));
+  mine.done(std::move(cause));
 }
 
 LOCKSTEP_INLINE void Mailbox::copy_on_gpu(const Posted& sent, const Posted& received) {
@@ -138,8 +146,14 @@ LOCKSTEP_INLINE void Mailbox::copy_on_gpu(const Posted& sent, const Posted& rece
   const Stream& to = received.gpu->stream;
   to.wait_event(sent.gpu->ready);
   to.wait_event(received.gpu->ready);
-  copy_between({to.device(), received.data}, {from.device(), sent.data}, sent.message.bytes(), to);
-  from.wait_event(to.record_event());
+  try {
+    copy_between({to.device(), received.data}, {from.device(), sent.data}, sent.message.bytes(),
+                 to);
+    from.wait_event(to.record_event());
+  } catch (...) {
+    to.synchronize();
+    throw;
+  }
 }
 
 }  // namespace lockstep::distributed::detail

@@ -39,15 +39,16 @@ class RankGone : public Error {
 
 namespace detail {
 
-// A RankGone that is made without memory: of a rank that has gone where there was none to say why.
-// It begins as a copy of `spare`, which is made beforehand: no standard library allocates to copy
-// an exception, while some do for every text, be it empty.
+// A RankGone that is made without memory: of a rank that has gone, or failed, where there was none
+// to say why. It begins as a copy of `spare`, which is made beforehand: no standard library
+// allocates to copy an exception, while some do for every text, be it empty.
 class RankGoneWithoutMemory final : public RankGone {
  public:
-  RankGoneWithoutMemory(int rank, const RankGone& spare) noexcept : RankGone(spare) {
+  RankGoneWithoutMemory(int rank, const RankGone& spare, const char* has = "gone") noexcept
+      : RankGone(spare) {
     static_assert(std::is_nothrow_copy_constructible_v<RankGone>);
-    (void)std::snprintf(text_, sizeof text_, "rank %d has gone, and there was no memory to say why",
-                        rank);
+    (void)std::snprintf(text_, sizeof text_, "rank %d has %s, and there was no memory to say why",
+                        rank, has);
   }
   const char* what() const noexcept override { return text_; }
 

@@ -31,6 +31,7 @@ class ThreadCarrier final : public Carrier {
 
   LOCKSTEP_INLINE void leave(const std::exception_ptr& error) noexcept override;
   void break_off(const std::exception_ptr& error) noexcept override { leave(error); }
+  bool may_use_memory() const override { return in_use_; }
 
   LOCKSTEP_INLINE void send(const Message& message, const void* data, Done done) override;
   LOCKSTEP_INLINE void receive(const Message& message, void* data, Done done) override;
@@ -70,6 +71,7 @@ class ThreadCarrier final : public Carrier {
   unsigned turn_ = 0;  // the number of collectives so far: equal on all ranks at a meeting
   std::vector<const void*> sources_;
   std::vector<void*> targets_;
+  bool in_use_ = false;          // another rank's GPU may use memory of this one for ever
   std::vector<Stream> streams_;  // one for each GPU that the rank has used
 };
 

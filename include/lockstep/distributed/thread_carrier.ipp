@@ -92,7 +92,7 @@ LOCKSTEP_INLINE void ThreadCarrier::run_on(const Stream& stream, const Call& cal
   moves.issue();
   world_->parting.meet();
   ++turn_;
-  alone([&] { moves.await_others(); });
+  alone([&] { moves.await_others(in_use_); });
   moves.check();
 }
 

@@ -51,6 +51,7 @@ class ThreadWorld {
     WorldCollectives* serves;  // rank 0's: what serves the ranks' GPUs, if anything
     Event done;                // and not any more; from before the parting
     std::exception_ptr error;  // why not all was issued, likewise
+    bool hangs = false;        // likewise: what was issued cannot be waited for
   };
 
   struct alignas(128) Slot {
