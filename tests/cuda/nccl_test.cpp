@@ -50,6 +50,11 @@ class WithoutNccl {
   detail::Collectives* nccl_;
 };
 
+// Where a communicator was given up what it had not ended was not needed.
+void forget_lost_results(const std::vector<Device>& devices) {
+  for (const Device& device : devices) nccl::forget_lost_results(device);
+}
+
 // The calls of the runtime and of NCCL that a body makes.
 template <class Body>
 std::vector<cudasim::Call> calls_of(const Body& body) {
@@ -371,20 +376,22 @@ TEST(NcclErrors, NameCallDevicesAndCode) {
     EXPECT_NE(std::string(error.what()).find("ncclGroupEnd on cuda:3, cuda:4"), std::string::npos)
         << error.what();
   }
+  forget_lost_results({"cuda:3", "cuda:4"});
 }
 
 TEST(NcclErrors, ACommunicatorThatFailedIsNotUsedAgain) {
   const Tensor source = ones({4}, {.device = "cuda:3"});
   const auto broadcast = [&] { (void)comm::broadcast(source, {"cuda:3", "cuda:6"}); };
   broadcast();
-  cudasim::fail_next("ncclBroadcast", cudaErrorLaunchFailure);
+  cudasim::fail_next("ncclGroupEnd", cudaErrorLaunchFailure);
   EXPECT_EQ(
       count_calls("ncclCommAbort",
-                  [&] { EXPECT_TRUE(throws<NcclError>(broadcast, "ncclBroadcast on cuda:3")); }),
+                  [&] { EXPECT_TRUE(throws<NcclError>(broadcast, "ncclGroupEnd on cuda:3")); }),
       2);
+  forget_lost_results({"cuda:3", "cuda:6"});
   const auto calls = calls_of([&] {
     EXPECT_TRUE(throws<DeviceError>(broadcast, "cannot be used on cuda:3, cuda:6 any more",
-                                    "ncclBroadcast on cuda:3, cuda:6"));
+                                    "ncclGroupEnd on cuda:3, cuda:6"));
   });
   for (const auto& call : calls) EXPECT_EQ(call.function.find("nccl"), std::string::npos);
   // The thread has left the group, and other sets are as they were.
@@ -403,6 +410,7 @@ TEST(NcclReplicas, AreRefreshedByOneGroupAndAgainAfterAFailure) {
   originals[1].zero_();
   cudasim::fail_next("ncclGroupEnd", cudaErrorLaunchFailure);
   EXPECT_THROW((void)cache.refresh(originals, devices), NcclError);
+  forget_lost_results(devices);
   const WithoutNccl by_copies;
   const std::vector<Tensor> copies = cache.refresh(originals, devices);
   EXPECT_EQ(values_of({copies[2], copies[3]}), values_of(originals));

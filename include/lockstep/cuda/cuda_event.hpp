@@ -3,6 +3,7 @@
 
 #include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/error.hpp>
+#include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 
@@ -74,6 +75,7 @@ class CudaEvent final : public lockstep::detail::EventState {
   }
   void synchronize() const override {
     check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device());
+    LostResults::check(pool_.device());
   }
   bool precedes_new_work_of(const lockstep::detail::StreamState& stream) const override {
     return &stream == &stream_ || query();

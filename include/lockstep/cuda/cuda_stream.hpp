@@ -5,6 +5,7 @@
 #include <lockstep/cuda/cuda_event.hpp>
 #include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/error.hpp>
+#include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 
@@ -55,6 +56,7 @@ class CudaStream final : public lockstep::detail::StreamState {
   void synchronize() override {
     lockstep::detail::check_not_forked();
     check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize", device());
+    LostResults::check(device());
     if (const auto look = after_wait.load(std::memory_order_acquire)) look(*this);
   }
 

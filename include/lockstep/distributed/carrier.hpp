@@ -101,7 +101,7 @@ class Carrier {
   // on host memory.
   virtual std::optional<Stream> stream_for(Device) { return {}; }
   // As `run`, as work of that stream: returns when it is issued. What goes wrong after that is told
-  // to `failed`, at most once and by any thread; `progress` sees after it.
+  // to `failed`, at most once, by the thread that calls the carrier; `progress` sees after it.
   LOCKSTEP_INLINE virtual void run_on(const Stream& stream, const Call& call,
                                       std::span<const void* const>, std::span<void* const>,
                                       const Done& failed);

@@ -29,8 +29,8 @@ class GroupWatch {
   std::exception_ptr exception() const { return watcher_ ? watcher_->exception() : nullptr; }
   void check() const;
 
-  // Tells all ranks of the watcher's world that this one has failed.
-  void abort(const std::string& reason) const noexcept;
+  // Tells all ranks of the watcher's world that this one has failed. Allocates nothing here.
+  void abort(std::string reason) const noexcept;
 
   // Null where nobody watches.
   Progress* progress() const { return progress_.get(); }

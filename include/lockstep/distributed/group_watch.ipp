@@ -28,8 +28,8 @@ LOCKSTEP_INLINE void GroupWatch::check() const {
   if (faulted()) watcher_->check();
 }
 
-LOCKSTEP_INLINE void GroupWatch::abort(const std::string& reason) const noexcept {
-  if (watcher_) watcher_->abort(reason);
+LOCKSTEP_INLINE void GroupWatch::abort(std::string reason) const noexcept {
+  if (watcher_) watcher_->abort(std::move(reason));
 }
 
 }  // namespace lockstep::distributed::detail

@@ -55,9 +55,11 @@ struct Parts;
 // has not ended yet may fail, too. The others' operations that need it fail with a RankGone that
 // names it: at once among threads, over MPI within a moment, and with NCCL by the watchdog. So does
 // every collective that is issued on the group later, and among threads on groups that were made
-// from it; messages between the others, and the rank's other groups, stay as they are. What all
-// ranks are told within the operation leaves a group of threads as it is: calls that do not match,
-// or work that a GPU refuses, which is a DeviceError that names the rank on the others.
+// from it; messages between the others, and the rank's other groups, stay as they are, but for
+// NCCL's that share a watchdog, which end together: those made from one another, and from the group
+// that carried their id. What all ranks are told within the operation leaves a group of threads as
+// it is: calls that do not match, or work that a GPU refuses, which is a DeviceError that names the
+// rank on the others.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {

@@ -34,7 +34,7 @@ class RankWatcher {
     if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
   }
 
-  virtual void abort(const std::string& reason) noexcept = 0;
+  virtual void abort(std::string reason) noexcept = 0;
 
  protected:
   // Where the first fault is written down; it lives as long as this. Without one nothing is found.

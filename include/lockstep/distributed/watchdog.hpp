@@ -107,7 +107,7 @@ class Watchdog : public detail::RankWatcher {
 
   // Tells all ranks that this one has failed, and why: before it ends because of an exception. Rank
   // 0, which tells the others, knows when it returns, unless it cannot be reached.
-  LOCKSTEP_INLINE void abort(const std::string& reason) noexcept override;
+  LOCKSTEP_INLINE void abort(std::string reason) noexcept override;
 
  private:
   static std::uint64_t random_token();

@@ -103,9 +103,9 @@ LOCKSTEP_INLINE void Watchdog::leave() {
   server_.reset();
 }
 
-LOCKSTEP_INLINE void Watchdog::abort(const std::string& reason) noexcept {
+LOCKSTEP_INLINE void Watchdog::abort(std::string reason) noexcept {
   try {
-    if (client_) client_->abort(reason);
+    if (client_) client_->abort(std::move(reason));
   } catch (const std::exception&) {
     // Out of memory: they find that the process has ended.
   }

@@ -65,7 +65,7 @@ class WatchdogClient {
   void finish();
 
   // Returns when rank 0 has taken note, or cannot.
-  void abort(const std::string& reason);
+  void abort(std::string reason);
 
  private:
   friend class SocketLoop;

@@ -91,10 +91,11 @@ LOCKSTEP_INLINE void WatchdogClient::finish() {
   loop_.wake();
 }
 
-LOCKSTEP_INLINE void WatchdogClient::abort(const std::string& reason) {
+LOCKSTEP_INLINE void WatchdogClient::abort(std::string reason) {
   std::unique_lock lock(mutex_);
   if (abort_reason_) return;
-  abort_reason_ = reason.substr(0, kMaxWatchdogText);
+  if (reason.size() > kMaxWatchdogText) reason.resize(kMaxWatchdogText);
+  abort_reason_ = std::move(reason);
   loop_.wake();
   changed_.wait_until(lock, Deadline(kLongestGoodbye).at(),
                       [this] { return alone_ || !faults_.empty(); });

@@ -93,7 +93,8 @@ class Completion {
 
   void finish(std::exception_ptr error) const noexcept;
 
-  // An operation that has finished well has failed on its GPU after that. Called once at most.
+  // An operation that has finished well has failed on its GPU after that. Of one that has not
+  // finished, `finish` tells. Called once at most, by the thread that calls `finish`.
   void fail(std::exception_ptr error) const noexcept;
 
  private:

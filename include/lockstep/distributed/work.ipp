@@ -61,6 +61,8 @@ LOCKSTEP_INLINE void Completion::finish(std::exception_ptr error) const noexcept
 }
 
 LOCKSTEP_INLINE void Completion::fail(std::exception_ptr error) const noexcept {
+  // By the thread that finishes it.
+  if (state_->ended.load(std::memory_order_relaxed) != WorkState::kWell) return;
   if (const auto seen = error_.lock()) *seen = std::move(error);
   state_->ended.store(WorkState::kFailed, std::memory_order_release);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/cuda/cuda_stream.hpp>
 #include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
@@ -69,23 +71,30 @@ class Communicator {
 
   const std::vector<Device>& devices() const { return devices_; }
 
-  // Calls issue(rank, its ncclComm_t) for every rank, as one group; `check_call` is for what that
-  // calls. After a failure, also one that an earlier group has met on a GPU, some ranks may have
-  // started and wait for the others for ever, so all of them are aborted, and every later group is
-  // an error.
+  // Calls issue(rank, its ncclComm_t) for every rank, as one group, whose calls are work of
+  // `streams`, one of each rank; `check_call` is for what `issue` calls. After a failure every
+  // later group is an error. Where ranks may have started, as when an earlier group has met an
+  // error on a GPU, they may wait for the others for ever, so all are aborted, and with them what
+  // is unfinished on the streams.
   template <class Issue>
-  void group(const Issue& issue) {
-    lockstep::check<DeviceError>(failure_.empty(), "NCCL cannot be used on ", names_of(devices_),
-                                 " any more, since it failed there before: ", failure_);
+  void group(std::span<CudaStream* const> streams, const Issue& issue) {
+    if (failure_) {
+      lockstep::detail::fail<DeviceError>(
+          "NCCL cannot be used on ", names_of(devices_),
+          " any more, since it failed there before: ", text_of(failure_));
+    }
+    const DeviceGuard guard(devices_[0]);
+    bool started = true;
     try {
-      const DeviceGuard guard(devices_[0]);
       check_earlier();
+      started = false;
       NcclGroup calls(devices_, ranks_[0]);
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) issue(rank, ranks_[rank]);
+      started = true;
       calls.start();
-    } catch (const std::exception& error) {
-      failure_ = error.what();
-      for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);
+    } catch (...) {
+      failure_ = std::current_exception();
+      if (started) abort(streams);
       throw;
     }
   }
@@ -101,9 +110,34 @@ class Communicator {
     }
   }
 
+  void abort(std::span<CudaStream* const> streams) const noexcept {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      // Before it, or who waits for the GPU would go on first.
+      if (!has_ended(*streams[rank])) LostResults::note(devices_[rank], loss());
+    }
+    for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);
+  }
+  std::exception_ptr loss() const noexcept {
+    try {
+      return std::make_exception_ptr(
+          NcclError(text_of(failure_) + "; what " + names_of(devices_) +
+                        " have computed since may rest on a result of NCCL's, which never came",
+                    ncclSystemError));
+    } catch (...) {
+      return failure_;
+    }
+  }
+  static bool has_ended(const CudaStream& stream) noexcept {
+    try {
+      return stream.idle();
+    } catch (...) {
+      return false;
+    }
+  }
+
   const std::vector<Device> devices_;
   std::vector<ncclComm_t> ranks_;
-  std::string failure_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace lockstep::cuda

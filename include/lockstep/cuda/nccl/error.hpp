@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 
 #include <cuda_runtime_api.h>
 
+#include <exception>
 #include <span>
 #include <string>
 
@@ -50,6 +52,16 @@ inline void check_nccl(ncclResult_t status, const char* call, std::span<const De
     message += lockstep::detail::str(": ", details);
   }
   throw NcclError(message, status);
+}
+
+// What an exception says, in as many words as there is memory for.
+inline std::string text_of(const std::exception_ptr& error) noexcept {
+  try {
+    const lockstep::detail::DescribedError thrown = lockstep::detail::described(error);
+    return thrown.what ? *thrown.what : thrown.type;
+  } catch (...) {
+    return "out of memory";  // short enough to need none
+  }
 }
 
 // Throws an NcclError if what was started with a communicator has met an error on the way: on a

@@ -33,6 +33,7 @@ class InFlight {
     std::string name;
     std::optional<distributed::detail::Call> call;  // of a collective
     distributed::detail::Done failed;               // may be empty
+    bool gives_result;                              // to those who have waited for its issue
     Event end = {};                                 // by `push`
     Clock::time_point since = Clock::now();
   };
@@ -47,6 +48,12 @@ class InFlight {
   std::chrono::milliseconds limit() const { return limit_; }
   bool empty() const { return operations_.empty(); }
   const Operation& first() const { return operations_.front(); }
+  // The first of which somebody may have the result before it has ended, or null.
+  const Operation* first_result() const {
+    const auto found = std::find_if(operations_.begin(), operations_.end(),
+                                    [](const Operation& each) { return each.gives_result; });
+    return found == operations_.end() ? nullptr : &*found;
+  }
 
   // The rank is about to issue the collective: NCCL may wait for the others even then.
   void come_to(const distributed::detail::Call& call) {
@@ -93,11 +100,12 @@ class InFlight {
         ncclRemoteError);
   }
 
-  // Nothing is in flight any more: what was, for the caller to fail.
-  std::deque<Operation> give_up() {
+  // Nothing is in flight any more: calls fail(operation) for what was.
+  template <class Fail>
+  void give_up(const Fail& fail) noexcept {
     if (inside_) leave();
     coming_.reset();
-    return std::exchange(operations_, {});
+    for (; !operations_.empty(); operations_.pop_front()) fail(operations_.front());
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/cuda/device_guard.hpp>
+#include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
@@ -69,24 +70,14 @@ class NcclCarrier final : public distributed::detail::Carrier {
       const DeviceGuard guard(device_);
       await_all();
       destroy(comm_, device_, still_waits());
-    } catch (const std::exception& error) {
-      abort("the end of the group", error);  // unless it has been
+    } catch (...) {
+      abort([] { return "the end of the group"; }, std::current_exception());  // unless it has been
     }
   }
 
   // The others wait in NCCL: where somebody watches, they are told.
   void leave(const std::exception_ptr& error) noexcept override {
-    if (!comm_) return;
-    try {
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& cause) {
-        in_flight_.watch().abort(cause.what());
-        abort("an operation", cause);
-      }
-    } catch (...) {  // no memory to say so
-      if (comm_) (void)ncclCommAbort(std::exchange(comm_, nullptr));
-    }
+    abort([] { return "an operation"; }, error);
   }
 
   // There is nothing in host memory that NCCL could take.
@@ -108,22 +99,23 @@ class NcclCarrier final : public distributed::detail::Carrier {
     std::optional<NcclPart> part;  // outlives the abort of what it issues
     issue(name, [&] {
       in_flight_.come_to(call);
-      if (call.count == 0) return;
-      part.emplace(stream, rank(), size(), call, inputs, outputs);
-      in_group([&] { part->issue(comm_, own_.get().handle(), {&device_, 1}); });
-      part->finish();
+      if (call.count > 0) {
+        part.emplace(stream, rank(), size(), call, inputs, outputs);
+        in_group([&] { part->issue(comm_, own_.get().handle(), {&device_, 1}); });
+        part->finish();
+      }
+      in_flight_.push(stream, {name(), call, failed, true});
     });
-    in_flight_.push(stream, {name(), call, failed});
   }
 
   void send_on(const Stream& stream, const Message& message, const void* data, Done done) override {
-    start(stream, message, "send", done, [&](ncclDataType_t type) {
+    start(stream, message, false, done, [&](ncclDataType_t type) {
       check(ncclSend(data, message.count, type, message.peer, comm_, own_.get().handle()),
             "ncclSend");
     });
   }
   void receive_on(const Stream& stream, const Message& message, void* data, Done done) override {
-    start(stream, message, "recv", done, [&](ncclDataType_t type) {
+    start(stream, message, true, done, [&](ncclDataType_t type) {
       check(ncclRecv(data, message.count, type, message.peer, comm_, own_.get().handle()),
             "ncclRecv");
     });
@@ -140,8 +132,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
     looked_ = now;
     try {
       look();
-    } catch (const std::exception& error) {
-      abort(in_flight_.first().name, error);
+    } catch (...) {
+      abort_first(std::current_exception());
     }
     return !in_flight_.empty();
   }
@@ -162,10 +154,18 @@ class NcclCarrier final : public distributed::detail::Carrier {
             await_part(part);                                        // and this makes it ready
           });
     if (!part) return nullptr;
-    return std::make_unique<NcclCarrier>(
-        static_cast<int>(at - members.begin()), static_cast<int>(members.size()), device_, part,
-        in_flight_.watch().part(std::vector<int>(members.begin(), members.end())),
-        in_flight_.limit());
+    std::unique_ptr<Carrier> result;
+    try {
+      auto watch = in_flight_.watch().part(std::vector<int>(members.begin(), members.end()));
+      result = std::make_unique<NcclCarrier>(static_cast<int>(at - members.begin()),
+                                             static_cast<int>(members.size()), device_, part,
+                                             std::move(watch), in_flight_.limit());
+    } catch (...) {  // the others have theirs
+      leave(std::current_exception());
+      (void)ncclCommAbort(part);
+      throw;
+    }
+    return result;
   }
 
  private:
@@ -189,21 +189,26 @@ class NcclCarrier final : public distributed::detail::Carrier {
 
   // Runs `body`, which calls NCCL with the rank's GPU current, unless the communicator has failed;
   // it has if that throws, and is aborted. Until then NCCL may make use of what it was given:
-  // memory for it is freed by the caller, not by `body`.
+  // memory for it is freed by the caller, not by `body`. What is thrown says which operation it
+  // was, where NCCL or the watchdog has found the trouble.
   template <class Name, class Body>
   void issue(const Name& name, const Body& body) {
     lockstep::detail::check_not_forked();
-    lockstep::check<DeviceError>(comm_ != nullptr, name(), ": NCCL cannot be used on rank ", rank(),
-                                 ", on ", device_,
-                                 ", any more, since it failed there before: ", failure_);
+    if (!comm_) {
+      lockstep::detail::fail<DeviceError>(
+          name(), ": NCCL cannot be used on rank ", rank(), ", on ", device_,
+          ", any more, since it failed there before: ", text_of(failure_));
+    }
     try {
       const DeviceGuard guard(device_);
       in_flight_.watch().check();
       check_async(comm_, {&device_, 1});
       body();
-    } catch (const std::exception& error) {
-      abort(name(), error);
-      std::rethrow_exception(failure(failure_, error));
+    } catch (...) {
+      const std::exception_ptr cause = std::current_exception();
+      abort(name, cause);
+      const bool found = is_a<NcclError>(cause) || is_a<distributed::WatchdogError>(cause);
+      std::rethrow_exception(found ? failure_ : cause);
     }
   }
 
@@ -235,16 +240,18 @@ class NcclCarrier final : public distributed::detail::Carrier {
   }
 
   template <class Body>
-  void start(const Stream& stream, const Message& message, const char* operation, const Done& done,
+  void start(const Stream& stream, const Message& message, bool receives, const Done& done,
              const Body& body) {
     const auto name = [&] {
-      return lockstep::detail::str(operation, " of ", message.count, " x ", message.dtype,
-                                   " with rank ", message.peer);
+      return lockstep::detail::str(receives ? "recv" : "send", " of ", message.count, " x ",
+                                   message.dtype, " with rank ", message.peer);
     };
     std::exception_ptr error;
     try {
-      issue(name, [&] { in_group([&] { body(nccl_type(message.dtype)); }); });
-      in_flight_.push(stream, {name(), {}, {}});
+      issue(name, [&] {
+        in_group([&] { body(nccl_type(message.dtype)); });
+        in_flight_.push(stream, {name(), {}, {}, receives});
+      });
     } catch (...) {
       error = std::current_exception();
     }
@@ -267,7 +274,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
       check(ncclAllReduce(one, one, 1, ncclUint8, ncclMax, comm_, own_.get().handle()),
             "ncclAllReduce");
     });
-    in_flight_.push(stream, {lockstep::detail::str(call), call, {}});
+    in_flight_.push(stream, {lockstep::detail::str(call), call, {}, false});
     await_all();
   }
 
@@ -276,8 +283,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
     while (!in_flight_.empty()) {
       try {
         look();
-      } catch (const std::exception& error) {
-        abort(in_flight_.first().name, error);
+      } catch (...) {
+        abort_first(std::current_exception());
         throw;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -295,33 +302,71 @@ class NcclCarrier final : public distributed::detail::Carrier {
     check_async(comm_, {&device_, 1});
   }
 
-  // What an operation fails with that has failed because of `cause`.
-  static std::exception_ptr failure(const std::string& text, const std::exception& cause) {
-    using distributed::WatchdogError;
-    if (const auto* gone = dynamic_cast<const WatchdogError*>(&cause)) {
-      return std::make_exception_ptr(WatchdogError(text, gone->faults()));
+  template <class E>
+  static bool is_a(const std::exception_ptr& cause) noexcept {
+    try {
+      std::rethrow_exception(cause);
+    } catch (const E&) {
+      return true;
+    } catch (...) {
+      return false;
     }
-    const auto* nccl = dynamic_cast<const NcclError*>(&cause);
-    return std::make_exception_ptr(NcclError(text, nccl ? nccl->code() : ncclSystemError));
   }
 
-  // Gives the communicator up: all that is in flight has failed.
-  void abort(const std::string& operation, const std::exception& cause) {
-    if (!comm_) return;
-    const auto text = [&](const std::string& name) {
-      return lockstep::detail::str(name, " on rank ", rank(), ", on ", device_, ": ", cause.what());
-    };
-    failure_ = text(operation);
-    (void)ncclCommAbort(std::exchange(comm_, nullptr));
-    for (const InFlight::Operation& each : in_flight_.give_up()) {
-      if (each.failed) each.failed(failure(text(each.name), cause));
+  // What an operation fails with that has failed because of `cause`; that itself without memory.
+  template <class Name>
+  std::exception_ptr failure(const Name& name, const std::exception_ptr& cause,
+                             const char* consequence = "") const noexcept {
+    try {
+      const std::string text = lockstep::detail::str(name(), " on rank ", rank(), ", on ", device_,
+                                                     ": ", text_of(cause), consequence);
+      try {
+        std::rethrow_exception(cause);
+      } catch (const distributed::WatchdogError& error) {
+        return std::make_exception_ptr(distributed::WatchdogError(text, error.faults()));
+      } catch (const NcclError& error) {
+        return std::make_exception_ptr(NcclError(text, error.code()));
+      } catch (...) {
+        return std::make_exception_ptr(NcclError(text, ncclSystemError));
+      }
+    } catch (...) {
+      return cause;
     }
+  }
+
+  // Gives the communicator up: all that is in flight has failed. The others are told, unless that
+  // is how this rank knows.
+  template <class Name>
+  void abort(const Name& name, const std::exception_ptr& cause) noexcept {
+    if (!comm_) return;
+    failure_ = failure(name, cause);
+    if (!is_a<distributed::WatchdogError>(cause)) in_flight_.watch().abort(text_of(cause));
+    try {
+      in_flight_.take_ended();
+    } catch (...) {
+      (void)cudaGetLastError();  // then it has not
+    }
+    // Before it, or who waits for the GPU would go on first.
+    if (const InFlight::Operation* const lost = in_flight_.first_result()) {
+      LostResults::note(device_, failure([&] { return lost->name; }, cause,
+                                         "; what the GPU has computed since may rest on its "
+                                         "result, which never came"));
+    }
+    (void)ncclCommAbort(std::exchange(comm_, nullptr));
+    in_flight_.give_up([&](const InFlight::Operation& each) {
+      if (each.failed) each.failed(failure([&] { return each.name; }, cause));
+    });
+  }
+
+  // The same because of what has been found while the first was in flight.
+  void abort_first(const std::exception_ptr& cause) noexcept {
+    abort([this] { return in_flight_.first().name; }, cause);
   }
 
   const Device device_;
   const OwnStream own_;
-  ncclComm_t comm_;      // null once it has failed,
-  std::string failure_;  // as this says
+  ncclComm_t comm_;             // null once it has failed,
+  std::exception_ptr failure_;  // because of this
   InFlight in_flight_;
   std::chrono::steady_clock::time_point looked_{};  // by `progress`
   std::chrono::steady_clock::time_point asked_{};   // NCCL and the watchdog

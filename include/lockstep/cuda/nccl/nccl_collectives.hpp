@@ -14,6 +14,7 @@
 
 #include <bitset>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -94,12 +95,19 @@ class NcclCollectives final : public lockstep::detail::Collectives {
       own.push_back(&per_device<OwnStream>(gpu).stream);
       Stream(*own.back()).wait_stream(Stream(*stream));
     }
-    communicator.group([&](std::size_t rank, ncclComm_t comm) {
+    communicator.group(own, [&](std::size_t rank, ncclComm_t comm) {
       calls(communicator, rank, comm, own[rank]->handle());
     });
+    std::exception_ptr error;
     for (std::size_t rank = 0; rank < named.size(); ++rank) {
-      Stream(*named[rank]).wait_stream(Stream(*own[rank]));
+      try {
+        Stream(*named[rank]).wait_stream(Stream(*own[rank]));
+      } catch (...) {
+        error = std::current_exception();
+        wait_for(*own[rank]);
+      }
     }
+    if (error) std::rethrow_exception(error);
   }
 
  private:
@@ -109,6 +117,15 @@ class NcclCollectives final : public lockstep::detail::Collectives {
   };
 
   NcclCollectives() = default;
+
+  // Where the named stream cannot: NCCL uses the ranks' memory until it has ended.
+  static void wait_for(CudaStream& own) noexcept {
+    try {
+      own.synchronize();
+    } catch (...) {
+      (void)cudaGetLastError();  // the GPU has failed, or its results are lost
+    }
+  }
 
   static ncclDataType_t type_of(lockstep::detail::SumType type) {
     switch (type) {

@@ -3,6 +3,7 @@
 
 #include <lockstep/cuda/cuda_device.hpp>
 #include <lockstep/cuda/device_guard.hpp>
+#include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/cuda/nccl/nccl_carrier.hpp>
 #include <lockstep/cuda/nccl/non_blocking.hpp>
@@ -179,9 +180,11 @@ inline std::uint16_t store_port(const distributed::LaunchEnvironment& environmen
 // LOCKSTEP_COLLECTIVE_TIMEOUT (300 seconds; with a watchdog, LOCKSTEP_HEARTBEAT_TIMEOUT more) is an
 // NcclError; the time counts from its issue or the end of the group's operation before it, so that
 // what it waits for on its GPU counts, too. An NcclError names the rank, the device and the
-// operation. After any of these the communicator is aborted: what was in flight has failed then,
-// which its Work says from there on, and so does what is issued later. The last handle's end waits
-// for what is in flight, for no longer than these limits.
+// operation. After any of these, or when the rank leaves the group, the communicator is aborted:
+// what was in flight has failed then, which its Work says from there on, and so does what is issued
+// later. Who has waited for a result by then is told where he waits for the GPU on the host
+// (`forget_lost_results`). The watchdog tells of ranks: all groups that share one end together. The
+// last handle's end waits for what is in flight, for no longer than these limits.
 inline distributed::ProcessGroup process_group(int rank, int size, Device device,
                                                distributed::Store& store) {
   detail::check_place(rank, size, device);
@@ -215,6 +218,16 @@ inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& 
   return detail::connect(group.rank(), group.size(), device, id, watch, deadline,
                          [] { return " (LOCKSTEP_COLLECTIVE_TIMEOUT)"; });
 }
+
+// From here on waiting for `device` on the host does not throw because of results that a failed
+// group has not given: what the GPU has computed since is not used any more, and what is needed is
+// loaded or computed again.
+//
+// A collective that is given up may have been waited for already. Then streams go on with what is
+// in its tensor's memory, and nobody knows which numbers come of that. So whatever waits for the
+// GPU on the host, such as the reading of a tensor, throws the collective's error, until this is
+// called: also for work of other groups, and when the failed one has gone.
+inline void forget_lost_results(Device device) { cuda::LostResults::forget(device); }
 
 // Makes the group of all processes that were launched together, connected by NCCL, the default one
 // and returns it. Each process is on the GPU of its number on its machine unless it says otherwise.

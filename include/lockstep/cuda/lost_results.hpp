@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/device/device.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+
+namespace lockstep::cuda {
+
+// GPUs that have gone on without a result: streams wait for what a collective gives, and where it
+// is given up they go on with whatever is in its memory. Nobody can tell which numbers come of
+// that, so whoever waits for such a GPU on the host is told, until the program says that it knows.
+//
+// Threads: any.
+class LostResults {
+ public:
+  // The first of a GPU stays. Allocates nothing.
+  static void note(Device device, const std::exception_ptr& why) noexcept {
+    Place& place = of(device);
+    const std::lock_guard lock(place.mutex);
+    if (!place.why) place.why = why;
+    place.any.store(true, std::memory_order_release);
+  }
+
+  // Throws why there are some, after the host has waited for the device.
+  static void check(Device device) {
+    Place& place = of(device);
+    if (!place.any.load(std::memory_order_acquire)) [[likely]]
+      return;
+    const std::lock_guard lock(place.mutex);
+    if (place.why) std::rethrow_exception(place.why);
+  }
+
+  static void forget(Device device) {
+    Place& place = of(device);
+    const std::lock_guard lock(place.mutex);
+    place.any.store(false, std::memory_order_relaxed);
+    place.why = nullptr;
+  }
+
+ private:
+  struct Place {
+    std::atomic<bool> any{false};
+    std::mutex mutex;
+    std::exception_ptr why;  // guarded by it
+  };
+
+  static Place& of(Device device) {
+    static std::array<Place, LogicalDevices::kMost>& places =
+        *new std::array<Place, LogicalDevices::kMost>;
+    return places[static_cast<std::size_t>(gpu_of(device))];
+  }
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/task_queue.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/distributed/hash_store.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/run.hpp>
+#include <lockstep/distributed/world_collectives.hpp>
+#include <lockstep/nccl.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <cudasim/cudasim.hpp>
+
+#include "cuda/schedules.hpp"
+#include "support/allocation_faults.hpp"
+#include "support/environment_variable.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+// A rank whose calls of CUDA or NCCL fail, at every place of every operation in turn, once or from
+// there on. The operation ends on all ranks: with what is right, or with an error that names the
+// rank. So does the next one, which meets no earlier one.
+namespace lockstep {
+namespace cuda_rank_faults_test {
+
+using distributed::ProcessGroup;
+using testing::EnvironmentVariable;
+using Devices = std::vector<Device>;
+
+constexpr int kRanks = 2;
+const std::vector<int> kBoth = {0, 1};
+
+Tensor filled(const ProcessGroup& group, const Shape& shape, double value,
+              Dtype dtype = Dtype::f32) {
+  return detail::cast(full(shape, value), dtype).to(group.device());
+}
+
+bool all_are(const Tensor& tensor, double value) {
+  const Tensor host = detail::cast(tensor.to("cpu"), Dtype::f64);
+  const auto* const first = host.const_data_ptr<double>();
+  return std::all_of(first, first + host.numel(), [value](double v) { return v == value; });
+}
+
+// An operation on tensors that are made before, and whether it has done what it should.
+struct Operation {
+  std::function<void()> run;
+  std::function<bool()> is_right;
+};
+struct Case {
+  const char* name;
+  std::function<Operation(const ProcessGroup&)> prepare;
+};
+
+Operation sum_of(const ProcessGroup& group, const Tensor& tensor) {
+  return {[group, tensor] { group.all_reduce(tensor).wait(); },
+          [tensor] { return all_are(tensor, 3); }};
+}
+
+// Rank r brings r + 1.
+std::vector<Case> cases() {
+  using Group = ProcessGroup;
+  const auto own = [](const Group& group) { return group.rank() + 1.0; };
+  return {
+      {"all_reduce",
+       [=](const Group& group) { return sum_of(group, filled(group, {3000}, own(group))); }},
+      {"all_reduce of columns",
+       [=](const Group& group) {
+         return sum_of(group, filled(group, {40, 60}, own(group)).t().narrow(0, 1, 50));
+       }},
+      {"all_reduce of halves",
+       [=](const Group& group) {
+         return sum_of(group, filled(group, {9}, own(group), Dtype::f16));
+       }},
+      {"broadcast",
+       [=](const Group& group) -> Operation {
+         const Tensor tensor = filled(group, {9}, own(group));
+         return {[=] { group.broadcast(tensor, 1).wait(); }, [=] { return all_are(tensor, 2); }};
+       }},
+      {"all_gather",
+       [=](const Group& group) -> Operation {
+         const Tensor input = filled(group, {9}, own(group));
+         const std::vector<Tensor> outputs{filled(group, {9}, 0), filled(group, {9}, 0)};
+         return {[=] { group.all_gather(outputs, input).wait(); },
+                 [=] { return all_are(outputs[0], 1) && all_are(outputs[1], 2); }};
+       }},
+      {"reduce_scatter",
+       [=](const Group& group) -> Operation {
+         const Tensor output = filled(group, {9}, 0);
+         const std::vector<Tensor> inputs(2, filled(group, {9}, own(group)));
+         return {[=] { group.reduce_scatter(output, inputs).wait(); },
+                 [=] { return all_are(output, 3); }};
+       }},
+      {"gather",
+       [=](const Group& group) -> Operation {
+         const Tensor input = filled(group, {9}, own(group));
+         std::vector<Tensor> outputs;
+         if (group.rank() == 1) outputs = {filled(group, {9}, 0), filled(group, {9}, 0)};
+         return {
+             [=] { group.gather(input, outputs, 1).wait(); },
+             [=] { return outputs.empty() || (all_are(outputs[0], 1) && all_are(outputs[1], 2)); }};
+       }},
+      {"barrier",
+       [](const Group& group) -> Operation {
+         return {[=] { group.barrier().wait(); }, [] { return true; }};
+       }},
+      {"message",
+       [=](const Group& group) -> Operation {
+         const Tensor tensor = filled(group, {9}, own(group));
+         return {
+             [=] { (group.rank() == 1 ? group.send(tensor, 0) : group.recv(tensor, 1)).wait(); },
+             [=] { return all_are(tensor, 2); }};
+       }},
+      {"new_group",
+       [=](const Group& group) -> Operation {
+         const Tensor tensor = filled(group, {9}, own(group));
+         return {[=] { group.new_group(kBoth).all_reduce(tensor).wait(); },
+                 [=] { return all_are(tensor, 3); }};
+       }},
+  };
+}
+
+// Whose calls fail: those of the thread that issues, or of the one that communicates.
+enum class Where { issuing, communicating };
+
+enum class Fault {
+  call,         // of CUDA or NCCL
+  gpu,          // breaks at a call, for good
+  allocation,   // of host memory,
+  allocations,  // and all later ones
+};
+const char* const kFaults[] = {"call", "call, at which the GPU breaks,", "allocation",
+                               "allocation and all later ones,"};
+
+struct Place {
+  Where where;
+  Fault fault;
+  std::uint64_t number;
+};
+
+void begin_faults(const ProcessGroup& group, const Place& place) {
+  const auto begin = [place, gpu = group.device().index]() noexcept {
+    switch (place.fault) {
+      case Fault::call:
+        return cudasim::fail_call(place.number, cudaErrorUnknown);
+      case Fault::gpu:
+        return cudasim::fail_call(place.number, cudaErrorIllegalAddress, gpu);
+      case Fault::allocation:
+        return testing::fail_allocation(place.number);
+      case Fault::allocations:
+        return testing::fail_allocation(place.number, true);
+    }
+  };
+  if (place.where == Where::issuing) return begin();
+  group.impl()->thread()->issue(detail::Task(begin));
+}
+// The function that has failed, or nothing.
+std::string end_faults(const ProcessGroup& group, Where where) {
+  std::string failed;
+  const auto end = [&failed]() noexcept {
+    failed = testing::end_allocation_faults() ? "new" : cudasim::end_failing_calls();
+  };
+  if (where == Where::issuing) {
+    end();
+  } else {
+    group.impl()->thread()->issue(detail::Task(end));
+    group.impl()->thread()->drain();
+  }
+  return failed;
+}
+
+// What it has thrown, if anything.
+std::string error_of(const std::function<void()>& operation) {
+  try {
+    operation();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
+bool names(const std::string& text, int rank) {
+  const std::string name = "rank " + std::to_string(rank);
+  return text.find("failed on " + name + ", on cuda:") != std::string::npos ||
+         text.find(name + " on device cuda:") != std::string::npos ||
+         text.find(name + " has gone") != std::string::npos ||
+         text.find(name + " has failed") != std::string::npos ||
+         text.find(name + " has ended") != std::string::npos;
+}
+
+// What an operation and the next one have come to on a rank: an error, or nothing.
+struct Ends {
+  std::string first;
+  std::string next;
+};
+
+// How ranks are connected: with_ranks(body) calls body(group) for each.
+using WithRanks = std::function<void(const std::function<void(const ProcessGroup&)>&)>;
+
+// The call fails on one rank in the operation, and both ranks go on. The function that failed.
+std::string survive(const WithRanks& with_ranks, int rank, const Case& each, const Place& place) {
+  std::string failed;
+  std::vector<Ends> ends(kRanks);
+  std::barrier<> begin(kRanks);
+  with_ranks([&](const ProcessGroup& group) {
+    Ends& mine = ends[static_cast<std::size_t>(group.rank())];
+    const Operation first = each.prepare(group);
+    const Operation next = sum_of(group, filled(group, {9}, group.rank() + 1));
+    const bool fails = group.rank() == rank;
+    // What it gives may be lost, which whoever reads it is told.
+    const auto expect_right = [&](std::string& error, const Operation& operation) {
+      if (!error.empty() || (fails && place.fault == Fault::gpu)) return;
+      bool right = true;
+      error = error_of([&] { right = operation.is_right(); });
+      EXPECT_TRUE(right) << "rank " << group.rank();
+    };
+    begin.arrive_and_wait();
+    if (fails) begin_faults(group, place);
+    mine.first = error_of(first.run);
+    if (fails && place.where == Where::issuing) failed = end_faults(group, place.where);
+    expect_right(mine.first, first);
+    if (fails && place.where == Where::communicating) failed = end_faults(group, place.where);
+    mine.next = error_of(next.run);
+    expect_right(mine.next, next);
+  });
+  cudasim::mend();
+  const Ends& mine = ends[static_cast<std::size_t>(rank)];
+  const Ends& other = ends[static_cast<std::size_t>(1 - rank)];
+  // The rank that comes second to a message ends it for both, in its thread: what is missing there
+  // for the other's end, a call on its GPU or memory of the process, is the other's error.
+  const bool its_own = std::string(each.name) == "message" &&
+                       (other.first == "std::bad_alloc" || other.first.rfind("cuda", 0) == 0);
+  if (!other.first.empty() && !its_own) EXPECT_TRUE(names(other.first, rank)) << other.first;
+  EXPECT_EQ(mine.next.empty(), other.next.empty()) << mine.next << '\n' << other.next;
+  if (!other.next.empty()) EXPECT_TRUE(names(other.next, rank)) << other.next;
+  return failed;
+}
+
+// Every place of every operation, where the call fails and where the GPU breaks. Prints how many
+// there were of each function.
+void walk(const WithRanks& with_ranks, int rank, const std::vector<Fault>& faults) {
+  std::map<std::string, int> walked;
+  for (const Case& each : cases()) {
+    for (const Where where : {Where::issuing, Where::communicating}) {
+      for (const Fault fault : faults) {
+        for (std::uint64_t n = 0;; ++n) {
+          const char* const thread = where == Where::issuing ? "issues" : "communicates";
+          SCOPED_TRACE(std::string(each.name) + ": " + kFaults[static_cast<int>(fault)] +
+                       " number " + std::to_string(n) + " of the thread that " + thread);
+          const std::string failed = survive(with_ranks, rank, each, {where, fault, n});
+          for (const std::string& error : cudasim::take_errors()) ADD_FAILURE() << error;
+          if (failed.empty()) break;
+          ++walked[failed];
+          if (::testing::Test::HasFailure()) {
+            ADD_FAILURE() << failed;
+            return;
+          }
+        }
+      }
+    }
+  }
+  for (const auto& [function, places] : walked) std::cout << function << ' ' << places << ' ';
+  std::cout << '\n';
+}
+
+class WithoutNccl {
+ public:
+  WithoutNccl() : nccl_(distributed::detail::nccl_world.exchange(nullptr)) {}
+  ~WithoutNccl() { distributed::detail::nccl_world.store(nccl_); }
+
+ private:
+  distributed::detail::WorldCollectives* const nccl_;
+};
+
+TEST(RankFaultsOnGpus, OfThreadsThatCopyAndAdd) {
+  const WithoutNccl copies;
+  const WithRanks with_ranks = [](const auto& body) {
+    distributed::run({"cuda:0", "cuda:1"}, body);
+  };
+  testing::under(cudasim::Policy::eager, 1, [&] {
+    walk(with_ranks, 1, {Fault::call, Fault::gpu});
+  });
+  testing::under(cudasim::Policy::lazy, 1, [&] {
+    walk(with_ranks, 0, {Fault::call});
+    walk(with_ranks, 1, {Fault::call, Fault::allocation, Fault::allocations});
+  });
+}
+
+// NCCL is not used again on GPUs where it has failed: others each time, in a process of its own.
+class RankFaultsOnGpusDeathTest : public ::testing::Test {
+ protected:
+  RankFaultsOnGpusDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+[[noreturn]] void walk_over_nccl() {
+  int pair = 0;
+  const auto nth = [](int n) {
+    const int first = n / 7;
+    const int second = n % 7;
+    return Devices{Device(DeviceType::cuda, first),
+                   Device(DeviceType::cuda, second < first ? second : second + 1)};
+  };
+  const WithRanks with_ranks = [&](const auto& body) {
+    bool usable = true;
+    while (true) {
+      distributed::run(nth(pair), [&](const ProcessGroup& group) {
+        // Which connects them, or fails.
+        const std::string error = error_of(sum_of(group, filled(group, {1}, 1)).run);
+        if (group.rank() == 0) usable = error.empty();
+        if (error.empty()) body(group);
+      });
+      for (const Device& device : nth(pair)) nccl::forget_lost_results(device);
+      if (usable) return;
+      ++pair;
+    }
+  };
+  for (const int rank : {0, 1}) {
+    testing::under(cudasim::Policy::lazy, 1, [&] { walk(with_ranks, rank, {Fault::call}); });
+  }
+  std::cout << pair << " pairs of GPUs\n";
+  std::cout.flush();
+  std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST_F(RankFaultsOnGpusDeathTest, OfThreadsThatUseNccl) {
+  EXPECT_EXIT(walk_over_nccl(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(RankFaultsOnGpus, OfProcessesThatUseNccl) {
+  const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  const Devices devices{"cuda:3", "cuda:4"};
+  const WithRanks with_ranks = [&](const auto& body) {
+    distributed::HashStore store;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const Device device = devices[static_cast<std::size_t>(rank)];
+      threads.emplace_back(
+          [&, rank, device] { body(nccl::process_group(rank, kRanks, device, store)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Device& device : devices) nccl::forget_lost_results(device);
+  };
+  testing::under(cudasim::Policy::lazy, 1, [&] {
+    walk(with_ranks, 1, {Fault::call, Fault::allocation, Fault::allocations});
+  });
+}
+
+}  // namespace cuda_rank_faults_test
+}  // namespace lockstep
