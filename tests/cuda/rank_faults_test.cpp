@@ -209,15 +209,18 @@ struct Ends {
   std::string next;
 };
 
-// How ranks are connected: with_ranks(body) calls body(group) for each.
-using WithRanks = std::function<void(const std::function<void(const ProcessGroup&)>&)>;
+// How ranks are connected: `run` calls body(group) for each.
+struct WithRanks {
+  std::function<void(const std::function<void(const ProcessGroup&)>& body)> run;
+  bool processes = false;
+};
 
 // The call fails on one rank in the operation, and both ranks go on. The function that failed.
 std::string survive(const WithRanks& with_ranks, int rank, const Case& each, const Place& place) {
   std::string failed;
   std::vector<Ends> ends(kRanks);
   std::barrier<> begin(kRanks);
-  with_ranks([&](const ProcessGroup& group) {
+  with_ranks.run([&](const ProcessGroup& group) {
     Ends& mine = ends[static_cast<std::size_t>(group.rank())];
     const Operation first = each.prepare(group);
     const Operation next = sum_of(group, filled(group, {9}, group.rank() + 1));
@@ -246,6 +249,11 @@ std::string survive(const WithRanks& with_ranks, int rank, const Case& each, con
   const bool its_own = std::string(each.name) == "message" &&
                        (other.first == "std::bad_alloc" || other.first.rfind("cuda", 0) == 0);
   if (!other.first.empty() && !its_own) EXPECT_TRUE(names(other.first, rank)) << other.first;
+  // A process has left the group with its error, unless a message has been taken.
+  if (with_ranks.processes && place.where == Where::communicating && !mine.first.empty() &&
+      std::string(each.name) != "message") {
+    EXPECT_FALSE(mine.next.empty()) << mine.first;
+  }
   EXPECT_EQ(mine.next.empty(), other.next.empty()) << mine.next << '\n' << other.next;
   if (!other.next.empty()) EXPECT_TRUE(names(other.next, rank)) << other.next;
   return failed;
@@ -289,9 +297,9 @@ class WithoutNccl {
 
 TEST(RankFaultsOnGpus, OfThreadsThatCopyAndAdd) {
   const WithoutNccl copies;
-  const WithRanks with_ranks = [](const auto& body) {
+  const WithRanks with_ranks{[](const auto& body) {
     distributed::run({"cuda:0", "cuda:1"}, body);
-  };
+  }};
   testing::under(cudasim::Policy::eager, 1, [&] {
     walk(with_ranks, 1, {Fault::call, Fault::gpu});
   });
@@ -315,7 +323,7 @@ class RankFaultsOnGpusDeathTest : public ::testing::Test {
     return Devices{Device(DeviceType::cuda, first),
                    Device(DeviceType::cuda, second < first ? second : second + 1)};
   };
-  const WithRanks with_ranks = [&](const auto& body) {
+  const auto run = [&](const auto& body) {
     bool usable = true;
     while (true) {
       distributed::run(nth(pair), [&](const ProcessGroup& group) {
@@ -329,6 +337,7 @@ class RankFaultsOnGpusDeathTest : public ::testing::Test {
       ++pair;
     }
   };
+  const WithRanks with_ranks{run};
   for (const int rank : {0, 1}) {
     testing::under(cudasim::Policy::lazy, 1, [&] { walk(with_ranks, rank, {Fault::call}); });
   }
@@ -344,7 +353,7 @@ TEST_F(RankFaultsOnGpusDeathTest, OfThreadsThatUseNccl) {
 TEST(RankFaultsOnGpus, OfProcessesThatUseNccl) {
   const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
   const Devices devices{"cuda:3", "cuda:4"};
-  const WithRanks with_ranks = [&](const auto& body) {
+  const auto run = [&](const auto& body) {
     distributed::HashStore store;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -355,6 +364,7 @@ TEST(RankFaultsOnGpus, OfProcessesThatUseNccl) {
     for (std::thread& thread : threads) thread.join();
     for (const Device& device : devices) nccl::forget_lost_results(device);
   };
+  const WithRanks with_ranks{run, true};
   testing::under(cudasim::Policy::lazy, 1, [&] {
     walk(with_ranks, 1, {Fault::call, Fault::allocation, Fault::allocations});
   });
