@@ -70,7 +70,7 @@ class Mailbox {
   void post(Posted mine);
 
   // By the thread of `rank`, one of the two.
-  static void deliver(const Posted& sent, const Posted& received, int rank) noexcept;
+  void deliver(const Posted& sent, const Posted& received, int rank) const noexcept;
 
   // On the receiver's stream; what is issued to the sender's after this comes after it. Has ended
   // where it throws, unless the receiver's GPU has failed.

@@ -95,7 +95,7 @@ LOCKSTEP_INLINE void Mailbox::post(Posted mine) {
 }
 
 LOCKSTEP_INLINE void Mailbox::deliver(const Posted& sent, const Posted& received,
-                                      int rank) noexcept {
+                                      int rank) const noexcept {
   const Message& out = sent.message;
   const Message& in = received.message;
   const bool placed = sent.gpu.has_value() == received.gpu.has_value();
