@@ -2,14 +2,12 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/backend/streams.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/elementwise_kernels.hpp>
 #include <lockstep/ops/layout.hpp>
-#include <lockstep/ops/operands.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -19,37 +17,67 @@
 // A function of one or two elements, applied to whole tensors.
 namespace lockstep::detail {
 
+// What is mapped, and where it lies, for what is compiled once for all functions.
+struct MappedElements {
+  const Stream& stream;
+  View<const std::byte> a;  // sizes in elements
+  View<const std::byte> b;  // of a function of two
+  View<std::byte> out;
+  const Walk<2>* walk;  // null where all of them are contiguous
+  const void* f;
+
+  template <class T>
+  static View<const T> as(View<const std::byte> view) {
+    return {static_cast<const T*>(static_cast<const void*>(view.data)), view.size};
+  }
+  template <class T>
+  static View<T> as(View<std::byte> view) {
+    return {static_cast<T*>(static_cast<void*>(view.data)), view.size};
+  }
+};
+// A function of one or two elements.
+struct Mapping {
+  bool wide;  // In is float
+  Dtype result;
+  void (*launch)(const MappedElements& elements);
+};
+
+Tensor map_each(const Mapping& mapping, const Tensor& x, const void* f);
+Tensor map_pairs(const Mapping& mapping, const char* operation, const Tensor& a, const Tensor& b,
+                 const void* f);
+
 // f(x) for every element, as a new tensor; the dtypes are In and Out. Where In is float, x may be
 // of half precision. Not recorded.
 template <class In, class Out, class F>
 Tensor map(const Tensor& x, F f) {
-  const Tensor from = std::is_same_v<In, float> ? packed_wide(x) : packed(x);
-  const Stream stream = current_stream(x.device());
-  Tensor result = empty_on(stream, x.sizes(), dtype_of<Out>);
-  launch(stream, static_cast<std::size_t>(from.numel()),
-         UnaryKernel<In, Out, F>{input<In>(from), output<Out>(result, stream), f});
-  return result;
+  using M = MappedElements;
+  static constexpr Mapping kMapping{std::is_same_v<In, float>, dtype_of<Out>, [](const M& m) {
+                                      launch(
+                                          m.stream, m.a.size,
+                                          UnaryKernel<In, Out, F>{M::as<In>(m.a), M::as<Out>(m.out),
+                                                                  *static_cast<const F*>(m.f)});
+                                    }};
+  return map_each(kMapping, x, &f);
 }
 
 // f(a, b) for every pair of elements, the operands stretched to a common shape; both are of dtype
 // In (or of half precision where it is float) and on one device. Not recorded.
 template <class In, class Out, class F>
 Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
-  if constexpr (std::is_same_v<In, float>) {
-    if (is_half_precision(a.dtype())) return map<In, Out>(operation, widened(a), widened(b), f);
-  }
-  const Stream stream = current_stream(a.device());
-  if (a.is_contiguous() && b.is_contiguous() && a.sizes() == b.sizes()) {
-    Tensor result = empty_on(stream, a.sizes(), dtype_of<Out>);
-    launch(stream, static_cast<std::size_t>(a.numel()),
-           BinaryKernel<In, Out, F>{input<In>(a), input<In>(b), output<Out>(result, stream), f});
-    return result;
-  }
-  Walk<2> walk;
-  Tensor result = empty_on(stream, stretch(operation, a, b, walk), dtype_of<Out>);
-  launch_call(stream, BroadcastCall<In, Out, F>{strided_input<In>(a), strided_input<In>(b),
-                                                output<Out>(result, stream), walk, f});
-  return result;
+  using M = MappedElements;
+  static constexpr Mapping kMapping{
+      std::is_same_v<In, float>, dtype_of<Out>, [](const M& m) {
+        const F& function = *static_cast<const F*>(m.f);
+        if (m.walk) {
+          launch_call(m.stream, BroadcastCall<In, Out, F>{M::as<In>(m.a), M::as<In>(m.b),
+                                                          M::as<Out>(m.out), *m.walk, function});
+        } else {
+          launch(m.stream, m.out.size,
+                 BinaryKernel<In, Out, F>{M::as<In>(m.a), M::as<In>(m.b), M::as<Out>(m.out),
+                                          function});
+        }
+      }};
+  return map_pairs(kMapping, operation, a, b, &f);
 }
 
 // A number that meets tensors of T: an integer tensor takes only what it can hold exactly.
@@ -66,3 +94,7 @@ T scalar(const char* operation, double value) {
 }
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/ops/elementwise.ipp>
+#endif

@@ -45,9 +45,14 @@ struct BroadcastCall {
     const std::int64_t step_a = walk.inner_stride(0);
     const std::int64_t step_b = walk.inner_stride(1);
     Out* to = out.data;
-    walk.for_each_row([&](const auto& offsets) {
-      row(a.data + offsets[0], step_a, b.data + offsets[1], step_b, to, count);
-      to += count;
+    walk.for_each_plane([&](const auto& offsets) {
+      const In* x = a.data + offsets[0];
+      const In* y = b.data + offsets[1];
+      for (std::int64_t r = walk.plane_rows(); r > 0; --r, to += count) {
+        row(x, step_a, y, step_b, to, count);
+        x += walk.row_stride(0);
+        y += walk.row_stride(1);
+      }
     });
   }
 

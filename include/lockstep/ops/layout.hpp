@@ -31,17 +31,43 @@ struct Walk {
     return sizes.empty() ? 0 : strides[operand].back();
   }
 
+  using Offsets = std::array<std::int64_t, N>;
+
   // Calls `body(offsets)` with each operand's offset for every index of the first `dims`
   // dimensions, in row-major order.
   template <class Body>
   void for_each(std::size_t dims, const Body& body) const {
+    visit(
+        dims,
+        [](const void* to, const Offsets& offsets) { (*static_cast<const Body*>(to))(offsets); },
+        &body);
+  }
+  // The same for all but the innermost dimension.
+  template <class Body>
+  void for_each_row(const Body& body) const {
+    for_each(sizes.empty() ? 0 : sizes.size() - 1, body);
+  }
+  // The same for all but the two innermost ones: planes of `plane_rows` rows each.
+  template <class Body>
+  void for_each_plane(const Body& body) const {
+    for_each(sizes.size() < 2 ? 0 : sizes.size() - 2, body);
+  }
+  std::int64_t plane_rows() const { return sizes.size() < 2 ? 1 : sizes[sizes.size() - 2]; }
+  std::int64_t row_stride(std::size_t operand) const {
+    return sizes.size() < 2 ? 0 : strides[operand][sizes.size() - 2];
+  }
+
+ private:
+  // Out of line, as there are many bodies: a short one does not pay for the call.
+  [[gnu::noinline]] void visit(std::size_t dims, void (*body)(const void*, const Offsets&),
+                               const void* context) const {
     for (std::size_t d = 0; d < dims; ++d) {
       if (sizes[d] == 0) return;
     }
     std::array<std::int64_t, Shape::kMaxDims> index{};
-    std::array<std::int64_t, N> offsets{};
+    Offsets offsets{};
     while (true) {
-      body(offsets);
+      body(context, offsets);
       std::size_t d = dims;
       while (d > 0) {
         --d;
@@ -53,11 +79,6 @@ struct Walk {
       }
       if (dims == 0) return;
     }
-  }
-  // The same for all but the innermost dimension.
-  template <class Body>
-  void for_each_row(const Body& body) const {
-    for_each(sizes.empty() ? 0 : sizes.size() - 1, body);
   }
 };
 

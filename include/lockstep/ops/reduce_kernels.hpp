@@ -38,9 +38,10 @@ struct SumCall {
   }
 
  private:
+  static constexpr std::int64_t kBlock = 64;
+
   // Where the innermost elements belong to different results: a block of results at once.
   void sum_across() const {
-    constexpr std::int64_t kBlock = 64;
     const std::int64_t count = kept.inner_size();
     const std::int64_t step = kept.inner_stride(0);
     Out* to = out.data;
@@ -48,14 +49,10 @@ struct SumCall {
       for (std::int64_t first = 0; first < count; first += kBlock) {
         const auto width = static_cast<std::size_t>(std::min(kBlock, count - first));
         std::array<Sum, kBlock> sums{};
-        reduced.for_each(reduced.sizes.size(), [&](const auto& offset) {
-          const In* const from = in.data + start[0] + offset[0] + first * step;
-          if (step == 1) {
-            for (std::size_t i = 0; i < width; ++i) sums[i] += static_cast<Sum>(from[i]);
-          } else {
-            for (std::size_t i = 0; i < width; ++i) {
-              sums[i] += static_cast<Sum>(from[static_cast<std::int64_t>(i) * step]);
-            }
+        reduced.for_each_row([&](const auto& offset) {
+          const In* from = in.data + start[0] + offset[0] + first * step;
+          for (std::int64_t r = reduced.inner_size(); r > 0; --r, from += reduced.inner_stride(0)) {
+            add(sums, from, width, step);
           }
         });
         for (std::size_t i = 0; i < width; ++i) *to++ = finish(sums[i]);
@@ -63,18 +60,32 @@ struct SumCall {
     });
   }
 
+  static void add(std::array<Sum, kBlock>& sums, const In* from, std::size_t width,
+                  std::int64_t step) {
+    if (step == 1) {
+      for (std::size_t i = 0; i < width; ++i) sums[i] += static_cast<Sum>(from[i]);
+    } else {
+      for (std::size_t i = 0; i < width; ++i) {
+        sums[i] += static_cast<Sum>(from[static_cast<std::int64_t>(i) * step]);
+      }
+    }
+  }
+
   void sum_along() const {
     const std::int64_t count = reduced.inner_size();
     const std::int64_t step = reduced.inner_stride(0);
     Out* to = out.data;
-    kept.for_each(kept.sizes.size(), [&](const auto& start) {
-      Sum sum{};
-      reduced.for_each_row([&](const auto& offset) {
-        const In* const from = in.data + start[0] + offset[0];
-        sum += step == 1 ? sum_row(from, count, [](std::int64_t i) { return i; })
-                         : sum_row(from, count, [step](std::int64_t i) { return i * step; });
-      });
-      *to++ = finish(sum);
+    kept.for_each_row([&](const auto& start) {
+      const In* from = in.data + start[0];
+      for (std::int64_t k = kept.inner_size(); k > 0; --k, from += kept.inner_stride(0)) {
+        Sum sum{};
+        reduced.for_each_row([&](const auto& offset) {
+          const In* const row = from + offset[0];
+          sum += step == 1 ? sum_row(row, count, [](std::int64_t i) { return i; })
+                           : sum_row(row, count, [step](std::int64_t i) { return i * step; });
+        });
+        *to++ = finish(sum);
+      }
     });
   }
 
