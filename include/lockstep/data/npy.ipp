@@ -96,9 +96,9 @@ LOCKSTEP_INLINE Tensor read_npy(const std::filesystem::path& path) {
   Shape stored = header.shape;
   if (header.fortran_order) std::reverse(stored.begin(), stored.end());
   Tensor result = empty(stored, {.dtype = header.dtype});
-  dispatch_all(header.dtype, [&]<class T>(T) {
-    if (!bytes.empty()) std::memcpy(result.mutable_data_ptr<T>(), bytes.data(), bytes.size());
-  });
+  if (!bytes.empty()) {
+    std::memcpy(lockstep::detail::write_on_host(result, header.dtype), bytes.data(), bytes.size());
+  }
   return header.fortran_order ? detail::from_fortran_order(result, header.shape) : result;
 }
 
@@ -118,10 +118,9 @@ LOCKSTEP_INLINE void write_npy(const std::filesystem::path& path, const Tensor& 
   lockstep::detail::AtomicFile file(path);
   file.write(std::as_bytes(std::span(start)));
   file.write(std::as_bytes(std::span(header)));
-  dispatch_all(host.dtype(), [&]<class T>(T) {
-    const auto elements = static_cast<std::size_t>(host.numel());
-    file.write(std::as_bytes(std::span(host.const_data_ptr<T>(), elements)));
-  });
+  const auto bytes = static_cast<std::size_t>(host.numel()) * element_size(host.dtype());
+  const void* const data = lockstep::detail::read_on_host(host, host.dtype());
+  file.write(std::span(static_cast<const std::byte*>(data), bytes));
   file.commit();
 }
 

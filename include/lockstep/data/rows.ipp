@@ -42,15 +42,15 @@ LOCKSTEP_INLINE Tensor select_rows(const Tensor& tensor, std::span<const std::in
     }
     return result;
   }
-  dispatch_all(tensor.dtype(), [&]<class T>(T) {
-    const T* from = tensor.const_data_ptr<T>();
-    T* to = result.mutable_data_ptr<T>();
-    const auto width = static_cast<std::size_t>(result.numel()) / rows.size();
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::memcpy(to + i * width, from + static_cast<std::size_t>(rows[i]) * width,
-                  width * sizeof(T));
-    }
-  });
+  const Dtype dtype = tensor.dtype();
+  const auto* const from =
+      static_cast<const std::byte*>(lockstep::detail::read_on_host(tensor, dtype));
+  auto* const to = static_cast<std::byte*>(lockstep::detail::write_on_host(result, dtype));
+  const std::size_t width =
+      static_cast<std::size_t>(result.numel()) / rows.size() * element_size(dtype);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(to + i * width, from + static_cast<std::size_t>(rows[i]) * width, width);
+  }
   return result;
 }
 

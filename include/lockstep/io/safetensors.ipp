@@ -29,10 +29,9 @@
 namespace lockstep::io::detail {
 
 LOCKSTEP_INLINE std::span<const std::byte> bytes_of(const Tensor& host) {
-  return dispatch_all(host.dtype(), [&]<class T>(T) {
-    return std::as_bytes(
-        std::span(host.const_data_ptr<T>(), static_cast<std::size_t>(host.numel())));
-  });
+  const auto bytes = static_cast<std::size_t>(host.numel()) * element_size(host.dtype());
+  const void* const data = lockstep::detail::read_on_host(host, host.dtype());
+  return {static_cast<const std::byte*>(data), bytes};
 }
 
 LOCKSTEP_INLINE Tensor contiguous_on_host(const Tensor& tensor) {
@@ -147,10 +146,8 @@ LOCKSTEP_INLINE StateDict SafetensorsFile::get_tensors(Device device) const {
 LOCKSTEP_INLINE Tensor SafetensorsFile::read(const detail::TensorEntry& entry,
                                              Device device) const {
   const Tensor host = empty(entry.shape, {.dtype = entry.dtype});
-  const auto count = static_cast<std::size_t>(host.numel());
-  const std::span<std::byte> bytes = dispatch_all(entry.dtype, [&]<class T>(T) {
-    return std::as_writable_bytes(std::span(host.mutable_data_ptr<T>(), count));
-  });
+  const std::span bytes(static_cast<std::byte*>(lockstep::detail::write_on_host(host, entry.dtype)),
+                        static_cast<std::size_t>(host.numel()) * element_size(entry.dtype));
   file_.read(data_at_ + entry.begin, bytes);
   if (entry.dtype == Dtype::boolean) check_bools(entry, bytes);
   if (device.is_host_memory()) return host;

@@ -24,8 +24,10 @@ T Tensor::item() const {
   check<ShapeError>(numel() == 1, "item: a tensor of shape ", sizes(), " with ", numel(),
                     " elements cannot be converted to one number");
   const Tensor host = detail::on_host(*this);
-  return dispatch_all(
-      dtype(), [&]<class Held>(Held) { return detail::convert<T>(*host.const_data_ptr<Held>()); });
+  const void* const element = detail::read_on_host(host, dtype());
+  return dispatch_all(dtype(), [element]<class Held>(Held) {
+    return detail::convert<T>(*static_cast<const Held*>(element));
+  });
 }
 
 template <Element T>

@@ -39,14 +39,11 @@ struct CastKernel {
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = convert<To>(in[i]); }
 };
 
-template <class To, class From>
-void launch_cast(const Tensor& to, const Tensor& from, const Stream& stream) {
-  if constexpr ((!is_half<To> || std::is_same_v<From, float>)&&(!is_half<From> ||
-                                                                std::is_same_v<To, float>)) {
-    launch(stream, static_cast<std::size_t>(from.numel()),
-           CastKernel<To, From>{input<From>(from), output<To>(to, stream)});
-  }
-}
+// An element of so many bytes, whatever its dtype.
+template <std::size_t Bytes>
+struct alignas(Bytes) Moved {
+  unsigned char bytes[Bytes];
+};
 
 // Copies between two strided layouts of one shape, the innermost dimension in a plain loop.
 // The Views cover everything from the first to the last element touched.

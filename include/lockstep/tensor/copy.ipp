@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace lockstep::detail {
 
@@ -22,7 +23,8 @@ LOCKSTEP_INLINE std::size_t extent(const Tensor& tensor) {
 
 LOCKSTEP_INLINE void copy_strided(const Tensor& dst, const Tensor& src, const Stream& stream) {
   if (src.numel() == 0) return;
-  dispatch_all(src.dtype(), [&]<class T>(T) {
+  const auto copy = [&]<std::size_t Bytes>(std::integral_constant<std::size_t, Bytes>) {
+    using T = Moved<Bytes>;
     StridedCopyKernel<T> kernel{input<T>(src), output<T>(dst, stream), {1}, {}, {}, 1};
     kernel.in.size = extent(src);
     kernel.out.size = extent(dst);
@@ -33,7 +35,17 @@ LOCKSTEP_INLINE void copy_strided(const Tensor& dst, const Tensor& src, const St
       kernel.dims = d + 1;
     }
     launch_call(stream, kernel);
-  });
+  };
+  switch (element_size(src.dtype())) {
+    case 1:
+      return copy(std::integral_constant<std::size_t, 1>());
+    case 2:
+      return copy(std::integral_constant<std::size_t, 2>());
+    case 4:
+      return copy(std::integral_constant<std::size_t, 4>());
+    default:
+      return copy(std::integral_constant<std::size_t, 8>());
+  }
 }
 
 LOCKSTEP_INLINE Tensor packed(const Tensor& src) {
@@ -52,19 +64,34 @@ LOCKSTEP_INLINE bool needs_f32_between(Dtype from, Dtype to) {
   return (is_half(from) && to != Dtype::f32) || (is_half(to) && from != Dtype::f32);
 }
 
+// What a cast launches, of as many elements as `size`.
+using LaunchCast = void (*)(const Stream& stream, std::size_t size, const void* in, void* out);
+
+template <class To, class From>
+LaunchCast launch_cast() {
+  constexpr bool kDirect =
+      (!is_half<To> || std::is_same_v<From, float>)&&(!is_half<From> || std::is_same_v<To, float>);
+  if constexpr (kDirect && !std::is_same_v<To, From>) {
+    return [](const Stream& stream, std::size_t size, const void* in, void* out) {
+      launch(stream, size,
+             CastKernel<To, From>{{static_cast<const From*>(in), size},
+                                  {static_cast<To*>(out), size}});
+    };
+  }
+  return nullptr;
+}
+
 LOCKSTEP_INLINE Tensor cast(const Tensor& src, Dtype dtype) {
   if (src.dtype() == dtype) return packed(src);
   if (needs_f32_between(src.dtype(), dtype)) return cast(cast(src, Dtype::f32), dtype);
   const Tensor from = packed(src);
   const Stream stream = current_stream(src.device());
   Tensor result = empty_on(stream, src.sizes(), dtype);
-  dispatch_all(src.dtype(), [&]<class From>(From) {
-    dispatch_all(dtype, [&]<class To>(To) {
-      if constexpr (dtype_of<From> != dtype_of<To>) {
-        launch_cast<To, From>(result, from, stream);
-      }
-    });
+  const LaunchCast launch = dispatch_all(src.dtype(), [dtype]<class From>(From) {
+    return dispatch_all(dtype, []<class To>(To) { return launch_cast<To, From>(); });
   });
+  const View<const std::byte> in = input<std::byte>(from);
+  launch(stream, in.size, in.data, output<std::byte>(result, stream).data);
   return result;
 }
 

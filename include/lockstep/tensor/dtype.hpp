@@ -178,6 +178,10 @@ namespace detail {
   fail<DtypeError>(operation, ": expected ", expected, ", got ", dtype);
 }
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_dtype() {
+  fail<DtypeError>("a dtype outside the enumeration");
+}
+
 }  // namespace detail
 
 // Calls `body(T{})` with the C++ type of `dtype`, for the dtypes that most arithmetic is done in;
@@ -232,7 +236,7 @@ decltype(auto) dispatch_all(Dtype dtype, Body&& body) {
     case Dtype::boolean:
       return body(bool{});
   }
-  detail::fail<DtypeError>("a dtype outside the enumeration");
+  detail::fail_dtype();
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@ namespace lockstep::detail {
 LOCKSTEP_INLINE void fill(const Tensor& tensor, double value) {
   check<ValueError>(tensor.is_contiguous(), "fill: expected a contiguous tensor");
   const Stream stream = current_stream(tensor.device());
+  const View<std::byte> bytes = output<std::byte>(tensor, stream);  // its size is in elements
   dispatch_all(tensor.dtype(), [&]<class T>(T) {
     T element;
     if constexpr (dtype_of<T> == Dtype::f16 || dtype_of<T> == Dtype::bf16) {
@@ -23,8 +24,8 @@ LOCKSTEP_INLINE void fill(const Tensor& tensor, double value) {
     } else {
       element = static_cast<T>(value);
     }
-    launch(stream, static_cast<std::size_t>(tensor.numel()),
-           FillKernel<T>{output<T>(tensor, stream), element});
+    void* const data = bytes.data;
+    launch(stream, bytes.size, FillKernel<T>{{static_cast<T*>(data), bytes.size}, element});
   });
 }
 

@@ -277,6 +277,10 @@ Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides, s
 
 Tensor make_view(const Tensor& base);
 
+// What const_data_ptr and mutable_data_ptr return for elements of `dtype`.
+const void* read_on_host(const Tensor& tensor, Dtype dtype);
+void* write_on_host(const Tensor& tensor, Dtype dtype);
+
 // The elements of a contiguous tensor as a kernel reads them.
 template <class T>
 View<const T> input(const Tensor& tensor) {
@@ -284,11 +288,13 @@ View<const T> input(const Tensor& tensor) {
           static_cast<std::size_t>(tensor.impl()->numel)};
 }
 
+// Orders what `stream` writes after other streams' reads, and counts it.
+void order_write(const Tensor& tensor, const Stream& stream);
+
 // The same as a kernel on `stream` writes them: ordered after other streams' reads, and counted.
 template <class T>
 View<T> output(const Tensor& tensor, const Stream& stream) {
-  tensor.impl()->storage->order_write(stream);
-  tensor.mark_changed();
+  order_write(tensor, stream);
   return {static_cast<T*>(tensor.impl()->data()), static_cast<std::size_t>(tensor.impl()->numel)};
 }
 
@@ -311,22 +317,12 @@ inline TensorOptions Tensor::options() const { return {.dtype = dtype(), .device
 
 template <Element T>
 const T* Tensor::const_data_ptr() const {
-  check<DeviceError>(device().is_cpu(), "the data of a tensor on ", device(),
-                     " cannot be read by the host: copy it to cpu first");
-  check<DtypeError>(dtype() == dtype_of<T>, "data pointer of ", dtype_of<T>,
-                    " asked of a tensor of ", dtype());
-  current_stream(device()).synchronize();
-  return static_cast<const T*>(strided().data());
+  return static_cast<const T*>(detail::read_on_host(*this, dtype_of<T>));
 }
 
 template <Element T>
 T* Tensor::mutable_data_ptr() const {
-  (void)const_data_ptr<T>();
-  const Stream stream = current_stream(device());
-  impl_->storage->order_write(stream);
-  stream.synchronize();
-  mark_changed();
-  return static_cast<T*>(impl_->data());
+  return static_cast<T*>(detail::write_on_host(*this, dtype_of<T>));
 }
 
 }  // namespace lockstep

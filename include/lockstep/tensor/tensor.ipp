@@ -102,6 +102,29 @@ LOCKSTEP_INLINE void Tensor::mark_changed() const {
   get().version->value.fetch_add(1, std::memory_order_relaxed);
 }
 
+LOCKSTEP_INLINE void detail::order_write(const Tensor& tensor, const Stream& stream) {
+  tensor.impl()->storage->order_write(stream);
+  tensor.mark_changed();
+}
+
+LOCKSTEP_INLINE const void* detail::read_on_host(const Tensor& tensor, Dtype dtype) {
+  check<DeviceError>(tensor.device().is_cpu(), "the data of a tensor on ", tensor.device(),
+                     " cannot be read by the host: copy it to cpu first");
+  check<DtypeError>(tensor.dtype() == dtype, "data pointer of ", dtype, " asked of a tensor of ",
+                    tensor.dtype());
+  current_stream(tensor.device()).synchronize();
+  (void)tensor.strides();  // which a sparse tensor has not
+  return tensor.impl()->data();
+}
+
+LOCKSTEP_INLINE void* detail::write_on_host(const Tensor& tensor, Dtype dtype) {
+  (void)read_on_host(tensor, dtype);
+  const Stream stream = current_stream(tensor.device());
+  order_write(tensor, stream);
+  stream.synchronize();
+  return tensor.impl()->data();
+}
+
 LOCKSTEP_INLINE void Tensor::set_data(const Tensor& other) const {
   const detail::TensorImpl& from = other.get();
   check<ValueError>(impl_ != nullptr, "set_data: the tensor is undefined");

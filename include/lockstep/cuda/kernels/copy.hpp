@@ -60,7 +60,8 @@ struct CudaCall<lockstep::detail::StridedCopyKernel<T>> {
   }
 };
 
-using CopyCalls = ForEach<lockstep::detail::StridedCopyKernel, float, double, Half, BFloat16,
-                          std::int64_t, std::int32_t, std::uint8_t, bool>::type;
+using CopyCalls = ForEach<lockstep::detail::StridedCopyKernel, lockstep::detail::Moved<1>,
+                          lockstep::detail::Moved<2>, lockstep::detail::Moved<4>,
+                          lockstep::detail::Moved<8>>::type;
 
 }  // namespace lockstep::cuda
