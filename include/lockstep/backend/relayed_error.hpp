@@ -15,27 +15,29 @@
 namespace lockstep::detail {
 
 // An exception that is thrown in the place of another one, whose type its users catch.
+//
+// Without virtual functions, as each of those is compiled for every type that is relayed.
 class Relayed {
  public:
-  virtual ~Relayed() = default;
-  virtual const std::type_info& caught_as() const = 0;
+  explicit Relayed(const std::type_info& caught_as) : caught_as_(&caught_as) {}
+  const std::type_info& caught_as() const { return *caught_as_; }
+
+ private:
+  const std::type_info* caught_as_;
 };
 
-// An E that says `text`.
-template <class E>
-class Saying : public E {
+class BadAllocSaying : public std::bad_alloc {
  public:
-  explicit Saying(const std::string& text) : E(text) {}
-};
-template <>
-class Saying<std::bad_alloc> : public std::bad_alloc {
- public:
-  explicit Saying(const std::string& text) : text_(text) {}
+  explicit BadAllocSaying(const std::string& text) : text_(text) {}
   const char* what() const noexcept override { return text_.what(); }
 
  private:
   std::runtime_error text_;  // copies of it throw nothing
 };
+
+// An E that is made from a text.
+template <class E>
+using Saying = std::conditional_t<std::is_same_v<E, std::bad_alloc>, BadAllocSaying, E>;
 
 // An E that says where it comes from, with the exception that is being handled nested within it.
 template <class E, class Source>
@@ -44,8 +46,8 @@ class RelayedError final : public Saying<E>,
                            public std::nested_exception,
                            public Relayed {
  public:
-  RelayedError(const std::string& text, const Source& source) : Saying<E>(text), Source(source) {}
-  const std::type_info& caught_as() const override { return typeid(E); }
+  RelayedError(const std::string& text, const Source& source)
+      : Saying<E>(text), Source(source), Relayed(typeid(E)) {}
 };
 
 // The type by which users know an exception, and its text if it has one.

@@ -26,7 +26,10 @@ namespace lockstep::detail {
 // Everything is made when the backend is first used and never destroyed.
 class HostBackend final : public Backend {
  public:
-  static HostBackend& instance();
+  static HostBackend& instance() {
+    HostBackend* const made = instance_.load(std::memory_order_acquire);
+    return made ? *made : make();
+  }
 
   LOCKSTEP_INLINE DeviceProperties properties(Device device) override;
 
@@ -76,6 +79,9 @@ class HostBackend final : public Backend {
   };
 
   HostBackend();
+
+  static HostBackend& make();
+  inline static constinit std::atomic<HostBackend*> instance_{nullptr};
 
   PerDevice& at(Device device) { return *devices_[static_cast<std::size_t>(device.index + 1)]; }
 

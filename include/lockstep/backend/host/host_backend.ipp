@@ -23,8 +23,10 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE HostBackend& HostBackend::instance() {
+// Out of line: `instance` is inlined in many places.
+[[gnu::noinline]] LOCKSTEP_INLINE HostBackend& HostBackend::make() {
   static HostBackend& backend = *new HostBackend;
+  instance_.store(&backend, std::memory_order_release);
   return backend;
 }
 
