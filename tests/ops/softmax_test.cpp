@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/creation.hpp>
 
