@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Compares the kernel_slots that one object file knows with those that another one fills.
+# Compares the kernel_slots that a library names with those that an object file fills.
 #
-#   cmake -D NM=nm -D LIBRARY=library.o -D CUDA=gpu.o -P compare_slots.cmake
+#   cmake -D NM=nm -D LIBRARY=library.a -D CUDA=gpu.o -P compare_slots.cmake
 
 cmake_minimum_required(VERSION 3.22)
 
