@@ -60,7 +60,7 @@ using Losses = std::vector<double>;
 namespace losses {
 
 // With a sanitizer each takes fifty times as long.
-constexpr std::int64_t kSteps = kAddressSanitizer || kThreadSanitizer ? 3 : 20;
+constexpr std::int64_t kSteps = kSanitizer ? 3 : 20;
 constexpr std::int64_t kBatch = 12;  // for 1, 2, 3 and 4 ranks
 
 // This rank's part of each batch is trained on; `call` is the model, `mean` takes the ranks' mean.

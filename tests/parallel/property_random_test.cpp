@@ -107,8 +107,7 @@ class Grower {
 };
 
 TEST(PropertyRandom, GatherIsTheInverseOfScatter) {
-  const std::size_t cases =
-      ls::testing::property::cases(ls::testing::kThreadSanitizer ? 1000 : 10'000);
+  const std::size_t cases = ls::testing::property::cases(ls::testing::kSanitizer ? 1000 : 10'000);
   std::size_t divided = 0;
   for (std::size_t i = 0; i < cases && !HasFailure(); ++i) {
     SCOPED_TRACE(ls::testing::property::name_of_case(i));

@@ -36,6 +36,9 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
+// What takes several times as long, and for which a few steps show as much as many.
+inline constexpr bool kSanitizer = kAddressSanitizer || kThreadSanitizer;
+
 }  // namespace lockstep::testing
 
 #undef LOCKSTEP_HAS_FEATURE
