@@ -342,7 +342,7 @@ TEST(NcclGroup, TakesTensorsOnItsDeviceAlone) {
 void expect_lost(Device device) {
   const auto wait = [device] { current_stream(device).synchronize(); };
   EXPECT_TRUE(throws<Error>(wait, "all_reduce(sum) of 3 x f32", "on rank 0, on cuda:3",
-                                  "which never came"));
+                            "which never came"));
   nccl::forget_lost_results(device);
   wait();
 }

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace cudasim::test {
@@ -58,6 +59,30 @@ TEST(CudasimCall, FailsAsOftenAsAskedFor) {
   ok(cudaMallocAsync(&data, 100, stream.get()));
   ok(cudaFreeAsync(data, stream.get()));
   EXPECT_EQ(leaks(), std::vector<std::string>());
+}
+
+TEST(CudasimCall, OfAThreadFailsWhereItsNumberSays) {
+  reset(Config());
+  const Stream stream;
+  fail_call(1, cudaErrorUnknown);
+  std::thread([] { ok(cudaSetDevice(0)); }).join();  // does not count
+  ok(cudaStreamQuery(stream.get()));
+  EXPECT_EQ(cudaStreamQuery(stream.get()), cudaErrorUnknown);
+  ok(cudaStreamQuery(stream.get()));
+  EXPECT_EQ(end_failing_calls(), "cudaStreamQuery");
+  fail_call(0, cudaErrorUnknown);
+  EXPECT_EQ(end_failing_calls(), "");
+  ok(cudaStreamQuery(stream.get()));
+
+  int runs = 0;
+  fail_call(1, cudaErrorIllegalAddress, 0);
+  enqueue(stream.get(), "before", {}, [&] { ++runs; });
+  EXPECT_EQ(cudaStreamQuery(stream.get()), cudaErrorIllegalAddress);
+  EXPECT_EQ(cudaStreamQuery(stream.get()), cudaErrorIllegalAddress);
+  EXPECT_EQ(end_failing_calls(), "cudaStreamQuery");
+  EXPECT_EQ(runs, 1);
+  mend();
+  ok(cudaStreamQuery(stream.get()));
 }
 
 TEST(CudasimCall, AFaultIsSeenWhenItHasRun) {

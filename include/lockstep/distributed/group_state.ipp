@@ -162,8 +162,8 @@ LOCKSTEP_INLINE Work GroupState::message(const Message& message, const Tensor& t
       } catch (...) {
         error = std::current_exception();
       }
-      // What has not been taken may use its memory as long as the carrier keeps this.
-      if (taken) operands->release();
+      // On the host what has not been taken may use its memory as long as the carrier keeps this.
+      if (taken || operands->stream()) operands->release();
       completion.finish(std::move(error));
     };
     thread_->issue(CommunicationThread::Task(
