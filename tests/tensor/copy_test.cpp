@@ -42,6 +42,18 @@ TEST(Copy, BetweenAnyLayoutsDevicesAndDtypes) {
   }
 }
 
+TEST(Copy, MovesElementsOfEverySize) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16, Dtype::i64, Dtype::i32,
+                            Dtype::u8, Dtype::boolean}) {
+    const Tensor numbers = cast(arange(6, {.dtype = Dtype::i64}), dtype);
+    const Tensor turned = packed(numbers.reshape({3, 2}).t());
+    EXPECT_EQ(turned.dtype(), dtype);
+    EXPECT_EQ(turned.to(Dtype::i64).to_vector<std::int64_t>(),
+              dtype == Dtype::boolean ? (Integers{0, 1, 1, 1, 1, 1}) : (Integers{0, 2, 4, 1, 3, 5}))
+        << dtype;
+  }
+}
+
 TEST(Copy, CountsAsAChangeOfTheDestination) {
   const Tensor src = ones({2});
   const Tensor dst = zeros({2}, {.device = "cpu:1"});
