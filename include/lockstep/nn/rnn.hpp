@@ -4,8 +4,6 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/nn/rnn_base.hpp>
-#include <lockstep/ops/pointwise.hpp>
-#include <lockstep/ops/rnn_kernels.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -79,8 +77,7 @@ struct RNN : detail::RecurrentLayers {
 //   auto [output, state] = lstm(x);
 //   auto [next, last] = lstm(y, state);  // goes on where x ended
 struct LSTM : detail::RecurrentLayers {
-  LSTM(std::int64_t inputs, std::int64_t hidden, const RecurrentOptions& options = {})
-      : RecurrentLayers("LSTM", inputs, hidden, detail::LstmCell::kGates, options) {}
+  LSTM(std::int64_t inputs, std::int64_t hidden, const RecurrentOptions& options = {});
 
   // The output and (h, c), the last ones of each layer. Those that are undefined are zeros.
   std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(
@@ -97,8 +94,7 @@ struct LSTM : detail::RecurrentLayers {
 // **Torch counterpart.** torch.nn.GRU.
 // **Example.** nn::GRU gru{64, 128, {.batch_first = true, .bidirectional = true}};
 struct GRU : detail::RecurrentLayers {
-  GRU(std::int64_t inputs, std::int64_t hidden, const RecurrentOptions& options = {})
-      : RecurrentLayers("GRU", inputs, hidden, detail::GruCell::kGates, options) {}
+  GRU(std::int64_t inputs, std::int64_t hidden, const RecurrentOptions& options = {});
 
   // The output and the last h of each layer. An h that is undefined is zeros.
   std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h = {}) const;

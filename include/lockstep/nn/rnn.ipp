@@ -23,8 +23,9 @@ LOCKSTEP_INLINE RNN::RNN(std::int64_t inputs, std::int64_t hidden, const RNNOpti
       nonlinearity(options.nonlinearity) {}
 
 LOCKSTEP_INLINE std::tuple<Tensor, Tensor> RNN::forward(const Tensor& x, const Tensor& h) const {
-  const Results results = nonlinearity == RNNNonlinearity::relu ? run<detail::ReluCell>(x, h)
-                                                                : run<detail::TanhCell>(x, h);
+  const Results results = nonlinearity == RNNNonlinearity::relu
+                              ? run(detail::kRecurrentCell<detail::ReluCell>, x, h)
+                              : run(detail::kRecurrentCell<detail::TanhCell>, x, h);
   return {results.y, results.h};
 }
 
@@ -32,9 +33,14 @@ LOCKSTEP_INLINE std::tuple<Tensor, Tensor> RNN::operator()(const Tensor& x, cons
   return forward(x, h);
 }
 
+LOCKSTEP_INLINE LSTM::LSTM(std::int64_t inputs, std::int64_t hidden,
+                           const RecurrentOptions& options)
+    : RecurrentLayers("LSTM", inputs, hidden, detail::LstmCell::kGates, options) {}
+
 LOCKSTEP_INLINE std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTM::forward(
     const Tensor& x, const std::tuple<Tensor, Tensor>& state) const {
-  const Results results = run<detail::LstmCell>(x, std::get<0>(state), std::get<1>(state));
+  const Results results =
+      run(detail::kRecurrentCell<detail::LstmCell>, x, std::get<0>(state), std::get<1>(state));
   return {results.y, {results.h, results.c}};
 }
 
@@ -43,8 +49,11 @@ LOCKSTEP_INLINE std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTM::operator()(
   return forward(x, state);
 }
 
+LOCKSTEP_INLINE GRU::GRU(std::int64_t inputs, std::int64_t hidden, const RecurrentOptions& options)
+    : RecurrentLayers("GRU", inputs, hidden, detail::GruCell::kGates, options) {}
+
 LOCKSTEP_INLINE std::tuple<Tensor, Tensor> GRU::forward(const Tensor& x, const Tensor& h) const {
-  const Results results = run<detail::GruCell>(x, h);
+  const Results results = run(detail::kRecurrentCell<detail::GruCell>, x, h);
   return {results.y, results.h};
 }
 

@@ -3,13 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
-#include <lockstep/ops/cat.hpp>
-#include <lockstep/ops/dropout.hpp>
-#include <lockstep/ops/reshape.hpp>
-#include <lockstep/ops/rnn.hpp>
-#include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -43,6 +37,8 @@ struct RecurrentWeights {
 }  // namespace lockstep::nn
 
 namespace lockstep::detail {
+
+struct RecurrentCell;  // nn/rnn_base.ipp
 
 // What RNN, LSTM and GRU have in common: all but the cell and the form of the state.
 struct RecurrentLayers {
@@ -80,37 +76,8 @@ struct RecurrentLayers {
   };
 
   // The first states are as torch takes them, or undefined: then they are zeros.
-  template <class Cell>
-  Results run(const Tensor& input, const Tensor& h0, const Tensor& c0 = {}) const {
-    const bool batched = input.dim() == 3;
-    check<ShapeError>((batched || input.dim() == 2) && input.size(-1) == input_size, Cell::name,
-                      ": expected an input of shape ",
-                      batch_first ? "[batch, length, " : "[length, batch, ", input_size,
-                      "] or [length, ", input_size, "], got ", input.sizes());
-    check<ValueError>(weights.size() == static_cast<std::size_t>(num_layers * directions()),
-                      Cell::name, ": expected the weights of ", num_layers, " layers in ",
-                      directions(), " directions, got ", weights.size());
-    Tensor x = input;
-    if (!batched) {
-      x = unsqueeze(input, 1);
-    } else if (batch_first) {
-      x = transpose(input, 0, 1);
-    }
-    check<ShapeError>(x.size(0) > 0, Cell::name,
-                      ": expected a sequence of at least one time step, got an input of shape ",
-                      input.sizes());
-    const Tensor h_start = first_states(Cell::name, "h_0", h0, input, batched, x.size(1));
-    const Tensor c_start = first_states(Cell::name, "c_0", c0, input, batched, x.size(1));
-    Results results = run_layers<Cell>(x, h_start, c_start);
-    if (!batched) {
-      for (Tensor* tensor : {&results.y, &results.h, &results.c}) {
-        if (tensor->defined()) *tensor = squeeze(*tensor, 1);
-      }
-    } else if (batch_first) {
-      results.y = transpose(results.y, 0, 1);
-    }
-    return results;
-  }
+  Results run(const RecurrentCell& cell, const Tensor& input, const Tensor& h0,
+              const Tensor& c0 = {}) const;
 
  private:
   std::int64_t directions() const { return bidirectional ? 2 : 1; }
@@ -118,29 +85,7 @@ struct RecurrentLayers {
   std::string suffix_of(std::size_t i) const;
 
   // For x [length, batch, input_size] and states [layers · directions, batch, hidden_size].
-  template <class Cell>
-  Results run_layers(Tensor x, const Tensor& h0, const Tensor& c0) const {
-    std::vector<Tensor> h;
-    std::vector<Tensor> c;
-    for (std::size_t i = 0; i < weights.size();) {
-      if (i > 0) x = lockstep::dropout(x, dropout, training);
-      std::vector<Tensor> y;
-      for (std::int64_t direction = 0; direction < directions(); ++direction, ++i) {
-        const nn::RecurrentWeights& own = weights[i];
-        const auto part = [i](const Tensor& states) {
-          return states.defined() ? select(states, 0, static_cast<std::int64_t>(i)) : states;
-        };
-        const std::vector<Tensor> results = recurrent<Cell>(
-            {{x, part(h0), part(c0), own.weight_ih, own.weight_hh, own.bias_ih, own.bias_hh}},
-            direction == 1);
-        y.push_back(results[0]);
-        h.push_back(results[1]);
-        if constexpr (Cell::kHasC) c.push_back(results[2]);
-      }
-      x = y.size() == 1 ? y[0] : cat(y, 2);
-    }
-    return {x, stack(h), c.empty() ? Tensor() : stack(c)};
-  }
+  Results run_layers(const RecurrentCell& cell, Tensor x, const Tensor& h0, const Tensor& c0) const;
 
   // As run_layers takes them.
   Tensor first_states(const char* layer, const char* name, const Tensor& states,

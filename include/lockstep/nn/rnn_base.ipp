@@ -6,9 +6,13 @@
 #include <lockstep/nn/init.hpp>
 #include <lockstep/nn/layer.hpp>
 #include <lockstep/nn/rnn_base.hpp>
+#include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/dropout.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/rnn.hpp>
+#include <lockstep/ops/rnn_composed.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -19,8 +23,18 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace lockstep::detail {
+
+// One kind of cell, as far as the layers tell them apart.
+struct RecurrentCell {
+  const char* name;
+  std::vector<Tensor> (*over_sequence)(RecurrentArguments, bool reverse);  // y, h and, if any, c
+};
+
+template <class Cell>
+inline constexpr RecurrentCell kRecurrentCell{Cell::name, recurrent<Cell>};
 
 LOCKSTEP_INLINE RecurrentLayers::RecurrentLayers(const char* layer, std::int64_t inputs,
                                                  std::int64_t hidden, std::size_t gates,
@@ -63,6 +77,64 @@ LOCKSTEP_INLINE RecurrentLayers::RecurrentLayers(const char* layer, std::int64_t
     if (options.bias) own.bias_hh = first({rows});
     weights.push_back(own);
   }
+}
+
+LOCKSTEP_INLINE RecurrentLayers::Results RecurrentLayers::run(const RecurrentCell& cell,
+                                                              const Tensor& input, const Tensor& h0,
+                                                              const Tensor& c0) const {
+  const bool batched = input.dim() == 3;
+  check<ShapeError>((batched || input.dim() == 2) && input.size(-1) == input_size, cell.name,
+                    ": expected an input of shape ",
+                    batch_first ? "[batch, length, " : "[length, batch, ", input_size,
+                    "] or [length, ", input_size, "], got ", input.sizes());
+  check<ValueError>(weights.size() == static_cast<std::size_t>(num_layers * directions()),
+                    cell.name, ": expected the weights of ", num_layers, " layers in ",
+                    directions(), " directions, got ", weights.size());
+  Tensor x = input;
+  if (!batched) {
+    x = unsqueeze(input, 1);
+  } else if (batch_first) {
+    x = transpose(input, 0, 1);
+  }
+  check<ShapeError>(x.size(0) > 0, cell.name,
+                    ": expected a sequence of at least one time step, got an input of shape ",
+                    input.sizes());
+  const Tensor h_start = first_states(cell.name, "h_0", h0, input, batched, x.size(1));
+  const Tensor c_start = first_states(cell.name, "c_0", c0, input, batched, x.size(1));
+  Results results = run_layers(cell, x, h_start, c_start);
+  if (!batched) {
+    for (Tensor* tensor : {&results.y, &results.h, &results.c}) {
+      if (tensor->defined()) *tensor = squeeze(*tensor, 1);
+    }
+  } else if (batch_first) {
+    results.y = transpose(results.y, 0, 1);
+  }
+  return results;
+}
+
+LOCKSTEP_INLINE RecurrentLayers::Results RecurrentLayers::run_layers(const RecurrentCell& cell,
+                                                                     Tensor x, const Tensor& h0,
+                                                                     const Tensor& c0) const {
+  std::vector<Tensor> h;
+  std::vector<Tensor> c;
+  for (std::size_t i = 0; i < weights.size();) {
+    if (i > 0) x = lockstep::dropout(x, dropout, training);
+    std::vector<Tensor> y;
+    for (std::int64_t direction = 0; direction < directions(); ++direction, ++i) {
+      const nn::RecurrentWeights& own = weights[i];
+      const auto part = [i](const Tensor& states) {
+        return states.defined() ? select(states, 0, static_cast<std::int64_t>(i)) : states;
+      };
+      const std::vector<Tensor> results = cell.over_sequence(
+          {{x, part(h0), part(c0), own.weight_ih, own.weight_hh, own.bias_ih, own.bias_hh}},
+          direction == 1);
+      y.push_back(results[0]);
+      h.push_back(results[1]);
+      if (results.size() == 3) c.push_back(results[2]);
+    }
+    x = y.size() == 1 ? y[0] : cat(y, 2);
+  }
+  return {x, stack(h), c.empty() ? Tensor() : stack(c)};
 }
 
 LOCKSTEP_INLINE std::string RecurrentLayers::suffix_of(std::size_t i) const {
