@@ -2,28 +2,24 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/data/csv_rows.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
-#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
-#include <locale>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 namespace lockstep::data {
+
+namespace detail {
+class CsvRows;  // data/csv_rows.hpp
+}
 
 // What a missing value is.
 enum class CsvMissing { error, nan };
@@ -51,29 +47,6 @@ class CsvColumn {
   std::string name_;
 };
 
-namespace detail {
-
-// Reads the whole of `text` as a T; blanks around it and a plus sign are left out. What is too
-// small for a T is 0, or as near to 0 as a T can be.
-template <class T>
-std::errc parse_number(std::string_view text, T& value) {
-  constexpr std::string_view kBlanks = " \t";
-  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
-  text = text.substr(0, text.find_last_not_of(kBlanks) + 1);
-  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (stop != end || error == std::errc::invalid_argument) return std::errc::invalid_argument;
-  if (error == std::errc() || std::integral<T>) return error;
-  // from_chars does not say whether it is too large or too small; a stream does.
-  std::istringstream in{std::string(text)};
-  in.exceptions(std::ios::badbit);
-  in.imbue(std::locale::classic());
-  return in >> value ? std::errc() : error;
-}
-
-}  // namespace detail
-
 // A CSV file in memory, whose columns become tensors as they are asked for.
 //
 // Columns of numbers are f32 (or f64, i64, i32), rows × columns if several are asked for at once.
@@ -95,8 +68,8 @@ class CsvTable {
   explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {});
 
   // Rows, without that of the names.
-  std::int64_t size() const { return static_cast<std::int64_t>(rows_->rows() - first_row()); }
-  std::int64_t column_count() const { return static_cast<std::int64_t>(rows_->columns()); }
+  std::int64_t size() const;
+  std::int64_t column_count() const;
   // Empty if there is no row of names.
   const std::vector<std::string>& names() const { return names_; }
 
@@ -120,31 +93,12 @@ class CsvTable {
   Tensor read(const std::vector<std::size_t>& columns, const Shape& shape, Dtype dtype) const;
 
   template <class T>
-  T number(std::size_t row, std::size_t column) const {
-    const std::string_view field = rows_->unquoted(row, column);
-    T value{};
-    const std::errc error = detail::parse_number(field, value);
-    if (error == std::errc() && options_.missing_values.empty()) [[likely]]
-      return value;
-    if (is_missing(field)) {
-      if constexpr (std::floating_point<T>) {
-        if (options_.missing == CsvMissing::nan) return std::numeric_limits<T>::quiet_NaN();
-      }
-      fail(row, column, "the value is missing",
-           options_.missing == CsvMissing::nan ? ", and whole numbers have no NaN" : "");
-    }
-    if (error == std::errc()) return value;
-    fail(row, column, "expected a number of ", dtype_of<T>, ", got \"", field.substr(0, 40), "\"",
-         error == std::errc::result_out_of_range ? ", which is out of its range" : "");
-  }
+  T number(std::size_t row, std::size_t column) const;
 
   bool is_missing(std::string_view field) const;
 
   template <class... Parts>
-  [[noreturn]] void fail(std::size_t row, std::size_t column, const Parts&... parts) const {
-    const std::string name = names_.empty() ? "" : " (\"" + names_[column] + "\")";
-    rows_->fail(rows_->line_of(row, column), "column ", column, name, ": ", parts...);
-  }
+  [[noreturn]] void fail(std::size_t row, std::size_t column, const Parts&... parts) const;
 
   CsvOptions options_;
   std::shared_ptr<const detail::CsvRows> rows_;

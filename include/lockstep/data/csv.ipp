@@ -10,16 +10,45 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
+#include <locale>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 namespace lockstep::data {
+
+namespace detail {
+
+// Reads the whole of `text` as a T; blanks around it and a plus sign are left out. What is too
+// small for a T is 0, or as near to 0 as a T can be.
+template <class T>
+std::errc parse_number(std::string_view text, T& value) {
+  constexpr std::string_view kBlanks = " \t";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  text = text.substr(0, text.find_last_not_of(kBlanks) + 1);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (stop != end || error == std::errc::invalid_argument) return std::errc::invalid_argument;
+  if (error == std::errc() || std::integral<T>) return error;
+  // from_chars does not say whether it is too large or too small; a stream does.
+  std::istringstream in{std::string(text)};
+  in.exceptions(std::ios::badbit);
+  in.imbue(std::locale::classic());
+  return in >> value ? std::errc() : error;
+}
+
+}  // namespace detail
 
 LOCKSTEP_INLINE CsvTable::CsvTable(const std::filesystem::path& path, CsvOptions options)
     : options_(std::move(options)) {
@@ -30,6 +59,14 @@ LOCKSTEP_INLINE CsvTable::CsvTable(const std::filesystem::path& path, CsvOptions
   if (!options_.header) return;
   check<DataError>(rows_->rows() > 0, path.string(), ": is empty, expected a row of names");
   for (std::size_t i = 0; i < rows_->columns(); ++i) names_.push_back(rows_->text(0, i));
+}
+
+LOCKSTEP_INLINE std::int64_t CsvTable::size() const {
+  return static_cast<std::int64_t>(rows_->rows() - first_row());
+}
+
+LOCKSTEP_INLINE std::int64_t CsvTable::column_count() const {
+  return static_cast<std::int64_t>(rows_->columns());
 }
 
 LOCKSTEP_INLINE Tensor CsvTable::column(const CsvColumn& column, Dtype dtype) const {
@@ -74,6 +111,25 @@ LOCKSTEP_INLINE std::size_t CsvTable::number_of(const CsvColumn& column) const {
   return static_cast<std::size_t>(found - names_.begin());
 }
 
+template <class T>
+T CsvTable::number(std::size_t row, std::size_t column) const {
+  const std::string_view field = rows_->unquoted(row, column);
+  T value{};
+  const std::errc error = detail::parse_number(field, value);
+  if (error == std::errc() && options_.missing_values.empty()) [[likely]]
+    return value;
+  if (is_missing(field)) {
+    if constexpr (std::floating_point<T>) {
+      if (options_.missing == CsvMissing::nan) return std::numeric_limits<T>::quiet_NaN();
+    }
+    fail(row, column, "the value is missing",
+         options_.missing == CsvMissing::nan ? ", and whole numbers have no NaN" : "");
+  }
+  if (error == std::errc()) return value;
+  fail(row, column, "expected a number of ", dtype_of<T>, ", got \"", field.substr(0, 40), "\"",
+       error == std::errc::result_out_of_range ? ", which is out of its range" : "");
+}
+
 LOCKSTEP_INLINE Tensor CsvTable::read(const std::vector<std::size_t>& columns, const Shape& shape,
                                       Dtype dtype) const {
   Tensor result = empty(shape, {.dtype = dtype});
@@ -90,6 +146,12 @@ LOCKSTEP_INLINE bool CsvTable::is_missing(std::string_view field) const {
   const auto& values = options_.missing_values;
   return field.find_first_not_of(" \t") == std::string_view::npos ||
          std::find(values.begin(), values.end(), field) != values.end();
+}
+
+template <class... Parts>
+[[noreturn]] void CsvTable::fail(std::size_t row, std::size_t column, const Parts&... parts) const {
+  const std::string name = names_.empty() ? "" : " (\"" + names_[column] + "\")";
+  rows_->fail(rows_->line_of(row, column), "column ", column, name, ": ", parts...);
 }
 
 LOCKSTEP_INLINE CsvTable read_csv(const std::filesystem::path& path, CsvOptions options) {
