@@ -3,7 +3,9 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/profile/device_timer.hpp>
 #include <lockstep/profile/profiler.hpp>
+#include <lockstep/profile/recorder.hpp>
 
 #include "profile/rows.hpp"
 #include "support/expect_error.hpp"

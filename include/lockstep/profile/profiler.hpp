@@ -2,16 +2,22 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/profile/recorder.hpp>
-#include <lockstep/profile/thread_log.hpp>
-#include <lockstep/profile/timeline.hpp>
+#include <lockstep/profile/function_event.hpp>
+#include <lockstep/profile/name_thread.hpp>
+#include <lockstep/profile/recording.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace lockstep::profile {
+
+namespace detail {
+struct RecordedEvent;
+class Timeline;
+}  // namespace detail
 
 struct ProfilerOptions {
   // So many ranges of each thread are kept, at 56 bytes each; what comes after is counted.
@@ -37,8 +43,7 @@ struct ProfilerOptions {
 //   profiler.export_chrome_trace("timeline.json");  // opens in https://ui.perfetto.dev
 class Profiler {
  public:
-  explicit Profiler(const ProfilerOptions& options = {})
-      : start_(detail::now()), session_(detail::Recorder::instance().start(options.max_events)) {}
+  explicit Profiler(const ProfilerOptions& options = {});
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
   ~Profiler();

@@ -8,6 +8,7 @@
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/profile/recorder.hpp>
 #include <lockstep/profile/row.hpp>
+#include <lockstep/profile/thread_log.hpp>
 #include <lockstep/profile/timeline.hpp>
 
 #include <algorithm>
@@ -23,6 +24,9 @@
 #include <vector>
 
 namespace lockstep::profile {
+
+LOCKSTEP_INLINE Profiler::Profiler(const ProfilerOptions& options)
+    : start_(detail::now()), session_(detail::Recorder::instance().start(options.max_events)) {}
 
 LOCKSTEP_INLINE Profiler::~Profiler() {
   if (session_ == 0) return;

@@ -2,15 +2,21 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/profile/device_timer.hpp>
-#include <lockstep/profile/recorder.hpp>
+#include <lockstep/profile/name_thread.hpp>
+#include <lockstep/profile/recorded_event.hpp>
+#include <lockstep/profile/recording.hpp>
 #include <lockstep/profile/row.hpp>
-#include <lockstep/profile/thread_log.hpp>
 
 #include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <string>
+
+namespace lockstep::detail {
+
+class StreamState;  // device/stream.hpp
+
+}  // namespace lockstep::detail
 
 namespace lockstep::profile {
 
@@ -67,46 +73,12 @@ class [[nodiscard]] RecordFunction {
   // The name for as long as it is needed. An empty one is that of a range that there is no room
   // for.
   [[gnu::noinline, gnu::cold]] static const char* kept(std::uint64_t state,
-                                                       const std::string& name) noexcept {
-    detail::ThreadLog* const log =
-        state > 1 ? detail::Recorder::instance().log(state >> 1) : nullptr;
-    const char* const copy = log != nullptr ? log->keep(name) : nullptr;
-    return copy != nullptr ? copy : "";
-  }
+                                                       const std::string& name) noexcept;
 
   [[gnu::noinline, gnu::cold]] void begin(std::uint64_t state, const char* name, const Row& row,
-                                          const RangeDetails& details) noexcept {
-    state_ = state;
-    event_ = {.name = name,
-              .begin = 0,
-              .end = 0,
-              .bytes = details.bytes,
-              .begin_mark = nullptr,
-              .end_mark = nullptr,
-              .row = row};
-    stream_ = details.stream;
-    if ((state & 1) != 0) {
-      listener_ = detail::range_listener.load(std::memory_order_acquire);
-      if (listener_ != nullptr) listener_->push(name);
-    } else {
-      listener_ = nullptr;
-    }
-    if (state < 2) return;
-    event_.begin = detail::now();
-    event_.begin_mark = mark();
-  }
+                                          const RangeDetails& details) noexcept;
 
-  [[gnu::noinline, gnu::cold]] void end() noexcept {
-    if (listener_ != nullptr) listener_->pop();
-    if (state_ < 2) return;
-    const std::uint64_t session = state_ >> 1;
-    const bool recorded = detail::recording.load(std::memory_order_relaxed) >> 1 == session;
-    if (recorded && event_.begin_mark != nullptr) event_.end_mark = mark();
-    event_.end = detail::now();
-    detail::ThreadLog* const log = recorded ? detail::Recorder::instance().log(session) : nullptr;
-    if (log != nullptr && log->append(event_)) return;
-    detail::discard(event_);
-  }
+  [[gnu::noinline, gnu::cold]] void end() noexcept;
 
   void* mark() const noexcept;
 

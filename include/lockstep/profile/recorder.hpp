@@ -3,6 +3,8 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/name_thread.hpp>
+#include <lockstep/profile/recording.hpp>
 #include <lockstep/profile/thread_log.hpp>
 
 #include <atomic>
@@ -16,15 +18,6 @@
 namespace lockstep::profile {
 
 namespace detail {
-
-// All that a range looks at where nothing is recorded: 0. Otherwise bit 0 says that there is a
-// RangeListener, and the bits above are the number of the session that is recorded, if any.
-//
-// Written with the recorder's mutex held. It publishes nothing: whoever sees a session in it takes
-// the mutex before the first use of that session's log.
-inline constinit std::atomic<std::uint64_t> recording{0};
-
-inline constinit std::atomic<const RangeListener*> range_listener{nullptr};
 
 std::int64_t now();
 
@@ -61,14 +54,6 @@ class Recorder {
 };
 
 }  // namespace detail
-
-// True while ranges are recorded, or a tool listens to their names. What only a range needs to know
-// is worked out if this is so.
-inline bool enabled() { return detail::recording.load(std::memory_order_relaxed) != 0; }
-
-// Names the calling thread: its row in timelines that it has no range in yet, and, as far as the
-// system's 15 characters go, the thread itself. Threads of one name share a row.
-void name_thread(const std::string& name);
 
 }  // namespace lockstep::profile
 

@@ -3,7 +3,9 @@
 
 #include <lockstep/error.hpp>
 #include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/name_thread.hpp>
 #include <lockstep/profile/recorder.hpp>
+#include <lockstep/profile/recording.hpp>
 #include <lockstep/profile/thread_log.hpp>
 
 #include <errno.h>
@@ -27,12 +29,6 @@ LOCKSTEP_INLINE std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-// What name_thread has said of the calling thread.
-inline std::string& thread_name() {
-  thread_local std::string name;
-  return name;
 }
 
 // The row of the calling thread: the name it was given here or as pthread_setname_np does, "main",
@@ -107,12 +103,3 @@ LOCKSTEP_INLINE std::uint64_t Recorder::listening() {
 }
 
 }  // namespace lockstep::profile::detail
-
-namespace lockstep::profile {
-
-LOCKSTEP_INLINE void name_thread(const std::string& name) {
-  detail::thread_name() = name;
-  (void)::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
-}
-
-}  // namespace lockstep::profile

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/profile/row.hpp>
+#include <lockstep/profile/recorded_event.hpp>
 
 #include <array>
 #include <atomic>
@@ -16,20 +16,6 @@
 #include <utility>
 
 namespace lockstep::profile::detail {
-
-// A range that has ended. Times are nanoseconds of the steady clock.
-struct RecordedEvent {
-  const char* name;  // a literal, or kept by the log
-  std::int64_t begin;
-  std::int64_t end;
-  std::uint64_t bytes;
-  void* begin_mark;  // of the DeviceTimer; null for what ran on the host
-  void* end_mark;
-  Row row;
-};
-
-// Gives up what the event has of a GPU.
-void discard(const RecordedEvent& event) noexcept;
 
 // What one thread has recorded during one session, in the order in which its ranges ended.
 //
