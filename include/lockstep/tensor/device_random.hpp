@@ -7,9 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 // Random numbers that a kernel draws where it needs them.
@@ -64,12 +62,13 @@ class DeviceRandom {
   void set_state(const State& state);
 
  private:
+  // With the mutex held.
+  std::uint64_t& taken_of(Device device, std::size_t replica);
+
   static std::uint64_t key_of(std::uint64_t seed, Device device, std::size_t replica);
 
   std::mutex mutex_;
-  std::uint64_t seed_ = 67280421310721;
-  std::map<std::pair<Device, std::size_t>, std::uint64_t>
-      taken_;  // how many, by device and replica
+  State state_{67280421310721, {}};  // the sequences in the order of devices and replicas
 };
 
 }  // namespace lockstep::detail

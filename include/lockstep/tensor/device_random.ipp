@@ -4,40 +4,47 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/tensor/device_random.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 
 LOCKSTEP_INLINE void DeviceRandom::manual_seed(std::uint64_t seed) {
   const std::lock_guard lock(mutex_);
-  seed_ = seed;
-  taken_.clear();
+  state_ = {seed, {}};
 }
 
 LOCKSTEP_INLINE RandomRange DeviceRandom::take(Device device, std::size_t replica,
                                                std::size_t count) {
   const std::lock_guard lock(mutex_);
-  std::uint64_t& taken = taken_[{device, replica}];
-  return {key_of(seed_, device, replica), std::exchange(taken, taken + count)};
+  std::uint64_t& taken = taken_of(device, replica);
+  return {key_of(state_.seed, device, replica), std::exchange(taken, taken + count)};
 }
 
 LOCKSTEP_INLINE DeviceRandom::State DeviceRandom::state() {
   const std::lock_guard lock(mutex_);
-  State result{seed_, {}};
-  for (const auto& [key, taken] : taken_) {
-    result.sequences.push_back({key.first, key.second, taken});
-  }
-  return result;
+  return state_;
 }
 
 LOCKSTEP_INLINE void DeviceRandom::set_state(const State& state) {
   const std::lock_guard lock(mutex_);
-  seed_ = state.seed;
-  taken_.clear();
-  for (const auto& [device, replica, taken] : state.sequences) taken_[{device, replica}] = taken;
+  state_ = {state.seed, {}};
+  for (const auto& [device, replica, taken] : state.sequences) taken_of(device, replica) = taken;
+}
+
+LOCKSTEP_INLINE std::uint64_t& DeviceRandom::taken_of(Device device, std::size_t replica) {
+  std::vector<State::Sequence>& all = state_.sequences;
+  const auto place = std::find_if(all.begin(), all.end(), [&](const State::Sequence& other) {
+    return std::pair(other.device, other.replica) >= std::pair(device, replica);
+  });
+  if (place != all.end() && place->device == device && place->replica == replica) {
+    return place->taken;
+  }
+  return all.insert(place, {device, replica, 0})->taken;
 }
 
 LOCKSTEP_INLINE std::uint64_t DeviceRandom::key_of(std::uint64_t seed, Device device,

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <string>
 
 namespace lockstep {
@@ -24,7 +23,10 @@ namespace lockstep {
 // first is theirs to settle.
 class Generator {
  public:
-  explicit Generator(std::uint64_t seed = 67280421310721) : engine_(seed) {}
+  explicit Generator(std::uint64_t seed = 67280421310721);
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
+  ~Generator();
 
   void manual_seed(std::uint64_t seed);
   std::uint64_t bits();
@@ -45,8 +47,10 @@ class Generator {
   void set_state(const std::string& state);
 
  private:
+  struct Engine;
+
   std::mutex mutex_;
-  std::mt19937_64 engine_;
+  const std::unique_ptr<Engine> engine_;
 };
 
 namespace detail {

@@ -22,14 +22,23 @@
 
 namespace lockstep {
 
+struct Generator::Engine {
+  std::mt19937_64 numbers;
+};
+
+LOCKSTEP_INLINE Generator::Generator(std::uint64_t seed)
+    : engine_(std::make_unique<Engine>(Engine{std::mt19937_64(seed)})) {}
+
+LOCKSTEP_INLINE Generator::~Generator() = default;
+
 LOCKSTEP_INLINE void Generator::manual_seed(std::uint64_t seed) {
   const std::lock_guard lock(mutex_);
-  engine_.seed(seed);
+  engine_->numbers.seed(seed);
 }
 
 LOCKSTEP_INLINE std::uint64_t Generator::bits() {
   const std::lock_guard lock(mutex_);
-  return engine_();
+  return engine_->numbers();
 }
 
 LOCKSTEP_INLINE double Generator::normal() {
@@ -49,7 +58,7 @@ LOCKSTEP_INLINE std::string Generator::state() {
   out.exceptions(std::ios::badbit);  // or want of memory would cut the state short
   out.imbue(std::locale::classic());
   const std::lock_guard lock(mutex_);
-  out << engine_;
+  out << engine_->numbers;
   return std::move(out).str();
 }
 
@@ -63,7 +72,7 @@ LOCKSTEP_INLINE void Generator::set_state(const std::string& state) {
                     "Generator: expected a state of its engine, got ", state.size(),
                     " characters of other text");
   const std::lock_guard lock(mutex_);
-  engine_ = engine;
+  engine_->numbers = engine;
 }
 
 }  // namespace lockstep
