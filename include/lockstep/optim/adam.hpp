@@ -59,10 +59,8 @@ AdamOptions read_options(detail::StateReader& reader, const std::string& prefix,
 // **Example.** optim::Adam adam{model.parameters(), {.lr = 1e-3}};
 class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
  public:
-  explicit Adam(const ParameterList& parameters, const AdamOptions& options = {})
-      : GroupedOptimizer("Adam", parameters, options) {}
-  explicit Adam(const std::vector<AdamGroup>& groups, const AdamOptions& defaults = {})
-      : GroupedOptimizer("Adam", groups, defaults) {}
+  explicit Adam(const ParameterList& parameters, const AdamOptions& options = {});
+  explicit Adam(const std::vector<AdamGroup>& groups, const AdamOptions& defaults = {});
 
   // Changes every parameter that has a gradient.
   void step();
@@ -70,9 +68,9 @@ class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
  protected:
   enum class Decay { through_gradient, decoupled };
 
-  template <class Parameters>
-  Adam(const char* name, const Parameters& parameters, const AdamOptions& options, Decay decay)
-      : GroupedOptimizer(name, parameters, options), decay_(decay) {}
+  Adam(const char* name, const ParameterList& parameters, const AdamOptions& options, Decay decay);
+  Adam(const char* name, const std::vector<AdamGroup>& groups, const AdamOptions& defaults,
+       Decay decay);
 
  private:
   void update(const AdamOptions& options, const Tensor& parameter, const AdamState& state,

@@ -51,6 +51,20 @@ LOCKSTEP_INLINE AdamOptions read_options(detail::StateReader& reader, const std:
           .weight_decay = reader.number<double>(prefix + "weight_decay")};
 }
 
+LOCKSTEP_INLINE Adam::Adam(const ParameterList& parameters, const AdamOptions& options)
+    : GroupedOptimizer("Adam", parameters, options) {}
+
+LOCKSTEP_INLINE Adam::Adam(const std::vector<AdamGroup>& groups, const AdamOptions& defaults)
+    : GroupedOptimizer("Adam", groups, defaults) {}
+
+LOCKSTEP_INLINE Adam::Adam(const char* name, const ParameterList& parameters,
+                           const AdamOptions& options, Decay decay)
+    : GroupedOptimizer(name, parameters, options), decay_(decay) {}
+
+LOCKSTEP_INLINE Adam::Adam(const char* name, const std::vector<AdamGroup>& groups,
+                           const AdamOptions& defaults, Decay decay)
+    : GroupedOptimizer(name, groups, defaults), decay_(decay) {}
+
 LOCKSTEP_INLINE void Adam::step() {
   check_all_options();
   update_each(

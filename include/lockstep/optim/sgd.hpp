@@ -72,10 +72,8 @@ SGDState read_state(detail::StateReader& reader, const std::string& prefix, cons
 //                     {.lr = 0.1, .momentum = 0.9}};
 class SGD : public GroupedOptimizer<SGDOptions, SGDGroup, SGDState> {
  public:
-  explicit SGD(const ParameterList& parameters, const SGDOptions& options = {})
-      : GroupedOptimizer("SGD", parameters, options) {}
-  explicit SGD(const std::vector<SGDGroup>& groups, const SGDOptions& defaults = {})
-      : GroupedOptimizer("SGD", groups, defaults) {}
+  explicit SGD(const ParameterList& parameters, const SGDOptions& options = {});
+  explicit SGD(const std::vector<SGDGroup>& groups, const SGDOptions& defaults = {});
 
   // Changes every parameter that has a gradient.
   void step();

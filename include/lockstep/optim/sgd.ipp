@@ -64,6 +64,12 @@ LOCKSTEP_INLINE SGDState read_state(detail::StateReader& reader, const std::stri
   return {.velocity = reader.copy(prefix + "momentum_buffer", parameter)};
 }
 
+LOCKSTEP_INLINE SGD::SGD(const ParameterList& parameters, const SGDOptions& options)
+    : GroupedOptimizer("SGD", parameters, options) {}
+
+LOCKSTEP_INLINE SGD::SGD(const std::vector<SGDGroup>& groups, const SGDOptions& defaults)
+    : GroupedOptimizer("SGD", groups, defaults) {}
+
 LOCKSTEP_INLINE void SGD::step() {
   check_all_options();
   update_each(

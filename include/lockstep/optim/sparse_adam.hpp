@@ -56,11 +56,9 @@ SparseAdamOptions read_options(detail::StateReader& reader, const std::string& p
 // **Example.** optim::SparseAdam adam{parameters(words), {.lr = 1e-3}};
 class SparseAdam : public GroupedOptimizer<SparseAdamOptions, SparseAdamGroup, AdamState> {
  public:
-  explicit SparseAdam(const ParameterList& parameters, const SparseAdamOptions& options = {})
-      : GroupedOptimizer("SparseAdam", parameters, options) {}
+  explicit SparseAdam(const ParameterList& parameters, const SparseAdamOptions& options = {});
   explicit SparseAdam(const std::vector<SparseAdamGroup>& groups,
-                      const SparseAdamOptions& defaults = {})
-      : GroupedOptimizer("SparseAdam", groups, defaults) {}
+                      const SparseAdamOptions& defaults = {});
 
   // Changes every parameter that has a gradient.
   void step();

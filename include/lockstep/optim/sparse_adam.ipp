@@ -51,6 +51,14 @@ LOCKSTEP_INLINE SparseAdamOptions read_options(detail::StateReader& reader,
           .eps = reader.number<double>(prefix + "eps")};
 }
 
+LOCKSTEP_INLINE SparseAdam::SparseAdam(const ParameterList& parameters,
+                                       const SparseAdamOptions& options)
+    : GroupedOptimizer("SparseAdam", parameters, options) {}
+
+LOCKSTEP_INLINE SparseAdam::SparseAdam(const std::vector<SparseAdamGroup>& groups,
+                                       const SparseAdamOptions& defaults)
+    : GroupedOptimizer("SparseAdam", groups, defaults) {}
+
 LOCKSTEP_INLINE void SparseAdam::step() {
   check_all_options();
   for (std::size_t i = 0; i < parameters().size(); ++i) {
