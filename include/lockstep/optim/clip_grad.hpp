@@ -1,20 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/grad_mode.hpp>
-#include <lockstep/autograd/variable.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/ops/arithmetic.hpp>
-#include <lockstep/ops/inplace.hpp>
-#include <lockstep/ops/reduce.hpp>
-#include <lockstep/ops/to.hpp>
-#include <lockstep/tensor/sparse.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <concepts>
-#include <unordered_set>
 #include <vector>
+
+namespace lockstep::detail {
+
+// The gradients of some parameters as one vector.
+class GradientNorm {
+ public:
+  // Makes the parameter's gradient contiguous, or coalesces it, and issues the sum of its squares.
+  void add(const Tensor& parameter);
+
+  // Once all have been added: as clip_grad_norm_.
+  double clip(double max_norm, bool error_if_nonfinite) const;
+
+ private:
+  std::vector<Tensor> gradients_;
+  std::vector<Tensor> squares_;  // all are issued before the first is waited for
+};
+
+void check_max_norm(double max_norm);
+
+}  // namespace lockstep::detail
 
 namespace lockstep::optim {
 
@@ -35,36 +46,14 @@ namespace lockstep::optim {
 template <std::derived_from<Tensor> T>
 double clip_grad_norm_(const std::vector<T>& parameters, double max_norm,
                        bool error_if_nonfinite = false) {
-  check<ValueError>(max_norm >= 0, "clip_grad_norm_: expected a max_norm of at least 0, got ",
-                    max_norm);
-  const NoGradGuard guard;
-  std::vector<Tensor> gradients;  // each once
-  std::unordered_set<const lockstep::detail::TensorImpl*> seen;
-  std::vector<Tensor> squares;  // all are issued before the first is waited for
-  for (const Tensor& parameter : parameters) {
-    Tensor gradient = parameter.grad();
-    if (!gradient.defined()) continue;
-    if (gradient.is_sparse()) {
-      const Tensor coalesced = gradient.coalesce();
-      if (!gradient.is_same(coalesced)) parameter.set_grad(coalesced);
-      gradient = coalesced.values();
-    } else if (!gradient.is_contiguous()) {  // or elements may be one another
-      gradient = gradient.contiguous();
-      parameter.set_grad(gradient);
-    }
-    const Tensor wide = gradient.to(Dtype::f64);
-    if (seen.insert(gradient.impl().get()).second) gradients.push_back(gradient);
-    squares.push_back((wide * wide).sum());
-  }
-  double sum = 0;
-  for (const Tensor& square : squares) sum += square.item();
-  const double norm = std::sqrt(sum);
-  check<ValueError>(!error_if_nonfinite || std::isfinite(norm),
-                    "clip_grad_norm_: the norm of the gradients is ", norm);
-  const double factor = max_norm / (norm + 1e-6);
-  if (factor >= 1) return norm;
-  for (const Tensor& gradient : gradients) gradient.mul_(factor);
-  return norm;
+  lockstep::detail::check_max_norm(max_norm);
+  lockstep::detail::GradientNorm norm;
+  for (const Tensor& parameter : parameters) norm.add(parameter);
+  return norm.clip(max_norm, error_if_nonfinite);
 }
 
 }  // namespace lockstep::optim
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/optim/clip_grad.ipp>
+#endif

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/optim/clip_grad.hpp>
+#include <lockstep/tensor/sparse.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cmath>
+#include <unordered_set>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void check_max_norm(double max_norm) {
+  check<ValueError>(max_norm >= 0, "clip_grad_norm_: expected a max_norm of at least 0, got ",
+                    max_norm);
+}
+
+LOCKSTEP_INLINE void GradientNorm::add(const Tensor& parameter) {
+  Tensor gradient = parameter.grad();
+  if (!gradient.defined()) return;
+  const NoGradGuard guard;
+  if (gradient.is_sparse()) {
+    const Tensor coalesced = gradient.coalesce();
+    if (!gradient.is_same(coalesced)) parameter.set_grad(coalesced);
+    gradient = coalesced.values();
+  } else if (!gradient.is_contiguous()) {  // or elements may be one another
+    gradient = gradient.contiguous();
+    parameter.set_grad(gradient);
+  }
+  const Tensor wide = gradient.to(Dtype::f64);
+  gradients_.push_back(gradient);
+  squares_.push_back((wide * wide).sum());
+}
+
+LOCKSTEP_INLINE double GradientNorm::clip(double max_norm, bool error_if_nonfinite) const {
+  const NoGradGuard guard;
+  double sum = 0;
+  for (const Tensor& square : squares_) sum += square.item();
+  const double norm = std::sqrt(sum);
+  check<ValueError>(!error_if_nonfinite || std::isfinite(norm),
+                    "clip_grad_norm_: the norm of the gradients is ", norm);
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor >= 1) return norm;
+  std::unordered_set<const TensorImpl*> scaled;  // tied parameters may have one gradient
+  for (const Tensor& gradient : gradients_) {
+    if (scaled.insert(gradient.impl().get()).second) gradient.mul_(factor);
+  }
+  return norm;
+}
+
+}  // namespace lockstep::detail
