@@ -72,13 +72,12 @@ class [[nodiscard]] RecordFunction {
  private:
   // The name for as long as it is needed. An empty one is that of a range that there is no room
   // for.
-  [[gnu::noinline, gnu::cold]] static const char* kept(std::uint64_t state,
-                                                       const std::string& name) noexcept;
+  [[gnu::cold]] static const char* kept(std::uint64_t state, const std::string& name) noexcept;
 
-  [[gnu::noinline, gnu::cold]] void begin(std::uint64_t state, const char* name, const Row& row,
-                                          const RangeDetails& details) noexcept;
+  [[gnu::cold]] void begin(std::uint64_t state, const char* name, const Row& row,
+                           const RangeDetails& details) noexcept;
 
-  [[gnu::noinline, gnu::cold]] void end() noexcept;
+  [[gnu::cold]] void end() noexcept;
 
   void* mark() const noexcept;
 

@@ -26,15 +26,16 @@ LOCKSTEP_INLINE RecordFunction::~RecordFunction() {
     end();
 }
 
-LOCKSTEP_INLINE const char* RecordFunction::kept(std::uint64_t state,
-                                                 const std::string& name) noexcept {
+[[gnu::noinline]] LOCKSTEP_INLINE const char* RecordFunction::kept(
+    std::uint64_t state, const std::string& name) noexcept {
   detail::ThreadLog* const log = state > 1 ? detail::Recorder::instance().log(state >> 1) : nullptr;
   const char* const copy = log != nullptr ? log->keep(name) : nullptr;
   return copy != nullptr ? copy : "";
 }
 
-LOCKSTEP_INLINE void RecordFunction::begin(std::uint64_t state, const char* name, const Row& row,
-                                           const RangeDetails& details) noexcept {
+[[gnu::noinline]] LOCKSTEP_INLINE void RecordFunction::begin(std::uint64_t state, const char* name,
+                                                             const Row& row,
+                                                             const RangeDetails& details) noexcept {
   state_ = state;
   event_ = {.name = name,
             .begin = 0,
@@ -55,7 +56,7 @@ LOCKSTEP_INLINE void RecordFunction::begin(std::uint64_t state, const char* name
   event_.begin_mark = mark();
 }
 
-LOCKSTEP_INLINE void RecordFunction::end() noexcept {
+[[gnu::noinline]] LOCKSTEP_INLINE void RecordFunction::end() noexcept {
   if (listener_ != nullptr) listener_->pop();
   if (state_ < 2) return;
   const std::uint64_t session = state_ >> 1;
