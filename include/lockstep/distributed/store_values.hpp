@@ -7,14 +7,13 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <utility>
 
 namespace lockstep::distributed::detail {
 
 // What every store keeps, wherever it keeps it. One thread at a time.
 class StoreValues {
  public:
-  void set(const std::string& key, std::string value) { values_[key] = std::move(value); }
+  void set(const std::string& key, std::string value);
 
   // Null if the key has no value.
   const std::string* find(const std::string& key) const;
@@ -25,7 +24,7 @@ class StoreValues {
   std::int64_t sum(const std::string& key, std::int64_t amount) const;
   std::int64_t add(const std::string& key, std::int64_t amount);
 
-  bool erase(const std::string& key) { return values_.erase(key) > 0; }
+  bool erase(const std::string& key);
   std::int64_t size() const { return static_cast<std::int64_t>(values_.size()); }
 
  private:

@@ -9,8 +9,15 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace lockstep::distributed::detail {
+
+LOCKSTEP_INLINE void StoreValues::set(const std::string& key, std::string value) {
+  values_[key] = std::move(value);
+}
+
+LOCKSTEP_INLINE bool StoreValues::erase(const std::string& key) { return values_.erase(key) > 0; }
 
 LOCKSTEP_INLINE const std::string* StoreValues::find(const std::string& key) const {
   const auto found = values_.find(key);

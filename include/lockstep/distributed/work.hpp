@@ -84,7 +84,7 @@ namespace detail {
 // exception ends on the side that has caught it, whichever lets go last.
 class Completion {
  public:
-  Completion() : state_(std::make_shared<WorkState>()) {}
+  Completion();
 
   // The handle on it; made once.
   Work work();

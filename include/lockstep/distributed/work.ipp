@@ -44,6 +44,8 @@ LOCKSTEP_INLINE std::exception_ptr Work::exception() const {
 
 namespace lockstep::distributed::detail {
 
+LOCKSTEP_INLINE Completion::Completion() : state_(std::make_shared<WorkState>()) {}
+
 LOCKSTEP_INLINE Work Completion::work() {
   Work work;
   work.state_ = state_;

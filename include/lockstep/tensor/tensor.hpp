@@ -67,8 +67,8 @@ class Tensor {
   bool is_contiguous(MemoryFormat format) const;
   TensorOptions options() const;
 
-  // A gradient that names the rows it has, and is zero elsewhere (defined in tensor/sparse.hpp).
-  // All but `is_sparse` and `to_dense` are a ValueError for a dense tensor.
+  // A gradient that names the rows it has, and is zero elsewhere (but for `is_sparse` defined in
+  // tensor/sparse.hpp). All but `is_sparse` and `to_dense` are a ValueError for a dense tensor.
   bool is_sparse() const;
   // Whether each row is listed once, in ascending order.
   bool is_coalesced() const;
