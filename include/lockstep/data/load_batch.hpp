@@ -50,7 +50,8 @@ class SampleSeeds {
 
   // From this place of the order on.
   std::span<const std::uint64_t> from(std::size_t place) const {
-    return random ? std::span(seeds_).subspan(place) : std::span(seeds_);
+    if constexpr (!random) return {};
+    return {seeds_.data() + place, seeds_.size() - place};
   }
 
  private:

@@ -6,7 +6,6 @@
 #include <lockstep/module/copyable.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk.hpp>
-#include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
@@ -18,7 +17,6 @@
 #include <type_traits>
 #include <typeindex>
 #include <typeinfo>
-#include <unordered_map>
 #include <utility>
 
 // Copies of modules: deep ones, and what replicate is made of, a copy that shares no object with
@@ -65,18 +63,19 @@ class UnsharingVisitor {
 // that are the same view of one memory.
 class TensorCopies {
  public:
+  TensorCopies();
+  TensorCopies(const TensorCopies&) = delete;
+  TensorCopies& operator=(const TensorCopies&) = delete;
+  ~TensorCopies();
+
   Tensor of(const Tensor& original);
 
  private:
-  struct Memory {
-    Tensor original;
-    Tensor copy;
-  };
+  struct Known;
 
   Tensor on_copied_memory(const Tensor& original);
 
-  std::unordered_map<const TensorImpl*, Tensor> variables_;
-  std::multimap<const Storage*, Memory> memories_;
+  const std::unique_ptr<Known> known_;
 };
 
 // Makes a copy of a module a deep one in one walk.

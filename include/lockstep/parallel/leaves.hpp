@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/function.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/concepts.hpp>
 #include <lockstep/module/visit.hpp>
-#include <lockstep/ops/elementwise.hpp>
 #include <lockstep/parallel/shared_by_replicas.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/tensor.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/walk.hpp>
 
@@ -57,20 +58,7 @@ struct ReplicationCallback {
 
 // Calls those of replica 0, then those of replica 1, and so on, which is their order in the list.
 // The n-th sub-modules of all replicas share a context.
-inline void execute(const std::vector<ReplicationCallback>& callbacks,
-                    const std::vector<Device>& devices) {
-  std::vector<std::shared_ptr<CallbackContext>> contexts;
-  std::size_t next = 0;
-  std::size_t copy_id = 0;
-  for (const ReplicationCallback& callback : callbacks) {
-    if (callback.copy_id != copy_id) next = 0;
-    copy_id = callback.copy_id;
-    if (next == contexts.size()) {
-      contexts.push_back(std::make_shared<CallbackContext>(CallbackContext{devices}));
-    }
-    callback.call(callback.module, contexts[next++], copy_id);
-  }
-}
+void execute(const std::vector<ReplicationCallback>& callbacks, const std::vector<Device>& devices);
 
 }  // namespace detail
 
@@ -90,3 +78,7 @@ void execute_replication_callbacks(std::vector<M>& replicas, const std::vector<D
 }
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/replication_callback.ipp>
+#endif
