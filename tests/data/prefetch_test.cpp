@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
 #include <lockstep/data/dataloader.hpp>
 #include <lockstep/data/prefetch.hpp>
-
-#include <lockstep/autograd/engine.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/nn/loss.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/shape.hpp>

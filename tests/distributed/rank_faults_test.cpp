@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/distributed/communication_thread.hpp>
+#include <lockstep/distributed/group_state.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/distributed/run.hpp>

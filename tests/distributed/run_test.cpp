@@ -3,6 +3,7 @@
 #include <lockstep/data/batch_workers.hpp>
 #include <lockstep/data/prefetch_queue.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/distributed/group_state.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/to.hpp>

@@ -2,6 +2,7 @@
 #include <lockstep/distributed/socket.hpp>
 #include <lockstep/distributed/socket_frame.hpp>
 #include <lockstep/distributed/tcp_store.hpp>
+#include <lockstep/distributed/tcp_store_server.hpp>
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,9 @@
 #include <lockstep/distributed/hash_store.hpp>
 #include <lockstep/distributed/prefix_store.hpp>
 #include <lockstep/distributed/socket.hpp>
+#include <lockstep/distributed/socket_frame.hpp>
 #include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/watchdog_protocol.hpp>
 
 #include <gtest/gtest.h>
 

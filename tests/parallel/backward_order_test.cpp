@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/function.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
