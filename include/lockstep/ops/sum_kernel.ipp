@@ -6,6 +6,7 @@
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/elementwise_kernels.hpp>
 #include <lockstep/ops/layout.hpp>
+#include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reduce_kernels.hpp>
 #include <lockstep/ops/sum_kernel.hpp>
 #include <lockstep/tensor/dtype.hpp>
