@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/nn/recurrent_cell.hpp>
 #include <lockstep/nn/rnn.hpp>
 #include <lockstep/nn/rnn_base.hpp>
 #include <lockstep/ops/rnn_kernels.hpp>

@@ -5,6 +5,7 @@
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/nn/init.hpp>
 #include <lockstep/nn/layer.hpp>
+#include <lockstep/nn/recurrent_cell.hpp>
 #include <lockstep/nn/rnn_base.hpp>
 #include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/dropout.hpp>
@@ -26,15 +27,6 @@
 #include <vector>
 
 namespace lockstep::detail {
-
-// One kind of cell, as far as the layers tell them apart.
-struct RecurrentCell {
-  const char* name;
-  std::vector<Tensor> (*over_sequence)(RecurrentArguments, bool reverse);  // y, h and, if any, c
-};
-
-template <class Cell>
-inline constexpr RecurrentCell kRecurrentCell{Cell::name, recurrent<Cell>};
 
 LOCKSTEP_INLINE RecurrentLayers::RecurrentLayers(const char* layer, std::int64_t inputs,
                                                  std::int64_t hidden, std::size_t gates,
