@@ -2,6 +2,7 @@
 //
 // Sums of gradients in the memory of the first replica's, where nobody else has that any more.
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/function.hpp>
 #include <lockstep/backend/memory_stats.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/devices.hpp>
