@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The primitives, DataParallel, DistributedDataParallel, and all else of parallel/.
+// The primitives, DataParallel, DistributedDataParallel, and all else of parallel/; and what losses
+// and outputs are computed with on the way.
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/reduce.hpp>
 #include <lockstep/parallel/bucket_assignment.hpp>
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/criterion.hpp>

@@ -1,5 +1,6 @@
 // expect: cannot be divided among devices: it is a container of tensors.*use std::vector
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/parallel/criterion.hpp>
 
 #include <list>

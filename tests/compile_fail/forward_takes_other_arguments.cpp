@@ -1,5 +1,6 @@
 // expect: neither forward nor operator\(\) of this module takes these arguments
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 
 struct Net {

@@ -1,5 +1,6 @@
 // expect: it is no plain aggregate .*a lambda with captures.*make it a struct with its layers
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 
 int main() {

@@ -1,5 +1,6 @@
 // expect: cannot be divided among devices: it is a module or functor.*a member of the module
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 
 struct Scale {
