@@ -5,6 +5,7 @@
 #include <lockstep/cuda/error.hpp>
 #include <lockstep/data/dataloader.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 

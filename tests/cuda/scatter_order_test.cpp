@@ -2,6 +2,7 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/cuda_backend.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/elementwise.hpp>
 #include <lockstep/parallel/comm/gather.hpp>
 #include <lockstep/parallel/comm/scatter.hpp>
 #include <lockstep/tensor/creation.hpp>
