@@ -149,10 +149,10 @@ void op_backward(void* held, const OpNode& node, std::vector<Tensor>& gradients)
 
 inline constexpr std::size_t kOpStep = 128;
 template <class Op>
-inline const OpType op_type{Op::name,
-                            &make_node<(sizeof(Op) + kOpStep - 1) / kOpStep * kOpStep,
-                                       std::max(alignof(Op), alignof(std::max_align_t))>,
-                            &move_op<Op>, &destroy_op<Op>, &op_backward<Op>};
+inline constinit const OpType op_type{Op::name,
+                                      &make_node<(sizeof(Op) + kOpStep - 1) / kOpStep * kOpStep,
+                                                 std::max(alignof(Op), alignof(std::max_align_t))>,
+                                      &move_op<Op>, &destroy_op<Op>, &op_backward<Op>};
 
 // An operation while its `forward` runs, recorded if a tensor among its operands requires grad:
 // then what it calls is not, and what it saves is for a backward.

@@ -74,9 +74,11 @@ class CudaEvent final : public lockstep::detail::EventState {
     return is_done(cudaEventQuery(event_), "cudaEventQuery", pool_.device());
   }
   void synchronize() const override {
-    check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device());
+    wait();
     LostResults::check(pool_.device());
   }
+  // The same for whoever reads no results.
+  void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device()); }
   bool precedes_new_work_of(const lockstep::detail::StreamState& stream) const override {
     return &stream == &stream_ || query();
   }

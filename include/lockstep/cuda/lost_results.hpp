@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <new>
 
 namespace lockstep::cuda {
 
@@ -19,7 +20,7 @@ namespace lockstep::cuda {
 // Threads: any.
 class LostResults {
  public:
-  // The first of a GPU stays. Allocates nothing.
+  // The first of a GPU that exists stays. Needs no memory.
   static void note(Device device, const std::exception_ptr& why) noexcept {
     Place& place = of(device);
     const std::lock_guard lock(place.mutex);
@@ -51,8 +52,9 @@ class LostResults {
   };
 
   static Place& of(Device device) {
-    static std::array<Place, LogicalDevices::kMost>& places =
-        *new std::array<Place, LogicalDevices::kMost>;
+    using Places = std::array<Place, LogicalDevices::kMost>;
+    alignas(Places) static std::byte memory[sizeof(Places)];
+    static Places& places = *::new (memory) Places;  // never destroyed
     return places[static_cast<std::size_t>(gpu_of(device))];
   }
 };

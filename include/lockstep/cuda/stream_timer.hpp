@@ -52,7 +52,7 @@ class GpuClock {
 
   // Waits for it.
   static std::int64_t time_of(const Mark& mark) {
-    mark.event.synchronize();
+    mark.event.wait();
     const CudaEvent& reference = *mark.reference.event;
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, reference.handle(), mark.event.handle()),
@@ -77,7 +77,7 @@ class GpuClock {
     for (int i = 0; i < 3; ++i) {
       const std::int64_t before = profile::detail::now();
       const auto event = std::make_shared<const CudaEvent>(events_, own_, own_.handle());
-      event->synchronize();
+      event->wait();
       const std::int64_t after = profile::detail::now();
       if (after - before >= shortest) continue;
       shortest = after - before;

@@ -29,7 +29,7 @@ class GroupWatch {
   std::exception_ptr exception() const { return watcher_ ? watcher_->exception() : nullptr; }
   void check() const;
 
-  // Tells all ranks of the watcher's world that this one has failed. Allocates nothing here.
+  // Tells all ranks of the watcher's world that this one has failed. Needs no memory.
   void abort(std::string reason) const noexcept;
 
   // Null where nobody watches.

@@ -11,8 +11,8 @@
 
 namespace lockstep::distributed::detail {
 
-// What groups know of the Watchdog that says whether their ranks are well. Whoever includes a group
-// reads this in its place, and none of the network that it rests on.
+// What groups know of the Watchdog that says whether their ranks are well. Groups include this, and
+// not the watchdog with its sockets.
 class RankWatcher {
  public:
   RankWatcher() = default;

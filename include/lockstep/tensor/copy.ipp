@@ -43,8 +43,11 @@ LOCKSTEP_INLINE void copy_strided(const Tensor& dst, const Tensor& src, const St
       return copy(std::integral_constant<std::size_t, 2>());
     case 4:
       return copy(std::integral_constant<std::size_t, 4>());
-    default:
+    case 8:
       return copy(std::integral_constant<std::size_t, 8>());
+    default:
+      fail<DtypeError>("copy: there are no elements of ", element_size(src.dtype()), " bytes, as ",
+                       src.dtype(), " has");
   }
 }
 
@@ -90,6 +93,7 @@ LOCKSTEP_INLINE Tensor cast(const Tensor& src, Dtype dtype) {
   const LaunchCast launch = dispatch_all(src.dtype(), [dtype]<class From>(From) {
     return dispatch_all(dtype, []<class To>(To) { return launch_cast<To, From>(); });
   });
+  check<DtypeError>(launch != nullptr, "to: there is no cast from ", src.dtype(), " to ", dtype);
   const View<const std::byte> in = input<std::byte>(from);
   launch(stream, in.size, in.data, output<std::byte>(result, stream).data);
   return result;

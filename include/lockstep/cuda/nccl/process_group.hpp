@@ -227,7 +227,14 @@ inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& 
 // in its tensor's memory, and nobody knows which numbers come of that. So whatever waits for the
 // GPU on the host, such as the reading of a tensor, throws the collective's error, until this is
 // called: also for work of other groups, and when the failed one has gone.
-inline void forget_lost_results(Device device) { cuda::LostResults::forget(device); }
+//
+// **Threads and exceptions.** Any thread. A DeviceError for what is no GPU of this machine.
+inline void forget_lost_results(Device device) {
+  lockstep::check<DeviceError>(device.is_cuda(), "nccl::forget_lost_results: expected a GPU, got ",
+                               device);
+  check_device(device);
+  cuda::LostResults::forget(device);
+}
 
 // Makes the group of all processes that were launched together, connected by NCCL, the default one
 // and returns it. Each process is on the GPU of its number on its machine unless it says otherwise.
