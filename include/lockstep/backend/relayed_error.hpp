@@ -40,14 +40,15 @@ template <class E>
 using Saying = std::conditional_t<std::is_same_v<E, std::bad_alloc>, BadAllocSaying, E>;
 
 // An E that says where it comes from, with the exception that is being handled nested within it.
-template <class E, class Source>
-class RelayedError final : public Saying<E>,
+// The base is a parameter: initialised by the name of an alias nvcc puts it behind the others.
+template <class E, class Source, class Base = Saying<E>>
+class RelayedError final : public Base,
                            public Source,
                            public std::nested_exception,
                            public Relayed {
  public:
   RelayedError(const std::string& text, const Source& source)
-      : Saying<E>(text), Source(source), Relayed(typeid(E)) {}
+      : Base(text), Source(source), Relayed(typeid(E)) {}
 };
 
 // The type by which users know an exception, and its text if it has one.
