@@ -41,6 +41,13 @@ inline Operands operands_of(const std::vector<Tensor>& tensors) {
 template <class T>
 requires(!std::derived_from<T, Tensor>) Operands operands_of(const T&) { return {nullptr, 0}; }
 
+inline bool any_requires_grad(const Operands& operands) {
+  for (const Tensor& tensor : operands) {
+    if (tensor.defined() && tensor.requires_grad()) return true;
+  }
+  return false;
+}
+
 struct Results {
   Tensor* first;
   std::size_t count;
@@ -158,10 +165,18 @@ inline constinit const OpType op_type{Op::name,
 // then what it calls is not, and what it saves is for a backward.
 class RunningOperation {
  public:
-  RunningOperation(const OpType& type, void* op, std::initializer_list<Operands> operands);
+  RunningOperation(void* op, bool recorded) : state_(autograd_state()), before_(state_), op_(op) {
+    state_.grad = before_.grad && !recorded;
+    state_.saving = recorded;
+    state_.discarding = !recorded;
+    output_saved = false;
+  }
   RunningOperation(const RunningOperation&) = delete;
   RunningOperation& operator=(const RunningOperation&) = delete;
   ~RunningOperation() { leave(); }
+
+  // Moves `op` to a node, if it is to be recorded.
+  void make_node(const OpType& type, std::initializer_list<Operands> operands);
 
   // Whose forward is to run: `op`, or what that has been moved to.
   void* op() const { return op_; }
@@ -216,7 +231,10 @@ class RunningOperation {
 template <class Op, class... Args>
 auto apply(Op op, const Args&... args) {
   try {
-    detail::RunningOperation running(detail::op_type<Op>, &op, {detail::operands_of(args)...});
+    const bool recorded = (false || ... || detail::any_requires_grad(detail::operands_of(args))) &&
+                          detail::autograd_state().records();
+    detail::RunningOperation running(&op, recorded);
+    if (recorded) running.make_node(detail::op_type<Op>, {detail::operands_of(args)...});
     auto outputs = static_cast<Op*>(running.op())->forward(args...);
     running.finish(detail::results_of(outputs));
     return outputs;

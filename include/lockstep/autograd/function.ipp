@@ -58,31 +58,16 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
   set_num_inputs(outputs.count);
 }
 
-LOCKSTEP_INLINE RunningOperation::RunningOperation(const OpType& type, void* op,
-                                                   std::initializer_list<Operands> operands)
-    : state_(autograd_state()), before_(state_), op_(op) {
-  bool record = false;
-  if (state_.records()) {
-    std::size_t tensors = 0;
-    for (const Operands& some : operands) {
-      tensors += some.count;
-      for (const Tensor& tensor : some) {
-        record = record || (tensor.defined() && tensor.requires_grad());
-      }
-    }
-    if (record) {
-      node_ = type.make_node(type, op);
-      op_ = node_->op();
-      node_->next_edges.reserve(tensors);
-      for (const Operands& some : operands) {
-        for (const Tensor& tensor : some) node_->next_edges.push_back(gradient_edge(tensor));
-      }
-    }
+LOCKSTEP_INLINE void RunningOperation::make_node(const OpType& type,
+                                                 std::initializer_list<Operands> operands) {
+  node_ = type.make_node(type, op_);
+  op_ = node_->op();
+  std::size_t tensors = 0;
+  for (const Operands& some : operands) tensors += some.count;
+  node_->next_edges.reserve(tensors);
+  for (const Operands& some : operands) {
+    for (const Tensor& tensor : some) node_->next_edges.push_back(gradient_edge(tensor));
   }
-  state_.grad = before_.grad && !record;
-  state_.saving = record;
-  state_.discarding = !record;
-  output_saved = false;
 }
 
 LOCKSTEP_INLINE void RunningOperation::record(const Results& outputs) {
