@@ -61,7 +61,9 @@ inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
       return MPI_Iallreduce(MPI_IN_PLACE, &compares, 1, MPI_INT, MPI_MAX, own, request);
     });
     all.wait();
-    carrier = std::make_unique<detail::MpiCarrier>(own, compares != 0, runtime.watchdog());
+    carrier = std::make_unique<detail::MpiCarrier>(detail::rank_in(own), detail::size_of(own),
+                                                   compares != 0, runtime.watchdog());
+    carrier->connect(own);
   });
   return distributed::ProcessGroup(std::make_shared<distributed::detail::GroupState>(
       std::move(carrier), runtime.thread(), Device(),

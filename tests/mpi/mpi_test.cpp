@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <iostream>
 #include <limits>
 #include <memory>
 #include <new>
@@ -78,12 +79,18 @@ TEST(Mpi, ReducesEveryDtypeByEveryOperationInRankOrder) {
 }
 
 // As among many ranks.
-TEST(Mpi, ReducesAndMovesByMpisOwnCollectives) {
+dist::ProcessGroup group_by_mpis_collectives() {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  const dist::ProcessGroup group(std::make_shared<dist::detail::GroupState>(
-      std::make_unique<ls::mpi::detail::MpiCarrier>(comm, false, nullptr, 0),
-      world().impl()->thread(), ls::Device()));
+  auto carrier = std::make_unique<ls::mpi::detail::MpiCarrier>(world().rank(), world().size(),
+                                                               false, nullptr, 0);
+  carrier->connect(comm);
+  return dist::ProcessGroup(std::make_shared<dist::detail::GroupState>(
+      std::move(carrier), world().impl()->thread(), ls::Device()));
+}
+
+TEST(Mpi, ReducesAndMovesByMpisOwnCollectives) {
+  const dist::ProcessGroup group = group_by_mpis_collectives();
   for (const std::size_t count : {0U, 1U, 64U, 5001U}) {
     ls::testing::expect_reductions(group, count);
     ls::testing::expect_moves(group, count);
@@ -260,11 +267,7 @@ TEST(Mpi, NothingIsWrittenBehindATensorThatIsTooShort) {
 TEST(Mpi, LengthsThatDoNotMatchAreAnErrorAmongManyRanks) {
   const int size = world().size();
   if (size == 1) return;
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  const dist::ProcessGroup group(std::make_shared<dist::detail::GroupState>(
-      std::make_unique<ls::mpi::detail::MpiCarrier>(comm, false, nullptr, 0),
-      world().impl()->thread(), ls::Device()));
+  const dist::ProcessGroup group = group_by_mpis_collectives();
   const ls::Tensor value = ls::full({group.rank() == 0 ? 4 : 5}, 1);
   EXPECT_TRUE(throws<ls::ValueError>([&] { group.broadcast(value, 1).wait(); },
                                      "rank 0 called broadcast of 4 x f32",
@@ -295,7 +298,7 @@ TEST(Mpi, AGroupOfOtherMembersIsAnErrorOnAllRanks) {
 TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_SELF, &comm);
-  ls::mpi::detail::FailureNotice notice(comm);
+  ls::mpi::detail::FailureNotice notice(comm, 0, 1);
   ls::mpi::detail::Requests requests(comm, nullptr, &notice);
   int number = 0;
   requests.receive(&number, sizeof(number), 0);
@@ -330,7 +333,7 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
     MPI_Send(&data, 1, MPI_BYTE, 0, Requests::kTag, comm);
   }
   if (world().rank() == 0 && world().size() > 1) {
-    FailureNotice notice(comm);
+    FailureNotice notice(comm, 0, world().size());
     Requests requests(comm, nullptr, &notice);
     const auto wait_for_one = [&] {
       requests.receive(&data, 1, 1);
@@ -351,7 +354,7 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
 }
 
 TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimit) {
-  ls::mpi::detail::FailureNotice notice(MPI_COMM_SELF);
+  ls::mpi::detail::FailureNotice notice(MPI_COMM_SELF, 0, 1);
   ls::mpi::detail::Messages messages(MPI_COMM_SELF, nullptr, &notice);
   const auto check = [&](int tag) {
     dist::detail::Message message{};
@@ -363,51 +366,124 @@ TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimit) {
       [&] { check(kEnd); }, ls::detail::str("expected a tag of less than ", kEnd, ", got ", kEnd)));
 }
 
-// A group of all ranks, in which an allocation of the last rank fails: number n of the thread that
-// runs the operation. Then all go on as if nothing had been. Returns whether there was a number n.
-bool survive_fault(std::uint64_t n, bool lasting) {
-  std::vector<int> all(static_cast<std::size_t>(world().size()));
-  std::iota(all.begin(), all.end(), 0);
-  const dist::ProcessGroup group = world().new_group(all);
-  const int last = group.size() - 1;
-  const ls::Tensor whole = ls::full({40, 60}, 1);
-  const ls::Tensor columns = whole.t().narrow(0, 1, 50);
-  const ls::Tensor next = ls::full({3}, 1);
-  if (group.rank() == last) ls::testing::fail_allocation(n, lasting);
-  const std::string first = error_of([&] { (void)group.blocking().all_reduce(columns); });
-  const bool met = ls::testing::end_allocation_faults();
-  const std::string second = error_of([&] { (void)group.blocking().all_reduce(next); });
-  const std::string name = ls::detail::str("rank ", last, " has ");
-  if (group.rank() == last && !met) {
-    EXPECT_EQ(first, "");
+// What one rank brings to an operation of a group of all ranks.
+struct Brought {
+  explicit Brought(int size) : members(static_cast<std::size_t>(size)) {
+    std::iota(members.begin(), members.end(), 0);
   }
+
+  const ls::Tensor matrix = ls::full({40, 60}, 1);
+  const ls::Tensor columns = matrix.t().narrow(0, 1, 50);
+  std::vector<int> members;
+};
+
+// Returns the group that goes on, itself or one made from it.
+struct FaultyOperation {
+  const char* name;
+  dist::ProcessGroup (*run)(const dist::ProcessGroup& group, const Brought& brought);
+};
+
+// Whose rank `from` sends to another one.
+dist::ProcessGroup exchange(const dist::ProcessGroup& group, const ls::Tensor& tensor, int from,
+                            int to) {
+  if (group.rank() == from) group.send(tensor, to).wait();
+  if (group.rank() == to) group.recv(tensor, from).wait();
+  return group;
+}
+
+const std::vector<FaultyOperation>& faulty_operations() {
+  static const std::vector<FaultyOperation> all = {
+      {"all_reduce, blocking",
+       [](const dist::ProcessGroup& group, const Brought& brought) {
+         (void)group.blocking().all_reduce(brought.columns);
+         return group;
+       }},
+      {"all_reduce",
+       [](const dist::ProcessGroup& group, const Brought& brought) {
+         group.all_reduce(brought.columns).wait();
+         return group;
+       }},
+      {"new_group", [](const dist::ProcessGroup& group,
+                       const Brought& brought) { return group.new_group(brought.members); }},
+      {"send",
+       [](const dist::ProcessGroup& group, const Brought& brought) {
+         return exchange(group, brought.matrix, group.size() - 1, 0);
+       }},
+      {"recv",
+       [](const dist::ProcessGroup& group, const Brought& brought) {
+         return exchange(group, brought.matrix, 0, group.size() - 1);
+       }},
+  };
+  return all;
+}
+
+// Calls `body` in the thread that issues, or in the one that communicates.
+template <class Body>
+void run_in(const dist::ProcessGroup& group, bool communicating, const Body& body) {
+  if (!communicating) return body();
+  group.impl()->thread()->issue(ls::detail::Task([&]() noexcept { body(); }));
+  group.impl()->thread()->drain();
+}
+
+// Allocation n of the last rank fails in the operation; then all go on as if nothing had been.
+// Returns whether there was an allocation n.
+bool survive_fault(const FaultyOperation& operation, bool communicating, std::uint64_t n,
+                   bool lasting) {
+  const dist::ProcessGroup group = ls::mpi::process_group();
+  const int last = group.size() - 1;
+  const bool faulty = group.rank() == last;
+  const Brought brought(group.size());
+  const ls::Tensor next = ls::full({3}, 1);
+  dist::ProcessGroup result = group;
+  bool met = false;
+  if (faulty) {
+    run_in(group, communicating, [&] { ls::testing::fail_allocation(n, lasting); });
+  }
+  const std::string first = error_of([&] { result = operation.run(group, brought); });
+  if (faulty) {
+    run_in(group, communicating, [&] { met = ls::testing::end_allocation_faults(); });
+  }
+  const std::string second = error_of([&] { (void)result.blocking().all_reduce(next); });
+  const std::string third = error_of([&] { (void)group.blocking().all_reduce(next); });
   // What the last rank has met, and whether it has failed: all know.
   const ls::Tensor state = ls::zeros({2});
-  if (group.rank() == last) {
+  if (faulty) {
     state.narrow(0, 0, 1).fill_(met ? 1 : 0);
     state.narrow(0, 1, 1).fill_(first.empty() ? 0 : 1);
   }
   (void)world().blocking().all_reduce(state);
   const std::vector<float> known = state.to_vector<float>();
   if (known[1] == 0) {
-    EXPECT_EQ(first, "");
-    EXPECT_EQ(second, "");
-  } else if (group.rank() == last) {
+    EXPECT_EQ(first + second + third, "");
+  } else if (faulty) {
+    EXPECT_TRUE(met);
     EXPECT_EQ(first, "std::bad_alloc");
     EXPECT_EQ(second, "std::bad_alloc");
+    EXPECT_EQ(third, "std::bad_alloc");
   } else {
+    const std::string name = ls::detail::str("rank ", last, " has ");
     EXPECT_NE(second.find(name), std::string::npos) << second;
+    EXPECT_NE(third.find(name), std::string::npos) << third;
   }
   return known[0] != 0;
 }
 
 TEST(Mpi, ARankWithoutMemoryEndsTheGroup) {
   if (world().size() == 1) return;
-  for (const bool lasting : {false, true}) {
-    std::uint64_t n = 0;
-    while (survive_fault(n, lasting)) ++n;
-    EXPECT_GT(n, 5U);
+  std::uint64_t places = 0;
+  for (const FaultyOperation& operation : faulty_operations()) {
+    for (const bool communicating : {false, true}) {
+      for (const bool lasting : {false, true}) {
+        SCOPED_TRACE(ls::detail::str(operation.name, communicating ? ", communicating" : "",
+                                     lasting ? ", lasting" : ""));
+        std::uint64_t n = 0;
+        while (survive_fault(operation, communicating, n, lasting)) ++n;
+        places += n;
+      }
+    }
   }
+  if (world().rank() == world().size() - 1) std::cout << places << " places\n";
+  EXPECT_GT(places, 50U);
 }
 
 // Issues an operation of which an allocation of this rank fails, so that it leaves the group.

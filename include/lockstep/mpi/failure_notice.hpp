@@ -34,12 +34,10 @@ class FailureNotice {
   // For what is on its way, once it is known that a rank comes to nothing any more.
   static constexpr std::chrono::milliseconds kLastChance{100};
 
-  explicit FailureNotice(MPI_Comm comm) : comm_(comm) {
-    check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
-    int size = 0;
-    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-    gone_.resize(static_cast<std::size_t>(size));
-  }
+  // Of that rank among `size`. The communicator may follow with `connect`: MPI_COMM_NULL till then.
+  FailureNotice(MPI_Comm comm, int rank, int size)
+      : comm_(comm), rank_(rank), gone_(static_cast<std::size_t>(size)) {}
+  void connect(MPI_Comm comm) noexcept { comm_ = comm; }
 
   int rank() const { return rank_; }
 
@@ -118,8 +116,8 @@ class FailureNotice {
     if (!told_) told_ = std::move(error);
   }
 
-  const MPI_Comm comm_;
-  int rank_ = 0;
+  MPI_Comm comm_;
+  const int rank_;
   unsigned looks_ = 0;
   // Of this rank; null once it has been told.
   std::unique_ptr<Text> differ_text_ = std::make_unique<Text>();

@@ -42,6 +42,8 @@ class Messages {
   Messages(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog,
            FailureNotice* notice)
       : comm_(comm), watchdog_(std::move(watchdog)), notice_(notice) {}
+  // The communicator, where it has been MPI_COMM_NULL.
+  void connect(MPI_Comm comm) noexcept { comm_ = comm; }
 
   // Throws if there are no messages any more, or the tag is none.
   void check(const Message& message) const {
@@ -305,7 +307,7 @@ class Messages {
     });
   }
 
-  const MPI_Comm comm_;
+  MPI_Comm comm_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice* const notice_;
   std::vector<std::unique_ptr<Flight>> flights_;

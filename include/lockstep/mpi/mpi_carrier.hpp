@@ -14,7 +14,9 @@
 #include <lockstep/mpi/pieces.hpp>
 #include <lockstep/mpi/requests.hpp>
 #include <lockstep/mpi/runtime.hpp>
+#include <lockstep/mpi/scratch.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -42,21 +44,24 @@ using distributed::detail::share_begin;
 // has no form that does not, so all ranks meet before it.
 class MpiCarrier final : public Carrier {
  public:
-  // Takes over the communicator, which nobody else uses and which returns errors. `watchdog` is
-  // null if nobody watches. Up to `direct` ranks, what all of them get they send each other
-  // directly: that is faster than what MPIs do without blocking. Among more ranks an MPI has better
-  // ways, but may write behind the memory that it is given where the lengths differ: ranks compare
-  // their calls before them.
-  MpiCarrier(MPI_Comm comm, bool compares, std::shared_ptr<const distributed::Watchdog> watchdog,
-             int direct = 16)
-      : Carrier(rank_in(comm), size_of(comm)),
+  // Of that rank among `size`. `connect` follows, before anything else: what needs memory comes
+  // before the ranks make a communicator. `watchdog` is null if nobody watches. Up to `direct`
+  // ranks, what all of them get they send each other directly: that is faster than what MPIs do
+  // without blocking. Among more ranks an MPI has better ways, but may write behind the memory that
+  // it is given where the lengths differ: ranks compare their calls before them.
+  MpiCarrier(int rank, int size, bool compares,
+             std::shared_ptr<const distributed::Watchdog> watchdog, int direct = 16)
+      : Carrier(rank, size),
         compares_(compares),
-        direct_(size() <= direct),
+        direct_(size <= direct),
         watchdog_(watchdog),
-        notice_(comm),
-        requests_(comm, watchdog, &notice_),
-        messages_(comm, std::move(watchdog), &notice_),
-        sources_(ranks()) {}
+        notice_(MPI_COMM_NULL, rank, size),
+        requests_(MPI_COMM_NULL, watchdog, &notice_),
+        messages_(MPI_COMM_NULL, std::move(watchdog), &notice_),
+        sources_(ranks()) {
+    // A rank that has sent its call to some ranks does not fail before all have it.
+    requests_.reserve(direct_ ? 2 * ranks() : 1);
+  }
   ~MpiCarrier() override {
     if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
         notice_.told()) {
@@ -67,7 +72,14 @@ class MpiCarrier final : public Carrier {
     }
     messages_.abandon();
     MPI_Comm comm = requests_.comm();
-    MPI_Comm_free(&comm);
+    if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+  }
+
+  // Takes over the communicator, which nobody else uses and which returns errors.
+  void connect(MPI_Comm comm) noexcept {
+    notice_.connect(comm);
+    requests_.connect(comm);
+    messages_.connect(comm);
   }
 
   bool may_use_memory() const override { return carrying_; }
@@ -101,13 +113,18 @@ class MpiCarrier final : public Carrier {
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     requests_.check_usable();
-    // All ranks have come after that.
+    const auto at = std::find(members.begin(), members.end(), rank());
+    std::unique_ptr<MpiCarrier> part;
+    alone([&] {
+      if (at == members.end()) return;
+      part = std::make_unique<MpiCarrier>(static_cast<int>(at - members.begin()),
+                                          static_cast<int>(members.size()), compares_, watchdog_);
+    });
+    // All ranks have come after that, and have the memory that they need.
     compare({.collective = Collective::new_group, .count = members.size()}, hash_of(members));
-    std::unique_ptr<Carrier> part;
     alone([&] {
       const MPI_Comm comm = part_of(requests_.comm(), members, rank());
-      if (comm == MPI_COMM_NULL) return;
-      part = std::make_unique<MpiCarrier>(comm, compares_, watchdog_);
+      if (part) part->connect(comm);
     });
     return part;
   }
@@ -141,11 +158,6 @@ class MpiCarrier final : public Carrier {
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   std::size_t own() const { return static_cast<std::size_t>(rank()); }
-
-  std::byte* buffer(std::size_t bytes) {
-    if (scratch_->buffer.size() < bytes) scratch_->buffer.resize(bytes);
-    return scratch_->buffer.data();
-  }
 
   // The other ranks, each rank's list beginning with the one after it.
   template <class Body>
@@ -214,7 +226,7 @@ class MpiCarrier final : public Carrier {
       }
       const std::size_t share = size_of_share(own());
       const std::byte* const from = static_cast<const std::byte*>(input) + at * element;
-      std::byte* const received = buffer(share * ranks());
+      std::byte* const received = scratch_->room(share * ranks());
       for_peers([&](std::size_t r, int peer) {
         sources_[r] = received + r * share;
         if (share > 0) requests_.receive(received + r * share, share, peer);
@@ -242,7 +254,7 @@ class MpiCarrier final : public Carrier {
   void reduce_small(const Call& call, const void* input, void* output, bool all) {
     if (call.count == 0) return;
     const std::size_t bytes = call.bytes();
-    std::byte* const received = buffer(bytes * ranks());
+    std::byte* const received = scratch_->room(bytes * ranks());
     if (all) {
       gather_all(input, bytes, received);
     } else if (output) {
@@ -266,7 +278,7 @@ class MpiCarrier final : public Carrier {
       const auto part = [&](std::size_t r) {
         return static_cast<const std::byte*>(inputs[r]) + at * element;
       };
-      std::byte* const received = buffer(bytes * ranks());
+      std::byte* const received = scratch_->room(bytes * ranks());
       for_peers([&](std::size_t r, int peer) {
         sources_[r] = received + r * bytes;
         requests_.receive(received + r * bytes, bytes, peer);
@@ -303,7 +315,7 @@ class MpiCarrier final : public Carrier {
     const std::size_t element = element_size(call.dtype);
     in_pieces(call, ranks(), [&](std::size_t at, std::size_t count) {
       const std::size_t bytes = count * element;
-      std::byte* const received = buffer(bytes * ranks());
+      std::byte* const received = scratch_->room(bytes * ranks());
       gather_all(static_cast<const std::byte*>(input) + at * element, bytes, received);
       for (std::size_t r = 0; r < ranks(); ++r) {
         std::byte* const to = static_cast<std::byte*>(outputs[r]) + at * element;
@@ -366,19 +378,11 @@ class MpiCarrier final : public Carrier {
     std::byte* all = nullptr;
     requests_.together([&] {
       scratch_->call = CallNumbers(call, details);
-      all = buffer(sizeof(CallNumbers) * ranks());
+      all = scratch_->room(sizeof(CallNumbers) * ranks());
       gather_all(&scratch_->call, sizeof(CallNumbers), all);
     });
     check_same_calls(all, ranks());
   }
-
-  // What MPI reads and writes while requests are under way.
-  struct Scratch {
-    std::vector<std::byte> buffer;
-    std::vector<int> counts;  // for each rank, the bytes of its share, and where it lies in a piece
-    std::vector<int> offsets;
-    CallNumbers call;
-  };
 
   const bool compares_;
   const bool direct_;

@@ -64,6 +64,11 @@ class Requests {
            FailureNotice* notice = nullptr)
       : comm_(comm), watchdog_(std::move(watchdog)), notice_(notice) {}
 
+  // The communicator, where it has been MPI_COMM_NULL.
+  void connect(MPI_Comm comm) noexcept { comm_ = comm; }
+  // So many can be under way at once without more memory.
+  void reserve(std::size_t count) { pending_.reserve(count); }
+
   MPI_Comm comm() const { return comm_; }
   bool failed() const { return error_ != nullptr; }
 
@@ -234,7 +239,7 @@ class Requests {
     std::rethrow_exception(error_);
   }
 
-  const MPI_Comm comm_;
+  MPI_Comm comm_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice* const notice_;
   std::vector<Pending> pending_;
