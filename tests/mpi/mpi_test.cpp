@@ -594,6 +594,26 @@ TEST(Mpi, NothingThatIsIssuedAfterTheEndOfAGroupIsKept) {
   world().barrier().wait();
 }
 
+// Nor is what MPI has not been given.
+TEST(Mpi, ACollectiveThatFailsBeforeItStartsUsesNoMemory) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_SELF, &comm);
+  ls::mpi::detail::MpiCarrier carrier(0, 1, false, nullptr);
+  carrier.connect(comm);
+  const std::vector<float> value(3, 1);
+  std::vector<float> sum(3);
+  const void* const input = value.data();
+  void* const output = sum.data();
+  const dist::detail::Call call{.collective = dist::detail::Collective::all_reduce,
+                                .dtype = ls::Dtype::f32,
+                                .count = value.size()};
+  ls::testing::fail_allocation(0);  // the carrier's buffer
+  EXPECT_THROW(carrier.run(call, {&input, 1}, {&output, 1}), std::bad_alloc);
+  EXPECT_TRUE(ls::testing::end_allocation_faults());
+  EXPECT_FALSE(carrier.may_use_memory());
+  MPI_Comm_free(&comm);
+}
+
 TEST(Mpi, AReceiveThatNothingComesForEndsWithItsGroup) {
   dist::Work work;
   {

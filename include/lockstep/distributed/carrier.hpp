@@ -84,8 +84,8 @@ class Carrier {
     }
   }
 
-  // Whether the collective that has just thrown leaves what it was given in use: that memory is
-  // never freed then. None that would use some comes after it.
+  // Asked when `run` or `run_on` has thrown: whether what that call was given may still be read or
+  // written, for all that is known for ever. That memory is never freed then.
   virtual bool may_use_memory() const { return false; }
 
   // Start a message and return; `done` is called when it has been taken, by any thread, perhaps

@@ -37,6 +37,7 @@ LOCKSTEP_INLINE ThreadCarrier::ThreadCarrier(int rank, int size, std::shared_ptr
 
 LOCKSTEP_INLINE void ThreadCarrier::run(const Call& call, std::span<const void* const> inputs,
                                         std::span<void* const> outputs) {
+  in_use_ = false;
   // Every rank has an input, of which it needs to be told no more than its bytes.
   const bool small = call.bytes() <= ThreadWorld::kSmall &&
                      call.collective != Collective::scatter &&
@@ -78,6 +79,7 @@ LOCKSTEP_INLINE std::optional<Stream> ThreadCarrier::stream_for(Device device) {
 LOCKSTEP_INLINE void ThreadCarrier::run_on(const Stream& stream, const Call& call,
                                            std::span<const void* const> inputs,
                                            std::span<void* const> outputs, const Done&) {
+  in_use_ = false;
   ThreadWorld::Slot& mine = own_slot();
   mine.call = call;
   mine.inputs = inputs;

@@ -82,7 +82,7 @@ class MpiCarrier final : public Carrier {
     messages_.connect(comm);
   }
 
-  bool may_use_memory() const override { return carrying_; }
+  bool may_use_memory() const override { return carrying_ && requests_.under_way(); }
 
   void leave(const std::exception_ptr& error) noexcept override { requests_.leave(error); }
   void break_off(const std::exception_ptr& error) noexcept override { requests_.break_off(error); }
@@ -390,7 +390,7 @@ class MpiCarrier final : public Carrier {
   FailureNotice notice_;
   Requests requests_;
   Messages messages_;
-  bool carrying_ = false;  // MPI has the memory of a call, perhaps for ever
+  bool carrying_ = false;  // what is under way has the memory of a call
   std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
   std::vector<const void*> sources_;  // for each rank
 };

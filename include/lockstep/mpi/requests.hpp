@@ -71,6 +71,8 @@ class Requests {
 
   MPI_Comm comm() const { return comm_; }
   bool failed() const { return error_ != nullptr; }
+  // Whether MPI has been given memory that it may still read or write, perhaps for ever.
+  bool under_way() const { return under_way_; }
 
   // This rank comes to nothing any more, because of `error`, and tells the others so. Allocates
   // nothing.
@@ -127,6 +129,7 @@ class Requests {
   template <class StartCall>
   void start(const char* name, const StartCall& call) {
     MPI_Request request = MPI_REQUEST_NULL;
+    under_way_ = true;
     const int code = call(&request);
     if (code != MPI_SUCCESS) fail(code, name);
     pending_.push_back({.request = request, .call = name});
@@ -165,6 +168,7 @@ class Requests {
       patience();
     }
     pending_.clear();
+    under_way_ = false;
   }
 
  private:
@@ -196,6 +200,7 @@ class Requests {
       one.into = std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes)).release();
     }
     one.awaited = false;
+    under_way_ = true;
     code = MPI_Imrecv(one.into, bytes, MPI_BYTE, &message, &one.request);
     if (code != MPI_SUCCESS) fail(code, one.call);
     return true;
@@ -243,6 +248,7 @@ class Requests {
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice* const notice_;
   std::vector<Pending> pending_;
+  bool under_way_ = false;
   std::exception_ptr error_;  // the first
   std::exception_ptr left_;   // what the others have been told
   std::mutex breaking_;
