@@ -353,6 +353,43 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
   MPI_Comm_free(&comm);
 }
 
+TEST(Mpi, WhoIsToldOfAMessageMayStartOthers) {
+  using ls::mpi::detail::Messages;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_SELF, &comm);
+  ls::mpi::detail::FailureNotice notice(comm, 0, 1);
+  Messages messages(comm, nullptr, &notice);
+  constexpr int kMany = 20;  // more than there is room for beside the first
+  const std::byte sent{7};
+  std::vector<std::byte> received(kMany);
+  int taken = 0;
+  int failed = 0;
+  const auto count = [&](const std::exception_ptr& error) { ++(error ? failed : taken); };
+  const auto start_others = [&](const std::exception_ptr& error) {
+    count(error);
+    for (int i = 0; i < kMany; ++i) {
+      messages.send({.count = 1}, &sent, count);
+      messages.receive({.count = 1}, &received[static_cast<std::size_t>(i)], count);
+    }
+  };
+  messages.send({.count = 1}, &sent, start_others);
+  messages.receive({.count = 1}, &received[0], count);
+  while (messages.progress()) {
+  }
+  EXPECT_EQ(taken, 2 + 2 * kMany);
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(received, std::vector<std::byte>(kMany, sent));
+
+  // What is started while the messages end does not end with them.
+  messages.receive({.count = 1}, &received[0], start_others);
+  messages.receive({.count = 1}, &received[1], count);
+  messages.abandon();
+  EXPECT_EQ(failed, 2);
+  messages.abandon();
+  EXPECT_EQ(failed, 2 + 2 * kMany);
+  MPI_Comm_free(&comm);
+}
+
 TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimit) {
   ls::mpi::detail::FailureNotice notice(MPI_COMM_SELF, 0, 1);
   ls::mpi::detail::Messages messages(MPI_COMM_SELF, nullptr, &notice);

@@ -28,8 +28,9 @@ namespace lockstep::mpi::detail {
 //
 // One that the other rank does nothing about for the watchdog's `collective_timeout` fails, and all
 // others with it: were more to come from that rank later, it would be taken for what is received
-// after this. No message is started then. One with a rank that has told that it has failed fails
-// too, unless it is being taken: what that rank had sent before still comes.
+// after this. No message is started then. What a rank had sent before it told that it has failed
+// still comes; any other message with it fails: what is received and has not come, and what is sent
+// and has not been taken.
 //
 // Threads: the communication thread alone, or whoever runs in its place.
 class Messages {
@@ -72,11 +73,14 @@ class Messages {
       // What is received later comes later.
       if (flights_[i]->awaited() && !awaited_before(i)) flights_[i]->match(comm_);
     }
-    std::erase_if(flights_, [](const std::unique_ptr<Flight>& flight) {
-      if (!flight->advance()) return false;
-      flight->done(std::move(flight->error));
-      return true;
-    });
+    for (std::size_t i = 0; i < flights_.size();) {
+      if (flights_[i]->advance()) {
+        const std::unique_ptr<Flight> ended = take(i);
+        ended->done(std::move(ended->error));
+      } else {
+        ++i;
+      }
+    }
     if (watchdog_ && watchdog_->faulted()) {
       desert();
     } else {
@@ -295,16 +299,27 @@ class Messages {
     leave([&](const Flight&) { return error_; });
   }
 
-  // Ends those that are under way for which `error_of` has an error. What MPI may use is kept.
+  // Ends those that are under way for which `error_of` has an error, but none that a `done` starts.
+  // What MPI may use is kept.
   template <class ErrorOf>
   void leave(const ErrorOf& error_of) noexcept {
-    std::erase_if(flights_, [&](std::unique_ptr<Flight>& flight) {
-      std::exception_ptr error = error_of(*flight);
-      if (!error) return false;
-      flight->done(std::move(error));
-      if (flight->started > flight->taken) (void)flight.release();
-      return true;
-    });
+    std::size_t i = 0;
+    for (std::size_t left = flights_.size(); left > 0 && i < flights_.size(); --left) {
+      if (std::exception_ptr error = error_of(*flights_[i])) {
+        std::unique_ptr<Flight> ended = take(i);
+        ended->done(std::move(error));
+        if (ended->started > ended->taken) (void)ended.release();
+      } else {
+        ++i;
+      }
+    }
+  }
+
+  // Out of the list, before its `done` is called, which may start another.
+  std::unique_ptr<Flight> take(std::size_t i) noexcept {
+    std::unique_ptr<Flight> flight = std::move(flights_[i]);
+    flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
+    return flight;
   }
 
   MPI_Comm comm_;
