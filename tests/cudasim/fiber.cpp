@@ -62,11 +62,11 @@ void* address_of(const Edge& edge) { return const_cast<Edge*>(&edge); }
 }  // namespace
 
 CUDASIM_UNINSTRUMENTED void Unseen::begin() {
-  ++lockstep::testing::allocations_of_others;
+  lockstep::testing::begin_allocations_of_others();
   if (hidden++ == 0) ignore();
 }
 CUDASIM_UNINSTRUMENTED void Unseen::end() {
-  --lockstep::testing::allocations_of_others;
+  lockstep::testing::end_allocations_of_others();
   if (--hidden == 0) look();
 }
 

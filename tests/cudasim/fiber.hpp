@@ -100,8 +100,8 @@ struct Unseen {
   Unseen(const Unseen&) = delete;
   Unseen& operator=(const Unseen&) = delete;
   ~Unseen() { end(); }
-  static void begin() { ++lockstep::testing::allocations_of_others; }
-  static void end() { --lockstep::testing::allocations_of_others; }
+  static void begin() { lockstep::testing::begin_allocations_of_others(); }
+  static void end() { lockstep::testing::end_allocations_of_others(); }
 };
 struct Seen {
   Seen() {}
