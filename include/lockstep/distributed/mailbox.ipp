@@ -126,7 +126,7 @@ LOCKSTEP_INLINE void Mailbox::deliver(const Posted& sent, const Posted& received
     sent.done(nullptr);
     return received.done(nullptr);
   }
-  // This rank has the error itself.
+  // `rank` gets the error as it is, and the other one an error that names it.
   const Posted& mine = rank == sent.from ? sent : received;
   const Posted& other = rank == sent.from ? received : sent;
   std::exception_ptr told;
