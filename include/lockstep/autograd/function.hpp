@@ -161,43 +161,45 @@ inline constinit const OpType op_type{Op::name,
                                                  std::max(alignof(Op), alignof(std::max_align_t))>,
                                       &move_op<Op>, &destroy_op<Op>, &op_backward<Op>};
 
-// An operation while its `forward` runs, recorded if a tensor among its operands requires grad:
-// then what it calls is not, and what it saves is for a backward.
-class RunningOperation {
+// What holds while an operation's `forward` runs: if it is recorded, what it calls is not, and what
+// it saves is for a backward.
+class ForwardScope {
  public:
-  RunningOperation(void* op, bool recorded) : state_(autograd_state()), before_(state_), op_(op) {
+  explicit ForwardScope(bool recorded) : state_(autograd_state()), before_(state_) {
     state_.grad = before_.grad && !recorded;
     state_.saving = recorded;
     state_.discarding = !recorded;
     output_saved = false;
   }
-  RunningOperation(const RunningOperation&) = delete;
-  RunningOperation& operator=(const RunningOperation&) = delete;
-  ~RunningOperation() { leave(); }
-
-  // Moves `op` to a node, if it is to be recorded.
-  void make_node(const OpType& type, std::initializer_list<Operands> operands);
-
-  // Whose forward is to run: `op`, or what that has been moved to.
-  void* op() const { return op_; }
-  // After forward.
-  void finish(const Results& outputs) {
-    if (node_) record(outputs);
-  }
-
- private:
-  void record(const Results& outputs);
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+  ~ForwardScope() { leave(); }
 
   void leave() {
     state_ = before_;
     output_saved = output_saved_before_;
   }
 
+ private:
   AutogradState& state_;
   const AutogradState before_;
   const bool output_saved_before_ = output_saved;
-  void* op_;
-  std::shared_ptr<OpNode> node_;  // null where it is not recorded
+};
+
+// An operation that is recorded, from before its `forward` until its node owns what that returned.
+class RecordedOperation {
+ public:
+  // Moves `op` to a node.
+  RecordedOperation(const OpType& type, void* op, std::initializer_list<Operands> operands);
+
+  // The operation in its node, whose forward is to run.
+  void* op() const { return node_->op(); }
+  // After forward.
+  void finish(const Results& outputs);
+
+ private:
+  ForwardScope scope_{true};
+  std::shared_ptr<OpNode> node_;
 };
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_operand(const char* operation,
@@ -231,12 +233,14 @@ class RunningOperation {
 template <class Op, class... Args>
 auto apply(Op op, const Args&... args) {
   try {
-    const bool recorded = (false || ... || detail::any_requires_grad(detail::operands_of(args))) &&
-                          detail::autograd_state().records();
-    detail::RunningOperation running(&op, recorded);
-    if (recorded) running.make_node(detail::op_type<Op>, {detail::operands_of(args)...});
-    auto outputs = static_cast<Op*>(running.op())->forward(args...);
-    running.finish(detail::results_of(outputs));
+    if (!(false || ... || detail::any_requires_grad(detail::operands_of(args))) ||
+        !detail::autograd_state().records()) {
+      const detail::ForwardScope scope(false);
+      return op.forward(args...);
+    }
+    detail::RecordedOperation recorded(detail::op_type<Op>, &op, {detail::operands_of(args)...});
+    auto outputs = static_cast<Op*>(recorded.op())->forward(args...);
+    recorded.finish(detail::results_of(outputs));
     return outputs;
   } catch (const OperandError& error) {  // a tensor that it cannot read
     detail::fail_operand(Op::name, error);

@@ -58,10 +58,9 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
   set_num_inputs(outputs.count);
 }
 
-LOCKSTEP_INLINE void RunningOperation::make_node(const OpType& type,
-                                                 std::initializer_list<Operands> operands) {
-  node_ = type.make_node(type, op_);
-  op_ = node_->op();
+LOCKSTEP_INLINE RecordedOperation::RecordedOperation(const OpType& type, void* op,
+                                                     std::initializer_list<Operands> operands)
+    : node_(type.make_node(type, op)) {
   std::size_t tensors = 0;
   for (const Operands& some : operands) tensors += some.count;
   node_->next_edges.reserve(tensors);
@@ -70,9 +69,9 @@ LOCKSTEP_INLINE void RunningOperation::make_node(const OpType& type,
   }
 }
 
-LOCKSTEP_INLINE void RunningOperation::record(const Results& outputs) {
+LOCKSTEP_INLINE void RecordedOperation::finish(const Results& outputs) {
   if (output_saved) node_->set_self(node_);
-  leave();
+  scope_.leave();
   node_->own(outputs, node_);
 }
 

@@ -47,7 +47,6 @@ LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes) no
 
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes,
                                                std::vector<EventPtr> busy) noexcept {
-  if (busy.empty()) return deallocate(data, bytes);
   put(size_class(bytes), nullptr, [&](Bin& bin) { bin.busy.push_back({data, std::move(busy)}); });
 }
 
@@ -64,6 +63,7 @@ LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes, St
     // reused too early.
     return;
   }
+  if (busy.empty()) return deallocate(data, bytes);
   deallocate(data, bytes, std::move(busy));
 }
 
