@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs PROGRAM, which must succeed and print exactly the text of the file EXPECTED.
+# Runs PROGRAM, which must succeed and print exactly the text of the file EXPECTED, which PAGE shows.
 
 cmake_minimum_required(VERSION 3.22)
 
@@ -9,5 +9,5 @@ file(READ "${EXPECTED}" expected)
 if(NOT result EQUAL 0)
   message(FATAL_ERROR "${PROGRAM} ended with ${result} after printing\n${printed}")
 elseif(NOT printed STREQUAL expected)
-  message(FATAL_ERROR "README.md says\n${expected}\nthe program printed\n${printed}")
+  message(FATAL_ERROR "${PAGE} says\n${expected}\nthe program printed\n${printed}")
 endif()
