@@ -1,4 +1,4 @@
-// expect: it is no plain aggregate .*a virtual base.*visit_members in it .README.md
+// expect: it is no plain aggregate .*a virtual base.*visit_members in it .examples.guides
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/parallel/data_parallel.hpp>
 

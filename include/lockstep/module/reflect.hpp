@@ -203,20 +203,20 @@ consteval void require_reflectable() {
   static_assert(reflection != Reflection::no_aggregate,
                 "lockstep: the members of this type cannot be found, because it is no plain "
                 "aggregate (it has constructors, private members or virtual functions): declare "
-                "the static member template visit_members in it (README.md, Your own classes)");
+                "the static member template visit_members in it (examples/guides/your_own.md)");
   static_assert(reflection != Reflection::not_countable,
                 "lockstep: the members of this struct cannot be counted: it has a reference (hold "
                 "modules and tensors by value, as copies share their parameters, or in "
                 "std::shared_ptr), or a member with a constructor template that takes anything by "
                 "const reference: declare the static member template visit_members in it "
-                "(README.md, Your own classes)");
+                "(examples/guides/your_own.md)");
   static_assert(reflection != Reflection::too_many,
                 "lockstep: this struct has more than 64 members, or more than 128 with the "
                 "elements of its C arrays: group them in structs or std::array, or declare the "
-                "static member template visit_members (README.md, Your own classes)");
+                "static member template visit_members (examples/guides/your_own.md)");
   static_assert(reflection != Reflection::base_with_members,
                 "lockstep: this struct has members in a base class: make the base a member, or "
-                "declare the static member template visit_members (README.md, Your own classes)");
+                "declare the static member template visit_members (examples/guides/your_own.md)");
 }
 
 // The number of T's members; a C array is one member.

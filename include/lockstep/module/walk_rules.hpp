@@ -263,7 +263,7 @@ consteval void require_nothing_lost() {
         "lockstep: a raw pointer to a module or parameter does not own it, and it would be "
         "neither found nor moved nor replicated: hold it by value (a copy shares its "
         "parameters) or in std::shared_ptr; if it is no part of this module, leave it out "
-        "in a static member template visit_members (README.md, Your own classes)");
+        "in a static member template visit_members (examples/guides/your_own.md)");
   } else if constexpr (Holder<Plain>::kind != NodeKind::opaque) {
     NothingLostIn<typename Holder<Plain>::Held>::require();
   } else if constexpr (MapLike<Plain>) {
@@ -287,8 +287,8 @@ consteval void require_nothing_lost() {
                   "lockstep: this module's parameters cannot be found, because it is no plain "
                   "aggregate (it has constructors, private members, virtual functions or a virtual "
                   "base, or is a lambda with captures): make it a struct with its layers as "
-                  "members, or declare the static member template visit_members in it (README.md, "
-                  "Your own classes)");
+                  "members, or declare the static member template visit_members in it "
+                  "(examples/guides/your_own.md)");
   }
 }
 
@@ -305,7 +305,7 @@ consteval void require_walkable_module() {
                     std::is_trivially_copyable_v<M> || is_unwalkable_module<M>(),
                 "lockstep: the parameters of this module cannot be found: make it a struct with "
                 "its layers as members, or declare the static member template visit_members in it "
-                "(README.md, Your own classes)");
+                "(examples/guides/your_own.md)");
 }
 
 }  // namespace lockstep::detail
