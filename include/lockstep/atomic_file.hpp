@@ -10,14 +10,14 @@
 
 namespace lockstep::detail {
 
-// A file that appears under its name whole or not at all: it is written under a temporary name in
-// the same folder and renamed by `commit`. Without a commit the temporary file is removed, and what
-// had the name before is untouched.
+// A file that appears under its name whole or not at all: its content is written to a temporary
+// file in the same folder, which `commit` renames. Without a commit the temporary file is removed,
+// and a file that has the name already is untouched.
 //
-// After `commit` the file survives a loss of power. It has the permissions of the one that it
-// replaces, or those of any new file; a symbolic link of that name is itself replaced. What is no
-// file of a disk, such as a pipe, or is open in the process, such as /dev/stdout, is written as it
-// is, behind what is there.
+// After `commit` the file survives a loss of power. It has the permissions of the file that it
+// replaces, or else those of a new file; a symbolic link of that name is itself replaced. A path
+// that names no file of a disk, such as a pipe, or a descriptor of this process, such as
+// /dev/stdout, is not replaced: `write` appends to it.
 //
 // **Threads and exceptions.** One thread at a time. Every failure is a DataError that names the
 // file.
@@ -30,19 +30,19 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);
 
-  // The end of the writing. If only the last of its steps fails, the new file is in place, but may
-  // not survive a loss of power.
+  // Ends the writing and gives the file its name. If only the last step fails, which writes the
+  // folder to the disk, the new file is in place but may not survive a loss of power.
   void commit();
 
  private:
-  // True if the path is one of something to write to that is neither a file nor a folder, or that
-  // the process has open.
+  // Opens the path for appending, and returns true, if it names something that is neither a file
+  // nor a folder, or a descriptor of this process.
   bool opens_in_place();
 
-  // True if the path is a descriptor's, or a link that leads to one.
+  // True if the path is a symbolic link in /proc, or leads to one: /dev/stdout does, for example.
   bool names_descriptor() const;
 
-  // mkstemp would give permissions other than a new file's.
+  // Creates the temporary file with the permissions of a new file; mkstemp would give others.
   void open_temporary();
 
   void sync_folder() const;

@@ -30,7 +30,7 @@ LOCKSTEP_INLINE AtomicFile::AtomicFile(std::filesystem::path path)
   open_temporary();
   struct stat status {};
   if (::lstat(path_.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
-    // Not every file system has permissions.
+    // A failure is ignored, since not every file system has permissions.
     [[maybe_unused]] const int ignored = ::fchmod(descriptor_, status.st_mode & 0777U);
   }
 }
@@ -41,7 +41,8 @@ LOCKSTEP_INLINE AtomicFile::~AtomicFile() {
 }
 
 LOCKSTEP_INLINE void AtomicFile::write(std::span<const std::byte> bytes) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;  // of one call; more is cut by the system
+  constexpr std::size_t kMost = std::size_t{1}
+                                << 30;  // bytes a call; the system would cut longer ones
   while (!bytes.empty()) {
     const ssize_t put = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMost));
     if (put < 0 && errno == EINTR) continue;
@@ -97,7 +98,7 @@ LOCKSTEP_INLINE void AtomicFile::sync_folder() const {
   if (folder < 0) fail("its folder cannot be opened", errno);
   const int error = ::fsync(folder) == 0 ? 0 : errno;
   ::close(folder);
-  // EINVAL: the file system keeps folders in another way.
+  // EINVAL: the file system does not sync folders.
   if (error != 0 && error != EINVAL) fail("its folder cannot be written to the disk", error);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Every header comes here before it declares anything. Compilers go on behind an #error, but not
-// behind a file that is not there.
+// Every header includes this one before it declares anything. Compilers go on after an #error, but
+// they stop at an #include that they cannot find.
 #if __cplusplus <= 201703L
 #error \
     "lockstep needs C++20: compile with -std=c++20, or link lockstep::lockstep, which asks CMake for it"
@@ -14,17 +14,19 @@
 // As it comes, lockstep is header-only: each header includes the definitions of what it declares
 // (`x.hpp` ends with `x.ipp`), and there is nothing to build or to link.
 //
-// Where LOCKSTEP_SEPARATE_COMPILATION is defined, for all files of a program alike, headers only
-// declare, and a file compiles several times as fast. What they declare is defined in one file of
-// its own that includes lockstep/src.hpp; in a program that runs on GPUs another, compiled by nvcc,
-// includes lockstep/cuda_src.hpp. CMake's target lockstep::cuda_compiled has the latter, and
-// lockstep::compiled the former in a few files: each includes the headers of the layers below its
-// own first, which then only declare, and defines LOCKSTEP_DEFINITIONS for those of its own.
-// Templates and what takes a line stay in the headers.
+// If LOCKSTEP_SEPARATE_COMPILATION is defined, which must hold for all files of a program or for
+// none, headers only declare, and a file compiles several times as fast. One file of the program
+// then includes lockstep/src.hpp, which defines what the headers declare; in a program that runs on
+// GPUs another one, compiled by nvcc, includes lockstep/cuda_src.hpp. CMake's target
+// lockstep::cuda_compiled contains the latter. lockstep::compiled contains the former, divided into
+// a few files: each first includes the headers of the layers below its own, which then only
+// declare, and then defines LOCKSTEP_DEFINITIONS for the headers of its own layers. Templates and
+// functions of a line stay in the headers.
 //
-// LOCKSTEP_INLINE stands in front of a definition that has moved to a `.ipp`; of a virtual function
-// also in front of its declaration: a class has its table, with all that is in it, where the first
-// of them that is not inline in the class is defined, and header-only that is in every file.
+// A definition in a `.ipp` begins with LOCKSTEP_INLINE, and so does the declaration of a virtual
+// function that is defined there. A compiler emits a class's table of virtual functions, and all
+// functions in that table, in each file that defines the first virtual function that the class does
+// not declare inline; header-only, that would be every file.
 #if !defined(LOCKSTEP_SEPARATE_COMPILATION)
 #define LOCKSTEP_DEFINITIONS
 #define LOCKSTEP_CUDA_DEFINITIONS
@@ -39,9 +41,10 @@
 #define LOCKSTEP_INLINE
 #endif
 
-// What is defined with LOCKSTEP_SOURCE alone: where neither lockstep::compiled is linked nor a file
-// includes lockstep/src.hpp, the linker says so by this name, also in a program some of whose files
-// are header-only and happen to define what the others use. Nothing reads it.
+// Only a file with LOCKSTEP_SOURCE defines this name, and nothing reads it. In a program that
+// neither links lockstep::compiled nor includes lockstep/src.hpp the linker reports that it is
+// undefined, even where header-only files of the program happen to define everything else that the
+// others use.
 #if defined(LOCKSTEP_SEPARATE_COMPILATION) && !defined(__CUDACC__)
 namespace lockstep::detail {
 

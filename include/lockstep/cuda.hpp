@@ -21,7 +21,7 @@
 
 namespace lockstep::cuda {
 
-// Puts the backend and the library's kernels into their places.
+// Registers the CUDA backend and the library's kernels; returns true.
 bool register_backend();
 
 inline const bool registered = register_backend();

@@ -19,13 +19,13 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A device string that does not parse, an index out of range, tensors on devices that do not fit.
+// A device string that does not parse, an index out of range, or tensors on devices that differ.
 class DeviceError : public Error {
  public:
   using Error::Error;
 };
 
-// A GPU has no room for what was asked of it. Everything that was there before still is.
+// A GPU has too little free memory for an allocation. Memory that was allocated before stays valid.
 //
 // **Torch counterpart.** torch.OutOfMemoryError.
 class OutOfMemoryError : public DeviceError {
@@ -104,16 +104,17 @@ class Part {
   void (*print_)(std::ostream& out, const void* value);
 };
 
-// Strings parts together, whatever their types: a program has hundreds of messages.
+// Concatenates the text of parts of any types. One function does it for the hundreds of messages of
+// a program.
 [[gnu::cold, gnu::noinline]] inline std::string join_parts(std::initializer_list<Part> parts) {
   std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // or want of memory would cut the text short
+  out.exceptions(std::ios::badbit);  // else a failed allocation would cut the text short
   out << std::boolalpha;
   for (const Part& part : parts) part.print(out);
   return std::move(out).str();
 }
 
-// Strings its arguments together. Meant for messages: kept out of line and out of the way.
+// Concatenates the text of its arguments. For messages: it is cold and never inlined.
 template <class... Parts>
 [[gnu::cold, gnu::noinline]] std::string str(const Parts&... parts) {
   return join_parts({Part(parts)...});
@@ -124,7 +125,7 @@ template <class E>
   throw E(join_parts(parts));
 }
 
-// Inline, as a list of references is less to compile than a function for each of the messages.
+// Inlined, since a list of references is less to compile than a function for each message.
 template <class E, class... Parts>
 [[noreturn, gnu::always_inline]] inline void fail(const Parts&... parts) {
   throw_joined<E>({Part(parts)...});
@@ -132,8 +133,8 @@ template <class E, class... Parts>
 
 }  // namespace detail
 
-// Throws E with the parts strung together unless `condition` holds. The parts are formatted only on
-// failure, so they may be of any streamable type and cost nothing on the way that holds.
+// Throws E with the concatenated parts unless `condition` holds. The parts are formatted only on
+// failure: they may be of any streamable type, and cost nothing where the condition holds.
 template <class E = Error, class... Parts>
 void check(bool condition, const Parts&... parts) {
   if (!condition) [[unlikely]]

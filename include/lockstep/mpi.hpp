@@ -3,7 +3,7 @@
 
 // MPI for distributed::init_process_group: groups of processes on CPUs. One file of a program
 // includes this header, and the program links lockstep::mpi; mpirun or srun starts it. Any MPI of
-// version 3 does. Nothing of it is called before its first use.
+// version 3 will do. The library calls nothing of MPI before its first use.
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/environment.hpp>
@@ -28,24 +28,26 @@ namespace lockstep::mpi {
 // A group of the processes of a communicator, which is duplicated. All of its processes call it.
 //
 // MPI is initialised if the program has not done so, with MPI_THREAD_SERIALIZED, and then finalised
-// when the process exits. With LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in the environment of any process,
-// calls that do not match are an error on all ranks, at the price of one more small exchange each.
-// Among more than 16 ranks calls are always compared.
+// when the process exits. If any process has LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL in its environment,
+// or if there are more than 16 ranks, the ranks compare their calls, and calls that do not match
+// are an error on all of them; that costs one more small exchange a call.
 //
-// From the first group of all processes on (init_process_group's is one) a Watchdog is there: where
-// a rank dies, stops, ends with an exception or another status than 0, or does not come to a
-// collective, what the others have in flight in any group ends with a WatchdogError that names it,
-// and so does all that they issue afterwards. The memory of what was in flight is never freed.
-// After that the process ends without MPI_Finalize, which would wait for the one that is missing:
-// with the status that it has, or 1 where it would be 0 and it has not caught the error. Most
-// launchers end the others at once when one process fails, before they can say what they know; Open
-// MPI's mpirun lets them with --enable-recovery, MPICH's with -disable-auto-cleanup.
-// WatchdogOptions says how to set the time limits, and LOCKSTEP_WATCHDOG=0 does without all this;
-// both are read on rank 0.
+// The first group of all processes, such as init_process_group's, starts a Watchdog. If a rank
+// dies, stops, ends with an exception or a status other than 0, or does not come to a collective,
+// then what the others have in flight in any group ends with a WatchdogError that names the rank,
+// and so does everything that they issue afterwards. The memory of what was in flight is never
+// freed. After that the process ends without MPI_Finalize, which would wait for the missing rank.
+// Its exit status is the program's own, or 1 if that would be 0 although the program has not caught
+// the error. Most launchers end the other processes at once when one fails, before they can report
+// the error; Open MPI's mpirun lets them with --enable-recovery, MPICH's with
+// -disable-auto-cleanup. WatchdogOptions says how to set the time limits, and LOCKSTEP_WATCHDOG=0
+// switches the watchdog off; rank 0 alone reads both.
 //
-// **Threads and exceptions.** One thread communicates, for all groups together. The program's own
-// calls of MPI must not run beside it: either none while operations are in flight, or initialise
-// MPI with MPI_THREAD_MULTIPLE beforehand. Failures of MPI are Errors with its text.
+// **Torch counterpart.** torch.distributed.init_process_group and new_group of the backend "mpi".
+// **Threads and exceptions.** One thread communicates, for all groups together. The program must
+// not call MPI itself at the same time: either it makes no calls while operations are in flight, or
+// it initialises MPI with MPI_THREAD_MULTIPLE beforehand. A failure of MPI is an Error with MPI's
+// text.
 inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
   detail::Runtime& runtime = detail::Runtime::instance();
   if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// NCCL for what goes to, or comes from, all GPUs of a set at once: broadcast and reduce_add, and so
-// the parameters and gradients of DataParallel; the collectives of ranks that are threads, within
-// distributed::run; and groups of processes, a GPU each (nccl::init_process_group). One file of a
-// program that has the CUDA side (lockstep/cuda.hpp) includes this header, too, and the program
-// links NCCL; any compiler takes it. Where devices of one process share a GPU or are none, and in a
-// program without this header, copies and adds do the same.
+// Lets NCCL carry what goes to, or comes from, all GPUs of a set at once: broadcast and reduce_add,
+// and so the parameters and gradients of DataParallel; the collectives of ranks that are threads,
+// within distributed::run; and those of groups of processes, a GPU each (nccl::init_process_group).
+// One file of a program that has the CUDA side (lockstep/cuda.hpp) includes this header, too, and
+// the program links NCCL; any compiler takes it. The library uses copies and additions instead
+// where devices of one process share a GPU or are host devices, and in a program without this
+// header.
 
 #include <lockstep/backend/collectives.hpp>
 #include <lockstep/cuda/nccl/nccl_collectives.hpp>
@@ -18,7 +19,7 @@
 
 namespace lockstep::cuda {
 
-// Puts NCCL into its place. Nothing of it is started before its first use.
+// Registers NCCL, which starts at its first use; returns true.
 inline bool register_nccl() {
   lockstep::detail::nccl_collectives.store(&NcclCollectives::instance(), std::memory_order_release);
   distributed::detail::nccl_world.store(&NcclWorld::instance(), std::memory_order_release);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The primitives, DataParallel, DistributedDataParallel, and all else of parallel/; and what losses
-// and outputs are computed with on the way.
+// The primitives, DataParallel, DistributedDataParallel, and all else of parallel/; and the
+// arithmetic that losses and outputs need.
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
