@@ -5,20 +5,21 @@
 
 namespace lockstep::detail {
 
-// What a thread has set for autograd: by the guards in autograd/, and while an operation runs.
+// A thread's settings for autograd, which the guards in autograd/ and a running operation set.
 //
-// It is here, below autograd, since making a tensor asks for it.
+// The struct is defined here, below autograd, since a new tensor is marked by it.
 //
 // **Torch counterpart.** c10::AutogradState.
 struct AutogradState {
   bool grad = true;
-  bool inference = false;   // grad is off then unless a guard within turns it on, to no effect
-  bool saving = false;      // in the forward of an operation that is recorded
-  bool discarding = false;  // in the forward of one that is not
+  bool inference = false;   // nothing is recorded then, even where a guard turns `grad` on
+  bool saving = false;      // a recorded operation's forward runs
+  bool discarding = false;  // the forward of one that is not recorded runs
 
   bool records() const { return grad && !inference; }
-  // Whether nobody will ask for what is saved. An operation that is not recorded may build others
-  // in its forward that are, where grad is on.
+  // Whether what an operation saves is dropped, since no backward will read it. It is kept where
+  // recording is on: there, the forward of an operation that is not recorded may make others that
+  // are.
   bool discards() const { return discarding && !records(); }
 };
 

@@ -20,7 +20,7 @@ namespace lockstep::detail {
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
-// One element converted; half-precision types through f32.
+// Converts one element; half-precision types through f32.
 template <class To, class From>
 LOCKSTEP_HD To convert(From value) {
   if constexpr (is_half<From> && !std::is_same_v<To, float>) {
@@ -39,7 +39,7 @@ struct CastKernel {
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = convert<To>(in[i]); }
 };
 
-// An element of so many bytes, whatever its dtype.
+// An element of `Bytes` bytes, of whatever dtype: copies do not look at its value.
 template <std::size_t Bytes>
 struct alignas(Bytes) Moved {
   unsigned char bytes[Bytes];
@@ -79,18 +79,19 @@ struct StridedCopyKernel {
 // One past the last element that a layout touches, counted from the first.
 std::size_t extent(const Tensor& tensor);
 
-// Same device, same shape, same dtype, any strides; on `stream`.
+// Copies on `stream` between tensors of one device, shape and dtype, of any strides.
 void copy_strided(const Tensor& dst, const Tensor& src, const Stream& stream);
 
 // A contiguous tensor with the elements of `src`, on the same device: `src` itself if it is one.
 // Not recorded for backward.
 Tensor packed(const Tensor& src);
 
-// The same for as long as `src` lives: where that is contiguous, without a handle of its own.
+// As `packed`, but without a new handle where `src` is contiguous: then this refers to `src`, which
+// has to live longer.
 class Packed {
  public:
   explicit Packed(const Tensor& src);
-  explicit Packed(const Tensor&&) = delete;  // nobody would hold it
+  explicit Packed(const Tensor&&) = delete;  // a temporary would not live long enough
   Packed(const Packed&) = delete;
   Packed& operator=(const Packed&) = delete;
 
@@ -102,14 +103,14 @@ class Packed {
   const Tensor& tensor_;
 };
 
-// Half-precision types are converted through f32 alone, so that not every pair of dtypes needs a
-// kernel; nothing is lost on that way.
+// Whether a cast goes through f32. Half-precision types are converted from and to f32 alone, so
+// that not every pair of dtypes needs a kernel.
 bool needs_f32_between(Dtype from, Dtype to);
 
 // A contiguous tensor with the elements of `src` converted, on the same device.
 Tensor cast(const Tensor& src, Dtype dtype);
 
-// The backend that copies between two devices: the GPU's if one is.
+// The backend that copies between two devices: CUDA's if one of them is a GPU.
 inline Backend& copying_backend(Device a, Device b) { return backend_of(a.is_cuda() ? a : b); }
 
 // Issues the copy of one contiguous tensor's bytes onto another of the same size to `stream`. The
@@ -120,9 +121,10 @@ void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& stream);
 // Makes `dst` hold the elements of `src`, converted to its dtype; the shapes are equal, devices and
 // strides are any.
 //
-// A copy to plain host memory has ended when this returns, as it has no stream that could be waited
-// for. A copy between devices is issued to the destination's current stream after what is on the
-// source's. A copy from plain host memory may still be reading it: the source is recorded.
+// A copy to plain host memory has ended when this returns, since plain memory has no stream to wait
+// for. A copy between devices is issued to the destination's current stream and runs after what has
+// been issued to the source's. A copy from plain host memory may still read that when this returns:
+// the source is recorded on the copy's stream.
 void copy_into(const Tensor& dst, const Tensor& src);
 
 }  // namespace lockstep::detail

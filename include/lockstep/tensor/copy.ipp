@@ -67,7 +67,7 @@ LOCKSTEP_INLINE bool needs_f32_between(Dtype from, Dtype to) {
   return (is_half(from) && to != Dtype::f32) || (is_half(to) && from != Dtype::f32);
 }
 
-// What a cast launches, of as many elements as `size`.
+// Launches the cast of `size` elements.
 using LaunchCast = void (*)(const Stream& stream, std::size_t size, const void* in, void* out);
 
 template <class To, class From>
@@ -131,7 +131,7 @@ LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
   }
   const bool to_host = dst.device().is_host_memory();
   const Stream stream = current_stream(to_host ? src.device() : dst.device());
-  // The other end's stream: what it has to do with either tensor comes first.
+  // What the other device's current stream still does with either tensor comes first.
   stream.wait_stream(current_stream(to_host ? dst.device() : src.device()));
   copy_bytes(dst, from, stream);
   if (to_host) stream.synchronize();

@@ -32,6 +32,9 @@ Tensor full(const Shape& shape, double value, D dtype) {
   return full(shape, value, TensorOptions{.dtype = dtype});
 }
 
+// Tensors of the given shape filled with 0 and with 1.
+//
+// **Torch counterpart.** torch::zeros, torch::ones.
 Tensor zeros(const Shape& shape, const TensorOptions& options = {});
 template <std::same_as<Dtype> D>
 Tensor zeros(const Shape& shape, D dtype) {
@@ -44,11 +47,15 @@ Tensor ones(const Shape& shape, D dtype) {
   return ones(shape, TensorOptions{.dtype = dtype});
 }
 
+// Tensors of the shape, dtype and device of `tensor`: without values, filled with 0, and filled
+// with 1. They are contiguous and do not require grad.
+//
+// **Torch counterpart.** torch::empty_like, torch::zeros_like, torch::ones_like.
 inline Tensor empty_like(const Tensor& tensor) { return empty(tensor.sizes(), tensor.options()); }
 inline Tensor zeros_like(const Tensor& tensor) { return zeros(tensor.sizes(), tensor.options()); }
 inline Tensor ones_like(const Tensor& tensor) { return ones(tensor.sizes(), tensor.options()); }
 
-// A tensor with a copy of `values` in row-major order, of their type, converted to nothing.
+// A tensor with a copy of `values`, which are in row-major order; its dtype is that of T.
 //
 // **Torch counterpart.** torch::tensor with a shape; torch::from_blob(...).clone().
 // **Threads and exceptions.** A ShapeError if the number of values is not that of the shape.
@@ -85,7 +92,7 @@ Tensor tensor(std::initializer_list<T> values, Device device = {}) {
 template <Element T>
 Tensor tensor(const std::vector<T>& values, Device device = {}) {
   const auto count = static_cast<std::int64_t>(values.size());
-  if constexpr (std::same_as<T, bool>) {  // whose vector is no array
+  if constexpr (std::same_as<T, bool>) {  // std::vector<bool> is no array
     const auto array = std::make_unique<bool[]>(values.size());
     std::copy(values.begin(), values.end(), array.get());
     return from_values(std::span<const bool>(array.get(), values.size()), {count}, device);

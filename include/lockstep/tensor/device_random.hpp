@@ -22,7 +22,8 @@ LOCKSTEP_HD constexpr std::uint64_t mix_bits(std::uint64_t z) {
 
 inline constexpr std::uint64_t kGoldenGamma = 0x9e3779b97f4a7c15U;
 
-// Numbers of a sequence from some place on, in any order: SplitMix64, whose state is a counter.
+// The numbers of a sequence from place `first` on. A kernel may draw them in any order, since the
+// state of SplitMix64 is a counter.
 struct RandomRange {
   std::uint64_t key = 0;
   std::uint64_t first = 0;
@@ -34,12 +35,12 @@ struct RandomRange {
   LOCKSTEP_HD std::uint64_t bits53(std::size_t i) const { return bits(i) >> 11; }
 };
 
-// A sequence for each device, and on it for each replica, so that replicas that run at once do not
-// take one another's numbers: the seed and the devices decide all of them, whatever the threads'
-// order.
+// One sequence for each replica on each device. The seed, the device and the replica decide its
+// numbers, so that replicas that run at the same time draw the same numbers in whatever order their
+// threads run.
 //
-// Threads: any may take numbers. Two that take them for one device as the same replica do it in
-// whatever order they come.
+// Threads: any thread may take numbers. If two take them for one device and replica, their order
+// decides who gets which.
 class DeviceRandom {
  public:
   // All sequences start anew.
@@ -48,7 +49,7 @@ class DeviceRandom {
   // The next `count` numbers.
   RandomRange take(Device device, std::size_t replica, std::size_t count);
 
-  // Where all sequences are.
+  // The seed, and how many numbers have been taken from each sequence.
   struct State {
     struct Sequence {
       Device device;
@@ -62,7 +63,7 @@ class DeviceRandom {
   void set_state(const State& state);
 
  private:
-  // With the mutex held.
+  // Called with `mutex_` locked.
   std::uint64_t& taken_of(Device device, std::size_t replica);
 
   static std::uint64_t key_of(std::uint64_t seed, Device device, std::size_t replica);

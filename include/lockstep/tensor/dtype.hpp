@@ -159,7 +159,7 @@ constexpr std::size_t element_size(Dtype dtype) {
   return 0;
 }
 
-// Types that gradients can have.
+// The dtypes that gradients can have.
 constexpr bool is_floating_point(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::f64 || dtype == Dtype::f16 || dtype == Dtype::bf16;
 }

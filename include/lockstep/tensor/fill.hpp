@@ -16,7 +16,7 @@ struct FillKernel {
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = value; }
 };
 
-// Every element of a contiguous tensor becomes `value`, on its device's current stream.
+// Sets every element of a contiguous tensor to `value`, on its device's current stream.
 void fill(const Tensor& tensor, double value);
 
 }  // namespace lockstep::detail

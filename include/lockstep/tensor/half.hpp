@@ -5,9 +5,9 @@
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// How operations take f16 and bf16, which no CPU and no CBLAS can be relied on to compute in: the
-// operands are converted to f32, the operation is done there, and its result is rounded once. That
-// is what a GPU gives, too, whose products of half-precision matrices are summed in f32.
+// How operations compute in f16 and bf16, for which not every CPU and no CBLAS has arithmetic: they
+// convert the operands to f32, compute there, and round the result once. A GPU gives the same,
+// since it sums the products of half-precision matrices in f32.
 namespace lockstep::detail {
 
 constexpr bool is_half_precision(Dtype dtype) {
@@ -19,18 +19,19 @@ inline Tensor widened(const Tensor& x) {
   return is_half_precision(x.dtype()) ? cast(x, Dtype::f32) : x;
 }
 
-// The same as a contiguous tensor.
+// The same, made contiguous.
 inline Tensor packed_wide(const Tensor& x) {
   return is_half_precision(x.dtype()) ? cast(x, Dtype::f32) : packed(x);
 }
 
-// The same for as long as `x` lives: usually without a handle of its own.
+// As `packed_wide`, but without a new handle where `x` is contiguous and of another dtype: then
+// this refers to `x`, which has to live longer.
 class PackedWide {
  public:
   explicit PackedWide(const Tensor& x)
       : copy_(!is_half_precision(x.dtype()) && x.is_contiguous() ? Tensor() : packed_wide(x)),
         tensor_(copy_.defined() ? copy_ : x) {}
-  explicit PackedWide(const Tensor&&) = delete;  // nobody would hold it
+  explicit PackedWide(const Tensor&&) = delete;  // a temporary would not live long enough
   PackedWide(const PackedWide&) = delete;
   PackedWide& operator=(const PackedWide&) = delete;
 

@@ -19,8 +19,8 @@ enum class MemoryFormat : std::uint8_t { contiguous, channels_last };
 
 namespace lockstep::detail {
 
-// The same elements, not recorded for backward: [batch, height, width, channels] of
-// [batch, channels, height, width], and the other way.
+// Views of the same elements, not recorded for backward: the first makes [batch, height, width,
+// channels] of [batch, channels, height, width], the second the other way.
 Tensor channels_to_back(const Tensor& x);
 
 Tensor channels_to_front(const Tensor& x);
@@ -28,10 +28,11 @@ Tensor channels_to_front(const Tensor& x);
 // The dimension of channels_to_back's result that is `dim` of its argument.
 std::size_t behind_channels(std::size_t dim);
 
-// Whether the elements lie in this order and, where both orders are the same, no other.
+// Whether the elements lie in the order channels_last and not in the order contiguous; with one
+// channel, for example, they lie in both.
 bool is_channels_last(const Tensor& x);
 
-// A tensor without values, in the layout of `like` if that is one of the two, else contiguous.
+// A tensor without values: channels_last if `like` is, else contiguous.
 Tensor empty_in_layout_of(const Tensor& like);
 
 }  // namespace lockstep::detail

@@ -8,22 +8,24 @@
 
 #include <utility>
 
-// Page-locked host memory: what the copy engine of a GPU reads and writes by itself, beside the
-// program. A copy to a GPU from any other goes through the processor first, and its caller waits
-// for that.
+// Page-locked host memory, which the copy engine of a GPU reads and writes beside the program. A
+// copy to a GPU from other host memory goes through the processor first, and its caller waits for
+// that.
 //
-// Where there is no GPU, nothing needs it: memory is then ordinary, and none of this is an error.
-// (Torch raises.) It is kept and reused as all memory is; `empty_cache("cpu")` gives it back.
+// Where there is no GPU, nothing needs page-locked memory, and ordinary memory takes its place
+// without an error. (Torch raises.) Freed page-locked memory is kept and reused like other memory;
+// `empty_cache("cpu")` returns it to the system.
 namespace lockstep {
 
 // While it lives, the memory of tensors that this thread makes on plain `cpu` is page-locked where
 // there is a GPU.
 //
 // **Torch counterpart.** The `pin_memory` of torch.empty and of DataLoader.
-// **Devices and streams.** Memory is reused once the streams that were recorded on it have come
-// past it, as all memory is.
-// **Threads and exceptions.** Of the thread that makes it, which destroys it, too; they nest. An
-// Error where the machine has no such memory left.
+// **Devices and streams.** Like other memory, a block is reused only after the work that was issued
+// to its recorded streams.
+// **Threads and exceptions.** The guard holds for the thread that makes it, and that thread
+// destroys it; guards nest. Making a tensor is an Error where the machine has no page-locked memory
+// left.
 // **Example.**
 //   const ls::PinMemoryGuard pinned;
 //   ls::Tensor batch = ls::empty({64, 784});
@@ -39,8 +41,8 @@ class PinMemoryGuard {
   const bool before_;
 };
 
-// What page-locked memory this process has, all zeros where there is no GPU. `memory_stats("cpu")`
-// has ordinary memory only.
+// How much page-locked memory this process has: all zeros where there is no GPU.
+// `memory_stats("cpu")` counts ordinary memory only.
 //
 // **Torch counterpart.** torch.cuda.host_memory_stats.
 MemoryStats pinned_memory_stats();

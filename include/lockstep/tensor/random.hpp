@@ -15,12 +15,13 @@
 
 namespace lockstep {
 
-// A source of random numbers whose sequence depends on the seed alone: the 64-bit Mersenne Twister
-// of the standard, and distributions of our own, since the standard leaves theirs open.
+// A source of random numbers whose sequence depends on the seed alone. It has the 64-bit Mersenne
+// Twister of the standard and distributions of its own, since the standard does not prescribe the
+// numbers of its distributions.
 //
 // **Torch counterpart.** torch::Generator; the sequences differ.
-// **Threads and exceptions.** Any thread may draw; `mutex_` guards the engine. Which thread draws
-// first is theirs to settle.
+// **Threads and exceptions.** Any thread may draw; `mutex_` guards the engine. If several do, their
+// order decides who gets which number.
 class Generator {
  public:
   explicit Generator(std::uint64_t seed = 67280421310721);
@@ -29,19 +30,21 @@ class Generator {
   ~Generator();
 
   void manual_seed(std::uint64_t seed);
+  // 64 random bits.
   std::uint64_t bits();
   // Uniform in [0, 1), a multiple of 2⁻⁵³.
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
   // Standard normal, by Box and Muller's transform of two uniform numbers.
   double normal();
-  // Uniform in [0, bound), without bias.
+  // Uniform in [0, bound), without bias; `bound` is at least 1.
   std::uint64_t below(std::uint64_t bound);
 
-  // Where the sequence is, as text.
+  // The state of the engine, as text.
   //
   // **Torch counterpart.** torch::Generator::get_state.
   std::string state();
-  // Goes on where `state` was taken; a ValueError if that is no state, which changes nothing.
+  // Continues the sequence from where `state` was taken. Text that is no state is a ValueError and
+  // changes nothing.
   //
   // **Torch counterpart.** torch::Generator::set_state.
   void set_state(const std::string& state);
@@ -61,22 +64,24 @@ struct RandomNumbers {
   DeviceRandom devices;
 };
 
-// The numbers that this thread draws in place of the process's, for a thread that is a program of
-// its own; null in almost every thread.
+// The numbers that this thread draws instead of the process's. A rank of distributed::run and the
+// threads that work for it have such; in all other threads it is null.
 std::shared_ptr<RandomNumbers>& random_override();
 
 RandomNumbers& random_numbers();
 DeviceRandom& device_random();
 
-// Numbers of its own that go on where those of this thread are.
+// A copy of this thread's numbers, which continues from where they are.
 std::shared_ptr<RandomNumbers> copy_random_numbers();
 
 }  // namespace detail
 
-// The generator used where none is given: one for the process, but for each rank of
-// distributed::run a copy of its caller's.
+// The generator that functions use by default: the process's, and in a rank of distributed::run
+// that rank's own, a copy of its caller's.
 inline Generator& default_generator() { return detail::random_numbers().generator; }
 
+// Seeds the default generator and the random numbers that kernels draw.
+//
 // **Torch counterpart.** torch::manual_seed.
 void manual_seed(std::uint64_t seed);
 

@@ -55,7 +55,7 @@ LOCKSTEP_INLINE std::uint64_t Generator::below(std::uint64_t bound) {
 
 LOCKSTEP_INLINE std::string Generator::state() {
   std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // or want of memory would cut the state short
+  out.exceptions(std::ios::badbit);  // else a failed allocation would cut the state short
   out.imbue(std::locale::classic());
   const std::lock_guard lock(mutex_);
   out << engine_->numbers;

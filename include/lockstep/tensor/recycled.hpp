@@ -23,7 +23,7 @@ namespace lockstep::detail {
 // thread-local or static objects, is not kept.
 class RecycledBlocks {
  public:
-  // AddressSanitizer is to see every block freed when it is.
+  // 0 with AddressSanitizer, which has to see each block freed.
   static constexpr std::size_t kLargest = kPoisons ? 0 : 512;
 
   static void* take(std::size_t bytes);
@@ -38,26 +38,27 @@ class RecycledBlocks {
     Block* first;
     std::uint32_t count;
   };
-  // Gives all back when the thread ends.
+  // Frees all blocks when the thread ends.
   struct Closer {
     ~Closer();
   };
 
   static constexpr std::size_t kStep = 32;
-  static constexpr std::uint32_t kRoom = 128;  // of a list
+  static constexpr std::uint32_t kRoom = 128;  // blocks that a list keeps at most
 
   static constexpr std::size_t list_of(std::size_t bytes) { return (bytes - 1) / kStep; }
   static constexpr std::size_t bytes_of(std::size_t bytes) { return (list_of(bytes) + 1) * kStep; }
 
-  // False if the thread ends: nothing may be kept any more.
+  // Lets this thread's lists keep blocks. False if the thread is ending, and no list may.
   static bool open() noexcept;
 
   inline static constinit thread_local std::array<List, 512 / kStep> lists_{};
-  inline static constinit thread_local std::uint32_t room_ = 0;  // 0: not begun, or ended
+  inline static constinit thread_local std::uint32_t room_ = 0;  // 0: not open yet, or closed
   inline static constinit thread_local bool closed_ = false;
 };
 
-// For std::allocate_shared, the object and its counts in one recycled block, and for short vectors.
+// An allocator of recycled blocks: for std::allocate_shared, which puts the object and its counts
+// into one block, and for short vectors.
 template <class T>
 struct RecyclingAllocator {
   using value_type = T;

@@ -33,13 +33,13 @@ LOCKSTEP_INLINE void release(std::shared_ptr<void> object) noexcept {
     }
   };
   static constinit thread_local Pending* queue = nullptr;
-  // Where somebody else has a reference, too, there is nothing to destroy yet.
+  // Another reference keeps the object alive.
   if (object.use_count() != 1) return;
   if (queue) {
     try {
       queue->push(std::move(object));
     } catch (...) {
-      // No memory for the queue: it is destroyed here, on the stack.
+      // There is no memory for the queue: `object` is destroyed here, on the stack.
     }
     return;
   }

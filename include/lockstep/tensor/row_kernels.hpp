@@ -8,10 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-// Rows of a matrix that indices name, added up and written. (ops/embedding_kernels.hpp reads them.)
+// Kernels that add up and write the rows of a matrix that indices name. (Those in
+// ops/embedding_kernels.hpp read them.)
 namespace lockstep::detail {
 
-// The row that the index at a position names.
+// `index` as the number of a row; an IndexError that names `position` if there is no such row.
 inline std::size_t checked_row(std::int64_t index, std::size_t position, std::size_t rows) {
   check<IndexError>(index >= 0 && index < static_cast<std::int64_t>(rows), "embedding: the index ",
                     index, " at position ", position, " is outside the ", rows,

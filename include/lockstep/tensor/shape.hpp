@@ -59,8 +59,8 @@ class Shape {
 // memory can hold, is a ShapeError.
 std::int64_t numel(const Shape& shape);
 
-// Row-major strides, in elements. A shape without elements may have sizes whose product no number
-// holds; its strides are never used, and wrap around.
+// Row-major strides, in elements. If the shape has no elements, the product of its sizes may
+// overflow: the strides wrap around then, and nothing uses them.
 Shape contiguous_strides(const Shape& shape);
 
 namespace detail {

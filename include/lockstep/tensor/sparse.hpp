@@ -8,16 +8,16 @@
 // Sparse tensors: gradients of a large table of which few rows were used.
 //
 // **Torch counterpart.** Tensors of layout torch.sparse_coo with one sparse dimension, of f32 or
-// f64: what nn::Embedding with `sparse` needs. Operations do not take them; each says so and names
-// the way out. Those that do: a leaf's `grad` and its accumulation, DataParallel,
+// f64, which nn::Embedding with `sparse` needs. Operations refuse them with an error that says how
+// to get a dense tensor. These take them: a leaf's `grad` and its accumulation, DataParallel,
 // DistributedDataParallel, optim::SGD, optim::SparseAdam and optim::clip_grad_norm_.
 namespace lockstep {
 
-// A sparse tensor of shape `size` whose row indices[0][i] is values[i], or the sum of all such; the
-// other rows are zero. It has copies of both.
+// A sparse tensor of shape `size`. Row r is the sum of all values[i] whose indices[0][i] is r; a
+// row that no index names is zero. The tensor holds copies of both arguments.
 //
 // **Torch counterpart.** torch.sparse_coo_tensor, with one sparse dimension.
-// **Devices and streams.** Waits for the indices, to check them.
+// **Devices and streams.** The host waits for the indices and checks them.
 // **Backward.** None: an AutogradError for values that require grad.
 // **Threads and exceptions.** A DtypeError unless the indices are of i64 and the values of f32 or
 // f64, a DeviceError unless they are on one device, a ShapeError that names what does not fit, an
@@ -25,33 +25,37 @@ namespace lockstep {
 // **Example.** `sparse_coo_tensor(from_values<std::int64_t>({2, 0}, {1, 2}), ones({2, 3}), {4, 3})`
 Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& values, const Shape& size);
 
-// Says that backward brings this leaf sparse gradients, for those who have to know before:
-// DistributedDataParallel, on construction. nn::Embedding does so where it is `sparse`. It belongs
-// to the variable, not to its data: to() keeps it, a new Parameter on the same data has it not.
+// Declares whether the gradients of this leaf are going to be sparse, which DistributedDataParallel
+// has to know on construction. nn::Embedding declares it for its weight if it is `sparse`. The mark
+// belongs to the variable and not to its data: a module's to() keeps it, and a new Parameter on the
+// same data does not have it.
 //
 // **Torch counterpart.** The expect_sparse_gradient of DistributedDataParallel's reducer, which
 // knows it from the type of the module.
+// **Threads and exceptions.** A ValueError for an undefined tensor, a ShapeError for one without
+// dimensions.
 void expect_sparse_gradient(const Tensor& leaf, bool expected = true);
+// Whether it has been declared; false for an undefined tensor.
 bool expects_sparse_gradient(const Tensor& leaf);
 
 }  // namespace lockstep
 
 namespace lockstep::detail {
 
-// What a sparse tensor consists of. For any other a ValueError that names `member`.
+// The parts of a sparse tensor. A dense one is a ValueError that names `member`.
 const SparseImpl& sparse_of(const Tensor& tensor, const char* member);
 
-// The elements of one row of a tensor of this shape.
+// How many elements one row of a tensor of this shape has.
 std::size_t row_width(const Shape& shape);
 
-// The shape of `count` rows of such a tensor.
+// The shape of `count` rows of a tensor of this shape.
 Shape shape_of_rows(Shape shape, std::size_t count);
 
-// A sparse tensor of these very tensors, which are contiguous and fit each other: [1, n] and
-// [n, shape[1], …].
+// A sparse tensor that shares `indices` and `values`: contiguous tensors of shape [1, n] and [n,
+// shape[1], …].
 Tensor make_sparse(Tensor indices, Tensor values, const Shape& shape, bool coalesced);
 
-// One that lists no row.
+// A sparse tensor that lists no row.
 Tensor empty_sparse(const Shape& shape, const TensorOptions& options);
 
 // The numbers of a tensor of i64. Waits for the device.

@@ -69,7 +69,8 @@ LOCKSTEP_INLINE std::vector<std::int64_t> numbers_of(const Tensor& tensor) {
   return {first, first + host.numel()};
 }
 
-// A tensor of `shape` that has in row indices[i] the sum of all such values[i], in the order of i.
+// A dense tensor of `shape`: row r is the sum of all values[i] whose indices[i] is r, added up in
+// the order of i.
 inline Tensor sum_rows(const Tensor& values, const Tensor& indices, const Shape& shape) {
   constexpr std::int64_t kNone = -1;
   const Stream stream = current_stream(values.device());

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <vector>
 
-// Sparse tensors added up, copied and moved. Nothing here is recorded for backward.
+// Sums, copies and moves of sparse tensors. Nothing here is recorded for backward.
 namespace lockstep::detail {
 
 // `count` rows of a contiguous tensor from `first` on, as a view.
@@ -21,8 +21,8 @@ std::size_t rows_listed(const Tensor& sparse);
 // of all of them, in their order.
 Tensor concatenated(const std::vector<Tensor>& parts, Device device);
 
-// The sum of two sparse tensors of one shape, dtype and device. One that would list more rows than
-// there are is coalesced.
+// The sum of two sparse tensors of one shape, dtype and device. It is coalesced if it would
+// otherwise list more rows than the tensor has.
 Tensor sum_sparse(const Tensor& a, const Tensor& b);
 
 // Whether nobody else can see the memory of this sparse tensor, so that it may be taken over.

@@ -58,7 +58,7 @@ LOCKSTEP_INLINE Tensor sum_sparse(const Tensor& a, const Tensor& b) {
 LOCKSTEP_INLINE bool is_sole_owner_of_sparse(const Tensor& tensor) {
   const SparseImpl& sparse = sparse_of(tensor, "is_sole_owner");
   const TensorImpl& values = *sparse.values.impl();
-  // The values and the sparse tensor hold the storage.
+  // `values` and the sparse tensor itself each hold the storage.
   return tensor.impl().use_count() == 1 && sparse.values.impl().use_count() == 1 &&
          values.storage.use_count() == 2;
 }

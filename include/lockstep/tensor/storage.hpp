@@ -14,7 +14,8 @@
 
 namespace lockstep::detail {
 
-// Counts the changes of a variable; shared by all views of it. Whoever writes to the data counts.
+// Counts the changes of a tensor's data; all its views share it. Whoever writes to the data adds
+// one.
 struct VersionCounter {
   std::atomic<std::uint64_t> value{0};
 };
@@ -22,22 +23,23 @@ struct VersionCounter {
 // True while the calling thread wants page-locked memory (tensor/pin_memory.hpp).
 bool& pin_memory_wanted();
 
-// What page-locked memory comes from; null where there is no GPU to copy from it.
+// The source of page-locked memory; null where there is no GPU to copy from it.
 MemoryResource* usable_pinned_memory();
 
-// What the calling thread's new memory on `device` comes from.
+// The source of the calling thread's new memory on `device`.
 MemoryResource& memory_of(Device device);
 
-// A block of memory on one device, and who may still be using it.
+// A block of memory on one device, and the streams that may still be using it.
 //
-// The block belongs to the stream that it was allocated on: work issued there needs no further
-// order among itself. A stream that uses it is recorded; the block is then neither reused, nor
-// overwritten by another stream, before that stream's work has ended. That goes for the owner, too,
-// where others write: a chunk that scatter made belongs to the copy stream.
+// The block belongs to the stream that it was allocated on: what is issued there runs in order and
+// needs no more. Any other stream that uses the block is recorded. Before the work of a recorded
+// stream has ended, the block is not reused, and no other stream overwrites it. The owner is
+// recorded, too, when it reads a block that other streams write: scatter's chunks, for example,
+// belong to the copy stream.
 //
-// Threads: data, bytes and owner never change. `further_` and `kept_` are guarded by `mutex_`.
-// `first_`, the first stream that was recorded, is set once and read by anybody; where there is
-// another one, which is rare, `has_further_` says so without the lock.
+// Threads: data, bytes and owner never change. `mutex_` guards `further_` and `kept_`. `first_`,
+// the first recorded stream, is set once, and any thread reads it. `has_further_`, which any thread
+// reads as well, says whether there are more, which is rare.
 class Storage {
  public:
   Storage(std::size_t bytes, Stream owner);
@@ -51,12 +53,12 @@ class Storage {
   const Stream& owner() const { return owner_; }
   bool is_pinned() const { return &memory_ == pinned_memory.load(std::memory_order_relaxed); }
 
-  // Remembers that work issued to `stream`, from before this call until the storage dies, uses the
-  // block.
+  // Remembers that work on `stream` uses the block: work issued before this call, or later as long
+  // as the storage lives.
   void record_stream(const Stream& stream);
 
-  // Remembers that work of `stream` up to the event uses the block, which is not reused before. Who
-  // writes to it has been told to wait by other means.
+  // Remembers that work of `stream` up to `end` uses the block, which is not reused before.
+  // `order_write` does not wait for it: the caller orders writers by other means.
   void keep_until(const Stream& stream, const Event& end);
 
   // Makes `writer`, about to overwrite the block, wait for every other stream that was recorded.
@@ -79,7 +81,7 @@ class Storage {
   std::atomic<StreamState*> first_{nullptr};
   std::atomic<bool> has_further_{false};
   std::mutex mutex_;
-  std::vector<StreamState*> further_;  // empty, or all that were recorded, the first in front
+  std::vector<StreamState*> further_;  // empty, or all recorded streams, `first_` in front
   std::vector<Use> kept_;
 };
 

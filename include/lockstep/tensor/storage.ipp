@@ -47,7 +47,7 @@ LOCKSTEP_INLINE Storage::~Storage() {
       owner_.wait_event(use.end);
     }
   } catch (const std::exception&) {
-    // The device is broken or the process ends, and then the block is left alone.
+    // The device is broken, or the process is ending: the block is not freed.
     return;
   }
   StreamState* const first = first_.load(std::memory_order_relaxed);

@@ -27,7 +27,7 @@ class RemovableHandle;  // autograd/grad_hooks.hpp
 class Tensor;
 enum class MemoryFormat : std::uint8_t;  // tensor/memory_format.hpp
 
-// What a new tensor is to be. **Torch counterpart.** torch::TensorOptions.
+// What a new tensor is like. **Torch counterpart.** torch::TensorOptions.
 struct TensorOptions {
   Dtype dtype = Dtype::f32;
   Device device = {};
@@ -45,7 +45,8 @@ struct TensorImpl;
 // **Devices and streams.** A tensor lives on one device. Operations on it are issued to the calling
 // thread's current stream of that device; other streams that use it must be ordered and recorded.
 // **Threads and exceptions.** Handles may be used from several threads as shared_ptrs may; the data
-// as any memory may. Every member of an undefined tensor but `defined` is a ValueError.
+// as any memory may. All members of an undefined tensor but `defined`, `is_same` and `impl` are a
+// ValueError.
 class Tensor {
  public:
   Tensor() = default;
@@ -67,12 +68,14 @@ class Tensor {
   bool is_contiguous(MemoryFormat format) const;
   TensorOptions options() const;
 
-  // A gradient that names the rows it has, and is zero elsewhere (but for `is_sparse` defined in
-  // tensor/sparse.hpp). All but `is_sparse` and `to_dense` are a ValueError for a dense tensor.
+  // Sparse tensors, which list some rows and are zero elsewhere (defined in tensor/sparse.hpp, but
+  // for `is_sparse`). For a dense tensor these members are a ValueError, but for `is_sparse` and
+  // `to_dense`.
   bool is_sparse() const;
   // Whether each row is listed once, in ascending order.
   bool is_coalesced() const;
-  // The same tensor with each row listed once, in ascending order; itself if it is so already.
+  // The same tensor with each row listed once, in ascending order; the tensor itself if it is
+  // coalesced.
   //
   // The values of a row are added up in the order in which they are listed, so that the same tensor
   // gives the same bits.
@@ -81,8 +84,8 @@ class Tensor {
   // **Devices and streams.** Waits for the indices, which the host sorts; the values are added up
   // on the device's current stream.
   Tensor coalesce() const;
-  // The rows that are listed, as a tensor [1, n] of i64, and their values [n, …]: the tensor's own,
-  // so that what changes the values changes it.
+  // The rows that are listed, as a tensor [1, n] of i64, and their values [n, …]. They are the
+  // tensor's own: whoever changes the values changes the tensor.
   //
   // **Torch counterpart.** Tensor.indices and Tensor.values.
   // **Threads and exceptions.** A ValueError unless the tensor is coalesced.
@@ -116,13 +119,15 @@ class Tensor {
   template <Element T>
   T* mutable_data_ptr() const;
 
-  // Remembers that work issued to `stream` uses this tensor's memory: until that has ended, the
-  // memory is neither reused nor overwritten.
+  // Remembers that work on `stream` uses this tensor's memory: until that work has ended, the
+  // memory is neither reused nor overwritten by other streams.
+  //
+  // **Torch counterpart.** torch.Tensor.record_stream.
   void record_stream(const Stream& stream) const;
 
-  // How often the data has changed. Views of a tensor change with it.
+  // How often the data has changed. A tensor and its views share the count.
   std::uint64_t version() const;
-  // For a write that nothing could see.
+  // Counts a change that the library has not made itself.
   void mark_changed() const;
 
   // Autograd (defined in autograd/): what torch's members of these names do.
@@ -168,8 +173,8 @@ class Tensor {
   // copy to plain host memory has ended when this returns.
   // **Backward.** Brings the gradient back to the source's device.
   Tensor to(Device device) const;
-  // The elements converted; the tensor itself if it is of that dtype. A conversion to integers or
-  // booleans ends the gradient's way.
+  // The elements converted; the tensor itself if it is of that dtype. No gradient flows back from
+  // integers or booleans.
   //
   // **Torch counterpart.** torch.Tensor.to(dtype).
   Tensor to(Dtype dtype) const;
@@ -208,10 +213,11 @@ class Tensor {
   const std::shared_ptr<detail::TensorImpl>& impl() const { return impl_; }
 
  private:
+  // The variable; an OperandError if the tensor is undefined.
   const detail::TensorImpl& get() const;
-  // The same, of a tensor that has a shape.
+  // The same; a ModuleError as well if the tensor has no shape yet.
   const detail::TensorImpl& shaped() const;
-  // The same, of a tensor that has an element in memory for each of its indices.
+  // The same as `shaped`; an OperandError as well if the tensor is sparse.
   const detail::TensorImpl& strided() const;
 
   std::shared_ptr<detail::TensorImpl> impl_;
@@ -221,7 +227,7 @@ namespace detail {
 
 // A variable: where its elements lie, and its place in the autograd graph.
 //
-// Threads: a variable belongs to whoever uses it; only `grad`, `accumulator` and `hooks`, which
+// Threads: one thread at a time uses a variable. Only `grad`, `accumulator` and `hooks`, which
 // concurrent backward passes reach through a shared leaf, are guarded by `mutex`.
 struct TensorImpl {
   TensorImpl() = default;
@@ -230,8 +236,7 @@ struct TensorImpl {
   ~TensorImpl() { release(std::move(grad_fn)); }
 
   std::shared_ptr<Storage> storage;
-  // Usually the storage's own: it lives as long as that, which its handle does not own a second
-  // time. So whoever copies this copies the storage, too.
+  // Usually a non-owning pointer into `storage`: copy both together.
   std::shared_ptr<VersionCounter> version;
   std::int64_t offset = 0;  // in elements
   Shape shape;
@@ -241,7 +246,7 @@ struct TensorImpl {
   bool contiguous = true;
   bool uninitialized = false;    // a parameter without a shape or elements (module/parameter.hpp)
   bool sparse = false;           // a SparseImpl
-  bool sparse_gradient = false;  // what backward brings it is expected to be sparse
+  bool sparse_gradient = false;  // its gradients are expected to be sparse
 
   bool inference = false;  // made in inference mode, or a view of what was
   bool requires_grad = false;
@@ -252,19 +257,20 @@ struct TensorImpl {
   std::weak_ptr<Node> accumulator;
   std::shared_ptr<const GradHooks> hooks;  // null for none (autograd/grad_hooks.hpp)
 
-  // Null where the storage is, whatever the offset: of no elements there may be no memory.
+  // Null if the storage has no memory, as a storage without elements may.
   void* data() const;
 };
 
-// A sparse variable: `values` are rows of a tensor of this shape, `indices` say which. A row that
-// is listed several times has the sum. The storage and the version are those of the values.
+// A sparse variable: `values` are rows of a tensor of this shape, and `indices` say which. Values
+// of a row that is listed several times are added up. The storage and the version are those of the
+// values.
 struct SparseImpl : TensorImpl {
   Tensor indices;          // [1, rows listed], i64
   Tensor values;           // [rows listed, shape[1], …]
   bool coalesced = false;  // each row is listed once, and the indices ascend
 };
 
-// Out of line, and not by `check`: what is inlined with every use of a tensor has to be little.
+// Out of line and without `check`, so that little is inlined with every use of a tensor.
 [[noreturn, gnu::cold]] void fail_undefined();
 [[noreturn, gnu::cold]] void fail_uninitialized(const TensorImpl& impl);
 [[noreturn, gnu::cold]] void fail_sparse(const TensorImpl& impl);
@@ -272,7 +278,7 @@ struct SparseImpl : TensorImpl {
 // Throws unless the tensor that `operation` calls `name` is defined.
 void check_defined(const char* operation, const char* name, const Tensor& tensor);
 
-// A new variable on the same memory as `base`, sharing its version. No place in any graph.
+// A new variable on the same memory as `base`, sharing its version. It has no place in any graph.
 Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides, std::int64_t offset);
 
 Tensor make_view(const Tensor& base);
@@ -288,10 +294,11 @@ View<const T> input(const Tensor& tensor) {
           static_cast<std::size_t>(tensor.impl()->numel)};
 }
 
-// Orders what `stream` writes after other streams' reads, and counts it.
+// To be called before `stream` writes to the tensor: makes it wait for the recorded streams, and
+// counts the change.
 void order_write(const Tensor& tensor, const Stream& stream);
 
-// The same as a kernel on `stream` writes them: ordered after other streams' reads, and counted.
+// The elements of a contiguous tensor as a kernel on `stream` writes them, after `order_write`.
 template <class T>
 View<T> output(const Tensor& tensor, const Stream& stream) {
   order_write(tensor, stream);

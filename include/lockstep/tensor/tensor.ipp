@@ -113,7 +113,7 @@ LOCKSTEP_INLINE const void* detail::read_on_host(const Tensor& tensor, Dtype dty
   check<DtypeError>(tensor.dtype() == dtype, "data pointer of ", dtype, " asked of a tensor of ",
                     tensor.dtype());
   current_stream(tensor.device()).synchronize();
-  (void)tensor.strides();  // which a sparse tensor has not
+  (void)tensor.strides();  // throws if the tensor is sparse
   return tensor.impl()->data();
 }
 
@@ -142,8 +142,8 @@ LOCKSTEP_INLINE void Tensor::set_data(const Tensor& other) const {
   impl_->uninitialized = from.uninitialized;
 }
 
-// Here, and not in autograd with the others that concern the graph, since making a tensor asks for
-// it.
+// Defined here, and not in autograd/ with the other members that concern the graph, since `empty`
+// calls it.
 LOCKSTEP_INLINE const Tensor& Tensor::requires_grad_(bool requires_grad) const {
   check<AutogradError>(get().grad_fn == nullptr || requires_grad,
                        "requires_grad_(false) on the result of a recorded operation: use detach()");
