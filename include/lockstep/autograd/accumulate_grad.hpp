@@ -15,8 +15,8 @@
 
 namespace lockstep::detail {
 
-// The sum of two gradients of one shape, recorded where recording is on
-// (autograd/sum_gradients.hpp; it is itself an operation, so it comes after this).
+// The sum of two gradients of one shape, recorded where recording is on. It is an operation itself,
+// so its header, autograd/sum_gradients.hpp, comes after this one.
 Tensor sum_gradients(const Tensor& a, const Tensor& b);
 
 template <class T>
@@ -30,13 +30,14 @@ struct AddInPlaceKernel {
 // total += alpha * part, elementwise, for tensors of one shape, dtype and device; not recorded.
 void add_in_place(const Tensor& total, const Tensor& part, double alpha = 1);
 
-// Whether some element of a tensor is shown at several indices.
+// Whether several indices of the tensor name the same element.
 bool repeats_elements(const Tensor& tensor);
 
-// The end of a gradient's way: adds it into the `grad` of a leaf, and calls the leaf's hooks. A new
-// `grad` has the leaf's layout if that is contiguous or channels_last and backward is not recorded
-// itself. Sparse gradients have a sparse sum, sparse and dense ones a dense one. A leaf that has
-// been frozen since forward keeps the `grad` that it has.
+// The node at which a gradient arrives at a leaf: adds it to the leaf's `grad`, then calls the
+// leaf's hooks. A new `grad` has the leaf's layout if that is contiguous or channels_last and the
+// pass is not recorded. The sum of sparse gradients is sparse; that of a sparse and a dense one is
+// dense. A leaf that has been frozen since forward keeps its `grad`, and only hooks with a place
+// are called.
 //
 // Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
 // `grad` changes, and not while the hooks run, which may ask for it.
@@ -54,17 +55,19 @@ class AccumulateGrad final : public Node {
   LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
 
  private:
-  // Returns the hooks.
+  // Adds the gradient, unless `frozen`. Returns the leaf's hooks.
   std::shared_ptr<const GradHooks> accumulate(Tensor& gradient, bool frozen);
 
   static Tensor sum_of_sparse(const Tensor& total, Tensor gradient);
 
   const Tensor variable_;
-  // What this pass has given out, or another one that came between: then the gradient is copied.
-  // Guarded by the variable's mutex.
+  // The place given out last, by this pass or by another one that came in between. A gradient that
+  // does not lie there is treated as one for which there was no place. Guarded by the variable's
+  // mutex.
   Tensor place_;
 };
 
+// The AccumulateGrad of a leaf: the same one as long as a graph holds it.
 std::shared_ptr<Node> accumulator_of(const Tensor& leaf);
 
 // Where the gradient of a tensor goes: to the operation that made it, into its `grad` if it is a

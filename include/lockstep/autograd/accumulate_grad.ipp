@@ -121,7 +121,7 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
   } else if (is_grad_enabled()) {
     total = sum_gradients(total, gradient);
   } else {
-    if (repeats_elements(total)) {  // such as an expanded one: no place to add to
+    if (repeats_elements(total)) {  // such as an expanded one, which cannot be added to in place
       const Tensor own = empty_in_layout_of(variable_);
       copy_into(own, total);
       total = own;

@@ -46,9 +46,10 @@ inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
 // are.
 //
 // linear, matmul and conv2d convert their floating-point arguments to `dtype`, parameters too, and
-// give results of it. softmax, log_softmax, layer_norm and the losses convert half-precision
-// arguments to f32, and so do + − · / where the dtypes of their two operands differ. All other
-// operations take what comes, as in-place ones do everywhere; f64 is never converted.
+// return results of that dtype. softmax, log_softmax, layer_norm and the losses convert
+// half-precision arguments to f32, and so do + − · / where the dtypes of their two operands differ.
+// All other operations, and in-place ones always, compute in the dtypes of their arguments. f64 is
+// never converted.
 //
 // Wrap forward and loss, not backward: backward computes in the dtypes of forward, and the gradient
 // of an f32 parameter is f32. Gradients of f16 underflow unless the loss is scaled; those of bf16
@@ -69,8 +70,8 @@ inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
 class AutocastGuard {
  public:
   explicit AutocastGuard(Dtype dtype = Dtype::bf16) : AutocastGuard(true, dtype) {}
-  // With `enabled` false autocast is off until the guard is destroyed.
-  // (Nothing else is taken for a bool: a dtype's name would be.)
+  // With `enabled` false autocast is off until the guard is destroyed. (A template, so that no
+  // other type converts to bool, as a string such as "bf16" would.)
   template <std::same_as<bool> Bool>
   explicit AutocastGuard(Bool enabled, Dtype dtype = Dtype::bf16)
       : scope_({enabled, checked(dtype)}) {}

@@ -6,10 +6,10 @@
 
 namespace lockstep::detail {
 
-// Throws the exception that is being handled on, with the node and its device added to its text.
+// Rethrows the exception that is being handled, with the node and its device added to its text.
 //
-// The type stays the same. So an exception of a type that is neither lockstep/error.hpp's nor
-// <stdexcept>'s, such as std::bad_alloc or one of the user's own, comes as it is.
+// The type stays the same. So the text of an exception whose type is neither of lockstep/error.hpp
+// nor of <stdexcept>, such as std::bad_alloc or one of the user's own, stays as it is.
 [[noreturn]] void rethrow_from(const Node& node);
 
 }  // namespace lockstep::detail

@@ -28,7 +28,7 @@ LOCKSTEP_INLINE void rethrow_from(const Node& node) {
       throw_if(std::type_identity<Error>());
       StandardErrors::each(throw_if);
     } catch (const std::bad_alloc&) {
-      // No memory for a longer text. Rather the original one than another error.
+      // There is no memory for a longer text: the original exception is thrown.
     }
     throw;
   }

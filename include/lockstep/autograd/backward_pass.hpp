@@ -14,13 +14,13 @@ namespace lockstep {
 
 namespace detail {
 
-// A backward pass as those see it that are called from within one: its number, what it reaches, and
-// what it does at its end.
+// A backward pass as the hooks and nodes that run within it see it: its number, the leaves that it
+// reaches, and the callbacks at its end.
 //
-// A pass that a node of another one starts is a part of that one: it has the other's number and
-// leaves its callbacks to it.
+// A pass that a node of another pass starts is a part of that outer pass: it has the outer one's
+// number, and its callbacks are called at the end of the outermost one.
 //
-// Threads: any lane of the pass, and of the passes within, may call any member.
+// Threads: the threads of this pass, and of the passes within it, may call any member.
 class BackwardPass {
  public:
   explicit BackwardPass(BackwardPass* outer);
@@ -29,15 +29,17 @@ class BackwardPass {
 
   // Different for every pass of the process, and never 0.
   std::uint64_t number() const { return number_; }
-  // Whether the graph of this pass, or of one that this is a part of, leads to the leaf. Passes
-  // within it may begin later.
+  // Whether the graph of this pass, or of one around it, leads to the leaf. Passes within this one
+  // are not asked: they may begin later.
   bool reaches(const Tensor& leaf) const;
-  // Whether nothing is left to do but the node that runs, as far as that thread can tell.
+  // Whether the node that runs is certainly the last of the pass. False if other threads may be at
+  // work.
   bool at_last_node() const { return !outer_ && is_last_node(); }
 
-  // That leaves may have places for their gradients (grad_hooks.hpp): only then are they asked. Not
-  // by a pass that keeps gradients from them.
+  // Says that leaves may have places for their gradients (grad_hooks.hpp), and so lets nodes ask
+  // for them. A pass that captures gradients does not ask.
   void offer_places() { outermost_->offers_places_.store(true, std::memory_order_relaxed); }
+  // Whether nodes of this pass are to ask leaves for places.
   bool offers_places();
 
   void queue_callback(std::function<void()> callback);
@@ -48,12 +50,12 @@ class BackwardPass {
   virtual bool leads_to(const Tensor& leaf) const = 0;
   virtual bool is_last_node() const = 0;
 
-  // Before the pass begins: not all gradients of leaves go to the leaves.
+  // Called before the pass begins if it captures gradients, so that not all of them go to leaves.
   void note_capture() { captures_any_ = true; }
 
-  // Calls the callbacks in the order in which they came, those that a callback adds as well, all
-  // even if one throws; then throws the first exception. By the thread that called backward, after
-  // the lanes have ended.
+  // Calls the callbacks in the order in which they came, also those that a callback adds, and also
+  // if one throws; then throws the first exception. Called by the thread that called backward, once
+  // the lanes have ended. A pass within another one leaves them to the outermost.
   void run_callbacks();
   bool has_callbacks() const { return !callbacks_.empty(); }
 
@@ -64,7 +66,7 @@ class BackwardPass {
   BackwardPass* const outermost_;
   const std::uint64_t number_;
   bool captures_any_ = false;
-  std::atomic<bool> offers_places_{false};  // a hint: who offers has locks of its own
+  std::atomic<bool> offers_places_{false};  // relaxed: who offers has locks of its own
   std::mutex mutex_;                        // guards callbacks_ while the lanes run
   std::vector<std::function<void()>> callbacks_;
 };

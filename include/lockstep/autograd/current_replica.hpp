@@ -9,15 +9,16 @@ namespace lockstep::detail {
 
 class ReplicaGroup;
 
-// Which replica the calling thread runs; outside of any, no group.
+// The replica that the calling thread runs; `group` is null outside of all replicas.
 //
-// It is here, below parallel, for what depends on it without knowing how replicas are run: layers
-// that take statistics of the whole batch, and random numbers.
+// It is declared here, below parallel/, since layers with statistics of the whole batch and random
+// numbers read it, which do not know how replicas are run.
 struct CurrentReplica {
   ReplicaGroup* group = nullptr;
   std::size_t index = 0;
-  // Null unless statistics of the batch are to be taken over all replicas: then the differentiable
-  // sum of every replica's tensor, for each on its own device, for which all have to call it.
+  // Null unless statistics of the batch are taken over all replicas. Then it sums the tensors of
+  // all replicas, differentiably, and returns the sum on the caller's device. All replicas have to
+  // call it.
   Tensor (*sum_of_batch)(const Tensor&) = nullptr;
 };
 inline constinit thread_local CurrentReplica current_replica{};

@@ -21,8 +21,8 @@ void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients
 // leaf's `grad`. A leaf that does not require grad any more keeps what it has.
 //
 // A scalar's own gradient is 1 unless given; any other tensor needs one of its shape. Unless
-// `retain_graph`, what operations saved is freed on the way, and a second backward is an
-// AutogradError. With `create_graph` backward is itself recorded (and the graph kept).
+// `retain_graph`, whose default is `create_graph`, what operations saved is freed on the way, and a
+// second backward is an AutogradError. With `create_graph` backward is itself recorded.
 //
 // **Torch counterpart.** torch::autograd::backward.
 // **Devices and streams.** A graph on several devices runs in parallel where that pays, each
@@ -41,6 +41,8 @@ void backward(const std::vector<Tensor>& tensors, const std::vector<Tensor>& gra
 //
 // **Torch counterpart.** torch::autograd::grad.
 // **Devices and streams.** As `backward`.
+// **Threads and exceptions.** As `backward`. A ValueError without inputs, an AutogradError for an
+// input that does not require grad.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& grad_outputs = {},
                          std::optional<bool> retain_graph = {}, bool create_graph = false,

@@ -20,7 +20,8 @@
 
 namespace lockstep::autograd::detail {
 
-// With what to do about the losses of a DataParallel's replicas, which it gathers into a vector.
+// For the losses that DataParallel gathers from its replicas, the text says how to make one of
+// them.
 [[noreturn, gnu::cold]] inline void fail_no_scalar(const Tensor& tensor) {
   const bool gathered = tensor.dim() == 1 && tensor.grad_fn() &&
                         std::string_view(tensor.grad_fn()->name()) == "Gather";
@@ -32,7 +33,7 @@ namespace lockstep::autograd::detail {
                : "");
 }
 
-// Where backward starts, and the gradients there: those given, and one for each scalar without.
+// Adds the tensors where backward starts, with the gradients given; a scalar without one gets 1.
 inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor> tensors,
                       std::span<const Tensor> gradients) {
   check<ValueError>(gradients.empty() || gradients.size() == tensors.size(),

@@ -26,7 +26,7 @@ namespace lockstep {
 
 namespace detail {
 
-// The tensors among an operation's arguments or results, in order: those of one of them.
+// The tensors in one argument of an operation: none, one, or those of a vector.
 struct Operands {
   const Tensor* first;
   std::size_t count;
@@ -48,6 +48,7 @@ inline bool any_requires_grad(const Operands& operands) {
   return false;
 }
 
+// The tensors in what `forward` returned.
 struct Results {
   Tensor* first;
   std::size_t count;
@@ -65,19 +66,20 @@ inline bool is_recorded(const Tensor& tensor) {
 
 class OpNode;
 
-// An operation's type, for what is compiled once for all operations. `op` is one of that type.
+// An operation's type, for code that is compiled once for all operations. `op` points to an object
+// of that type.
 struct OpType {
   const char* name;
-  // A node that holds what `op` is moved to.
+  // Makes a node and moves `op` into it.
   std::shared_ptr<OpNode> (*make_node)(const OpType& type, void* op);
   void (*move)(void* to, void* op);
   void (*destroy)(void* op);
-  // Puts what backward returns in the place of what it gets.
+  // Calls the operation's backward and replaces `gradients` by what that returns.
   void (*backward)(void* op, const OpNode& node, std::vector<Tensor>& gradients);
 };
 
-// The node of an operation written as a struct with `forward` and `backward`: the struct itself is
-// what is saved.
+// The node of an operation written as a struct with `forward` and `backward`. It holds the struct,
+// which is what is saved.
 class OpNode final : public Node {
  public:
   // Moves `op` to the memory at `place`, which lives as long as this.
@@ -102,8 +104,9 @@ class OpNode final : public Node {
   void* op_ = nullptr;  // null once released
 };
 
-// An operation of `Bytes` or less and its node, beside the counts of the shared_ptr that owns them:
-// of a few types, and not of one for each operation.
+// Memory for an operation of at most `Bytes` and its node, allocated together with the counts of
+// the shared_ptr that owns them. Sizes are rounded up, so that this is compiled for a few sizes and
+// not for each operation.
 template <std::size_t Bytes, std::size_t Alignment>
 struct NodeMemory {
   NodeMemory(const OpType& type, void* op) : node(type, bytes, op) {}
@@ -161,8 +164,8 @@ inline constinit const OpType op_type{Op::name,
                                                  std::max(alignof(Op), alignof(std::max_align_t))>,
                                       &move_op<Op>, &destroy_op<Op>, &op_backward<Op>};
 
-// What holds while an operation's `forward` runs: if it is recorded, what it calls is not, and what
-// it saves is for a backward.
+// The thread's state while the `forward` of an operation runs. If the operation is recorded, those
+// that it calls are not, and what it saves is kept for backward.
 class ForwardScope {
  public:
   explicit ForwardScope(bool recorded) : state_(autograd_state()), before_(state_) {
@@ -189,12 +192,12 @@ class ForwardScope {
 // An operation that is recorded, from before its `forward` until its node owns what that returned.
 class RecordedOperation {
  public:
-  // Moves `op` to a node.
+  // Moves `op` into a new node.
   RecordedOperation(const OpType& type, void* op, std::initializer_list<Operands> operands);
 
-  // The operation in its node, whose forward is to run.
+  // The operation in the node: the one whose forward is to run.
   void* op() const { return node_->op(); }
-  // After forward.
+  // Called after forward: makes `outputs` the results of the node.
   void finish(const Results& outputs);
 
  private:
@@ -220,6 +223,8 @@ class RecordedOperation {
 //
 // **Torch counterpart.** torch::autograd::Function.
 // **Backward.** On the stream that is current here on the result's device.
+// **Threads and exceptions.** An OperandError of `forward` becomes a ValueError that names the
+// operation; other exceptions pass through.
 // **Example.**
 //   struct Cube {
 //     static constexpr const char* name = "cube";
@@ -249,7 +254,7 @@ auto apply(Op op, const Args&... args) {
 
 }  // namespace lockstep
 
-// The engine's sum of gradients is itself such an operation; whoever records one needs it.
+// The engine's sum of gradients is such an operation itself, and needs the definition of `apply`.
 #include <lockstep/autograd/sum_gradients.hpp>
 
 #if defined(LOCKSTEP_DEFINITIONS)

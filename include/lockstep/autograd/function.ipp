@@ -48,7 +48,7 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
     if (!output.defined()) continue;
     if (!streamed) set_stream(current_stream(output.device()));
     streamed = true;
-    // An operation may hand an argument through; the result is a variable of its own all the same.
+    // An operation may return an argument; its result is a variable of its own all the same.
     if (output.impl().use_count() > 1) output = make_view(output);
     if (!is_floating_point(output.dtype())) continue;
     output.impl()->grad_fn = owner;

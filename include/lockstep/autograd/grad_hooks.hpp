@@ -13,34 +13,37 @@ namespace lockstep {
 
 namespace detail {
 
-// The hooks of a leaf. Never changed once the leaf refers to it: a pass calls those that it found.
+// The hooks of a leaf. The list is constant once the leaf refers to it, so a pass calls those that
+// it found, whatever is added or removed meanwhile.
 struct GradHooks {
   struct Hook {
     std::uint64_t id;
     std::function<void(const Tensor&)> function;
-    // Memory for the leaf's gradient in the current pass, as Node::place_for_gradient has it. May
-    // be empty. Whoever has places waits for the gradients: the function is called as well if there
-    // is none, since the leaf has been frozen after forward.
+    // Returns memory for the leaf's gradient in the current pass, as Node::place_for_gradient does.
+    // May be empty. A hook with places waits for the gradients, so its function is also called if
+    // there is none because the leaf has been frozen since forward.
     std::function<Tensor()> place = {};
   };
   std::vector<Hook> hooks;
 };
 
-// A hook of a leaf, whatever that is.
+// Adds a hook to a leaf. Checks nothing.
 RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
                               std::function<void(const Tensor&)> function,
                               std::function<Tensor()> place = {});
 
 }  // namespace detail
 
-// Takes back a hook. A value: copies name the same hook, which stays when all handles have gone.
+// Removes a hook. Copies of a handle name the same hook, and the hook stays when all handles are
+// gone.
 //
 // **Torch counterpart.** torch.utils.hooks.RemovableHandle.
 class RemovableHandle {
  public:
   RemovableHandle() = default;
 
-  // Idempotent. A pass that is on the way to the hook on another thread may still call it.
+  // Removes the hook; a second call does nothing. A pass that runs on another thread at the same
+  // time may still call the hook.
   void remove() const;
 
  private:

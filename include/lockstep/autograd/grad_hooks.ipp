@@ -19,7 +19,7 @@ namespace lockstep {
 LOCKSTEP_INLINE void RemovableHandle::remove() const {
   const std::shared_ptr<detail::TensorImpl> leaf = leaf_.lock();
   if (!leaf) return;
-  std::shared_ptr<const detail::GradHooks> rest;  // then the old ones, destroyed without the lock
+  std::shared_ptr<const detail::GradHooks> rest;  // takes the old ones, destroyed unlocked
   const std::lock_guard lock(leaf->mutex);
   if (!leaf->hooks) return;
   std::vector<detail::GradHooks::Hook> hooks = leaf->hooks->hooks;

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-// True if this thread records operations for backward. (In inference mode, where nothing is
-// recorded, it is true only within a GradModeGuard that asks for it in vain.)
+// True if this thread records operations for backward. (Exception: in inference mode nothing is
+// recorded, also within a GradModeGuard(true), where this is true.)
 //
 // **Torch counterpart.** torch.is_grad_enabled.
 inline bool is_grad_enabled() { return detail::autograd_state().grad; }
@@ -28,6 +28,8 @@ class GradModeGuard {
   const bool before_;
 };
 
+// Turns recording off for this thread until the guard is destroyed.
+//
 // **Torch counterpart.** torch::NoGradGuard.
 struct NoGradGuard : GradModeGuard {
   NoGradGuard() : GradModeGuard(false) {}

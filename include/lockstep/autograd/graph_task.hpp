@@ -28,12 +28,11 @@ namespace lockstep::detail {
 // The nodes are divided into lanes, one for each device, and one node of a lane runs at a time, so
 // that the devices run backward at the same time where they have enough to do (LaneWorkers). (A
 // node that moves gradients to other devices, as Gather's does, issues to their streams as well.) A
-// pass with a single lane stays on the calling thread. Nodes of plain host memory go with the first
-// lane.
+// pass with a single lane stays on the calling thread. The first lane also runs the nodes of plain
+// host memory.
 //
-// The result does not depend on timing: where several gradients meet in one place they are added in
-// the order of the nodes that they come from, and those are numbered by a walk of the graph
-// (PassGraph).
+// The result does not depend on timing: gradients that come to one input of a node are added in the
+// order of the nodes that they come from, which a walk of the graph numbers (PassGraph).
 //
 // Threads: the graph and the lanes are built by the caller before other threads come and are
 // constant from then on. A NodeState and the arrivals at it are guarded by the LaneWorkers' mutex
@@ -43,12 +42,13 @@ class GraphTask final : public BackwardPass {
  public:
   GraphTask(bool retain_graph, bool create_graph);
 
-  // Asks for the gradient that reaches `edge`; returns a number for `captured`. With any capture,
-  // only what leads there is run, and no leaf accumulates.
+  // Asks for the gradient that reaches `edge`; returns a number for `captured`. If anything is
+  // captured, only nodes on the way there run, and no leaf's `grad` changes.
   std::size_t capture(const Edge& edge);
   const Tensor& captured(std::size_t number) const { return captures_[number].gradient; }
 
-  // Where the pass starts: at an edge with a node, with a gradient of the size of the tensor there.
+  // Adds a place where the pass starts: an edge with a node, and a gradient of the shape of the
+  // tensor there.
   void add_root(Edge edge, Tensor gradient);
 
   void run();
@@ -60,16 +60,16 @@ class GraphTask final : public BackwardPass {
   using NodeState = PassGraph::NodeState;
   struct Lane {
     Device device;
-    bool in_timeline = false;       // has a range there
-    std::vector<Tensor> gradients;  // of its node that runs: what that gets, then what it leaves
+    bool in_timeline = false;       // some thread has opened its range
+    std::vector<Tensor> gradients;  // what the running node gets, then what it returns
   };
   struct Capture {
     Edge edge;
     Tensor gradient;
   };
 
-  // What holds in every lane, whatever the caller has set: gradients are normal tensors, computed
-  // in the dtypes of forward.
+  // The state of a thread that runs nodes, whatever the caller has set: without inference mode and
+  // autocast, so that gradients are normal tensors, computed in the dtypes of forward.
   struct LaneScope {
     explicit LaneScope(GraphTask& task) : pass(task), autograd({.grad = task.create_graph_}) {}
     const BackwardPassScope pass;
@@ -77,11 +77,12 @@ class GraphTask final : public BackwardPass {
     const AutocastStateScope autocast{{.enabled = false}};
   };
 
-  // What a thread that works for this pass has set, and in the timeline.
+  // The state of a thread that works for this pass, and its ranges in the timeline.
   class ThreadScope {
    public:
     explicit ThreadScope(GraphTask& task) : task_(task), scope_(task) {}
-    // Each lane has one range, of the thread that came first, until that thread has left.
+    // Opens the lane's range unless some thread has. It ends when this thread stops working for the
+    // pass.
     void enter(std::size_t lane);
 
    private:
@@ -110,20 +111,23 @@ class GraphTask final : public BackwardPass {
   void add_lane(Device device);
 
   // Makes the caller's streams wait for all others that nodes have run on, so that the caller may
-  // use what they have left there: gradients of leaves, and captured ones.
+  // use the gradients of leaves and the captured ones.
   void join_streams() const;
 
-  // With the workers' lock, or before they run.
+  // Puts a gradient at the end of its way, and the node there to its lane if nothing else is
+  // missing. Called with the workers' lock, or before they run.
   void bring(const PassGraph::Way& way, Tensor&& gradient, const Stream& stream);
 
   void execute(NodeState& state);
 
   static void order_after(const Stream& reader, const PassGraph::Arrival& part);
 
-  // One gradient for each input of the node, added up in the order of the nodes they come from.
+  // Makes one gradient for each input of the node: the sum, in the order of the nodes that the
+  // parts come from.
   void collect(NodeState& state, std::vector<Tensor>& sums);
 
-  // With the workers' lock, by the thread that has run the node.
+  // Sends what the node has returned along its edges. Called with the workers' lock by the thread
+  // that has run the node.
   void deliver(NodeState& from);
 
   static constexpr std::size_t kUsualLanes = 4;
@@ -131,7 +135,7 @@ class GraphTask final : public BackwardPass {
 
   const bool retain_graph_;
   const bool create_graph_;
-  // For all that is as large as the graph; what a small one needs is part of this object.
+  // Memory for everything that grows with the graph; a small graph needs no more than this.
   alignas(std::max_align_t) std::array<std::byte, 4096> first_memory_;
   std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
   PassGraph graph_{&memory_};
@@ -139,7 +143,7 @@ class GraphTask final : public BackwardPass {
   LaneJob job_{*this};
   LaneWorkers<LaneJob> workers_{job_, &memory_};
   std::vector<Capture> captures_;          // each written by the lane of its node
-  std::atomic<bool> side_streams_{false};  // some node's was not the current one of its lane
+  std::atomic<bool> side_streams_{false};  // some node ran on another stream than the current one
 };
 
 }  // namespace lockstep::detail

@@ -52,7 +52,7 @@ LOCKSTEP_INLINE void GraphTask::run() {
     const Stream stream = current_stream(root.gradient.device());
     bring(root.way, std::move(root.gradient), stream);
   }
-  // A thread's passes usually take equally long.
+  // One for each thread, whose passes usually take equally long.
   static constinit thread_local Pace pace;
   workers_.run(graph_.states().size(), pace);
   if (side_streams_.load(std::memory_order_relaxed) || !StreamOverrides::empty()) join_streams();
@@ -173,12 +173,12 @@ LOCKSTEP_INLINE void GraphTask::collect(NodeState& state, std::vector<Tensor>& s
 LOCKSTEP_INLINE void GraphTask::deliver(NodeState& from) {
   std::vector<Tensor>& results = lanes_[from.lane].gradients;
   const std::span<const PassGraph::Way> ways = graph_.ways(from);
-  results.resize(ways.size());  // where nothing was to be computed there are none
+  results.resize(ways.size());  // a node that was not applied has left none
   const Stream& own = from.node->stream();
   for (std::size_t i = 0; i < ways.size(); ++i) {
     if (ways[i].to == NodeIndex::kNone) continue;
     Tensor& gradient = results[i];
-    // What a node puts on another device was issued to that device's current stream.
+    // A result on another device was issued to that device's current stream.
     const bool elsewhere = gradient.defined() && gradient.device() != own.device();
     const Stream stream = elsewhere ? current_stream(gradient.device()) : own;
     bring(ways[i], std::move(gradient), stream);

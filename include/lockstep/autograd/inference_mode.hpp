@@ -10,17 +10,18 @@ namespace lockstep {
 // **Torch counterpart.** torch.is_inference_mode_enabled.
 inline bool is_inference_mode_enabled() { return detail::autograd_state().inference; }
 
-// Puts this thread in inference mode until the guard is destroyed: for code whose results no
-// gradient will ever be asked of.
+// Puts this thread in inference mode until the guard is destroyed: for code whose results nobody
+// will ask a gradient of.
 //
-// Nothing is recorded, and a tensor that is made is an inference tensor (`Tensor::is_inference`).
-// The mark stays with it: outside, it may be read and computed with, but neither changed in place,
-// nor made to require grad, nor saved for a backward; each is an AutogradError. What is computed
-// from it outside, a `clone()` for instance, is a normal tensor again. A view is what its base is,
-// whatever the mode; a normal tensor may be changed within, and notices by its version.
+// Nothing is recorded, and every new tensor is an inference tensor (`Tensor::is_inference`). It
+// stays one: outside, it may be read and computed with, but neither changed in place, nor made to
+// require grad, nor saved for a backward; each is an AutogradError. What is computed from it
+// outside, a `clone()` for instance, is a normal tensor. A view is an inference tensor if its base
+// is one, whatever the mode. A normal tensor may be changed in inference mode, and its version
+// counts the change.
 //
-// With `enabled` false the guard leaves inference mode, and turns recording on: for a tensor that
-// is made within, but has to outlive the mode.
+// With `enabled` false the guard leaves inference mode and turns recording on: for a tensor that is
+// made within the mode but has to outlive it.
 //
 // What the library keeps from one call to the next (replicas' memory, gradients) is normal in
 // either mode, so a model that was first used in inference mode can be trained afterwards.

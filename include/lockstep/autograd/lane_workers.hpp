@@ -19,17 +19,18 @@
 
 namespace lockstep::detail {
 
-// The threads that work off the items of several lanes, of each lane one at a time.
+// Runs the items of several lanes on the calling thread and on helpers, of each lane one at a time.
 //
-// The calling thread starts alone and takes items of any lane that nobody works on. A helper is
-// called when one begins an item while another lane has some, too; a helper that does so calls the
-// next. So no lane with work waits for what goes on in another one. If the work was short the last
-// time, the first helper is not woken but comes by itself, which is mostly too late to be needed.
+// The calling thread starts alone and takes items of any lane that no thread works on. A thread
+// that is about to run an item while another lane has some, too, calls a helper first. So no lane
+// with items waits for what goes on in another one. If the work was short the last time, the first
+// helper is not woken: it comes when it looks for work itself, which is mostly too late to be
+// needed.
 //
 // `Job` has `Item`, with a member `Item* next_ready` for the workers' use; `run(Item&)`, which may
-// throw; `finish(Item&)`, which is called with the lock held once the item has run and puts the
-// items that have thereby become ready; and `Scope`, which each thread makes from the Job before
-// its first item and which it tells of each item's lane.
+// throw; `finish(Item&)`, which is called with the lock held once the item has run, and which calls
+// `put` for items that have become ready; and `Scope`, which each thread makes from the Job before
+// its first item, and whose `enter(lane)` it calls before each item.
 //
 // Threads: the caller and its helpers. `mutex_` guards all that is not constant while they work,
 // but for what an item holds while it runs, and `news_`.
@@ -38,18 +39,18 @@ class LaneWorkers {
  public:
   using Item = typename Job::Item;
 
-  // With memory from `memory`, which outlives it and is used by `set_lanes` only.
+  // `memory` has to outlive this object; `set_lanes` alone takes memory from it.
   explicit LaneWorkers(Job& job,
                        std::pmr::memory_resource* memory = std::pmr::get_default_resource())
       : job_(job), lanes_(memory) {}
 
-  // Once, before the first item.
+  // Called once, before the first item is put.
   void set_lanes(std::size_t count) { lanes_.resize(count); }
 
-  // An item is ready. From `finish`, or before `run`.
+  // Adds an item that is ready. Called by `finish`, or before `run`.
   void put(std::size_t lane, Item& item) { lanes_[lane].push(item); }
 
-  // Returns once all items have run, `count` with those that are not ready yet, or once one has
+  // Returns once `count` items have run, those included that are not ready yet; or once one has
   // thrown and the others that were running have ended.
   void run(std::size_t count, Pace& pace) {
     if (count == 0) return;
@@ -61,10 +62,10 @@ class LaneWorkers {
     }
   }
 
-  // From the item that runs: whether it is the last. False if other threads may be at work.
+  // Called by the item that runs: whether it is the last. False if other threads may be at work.
   bool is_last() const { return lanes_.size() == 1 && open_ <= 1; }
 
-  // Throws what an item of the first such lane threw.
+  // Throws what an item threw, if any did: of the first lane where that happened.
   void rethrow_error() const {
     for (const Lane& lane : lanes_) {
       if (lane.error) std::rethrow_exception(lane.error);
@@ -76,16 +77,16 @@ class LaneWorkers {
     void push(Item& item) { item.next_ready = std::exchange(ready, &item); }
     Item* pop() { return std::exchange(ready, ready->next_ready); }
 
-    Item* ready = nullptr;  // the last that came, which knows the one before
+    Item* ready = nullptr;  // the last that was put; its next_ready is the one before
     bool taken = false;     // a thread runs one of its items
     std::exception_ptr error;
   };
   struct Choice {
     Item* item = nullptr;
     std::size_t lane = 0;
-    bool more = false;  // another lane has items and nobody to run them
+    bool more = false;  // another lane has items, and no thread runs them
   };
-  // What a thread does for the others before it runs an item.
+  // What a thread does before it runs an item so that others run theirs.
   struct Help {
     enum { none, notify, hurry, call } what = none;
     std::size_t helper = 0;
@@ -175,7 +176,7 @@ class LaneWorkers {
     unpark_listed(news_);
   }
 
-  // An item of the same lane as the last one, if it has any, or of another.
+  // Takes an item of lane `last` if that has any, otherwise of another one.
   Choice choose(std::size_t last) {
     Choice choice;
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
@@ -202,7 +203,8 @@ class LaneWorkers {
     --waiting_;
   }
 
-  // Who is to take what this thread leaves: one that waits, one that is on its way, or a new one.
+  // Decides who takes the items that this thread leaves: a thread that waits, a helper that is on
+  // its way, or a new one.
   Help help_wanted() {
     if (waiting_ > 0) return {.what = Help::notify};
     // Helper 1 may come by itself as long as the work is short.
@@ -245,16 +247,16 @@ class LaneWorkers {
   std::optional<Crew> crew_;
 
   std::mutex mutex_;
-  std::pmr::vector<Lane> lanes_;  // as many while the threads work
+  std::pmr::vector<Lane> lanes_;  // their number is constant while the threads work
   std::size_t open_ = 0;          // items that have not run
   bool failed_ = false;
   std::size_t called_ = 0;        // helpers
   std::size_t coming_ = 0;        // those called that have not come yet
   std::size_t waiting_ = 0;       // threads in `wait`
   bool woken_ = false;            // whether the last one called was woken
-  Pace::Clock::duration busy_{};  // that all items took, unless casual_
+  Pace::Clock::duration busy_{};  // the time of all items, unless casual_
 
-  // Counts the times that waiting threads were to look again; whoever raises it notifies.
+  // Counts how often waiting threads were told to look again; whoever increments it wakes them.
   std::atomic<std::uint32_t> news_{0};
 };
 

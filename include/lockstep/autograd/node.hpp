@@ -18,7 +18,7 @@ struct Edge {
   std::size_t input_nr = 0;
 };
 
-// A recorded operation, seen backwards: its inputs are the gradients of the operation's outputs,
+// A recorded operation, seen backwards: its inputs are the gradients of the operation's outputs;
 // its outputs go along `next_edges`, one for each tensor that the operation took.
 //
 // **Torch counterpart.** torch::autograd::Node.
@@ -34,19 +34,20 @@ class Node {
   }
 
   virtual const char* name() const = 0;
-  // Takes the gradients of its inputs and leaves those along `next_edges`, in that order, in their
-  // place. A gradient may be undefined on either side: it is zero, and costs nothing.
+  // Replaces the gradients of its inputs by those that go along `next_edges`, in that order. An
+  // undefined gradient, on either side, is zero and costs nothing.
   virtual void apply(std::vector<Tensor>& gradients) = 0;
   // Frees what was saved for backward.
   virtual void release_saved() {}
   // True for the node that adds into a leaf's `grad`.
   virtual bool is_accumulator() const { return false; }
-  // Memory that the one gradient of this pass that comes here may be written to by the current
-  // stream, of the shape, dtype and device that it has to be of; undefined if there is none, which
-  // is the rule. Given out once in a pass.
+  // Memory to which the current stream may write the gradient that comes here in this pass, of its
+  // shape, dtype and device; usually there is none, and the result is undefined. Asked for once in
+  // a pass.
   virtual Tensor place_for_gradient() { return {}; }
 
-  // The shared_ptr that owns this node, where an operation needs it for an output that it has kept.
+  // The shared_ptr that owns this node. Null unless an operation has saved an output, for which
+  // `set_self` is called.
   std::shared_ptr<Node> self() const { return self_.lock(); }
   void set_self(const std::shared_ptr<Node>& self) { self_ = self; }
 

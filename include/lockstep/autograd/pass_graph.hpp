@@ -18,12 +18,12 @@ namespace lockstep::detail {
 // The part of a graph that a backward pass goes through: what its roots reach, and a place for each
 // gradient that comes along an edge.
 //
-// The nodes are numbered by a depth-first walk from the roots. The gradients that come to a node
-// lie side by side: first the roots' own, then in the order of the nodes that they come from,
-// whenever they come.
+// A depth-first walk from the roots numbers the nodes. The gradients that come to a node lie side
+// by side, whenever they come: first the roots' own, then the others in the order of the nodes that
+// they come from.
 //
-// Threads: built by one thread, which other threads come after. Then the places are constant, and
-// the pass says who may use what is at them.
+// Threads: one thread builds it before other threads use it. From then on the places are constant;
+// GraphTask says which thread may use the gradients that lie there.
 class PassGraph {
  public:
   // An edge, or what leads to a root.
@@ -44,8 +44,8 @@ class PassGraph {
     std::size_t end_arrival = 0;
     std::size_t waiting = 0;  // how many edges have not brought their gradient yet
     bool reached = false;     // by a gradient
-    bool needed = false;   // something asked for is reached through it, or is the gradient it gets
-    bool applied = false;  // something asked for lies beyond it
+    bool needed = false;      // it leads to a captured gradient, or takes one, or none is captured
+    bool applied = false;     // it leads to a captured gradient, or none is captured
     // For the threads that run the nodes.
     std::size_t lane = 0;
     NodeState* next_ready = nullptr;
@@ -56,48 +56,51 @@ class PassGraph {
     Way way;
   };
 
-  // With memory from `memory`, which outlives it and is used until it is built.
+  // `memory` has to outlive this object; nothing is taken from it once the graph is built.
   explicit PassGraph(std::pmr::memory_resource* memory)
       : roots_(memory), states_(memory), ways_(memory), arrivals_(memory), index_(memory) {}
 
-  // With a node at the edge.
+  // `edge` has a node.
   void add_root(Edge edge, Tensor gradient);
 
-  // What the gradients of the nodes in `wanted` take, or all if there are none there, is needed.
+  // Builds the graph and marks the nodes that are needed for the gradients of those in `wanted`, or
+  // all if `wanted` is empty.
   void build(std::span<const Node* const> wanted);
 
   bool contains(const Node* node) const { return index_.find(node) != NodeIndex::kNone; }
   std::span<Root> roots() { return roots_; }
   std::span<NodeState> states() { return states_; }
   std::span<const NodeState> states() const { return states_; }
-  // Those of the node's edges.
+  // The ways of the node's edges.
   std::span<const Way> ways(const NodeState& from) const;
   std::span<Arrival> arrivals(const NodeState& at);
 
-  // A gradient goes its way, or none does. Returns the node there if that waits for nothing more.
+  // Puts a gradient, which may be undefined, at the end of its way. Returns the node there if it
+  // waits for no other.
   NodeState* bring(const Way& way, Tensor&& gradient, const Stream& stream);
 
  private:
-  // Of a walk: a node, and which of its edges comes next.
+  // A step of a walk: a node, and which of its edges comes next.
   struct Step {
     std::size_t number;
     std::size_t edge;
   };
 
-  // An edge leads to the node, whose number is returned. If it is new, the walk goes on there.
+  // Counts an edge that leads to the node, and returns the node's number. A new node is appended to
+  // `path`.
   std::size_t visit(Node& node, std::pmr::vector<Step>& path);
 
-  // Iterative, since a graph can be as deep as the program is long. Lists the nodes as they are
-  // finished where there is a list: children before parents.
+  // Iterative, since a graph can be as deep as the program is long. If `finished` is given, lists
+  // the nodes as the walk leaves them: children before parents.
   void walk(std::pmr::vector<Step>& path, std::vector<std::size_t>* finished);
 
-  // Gives each gradient that is to come its place.
+  // Gives a place to each gradient that is to come.
   void lay_out();
   void place(Way& way, const Edge& edge);
 
   void mark_needed(std::span<const Node* const> wanted, const std::vector<std::size_t>& finished);
 
-  // The larger part of such a graph's pass would be growing one by one.
+  // Reserved beforehand: a pass over a graph of this size would mostly grow its vectors.
   static constexpr std::size_t kUsualNodes = 8;
 
   std::pmr::vector<Root> roots_;

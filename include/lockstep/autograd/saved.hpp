@@ -13,7 +13,7 @@ namespace lockstep {
 
 namespace detail {
 
-// Whether the operation whose forward the calling thread runs has kept one of its outputs.
+// Whether the operation whose forward the calling thread runs has saved one of its outputs.
 inline constinit thread_local bool output_saved = false;
 
 }  // namespace detail
@@ -41,15 +41,15 @@ class Saved {
 
   Tensor tensor_;
   std::uint64_t version_ = 0;
-  const detail::VersionCounter* counter_ = nullptr;  // only compared: assigning `.data` swaps it
+  const detail::VersionCounter* counter_ = nullptr;  // only compared: set_data swaps the tensor's
   bool is_output_ = false;
   std::size_t output_nr_ = 0;
 };
 
-// What an operation's backward is told besides the gradients.
+// What an operation's backward gets besides the gradients.
 class Backward {
  public:
-  // For a node that lives at least as long.
+  // `node` has to outlive this object.
   explicit Backward(const Node& node) : node_(&node) {}
 
   // The saved tensor, with its place in the graph, so that formulas written with differentiable
@@ -59,9 +59,10 @@ class Backward {
   // Whether the gradient of the operation's i-th tensor argument is wanted at all.
   bool needs(std::size_t i) const { return node_->next_edges[i].node != nullptr; }
 
-  // Where the gradient of the i-th tensor argument would otherwise be copied to, for the operation
-  // to write it there; undefined in most cases. A hint, which need not be taken: the place may be
-  // of any layout. Asked once, by who returns that gradient, on the stream that will write it.
+  // Memory to which the gradient of the i-th tensor argument would otherwise be copied, so that the
+  // operation may write it there; undefined in most cases. The operation need not use it: the
+  // memory may have any layout. Only the code that returns that gradient asks, once, with the
+  // stream current that is going to write it.
   Tensor place(std::size_t i) const;
 
  private:

@@ -13,8 +13,8 @@
 
 namespace lockstep::detail {
 
-// All that a thread carries for the library: what it sets with guards, and what a replica that runs
-// on another thread must therefore find set as its caller had it.
+// The library's state of a thread, as guards set it: grad mode, inference mode, autocast, current
+// streams and random numbers. A replica that runs on another thread takes over its caller's.
 class ThreadState {
  public:
   static ThreadState capture();
@@ -41,8 +41,8 @@ class ThreadState {
 
   AutogradState autograd_;
   AutocastState autocast_;
-  std::unique_ptr<const std::vector<Stream>> streams_;  // null for none, which is the usual
-  std::shared_ptr<RandomNumbers> random_;               // null for the process's, likewise
+  std::unique_ptr<const std::vector<Stream>> streams_;  // null, as usual: no guard has set any
+  std::shared_ptr<RandomNumbers> random_;               // null, as usual: the process's
 };
 
 }  // namespace lockstep::detail
