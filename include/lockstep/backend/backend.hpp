@@ -13,8 +13,8 @@
 
 namespace lockstep::detail {
 
-// One rectangle of bytes: `rows` runs of `width` bytes, their starts `pitch` bytes apart. What a
-// chunk along a dimension other than the first looks like in memory.
+// One rectangle of bytes: `rows` runs of `width` bytes, their starts `pitch` bytes apart. A chunk
+// along a dimension other than the first lies in memory like this.
 struct Pitched {
   std::size_t width;
   std::size_t rows;
@@ -22,7 +22,7 @@ struct Pitched {
   std::size_t src_pitch;
 };
 
-// One copy on a stream, of a single run if `shape.rows` is 1: the pitches say nothing then.
+// One copy on a stream. If `shape.rows` is 1, the pitches have no meaning.
 struct CopyOrder {
   void* dst;
   Device dst_device;
@@ -57,8 +57,8 @@ class MemoryResource {
 // The seam between the library and the hardware: all that a kind of device has to be able to do.
 //
 // There is one Backend for all devices of a type, chosen at run time by a tensor's device, so that
-// one binary serves every machine and devices can be mixed. A copy that touches a GPU is the CUDA
-// backend's, whichever end it is; its stream belongs to one of the two devices.
+// one binary serves every machine and devices can be mixed. The CUDA backend makes every copy that
+// has a GPU at either end; the stream of a copy belongs to one of its two devices.
 //
 // Kernels and library calls do not pass through here but through `launch` (backend/launch.hpp),
 // which is a template over the functor.
@@ -91,8 +91,8 @@ class Backend : public MemoryResource {
 // The CUDA side of the library puts its backend here before `main`.
 inline constinit std::atomic<Backend*> cuda_backend{nullptr};
 
-// And here, at the same time, what page-locked host memory comes from. It is of no use without a
-// GPU.
+// The CUDA side puts the source of page-locked host memory here before `main`. It is of no use
+// without a GPU.
 inline constinit std::atomic<MemoryResource*> pinned_memory{nullptr};
 
 }  // namespace lockstep::detail

@@ -15,9 +15,9 @@ namespace lockstep::detail {
 // and rounds once.
 enum class SumType { i32, i64, f32, f64 };
 
-// A collective's part in the seam between the library and the hardware (backend.hpp): all devices
-// of a set at once, by a library that knows how they are connected. Where none serves a set, copies
-// and adds do the same.
+// The part of the seam between the library and the hardware (backend.hpp) that concerns all devices
+// of a set at once: a library that knows how they are connected. Where none serves a set, the
+// caller uses copies and additions.
 //
 // A call names one stream for each device. It is work of all these streams: on each it comes after
 // what was issued there before, and what is issued there later comes after it. The caller is not
@@ -26,8 +26,7 @@ enum class SumType { i32, i64, f32, f64 };
 // Threads: every member may be called from any thread. Objects live until the process ends.
 class Collectives {
  public:
-  // The same bytes on every device: an address for each. What the root has is read, and written to
-  // all others.
+  // An address on each device. The bytes of the root are read, and written to all others.
   struct Broadcast {
     std::vector<void*> data;
     std::size_t bytes;

@@ -20,7 +20,7 @@ namespace lockstep::detail {
 // The constructor throws as run_team does; in a child forked meanwhile `dismiss` throws an Error.
 class Crew {
  public:
-  // Whether a helper that is called is woken, or may come when it looks for itself.
+  // urgent: the helper is woken. casual: it comes when it looks for work itself.
   enum class Call { urgent, casual };
 
   Crew(std::size_t helpers, Share::Invoke invoke, void* context);
@@ -35,8 +35,8 @@ class Crew {
   // Lets a helper that was called casually come at once.
   void hurry(std::size_t helper) noexcept { share_.team->workers[helper - 1]->box.hurry(); }
 
-  // Room for one error a helper: null until somebody of the crew puts one there, which the crew's
-  // end orders before what its maker does then. The maker takes it out again.
+  // A place for one error of a helper, null at first. Any thread of the crew may put one there; the
+  // crew's end makes it visible to the crew's maker, which takes it out again.
   std::exception_ptr& error(std::size_t helper) noexcept {
     return share_.team->workers[helper - 1]->error;
   }

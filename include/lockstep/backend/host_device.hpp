@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 
-// What a function must carry that a kernel calls, so that nvcc compiles it for the GPU as well.
+// Marks a function that a kernel calls, so that nvcc compiles it for the GPU as well.
 #if defined(__CUDACC__)
 #define LOCKSTEP_HD __host__ __device__
 #else

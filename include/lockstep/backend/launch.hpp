@@ -52,7 +52,7 @@ void run_once(std::size_t, const void* functor) {
   (*static_cast<const F*>(functor))();
 }
 
-// What a launch is, whatever its functor: compiled once.
+// Launches a functor of any type, given as its bytes; compiled once.
 void launch_bytes(const Stream& stream, std::size_t count, const void* functor, std::size_t size,
                   Task::Function on_host, const std::atomic<Launcher>& on_gpu,
                   const std::type_info& type);
@@ -73,14 +73,15 @@ void launch_as(const Stream& stream, std::size_t count, const F& functor, Task::
 //
 // **Devices and streams.** Ordered like all work of `stream`; the memory behind the Views must be
 // usable there.
+// **Threads and exceptions.** A DeviceError on a GPU for which no kernel of type F is registered.
 template <class F>
 void launch(const Stream& stream, std::size_t count, const F& functor) {
   if (count > 0) detail::launch_as(stream, count, functor, &detail::run_each<F>);
 }
 
 // Runs `call()` once on a stream: a library call, or an algorithm with a loop of its own. As with
-// `launch`, its View members are what it reads and writes; the operator() is the host's, and a GPU
-// has a call of its own in the slot.
+// `launch`, its View members are what it reads and writes. Host devices run operator(); for GPUs
+// the slot has another implementation.
 template <class F>
 void launch_call(const Stream& stream, const F& call) {
   detail::launch_as(stream, 1, call, &detail::run_once<F>);

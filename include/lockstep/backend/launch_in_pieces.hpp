@@ -22,8 +22,8 @@ void run_each_in_pieces(std::size_t count, const void* functor) {
   });
 }
 
-// The same on a thread that is in no team. Within a team the other cores have work of their own,
-// and helpers would only take them away from it.
+// The same, but only if the calling thread is in no team. Within a team the other cores have work
+// of their own, from which helping would keep them.
 template <std::size_t unit, class F>
 void run_each_between_teams(std::size_t count, const void* functor) {
   (inside_team ? &run_each<F> : &run_each_in_pieces<unit, F>)(count, functor);

@@ -14,9 +14,9 @@
 
 namespace lockstep::detail {
 
-// How long a worker sleeps before it looks for casual offers (to which the kernel adds its slack,
-// some 50 µs), and how often without finding that one was made: then it parks, and the next post
-// has to wake it.
+// How long a worker naps before it looks for casual offers (the kernel adds its slack, some 50 µs),
+// and how many naps it takes without finding a new one. Then it parks, and the next post has to
+// wake it.
 inline constexpr std::chrono::microseconds kNap{50};
 inline constexpr int kNaps = 40;
 
@@ -24,16 +24,15 @@ enum class Post { order, offer, casual_offer };
 
 // How a worker thread learns that there is work for it: a letter, and a word that tells it to look.
 //
-// A post is an order, which the worker will follow, or an offer, which the poster may take back as
-// long as the worker has not accepted it. An offer that is made casually does not end a nap: the
-// worker looks for itself, and takes the offer that it finds a second time, within two naps. (One
-// that is young is most often taken back: it would be in the way of those who need no help.) Nobody
-// pays for waking a thread then, and still there is an end to every wait for what that thread is to
-// do.
+// A post is an order, which the worker will follow, or an offer, which the poster may withdraw as
+// long as the worker has not accepted it. A casual offer does not end a nap: the worker finds it at
+// the end of the nap, and accepts it if it is still there after another nap. (Most casual offers
+// are withdrawn when they are young, by callers that need no help.) So nobody pays for waking the
+// worker, and yet every casual offer that stands is accepted within two naps.
 //
-// Threads: the posts of a box are ordered by whoever makes them, and so are they with the worker's
-// last access to the letter that it accepted. `withdraw` and `hurry` may be called by any thread
-// while nobody posts, the rest by the worker alone.
+// Threads: the posters order their posts among themselves, and after the worker's last access to
+// the letter that it accepted. Any thread may call `withdraw` and `hurry` while nobody posts; the
+// worker alone calls the rest.
 template <class Letter>
 class LetterBox {
  public:
@@ -72,18 +71,18 @@ class LetterBox {
     return false;
   }
 
-  // Lets a casual offer be found at once, and taken.
+  // Makes the worker look at a casual offer at once, and accept it.
   void hurry() {
     if ((word_.fetch_or(kHurried, std::memory_order_relaxed) & kNapping) == 0) return;
     if ((word_.fetch_and(~kNapping, std::memory_order_relaxed) & kNapping) != 0) end_nap();
   }
 
-  // Returns when something was posted since the last `accept`. If `spin`, yields where its core is
-  // the poster's, unless the last offer was casual, and spins; then naps if it was casual; and
-  // counts in `parks` if it parks in the end.
+  // Returns when something has been posted since the last `accept`. If `spin`, it first yields (if
+  // this core is the poster's and the last offer was not casual) and spins. It then naps if the
+  // last offer was casual. If nothing has come by then, it parks, and counts that in `parks`.
   //
-  // `enclosed` are 128 bytes that the posters write before a post, if anything: while the worker
-  // spins it asks for these, too, which then come together with the letter, and not after it.
+  // `enclosed`, unless null, are 128 bytes that posters write before a post. The worker prefetches
+  // them while it spins, so that they come together with the letter and not after it.
   void wait(bool spin, std::atomic<std::uint64_t>& parks, const std::byte* enclosed = nullptr) {
     const auto posted = [this] { return number(word_.load(std::memory_order_acquire)) != seen_; };
     const auto look = [&] {
@@ -103,7 +102,7 @@ class LetterBox {
         return;
       } else {
         looked_at_ = number(value);
-        seen_ = looked_at_ - kOnePost;  // never so far back that the numbers could come round
+        seen_ = looked_at_ - kOnePost;  // not older: the numbers might come round to it
         naps_left_ = kNaps;
       }
       nap(number(value));
@@ -113,7 +112,7 @@ class LetterBox {
       if (number(value) != seen_) return;
     } while (!word_.compare_exchange_weak(value, value | kParked, std::memory_order_acquire));
     parks.fetch_add(1, std::memory_order_relaxed);
-    // The value anew each time: `hurry` changes it without a post.
+    // The value is read anew each time, since `hurry` changes it without a post.
     for (value |= kParked; number(value) == seen_; value = word_.load(std::memory_order_acquire)) {
       park(word_, value);
     }
@@ -141,7 +140,8 @@ class LetterBox {
   static constexpr std::uint32_t kOffered = 4;    // the last post is an offer that nobody has taken
   static constexpr std::uint32_t kWithdrawn = 8;  // the last post was taken back
   static constexpr std::uint32_t kCasual = 16;    // the last post was a casual offer
-  static constexpr std::uint32_t kHurried = 32;   // which is not to be left standing any longer
+  static constexpr std::uint32_t kHurried =
+      32;  // which the worker is to accept without another nap
   static constexpr std::uint32_t kOnePost = 64;
 
   static std::uint32_t number(std::uint32_t value) { return value & ~(kOnePost - 1); }
@@ -152,8 +152,8 @@ class LetterBox {
            number(value) != looked_at_;
   }
 
-  // Sleeps for a nap, or until `post` or `hurry` takes kNapping away; not if there is anything
-  // newer than post `known`, or a hurry.
+  // Sleeps for a nap, or until `post` or `hurry` clears kNapping. Does not sleep if there is a post
+  // newer than `known`, or a hurried offer.
   void nap(std::uint32_t known) {
     std::unique_lock lock(nap_mutex_);
     std::uint32_t value = word_.load(std::memory_order_relaxed);
@@ -178,12 +178,12 @@ class LetterBox {
   std::uint32_t posts_ = 0;  // the number in `word_`, for the posters
   Letter letter_ = {};
 
-  // Where the last poster ran that had to wake the worker. Read after that, perhaps before the
-  // poster has written it: a hint.
+  // The core of the poster that last woke the worker. A hint: the worker may read it before the
+  // poster has written it.
   std::atomic<int> core_of_poster_{-1};
 
   // The worker's own: the number that it has dealt with, that of the casual offer that it has left
-  // standing, and what is left of kNaps.
+  // for another nap, and what is left of kNaps.
   alignas(64) std::uint32_t seen_ = 0;
   std::uint32_t looked_at_ = 0;
   int naps_left_ = 0;

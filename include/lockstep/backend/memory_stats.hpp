@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// What a device's allocator has done so far. Bytes are those of whole blocks, rounding included;
-// reserved ones are of address space, also where no block has been cut from it yet and none of it
+// What a device's allocator has done so far. Bytes are those of whole blocks, rounding included.
+// Reserved bytes count address space, also where no block has been cut from it yet and none of it
 // is resident.
 //
 // **Torch counterpart.** torch.cuda.memory_stats.

@@ -7,8 +7,8 @@
 
 namespace lockstep::detail {
 
-// How long a piece of work took the last time, as a guess of how long it will take: whether calling
-// a second thread for a part of it pays.
+// How long a piece of work took the last time: a guess of how long it will take, and so of whether
+// calling a second thread for a part of it pays.
 //
 // A wrong guess costs little. Work that is longer than thought has its helpers after two naps of
 // theirs (kNap) at the latest, and usually much earlier; work that is shorter than thought has

@@ -21,13 +21,13 @@
 // yields a core that another one keeps busy gets it back at the end of that one's time slice, after
 // milliseconds; one that has blocked is back microseconds after it was woken.
 //
-// Threads: these order nothing; who has parked looks at the word again. Who wakes has changed the
-// word before, with a read-modify-write. The word may be gone by the time of the wake: no more than
-// its address is used.
+// Threads: these functions order nothing: a thread that has parked reads the word again. A thread
+// that wakes others has changed the word before, with a read-modify-write. The word may be
+// destroyed before the wake, which uses its address alone.
 namespace lockstep::detail {
 
-// Blocks while `word` is `value`; may return without a reason. For words whose value says that
-// somebody is parked there, so that others wake only whom they have to.
+// Blocks while `word` is `value`; may return without a reason. For words whose value says that a
+// thread is parked there, so that `unpark` is called only then.
 inline void park(const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept {
 #if defined(__linux__)
   static_assert(sizeof(word) == sizeof(value) && std::atomic<std::uint32_t>::is_always_lock_free);
@@ -37,7 +37,7 @@ inline void park(const std::atomic<std::uint32_t>& word, std::uint32_t value) no
 #endif
 }
 
-// Wakes those that are parked at the word, or so many of them.
+// Wakes threads that are parked at the word, `threads` of them at most.
 inline void unpark(std::atomic<std::uint32_t>& word, int threads = INT_MAX) noexcept {
 #if defined(__linux__)
   (void)syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
@@ -46,7 +46,8 @@ inline void unpark(std::atomic<std::uint32_t>& word, int threads = INT_MAX) noex
 #endif
 }
 
-// How many threads are parked in `park_listed`, or about to be, at words of some addresses.
+// How many threads are parked in `park_listed`, or about to be, at this word or at another one that
+// has the same counter.
 inline std::atomic<std::uint32_t>& listed_at(const void* word) noexcept {
   struct alignas(64) Count {
     std::atomic<std::uint32_t> threads{0};
@@ -55,8 +56,8 @@ inline std::atomic<std::uint32_t>& listed_at(const void* word) noexcept {
   return counts[reinterpret_cast<std::uintptr_t>(word) / 64 % counts.size()].threads;
 }
 
-// The same for words that do not say whether somebody is parked: `unpark_listed` is one load where
-// nobody is.
+// As `park` and `unpark`, for words whose value does not say whether a thread is parked:
+// `unpark_listed` is one load if none is.
 inline void park_listed(const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept {
   std::atomic<std::uint32_t>& listed = listed_at(&word);
   listed.fetch_add(1, std::memory_order_seq_cst);

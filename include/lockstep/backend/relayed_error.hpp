@@ -14,7 +14,8 @@
 
 namespace lockstep::detail {
 
-// An exception that is thrown in the place of another one, whose type its users catch.
+// A part of each exception that is thrown in the place of another one: the type as which users
+// catch it.
 //
 // Without virtual functions, as each of those is compiled for every type that is relayed.
 class Relayed {
@@ -40,7 +41,8 @@ template <class E>
 using Saying = std::conditional_t<std::is_same_v<E, std::bad_alloc>, BadAllocSaying, E>;
 
 // An E that says where it comes from, with the exception that is being handled nested within it.
-// The base is a parameter: initialised by the name of an alias nvcc puts it behind the others.
+// The base is a template parameter, since nvcc initialises a base that is named by an alias after
+// the other bases.
 template <class E, class Source, class Base = Saying<E>>
 class RelayedError final : public Base,
                            public Source,
@@ -67,7 +69,7 @@ struct ErrorTypes {
     (visit(std::type_identity<E>()), ...);
   }
 };
-// Those of lockstep/error.hpp but Error itself, which other ones of lockstep's derive from, and
+// The types of lockstep/error.hpp but Error itself, from which others of lockstep's derive; and
 // those of <stdexcept>.
 using OwnErrors = ErrorTypes<OutOfMemoryError, DeviceError, ShapeError, DtypeError, OperandError,
                              ValueError, IndexError, DataError, AutogradError, ModuleError>;

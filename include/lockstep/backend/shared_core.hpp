@@ -20,8 +20,8 @@ namespace lockstep::detail {
 // other, whose core it would only keep busy by spinning: the scheduler puts one of them on an idle
 // core within some ticks.
 //
-// Where somebody else computes on that core, a yield lasts as long as a time slice of his. After
-// one such there is no other for a while.
+// If another thread computes on that core, a yield lasts as long as that thread's time slice. After
+// such a yield the thread does not yield again for a while.
 //
 // Threads: belongs to the thread that waits.
 class SharedCore {
@@ -59,7 +59,8 @@ class SharedCore {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Of one wait: those who hand over to each other that slowly gain nothing.
+  // The limit of one wait: threads that hand over to each other more slowly gain nothing from
+  // yielding.
   static constexpr std::chrono::microseconds kPatience{100};
   // No thread that only hands over keeps its core for so long; time slices are longer.
   static constexpr std::chrono::microseconds kLongYield{500};
@@ -70,7 +71,7 @@ class SharedCore {
   Clock::time_point again_{};  // when it may yield again
 };
 
-// The calling thread's, where it waits for those whom it has called.
+// The calling thread's, for its waits for threads that it has called.
 inline constinit thread_local SharedCore callers_core;
 
 }  // namespace lockstep::detail

@@ -18,18 +18,17 @@ namespace lockstep::detail {
 // null otherwise.
 inline constinit thread_local Crew* expected_crew = nullptr;
 
-// Before the calling thread waits for another share of the same run_shared: calls the threads that
-// run those, if they were not in a hurry.
+// To be called before the calling thread waits for another share of its run_shared: makes the first
+// helper come at once if it was called casually.
 inline void call_expected_crew() {
   if (expected_crew != nullptr) expected_crew->hurry(1);
 }
 
 // The shares of one `run_shared`: whoever is free takes the next one.
 //
-// All make progress together: none that was begun waits for a thread, and none is left behind,
-// because a helper that comes calls two more as long as shares are left, before it begins its own.
-// The caller has called the first helper, which is on its way or has come; so it may take shares
-// without calling anybody.
+// Each share is begun in the end, even if others wait for it: a helper that comes calls two more as
+// long as shares are left, before it begins a share itself. The caller has called the first helper,
+// which is on its way or has come; so the caller may take shares without calling anybody.
 //
 // Threads: the caller and the helpers. What the shares read and write is ordered by the Crew's
 // calls and its end; the atomics order nothing.
@@ -45,7 +44,7 @@ class SharedShares {
         crew_(count - 1, help, this) {}
   ~SharedShares() {
     if (!failed_.load(std::memory_order_relaxed)) return;
-    // What is left where on_error has thrown before.
+    // Errors are left only if on_error has thrown.
     for (std::size_t index = 1; index < count_; ++index) crew_.error(index) = nullptr;
   }
 
@@ -73,8 +72,8 @@ class SharedShares {
 
   void run_share(std::size_t index) noexcept;
 
-  // Where a share leaves what it throws, whoever runs it: a place of its own, made beforehand,
-  // since there may be no memory for one then.
+  // The place for what a share throws, whichever thread runs it. It is made beforehand, since there
+  // may be no memory for it then.
   std::exception_ptr& error_of(std::size_t index) noexcept {
     return index == 0 ? first_error_ : crew_.error(index);
   }
@@ -95,9 +94,9 @@ class SharedShares {
 // the calling thread.
 //
 // Share 0 runs on the calling thread. The others run on worker threads or, one after another, on
-// threads that have ended their share before, the caller's too: so a thread's own state is each
-// share's to set. Still a share may wait for another: whatever threads are busy or blocked, each
-// share is begun in the end.
+// threads that have ended their share before, the caller's too: so each share sets for itself what
+// it needs of a thread's state. A share may wait for another one: whatever threads are busy or
+// blocked, each share is begun in the end.
 //
 // `pace` is that of the same work at earlier calls: if it was short the caller starts alone, and
 // wakes nobody unless it turns out to be longer.

@@ -21,7 +21,8 @@ LOCKSTEP_INLINE void SharedShares::run_all(Pace& pace) {
   run_rest();
   expected_crew = outer;
   crew_.dismiss();
-  // Where nobody was woken the caller has done the work alone, or it was not short.
+  // Called casually, the elapsed time will do: without a helper the caller has done all the work,
+  // and with one the work was not short.
   pace.measured(casual_ ? Pace::Clock::now() - begin : Pace::Clock::duration(work_.load()));
 }
 

@@ -13,13 +13,13 @@
 namespace lockstep::detail {
 
 // Asks the scheduler for a short slice for the calling thread, and not for those that it starts:
-// for one that often sleeps, never runs long, and has others wait for it. When it wakes, it runs at
-// once instead of after the slice of a thread that computes on its core, which a kernel with 250
+// for a thread that often sleeps, never runs long, and that others wait for. When it wakes, it runs
+// at once instead of after the slice of a thread that computes on its core, which a kernel with 250
 // ticks a second ends after 4 ms. Its share of the core stays the same, and so do its policy and
 // niceness.
 //
-// Linux 6.12 and later grant this to every thread. Elsewhere nothing happens, nor for a thread that
-// is not scheduled as most are, is preferred to others already, or has a shorter slice.
+// Linux 6.12 and later grant this to every thread. Nothing happens elsewhere, nor for a thread that
+// has another policy than SCHED_OTHER, a negative niceness, or such a short slice already.
 inline void ask_for_short_slice() noexcept {
 #if defined(SYS_sched_getattr) && defined(SYS_sched_setattr)
   // What the kernel calls sched_attr, in its first version. Not every C library has it.
@@ -29,7 +29,7 @@ inline void ask_for_short_slice() noexcept {
     std::uint64_t flags;
     std::int32_t nice;
     std::uint32_t priority;
-    std::uint64_t runtime;  // nanoseconds; of most policies the slice, 0 where it is not to choose
+    std::uint64_t runtime;  // nanoseconds; for most policies the slice, 0 if it cannot be chosen
     std::uint64_t deadline;
     std::uint64_t period;
   };

@@ -22,8 +22,8 @@ Backend& backend_of(Device device);
 bool can_access(Device reader, Device owner);
 
 // The streams that this thread's StreamGuards have put in place of the default ones, innermost
-// last. None in almost every thread: a look-up then is one comparison, with a number that needs no
-// construction as the list does.
+// last. Almost every thread has none: a look-up is then one comparison with a number, which, unlike
+// the list, needs no construction.
 class StreamOverrides {
  public:
   static bool empty() { return count_ == 0; }
@@ -74,14 +74,20 @@ class StreamGuard {
   ~StreamGuard() { detail::StreamOverrides::pop(); }
 };
 
-// Blocks until all work issued so far to the device's default and copy streams has ended.
+// Blocks until all work issued so far to the device's default and copy streams has ended; those of
+// the pool are not waited for.
 //
 // **Torch counterpart.** torch.cuda.synchronize.
 void synchronize(Device device);
 
+// What the device is: its name, memory and processors.
+//
 // **Torch counterpart.** torch.cuda.get_device_properties.
 DeviceProperties device_properties(Device device);
 
+// What the device's allocator has done so far.
+//
+// **Torch counterpart.** torch.cuda.memory_stats.
 MemoryStats memory_stats(Device device);
 
 // Returns memory that no tensor uses to the system. A host device keeps, for reuse, what shares a

@@ -18,11 +18,11 @@ namespace lockstep::detail {
 
 struct Worker;
 
-// What the caller and the workers of one `run_team` call, or of one Crew, share. It lives in the
-// team's first worker and therefore for ever: the last worker may still be about to notify the
-// caller when the caller, having seen the end, has already left.
+// What the caller and the workers of one `run_team` call, or of one Crew, share. It is a member of
+// the team's first worker and therefore lives for ever: the last worker may still be about to
+// notify the caller when the caller has seen the end and left.
 struct Team {
-  // Set in `pending` while the caller is parked on it: whoever ends last must then notify.
+  // Set in `pending` while the caller is parked on it: the worker that ends last must then notify.
   static constexpr std::uint32_t kCallerParked = 1;
   // What a share that has not ended counts in `pending`.
   static constexpr std::uint32_t kShare = 2;
@@ -31,33 +31,33 @@ struct Team {
   // read by workers before they end their shares.
   std::vector<Worker*> workers;
 
-  // What `pending` is once all shares have ended. The caller's alone, and even.
+  // The value of `pending` once all shares have ended: an even number that the caller alone uses.
   std::uint32_t settled = 0;
 
-  // Above `settled`, modulo 2^32, by the shares that workers have not ended: of those who will be
-  // posted one or, in a Crew, of those who were. A caller who knows how many there will be lowers
-  // `settled` instead of raising this, which would take the line back from the worker that wrote it
-  // last and have that worker wait for it once more. A Crew's share is counted by the caller, or by
-  // a worker that has not ended its own, before the post (relaxed: the post carries it). Each
-  // worker takes its share off (release) as its last access to the team but the notification, and
-  // the caller reads (acquire). All changes are read-modify-writes and so one release sequence: the
-  // caller that reads `settled` sees all that the shares wrote.
+  // Exceeds `settled`, modulo 2^32, by kShare for each share that a worker has yet to end: of all
+  // shares of a team or, in a Crew, of those posted so far. A caller that knows their number lowers
+  // `settled` instead of raising this word, which would take the cache line from the worker that
+  // wrote it last and have that worker wait for it once more. A Crew's share is counted before its
+  // post (relaxed: the post carries it), by the caller or by a worker that has not ended its own.
+  // Each worker takes its share off (release) as its last access to the team but the notification,
+  // and the caller reads (acquire). All changes are read-modify-writes and so one release sequence:
+  // the caller that reads `settled` sees all that the shares wrote.
   alignas(64) std::atomic<std::uint32_t> pending{0};
 
-  // Where the worker ran that last had to wake the caller; written before it does. Another team's
-  // caller may read it by then: a hint.
+  // The core of the worker that last woke the caller; written before it does. A hint: another
+  // team's caller may read it by then.
   std::atomic<int> core_of_waker{-1};
 
-  // For what the caller wants the shares to read: the first 128 bytes are on their way to the first
-  // worker before that has read the letter. The caller's alone but while the shares run.
+  // Room for what the shares are to read. The first worker prefetches the first 128 bytes before it
+  // has read the letter. Only the caller uses it but while the shares run.
   static constexpr std::size_t kRoom = 512;
   alignas(128) std::byte room[kRoom];
 };
 
-// One share, as a worker is told of it.
+// One share: the letter that a worker gets.
 struct Share {
   using Invoke = void (*)(void* context, std::size_t index);
-  // A share of a team is an order, and its worker passes the posts on; a helper's is an offer.
+  // of_team: an order, and its worker posts two further ones. helpers: an offer to a Crew's helper.
   enum class Kind : std::uint8_t { of_team, helpers };
 
   Team* team = nullptr;
@@ -104,7 +104,7 @@ inline constinit thread_local bool inside_team = false;
 
 // All worker threads of the process. They are created when a team needs more than are free, and are
 // never joined or destroyed, so that nothing hangs or dangles when the process ends. A worker has
-// the CPU affinity of the thread whose call created it, but for a CoreBinding.
+// the CPU affinity of the thread whose call created it, as it is without a CoreBinding.
 class WorkerPool {
  public:
   static WorkerPool& instance();
@@ -120,22 +120,24 @@ class WorkerPool {
 
   WorkerPool() = default;
 
-  // Takes workers for a team of this size and returns its share 0, yet without what to run.
+  // Takes workers for a team of this size and returns its share 0, in which the caller has yet to
+  // set what to run.
   Share lease(std::size_t size);
 
   // Takes the workers back, in such an order that the next team of this size has each of them run
   // the same share again, with its caches warm.
   void give_back(Team& team) noexcept;
 
-  // Called with the mutex held. Whatever it throws, the workers that exist are in their places.
+  // Called with the mutex held. If it throws, the free workers are still in their places.
   void create_worker(std::size_t team_size);
 
-  // The threads that a team with so many workers, called from here, adds to those running.
+  // How many running threads a team with this many workers adds, if the calling thread starts it.
   static std::size_t added_threads(std::size_t workers) { return workers + (inside_team ? 0 : 1); }
 
-  // Tells the worker of share `index`.
+  // Posts share `index` to its worker.
   void post(const Share& from, std::size_t index, Post kind) noexcept;
 
+  // Returns once all shares of the team have ended.
   static void join(const Share& own) noexcept;
 
   // The life of a worker.
@@ -155,8 +157,8 @@ class WorkerPool {
 
 // The workers of one team: leased by the constructor, given back by the destructor.
 //
-// Who makes it before what the shares are to read has those writes on their way to the other cores
-// together with the post; the pool's lock would wait for them.
+// A caller that makes the lease before it writes what the shares are to read has those writes
+// travel to the other cores together with the post; otherwise the pool's lock waits for them.
 //
 // **Threads and exceptions.** Belongs to one thread. The constructor throws as run_team does.
 class TeamLease {
@@ -166,7 +168,7 @@ class TeamLease {
       : pool_((check_not_forked(), WorkerPool::instance())), own_(pool_.lease(size)) {}
   TeamLease(const TeamLease&) = delete;
   TeamLease& operator=(const TeamLease&) = delete;
-  // In a forked child nobody may lease the workers again: there are none.
+  // In a forked child there are no workers to give back.
   ~TeamLease();
 
   // Memory for what the shares are to read; the first 128 bytes come to them soonest.
@@ -175,7 +177,7 @@ class TeamLease {
   static constexpr std::size_t kRoomAlignment = 128;
 
   // Runs `invoke(context, i)` for each i below the size, returns when all have ended, and hands
-  // each error to `on_error(index, exception_ptr)`, in the order of the shares. Once.
+  // each error to `on_error(index, exception_ptr)`, in the order of the shares. Called once.
   template <class OnError>
   void run(Share::Invoke invoke, void* context, OnError on_error) {
     Team& team = *own_.team;

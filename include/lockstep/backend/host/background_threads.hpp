@@ -29,8 +29,8 @@ class Servable {
   Servable* next_ready_ = nullptr;  // guarded by the mutex of the threads
 };
 
-// How many background threads there are, for tests and benchmarks. `awake` are those that look for
-// something to do or are about to, without a wait for anybody before.
+// How many background threads there are, for tests and benchmarks. A thread is awake if it looks
+// for something to do, or is about to without waiting for another thread first.
 struct BackgroundStats {
   std::size_t threads = 0;
   std::size_t awake = 0;
@@ -38,13 +38,14 @@ struct BackgroundStats {
   std::size_t wanted = 0;  // how many may be awake before no further one is woken
 };
 
-// The threads that do what no caller waits for: they serve the queued streams of all host devices,
-// and between two streams they help with shared work.
+// The threads of the background: they serve the queued streams of all host devices, and between two
+// streams they help with shared work.
 //
-// No thread belongs to a stream. One is woken for a stream with work only while fewer are awake
-// than there are cores to spare beside a caller; those awake come back for it. A thread that is
-// about to wait for something counts as away meanwhile, so that there is one for every stream that
-// can go on. A thread that waits for a stream serves it itself where nobody else does, or helps.
+// No thread belongs to a stream. If a stream has work, a further thread is woken only while fewer
+// are awake than there are cores beside a caller's; otherwise one that is awake comes to it. A
+// thread that waits for something does not count as awake, so that each stream that can go on has a
+// thread. Any thread that waits for a stream serves it if no other does, or helps with shared work
+// meanwhile.
 //
 // Threads: every member may be called from any thread. `mutex_` guards the plain members and the
 // list of streams that `front_` begins, and is never held while something runs. The threads are
@@ -57,21 +58,23 @@ class BackgroundThreads {
   // Makes sure that there is a thread at all. Throws an Error if none can be started.
   void require();
 
-  // Has `stream` served, soon. It is offered at most once at a time, and there is a thread already.
-  // Should no further thread start, those there are come to it once they have ended their waits.
+  // Has `stream` served soon. The caller has called `require`, and offers a stream only once until
+  // it is served. If no further thread can be started, the others come to it once their waits have
+  // ended.
   void offer(Servable& stream) noexcept;
 
   // Runs every piece, on this thread and on others that have time. What the caller did before is
-  // visible to each piece, and what they did to the caller afterwards.
+  // visible to each piece, and what the pieces did is visible to the caller afterwards.
   void share(const Pieces& pieces);
 
   BackgroundStats stats();
 
-  // Changes with every offer and every shared work: who looks for something to help with need not
-  // look twice at the same.
+  // Changes with every offer and every shared work: a thread that finds no change need not look for
+  // work again.
   std::uint32_t news() const { return front_.news.load(std::memory_order_acquire); }
 
-  // Helps with shared work, if there is some, until none is left or `go_on()` is false.
+  // Helps with shared work until none is left or `go_on()` is false. Returns whether there was
+  // some.
   template <class GoOn>
   bool help_while(GoOn go_on) {
     SharedWork* work = join_latest(kNoLimit);
@@ -98,24 +101,25 @@ class BackgroundThreads {
   };
 
  private:
-  // On one work. A few cores keep the memory busy; more would only be missing elsewhere.
+  // How many threads help with one work. A few cores keep the memory busy; more would only be
+  // missing elsewhere.
   static constexpr std::uint32_t kMostHelpers = 7;
-  // A thread that waits is missing nowhere.
+  // For a thread that would only wait otherwise, and is missing nowhere.
   static constexpr std::uint32_t kNoLimit = UINT32_MAX;
 
   // True on one of these threads, but not while it is away.
   static inline constinit thread_local bool is_background = false;
 
-  // Where the calling thread takes its pieces, of its own work as of another thread's: these
-  // threads at the back, all others at the front.
+  // The end from which the calling thread takes pieces of any work: these threads from the back,
+  // all others from the front.
   static SharedWork::End my_end();
 
   BackgroundThreads() = default;
 
   // The next four are called with the mutex held, the others without it unless they say so.
 
-  // True if one more thread is to be woken; it counts as awake from now on. Where none is asleep
-  // one is started, which looks around by itself.
+  // True if one more thread is to be woken; it counts as awake from now on. If none is asleep,
+  // starts one, which needs no waking.
   bool need_another() noexcept;
 
   void start();
@@ -134,7 +138,7 @@ class BackgroundThreads {
   // Joins the work that was shared last if it takes one more helper. Most often there is no other.
   SharedWork* join_latest(std::uint32_t most);
 
-  // Not under the mutex, so that whoever comes does not run into it.
+  // Called without the mutex, so that a woken thread does not have to wait for it.
   void announce(bool wake);
 
   void wake_one();
@@ -148,8 +152,8 @@ class BackgroundThreads {
 
   bool serve_one();
 
-  // These two help until all pieces are taken or there is other news than `seen`: a stream comes
-  // first. A further thread is woken while there is something left for it.
+  // These two help until all pieces are taken or the news are other than `seen`, since a stream
+  // with work comes first. They wake a further thread if the work takes one more helper.
   bool help_latest(std::uint32_t seen);
 
   bool help_one(std::uint32_t seen);
@@ -164,7 +168,7 @@ class BackgroundThreads {
   std::atomic<bool> started_{false};
   std::mutex mutex_;
   std::condition_variable woken_;
-  Servable* last_ready_ = nullptr;  // of the list that `front_` has the first of
+  Servable* last_ready_ = nullptr;  // of the list whose first is front_.ready
   std::vector<SharedWork*> open_;   // in the order opened
   std::vector<SharedWork*> slots_;  // those not in use
   std::size_t slot_count_ = 0;
@@ -174,18 +178,18 @@ class BackgroundThreads {
   std::size_t awake_ = 0;
   std::size_t asleep_ = 0;
   std::size_t called_ = 0;
-  // Where the thread ran that last had to wake one of these: a hint.
+  // The core of the thread that last woke one of these: a hint.
   std::atomic<int> core_of_waker_{-1};
 
-  // What those who look for something to do read: one cache line. Who has read new news sees what
-  // came with them.
+  // What threads that look for work read: one cache line. A thread that reads a new number of news
+  // sees the stream or the work that came with it.
   struct alignas(64) Front {
     std::atomic<std::uint32_t> news{0};
-    // The first of a list of what was offered and taken by no thread. Changed under the mutex; read
-    // without it as a hint.
+    // The first of the streams that were offered and that no thread has taken. Changed under the
+    // mutex; read without it as a hint.
     std::atomic<Servable*> ready{nullptr};
-    // Shared last; may be closed by now, or another's. Stored with release: a new one has to be
-    // seen whole by who comes before the news.
+    // The work that was shared last. It may be closed by now, or open for another owner. Stored
+    // with release, since a thread may see a new work before it sees the news.
     std::atomic<SharedWork*> work{nullptr};
   };
   Front front_;

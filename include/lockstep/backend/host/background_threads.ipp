@@ -96,7 +96,7 @@ LOCKSTEP_INLINE bool BackgroundThreads::need_another() noexcept {
     try {
       start();
     } catch (...) {
-      // No thread, or no memory for one: those there are come for it later.
+      // No thread could be started: one of the others comes to the stream later.
     }
     return false;
   }
@@ -176,8 +176,8 @@ LOCKSTEP_INLINE void BackgroundThreads::run() {
   for (;;) {
     const std::uint32_t seen = news();
     if (serve_one()) continue;
-    // Who has helped with the latest work does not look at the list, whose lock that work's owner
-    // needs now: `sleep` will, if nothing new has come until then.
+    // A thread that has helped with the latest work does not look at the list of works, whose lock
+    // the work's owner needs now; `sleep` looks at it if nothing new comes before.
     if (!help_latest(seen) && help_one(seen)) continue;
     const auto called = [&] { return news() != seen; };
     if (shared_core.yield_until(called) || spin_until(called)) continue;

@@ -13,14 +13,14 @@
 
 // Matrix products on the host, by whatever library stands behind cblas.h.
 //
-// One maths thread a caller: the callers are the devices, and they are parallel already. The number
-// of threads that a BLAS uses is a property of the process, so lockstep sets it to 1 when it first
-// needs a product and remembers what was there before.
+// Each caller has one maths thread, since the callers are the devices, which are parallel already.
+// The number of threads that a BLAS uses is a property of the process, so lockstep sets it to 1
+// when it first needs a product and remembers what was there before.
 namespace lockstep {
 
 namespace detail {
 
-// What only one BLAS or the other has, null in a program that links another one.
+// Functions that only OpenBLAS or only BLIS has; null in a program that links another BLAS.
 extern "C" {
 [[gnu::weak]] int openblas_get_parallel();
 [[gnu::weak]] char* openblas_get_config();
@@ -30,8 +30,8 @@ extern "C" {
 [[gnu::weak]] void bli_thread_set_num_threads(std::int64_t);
 }
 
-// The controls of a BLAS; a member is null where the library has none. A library that cannot be
-// told runs as many threads as it likes.
+// The controls of a BLAS; a member is null where the library has none. A library without a control
+// runs as many threads as it likes.
 struct BlasControls {
   int (*parallel)() = nullptr;  // OpenBLAS: 0 built without threads, 1 with threads, 2 with OpenMP
   char* (*config)() = nullptr;
@@ -64,8 +64,8 @@ class HostMath {
 // **Torch counterpart.** torch.get_num_threads.
 inline int host_math_threads() { return detail::HostMath::instance().threads(); }
 
-// Sets it, for every thread of the process: more than 1 pays only where a single device computes.
-// A BLAS that cannot be told keeps its own number.
+// Sets that number, for every thread of the process: more than 1 pays only where a single device
+// computes. A BLAS without a control keeps its own number.
 //
 // **Torch counterpart.** torch.set_num_threads.
 // **Threads and exceptions.** No other thread may be multiplying meanwhile. A ValueError unless
@@ -98,9 +98,10 @@ using BlasInt = decltype(blas_int_of(cblas_sgemm));
 BlasInt blas_int(std::int64_t value);
 
 // c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n and c m × n, all in
-// row-major order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. With a
-// `bias` of n values, that is added to every row in place of beta · c. With a bias or beta = 0 what
-// c held does not matter, not even a NaN. Throws where the BLAS is not fit for it.
+// row-major order with leading dimensions `lda`, `ldb`, `ldc`, and op transposes or not. A `bias`
+// of n values is added to every row in place of beta · c. With a bias or beta = 0 the old content
+// of c does not matter, even if it is NaN. An Error if the BLAS is not safe for concurrent callers,
+// or if a dimension is too large for its integers.
 template <class T>
 void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
                const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c,
@@ -115,7 +116,7 @@ void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::
     return tiny_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, bias != nullptr ? 1 : beta,
                      addend, c, ldc);
   }
-  if (bias != nullptr) {  // costs nothing: the BLAS would fill c with zeros instead
+  if (bias != nullptr) {  // no further pass: the BLAS would fill c with zeros
     for (std::int64_t row = 0; row < m; ++row) std::copy_n(bias, n, c + row * ldc);
     beta = 1;
   }
@@ -138,8 +139,8 @@ void host_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::
   }
 }
 
-// A matrix product, or `batch` of them at fixed strides, as a launchable call. With a `bias` (n
-// values, or none) it is added to every row and what c held is not read.
+// A matrix product, or `batch` of them at fixed strides, as a launchable call. A `bias` (n values,
+// or none) is added to every row, and the old content of c is then not read.
 template <class T>
 struct Gemm {
   View<const T> a;

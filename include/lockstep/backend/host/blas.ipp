@@ -25,7 +25,7 @@ LOCKSTEP_INLINE BlasControls BlasControls::linked() {
 }
 
 // OpenBLAS built for one thread keeps its work buffers without a lock: two threads that multiply at
-// once, each their own matrices, get wrong products without any sign of it.
+// the same time, each its own matrices, get wrong products without any sign of it.
 inline void check_safe_for_concurrent_callers(const BlasControls& blas) {
   check(blas.parallel == nullptr || blas.parallel() != 0,
         "the OpenBLAS that this program runs with was built without threads (",

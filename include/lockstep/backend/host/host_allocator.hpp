@@ -23,8 +23,8 @@ namespace lockstep::detail {
 // Memory that is handed back to the system and taken again costs 2 µs a page, more than the
 // arithmetic done on it; so a freed block stays here, in a list for its size class, last in first
 // out. A block that unfinished work may still touch is in a list of its own, with that work's
-// events. It is handed out again once they have happened, or earlier to a stream that they precede
-// anyway.
+// events. It is handed out again once they have happened, or earlier to a stream whose new work
+// comes after them anyway.
 //
 // Threads: every member may be called from any thread; `mutex_` guards all state. Taking the mutex
 // also orders the last use before a free with the first use after the next allocation.
@@ -44,15 +44,15 @@ class HostAllocator {
   // The same; `busy` are the events of work that may touch it.
   void deallocate(void* data, std::size_t bytes, std::vector<EventPtr> busy) noexcept;
 
-  // The same, once what the streams hold so far has ended: the one that the memory was allocated
-  // on, and those that used it.
+  // The same; the work that has been issued to `owner` and to the streams in `used_on` may touch
+  // it.
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept;
 
   MemoryStats stats() const;
 
-  // Returns to the system what nobody uses or may still touch; of segments, those in which that is
-  // true of every block.
+  // Returns to the system the blocks that nobody uses and no work may touch; segments only if that
+  // is true of all their blocks.
   void empty_cache();
 
   static constexpr std::size_t kAlignment = OrdinaryMemory::kAlignment;
@@ -60,16 +60,16 @@ class HostAllocator {
  private:
   static constexpr std::size_t kLeastOfSegments = std::size_t{64} << 10;
   static constexpr std::size_t kLargeSegment = std::size_t{16} << 20;
-  // Behind a block of a segment, so that AddressSanitizer sees who writes past its end.
+  // Unused bytes behind a block of a segment, so that AddressSanitizer sees writes past its end.
   static constexpr std::size_t kRedZone = kPoisons ? kAlignment : 0;
 
   struct BusyBlock {
     void* data;
     std::vector<EventPtr> events;
-    bool idle = false;  // while memory is given back: whether they have happened
+    bool idle = false;  // set while memory is given back: all events have happened
   };
   struct Bin {
-    std::vector<void*> idle;  // with places for those that are busy
+    std::vector<void*> idle;  // with room for those that are busy
     std::vector<BusyBlock> busy;
   };
   struct SizeClass {
@@ -82,8 +82,9 @@ class HostAllocator {
 
   void* take(SizeClass size, const StreamState& user);
 
-  // Growing a list may fail for want of memory: a block of the system's own that is `idle` then
-  // goes back to it; any other is lost rather than the process.
+  // Puts a freed block into its list by `append`. If there is no memory for a longer list, the
+  // block is returned to the system if it is `idle` and not cut from a segment, and leaked
+  // otherwise.
   template <class Append>
   void put(SizeClass size, void* idle, const Append& append) noexcept {
     const std::lock_guard lock(mutex_);
@@ -101,16 +102,17 @@ class HostAllocator {
     }
   }
 
-  // What a block of this size is cut from; null if it is the system's own: a small one, or one that
-  // fills its huge pages, as all from 8 MiB on do.
+  // The segments that blocks of this size are cut from. Null if the system gives them one by one:
+  // small blocks, those that fill their huge pages, as all from 8 MiB on do, and all of a source
+  // without huge pages.
   Segments* segments_for(std::size_t bytes);
 
   void* take_fresh(SizeClass size, std::size_t asked);
 
   std::size_t reserved_bytes() const;
 
-  // Whether an answer is known to be yes for all events. That of a GPU that has failed is an
-  // exception: nobody knows any more whether it still uses the memory.
+  // Whether `ask` is true of all events. If it throws, as it does for a GPU that has failed, nobody
+  // knows whether the memory is still in use, and the answer is false.
   template <class Ask>
   static bool all_known(const std::vector<EventPtr>& events, const Ask& ask) noexcept {
     try {

@@ -59,7 +59,7 @@ LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes, St
       if (!stream->idle()) busy.push_back(stream->record());
     }
   } catch (...) {
-    // A GPU has failed, or there is no memory to note the order: the block is lost rather than
+    // A GPU has failed, or there is no memory to note the order: the block is leaked rather than
     // reused too early.
     return;
   }

@@ -43,7 +43,7 @@ class HostBackend final : public Backend {
                                   std::span<StreamState* const> used_on) noexcept override;
 
   MemoryStats memory_stats(Device device) override { return at(device).allocator.stats(); }
-  // What is kept page-locked lies on plain `cpu`, too.
+  // On plain `cpu` this gives back page-locked memory, too.
   LOCKSTEP_INLINE void empty_cache(Device device) override;
 
   bool can_access(Device, Device owner) override { return owner.is_cpu(); }
@@ -54,16 +54,16 @@ class HostBackend final : public Backend {
   LOCKSTEP_INLINE void copy_pitched(void* dst, Device, const void* src, Device,
                                     const Pitched& shape, StreamState& stream) override;
 
-  // Where no stream has anything to do first, the caller does all of them, with the help of
-  // whoever has time. They are divided together, so that each core has the same part of them every
-  // time they come.
+  // The caller does all copies itself, helped by threads that have time, if each stream is
+  // immediate, or idle and the copies are small. The bytes are divided as one work, so that each
+  // core has the same part of the copies whenever they come again.
   LOCKSTEP_INLINE void copy_all(std::span<const CopyOrder> orders) override;
 
   // A copy of up to this size may run in its issuer when the stream is idle.
   static constexpr std::size_t kSmallCopy = std::size_t{64} << 10;
-  // And so may several that are issued together, up to this size in all, for which two cores need
-  // about 100 µs: whoever computes with the copies waits for them, and meanwhile the caller's core
-  // would be idle, or the caller's device ahead of the others.
+  // Copies that are issued together may, too, up to this size in all, for which two cores need
+  // about 100 µs: the computation that needs them waits for them anyway, and meanwhile the caller's
+  // core would be idle, or the caller's device ahead of the others.
   static constexpr std::size_t kSmallCopies = std::size_t{4} << 20;
 
  private:
@@ -87,7 +87,7 @@ class HostBackend final : public Backend {
 
   static HostStream& stream_of(const CopyOrder& order);
 
-  // Where a timeline has the copies of a stream.
+  // The row of the timeline for the copies of a stream.
   static profile::Row row_of(HostStream& stream);
 
   template <class F>

@@ -14,7 +14,7 @@ namespace lockstep::detail {
 struct HostMemorySource {
   void* (*take)(std::size_t bytes);  // null if there is none left
   void (*give_back)(void* data);
-  bool in_huge_pages = false;  // then what does not fill any is cut from segments
+  bool in_huge_pages = false;  // if so, blocks that do not fill them are cut from segments
 };
 
 // The process's own memory, in huge pages as far as a block has room for them.

@@ -19,12 +19,13 @@ namespace lockstep::detail {
 
 // A stream of a host device (or of plain host memory), in one of two modes.
 //
-// immediate: work runs at once in the thread that issues it, so the stream never has unfinished
-//   work of its own; what it can have are waits for other streams, which the next operation pays.
-//   Compute streams are immediate: a queue costs 0.1–0.4 µs a call and buys nothing there.
-// queued: work is done by a background thread, or by a thread that waits for it and finds nobody at
-//   it. Copy streams are queued. Tests switch compute streams to queued to make them as
-//   asynchronous as a GPU's.
+// immediate: the thread that issues work runs it at once, so the stream never has unfinished work
+// of its own. It can have waits for other streams, which the next operation waits out. Compute
+// streams are immediate: a queue costs 0.1–0.4 µs a call and buys nothing there.
+//
+// queued: a background thread does the work, or a thread that waits for it while no other is doing
+// it. Copy streams are queued. Tests switch compute streams to queued to make them as asynchronous
+// as a GPU's.
 class HostStream final : public StreamState, private Servable {
  public:
   enum class Mode { immediate, queued };
@@ -40,7 +41,7 @@ class HostStream final : public StreamState, private Servable {
   void submit(F&& operation) {
     submit(std::forward<F>(operation), true);
   }
-  // The same for one that waits for no other thread, as a copy.
+  // The same for an operation that waits for no other thread, such as a copy.
   template <class F>
   void submit_copy(F&& operation) {
     submit(std::forward<F>(operation), false);
@@ -60,7 +61,8 @@ class HostStream final : public StreamState, private Servable {
     }
   }
 
-  // Waits for what the next operation would wait for, if it is one that runs in its issuer.
+  // Waits for the events that the next operation would wait for, if that runs in the thread that
+  // issues it.
   void settle();
 
   LOCKSTEP_INLINE bool idle() const override;
@@ -72,7 +74,7 @@ class HostStream final : public StreamState, private Servable {
   LOCKSTEP_INLINE void synchronize() override;
 
  private:
-  // The work issued to a queued stream up to a number.
+  // The event of a queued stream: its operations up to `number` have ended.
   class Ticket final : public EventState {
    public:
     Ticket(HostStream& stream, std::uint64_t number) : stream_(stream), number_(number) {}
@@ -85,8 +87,8 @@ class HostStream final : public StreamState, private Servable {
     const std::uint64_t number_;
   };
 
-  // What an immediate stream still waits for: its next operation comes after all of it, and so
-  // does whatever waits for that stream.
+  // The event of an immediate stream: all that the stream still waits for. Its next operation comes
+  // after all of it, and so does the work that waits for the stream.
   class AllOf final : public EventState {
    public:
     AllOf(const HostStream& stream, std::vector<EventPtr> events)
@@ -100,11 +102,12 @@ class HostStream final : public StreamState, private Servable {
     const std::vector<EventPtr> events_;
   };
 
-  // A wait that has happened but that no operation has paid yet orders nothing any more.
+  // Whether all events that the stream waits for have happened, even if no operation has waited
+  // yet.
   bool waits_have_happened() const;
 
-  // Several threads may come here at once; each must have waited before it goes on, so the waits
-  // are removed only once they have happened.
+  // Waits for all of them. Several threads may call this at once, and each has to wait before it
+  // goes on, so an event is removed only once it has happened.
   void pay_waits();
 
   template <class F>
@@ -121,14 +124,14 @@ class HostStream final : public StreamState, private Servable {
 
   LOCKSTEP_INLINE void serve() noexcept override;
 
-  // Runs what is queued up to operation `last`, in the calling thread. False if another thread is
-  // at it.
+  // Runs the queue up to operation `last`, in the calling thread. False if another thread runs it.
   bool serve_until(std::uint64_t last);
 
   // What the task holds is released before it counts as done.
   void run(Task task, bool may_wait);
 
-  // Rather than to wait, does the work; or part of other work that its owner shares.
+  // Returns once operation `number` has ended. Meanwhile runs the queue if no other thread does, or
+  // helps with shared work.
   void wait_for(std::uint64_t number);
 
   std::atomic<Mode> mode_;
@@ -137,7 +140,7 @@ class HostStream final : public StreamState, private Servable {
   // completed_ by the one thread that serves; its release publishes what the operation wrote.
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> completed_{0};
-  // queued: true while a thread is at the queue. Written under mutex_, read by others as a hint.
+  // queued: true while a thread runs the queue. Written under mutex_, read by others as a hint.
   std::atomic<bool> served_{false};
   // immediate: true while waits_ is not empty.
   std::atomic<bool> has_waits_{false};
@@ -148,8 +151,8 @@ class HostStream final : public StreamState, private Servable {
   TaskQueue queue_;
   std::vector<EventPtr> waits_;
   std::exception_ptr error_;
-  bool offered_ = false;                  // to the background threads, none of which has come yet
-  std::uint64_t last_that_may_wait_ = 0;  // the number of such an operation
+  bool offered_ = false;                  // to the background threads, and none has come yet
+  std::uint64_t last_that_may_wait_ = 0;  // the last operation that may wait for a thread
 };
 
 }  // namespace lockstep::detail

@@ -182,7 +182,7 @@ LOCKSTEP_INLINE void HostStream::wait_for(std::uint64_t number) {
   const auto done = [this, number] { return completed_.load(std::memory_order_acquire) >= number; };
   BackgroundThreads& threads = BackgroundThreads::instance();
   while (!done()) {
-    check_not_forked();  // a thread that is at it already exists in the parent only
+    check_not_forked();  // a thread that serves the stream exists in the parent only
     if (serve_until(number)) continue;
     const std::uint32_t news = threads.news();
     threads.help_while([&] { return !done(); });

@@ -12,7 +12,7 @@ namespace lockstep::detail {
 // Work on fewer bytes than this is not divided: one core has done it before another has come.
 inline constexpr std::size_t kWorthDividing = std::size_t{512} << 10;
 
-// The work of in_pieces, for what is compiled once for all of it.
+// The work of in_pieces without its type, for code that is compiled once.
 struct RangeWork {
   void (*run)(const void* work, std::size_t begin, std::size_t end);
   const void* work;
@@ -31,11 +31,11 @@ void in_pieces(std::size_t count, std::size_t unit, const Run& run) {
                       &run});
 }
 
-// The bytes [begin, end) of an order, not counting the gaps; or, where it has several runs, the
-// runs that begin there.
+// Copies the bytes [begin, end) of an order, the gaps not counted; of an order with several runs,
+// the whole runs that begin in that range.
 void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end);
 
-// As std::memcpy.
+// As std::memcpy, divided by in_pieces.
 void copy_in_pieces(void* dst, const void* src, std::size_t bytes);
 
 // As std::memcpy for each order, all their bytes divided as if they were one after the other.

@@ -19,20 +19,22 @@ namespace lockstep::detail {
 // system only when all of its blocks are idle, so at worst one stays for each block in use.
 // (torch.cuda's caching allocator has such segments, too; it also joins idle neighbours again.)
 //
-// Threads: none may call at the same time as another; the allocator's mutex sees to that.
+// Threads: one at a time, which the allocator's mutex ensures.
 class Segments {
  public:
   // segment_bytes: a whole number of huge pages.
   explicit Segments(std::size_t segment_bytes) : segment_bytes_(segment_bytes) {}
 
-  // A block of at most a segment's size, from one that has room or else from a new one of `source`.
-  // Null if there is no memory. The block is as poisoned as a kept one.
+  // A block of at most a segment's size, cut from a segment that has room or else from a new one of
+  // `source`. Null if there is no memory. The block is poisoned, like those that the allocator
+  // keeps.
   void* cut(std::size_t bytes, const HostMemorySource& source);
 
   std::size_t bytes() const { return segments_.size() * segment_bytes_; }
 
-  // To give back what is idle: `count_idle` for each idle block, then `all_idle` says which blocks'
-  // memory will be gone, then `release`. Nothing may come in between, or a block counts twice.
+  // Idle memory is given back in three steps: `count_idle` for each idle block, `all_idle` to learn
+  // which blocks' memory will be gone, then `release`. No other call may come in between, or a
+  // block counts twice.
   void count_idle(void* block) { ++of(block).idle; }
   bool all_idle(void* block) { return of(block).all_idle(); }
   void release(const HostMemorySource& source) noexcept;
@@ -45,10 +47,11 @@ class Segments {
     bool all_idle() const { return idle == blocks; }
   };
 
-  // So many segments' ends are looked at: the newest.
+  // How many segments' uncut ends are kept for further blocks: those of the newest.
   static constexpr std::size_t kRests = 8;
 
-  // False if there is no memory, for its places in the lists either: those come first.
+  // Adds a segment. False if there is no memory for it, or for its places in the lists, which are
+  // made first.
   bool add(const HostMemorySource& source);
 
   std::vector<Segment>::iterator after(void* data);

@@ -19,20 +19,20 @@ struct Pieces {
   std::uint32_t count = 0;
 };
 
-// Work divided into pieces, which its owner does together with whatever threads find time for it.
+// Work divided into pieces, which its owner does together with other threads that find time for it.
 //
-// Whoever takes part takes pieces from one of the two ends: those of that end's half first, then of
-// the other. So two threads at two ends only meet where one of them has done its half, and what
-// says which pieces are untaken does not go from core to core with every piece. And where a thread
-// keeps to the same end, its core finds in its caches what it had there before when the same work
-// comes again. Nobody waits for a helper that has not come: the owner does what is untaken itself.
+// Each thread takes pieces from one of the two ends: first those of that end's half, then those of
+// the other. So threads at different ends do not meet before one of them has done its half, and the
+// word that says which pieces are untaken does not move from core to core with every piece. And a
+// thread that keeps to the same end finds its data in its core's caches when the same work comes
+// again. Nobody waits for a helper that has not come: the owner does the untaken pieces itself.
 //
-// All that a helper at the back reads before its first piece is on one cache line: each further one
-// would be fetched from the owner's core, one after the other.
+// All that a helper at the back reads before its first piece is on one cache line: it would fetch
+// each further line from the owner's core, one after the other.
 //
-// Threads: `open` and `close` are the owner's. Anybody may try to `join`, at any time. Objects live
-// until the process ends: a helper notifies after its last piece, and who has heard of a work may
-// come when it has long been closed.
+// Threads: the owner calls `open` and `close`. Any thread may try to `join`, at any time. Objects
+// live until the process ends: a helper notifies the owner after its last piece, and a thread may
+// come to a work that has long been closed.
 class alignas(64) SharedWork {
  public:
   enum class End { front, back };
@@ -46,9 +46,9 @@ class alignas(64) SharedWork {
 
   void run_from(End end);
 
-  // For helpers: `join`, which is false if the work is closed or `most` have joined; then `help`,
-  // which leaves again once all pieces are taken or, between two pieces, as soon as `go_on()` is
-  // false. What the owner did before `open` is visible to who has joined.
+  // A helper calls `join`, which is false if the work is closed or `most` have joined; and then
+  // `help`, which returns once all pieces are taken or, between two pieces, as soon as `go_on()` is
+  // false. What the owner did before `open` is visible to a thread that has joined.
   std::uint32_t helpers() const { return helpers_.load(std::memory_order_relaxed) / kHelper; }
   bool join(std::uint32_t most);
   template <class GoOn>
@@ -61,8 +61,8 @@ class alignas(64) SharedWork {
   }
 
  private:
-  // The untaken pieces of a half: a range, its front in the low 32 bits. It orders nothing: what a
-  // piece reads was published by `open`, what it writes is by `helpers_`.
+  // The untaken pieces of a half: a range, its front in the low 32 bits. Changing it orders
+  // nothing: `open` publishes what a piece reads, and `helpers_` what it writes.
   using Half = std::atomic<std::uint64_t>;
 
   static std::uint64_t range(std::uint64_t front, std::uint64_t back) { return back << 32 | front; }
@@ -96,12 +96,13 @@ class alignas(64) SharedWork {
   Half front_{0};
 
   alignas(64) Half back_{0};
-  Pieces pieces_;  // written by `open`, read by who has joined
-  // kHelper for each helper that is at it, and kOpen. A helper's decrement (release) is its last
-  // access but the notification, and `close` reads it (acquire). All changes between `open` and
-  // the last one's are read-modify-writes, and so one release sequence.
+  Pieces pieces_;  // written by `open`, read by threads that have joined
+  // kHelper for each helper that has joined and not left, plus kOpen while the work is open. A
+  // helper's decrement (release) is its last access but the notification, and `close` reads it
+  // (acquire). All changes between `open` and the last decrement are read-modify-writes, and so one
+  // release sequence.
   std::atomic<std::uint32_t> helpers_{0};
-  // Where the helper ran that last had to wake an owner. Another owner may read it by then: a hint.
+  // The core of the helper that last woke an owner. A hint: another owner may read it by then.
   std::atomic<int> core_of_waker_{-1};
 };
 

@@ -23,7 +23,7 @@ LOCKSTEP_INLINE void SharedWork::close() {
   if (helpers_.fetch_and(~kOpen, std::memory_order_acquire) == kOpen) return;
   const auto ended = [this] { return helpers_.load(std::memory_order_acquire) == 0; };
   if (callers_core.yield_until(ended) || spin_until(ended)) return;
-  core_of_waker_.store(-1, std::memory_order_relaxed);  // before a helper can see who is parked
+  core_of_waker_.store(-1, std::memory_order_relaxed);  // before a helper can see a parked owner
   while (const std::uint32_t helpers = helpers_.load(std::memory_order_acquire)) {
     park_listed(helpers_, helpers);
   }

@@ -12,7 +12,7 @@
 
 namespace lockstep::detail {
 
-// A move-only callable without arguments, kept in place up to kInline bytes: an operation on a
+// A move-only callable without arguments, held in the object up to kInline bytes: an operation on a
 // stream is a few pointers and sizes, and queueing it should not allocate.
 class Task {
  public:
@@ -33,8 +33,8 @@ class Task {
     }
   }
 
-  // `function(count, bytes)` with the `size` bytes copied: what a kernel of any functor is, at no
-  // cost in code for each.
+  // A task that calls `function(count, bytes)` with a copy of the `size` bytes. Kernels are queued
+  // like this, so that no code is compiled for each functor.
   using Function = void (*)(std::size_t count, const void* bytes);
   static Task of_bytes(Function function, std::size_t count, const void* bytes, std::size_t size);
 
@@ -65,7 +65,7 @@ class Task {
     F function;
     void operator()() { function(); }
   };
-  // Null for what is copied as bytes and needs no destruction, as most operations are.
+  // `relocate` and `destroy` are null for trivially copyable callables, as most are.
   struct Operations {
     void (*call)(void*);
     void (*relocate)(void* to, void* from) = nullptr;
@@ -94,7 +94,7 @@ class Task {
   template <class F>
   static constexpr Operations kOperations = operations_of<F>();
 
-  // After `operations_` has come over from `other`.
+  // Moves the callable here. Called once `operations_` has been taken from `other`.
   void take(Task& other);
 
   void reset();

@@ -13,12 +13,13 @@ namespace lockstep::detail {
 // Whether a product is so small that a BLAS would spend most of its time on finding out how to
 // compute it: on its buffer's locks, its choice of a kernel, and its packing.
 inline bool is_tiny_gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
-  constexpr std::int64_t kMost = 320;  // of multiplications; none of the three may overflow these
+  constexpr std::int64_t kMost =
+      320;  // multiplications; sizes are compared first, against overflow
   return m <= kMost && n <= kMost && k <= kMost && m * n * k <= kMost;
 }
 
-// a · b + c, rounded once where the machine can and otherwise twice. Left to the compiler it would
-// be the one for some elements and the other for others.
+// a · b + c, rounded once if the machine can fuse it, and otherwise twice. Written as an
+// expression, it might be fused for some elements and not for others.
 template <class T>
 T multiply_add(T a, T b, T c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMAF)
@@ -32,8 +33,8 @@ T multiply_add(T a, T b, T c) {
 #endif
 }
 
-// What a product is added to: the element at row i and column j is data[i * row + j * column]. Null
-// for nothing.
+// What is added to a product: the element at row i and column j is data[i * row + j * column]. A
+// null `data` adds nothing.
 template <class T>
 struct Addend {
   const T* data = nullptr;
@@ -47,9 +48,9 @@ template <class T>
 [[gnu::noinline]] void tiny_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n,
                                  std::int64_t k, T alpha, const T* a, std::int64_t lda, const T* b,
                                  std::int64_t ldb, T beta, Addend<T> d, T* c, std::int64_t ldc) {
-  // The product or, with fewer rows than columns, the product of the transposed, in blocks of rows
-  // and columns whose sums do not wait for each other. Where a block sticks out, the last row and
-  // the last column are computed several times.
+  // A product with fewer rows than columns is computed as its transpose. It is divided into blocks
+  // of rows and columns whose sums do not wait for each other. A block that extends beyond the
+  // matrix computes the last row or the last column several times.
   constexpr std::int64_t kRows = 4;
   constexpr std::int64_t kColumns = 2;
   std::int64_t a_row = trans_a ? 1 : lda;
