@@ -140,8 +140,7 @@ class LetterBox {
   static constexpr std::uint32_t kOffered = 4;    // the last post is an offer that nobody has taken
   static constexpr std::uint32_t kWithdrawn = 8;  // the last post was taken back
   static constexpr std::uint32_t kCasual = 16;    // the last post was a casual offer
-  static constexpr std::uint32_t kHurried =
-      32;  // which the worker is to accept without another nap
+  static constexpr std::uint32_t kHurried = 32;   // the worker is to take it without a nap
   static constexpr std::uint32_t kOnePost = 64;
 
   static std::uint32_t number(std::uint32_t value) { return value & ~(kOnePost - 1); }

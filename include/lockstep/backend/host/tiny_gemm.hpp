@@ -13,8 +13,7 @@ namespace lockstep::detail {
 // Whether a product is so small that a BLAS would spend most of its time on finding out how to
 // compute it: on its buffer's locks, its choice of a kernel, and its packing.
 inline bool is_tiny_gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
-  constexpr std::int64_t kMost =
-      320;  // multiplications; sizes are compared first, against overflow
+  constexpr std::int64_t kMost = 320;  // multiplications; each size is compared first
   return m <= kMost && n <= kMost && k <= kMost && m * n * k <= kMost;
 }
 
