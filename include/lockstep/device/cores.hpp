@@ -23,7 +23,7 @@ struct CoreSet {
 #endif
 };
 
-// Those that the calling thread may run on, if the system says so.
+// The cores that the calling thread may run on, if the system can say so.
 inline std::optional<CoreSet> affinity() noexcept {
 #if defined(__linux__)
   CoreSet allowed;
@@ -51,8 +51,8 @@ inline int current_core() noexcept {
 #endif
 }
 
-// What the calling thread might use before a CoreBinding of its own, or of the thread that started
-// it with start_thread; nothing without one.
+// The cores that the calling thread might use before it made a CoreBinding, or before the thread
+// did that started it with start_thread; empty without a CoreBinding.
 inline constinit thread_local std::optional<CoreSet> unbound_affinity;
 
 // The number of cores that the calling thread may run on while nothing binds it, at least 1.
@@ -66,8 +66,9 @@ inline unsigned usable_cores() noexcept {
   return cores > 0 ? cores : 1;
 }
 
-// Keeps the calling thread to one of `parts` equal parts of some cores until it is destroyed, by
-// the same thread; with more parts than cores, several have the same one. `who` is for the error.
+// Binds the calling thread to one of `parts` equal parts of `cores` until the binding is destroyed,
+// by the same thread; with more parts than cores, several parts are the same core. An Error that
+// begins with `who` if the system does not allow it.
 class CoreBinding {
  public:
   CoreBinding(const std::optional<CoreSet>& cores, std::size_t part, std::size_t parts,
@@ -111,8 +112,8 @@ class CoreBinding {
   const bool outermost_;
 };
 
-// Starts a thread that shares its starter's CoreBinding, if there is one. What it counts and starts
-// is no more bound than what its starter does.
+// Starts a thread that shares its starter's CoreBinding, if there is one. In it, usable_cores and
+// start_detached ignore the binding, as they do in its starter.
 template <class F>
 std::thread start_thread(F run) {
   return std::thread([unbound = unbound_affinity, run = std::move(run)]() mutable {
@@ -121,7 +122,7 @@ std::thread start_thread(F run) {
   });
 }
 
-// Starts a thread that outlives its starter's CoreBinding, if there is one, and has no part in it.
+// Starts a thread that outlives its starter's CoreBinding, if there is one, and is not bound by it.
 template <class F>
 void start_detached(F run) {
   std::thread([cores = unbound_affinity, run = std::move(run)]() mutable {

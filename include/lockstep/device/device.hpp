@@ -39,6 +39,7 @@ struct Device {
   Device(const std::string& text) : Device(parse(text)) {}
 
   // Device i of those that `devices()` lists: a GPU if the program can use one, else a host device.
+  // A negative i is a DeviceError; whether there are so many devices is asked at the first use.
   //
   // **Torch counterpart.** torch.device(i).
   template <std::same_as<int> Index>

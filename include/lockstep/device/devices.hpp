@@ -21,7 +21,7 @@ inline constinit std::atomic<CountDevices> cuda_device_counter{nullptr};
 inline constexpr int kMaxHostDevices = 1024;
 inline constexpr int kMaxCudaDevices = 64;
 
-// The number in an environment variable; nothing where it is not set or empty. Throws a DeviceError
+// The number in an environment variable; nothing if that is not set or empty. Throws a DeviceError
 // unless it is from `least` to `most`.
 std::optional<int> count_in_environment(const char* variable, int least, int most);
 
@@ -44,9 +44,12 @@ void set_host_device_count(int count);
 // The number of devices of a type: host devices for `cpu`, GPUs for `cuda` (0 without a driver).
 //
 // **Torch counterpart.** torch.cuda.device_count.
+// **Threads and exceptions.** Any thread. The first call decides the number and reads the
+// environment; a value there that is no valid number is a DeviceError.
 int device_count(DeviceType type);
 
-// Why there is no GPU: the driver's own words, or that the program was built without CUDA.
+// Why there is no GPU, if there is none: the driver's own words, or that the program was built
+// without CUDA.
 std::string no_cuda_reason();
 
 // Throws a DeviceError unless the device exists on this machine. Plain `cpu` always does.

@@ -17,8 +17,8 @@
 
 namespace lockstep::detail {
 
-// The number of host devices once it is decided, 0 before: for the check that every operation makes
-// several times. It stands for itself and orders nothing.
+// The number of host devices once it is decided, 0 before. Every operation checks devices several
+// times by it. No other data is published with it, so relaxed order is enough.
 inline constinit std::atomic<int> known_host_count{0};
 
 LOCKSTEP_INLINE std::optional<int> count_in_environment(const char* variable, int least, int most) {
@@ -44,9 +44,9 @@ LOCKSTEP_INLINE int default_host_count() {
 }
 
 // The number of devices of each type, decided at first use and the same until the process ends.
-// Each count is guarded by `mutex` until its flag is set; from then on it is only read. Without a
-// counter the number of GPUs stays open, since a static initialiser may ask before the CUDA side,
-// which registers itself in one, has had its turn.
+// `mutex` guards each count until its flag is set; from then on it is only read. As long as no
+// counter is registered, the number of GPUs stays open: a static initialiser may ask before the one
+// that registers the CUDA side has run.
 struct DeviceCounts {
   std::mutex mutex;
   std::atomic<bool> host_decided{false};
@@ -65,7 +65,7 @@ struct DeviceCounts {
     if (!host_decided.load(std::memory_order_acquire)) {
       const std::lock_guard lock(mutex);
       if (!host_decided.load(std::memory_order_relaxed)) {
-        (void)requested_cuda_count();  // or a program without CUDA would not notice a wrong one
+        (void)requested_cuda_count();  // so that a wrong value is noticed without CUDA, too
         host_count = requested_host > 0 ? requested_host : default_host_count();
         known_host_count.store(host_count, std::memory_order_relaxed);
         host_decided.store(true, std::memory_order_release);
@@ -125,7 +125,7 @@ LOCKSTEP_INLINE std::string no_cuda_reason() {
 
 namespace lockstep::detail {
 
-// check_device for all but what is seen at once to exist.
+// check_device for all devices that its quick check does not know to exist.
 [[gnu::cold, gnu::noinline]] inline void check_device_at_length(Device device) {
   const int count = device_count(device.type);
   if (device.index >= 0 && device.index < count) return;
@@ -144,7 +144,7 @@ namespace lockstep::detail {
 namespace lockstep {
 
 LOCKSTEP_INLINE void check_device(Device device) {
-  // -1, plain `cpu`, is always among them.
+  // Plain `cpu`, whose index is -1, always passes once the number is known.
   const auto known =
       static_cast<unsigned>(detail::known_host_count.load(std::memory_order_relaxed));
   if (device.is_cpu() && static_cast<unsigned>(device.index) + 1 <= known) return;

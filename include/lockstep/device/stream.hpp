@@ -37,7 +37,8 @@ class StreamState {
   virtual ~StreamState() = default;
 
   Device device() const { return device_; }
-  // True if nothing issued or waited for is unfinished: then there is nothing to order against.
+  // True if all that was issued and all that the stream was told to wait for has ended: then there
+  // is nothing to order against.
   virtual bool idle() const = 0;
   virtual EventPtr record() = 0;
   virtual void wait(const EventPtr& event) = 0;
@@ -91,13 +92,15 @@ class Stream {
   Device device() const { return state_->device(); }
 
   // Everything issued to `other` so far happens before everything issued to this stream from now
-  // on. The caller is not blocked: the wait is kept with the stream and paid by its next operation.
+  // on. The caller is not blocked: the stream keeps the wait, and its next operation waits.
   void wait_stream(const Stream& other) const {
     if (other.state_ != state_ && !other.state_->idle()) state_->wait(other.state_->record());
   }
+  // The same for all that the event stands for.
   void wait_event(const Event& event) const {
     if (!event.query()) state_->wait(event.state());
   }
+  // The end of everything issued to this stream so far.
   Event record_event() const { return state_->idle() ? Event() : Event(state_->record()); }
   // True if everything issued so far has ended.
   bool query() const { return state_->idle(); }
