@@ -19,8 +19,9 @@
 #include <typeinfo>
 #include <utility>
 
-// Copies of modules: deep ones, and what replicate is made of, a copy that shares no object with
-// the original, and then another tensor for each of its handles.
+// Copies of modules: deep ones, by `clone`; and the two steps of replicating, a copy that shares no
+// module object with the original (`clone_structure`), and another tensor for each of its handles
+// (`rebind`).
 namespace lockstep {
 
 namespace detail {
@@ -59,8 +60,8 @@ class UnsharingVisitor {
   std::map<Key, std::shared_ptr<void>> copies_;
 };
 
-// Copies of variables, on the same device: one for each variable, and one memory for all variables
-// that are the same view of one memory.
+// Copies of variables, on the same device: one for each variable. The copies of variables that are
+// the same view of one memory share one memory, too.
 class TensorCopies {
  public:
   TensorCopies();
@@ -78,7 +79,7 @@ class TensorCopies {
   const std::unique_ptr<Known> known_;
 };
 
-// Makes a copy of a module a deep one in one walk.
+// Turns a copy of a module into a deep copy, in one walk.
 class CloningVisitor : public UnsharingVisitor {
  public:
   template <class Node>
@@ -99,7 +100,7 @@ class CloningVisitor : public UnsharingVisitor {
   std::map<const void*, std::shared_ptr<void>> states_;  // see PerReplica::unshare
 };
 
-// A copy of the module, made with its copy constructor, that the visitor has been through.
+// A copy of the module, made with its copy constructor, after a walk of `Visitor` over it.
 template <class Visitor, class M>
 M copy_module(const M& module) {
   require_copyable<M>();
@@ -108,7 +109,7 @@ M copy_module(const M& module) {
     walk_module(copy, Visitor{}, Paths::none);
     return copy;
   } else {
-    fail<ModuleError>("the module cannot be copied");  // after the error above
+    fail<ModuleError>("the module cannot be copied");  // the program does not compile
   }
 }
 
@@ -125,28 +126,28 @@ M copy_module(const M& module) {
 // **Torch counterpart.** copy.deepcopy(module), without the gradients.
 // **Devices and streams.** The copies are issued to the current streams.
 // **Backward.** Not recorded. The copy's tensors are normal leaves, in inference mode as well.
-// **Threads and exceptions.** As named_parameters. One that cannot be copied does not compile.
+// **Threads and exceptions.** As named_parameters. A module that cannot be copied does not compile.
 // **Example.** Net average = ls::clone(model.module());
 template <class M>
 M clone(const M& module) {
   return detail::copy_module<detail::CloningVisitor>(module);
 }
 
-// A state dict on memory of its own, which training does not change: `state_dict` alone names the
-// module's tensors, and an optimiser's those of its state.
+// A state dict on memory of its own, which training does not change. What `state_dict` returns
+// refers to the module's own tensors or to those of the optimiser's state.
 //
 // **Torch counterpart.** copy.deepcopy(state_dict).
 // **Devices and streams.** On the same devices; the copies are issued to the current streams.
 // **Example.** if (accuracy > highest) best = ls::clone(model.state_dict());
 StateDict clone(const StateDict& dict);
 
-// A copy of the module, made with its copy constructor, in which std::shared_ptrs to modules,
-// parameters and containers of such own copies, too.
+// A copy of the module, made with its copy constructor, in which std::shared_ptrs to modules, to
+// parameters and to containers of these own copies as well.
 //
 // Sub-modules that are tied in the original (one object, several pointers) are tied in the copy.
 // The copy shares no module object with the original, but its tensors are handles on the same
-// tensors until rebind gives it others. What is no module and holds none (a tokenizer, a mutex in a
-// std::shared_ptr, raw pointers) is shared, as the copy constructor leaves it.
+// tensors until rebind gives it others. Other objects (a tokenizer, a mutex in a std::shared_ptr,
+// what raw pointers point to) are shared, as the copy constructor leaves them.
 //
 // **Torch counterpart.** What replicate does before it sets the replicas' parameters.
 template <class M>

@@ -75,7 +75,7 @@ concept PointsToModule = requires(M& pointer) {
       HasCallOperator<std::remove_cvref_t<decltype(*pointer)>>;
 };
 
-// `module.forward(args...)` gives something, and `module(args...)` does.
+// `module.forward(args...)` returns something; and `module(args...)` does.
 template <class M, class... Args>
 concept ForwardGives = ForwardTakes<M, Args...> &&
     !std::is_void_v<decltype(std::declval<M&>().forward(std::declval<Args>()...))>;
@@ -95,11 +95,11 @@ consteval void require_callable() {
                 "copy of it shares its parameters)");
 }
 
-// Calls the module: its forward if that takes the arguments, else its operator(). It need not be
-// copyable for that, and may be a function as well.
+// Calls the module: its forward if that takes the arguments, else its operator(). The module need
+// not be copyable, and it may be a function.
 //
-// Where that does not compile the message is the one below: for everything behind it the result is
-// a Tensor, with which no caller has anything to add.
+// If neither compiles, the messages below are the only ones: the result is then a Tensor, so that
+// no caller fails as well.
 template <class M, class... Args>
 decltype(auto) forward(M& module, Args&&... args) {
   if constexpr (ForwardGives<M, Args...>) {

@@ -12,7 +12,7 @@
 #include <utility>
 
 // Which modules can be copied. std::copy_constructible is not enough: std::vector and its like, and
-// so a struct that has one, claim to be whatever is in them, and fail where they are copied.
+// so a struct that has one, claim to be copyable whatever they hold, and fail when they are copied.
 namespace lockstep::detail {
 
 template <class T, class... Above>
@@ -24,7 +24,7 @@ template <class... T, class... Above>
 inline constexpr bool all_copyable<std::tuple<T...>, Above...> =
     (find_copyable<std::remove_cvref_t<T>, Above...>() && ...);
 
-// `Above` are the classes that T is within: what leads back to them adds nothing.
+// `Above` are the classes around T. A member that leads back to one of them adds nothing.
 template <class T, class... Above>
 consteval bool find_copyable() {
   constexpr NodeKind kind = node_kind<T>;
@@ -54,7 +54,8 @@ consteval bool find_copyable() {
 template <class M>
 concept CopyableModule = find_copyable<M>();
 
-// These compile if M is as their names say; they say why not, and what to do, otherwise.
+// Each of these compiles if M is what its name says; otherwise the message says why not, and what
+// to do.
 template <class M>
 consteval void require_copyable() {
   static_assert(

@@ -9,15 +9,16 @@
 namespace lockstep::detail {
 
 // A plain Tensor that requires grad and is a leaf: it was meant to be trained, and nothing does so.
-// What requires grad as the result of an operation, such as an activation that forward keeps, is
-// none.
+// A tensor that requires grad as the result of an operation, such as an activation that forward
+// keeps, is no leaf.
 bool is_plain_leaf(const Tensor& tensor, TensorKind kind);
 
 // Throws a ModuleError that names the first plain leaf of the module, if it has one.
 void check_no_plain_leaf(const TensorWalk& module);
 
 // Throws a ModuleError that names the first plain leaf, or else the first uninitialised parameter
-// or buffer of the module, if it has one. Names are only made then. `user` is what cannot use it.
+// or buffer of the module, if it has one. Names are only made then. The message says that `user`
+// cannot use the module.
 void check_initialized(const TensorWalk& module, const char* user = "DataParallel");
 
 }  // namespace lockstep::detail

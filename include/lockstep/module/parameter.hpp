@@ -33,8 +33,8 @@ void materialize(const Tensor& tensor, const Shape& shape);
 // Tensor member that was given requires_grad is refused where parameters are asked for.
 //
 // A parameter may be made before its shape is known. Such an uninitialised one has a name, a dtype
-// and a device, and can be handed out, but has no elements until it is materialised: whatever asks
-// for its shape or elements, and so every operation, is a ModuleError.
+// and a device, and an optimiser may take it, but it has no elements until it is materialised:
+// asking for its shape or elements, as every operation does, is a ModuleError.
 //
 // **Torch counterpart.** torch.nn.Parameter, torch.nn.UninitializedParameter.
 // **Threads and exceptions.** A DtypeError for a tensor that is to require gradients and is of no
@@ -47,6 +47,8 @@ class Parameter : public Tensor {
   // A parameter that gets its shape later, by `materialize` or by load_state_dict.
   static Parameter uninitialized(const TensorOptions& options = {}, bool requires_grad = true);
 
+  // Whether it has no shape yet.
+  //
   // **Torch counterpart.** torch.nn.parameter.is_lazy.
   bool is_uninitialized() const { return detail::is_uninitialized(*this); }
 

@@ -58,18 +58,25 @@ std::vector<NamedParameter> named_parameters(const M& module) {
   return detail::named_parameters_of(module);
 }
 
+// The module's buffers with their names, listed as named_parameters lists parameters.
+//
 // **Torch counterpart.** Module.named_buffers.
 template <class M>
 std::vector<NamedBuffer> named_buffers(const M& module) {
   return detail::named_buffers_of(module);
 }
 
+// The module's parameters as named_parameters lists them, without the names.
+//
 // **Torch counterpart.** Module.parameters.
+// **Threads and exceptions.** As named_parameters.
 template <class M>
 std::vector<Parameter> parameters(const M& module) {
   return detail::parameters_of(module);
 }
 
+// The module's buffers as named_buffers lists them, without the names.
+//
 // **Torch counterpart.** Module.buffers.
 template <class M>
 std::vector<Buffer> buffers(const M& module) {
@@ -110,6 +117,8 @@ void train(M& module, bool on = true) {
   });
 }
 
+// Sets the members `bool training` that `train` sets to false.
+//
 // **Torch counterpart.** Module.eval.
 template <class M>
 void eval(M& module) {
@@ -135,7 +144,8 @@ void zero_grad(const M& module) {
 // **Torch counterpart.** Module.to(device).
 // **Devices and streams.** The copies are issued to the current streams (see copy_into).
 // **Backward.** Not recorded. A graph recorded before must not be used for backward any more.
-// **Threads and exceptions.** All or nothing: if memory runs out, everything is where it was.
+// **Threads and exceptions.** As named_parameters. All or nothing: if memory runs out, everything
+// is where it was.
 template <class M>
 void to(M& module, Device device) {
   detail::move_tensors(module, device);

@@ -58,8 +58,8 @@ bool names_one_twice(const std::vector<T>& handles, std::size_t first) {
   return std::adjacent_find(variables.begin(), variables.end()) != variables.end();
 }
 
-// The same without names, for which nothing is allocated: what is asked at every step of training.
-// Behind what `result` has already.
+// The same without names, appended to `result`. Each step of training asks for it, so nothing is
+// allocated for names.
 template <class T, class Handle>
 void append_tensors(std::vector<Handle>& result, const TensorWalk& walk) {
   constexpr std::size_t kUsual = 8;

@@ -33,7 +33,7 @@ struct AnyInit {
   operator T() const;
 };
 
-// Converts to nothing; what takes it takes everything.
+// Converts to nothing: only what takes everything takes it.
 struct NoInit {
   explicit NoInit(std::size_t index);
 };
@@ -54,7 +54,7 @@ struct EmptyBaseInit {
   operator Base() const;
 };
 
-// g++ remarks under -Wconversion that a constructor was chosen over AnyInit's conversion.
+// g++ warns under -Wconversion that a constructor was chosen over AnyInit's conversion.
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
@@ -299,7 +299,7 @@ inline constexpr std::size_t kSignatureTail = [] {
   return text.size() - text.rfind(name) - name.size();
 }();
 
-// nvcc's front end prints the members of the tie one behind the other instead of the one meant:
+// nvcc's front end prints all members of the tie up to the one that is asked for:
 // "...lockstep_object.lockstep_first.lockstep_second) -2)}]".
 inline constexpr bool kSignatureNamesAll =
     signature_of_member<NameProbe, 0>().find("lockstep_second") != std::string_view::npos;

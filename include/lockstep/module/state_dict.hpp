@@ -46,12 +46,13 @@ StateDict state_dict(const M& module) {
 // Copies the values of `dict` into the module's parameters and buffers, in place.
 //
 // Values are converted to the dtype and copied to the device of the module's tensor. A name of the
-// dict that the module does not have is taken for the one that is equal but for parts "module" in
-// either, if there is one: torch's DataParallel and DistributedDataParallel put such a part into
-// the names of what they hold, once a level, also within a module. A tied tensor needs only one of
-// its names. With `strict` every name must have its counterpart; without, names without one are
-// left out and returned. An uninitialised parameter of the module takes the shape that the dict
-// gives; one of the dict fits only another.
+// dict that the module does not have stands for the module's name that equals it when the parts
+// "module" are left out of both, if there is just one: torch's DataParallel and
+// DistributedDataParallel put such a part into the names of what they hold, one for each level,
+// also within a module. A tied tensor needs only one of its names. With `strict` every name must
+// have its counterpart; without, names without one are left out and returned. An uninitialised
+// parameter of the module takes the shape that the dict gives; an uninitialised one of the dict
+// fits no other.
 //
 // **Torch counterpart.** Module.load_state_dict.
 // **Devices and streams.** The copies are issued to the current streams (see copy_into).

@@ -53,11 +53,11 @@ class TargetNames {
     for (const NamedTensor& target : targets) {
       exact_.insert(target.name);
       const auto [known, added] = plain_.emplace(without_module_parts(target.name), target.name);
-      if (!added) known->second = {};  // which one is meant nobody knows
+      if (!added) known->second = {};  // it is ambiguous, and stands for none
     }
   }
 
-  // `name` itself if the module has neither it nor one that it stands for.
+  // The module's name that `name` stands for; `name` itself if there is none.
   std::string_view find(std::string_view name) const {
     if (exact_.contains(name)) return name;
     const auto found = plain_.find(without_module_parts(name));
@@ -100,7 +100,7 @@ LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const St
   }
 
   std::vector<std::pair<Tensor, Tensor>> copies;            // target, source
-  std::unordered_map<const TensorImpl*, Shape> new_shapes;  // of what has none yet
+  std::unordered_map<const TensorImpl*, Shape> new_shapes;  // of uninitialised targets
   std::unordered_set<const TensorImpl*> given;
   std::vector<NamedTensor> not_given;
   for (const NamedTensor& target : targets) {

@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-// State dicts of what is not a module: numbers are tensors of one element in them, so that the
-// whole can be kept in a file of tensors.
+// State dicts of objects that are no modules, such as optimisers. Numbers are tensors of one
+// element in them, so that a file of tensors can hold all of it.
 namespace lockstep::detail {
 
 template <Element T>
@@ -29,14 +29,16 @@ NamedTensor named_number(std::string name, T value) {
   return {std::move(name), scalar_tensor(value)};
 }
 
-// Takes a state dict apart. What is missing or does not fit is collected, with whatever nobody
-// asked for, and `finish` throws all of it at once: the caller changes nothing before.
+// Reads the entries of a state dict. It collects what is missing, what does not fit and what nobody
+// has asked for, and `finish` throws one error that lists it all: the caller changes nothing
+// before.
 class StateReader {
  public:
-  // `what` begins the message and outlives the reader.
+  // The message begins with `what`, which has to outlive the reader.
   StateReader(std::string_view what, const StateDict& dict);
 
-  // A number, which the dict has to have; 0 if it has not.
+  // The number of this name. If the dict has no such number, that is a problem, and the result is
+  // 0.
   template <Element T>
   T number(const std::string& name) {
     const Tensor tensor = take(name);
@@ -53,14 +55,14 @@ class StateReader {
     return *host.const_data_ptr<T>();
   }
 
-  // Whether a name that begins so is left.
+  // Whether an entry whose name begins with `prefix` has not been read yet.
   bool has_any(const std::string& prefix) const;
 
-  // A copy of a tensor, which the dict has to have, with the dtype and device of `like`, whose
-  // shape it has to have.
+  // A copy of the tensor of this name, with the dtype and device of `like`. If the dict has no such
+  // tensor of the shape of `like`, that is a problem, and the result is undefined.
   Tensor copy(const std::string& name, const Tensor& like);
 
-  // The indices of a list, which has to be `count` long.
+  // Reads the list of this name. If it does not have `count` entries, that is a problem.
   void expect_indices(const std::string& name, std::size_t count);
 
   void misfit(const std::string& name, std::string_view why);

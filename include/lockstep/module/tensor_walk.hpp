@@ -7,9 +7,9 @@
 
 namespace lockstep::detail {
 
-// A module of any type, for what asks for nothing but its parameters and buffers. Such functions
-// take one, which any module converts to, and are no templates: the walk over a type of module is
-// compiled once for all of them.
+// A module of any type, for functions that need only its parameters and buffers. Any module
+// converts to one, so such functions are no templates: the walk over a type of module is compiled
+// once for all of them.
 //
 // It refers to the module, which outlives it.
 class TensorWalk {
@@ -26,8 +26,8 @@ class TensorWalk {
     walk_(module_, TensorVisitor(fn), paths, shared_nodes);
   }
 
-  // The same with every plain Tensor that is a member, or in a container that is, as
-  // TensorKind::plain: such is no part of the module.
+  // The same, and also for each plain Tensor that is a member, or in a container that is a member,
+  // as TensorKind::plain: these are no part of the module.
   template <class Fn>
   void for_each_and_plain(const Fn& fn, Paths paths = Paths::build) const {
     walk_(module_, TensorVisitor(fn, PlainTensors::see), paths, SharedNodes::once);

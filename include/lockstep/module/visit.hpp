@@ -21,7 +21,7 @@ struct IgnoreMember {
 
 }  // namespace detail
 
-// T gives its members itself, through the one hook there is:
+// T lists its members itself, by this hook:
 //
 //   template <class Self, class Visitor>
 //   static void visit_members(Self& self, Visitor&& visit) {  // Self may be const
@@ -29,9 +29,9 @@ struct IgnoreMember {
 //     visit("bias", self.bias);
 //   }
 //
-// It is public, and may name private members. Give a member `bool training` to it, too, if that is
-// private. A derived class inherits its base's hook: if it has members of its own it declares the
-// hook again and calls Base::visit_members(self, visit) in it.
+// The hook is public and may list private members. It lists a member `bool training`, too, if that
+// is private. A derived class inherits its base's hook: if it has members of its own it declares
+// the hook again and calls Base::visit_members(self, visit) in it.
 template <class T>
 concept HasVisitMembers = std::is_class_v<T> && requires(T& self, const T& const_self) {
   std::remove_const_t<T>::visit_members(self, detail::IgnoreMember{});
@@ -58,8 +58,9 @@ void visit_reflected(T& object, Visitor& visitor, std::index_sequence<I...> /*in
 //
 // By the type's hook if it has one, by reflection otherwise; a type that has neither a hook nor is
 // Reflectable is refused with the reason. The members are const if `object` is. A member that is
-// itself const, or a C array, is passed as it is. The names live as long as the program, if the
-// hook's do.
+// itself const, or a C array, is passed as it is. The names live as long as the program, if those
+// of the hook do.
+// **Example.** for_each_member(linear, [](std::string_view name, auto& member) { ... });
 // **Example.** for_each_member(linear, [](std::string_view name, auto& member) { ... });
 template <class T, class Visitor>
 void for_each_member(T& object, Visitor&& visitor) {

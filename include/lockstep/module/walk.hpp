@@ -32,7 +32,7 @@ enum class SharedNodes { once, under_every_name };
 // every path is empty.
 enum class Paths { build, none };
 
-// The path of what a walk is at.
+// The path of the node that a walk has come to.
 class WalkPath {
  public:
   explicit WalkPath(Paths paths) : built_(paths == Paths::build) {}
@@ -126,7 +126,7 @@ class Walker {
     }
   }
 
-  // What is no part of the module.
+  // Passes by a node that is no part of the module. The visitor may see the plain tensors in it.
   template <class T>
   void pass_by(T& node) {
     using Plain = std::remove_const_t<T>;
@@ -218,7 +218,7 @@ class Walker {
   Visitor& visitor_;
   const SharedNodes shared_nodes_;
   WalkPath path_;
-  std::set<Seen> seen_;  // what shared_ptrs own and has been visited (or, for every name, is being)
+  std::set<Seen> seen_;  // objects of shared_ptrs that were visited (for every name: are being)
 };
 
 // The visitor of walks that only look at tensors: calls `fn(path, tensor, kind)` for each parameter
@@ -255,8 +255,8 @@ class TensorVisitor {
   PlainTensors plain_;
 };
 
-// Walks over `module`. More is asked of its type than of a member's: as it is meant to be a module,
-// it is refused as well where nobody could tell whether it holds parameters (a lambda that captures
+// Walks over `module`. Its type has to be clearer than a member's: since it is meant to be a
+// module, it is refused also if nobody can tell whether it holds parameters (a lambda that captures
 // more than numbers and pointers, a std::function).
 template <class M, class Visitor>
 void walk_module(M& module, Visitor&& visitor, Paths paths = Paths::build,
@@ -270,7 +270,7 @@ void walk_module(M& module, Visitor&& visitor, Paths paths = Paths::build,
     try {
       walker.walk(module);
     } catch (const ModuleError&) {
-      // Once more, for a message that says where; an error of the visitor's stays as it is.
+      // Walks once more, for a message that says where; an error of the visitor's stays as it is.
       const auto nothing = [](const std::string& /*path*/, const Tensor& /*tensor*/, TensorKind) {};
       const TensorVisitor names(nothing);
       Walker<const TensorVisitor>(names, Paths::build, shared_nodes).walk(std::as_const(module));

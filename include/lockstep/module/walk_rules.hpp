@@ -29,11 +29,11 @@
 //   strings, a plain Tensor, std::weak_ptr and std::reference_wrapper (they do not own),
 //   std::function and std::any (they do not show what they hold), other classes without a hook.
 //
-// A type that cannot be walked and yet must be a module is refused, rather than that its parameters
-// were silently lost: a class without a hook that has a member `forward`, or a single operator()
-// that takes or returns Tensors. So are an aggregate whose members cannot be counted, a raw pointer
-// to a module or parameter, and a smart one to an abstract class of modules. Trivially copyable
-// classes that are no aggregates are the exception, as they cannot own a tensor.
+// A type that cannot be walked and yet must be a module is refused, so that its parameters are not
+// silently lost: a class without a hook that has a member `forward`, or a single operator() that
+// takes or returns Tensors. So are an aggregate whose members cannot be counted, a raw pointer to a
+// module or parameter, and a smart one to an abstract class of modules. Trivially copyable classes
+// that are no aggregates are the exception, as they cannot own a tensor.
 namespace lockstep::detail {
 
 enum class NodeKind {
@@ -242,7 +242,8 @@ consteval bool is_unwalkable_module() {
   }
 }
 
-// A parameter, a buffer, or what can only be a module. A pointer may point to what is of no size.
+// A parameter, a buffer, or what can only be a module. T may be incomplete, or void, where a
+// pointer points to it.
 template <class T>
 concept PartOfModule = requires {
   sizeof(T);
@@ -253,7 +254,7 @@ concept PartOfModule = requires {
 template <class Held>
 struct NothingLostIn;
 
-// Compiles if leaving a T out of the walk cannot lose a parameter that could be known of.
+// Compiles if leaving a T out of the walk loses no parameter that a walk could know of.
 template <class T>
 consteval void require_nothing_lost() {
   using Plain = std::remove_const_t<T>;
@@ -297,7 +298,7 @@ struct NothingLostIn<std::tuple<T...>> {
   static consteval void require() { (require_nothing_lost<std::remove_reference_t<T>>(), ...); }
 };
 
-// The same for what is meant to be a module: nobody may have to guess whether it holds parameters.
+// The same for a type that is meant to be a module: it has to be clear whether it holds parameters.
 template <class M>
 consteval void require_walkable_module() {
   require_nothing_lost<M>();
