@@ -14,7 +14,8 @@
 // The Trace Event Format that chrome://tracing and Perfetto read.
 namespace lockstep::profile::detail {
 
-// The bytes of the UTF-8 sequence that `text`, which is not empty, begins with; 0 if that is none.
+// The length in bytes of the UTF-8 sequence that `text`, which is not empty, begins with; 0 if it
+// begins with none.
 std::size_t utf8_sequence(std::string_view text);
 
 // `text` as a JSON string, in quotes; a byte that is not UTF-8 becomes the replacement character.

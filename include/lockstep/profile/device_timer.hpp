@@ -13,25 +13,25 @@ class StreamState;  // device/stream.hpp
 
 }  // namespace lockstep::detail
 
-// What the CUDA side fills in, so that no header below it needs one of CUDA's.
+// What the CUDA side fills in, so that no header of a lower layer includes one of CUDA's.
 namespace lockstep::profile::detail {
 
-// Tells when the streams of GPUs came to certain places of their work.
+// Marks places in the work of GPUs' streams, and tells when the streams came to them.
 //
-// Threads: any, several at once. Lives until the process ends.
+// Threads: any, several at once. Objects live until the process ends.
 class DeviceTimer {
  public:
   DeviceTimer() = default;
   DeviceTimer(const DeviceTimer&) = delete;
   DeviceTimer& operator=(const DeviceTimer&) = delete;
 
-  // Marks the place behind what has been issued so far to `stream`, or, if that is
-  // null, to the calling thread's current stream of the row's device. Null if that cannot be done.
+  // Marks the place behind what has been issued so far to `stream` or, if that is null, to the
+  // calling thread's current stream of the row's device. Null if that cannot be done.
   virtual void* mark(const Row& row, lockstep::detail::StreamState* stream) noexcept = 0;
-  // Waits until the stream has come there; returns when that was, by the clock of the recorder, or
-  // nothing where the device does not say. The mark is used up.
+  // Waits until the stream has come to the mark. Returns when that was, by the clock of the
+  // recorder, or nothing if the device does not say. The mark is used up.
   virtual std::optional<std::int64_t> resolve(void* mark) noexcept = 0;
-  // Gives a mark up without waiting.
+  // Uses up a mark without waiting.
   virtual void discard(void* mark) noexcept = 0;
 
  protected:

@@ -9,13 +9,13 @@ namespace lockstep::profile {
 
 namespace detail {
 
-// What name_thread has said of the calling thread.
+// The name that name_thread has given the calling thread; empty if it has not.
 std::string& thread_name();
 
 }  // namespace detail
 
-// Names the calling thread: its row in timelines that it has no range in yet, and, as far as the
-// system's 15 characters go, the thread itself. Threads of one name share a row.
+// Names the calling thread: its row in timelines in which it has no range yet, and the thread
+// itself, for which the system takes the first 15 characters. Threads of one name share a row.
 void name_thread(const std::string& name);
 
 }  // namespace lockstep::profile

@@ -20,7 +20,7 @@ class Timeline;
 }  // namespace detail
 
 struct ProfilerOptions {
-  // So many ranges of each thread are kept, at 56 bytes each; what comes after is counted.
+  // How many ranges of each thread are kept, at 56 bytes each; further ones are only counted.
   std::size_t max_events = std::size_t{1} << 18;
 };
 
@@ -48,7 +48,7 @@ class Profiler {
   Profiler& operator=(const Profiler&) = delete;
   ~Profiler();
 
-  // Ends the recording; nothing if it has ended.
+  // Ends the recording; does nothing if it has ended.
   void stop();
 
   // All ranges, row by row, each row in the order in which its ranges began. Stops first.

@@ -61,7 +61,7 @@ LOCKSTEP_INLINE std::uint64_t Profiler::dropped_events() {
 LOCKSTEP_INLINE void Profiler::export_chrome_trace(const std::filesystem::path& path) {
   stop();
   std::ostringstream text;
-  text.exceptions(std::ios::badbit);  // or want of memory would cut the text short
+  text.exceptions(std::ios::badbit);  // else a failed allocation would cut the text short
   detail::write_chrome_trace(text, events_, dropped_);
   lockstep::detail::AtomicFile file(path);
   file.write(std::as_bytes(std::span(text.view())));

@@ -33,18 +33,18 @@ class Literal {
 // What else can be said of a range.
 struct RangeDetails {
   std::uint64_t bytes = 0;  // that are copied, for instance; not shown if 0
-  // What a GPU's range is timed on; null: the current one of the thread.
+  // The stream on which a GPU's range is timed; null for the thread's current one.
   lockstep::detail::StreamState* stream = nullptr;
 };
 
 // A named range of time, from here to the end of the scope, in the timeline of the Profiler that is
 // recording; nothing if none is.
 //
-// It is drawn in the row of the calling thread, or of the device that is given: what runs on a host
-// device's compute stream is what a thread does in the meantime. On a GPU it is what the device's
-// current stream is given in the meantime, when the GPU does it; the row of the thread has the
-// range as well, with the time that issuing it took. A range that a Profiler has not seen begin and
-// end is left out of its timeline.
+// It is drawn in the row of the calling thread, or of the device that is given. On a host device it
+// is the time that the thread spends in the scope. On a GPU it is the time in which the GPU does
+// what the scope issues to the device's current stream; the row of the thread then has the range as
+// well, with the time that issuing took. A range that a Profiler has not seen begin and end is left
+// out of its timeline.
 //
 // The name is a literal; one that is made at run time has to be a std::string, which is copied.
 //
@@ -70,8 +70,7 @@ class [[nodiscard]] RecordFunction {
   ~RecordFunction();
 
  private:
-  // The name for as long as it is needed. An empty one is that of a range that there is no room
-  // for.
+  // A copy of the name that lives as long as the log; an empty name if there is no room for it.
   [[gnu::cold]] static const char* kept(std::uint64_t state, const std::string& name) noexcept;
 
   [[gnu::cold]] void begin(std::uint64_t state, const char* name, const Row& row,
@@ -81,7 +80,7 @@ class [[nodiscard]] RecordFunction {
 
   void* mark() const noexcept;
 
-  // Nothing below has a value while this is 0: what `recording` was when the range began.
+  // What `recording` was when the range began. While it is 0 nothing below has a value.
   std::uint64_t state_ = 0;
   const detail::RangeListener* listener_;
   detail::RecordedEvent event_;

@@ -23,13 +23,14 @@ std::int64_t now();
 
 // The logs of the session that is recorded, at most one at a time.
 //
-// Threads: any. `mutex_` guards everything; a thread takes it for the first event of a session.
+// Threads: any. `mutex_` guards all members; a thread takes it for its first event of a session.
 // Lives until the process ends.
 class Recorder {
  public:
   static Recorder& instance();
 
-  // Begins a session of so many events of each thread, and returns its number. Only one at a time.
+  // Begins a session of at most `max_events` events of each thread, and returns its number. An
+  // Error if there is a session.
   std::uint64_t start(std::size_t max_events);
 
   // Ends it and hands out the logs. Threads that are about to append to theirs may still do so.

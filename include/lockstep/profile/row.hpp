@@ -12,7 +12,8 @@ namespace lockstep::profile {
 // Where in a timeline a range is drawn: the row of the thread that makes it, or of a device's
 // compute or copy stream.
 //
-// Made from a Device, a type of a layer above: all that a row knows of it is its type and index.
+// It is made from a Device by a template, since that type is of a layer above. A row knows only its
+// type and index.
 struct Row {
   enum class Kind : std::uint8_t { thread, compute, copy };
 
@@ -29,7 +30,8 @@ struct Row {
   constexpr Row(const Device& device, Kind row_kind = Kind::compute)
       : kind(row_kind), cuda(device.is_cuda()), index(static_cast<std::int16_t>(device.index)) {}
 
-  // What a GPU does is timed there: the thread that issues it is somewhere else by then.
+  // True if the range is timed on a GPU: what the GPU does, it does after the thread that issues
+  // it.
   constexpr bool is_gpu() const { return cuda && kind != Kind::thread; }
 
   // "cpu:0 compute", "cuda:1 copy"; nothing for a thread's row, which is named after the thread.

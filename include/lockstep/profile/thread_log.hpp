@@ -20,10 +20,9 @@ namespace lockstep::profile::detail {
 // What one thread has recorded during one session, in the order in which its ranges ended.
 //
 // Threads: the thread appends, without a lock; one reader drains, at any time. An event belongs to
-// the reader once it is counted in its chunk, and a chunk once the next one hangs on it: the
-// release of either orders what the thread wrote before. The thread touches the last chunk alone.
-// Both own the log, so that neither has to outlive the other; what a thread that goes on keeps of a
-// drained log is one chunk.
+// the reader once its chunk counts it, and a chunk once its `next` is set: the release of either
+// orders what the thread wrote before. The thread touches the last chunk alone. Both own the log,
+// so that neither has to outlive the other; a thread that goes on keeps one chunk of a drained log.
 class ThreadLog {
  public:
   ThreadLog(std::string label, std::size_t max_events)
@@ -35,18 +34,19 @@ class ThreadLog {
   // The row of the thread.
   const std::string& label() const { return label_; }
 
-  // By the thread: false if there is no room for it, which counts it as dropped.
+  // Called by the thread. False if there is no room for the event, which is then counted as
+  // dropped.
   bool append(const RecordedEvent& event) noexcept;
 
-  // By the thread: a copy of a name that lives as long as the log; null if there is no room.
+  // Called by the thread: a copy of a name that lives as long as the log; null if there is no room.
   const char* keep(std::string_view name) noexcept;
 
-  // By the reader: calls `take(event)` for all that has come since the last time, and frees the
-  // chunks that are full.
+  // Called by the reader: calls `take(event)` for all events that have come since the last time,
+  // and frees the chunks that are full.
   template <class Take>
   void drain(Take&& take) {
     while (true) {
-      // In this order: a chunk that another one hangs on is full.
+      // `next` is read before `count`: a chunk that has a next one is full.
       Chunk* const next = first_->next.load(std::memory_order_acquire);
       const std::size_t count = first_->count.load(std::memory_order_acquire);
       while (taken_ < count) take(first_->events[taken_++]);
@@ -60,7 +60,7 @@ class ThreadLog {
 
  private:
   struct Chunk {
-    std::array<RecordedEvent, 512> events;  // without values up to `count`
+    std::array<RecordedEvent, 512> events;  // without values from `count` on
     std::atomic<std::size_t> count{0};
     std::atomic<Chunk*> next{nullptr};
 
@@ -72,10 +72,10 @@ class ThreadLog {
   void drop_first() { delete std::exchange(first_, first_->next.load(std::memory_order_relaxed)); }
 
   const std::string label_;
-  std::size_t room_;                          // for so many more events; the thread's
-  Chunk* first_;                              // the reader's
-  std::size_t taken_ = 0;                     // so many events of the first chunk; the reader's
-  Chunk* last_;                               // the thread's
+  std::size_t room_;       // how many more events may come; the thread's
+  Chunk* first_;           // the reader's
+  std::size_t taken_ = 0;  // events of the first chunk that were taken; the reader's
+  Chunk* last_;            // the thread's
   std::set<std::string, std::less<>> names_;  // the thread's; nodes stay where they are
   std::atomic<std::uint64_t> dropped_{0};     // read while the thread may still count
 };

@@ -33,7 +33,7 @@ struct RowKey {
 
 // The ranges of all threads, put into rows in which no two cross: one lies within the other or
 // behind it. Where several threads share a row and their ranges overlap, the row gets further ones
-// beside it, "cpu:0 compute (2)"; ranges of one thread lie in one another by themselves.
+// beside it, "cpu:0 compute (2)"; ranges of one thread do not cross.
 class Timeline {
  public:
   // The ranges of a thread come in the order in which they ended.

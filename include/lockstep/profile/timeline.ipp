@@ -38,7 +38,7 @@ LOCKSTEP_INLINE std::vector<FunctionEvent> Timeline::arrange() && {
 
 LOCKSTEP_INLINE void Timeline::arrange_row(const std::string& label, std::vector<Part>& parts,
                                            std::vector<FunctionEvent>& events) {
-  // Of two that began and ended together, the later one to end lies around the other.
+  // Of two ranges with equal times, the one that was added later encloses the other.
   std::reverse(parts.begin(), parts.end());
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
     return std::pair(a.event.begin_ns, -a.event.end_ns) <
