@@ -10,8 +10,8 @@
 // floating-point or i64 or i32 (quotients: floating-point). Integers wrap around. A number takes
 // the tensor's dtype, and has to be a whole one for integers.
 //
-// **Torch counterpart.** torch.add, sub, mul, div, neg; without promotion between dtypes, but that
-// where autocast is on f32 and half precision meet in f32.
+// **Torch counterpart.** torch.add, sub, mul, div, neg; without promotion between dtypes, except
+// that f32 and half precision are computed in f32 where autocast is on.
 // **Backward.** A stretched operand's gradient is summed to its shape.
 // **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names both operands.
 namespace lockstep {

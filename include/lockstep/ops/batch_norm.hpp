@@ -15,11 +15,11 @@ namespace detail {
 struct BatchStatistics {
   Tensor mean;
   Tensor var;           // of the batch itself: divided by the number of values
-  Tensor unbiased;      // of what it was drawn from: by one less; not recorded
+  Tensor unbiased;      // estimates that of the population: divided by one less; not recorded
   Tensor present = {};  // 0 if the batch is empty, otherwise 1; undefined: it is not empty
 };
 
-// Where a batch that has more parts than the one at hand gets its statistics.
+// The source of statistics for a batch of which only a part is at hand.
 class StatisticsSource {
  public:
   StatisticsSource() = default;
@@ -28,7 +28,7 @@ class StatisticsSource {
   virtual ~StatisticsSource() = default;
 
   // The differentiable statistics of the whole batch, of which x [batch, channels, …] of f32 or f64
-  // is a part, perhaps without elements. None: x is all there is.
+  // is a part, perhaps without elements. Nothing if x is the whole batch.
   virtual std::optional<BatchStatistics> of(const Tensor& x) const = 0;
 };
 
@@ -38,13 +38,15 @@ class StatisticsSource {
 // bias may be undefined.
 //
 // In training mean and variance are the batch's, and running_mean and running_var, if defined, move
-// towards them by `momentum` (running_var towards the unbiased variance); otherwise they are used.
-// In replicas of a DataParallel with ReplicaBuffers::synchronized they are the whole batch's, so
-// that every replica's running statistics are alike; otherwise each replica's own.
+// towards them by `momentum` (running_var towards the unbiased variance). Outside training
+// running_mean and running_var are mean and variance. In replicas of a DataParallel with
+// ReplicaBuffers::synchronized the statistics are the whole batch's, so that every replica's
+// running statistics are alike; otherwise each replica has its own.
 //
 // **Torch counterpart.** torch.nn.functional.batch_norm; within replicas, SyncBatchNorm.
 // **Devices and streams.** All on one device. Statistics are summed in double, in a fixed order.
-// Half precision is computed in f32, which the other tensors are of, and the result rounded.
+// Half precision is computed in f32, which then is the dtype of the other tensors, and the result
+// is rounded.
 // **Backward.** Into x, weight and bias, through the statistics; with derivatives of its own. The
 // running statistics are changed in place, unrecorded.
 // **Threads and exceptions.** A ValueError for one value per channel in training (where replicas
@@ -58,8 +60,9 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
 
 namespace lockstep::detail {
 
-// A batch of one value has no variance. `own` of the values are this part's; `all`, how many the
-// batch has, is on the device, and is waited for only where a single value is possible.
+// Throws a ValueError if the whole batch has a single value, and so no variance. `own` of the
+// values are this part's. `all`, the number of all, is on the device; the host waits for it only if
+// a single value is possible.
 void check_batch_count(double own, const Tensor& all, const char* parts, const Tensor& x);
 
 // lockstep::batch_norm; in training with the statistics that `source` gives, if it is not null.

@@ -35,8 +35,9 @@ LOCKSTEP_INLINE void check_batch_count(double own, const Tensor& all, const char
                     x.sizes(), " and 1 value in all ", parts);
 }
 
-// Over all replicas, each with its own number of values. They meet twice, and not once for sums and
-// squares, from whose difference little is left where the mean is large.
+// The statistics over all replicas, each with its own number of values. The replicas exchange two
+// sums, of values and then of squared differences from the mean. Sums and sums of squares in one
+// exchange would leave little of the difference where the mean is large.
 inline BatchStatistics statistics_of_all(const Tensor& x, const Moments& own, double count,
                                          Tensor (*sum_of_batch)(const Tensor&)) {
   const std::int64_t channels = own.mean.numel();
@@ -48,11 +49,11 @@ inline BatchStatistics statistics_of_all(const Tensor& x, const Moments& own, do
   const Tensor squares = sum_of_batch((own.var + square(own.mean - mean)) * count);
   const Tensor var = squares / divisor;
   const NoGradGuard guard;
-  // (Not below 1, for an empty batch.)
+  // (The divisor of the squares is at least 1, for an empty batch.)
   return {mean, var, squares / (relu(values - 2) + 1), 1 - relu(1 - values)};
 }
 
-// running moves towards the batch's statistics; those of an empty batch leave it as it is.
+// Moves `running` towards the batch's statistics; those of an empty batch leave it as it is.
 inline void move_towards(const Tensor& running, const Tensor& batch, const Tensor& present,
                          double momentum) {
   const Tensor target = present.defined() ? batch * present + running * (1 - present) : batch;
@@ -125,7 +126,7 @@ LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Ten
     mean = batch.mean;
     var = batch.var;
   } else if (is_grad_enabled() && weight.defined() && weight.requires_grad()) {
-    mean = mean.clone();  // backward needs it; the running one may be set anew before that
+    mean = mean.clone();  // for backward: the running one may change before that
   }
   const Tensor scale = inverse_deviation(var, eps);
   return channel_affine(x, 1, mean, weight.defined() ? scale * weight : scale, bias);

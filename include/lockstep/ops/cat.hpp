@@ -15,6 +15,8 @@ namespace lockstep {
 // one device and of one dtype. `gather` joins tensors of several devices.
 //
 // **Torch counterpart.** torch.cat; empty tensors are not skipped.
+// **Threads and exceptions.** A ValueError for an empty list or an undefined tensor; a ShapeError,
+// DtypeError or DeviceError names the tensors that do not fit.
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 
 namespace detail {
@@ -27,6 +29,7 @@ Tensor cat_at(const std::vector<Tensor>& tensors, std::size_t dim);
 // The tensors, all of one shape, along a new dimension before dimension `dim`.
 //
 // **Torch counterpart.** torch.stack.
+// **Threads and exceptions.** As cat.
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 
 }  // namespace lockstep

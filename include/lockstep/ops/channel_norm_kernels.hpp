@@ -23,7 +23,8 @@ LOCKSTEP_HD T channel_value(const View<const T>& view, std::size_t c) {
   return view.size == 0 ? T(0) : view[c];
 }
 
-// Several sums side by side, as one chain of additions waits for each of them.
+// The sum of term(i) for each i below `count`: several sums side by side, since in a single one
+// each addition would wait for the one before.
 template <class Term>
 double sum_of_terms(std::size_t count, const Term& term) {
   constexpr std::size_t kLanes = 8;

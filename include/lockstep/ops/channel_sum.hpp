@@ -11,7 +11,7 @@
 
 namespace lockstep::detail {
 
-// The gradient of a bias that was added along dimension `dim`: the sum over all others.
+// The gradient of a bias that was added along dimension `dim`: the sum over all other dimensions.
 struct ChannelSum {
   static constexpr const char* name = "channel_sum";
   std::size_t dim;

@@ -13,16 +13,16 @@ namespace lockstep {
 
 namespace detail {
 
-// Work space of `count` elements for the host's algorithm: it goes back in stream order as soon as
-// the handle dies. Empty on a GPU, whose library asks for its own.
+// Work space of `count` elements for the host's algorithm. Its memory goes back in stream order as
+// soon as the handle dies. Empty on a GPU, whose library asks for its own.
 Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype);
 
 }  // namespace detail
 
 // The cross-correlation of images [batch, channels, height, width] (or one image without the batch)
 // with kernels [out, channels / groups, kernel height, kernel width], plus a bias [out] if there is
-// one. Padding is with zeros. With groups the channels are divided: each group of the output's sees
-// one of the input's alone. As many groups as channels are a depthwise convolution.
+// one. Padding is with zeros. With groups the channels are divided: each group of output channels
+// sees one group of input channels alone. As many groups as channels are a depthwise convolution.
 //
 // **Torch counterpart.** torch.nn.functional.conv2d.
 // **Devices and streams.** The operands' current stream. On the host it is im2col and a BLAS, a few

@@ -143,7 +143,7 @@ LOCKSTEP_INLINE std::array<Tensor, 2> ConvWeightGradOp::backward(const Backward&
   return grads;
 }
 
-// Checked, for an input with a batch.
+// The geometry of a convolution whose arguments fit each other, which is checked; x has a batch.
 inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d stride,
                                   Size2d padding, Size2d dilation = 1, std::int64_t groups = 1) {
   const Shape& in = x.sizes();

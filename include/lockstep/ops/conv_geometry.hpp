@@ -34,11 +34,11 @@ struct ConvGeometry {
   // larger than the cache is slow to write; about 256 columns are best, and an image that has them
   // by itself needs no rearranging of its result.
   std::int64_t images_at_once() const;
-  // The columns of one group of them.
+  // The size of the columns of one group of these images.
   std::int64_t columns_size() const;
-  // The results of several images side by side; none are needed for a single one.
+  // The size of the results of several images side by side; 0 for a single image.
   std::int64_t results_size() const;
-  // The gradient of the weight, of every group as [patch, channels].
+  // The size of the gradient of the weight, of every group as [patch, channels].
   std::int64_t transposed_size() const { return is_direct() ? 0 : patch() * out_channels; }
 };
 

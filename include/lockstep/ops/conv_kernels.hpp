@@ -17,7 +17,7 @@
 // one output channel are summed directly.
 namespace lockstep::detail {
 
-// A run of a few elements, which is less than a call of memcpy costs.
+// Copies a run of a few elements, for which a call of memcpy would cost more.
 template <class T>
 void copy_run(const T* from, T* to, std::int64_t count) {
   constexpr std::int64_t kBlock = 16 / static_cast<std::int64_t>(sizeof(T));
@@ -31,8 +31,8 @@ void copy_run(const T* from, T* to, std::int64_t count) {
   }
 }
 
-// to[i] += from[i], where a run of a few elements is less than the start of a vectorised loop
-// costs.
+// to[i] += from[i] for a run of a few elements, for which the start of a vectorised loop would cost
+// more.
 template <class T>
 void add_run(const T* from, T* to, std::int64_t count) {
   constexpr std::int64_t kBlock = 16 / static_cast<std::int64_t>(sizeof(T));
@@ -124,7 +124,8 @@ void fold_group(const ConvGeometry& g, const T* columns, std::int64_t count, std
   }
 }
 
-// The results of `count` images, [channels, count · pixels], from and to their places in the batch.
+// These copy the results of `count` images, [channels, count · pixels], from their places in the
+// batch and to them; a bias is added on the way there.
 template <class T>
 void gather_results(const ConvGeometry& g, const T* batch, std::int64_t count, T* results) {
   for (std::int64_t o = 0; o < g.out_channels; ++o) {

@@ -15,11 +15,13 @@ void check_probability(const char* operation, double p);
 // In training each element becomes 0 with probability p, and is divided by 1 − p otherwise; outside
 // of it x is returned as it is.
 //
-// The numbers are the device's, and on it the replica's: the same seed, devices and calls give the
-// same bits (unless replicas of two DataParallels, one within the other, share a device).
+// Each replica on each device has its own sequence of random numbers: the same seed, devices and
+// calls give the same bits (unless replicas of two DataParallels, one within the other, share a
+// device).
 //
-// **Torch counterpart.** torch.nn.functional.dropout; other elements are chosen than there.
-// **Backward.** Where forward let the element pass, times the same factor; any number of times.
+// **Torch counterpart.** torch.nn.functional.dropout, which draws other numbers.
+// **Backward.** The gradient of each element that forward let pass, times the same factor;
+// derivatives of any order.
 // **Threads and exceptions.** A ValueError for a probability outside [0, 1], a DtypeError for
 // integers.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);

@@ -19,7 +19,7 @@
 // A function of one or two elements, applied to whole tensors.
 namespace lockstep::detail {
 
-// What is mapped, and where it lies, for what is compiled once for all functions.
+// The operands of a mapping without their types, for code that is compiled once for all functions.
 struct MappedElements {
   const Stream& stream;
   View<const std::byte> a;  // sizes in elements
@@ -37,7 +37,7 @@ struct MappedElements {
     return {static_cast<T*>(static_cast<void*>(view.data)), view.size};
   }
 };
-// A function of one or two elements.
+// How a function of one or two elements is mapped.
 struct Mapping {
   bool wide;  // In is float
   Dtype result;
@@ -66,7 +66,7 @@ Tensor map(const Tensor& x, F f) {
 // In (or of half precision where it is float) and on one device. Not recorded.
 template <class In, class Out, class F>
 Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
-  // Most pairs are alike, and then one operation on few elements is what a call costs.
+  // Most pairs are alike. For few elements this way costs little more than the launch.
   if (a.dtype() == dtype_of<In> && a.is_contiguous() && b.is_contiguous() &&
       a.sizes() == b.sizes()) {
     const Stream stream = current_stream(a.device());
@@ -91,7 +91,7 @@ Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
   return map_pairs(kMapping, operation, a, b, &f);
 }
 
-// A number that meets tensors of T: an integer tensor takes only what it can hold exactly.
+// `value` as a T. A DtypeError if T is an integer type that cannot hold it exactly.
 template <class T>
 T scalar(const char* operation, double value) {
   if constexpr (std::is_integral_v<T>) {

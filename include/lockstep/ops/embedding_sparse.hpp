@@ -15,13 +15,14 @@ inline constexpr std::int64_t kNoPadding = -1;
 // Row indices[i] of a contiguous table of f32 or f64, for each i.
 Tensor take_rows(const Tensor& table, const Tensor& indices);
 
-// Row indices[i] of the contiguous table becomes values[i]. No index comes twice. One outside is
-// the stream's IndexError, and nothing is written for it: a gradient of one row counts as
-// coalesced, so nobody may have waited for that error yet.
+// Sets row indices[i] of the contiguous table to values[i]. No index comes twice. An index outside
+// the table is the stream's IndexError, and nothing is written for it. (Such an index can come
+// here: a gradient that lists one row counts as coalesced, so nobody need have waited for the error
+// of its lookup.)
 void put_rows(const Tensor& table, const Tensor& indices, const Tensor& values);
 
-// The gradient of a weight [rows, width] whose rows `at` were looked up, where that of the result
-// is `grad`. The indices are copied, as their owner may change them.
+// The gradient of a weight [rows, width] of which the rows `at` were looked up; `grad` is the
+// gradient of the result. The indices are copied, as their owner may change them.
 Tensor embedding_sparse_grad(const Tensor& grad, const Tensor& at, std::int64_t rows,
                              std::int64_t padding);
 

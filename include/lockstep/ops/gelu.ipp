@@ -16,7 +16,7 @@
 
 namespace lockstep::detail {
 
-// How fast the slope of gelu changes.
+// The second derivative of gelu.
 inline Tensor gelu_curvature(const Tensor& x) {
   return exp(square(x) * -0.5) * kInvSqrtTau * (2 - square(x));
 }

@@ -6,9 +6,9 @@
 
 // The members of Tensor that change its elements.
 //
-// They are not recorded. Where recording is on, a tensor that requires grad is not changed, nor one
-// changed by it; a tensor that backward needs unchanged notices by its version. An inference tensor
-// is changed in inference mode only.
+// They are not recorded. Where recording is on, it is an AutogradError to change a tensor that
+// requires grad, or to change a tensor by one. A backward that needs a tensor unchanged notices the
+// change by its version. An inference tensor is changed in inference mode only.
 //
 // **Torch counterpart.** The members of these names.
 

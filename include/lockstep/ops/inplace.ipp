@@ -34,7 +34,7 @@ LOCKSTEP_INLINE void check_changeable(const Tensor& tensor, const char* operatio
   }
 }
 
-// `source` as a tensor of `shape`, which it is stretched to; unrecorded.
+// `source`, stretched to `shape`; unrecorded.
 inline Tensor stretched(const Tensor& source, const Shape& shape, const char* operation) {
   if (source.sizes() == shape) return source;
   check<ShapeError>(source.sizes().size() <= shape.size() &&
@@ -57,7 +57,7 @@ void change_packed(const Tensor& tensor, const Change& change) {
 
 namespace lockstep {
 
-// Every element becomes `value`.
+// Sets every element to `value`.
 LOCKSTEP_INLINE const Tensor& Tensor::fill_(double value) const {
   detail::check_changeable(*this, "fill_");
   if (is_contiguous()) {
@@ -74,8 +74,8 @@ LOCKSTEP_INLINE const Tensor& Tensor::zero_() const {
   return fill_(0);
 }
 
-// The elements of `source`, stretched to this shape, converted to this dtype and brought to this
-// device.
+// Takes over the elements of `source`, stretched to this shape, converted to this dtype and brought
+// to this device.
 LOCKSTEP_INLINE const Tensor& Tensor::copy_(const Tensor& source) const {
   detail::check_changeable(*this, "copy_");
   detail::check_inplace(source, "copy_ from a tensor");

@@ -16,8 +16,8 @@ namespace lockstep::detail {
 // any other.
 Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b);
 
-// The strides with which `tensor` is read as one of `shape`, which it can be stretched to: 0 where
-// an element stands for many.
+// The strides with which `tensor` is read when it is stretched to `shape`: 0 where one element
+// stands for many.
 Shape broadcast_strides(const Tensor& tensor, const Shape& shape);
 
 // One walk over N operands: as few dimensions as their strides allow, the innermost last.
@@ -58,7 +58,8 @@ struct Walk {
   }
 
  private:
-  // Out of line, as there are many bodies: a short one does not pay for the call.
+  // Out of line, so that it is compiled once for all bodies. Calling a body is an indirect call, so
+  // a short one should take a whole row or plane.
   [[gnu::noinline]] void visit(std::size_t dims, void (*body)(const void*, const Offsets&),
                                const void* context) const {
     for (std::size_t d = 0; d < dims; ++d) {

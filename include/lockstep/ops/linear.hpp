@@ -11,6 +11,7 @@ namespace lockstep {
 // **Torch counterpart.** torch.nn.functional.linear.
 // **Devices and streams.** The operands' current stream; one call of the BLAS, or of cuBLASLt on a
 // GPU, the bias within it. Half precision is multiplied in f32, and the result rounded once.
+// **Backward.** Into x, weight and bias; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names the two operands
 // that do not fit; all are of one floating-point dtype, unless autocast is on.
 // **Example.** `linear(randn({30, 5}), weight, bias)` with a weight of [2, 5] is of shape [30, 2].

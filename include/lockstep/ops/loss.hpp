@@ -12,6 +12,7 @@ namespace lockstep {
 // [classes]) and labels [batch, …] of i64. The mean is over the labels.
 //
 // **Torch counterpart.** torch.nn.functional.nll_loss, without weight; no label is ignored.
+// **Backward.** Into the input; derivatives of any order.
 // **Threads and exceptions.** As cross_entropy.
 Tensor nll_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
@@ -21,6 +22,7 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, Reduction reduction =
 // **Torch counterpart.** torch.nn.functional.cross_entropy with class indices, without weight and
 // label_smoothing; no label is ignored.
 // **Devices and streams.** Both on one device. Sums are in double and in a fixed order.
+// **Backward.** Into the input, with derivatives of its own.
 // **Threads and exceptions.** A label outside the classes is an IndexError that names it, its row
 // and the number of classes: at this call, or where the device's stream is asynchronous at the next
 // synchronisation with it. A ShapeError, DtypeError or DeviceError names both arguments.

@@ -63,8 +63,8 @@ inline Tensor reduce_rows(const Tensor& losses, LossReduction reduction) {
   return losses;
 }
 
-// nll_loss is linear in the input; its gradient, linear in the gradient that comes, scatters it to
-// the labels' places, and is its own transpose.
+// nll_loss is linear in the input, and this is its transpose: it scatters the gradients of the
+// losses to the labels' places.
 struct NllGradOp {
   static constexpr const char* name = "nll_loss_grad";
   LossReduction reduction;
@@ -118,7 +118,7 @@ LOCKSTEP_INLINE std::array<Tensor, 2> NllGradOp::backward(const Backward& saved,
   return {apply(NllLossOp{reduction}, grad, saved(target)), Tensor()};
 }
 
-// The gradient of cross_entropy: (softmax(x) − one at the label) times what comes from above.
+// The gradient of cross_entropy: (softmax(x) − one at the label) times the gradient of the loss.
 struct CrossEntropyGradOp {
   static constexpr const char* name = "cross_entropy_grad";
   LossReduction reduction;

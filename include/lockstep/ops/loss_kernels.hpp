@@ -29,7 +29,7 @@ class LossSink {
       total_ += static_cast<double>(loss);
     }
   }
-  // `rows` of 0 make the mean a NaN, as in torch.
+  // With no rows the mean is NaN, as in torch.
   void finish(std::size_t rows) const {
     if (reduction_ == LossReduction::none) return;
     const double divisor = reduction_ == LossReduction::mean ? static_cast<double>(rows) : 1;
@@ -42,7 +42,7 @@ class LossSink {
   double total_ = 0;
 };
 
-// The gradient that comes from above to one row.
+// The gradient of each row's loss.
 template <class T>
 class LossGradient {
  public:
@@ -63,7 +63,7 @@ class LossGradient {
   const T shared_;
 };
 
-// The place of a row's label among its classes.
+// `label` as the number of a class; an IndexError that names the row if there is no such class.
 inline std::size_t checked_label(const char* operation, std::int64_t label, std::size_t row,
                                  std::size_t classes) {
   check<IndexError>(label >= 0 && label < static_cast<std::int64_t>(classes), operation,

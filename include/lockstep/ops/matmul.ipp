@@ -101,7 +101,7 @@ inline Shape broadcast_batch(const Tensor& a, const Tensor& b) {
   return broadcast_shapes("matmul (batches)", batch_a, batch_b);
 }
 
-// A tensor with the given batch, its dimensions but the last two made one.
+// The tensor stretched to the given batch, with all dimensions but the last two joined into one.
 inline Tensor as_batch(const Tensor& tensor, const Shape& batch) {
   Shape full = batch;
   full.push_back(tensor.size(-2));

@@ -23,8 +23,9 @@ void check_same_device(const char* operation, const char* name_a, const Tensor& 
 void check_same_kind(const char* operation, const char* name_a, const Tensor& a, const char* name_b,
                      const Tensor& b);
 
-// Memory for the result of an operation that is not recorded: `place`, if there is one that is like
-// it and has nothing to do with what the operation reads, and new memory otherwise.
+// Memory for the result of an operation that is not recorded: `place`, if that is contiguous, of
+// this shape, dtype and device, and shares no memory with what the operation reads; otherwise new
+// memory.
 Tensor empty_at(const Tensor* place, std::initializer_list<const Tensor*> reads,
                 const Stream& stream, const Shape& shape, Dtype dtype);
 
@@ -40,7 +41,7 @@ View<const T> strided_input(const Tensor& tensor) {
 // contiguous, the other ones `ld` elements apart.
 struct MatrixArgument {
   const Tensor* source;  // it lives longer than this
-  Tensor own;            // what takes its place, if it cannot be taken as it is
+  Tensor own;            // a packed copy, if the source cannot be taken as it is
   bool transposed;       // columns are contiguous
   std::int64_t ld;
   std::int64_t batch_stride;  // between the matrices of a tensor of three dimensions
@@ -51,7 +52,7 @@ struct MatrixArgument {
 // Transposed and sliced matrices are taken as they are; others are packed, and half precision is
 // widened to f32, unrecorded.
 MatrixArgument as_matrix(const Tensor& tensor);
-MatrixArgument as_matrix(const Tensor&&) = delete;  // nobody would hold it
+MatrixArgument as_matrix(const Tensor&&) = delete;  // a temporary would not live long enough
 
 }  // namespace lockstep::detail
 

@@ -9,6 +9,7 @@
 // `square` take i64 and i32 as well.
 //
 // **Torch counterpart.** The functions of these names in torch.
+// **Threads and exceptions.** A DtypeError for a tensor of another dtype.
 namespace lockstep {
 
 // The greater of x and 0. **Backward.** 0 at 0.

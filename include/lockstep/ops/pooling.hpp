@@ -14,15 +14,15 @@ namespace lockstep {
 // **Torch counterpart.** torch.nn.functional.max_pool2d, without dilation and ceil_mode.
 // **Backward.** To the element chosen, the first of equal ones. As in torch a NaN is chosen over
 // any number, the last of several.
-// **Threads and exceptions.** A ShapeError that names kernel and shape, a ValueError for a stride
-// or padding that makes no sense.
+// **Threads and exceptions.** A ShapeError that names kernel and shape; a ValueError for a kernel
+// or a stride below 1, or a padding that is negative or more than half the kernel.
 Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding = 0);
 
 // Windows of `kernel` side by side.
 Tensor max_pool2d(const Tensor& x, Size2d kernel);
 
 // The mean of each window of `kernel`, the windows `stride` apart, for images as max_pool2d takes
-// them. What the padding adds is zeros; with `count_include_pad` false they do not count.
+// them. The padding adds zeros; with `count_include_pad` false they do not count.
 //
 // **Torch counterpart.** torch.nn.functional.avg_pool2d, without ceil_mode and divisor_override.
 // **Threads and exceptions.** As max_pool2d.
@@ -36,7 +36,7 @@ Tensor avg_pool2d(const Tensor& x, Size2d kernel);
 
 namespace lockstep::detail {
 
-// What both kinds of pooling ask of the sizes of their windows.
+// Throws a ValueError unless the sizes of the windows are as both kinds of pooling need them.
 void check_pool_sizes(const char* name, Size2d kernel, Size2d stride, Size2d padding);
 
 }  // namespace lockstep::detail

@@ -21,8 +21,8 @@
 
 namespace lockstep::detail {
 
-// Between the pooled shape and the shape before, along fixed indices: each way is linear, and the
-// other one's derivative.
+// Moves elements between the shape before pooling and the pooled shape, by fixed indices; Scatter
+// moves them back. Each way is linear, and the derivative of the other one.
 template <bool Scatter>
 struct PoolRoute {
   static constexpr const char* name = Scatter ? "max_pool2d_scatter" : "max_pool2d_gather";
@@ -124,7 +124,7 @@ LOCKSTEP_INLINE void check_pool_sizes(const char* name, Size2d kernel, Size2d st
                     padding);
 }
 
-// Windows over x, which fit.
+// The geometry of windows over x, which is checked.
 inline PoolGeometry pool_geometry(const char* name, const Tensor& x, Size2d kernel, Size2d stride,
                                   Size2d padding) {
   check_defined(name, "the input", x);

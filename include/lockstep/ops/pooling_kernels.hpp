@@ -134,7 +134,7 @@ struct PoolGatherCall {
   }
 };
 
-// What a mean over one dimension of a window is divided by, if only places of the image count.
+// How many places of the image a window covers along one dimension.
 LOCKSTEP_HD inline std::int64_t pool_overlap(std::int64_t place, std::int64_t kernel,
                                              std::int64_t stride, std::int64_t padding,
                                              std::int64_t size) {
@@ -144,7 +144,7 @@ LOCKSTEP_HD inline std::int64_t pool_overlap(std::int64_t place, std::int64_t ke
   return last - first;
 }
 
-// By how much each element of window (y, x) counts in its mean.
+// The factor of each element in the mean of window (y, x).
 template <class T>
 LOCKSTEP_HD T pool_weight(const PoolGeometry& g, bool include_pad, std::int64_t y, std::int64_t x) {
   const std::int64_t count =

@@ -12,10 +12,13 @@ namespace lockstep {
 
 // The sum over the dimensions listed; over all if none is. With `keepdim` they stay, of size 1.
 //
-// Floating-point elements are summed in double and rounded once; integers and booleans give i64.
-// The same input gives the same bits.
+// Floating-point elements are summed in double, and the sum is rounded to their dtype (to f32 first
+// if they are of half precision). Integers and booleans give i64. The same input gives the same
+// bits.
 //
 // **Torch counterpart.** torch.sum.
+// **Threads and exceptions.** An IndexError for a dimension out of range, a ValueError for one that
+// is listed twice.
 // **Example.** `sum(x, {0, 2})`, `sum(x, {-1}, true)`
 Tensor sum(const Tensor& x, const Shape& dims, bool keepdim = false);
 Tensor sum(const Tensor& x);
@@ -24,6 +27,7 @@ Tensor sum(const Tensor& x);
 // NaN.
 //
 // **Torch counterpart.** torch.mean.
+// **Threads and exceptions.** As sum; a DtypeError for integers.
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim = false);
 Tensor mean(const Tensor& x);
 

@@ -40,7 +40,7 @@ struct SumCall {
  private:
   static constexpr std::int64_t kBlock = 64;
 
-  // Where the innermost elements belong to different results: a block of results at once.
+  // A block of results at once: the innermost elements belong to different results.
   void sum_across() const {
     const std::int64_t count = kept.inner_size();
     const std::int64_t step = kept.inner_stride(0);
@@ -89,7 +89,7 @@ struct SumCall {
     });
   }
 
-  // Several sums side by side, as one chain of additions waits for each of them.
+  // Several sums side by side: in a single one each addition would wait for the one before.
   template <class At>
   static Sum sum_row(const In* from, std::int64_t count, const At& at) {
     constexpr std::int64_t kLanes = 8;
@@ -114,7 +114,8 @@ struct SumCall {
   }
 };
 
-// out[c] = the sum of in[o, c, i] over all o and i; summed in double, in an order of its own.
+// out[c] = the sum of in[o, c, i] over all o and i; summed in double, in an order that the shape
+// alone decides.
 template <class T>
 struct ChannelSumCall {
   View<const T> in;
@@ -159,7 +160,7 @@ struct ChannelSumCall {
     for (std::size_t c = 0; c < kChannels; ++c) out[c] = static_cast<T>(sums[c]);
   }
 
-  // Several sums side by side, as one chain of additions waits for each of them.
+  // Several sums side by side: in a single one each addition would wait for the one before.
   static double sum(const T* values, std::size_t count) {
     constexpr std::size_t kLanes = 8;
     std::array<double, kLanes> lanes{};

@@ -15,11 +15,12 @@ namespace lockstep {
 // **Torch counterpart.** torch.Tensor.contiguous.
 Tensor contiguous(const Tensor& x);
 
-// The elements under another shape, one size of which may be −1: it is what is left over.
+// The elements under another shape. One size of it may be −1, and is then computed from the others.
 //
 // A view of the same memory wherever the strides allow that, otherwise a copy.
 //
 // **Torch counterpart.** torch.reshape.
+// **Threads and exceptions.** A ShapeError if the shape has not as many elements.
 Tensor reshape(const Tensor& x, const Shape& shape);
 
 // Joins the dimensions from `start_dim` to `end_dim`, both included, into one.

@@ -43,7 +43,8 @@ inline std::optional<Shape> view_strides(const Tensor& tensor, const Shape& shap
   return strides;
 }
 
-// Puts the one size that may be −1 in its place.
+// `shape` with the size that may be −1 computed from the elements of a tensor of shape `from`,
+// which it has to hold.
 inline Shape resolve_shape(const Shape& from, const Shape& shape) {
   Shape result = shape;
   std::size_t open = shape.size();

@@ -29,10 +29,10 @@
 #include <cstdint>
 #include <vector>
 
-// A recurrent layer in one direction as one operation. A GPU's library has it as one call. On the
-// host, what the gates get from the input is one product for all time steps; then each step takes
-// one product and one kernel, forward as backward, and the gradients of the weights one product
-// each.
+// A recurrent layer in one direction as one operation. A GPU's library computes it in one call. On
+// the host one product computes what the input gives to the gates at all time steps; then each step
+// takes one product and one kernel, forward as backward. The gradients of the weights take one
+// product, and for weight_hh another one for the first step.
 namespace lockstep::detail {
 
 // A contiguous tensor [length, rows, columns] as its time steps.
@@ -42,7 +42,7 @@ class Steps {
   Steps(View<T> all, std::int64_t length)
       : all_(all), each_(all.size / static_cast<std::size_t>(length)) {}
 
-  // `count` steps from number `t` on; empty if all are.
+  // `count` steps from number `t` on; empty if the tensor is.
   View<T> operator()(std::int64_t t, std::int64_t count = 1) const {
     if (all_.size == 0) return {};
     return {all_.data + static_cast<std::size_t>(t) * each_,
@@ -65,9 +65,9 @@ struct RecurrentOp {
   bool by_library = false;
   std::array<Saved, A::count> arguments = {};
   Saved y = {};
-  Tensor kept = {};    // [length, batch, kKept · width], or what the library wants
+  Tensor kept = {};    // [length, batch, kKept · width], or what the library keeps for backward
   Tensor states = {};  // c after each step
-  int math = 0;        // the library's
+  int math = 0;        // how the library computes, in its own numbers
   std::int64_t length = 0;
   std::int64_t batch = 0;
   std::int64_t width = 0;
@@ -246,7 +246,7 @@ struct RecurrentOp {
 
   std::int64_t columns(std::size_t n) const { return static_cast<std::int64_t>(n) * width; }
   std::size_t units() const { return static_cast<std::size_t>(batch * width); }
-  // The place in the sequence of what is computed as number `step`.
+  // The time step that is computed as number `step`.
   std::int64_t at(std::int64_t step) const { return reverse ? length - 1 - step : step; }
 
   template <class T>

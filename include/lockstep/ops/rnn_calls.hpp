@@ -28,14 +28,14 @@ struct RecurrentParameters {
   View<T> ih, hh, bias_ih, bias_hh;
 };
 
-// What a forward and its backward have to agree on, whatever the program sets meanwhile: answered
-// at once, on no stream.
+// Asks the library what a forward and its backward have to agree on, whatever the program sets
+// meanwhile: how it computes, and how much forward keeps. Answered at once, on no stream.
 template <class T, class Cell>
 struct RecurrentReserve {
   RecurrentGeometry g;
   bool has_bias_ih;
   bool has_bias_hh;
-  std::size_t* bytes;  // to be kept for the backward
+  std::size_t* bytes;  // that forward keeps for backward
   int* math;
 };
 
@@ -52,8 +52,8 @@ struct RecurrentForward {
   RecurrentGeometry g;
 };
 
-// Gradients of results that are empty are zeros; gradients of arguments that are empty are not
-// wanted, those of the weights all or none.
+// An empty gradient of a result stands for zeros. An empty gradient of an argument is not wanted;
+// of the weights' gradients all are wanted or none.
 template <class T, class Cell>
 struct RecurrentBackward {
   View<const T> x;
@@ -72,7 +72,7 @@ struct RecurrentBackward {
   RecurrentGeometry g;
 };
 
-// launch_call for what only a GPU has.
+// As launch_call, for a call that only GPUs have.
 template <class Call>
 void launch_gpu_call(const Stream& stream, const Call& call) {
   launch_bytes(stream, 1, &call, sizeof(Call), nullptr, kernel_slot<Call>, typeid(Call));

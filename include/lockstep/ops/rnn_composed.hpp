@@ -18,8 +18,8 @@
 #include <vector>
 
 // Recurrent layers written with elementary operations, one after the other: slow, and
-// differentiable any number of times. Where the gradient of a layer is itself to be differentiated,
-// it is that of this form.
+// differentiable any number of times. If the gradient of a layer is itself to be differentiated, it
+// is computed in this form.
 namespace lockstep::detail {
 
 // What a recurrent layer in one direction takes: a sequence x [length, batch, features], the first
@@ -73,12 +73,12 @@ struct AliasOp {
   Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
 };
 
-// The recorded gradients of the arguments that require them, for those of the results.
+// The recorded gradients of the arguments that require them, given the gradients of the results.
 template <class Cell>
 std::array<Tensor, RecurrentArguments::count> recurrent_composed_grads(
     const RecurrentArguments& arguments, bool reverse, const std::vector<Tensor>& grads) {
-  // Aliases, as one argument may have been computed from another: what goes on from there is left
-  // to the graph that these gradients are for.
+  // Aliases, since one argument may have been computed from another: these gradients stop at the
+  // aliases, and the graph that asks for them goes on from the arguments.
   RecurrentArguments aliases;
   std::vector<Tensor> wanted;
   std::vector<std::size_t> places;

@@ -11,14 +11,15 @@
 //
 // A cell is a struct of functions on the numbers of one unit of one row:
 //
-//   kGates     how many numbers a unit is driven by, each the sum of one from the input and one
-//              from the state before; they are the blocks of rows of weight_ih and weight_hh
-//   kKept      how many a unit keeps for backward, besides its states
+//   kGates     how many gates a unit has: each gets a number from the input and one from the state
+//              before; gates are the blocks of rows of weight_ih and weight_hh
+//   kKept      how many numbers a unit keeps for backward, besides its states
 //   kHasC      whether the state has a second part, c
-//   kSplits    whether the two gradients of a gate differ: of what the input and the state gave
+//   kSplits    whether the gradients of the two numbers of a gate differ
 //   step       the state after a step; fills `kept`
-//   gradient   takes the gradient of the state after the step and gives that of the gates, and
-//              leaves in `grad` what the state before gets otherwise than by weight_hh
+//   gradient   takes the gradient of the state after the step, gives those of the gates' numbers,
+//              and leaves in `grad` the part of the gradient of the state before that does not come
+//              through weight_hh
 //
 // The order of the gates is torch's.
 namespace lockstep::detail {
@@ -31,7 +32,7 @@ struct UnitState {
 };
 
 template <class T>
-struct TanhDerivative {  // with the result
+struct TanhDerivative {  // from the result
   LOCKSTEP_HD T operator()(T y) const { return T{1} - y * y; }
 };
 template <class T>
@@ -118,7 +119,8 @@ struct LstmCell {
 };
 
 // h' = (1 − z) · n + z · h with gates r and z, and n = tanh(x + r · h): r scales what the state
-// gives to n, with its bias. Kept are r, z, n as they are applied, and that share of n's.
+// gives to n, with its bias. Kept are r, z and n as they are applied, and what the state gives to
+// n.
 struct GruCell {
   static constexpr const char* name = "GRU";
   static constexpr std::size_t kGates = 3;
@@ -189,8 +191,9 @@ struct RecurrentKernel {
   }
 };
 
-// The same backwards. grad_h and grad_c are the gradient of the state after the step, which grad_y
-// adds to, and become what the state before gets otherwise than by weight_hh.
+// The same backwards. grad_h and grad_c hold the gradient of the state after the step, to which
+// grad_y is added. They become the part of the gradient of the state before that does not come
+// through weight_hh.
 template <class T, class Cell>
 struct RecurrentGradKernel {
   View<const T> kept;

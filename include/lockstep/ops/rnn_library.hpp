@@ -17,8 +17,8 @@
 // A recurrent layer in one direction by the device's library, forward and backward.
 namespace lockstep::detail {
 
-// Whether the device has a library for the layer: GPUs have, unless there is nothing to compute
-// with or a size is beyond what cuDNN counts with.
+// Whether the device has a library for the layer: GPUs have, unless a size is 0 or larger than
+// cuDNN allows.
 inline bool has_recurrent_library(const Tensor& x, std::int64_t rows) {
   if (x.device().is_cpu()) return false;
   constexpr std::int64_t kMostSteps = 65535;
@@ -68,7 +68,8 @@ class RecurrentLibrary {
     return results;
   }
 
-  // The gradients of the arguments, of those that `needs(place)`. The parameters' come together.
+  // The gradients of the arguments for which `needs(place)` is true. The library computes those of
+  // all parameters together.
   template <class Needs>
   std::array<Tensor, A::count> backward(const Tensor& y, const Tensor& reserve, int math,
                                         const std::vector<Tensor>& grads,

@@ -29,8 +29,8 @@ Tensor narrow_at(const Tensor& x, std::size_t dim, std::int64_t start, std::int6
 // **Torch counterpart.** torch.permute.
 Tensor permute(const Tensor& x, const Shape& dims);
 
-// x in a memory format, copied unless it is so already. Scatter, gather and gradients keep the
-// layout; layers compute on contiguous copies.
+// x in a memory format: x itself if it is in that format, else a copy. Scatter, gather and
+// gradients keep the layout; layers compute on contiguous copies.
 //
 // **Torch counterpart.** torch.Tensor.contiguous with its memory_format.
 // **Threads and exceptions.** A ShapeError for channels_last of anything but images [batch,
@@ -51,11 +51,14 @@ Tensor t(const Tensor& x);
 // end.
 //
 // **Torch counterpart.** torch.narrow.
+// **Threads and exceptions.** An IndexError if the part reaches out of the dimension, a ValueError
+// for a negative length.
 Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length);
 
 // Element `index` of a dimension, which disappears; a negative index counts from the end.
 //
 // **Torch counterpart.** torch.select.
+// **Threads and exceptions.** An IndexError for an index out of range.
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
 
 }  // namespace lockstep

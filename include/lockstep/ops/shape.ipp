@@ -47,7 +47,7 @@ LOCKSTEP_INLINE Tensor part_of(const Tensor& x, std::size_t dim, std::int64_t st
   return make_view(x, sizes, x.strides(), x.impl()->offset + start * x.strides()[dim]);
 }
 
-// Zeros with a tensor as one part: what narrow does, backwards.
+// Zeros with a tensor as one part: the transpose of narrow.
 struct EmbedOp {
   static constexpr const char* name = "narrow_backward";
   std::size_t dim;

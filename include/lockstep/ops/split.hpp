@@ -13,6 +13,7 @@ namespace lockstep {
 // Parts of the lengths listed along a dimension, which they fill; all of them views.
 //
 // **Torch counterpart.** torch.split(x, sizes, dim).
+// **Threads and exceptions.** A ValueError unless the lengths sum up to the size of the dimension.
 std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes,
                           std::int64_t dim = 0);
 

@@ -8,8 +8,8 @@
 
 namespace lockstep::detail {
 
-// The sum over some dimensions, divided by a number: a mean divides by how many there are. `shape`
-// has the kept sizes in order, with or without 1s between them. Recorded.
+// The sum over the dimensions in `over`, divided by `divisor`: a mean divides by the number of
+// elements summed. `shape` has the kept sizes in order, with or without 1s between them. Recorded.
 Tensor sum_dims(const Tensor& x, const DimSet& over, const Shape& shape, double divisor = 1);
 
 }  // namespace lockstep::detail

@@ -34,7 +34,7 @@ struct SumOp {
   }
 
  private:
-  // Linear, so it is its own backward; the public `div` is built on this header.
+  // Linear, and its own transpose. The public `div` is built on this header.
   struct Divide {
     static constexpr const char* name = "div";
     double divisor;

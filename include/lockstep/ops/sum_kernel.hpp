@@ -11,8 +11,8 @@ namespace lockstep::detail {
 
 using DimSet = std::bitset<Shape::kMaxDims>;
 
-// The sum over the dimensions in `over`, divided; `shape` has the kept sizes in order.
-// Floating-point tensors stay what they are, integers and booleans become i64. Not recorded.
+// The sum over the dimensions in `over`, divided by `divisor`; `shape` has the kept sizes in order.
+// Floating-point tensors keep their dtype, integers and booleans become i64. Not recorded.
 Tensor sum_over(const Tensor& x, const DimSet& over, const Shape& shape, double divisor);
 
 // Every element divided by a number. Not recorded.
