@@ -144,7 +144,7 @@ namespace lockstep::detail {
 namespace lockstep {
 
 LOCKSTEP_INLINE void check_device(Device device) {
-  // Plain `cpu`, whose index is -1, always passes once the number is known.
+  // Plain `cpu`, whose index is -1, always passes.
   const auto known =
       static_cast<unsigned>(detail::known_host_count.load(std::memory_order_relaxed));
   if (device.is_cpu() && static_cast<unsigned>(device.index) + 1 <= known) return;
