@@ -41,8 +41,7 @@ LOCKSTEP_INLINE AtomicFile::~AtomicFile() {
 }
 
 LOCKSTEP_INLINE void AtomicFile::write(std::span<const std::byte> bytes) {
-  constexpr std::size_t kMost = std::size_t{1}
-                                << 30;  // bytes a call; the system would cut longer ones
+  constexpr std::size_t kMost = std::size_t{1} << 30;  // bytes a call: the system would cut more
   while (!bytes.empty()) {
     const ssize_t put = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMost));
     if (put < 0 && errno == EINTR) continue;

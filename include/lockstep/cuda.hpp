@@ -6,8 +6,8 @@
 // program runs on host devices, and `no_cuda_reason` says why.
 //
 // Under LOCKSTEP_SEPARATE_COMPILATION (lockstep/config.hpp) the file of lockstep/cuda_src.hpp is
-// the one for nvcc. This header then only sees to it that the CUDA side is linked, and any compiler
-// takes it; by nvcc it also brings `fill_slots`, for functors of the program's own.
+// the one for nvcc. This header then only has the CUDA side linked, and any compiler takes it;
+// compiled by nvcc, it also brings `fill_slots`, for functors of the program's own.
 
 #include <lockstep/config.hpp>
 #include <lockstep/cuda/memory_limit.hpp>

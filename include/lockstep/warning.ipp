@@ -39,8 +39,7 @@ LOCKSTEP_INLINE void warn(const std::string& text) {
   if (sink.handler) {
     sink.handler(text);
   } else {
-    std::cerr << "lockstep: warning: " + text +
-                     '\n';  // one write, since other processes may write, too
+    std::cerr << "lockstep: warning: " + text + '\n';  // one write: others may write, too
   }
 }
 

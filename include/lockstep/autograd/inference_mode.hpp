@@ -10,8 +10,8 @@ namespace lockstep {
 // **Torch counterpart.** torch.is_inference_mode_enabled.
 inline bool is_inference_mode_enabled() { return detail::autograd_state().inference; }
 
-// Puts this thread in inference mode until the guard is destroyed: for code whose results nobody
-// will ask a gradient of.
+// Puts this thread in inference mode until the guard is destroyed: for code whose results need no
+// gradients.
 //
 // Nothing is recorded, and every new tensor is an inference tensor (`Tensor::is_inference`). It
 // stays one: outside, it may be read and computed with, but neither changed in place, nor made to

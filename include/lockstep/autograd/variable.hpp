@@ -14,7 +14,7 @@ void check_inplace(const Tensor& tensor, const char* operation);
 // Throws where an inference tensor would be changed outside its mode.
 void check_not_inference(const Tensor& tensor, const char* operation);
 
-// True if nobody else can see this tensor's memory, so that it may be taken over.
+// True if no other handle refers to this tensor's memory, so that it may be taken over.
 bool is_sole_owner(const Tensor& tensor);
 
 }  // namespace lockstep::detail

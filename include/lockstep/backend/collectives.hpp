@@ -57,7 +57,7 @@ class Collectives {
 // lockstep/nccl.hpp puts its collectives here before `main`.
 inline constinit std::atomic<Collectives*> nccl_collectives{nullptr};
 
-// Those that serve a set of devices, or null.
+// The collectives that serve a set of devices; null if none do.
 inline Collectives* collectives_for(std::span<const Device> devices) {
   Collectives* const collectives = nccl_collectives.load(std::memory_order_acquire);
   return collectives && collectives->serves(devices) ? collectives : nullptr;

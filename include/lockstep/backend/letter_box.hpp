@@ -172,7 +172,7 @@ class LetterBox {
     nap_over_.notify_one();
   }
 
-  // What goes to the worker's core, on one cache line if the letter is short.
+  // What goes to the worker's core with a post: one cache line if the letter is short.
   alignas(64) std::atomic<std::uint32_t> word_{0};
   std::uint32_t posts_ = 0;  // the number in `word_`, for the posters
   Letter letter_ = {};

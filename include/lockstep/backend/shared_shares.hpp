@@ -24,7 +24,7 @@ inline void call_expected_crew() {
   if (expected_crew != nullptr) expected_crew->hurry(1);
 }
 
-// The shares of one `run_shared`: whoever is free takes the next one.
+// The shares of one `run_shared`: a thread that is free takes the next one.
 //
 // Each share is begun in the end, even if others wait for it: a helper that comes calls two more as
 // long as shares are left, before it begins a share itself. The caller has called the first helper,

@@ -65,7 +65,7 @@ struct Share {
   void* context = nullptr;
   std::size_t index = 0;
   std::size_t team_size = 0;
-  bool spin = false;  // whether those who wait in this team may spin
+  bool spin = false;  // whether threads that wait in this team may spin
   Kind kind = Kind::of_team;
   std::uint32_t settled = 0;  // the team's
 
@@ -94,7 +94,7 @@ struct TeamStats {
   std::uint64_t shares_posted = 0;
   std::uint64_t parks = 0;     // times that a worker stopped spinning and went to sleep
   std::uint64_t wake_ups = 0;  // times that a parked worker was woken to run a share
-  std::size_t running = 0;     // threads inside a team now; nobody may spin if they exceed
+  std::size_t running = 0;     // threads inside a team now; none may spin if they exceed
   std::size_t cores = 0;       // the cores that the first caller might use
 };
 

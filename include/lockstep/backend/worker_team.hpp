@@ -19,7 +19,7 @@ inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
 // itself.
 template <class F, class OnError>
 void run_team_shares(TeamLease& team, F& share, OnError on_error) {
-  // A void* cannot hold the address of a function, but that of a pointer to it.
+  // A void* cannot hold the address of a function, but it can hold that of a pointer to one.
   using Callee = std::conditional_t<std::is_function_v<F>, F*, F>;
   const auto run = [&](Callee& callee) {
     const Share::Invoke invoke = [](void* context, std::size_t index) {

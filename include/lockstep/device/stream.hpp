@@ -22,7 +22,7 @@ class EventState {
 
   virtual bool query() const = 0;
   virtual void synchronize() const = 0;
-  // True if work issued to the stream from now on comes after this event by itself.
+  // True if work issued to the stream from now on comes after this event without a wait.
   virtual bool precedes_new_work_of(const StreamState& stream) const = 0;
 };
 using EventPtr = std::shared_ptr<const EventState>;

@@ -8,7 +8,7 @@
 
 namespace lockstep::detail {
 
-// What is added to the scores of a boolean mask's elements: minus infinity where they are `hidden`.
+// What an element of a boolean mask adds to a score: minus infinity if it is `hidden`, else 0.
 template <class T>
 struct MaskBias {
   bool hidden;

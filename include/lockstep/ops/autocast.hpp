@@ -8,8 +8,8 @@
 
 #include <concepts>
 
-// What an operation does first where autocast is on: it calls itself with other dtypes, and with
-// autocast off. The conversions are recorded, so gradients come back in the dtype of the argument.
+// Where autocast is on, an operation first calls itself with converted arguments, and with autocast
+// off. The conversions are recorded, so gradients come back in the dtype of the argument.
 namespace lockstep::detail {
 
 // Whether autocast converts the tensor at all.

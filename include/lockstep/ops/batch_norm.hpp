@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace detail {
 
-// What training normalises with.
+// The statistics that training normalises with.
 struct BatchStatistics {
   Tensor mean;
   Tensor var;           // of the batch itself: divided by the number of values

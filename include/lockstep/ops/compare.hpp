@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-// Where the elements are equal, as a boolean tensor; the operands are stretched to a common shape
-// and of one dtype and device.
+// A boolean tensor, true where the elements are equal. The operands are stretched to a common
+// shape; they are of one dtype and device.
 //
 // **Torch counterpart.** torch.eq. **Backward.** None: it is not differentiable.
-// **Example.** How many of a batch are right: `sum(eq(argmax(out, 1),
-// labels)).item<std::int64_t>()`
+// **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names both operands.
+// **Example.** `sum(eq(argmax(out, 1), labels)).item<std::int64_t>()` of a batch are right.
 Tensor eq(const Tensor& a, const Tensor& b);
 Tensor eq(const Tensor& a, double b);
 

@@ -18,7 +18,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& size
                           std::int64_t dim = 0);
 
 // Up to `chunks` parts of equal length ⌈n / chunks⌉, the last perhaps shorter: there may be fewer.
-// Of a dimension of size 0 there is one, which is empty.
+// A dimension of size 0 gives one part, which is empty.
 //
 // **Torch counterpart.** torch.chunk, except that of an empty dimension torch makes `chunks`.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);

@@ -23,7 +23,8 @@
 // New tensors with given values; the random ones are in tensor/random.hpp.
 namespace lockstep {
 
-// A tensor of the given shape filled with `value`, rounded to the dtype.
+// A tensor of the given shape filled with `value`, converted to the dtype; integers cut its
+// fraction off.
 //
 // **Torch counterpart.** torch::full.
 Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
@@ -102,6 +103,8 @@ Tensor tensor(const std::vector<T>& values, Device device = {}) {
 }
 
 // A tensor without dimensions that holds one value.
+//
+// **Torch counterpart.** torch::scalar_tensor.
 template <Element T>
 Tensor scalar_tensor(T value, Device device = {}) {
   return from_values(std::span<const T>(&value, 1), {}, device);
@@ -110,6 +113,7 @@ Tensor scalar_tensor(T value, Device device = {}) {
 // 0, 1, …, count − 1 as a vector.
 //
 // **Torch counterpart.** torch::arange(count).
+// **Threads and exceptions.** A ValueError for a negative count.
 Tensor arange(std::int64_t count, const TensorOptions& options = {.dtype = Dtype::i64});
 template <std::same_as<Dtype> D>
 Tensor arange(std::int64_t count, D dtype) {

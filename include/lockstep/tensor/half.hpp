@@ -5,9 +5,9 @@
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// How operations compute in f16 and bf16, for which not every CPU and no CBLAS has arithmetic: they
-// convert the operands to f32, compute there, and round the result once. A GPU gives the same,
-// since it sums the products of half-precision matrices in f32.
+// How operations compute in f16 and bf16, for which CPUs and CBLAS cannot be relied on to have
+// arithmetic: they convert the operands to f32, compute there, and round the result once. A GPU
+// gives the same, since it sums the products of half-precision matrices in f32.
 namespace lockstep::detail {
 
 constexpr bool is_half_precision(Dtype dtype) {

@@ -25,7 +25,7 @@ Tensor concatenated(const std::vector<Tensor>& parts, Device device);
 // otherwise list more rows than the tensor has.
 Tensor sum_sparse(const Tensor& a, const Tensor& b);
 
-// Whether nobody else can see the memory of this sparse tensor, so that it may be taken over.
+// Whether no other handle refers to the memory of this sparse tensor, so that it may be taken over.
 bool is_sole_owner_of_sparse(const Tensor& tensor);
 
 }  // namespace lockstep::detail

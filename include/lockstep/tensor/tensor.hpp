@@ -111,9 +111,12 @@ class Tensor {
   // **Threads and exceptions.** DeviceError for a tensor that is not on plain `cpu`.
   Tensor pin_memory() const;
 
-  // Host pointers to the first element. The data must be on the CPU (plain or host device) and of
-  // type T; both wait for the device's current stream. The mutable one counts as a change, and
-  // waits as well until no copy is still reading the memory.
+  // Host pointers to the first element. Both wait for the device's current stream. The mutable one
+  // counts as a change, and waits as well until no copy is still reading the memory.
+  //
+  // **Torch counterpart.** torch::Tensor::const_data_ptr, mutable_data_ptr.
+  // **Threads and exceptions.** A DeviceError unless the data is on the CPU (plain or host device),
+  // a DtypeError unless it is of type T, an OperandError for a sparse tensor.
   template <Element T>
   const T* const_data_ptr() const;
   template <Element T>
@@ -202,11 +205,17 @@ class Tensor {
 
   // Numbers for the program (defined in ops/to.hpp).
 
-  // The value of a tensor of one element, as T.
+  // The value of a tensor of one element, converted to T; waits for the device.
+  //
+  // **Torch counterpart.** torch.Tensor.item.
+  // **Threads and exceptions.** A ShapeError unless there is one element.
   template <class T>
   T item() const;
   double item() const;
   // All elements in row-major order, copied to the host; waits for the device.
+  //
+  // **Torch counterpart.** torch.Tensor.tolist.
+  // **Threads and exceptions.** A DtypeError unless the tensor's elements are of type T.
   template <Element T>
   std::vector<T> to_vector() const;
 

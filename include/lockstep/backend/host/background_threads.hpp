@@ -38,7 +38,7 @@ struct BackgroundStats {
   std::size_t wanted = 0;  // how many may be awake before no further one is woken
 };
 
-// The threads of the background: they serve the queued streams of all host devices, and between two
+// The background threads: they serve the queued streams of all host devices, and between two
 // streams they help with shared work.
 //
 // No thread belongs to a stream. If a stream has work, a further thread is woken only while fewer
@@ -129,10 +129,10 @@ class BackgroundThreads {
   // Joins the first work that takes one more helper.
   SharedWork* join_one(std::uint32_t most);
 
-  // With the mutex or without it.
+  // Called with the mutex held, or without it.
   static bool wants_helpers(const SharedWork* work);
 
-  // With the mutex, or as a hint.
+  // The first of the offered streams; a hint unless the mutex is held.
   Servable* first_ready() const { return front_.ready.load(std::memory_order_relaxed); }
 
   // Joins the work that was shared last if it takes one more helper. Most often there is no other.
@@ -152,8 +152,8 @@ class BackgroundThreads {
 
   bool serve_one();
 
-  // These two help until all pieces are taken or the news are other than `seen`, since a stream
-  // with work comes first. They wake a further thread if the work takes one more helper.
+  // These two help until all pieces are taken or `news` is no longer `seen`, since a stream with
+  // work comes first. They wake a further thread if the work takes one more helper.
   bool help_latest(std::uint32_t seen);
 
   bool help_one(std::uint32_t seen);

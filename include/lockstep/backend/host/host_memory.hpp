@@ -10,7 +10,7 @@
 
 namespace lockstep::detail {
 
-// What an allocator gets its blocks from.
+// The source of an allocator's blocks.
 struct HostMemorySource {
   void* (*take)(std::size_t bytes);  // null if there is none left
   void (*give_back)(void* data);

@@ -20,8 +20,8 @@ namespace lockstep::detail {
 // A stream of a host device (or of plain host memory), in one of two modes.
 //
 // immediate: the thread that issues work runs it at once, so the stream never has unfinished work
-// of its own. It can have waits for other streams, which the next operation waits out. Compute
-// streams are immediate: a queue costs 0.1–0.4 µs a call and buys nothing there.
+// of its own. It can have waits for other streams, which the next operation carries out first.
+// Compute streams are immediate: a queue costs 0.1–0.4 µs a call and buys nothing there.
 //
 // queued: a background thread does the work, or a thread that waits for it while no other is doing
 // it. Copy streams are queued. Tests switch compute streams to queued to make them as asynchronous
