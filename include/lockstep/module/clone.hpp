@@ -19,9 +19,9 @@
 #include <typeinfo>
 #include <utility>
 
-// Copies of modules: deep ones, by `clone`; and the two steps of replicating, a copy that shares no
-// module object with the original (`clone_structure`), and another tensor for each of its handles
-// (`rebind`).
+// Copies of modules. `clone` makes deep ones. `clone_structure` makes a copy that shares no module
+// object with the original, and `rebind` puts another tensor into each handle of a module: the two
+// steps of replicating, which replicate takes in one walk.
 namespace lockstep {
 
 namespace detail {
