@@ -19,7 +19,8 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A device string that does not parse, an index out of range, or tensors on devices that differ.
+// A device string that does not parse, a device that does not exist, or tensors on devices that do
+// not fit each other or the operation.
 class DeviceError : public Error {
  public:
   using Error::Error;

@@ -75,7 +75,8 @@ concept PointsToModule = requires(M& pointer) {
       HasCallOperator<std::remove_cvref_t<decltype(*pointer)>>;
 };
 
-// `module.forward(args...)` returns something; and `module(args...)` does.
+// `module.forward(args...)`, and in the second concept `module(args...)`, compiles and returns
+// something.
 template <class M, class... Args>
 concept ForwardGives = ForwardTakes<M, Args...> &&
     !std::is_void_v<decltype(std::declval<M&>().forward(std::declval<Args>()...))>;

@@ -82,8 +82,8 @@ class HookedModule {
 // of references. What the hook returns, if anything, takes the output's place.
 //
 // A hook is no part of the module: parameters within it are neither found nor moved nor saved.
-// Names of parameters stay as they are. Every replica runs a copy of the hook, on a thread of its
-// own: what the hook's closure refers to is then used by several threads at once.
+// Names of parameters stay as they are. Every replica runs a copy of the hook. The copies share
+// what the hook's closure refers to, which several threads may then use at once.
 //
 // **Torch counterpart.** Module.register_forward_hook.
 // **Threads and exceptions.** Those of the module and of the hook.

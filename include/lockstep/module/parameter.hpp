@@ -33,7 +33,7 @@ void materialize(const Tensor& tensor, const Shape& shape);
 // Tensor member that was given requires_grad is refused where parameters are asked for.
 //
 // A parameter may be made before its shape is known. Such an uninitialised one has a name, a dtype
-// and a device, and an optimiser may take it, but it has no elements until it is materialised:
+// and a device, and its handle may be passed on, but it has no elements until it is materialised:
 // asking for its shape or elements, as every operation does, is a ModuleError.
 //
 // **Torch counterpart.** torch.nn.Parameter, torch.nn.UninitializedParameter.

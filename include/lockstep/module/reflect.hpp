@@ -299,8 +299,8 @@ inline constexpr std::size_t kSignatureTail = [] {
   return text.size() - text.rfind(name) - name.size();
 }();
 
-// nvcc's front end prints all members of the tie up to the one that is asked for:
-// "...lockstep_object.lockstep_first.lockstep_second) -2)}]".
+// nvcc's front end prints all members of the tie, one behind the other, instead of the one that is
+// asked for: "...lockstep_object.lockstep_first.lockstep_second) -2)}]".
 inline constexpr bool kSignatureNamesAll =
     signature_of_member<NameProbe, 0>().find("lockstep_second") != std::string_view::npos;
 

@@ -37,8 +37,7 @@ class StateReader {
   // The message begins with `what`, which has to outlive the reader.
   StateReader(std::string_view what, const StateDict& dict);
 
-  // The number of this name. If the dict has no such number, that is a problem, and the result is
-  // 0.
+  // The number of this name. If the dict has no such number, the reader notes that and returns 0.
   template <Element T>
   T number(const std::string& name) {
     const Tensor tensor = take(name);
@@ -59,10 +58,10 @@ class StateReader {
   bool has_any(const std::string& prefix) const;
 
   // A copy of the tensor of this name, with the dtype and device of `like`. If the dict has no such
-  // tensor of the shape of `like`, that is a problem, and the result is undefined.
+  // tensor of the shape of `like`, the reader notes that and returns an undefined one.
   Tensor copy(const std::string& name, const Tensor& like);
 
-  // Reads the list of this name. If it does not have `count` entries, that is a problem.
+  // Reads the list of this name. If it does not have `count` entries, the reader notes that.
   void expect_indices(const std::string& name, std::size_t count);
 
   void misfit(const std::string& name, std::string_view why);

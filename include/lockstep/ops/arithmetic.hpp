@@ -11,7 +11,7 @@
 // the tensor's dtype, and has to be a whole one for integers.
 //
 // **Torch counterpart.** torch.add, sub, mul, div, neg; without promotion between dtypes, except
-// that f32 and half precision are computed in f32 where autocast is on.
+// that where autocast is on a tensor of f32 and one of half precision give f32.
 // **Backward.** A stretched operand's gradient is summed to its shape.
 // **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names both operands.
 namespace lockstep {

@@ -58,8 +58,8 @@ struct Walk {
   }
 
  private:
-  // Out of line, so that it is compiled once for all bodies. Calling a body is an indirect call, so
-  // a short one should take a whole row or plane.
+  // Out of line, so that it is compiled once for all bodies. Each call of a body is an indirect
+  // one, so that a body should handle a whole row or plane.
   [[gnu::noinline]] void visit(std::size_t dims, void (*body)(const void*, const Offsets&),
                                const void* context) const {
     for (std::size_t d = 0; d < dims; ++d) {

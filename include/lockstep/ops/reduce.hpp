@@ -27,7 +27,7 @@ Tensor sum(const Tensor& x);
 // NaN.
 //
 // **Torch counterpart.** torch.mean.
-// **Threads and exceptions.** As sum; a DtypeError for integers.
+// **Threads and exceptions.** As sum; a DtypeError unless the tensor is floating-point.
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim = false);
 Tensor mean(const Tensor& x);
 
