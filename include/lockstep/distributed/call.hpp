@@ -22,7 +22,7 @@ enum class Collective : unsigned char {
   new_group,
 };
 
-// The name as a range of a timeline has it.
+// The collective's name, for a range in a timeline.
 constexpr profile::Literal literal(Collective collective) {
   constexpr profile::Literal kNames[] = {"all_reduce", "broadcast",      "reduce",
                                          "all_gather", "reduce_scatter", "scatter",
@@ -42,8 +42,9 @@ constexpr bool reduces(Collective collective) {
          collective == Collective::reduce_scatter;
 }
 
-// What the ranks of a collective have to agree on. `count` is that of one rank's part, in elements;
-// what a collective has no use for stays as it is here.
+// What all ranks must pass alike to a collective. `count` is the number of elements of one rank's
+// part (of new_group: the number of its ranks); a member that the collective does not use keeps its
+// default.
 struct Call {
   Collective collective = Collective::barrier;
   Dtype dtype = Dtype::u8;
@@ -58,8 +59,8 @@ struct Call {
 // Where a collective runs, and whether its caller waits for the end.
 enum class Issue {
   queued,   // in the communication thread; the caller goes on
-  idle,     // in the calling thread if it would be next, else queued
-  blocking  // the same, and the caller waits
+  idle,     // in the calling thread if no operation is unfinished, else queued
+  blocking  // as idle, and the caller waits
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Call& call) {

@@ -29,9 +29,10 @@ struct Message {
 // Called once when a message has been taken or has failed; throws nothing.
 using Done = std::function<void(std::exception_ptr)>;
 
-// The seam between process groups and what connects the ranks: one rank's side of it. It moves and
-// combines bytes and knows nothing of tensors: bytes in host memory, and on GPUs where it has a
-// stream for them. What is on other GPUs is copied to host memory before it gets it.
+// One rank's connection to the others: the seam between process groups and what connects their
+// ranks. A carrier moves and combines bytes and knows nothing of tensors. The bytes are in host
+// memory, or on a GPU for which it has a stream (`stream_for`); the group copies what is on other
+// GPUs to host memory first.
 //
 // What a collective reads and writes, where n is the number of ranks and a part is `call.count`
 // elements:
@@ -42,8 +43,8 @@ using Done = std::function<void(std::exception_ptr)>;
 //   reduce_scatter  inputs: n parts              outputs: 1 part, may be the own part of the inputs
 //   scatter         inputs: n parts at the root  outputs: 1 part
 //   gather          inputs: 1 part               outputs: n parts at the root
-// Sums are taken in the order of the ranks, half precision in f32 and rounded once: the same
-// numbers give the same bits whatever carries them, except for NCCL, which has an order of its own.
+// Carriers add in the order of the ranks, half precision in f32 and rounded once, so that the same
+// numbers give the same bits over each of them; NCCL alone has an order of its own.
 //
 // Threads: all members but the constructor, `rank` and `size` are called by one thread at a time,
 // in the same order on all ranks.
@@ -57,23 +58,24 @@ class Carrier {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Runs one collective and returns when this rank's outputs are there and its inputs are no longer
-  // read. An Error on every rank where the calls do not match, or where a rank is gone. Where
-  // something else goes wrong the rank leaves.
+  // Runs one collective, and returns when this rank's outputs are written and nobody reads its
+  // inputs any more. Throws an Error on every rank if the calls do not match or a rank is gone. If
+  // anything else goes wrong, this rank has left.
   virtual void run(const Call& call, std::span<const void* const> inputs,
                    std::span<void* const> outputs) = 0;
 
-  // This rank takes part in no operation any more, because of `error`: what it issues fails, and so
-  // do the others' operations that need it, with an error that names it, as soon as they can be
-  // told. After the first call it does nothing.
+  // Takes this rank out of all further operations because of `error`: what it issues fails, and the
+  // others' operations that need it fail with an error that names it, as soon as they can be told.
+  // Only the first call counts.
   virtual void leave(const std::exception_ptr& error) noexcept = 0;
 
-  // As much of `leave` as may come from any thread and at any time, also while an operation runs:
-  // that one may wait for a rank which waits for this one.
+  // Does the part of `leave` that any thread may do at any time, also while an operation runs,
+  // which may be waiting for a rank that waits for this one.
   virtual void break_off(const std::exception_ptr& /*error*/) noexcept {}
 
-  // Runs `body`, which concerns this rank alone: where it throws, the others would wait for ever,
-  // or in step with something else.
+  // Runs `body`, a step of an operation that no other rank sees fail. If it throws, this rank
+  // leaves: else the others would wait for it for ever, or meet its next operation in this one's
+  // place.
   template <class Body>
   void alone(const Body& body) {
     try {
@@ -84,28 +86,30 @@ class Carrier {
     }
   }
 
-  // Asked when `run` or `run_on` has thrown: whether what that call was given may still be read or
-  // written, for all that is known for ever. That memory is never freed then.
+  // After `run` or `run_on` has thrown: true if that call's inputs and outputs may still be read or
+  // written, nobody knows for how long. The caller then never frees them.
   virtual bool may_use_memory() const { return false; }
 
-  // Start a message and return; `done` is called when it has been taken, by any thread, perhaps
-  // before the return. Messages between two ranks with one tag are taken in order.
+  // Start a message and return. Any thread calls `done` when the message has been taken or has
+  // failed, perhaps before the return. Messages between two ranks with one tag are taken in order.
   virtual void send(const Message& message, const void* data, Done done) = 0;
   virtual void receive(const Message& message, void* data, Done done) = 0;
   // Whether a rank may send to itself.
   virtual bool reaches_itself() const { return true; }
-  // Where messages do not progress by themselves: sees after them. True while there are any.
+  // Polls messages, and collectives of `run_on`, that do not progress by themselves. True while
+  // there are any.
   virtual bool progress() { return false; }
 
-  // The stream for operations on memory of this GPU, always the same one; none where they are run
-  // on host memory.
+  // The stream on which this carrier runs operations on memory of this GPU, always the same one;
+  // none if it takes them in host memory.
   virtual std::optional<Stream> stream_for(Device) { return {}; }
-  // As `run`, as work of that stream: returns when it is issued. What goes wrong after that is told
-  // to `failed`, at most once, by the thread that calls the carrier; `progress` sees after it.
+  // As `run`, but issues the collective as work of `stream` and returns. If it fails later,
+  // `failed` is called at most once, within a later call of the carrier, such as `progress`.
   LOCKSTEP_INLINE virtual void run_on(const Stream& stream, const Call& call,
                                       std::span<const void* const>, std::span<void* const>,
                                       const Done& failed);
-  // As `send` and `receive`: `done` is called when the copy is issued, as work of the stream.
+  // As `send` and `receive`, but the copy is work of `stream`, and `done` is called when it is
+  // issued.
   LOCKSTEP_INLINE virtual void send_on(const Stream& stream, const Message&, const void*, Done);
   LOCKSTEP_INLINE virtual void receive_on(const Stream& stream, const Message&, void*, Done);
 

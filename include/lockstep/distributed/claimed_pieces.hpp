@@ -10,13 +10,13 @@
 
 namespace lockstep::distributed::detail {
 
-// What the ranks of a world of threads do together after a meeting, in pieces: each takes the next
-// one that nobody has taken. So the last rank to arrive, which runs, waits for none of the others
-// to wake up: those find what it has left, or that all is done.
+// Work that the ranks of a world of threads share after a meeting, in pieces: each rank takes the
+// next piece that nobody has taken. So the last rank to arrive, which is running already, does not
+// wait for the others to wake up: they take what it has left, or find that all is done.
 //
-// Threads: every rank calls `run` after the meeting, and one rank `reset` before it, when all have
-// come back from the last `run`. What each piece writes is visible to all ranks when they come
-// back.
+// Threads: one rank calls `reset` before the meeting, when all ranks have returned from the last
+// `run`; every rank calls `run` after it. What each piece writes is visible to all ranks when they
+// return.
 class ClaimedPieces {
  public:
   void reset() noexcept {
@@ -24,8 +24,9 @@ class ClaimedPieces {
     ended_.store(0, std::memory_order_relaxed);
   }
 
-  // Calls piece(i) for each i below `count`, at least 1 and on all ranks the same, that no other
-  // rank has called it for, and returns when all have ended. No piece throws or waits for another.
+  // Calls piece(i) for each i below `count` that no other rank has taken, and returns when all
+  // pieces have ended. `count` is at least 1 and the same on all ranks. No piece throws or waits
+  // for another.
   template <class Piece>
   void run(std::uint32_t count, const Piece& piece) noexcept {
     // A claim orders nothing: what pieces read was published by the meeting.

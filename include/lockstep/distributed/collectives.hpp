@@ -13,7 +13,7 @@
 // group unless another is given.
 //
 // **Torch counterpart.** torch.distributed's functions of these names, without async_op.
-// **Threads and exceptions.** As ProcessGroup's; they throw what a Work would.
+// **Threads and exceptions.** As the operations of ProcessGroup; they throw what Work::wait would.
 namespace lockstep::distributed {
 
 void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,

@@ -14,7 +14,7 @@ namespace lockstep::distributed::detail {
 
 using lockstep::detail::is_half;
 
-// What elements of T are combined in.
+// The type in which elements of T are combined.
 template <class T>
 using Wide = std::conditional_t<is_half<T>, float, T>;
 
@@ -36,7 +36,7 @@ LOCKSTEP_HD T combine_two(T a, T b) {
   }
 }
 
-// out[i] = before[i] op next[i]. Divided by `ranks`, the number of summands, unless that is 0.
+// out[i] = before[i] op next[i], divided by `ranks`, the number of summands, unless that is 0.
 template <class T>
 struct CombineKernel {
   View<const Wide<T>> before;

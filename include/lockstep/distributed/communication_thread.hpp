@@ -16,21 +16,22 @@
 
 namespace lockstep::distributed::detail {
 
-// Runs a rank's operations one after the other, in the order in which they were issued. One for all
-// groups that a rank is in: then the order in which it goes through them is the program's own.
+// Runs a rank's operations one after the other, in the order in which they were issued. All groups
+// of a rank share one, so that it goes through their operations in the program's order.
 //
-// The thread is started by the first operation that needs it. It ends in the destructor, which lets
-// it finish what was issued. An operation that waits for a rank that is gone fails, so this takes
-// no longer than the other ranks' turn does.
+// The first operation that needs the thread starts it. The destructor waits until it has finished
+// what was issued: no longer than the other ranks take to come to that, since an operation that
+// waits for a rank that is gone fails.
 //
 // Threads: any thread may call any member, apart from the destructor.
 class CommunicationThread {
  public:
   using Task = lockstep::detail::Task;
 
-  // How operations wait for other ranks. Where they sleep, the thread has a short slice: they are
-  // issued while every core computes, and all ranks wait for the one that wakes up last. Where they
-  // poll, a short slice would only take the cores from those who compute more often.
+  // How operations wait for other ranks. If they sleep, the thread asks for a short time slice, to
+  // be woken soon: operations are issued while every core computes, and all ranks wait for the one
+  // that wakes up last. If they poll, a short slice would only interrupt the computing threads more
+  // often.
   enum class Waits { asleep, polling };
 
   explicit CommunicationThread(std::string name = "communication", Waits waits = Waits::asleep)
@@ -42,9 +43,8 @@ class CommunicationThread {
   // Appends an operation, which must not throw.
   void issue(Task task);
 
-  // Runs `operation` in the calling thread and returns true, if nothing that was issued is
-  // unfinished: it would be next, and going to another thread and back costs more than a small
-  // collective.
+  // Runs `operation` in the calling thread and returns true if no issued operation is unfinished,
+  // else returns false. The way to another thread and back costs more than a small collective.
   template <class F>
   bool run_here(F&& operation) {
     lockstep::detail::check_not_forked();
@@ -60,8 +60,9 @@ class CommunicationThread {
   // Blocks until what was issued has ended; messages need not have been taken.
   void drain();
 
-  // Sees after the messages of a carrier until it has none, or not any more. All are called by an
-  // operation. Nothing is allocated by `attend` after `make_room`.
+  // `attend` has the thread poll the carrier until nothing of it is in flight or `forget` is
+  // called. All three are called within an operation. After `make_room`, `attend` allocates
+  // nothing.
   void make_room() { attended_.reserve(attended_.size() + 1); }
   void attend(Carrier& carrier);
   void forget(Carrier& carrier) noexcept { std::erase(attended_, &carrier); }
@@ -72,7 +73,7 @@ class CommunicationThread {
     const std::lock_guard running(running_);
     function();
   }
-  // The same, and no longer sees after any carrier.
+  // The same, and polls no carrier after that.
   template <class F>
   void stop_attending(F&& function) {
     const std::lock_guard running(running_);
@@ -81,15 +82,15 @@ class CommunicationThread {
   }
 
  private:
-  // With `mutex_` held.
+  // The caller holds `mutex_`.
   void start();
 
   void serve();
 
   bool attend_all();
 
-  // How many operations were ever issued to the thread, under `mutex_`, and how many it has ended:
-  // the release of `completed_` publishes what they did.
+  // How many operations were issued, written under `mutex_`, and how many have ended: the release
+  // of `completed_` publishes what they did.
   std::atomic<std::uint32_t> issued_{0};
   std::atomic<std::uint32_t> completed_{0};
 

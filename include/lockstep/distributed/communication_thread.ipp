@@ -82,7 +82,7 @@ LOCKSTEP_INLINE void CommunicationThread::serve() {
     if (!attends) lockstep::detail::spin_then_park(issued_, more);
     if (!more(issued_.load(std::memory_order_acquire))) {
       attends = attend_all();
-      // No word comes when a message arrives, so one has to look.
+      // Nothing wakes this thread when a message arrives, so it looks.
       if (attends) std::this_thread::sleep_for(std::chrono::microseconds(20));
       continue;
     }
@@ -98,7 +98,7 @@ LOCKSTEP_INLINE void CommunicationThread::serve() {
       task = Task();  // what it holds is released before it counts as done
       attends = !attended_.empty();
     }
-    // An exchange: a store might fall behind the look for those who are parked.
+    // An exchange, since a store might become visible after the look for parked threads.
     completed_.exchange(++completed, std::memory_order_acq_rel);
     lockstep::detail::unpark_listed(completed_);
   }

@@ -8,8 +8,8 @@
 
 namespace lockstep::distributed::detail {
 
-// A point in time that a blocking call must not go past, kept together with the time limit that it
-// was made from, which its error names. The clock is the steady one: nobody sets it.
+// The point in time by which a blocking call must return, kept with the time limit that it was made
+// from, which the call's error names. The clock is the steady one, which nobody can set.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
@@ -21,18 +21,19 @@ class Deadline {
   Clock::time_point at() const { return at_; }
   bool passed() const { return Clock::now() >= at_; }
 
-  // What is left, rounded up, for poll(2): at least 0, and at most `most`.
+  // The time left in milliseconds, rounded up, as poll(2) takes it: from 0 to `most`.
   int poll_timeout(std::chrono::milliseconds most = std::chrono::hours(1)) const;
 
  private:
-  // Instead of forever: the sum with the present must not overflow.
+  // The longest time limit that is waited for: adding it to the present does not overflow.
   static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 
   std::chrono::milliseconds timeout_;
   Clock::time_point at_;
 };
 
-// Waits a little between two tries of what nobody tells the end of, longer from time to time.
+// The pause between two looks at something that sends no notice: twice as long each time, up to
+// `longest`, and never past the deadline.
 class Pause {
  public:
   explicit Pause(std::chrono::milliseconds longest = std::chrono::milliseconds(20))

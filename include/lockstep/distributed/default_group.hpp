@@ -11,7 +11,8 @@ namespace lockstep::distributed {
 
 namespace detail {
 
-// The group of the rank that the calling thread is, within `run`; the thread alone uses it.
+// Within `run`, the group of the rank that the calling thread is; undefined elsewhere. Only this
+// thread uses it.
 ProcessGroup& group_of_thread();
 
 class GroupOfThreadScope {
@@ -43,12 +44,14 @@ ProcessGroup default_group_or_none();
 // **Torch counterpart.** torch.distributed.is_initialized.
 inline bool is_initialized() { return detail::default_group_or_none().defined(); }
 
-// The group of all ranks: on a thread of `run` that one's, elsewhere that of init_process_group. An
-// Error if there is none.
+// The group of all ranks: on a thread of `run`, the group of that call; elsewhere that of
+// init_process_group. An Error if there is none.
 //
 // **Torch counterpart.** torch.distributed.group.WORLD.
 ProcessGroup default_group();
 
+// This rank's number in the default group, and that group's size. An Error if there is none.
+//
 // **Torch counterpart.** torch.distributed.get_rank and get_world_size.
 inline int get_rank() { return default_group().rank(); }
 inline int get_world_size() { return default_group().size(); }

@@ -10,11 +10,11 @@
 
 namespace lockstep::distributed::detail {
 
-// Whether a rank of a world of threads has gone, and why. Nothing but `text` allocates, so that a
-// rank can go without memory; who reads the text makes it.
+// Whether a rank of a world of threads has gone, and why. Only `text` allocates, which readers
+// call, so that a rank can go when there is no memory.
 struct Departure {
-  int rank = 0;                  // what messages call it: its number in `run`
-  std::optional<Device> device;  // likewise, if known
+  int rank = 0;                  // its number in `run`, which messages name
+  std::optional<Device> device;  // its device in `run`, if known
   bool gone = false;
   std::exception_ptr error = {};  // what it has thrown; null if it has returned
 

@@ -17,9 +17,9 @@ struct LaunchEnvironment {
   int master_port = 0;  // 0 where none is given
 };
 
-// What the environment says of this process's place: RANK and WORLD_SIZE with LOCAL_RANK,
-// MASTER_ADDR and MASTER_PORT, as torchrun sets them; where they are missing, the variables of Open
-// MPI, MPICH or Slurm. With none of them, a world of one.
+// Reads this process's place among others from the environment: RANK, WORLD_SIZE and LOCAL_RANK, as
+// torchrun sets them, else the variables of Open MPI, MPICH or Slurm, else a world of one; and in
+// each case MASTER_ADDR and MASTER_PORT.
 //
 // **Torch counterpart.** The env:// initialisation of torch.distributed.
 // **Threads and exceptions.** ValueError for a variable that is no number or out of range, and for

@@ -28,7 +28,7 @@ inline std::optional<int> number_in_environment(const char* variable, int lowest
   return number;
 }
 
-// The names that a launcher has for what it tells.
+// The names of one launcher's variables.
 struct LaunchVariables {
   const char* launcher;
   const char* rank;

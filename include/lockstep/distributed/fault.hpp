@@ -13,11 +13,11 @@ struct Fault {
   enum class Kind : std::uint8_t {
     died,        // its process has ended without a goodbye
     silent,      // no heartbeat has come for too long
-    absent,      // it has never come
-    threw,       // it has said so itself
+    absent,      // it has never connected
+    threw,       // it has reported a failure of its own
     late,        // others wait in a collective that it has not come to
     left,        // others wait in a collective, but it has ended, or finished, in good order
-    mismatched,  // it is in another collective than the others, which is their next one too
+    mismatched,  // it calls another collective than the others do under the same number
     stuck,       // all ranks are in a collective that does not end
   };
 

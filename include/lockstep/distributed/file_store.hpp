@@ -17,12 +17,13 @@
 
 namespace lockstep::distributed {
 
-// A store for the processes of one machine: a file that all of them name, which lists every change.
+// A store for the processes of one machine: a file that all of them name, to which each change is
+// appended.
 //
-// With a number of workers, which is then the same everywhere, the last of them that destroys its
-// FileStore removes the file; and where more of them come than there are, a file of an earlier run
-// has been left over (one of its processes was killed), which is said. With none, the file stays,
-// and must not be there before.
+// With `num_workers`, the same in all processes, the last worker that destroys its FileStore
+// removes the file. If one more comes, that is a StoreError: a run that was killed has left the
+// file behind. With 0 nobody removes the file, and it must not exist before the first process
+// comes.
 //
 // A process that is killed at any moment leaves the store usable for the others: the system takes
 // its lock away, and a change that it had not written wholly is dropped.
@@ -45,7 +46,7 @@ class FileStore final : public Store {
   static constexpr std::chrono::milliseconds kLongestParting{1000};
   static constexpr std::size_t kMaxFrame = kMaxKey + kMaxValue + 64;
 
-  // Waits for the lock in steps: who holds it may have been stopped.
+  // Holds the file's lock. Polls for it until the deadline, since a stopped process may hold it.
   class Lock {
    public:
     Lock(const FileStore& store, int kind, const detail::Deadline& deadline);
@@ -87,14 +88,14 @@ class FileStore final : public Store {
   // Reads what is new, if anything is.
   void look(const detail::Deadline& deadline);
 
-  // Reads the changes since the last time. With the lock held, so one that has not wholly been
-  // written is a dead process's; it is left where it is, for the next that writes.
+  // Reads the changes since the last time. The caller holds the lock, so an incomplete change is
+  // that of a process that has died; it stays for the next `append` to cut off.
   void refresh();
 
   void apply(std::string_view change);
 
-  // With the lock held, and all that is there read. It is read back by the next `refresh`, as by
-  // every other process.
+  // Appends a change. The caller holds the lock and has read all changes. `values_` gets it from
+  // the next `refresh`, as in every other process.
   void append(detail::FrameWriter change);
 
   std::size_t size() const;
@@ -110,7 +111,7 @@ class FileStore final : public Store {
 
   std::mutex mutex_;  // guards all below, and is taken before the file's lock
   detail::Descriptor file_;
-  std::size_t read_ = 0;  // the bytes of the file that `values_` knows
+  std::size_t read_ = 0;  // the bytes of the file that are in `values_`
   int joined_ = 0;
   int left_ = 0;
   detail::StoreValues values_;

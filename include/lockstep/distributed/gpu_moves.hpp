@@ -13,22 +13,23 @@
 
 namespace lockstep::distributed::detail {
 
-// One rank's share of a collective of a world of threads on GPUs, after the meeting: by NCCL, for
-// which rank 0 speaks, where that serves the ranks' devices, and otherwise by copies and adds on
-// the rank's stream.
+// One rank's share of a collective of a world of threads on GPUs, after the meeting. If NCCL serves
+// the ranks' devices, rank 0 issues the collective for all; otherwise each rank copies and adds on
+// its own stream.
 class GpuMoves {
  public:
   GpuMoves(const ThreadWorld& world, unsigned turn, int rank, const Call& call);
 
-  // Before the parting: what goes wrong is kept, so that all ranks come to it.
+  // Issues the rank's share. Called before the parting: an error is kept, so that all ranks come to
+  // it.
   void issue() noexcept;
 
-  // After the parting: what is issued to the rank's stream from here on comes after what the others
-  // have issued. What goes wrong on this rank alone is thrown when the host has waited for them
-  // instead. `in_use` becomes true where not even that can be: they may still use its memory.
+  // Has the rank's stream wait for what the others have issued. Called after the parting. If the
+  // stream cannot wait for another rank, the host does, and the error is thrown. Sets `in_use` if
+  // the host cannot, either: that rank's GPU may use this rank's memory for ever.
   void await_others(bool& in_use) const;
 
-  // Throws on every rank what went wrong on one.
+  // Throws this rank's error, or else a DeviceError that names the first rank that has failed.
   void check() const;
 
  private:
@@ -43,7 +44,8 @@ class GpuMoves {
   template <class Waited>
   static bool has_ended(const Waited& waited) noexcept;
 
-  // The same on all ranks. The ranks may bring memory of other GPUs than their own.
+  // What serves all ranks' devices, or null; the same on all ranks. Null also if a rank brings
+  // memory of another GPU than its own.
   WorldCollectives* serving() const;
 
   std::vector<GpuPart> parts() const;
@@ -54,7 +56,7 @@ class GpuMoves {
 
   void move() const;
 
-  // The elements [begin, end) of the sum, for all who want it.
+  // Writes the elements [begin, end) of the sum to the outputs of all ranks.
   void reduce(std::size_t begin, std::size_t end) const;
 
   void copy(const GpuMemory& to, const GpuMemory& from) const;

@@ -35,7 +35,7 @@ LOCKSTEP_INLINE void GpuMoves::issue() noexcept {
     side(own_).done = stream().record_event();
   } catch (...) {
     keep_error();
-    // Nobody can wait for what has been issued, but the host.
+    // Without an event only the host can wait for what has been issued.
     if (!has_ended(stream())) side(own_).hangs = true;
   }
 }

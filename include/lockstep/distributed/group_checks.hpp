@@ -7,7 +7,7 @@
 
 #include <vector>
 
-// What one rank alone can see to be wrong with its arguments of a collective.
+// Checks of a collective's arguments that a rank makes without the others.
 namespace lockstep::distributed::detail {
 
 // Throws unless each element of the tensor has memory of its own.
@@ -18,11 +18,11 @@ void check_dense(const char* operation, const Tensor& tensor);
 
 void check_reducible(const char* operation, const Tensor& tensor, ReduceOp op);
 
-// A list of one tensor a rank, each like `part`.
+// Throws unless `list` has one tensor for each rank, each of the shape, dtype and device of `part`.
 void check_list(const char* operation, const char* what, const std::vector<Tensor>& list,
                 const Tensor& part, int size, bool written);
 
-// One tensor that has the parts of all ranks one after the other.
+// Throws unless `whole` has as many elements as `size` parts, and the dtype and device of `part`.
 void check_whole(const char* operation, const char* what, const Tensor& whole,
                  const char* part_name, const Tensor& part, int size);
 

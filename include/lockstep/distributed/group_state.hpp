@@ -21,16 +21,17 @@
 
 namespace lockstep::distributed::detail {
 
-// The tensors that one side of an operation has: as many as there are parts, or one that all parts
-// follow one another in.
+// The tensors that an operation reads, or those that it writes: one for each of `count` parts, or a
+// single one in which the parts follow one another.
 struct Parts {
   std::span<const Tensor> tensors;
   std::size_t count = 1;
 };
 
-// What a group's operations use. It outlives the handles until the last operation has ended.
+// What a group's operations use. Each of them holds it, so that it outlives the handles until the
+// last operation has ended.
 //
-// Threads: the communication thread alone, or whoever runs in its place.
+// Threads: the communication thread, or one that runs an operation in its place; `break_off` any.
 class GroupLink {
  public:
   GroupLink(std::unique_ptr<Carrier> carrier, CommunicationThread& thread, GroupWatch watch)
@@ -41,7 +42,7 @@ class GroupLink {
 
   const Carrier& carrier() const { return *carrier_; }
   const GroupWatch& watch() const { return watch_; }
-  // In a forked child: the carrier's other side is the parent's.
+  // For a forked child: lets go of the carrier without ending it, since it is the parent's.
   void abandon() noexcept { (void)carrier_.release(); }
 
   void run(const Call& call, Operands& operands, const Completion& completion) noexcept;
@@ -50,13 +51,13 @@ class GroupLink {
 
   std::unique_ptr<Carrier> split(const std::vector<int>& members);
 
-  // This rank comes to no operation of the group any more.
+  // Takes this rank out of all further operations of the group.
   void leave(const std::exception_ptr& error) noexcept { carrier_->leave(error); }
   void break_off(const std::exception_ptr& error) noexcept { carrier_->break_off(error); }
 
  private:
-  // Runs `body`, in which the rank waits for the others. What it throws once a fault is known comes
-  // of that.
+  // Runs `body`, in which the rank waits for the others. Once a fault is known it throws that:
+  // whatever `body` throws then follows from it.
   template <class Body>
   void within(const Call& call, const Body& body) {
     const InCollective here(watch_.progress(), call);
@@ -69,26 +70,26 @@ class GroupLink {
     }
   }
 
-  // `failed` is told of what goes wrong later.
+  // `failed` is called if the operation fails after it was issued.
   void carry(const Call& call, Operands& operands, const Done& failed);
 
   void issue(const Message& message, const Operands& operands, bool sends, Done done);
 
   CommunicationThread& thread_;
   const GroupWatch watch_;
-  std::unique_ptr<Carrier> carrier_;  // set until the end
+  std::unique_ptr<Carrier> carrier_;  // set until `abandon`
 };
 
-// What is behind the handles of a process group.
+// What the handles on a process group share.
 class GroupState {
  public:
-  // Where it throws, the carrier is still the caller's.
+  // If it throws, the carrier is still the caller's.
   GroupState(std::unique_ptr<Carrier>&& carrier, std::shared_ptr<CommunicationThread> thread,
              Device device, GroupWatch watch = {});
   GroupState(const GroupState&) = delete;
   GroupState& operator=(const GroupState&) = delete;
-  // Waits for nothing. A carrier ends where it runs: in turn with the operations of the rank's
-  // other groups, and after its own.
+  // Does not wait. The carrier ends as an operation would: after the group's own, in turn with
+  // those of the rank's other groups.
   ~GroupState();
 
   int rank() const { return rank_; }
@@ -101,8 +102,8 @@ class GroupState {
   Work collective(const Call& call, const Parts& reads, const Parts& writes, Issue issue);
 
   bool reaches_itself() const { return link_->carrier().reaches_itself(); }
-  // Starts a message after all that was issued before it. One from this rank to itself is sent from
-  // a copy, and has ended for the sender.
+  // Starts a message after all that was issued before it. A send to this rank itself is of a copy,
+  // and its Work has ended.
   Work message(const Message& message, const Tensor& tensor, bool sends);
 
   // Null on a rank that is not among the members.
@@ -127,7 +128,7 @@ class GroupState {
   const int rank_;
   const int size_;
   const Device device_;
-  std::shared_ptr<GroupLink> link_;  // set until the end
+  std::shared_ptr<GroupLink> link_;  // set until the destructor
 };
 
 }  // namespace lockstep::distributed::detail

@@ -62,7 +62,7 @@ LOCKSTEP_INLINE void GroupLink::start(const Message& message, Operands& operands
   } catch (...) {
     error = std::current_exception();
   }
-  // Not within the handler, which would keep a reference to it.
+  // Not within the handler, which would keep a reference to the error.
   if (error) done(std::move(error));
 }
 
@@ -115,7 +115,7 @@ LOCKSTEP_INLINE GroupState::~GroupState() {
   try {
     if (!thread_->run_here(end)) thread_->issue(CommunicationThread::Task(std::move(end)));
   } catch (const std::exception&) {
-    // No memory, or no thread: it ends with the last of its operations, or here.
+    // No memory, or no thread: the carrier ends with the group's last operation, or here.
   }
 }
 
@@ -136,7 +136,7 @@ LOCKSTEP_INLINE Work GroupState::collective(const Call& call, const Parts& reads
     work = completion.work();
     auto execute = [link = link_, call, operands = std::move(operands),
                     completion]() mutable noexcept { link->run(call, operands, completion); };
-    // On a GPU it may have to be seen after when it has been issued.
+    // On a GPU the communication thread may have to poll the carrier afterwards.
     if (issue == Issue::queued || on_gpu || !thread_->run_here(execute)) {
       thread_->issue(CommunicationThread::Task(std::move(execute)));
     }
@@ -162,7 +162,8 @@ LOCKSTEP_INLINE Work GroupState::message(const Message& message, const Tensor& t
       } catch (...) {
         error = std::current_exception();
       }
-      // On the host what has not been taken may use its memory as long as the carrier keeps this.
+      // On the host a message that was not taken may use its memory as long as the carrier keeps
+      // `done`.
       if (taken || operands->stream()) operands->release();
       completion.finish(std::move(error));
     };

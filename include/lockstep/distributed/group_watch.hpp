@@ -12,16 +12,16 @@
 
 namespace lockstep::distributed::detail {
 
-// One group's place in what watches its rank, a Watchdog: which ranks it has, and where this one is
-// among its collectives. One that is made from nothing watches nothing, and never knows of a fault.
+// A group's entry with the Watchdog of its rank: the ranks that it has, and how far this one is in
+// its collectives. A default-constructed one watches nothing, and never knows of a fault.
 class GroupWatch {
  public:
   GroupWatch() = default;
-  // `ranks` are the group's, by their numbers in the watcher's world. All of them make one, and
-  // for groups of the same ranks in the same order.
+  // `ranks` are the group's, by their numbers in the watcher's world. All of them make one; groups
+  // of the same ranks, all make in the same order.
   GroupWatch(std::shared_ptr<RankWatcher> watcher, std::vector<int> ranks);
 
-  // That of a group of some of this one's ranks.
+  // The entry of a new group of some of this group's ranks.
   GroupWatch part(const std::vector<int>& members) const;
 
   bool faulted() const noexcept { return watcher_ && watcher_->faulted(); }

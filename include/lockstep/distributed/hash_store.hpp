@@ -14,6 +14,7 @@ namespace lockstep::distributed {
 // A store for the threads of one process.
 //
 // **Torch counterpart.** torch.distributed.HashStore.
+// **Threads and exceptions.** As Store.
 class HashStore final : public Store {
  public:
   using Store::Store;

@@ -17,8 +17,8 @@
 
 namespace lockstep::distributed::detail {
 
-// The messages between the ranks of a world of threads that only one side has come for yet. The
-// side that comes second copies from the sender's memory to the receiver's and tells both.
+// Messages between the ranks of a world of threads that only one side has called for yet. The side
+// that calls second copies from the sender's memory to the receiver's and tells both.
 //
 // Threads: `mutex_` guards everything. Copies are made and `done` is called outside of it, by the
 // thread that comes second or that leaves.
@@ -26,14 +26,16 @@ class Mailbox {
  public:
   explicit Mailbox(std::size_t size) : gone_(size) {}
 
-  // With a stream the memory is on its GPU, and the copy is work of both sides' streams.
+  // With a stream the memory is on its GPU; the copy is work of the receiver's stream, and the
+  // sender's waits for it.
   void send(int rank, const Message& message, const void* data, Done done,
             const Stream* stream = nullptr);
   void receive(int rank, const Message& message, void* data, Done done,
                const Stream* stream = nullptr);
 
-  // `rank` posts no more. What others wait for from it, or have for it, fails and says why; what it
-  // has posted itself may still be taken. Allocates nothing but the errors, without which it does.
+  // `rank` posts no more messages. Those that others have posted to it or await from it fail and
+  // say why; its own may still be taken. Allocates only the errors, and does without the memory for
+  // them.
   void leave(int rank, const Departure& why) noexcept;
 
  private:
@@ -53,8 +55,8 @@ class Mailbox {
 
   static std::optional<GpuSide> side_of(const Stream* stream);
 
-  // Tells one side, which gets an exception of its own: what `make` returns, or what came in its
-  // way. Nothing is left of it here by then.
+  // Tells one side with an exception of its own: what `make` returns, or what making it throws.
+  // This thread holds no reference to it when `done` is called.
   template <class Make>
   static void fail(const Posted& posted, const Make& make) noexcept {
     std::exception_ptr error;
@@ -69,11 +71,11 @@ class Mailbox {
 
   void post(Posted mine);
 
-  // By the thread of `rank`, one of the two.
+  // Copies, and tells both sides. Called by the thread of `rank`, one of the two.
   void deliver(const Posted& sent, const Posted& received, int rank) const noexcept;
 
-  // On the receiver's stream; what is issued to the sender's after this comes after it. Has ended
-  // where it throws, unless the receiver's GPU has failed.
+  // Copies on the receiver's stream; what is issued to the sender's stream afterwards comes after
+  // that. If it throws, the copy has ended, unless the receiver's GPU has failed.
   static void copy_on_gpu(const Posted& sent, const Posted& received);
 
   const RankGone spare_{""};

@@ -17,24 +17,23 @@
 
 namespace lockstep::distributed::detail {
 
-// A variable on the same memory without a place in a graph: what an operation in flight holds, so
-// that no graph hangs on the communication thread.
+// A tensor on the same memory that is in no graph. An operation in flight holds this, so that the
+// communication thread keeps no graph alive.
 Tensor without_graph(const Tensor& tensor);
 
-// Memory of its own, on the same device.
+// A copy in memory of its own, on the same device.
 Tensor copy_of(const Tensor& tensor);
 
-// The tensors of one operation, and the memory that a carrier sees in their place: the tensors' own
-// where it can be, otherwise copies. Of GPUs it is host memory, unless the carrier has a stream for
-// them.
+// The tensors of one operation, and the memory that a carrier reads and writes for them: the
+// tensors' own where possible, otherwise copies. For tensors on a GPU these are in host memory,
+// unless the carrier has a stream for that GPU.
 //
-// Made by the thread that issues the operation; `stage` and `finish` are called by the one that
-// runs it, before and after the carrier. What is on the current streams when it is made comes
-// first.
+// The thread that issues the operation makes the object; the thread that runs it calls `stage`
+// before the carrier and `finish` after it. The operation comes after what is on the current
+// streams when the object is made.
 class Operands {
  public:
-  // Each list is as many tensors as the operation has parts, or a single contiguous one that all
-  // parts follow one another in.
+  // Each list has one tensor for each part, or a single one in which the parts follow one another.
   Operands(std::span<const Tensor> reads, std::size_t read_parts, std::span<const Tensor> writes,
            std::size_t write_parts);
 
@@ -48,23 +47,24 @@ class Operands {
   const std::vector<const void*>& inputs() const { return inputs_; }
   const std::vector<void*>& outputs() const { return outputs_; }
 
-  // Copies results to where they belong.
+  // Copies results from the carrier's memory to the tensors, and notes in `work` what to wait for.
   void finish(WorkState& work);
 
-  // Lets go of all tensors. Memory of a GPU is kept until the stream has done with it; not for
-  // those who write to it, whom `wait` has told: they would wait for what is in flight beside.
+  // Lets go of all tensors. A GPU's memory is not freed before the stream has done with it. Later
+  // writes do not wait for that, since `Work::wait` has ordered them after the operation: they
+  // would wait for the stream's other operations, too.
   void release() noexcept;
 
-  // The same where the carrier may still use the memory, which is never freed then.
+  // The same, but never frees the memory, since the carrier may still use it.
   void forget() noexcept;
 
  private:
-  // On the GPU, in the order of the stream: the host waits for nothing.
+  // In the order of the stream: the host waits for nothing.
   void stage_on(const Stream& stream);
 
   void stage_on_host();
 
-  // Adds an owner that never lets go. Nobody knows when the memory is free.
+  // Adds an owner that never lets go, since nobody knows when the memory is out of use.
   static void leak(const Tensor& tensor) noexcept {
     alignas(Tensor) std::byte owner[sizeof(Tensor)];
     ::new (static_cast<void*>(owner)) Tensor(tensor);
@@ -74,7 +74,7 @@ class Operands {
   static bool in_place(const Tensor& tensor);
 
   void note(const Stream& stream);
-  // Copies are issued to a stream of their own: the current one is the caller's to wait with.
+  // Has copies issued to a stream of their own: the current one may be one that callers compute on.
   void copies_on(Device device);
 
   template <class Pointer>

@@ -10,7 +10,7 @@
 
 namespace lockstep::distributed {
 
-// A part of another store: its keys stand there as "prefix/key".
+// A view of another store, which keeps each key there as "prefix/key".
 //
 // `num_keys` counts those of the whole store, as torch's does.
 //
@@ -22,8 +22,8 @@ class PrefixStore final : public Store {
   std::string name() const override { return store_->name() + " below '" + prefix_ + '\''; }
 
  private:
-  // The other store takes the same time limit. What is left of it cannot be less: nothing has
-  // happened since.
+  // `get` and `wait` give the other store their whole time limit again: nothing has used it up yet.
+  // All other calls have that store's own.
   LOCKSTEP_INLINE void do_set(const std::string& key, const std::string& value,
                               const detail::Deadline&) override;
   LOCKSTEP_INLINE std::string do_get(const std::string& key,

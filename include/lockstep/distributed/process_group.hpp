@@ -37,29 +37,29 @@ struct Parts;
 // group's own, beside what the current streams do: by NCCL, with lockstep/nccl.hpp in the program
 // and distinct GPUs, by copies and adds where the ranks are threads. Where a rank is on the host,
 // or MPI connects them, it goes through host memory.
-// **Threads and exceptions.** Several threads of a rank may issue; the order in which they do so,
-// over all groups of the rank together, has to be that of the other ranks: a rank's groups take
-// turns. What this rank alone can see to be wrong is thrown at once: a ShapeError, DtypeError,
-// DeviceError or ValueError, and nothing is issued. Work holds all others: a ValueError on every
-// rank whose call does not match another's, a RankGone where a rank has ended, between processes a
-// WatchdogError. Over MPI ranks see a call that does not match by the bytes that arrive, and tell
-// the others, which then fail in that collective or the group's next one: an operation or a dtype
-// that is another but as long gives wrong numbers, unless LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL is in
-// the environment, with which the ranks compare their calls. What was issued takes place also where
-// the last handle on the group has gone; but messages that the other rank has not come to by then
-// may end with an Error.
+// **Threads and exceptions.** Several threads of a rank may issue operations, but their order, over
+// all groups of the rank together, must be the same on all ranks: a rank's groups share one thread.
+// If this rank's arguments are wrong by themselves, the call throws a ShapeError, DtypeError,
+// DeviceError or ValueError at once, and nothing is issued. All other errors come from the Work: a
+// ValueError on every rank if the calls do not match, a RankGone if a rank has ended, between
+// processes a WatchdogError. Over MPI ranks notice calls that do not match by the number of bytes
+// that arrive, and tell the others, which then fail in that collective or the group's next one;
+// another operation or dtype of the same number of bytes gives wrong numbers, unless
+// LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL is in the environment, which has the ranks compare their calls.
+// An operation that was issued takes place even if the last handle on the group has gone; but a
+// message that the other rank has not come to by then may end with an Error.
 //
-// Where an operation fails on one rank alone (no memory, an event, a copy on the way in or out),
-// that rank gets the original exception and has left the group: no collective of the group after it
-// takes place, on any rank, so that none meets an earlier one; what it had issued before and what
-// has not ended yet may fail, too. The others' operations that need it fail with a RankGone that
-// names it: at once among threads, over MPI within a moment, and with NCCL by the watchdog. So does
-// every collective that is issued on the group later, and among threads on groups that were made
-// from it; messages between the others, and the rank's other groups, stay as they are, but for
-// NCCL's that share a watchdog, which end together: those made from one another, and from the group
-// that carried their id. What all ranks are told within the operation leaves a group of threads as
-// it is: calls that do not match, or work that a GPU refuses, which is a DeviceError that names the
-// rank on the others.
+// If an operation fails on one rank alone (no memory, an event, a copy on the way in or out), that
+// rank gets the original exception and has left the group: no collective of the group after it
+// takes place, on any rank, so that none meets an earlier one; what the rank had issued before and
+// what has not ended yet may fail, too. The others' operations that need it fail with a RankGone
+// that names it: among threads at once, over MPI within a moment, and with NCCL by the watchdog. So
+// does every collective that is issued on the group later, and among threads on groups that were
+// made from it. Messages between the other ranks go on, and so do the rank's other groups, except
+// that groups over NCCL that share a watchdog end together: those made from one another, and from
+// the group that carried their id. An error that all ranks are told within the operation leaves a
+// group of threads as it is: calls that do not match, or work that a GPU refuses, which is a
+// DeviceError on the other ranks that names the rank.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {
@@ -76,55 +76,58 @@ class ProcessGroup {
   explicit operator bool() const { return defined(); }
   int rank() const;
   int size() const;
-  // What this rank computes on: what `run` was given for it; plain cpu for a process.
+  // The device that this rank computes on: the one that `run` or nccl::process_group was given for
+  // it; cpu for a process over MPI.
   Device device() const;
 
   // The same group. Its operations return when they have ended, and throw what went wrong.
   ProcessGroup blocking() const { return with(detail::Issue::blocking); }
   // The same group, for a caller that has nothing else to do: its collectives on host memory run in
-  // the calling thread if nothing that was issued before is unfinished, which spares two hand-overs
-  // between threads. What goes wrong is the Work's, as ever.
+  // the calling thread if no issued operation is unfinished, which spares two hand-overs between
+  // threads. Errors still come from the Work.
   ProcessGroup idle() const { return with(detail::Issue::idle); }
 
-  // `tensor` becomes that of all ranks combined, on every rank.
+  // Replaces `tensor` on every rank by the reduction over all ranks.
   Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
 
-  // `tensor` becomes the root's, on every rank.
+  // Replaces `tensor` on every rank by the root's.
   Work broadcast(const Tensor& tensor, int root = 0) const;
 
-  // `tensor` becomes that of all ranks combined, on the root; it stays what it is elsewhere.
+  // Replaces `tensor` on the root by the reduction over all ranks; the others keep theirs.
   Work reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum) const;
 
-  // outputs[r] becomes rank r's `input`, on every rank.
+  // Copies rank r's `input` to outputs[r], on every rank.
   Work all_gather(const std::vector<Tensor>& outputs, const Tensor& input) const;
-  // The same in one tensor, which has the elements of the inputs one after the other.
+  // The same into one tensor, in which the inputs' elements follow one another by rank.
   Work all_gather_into_tensor(const Tensor& output, const Tensor& input) const;
 
-  // `output` becomes inputs[this rank] of all ranks combined.
+  // Writes the reduction of all ranks' inputs[r] to rank r's `output`.
   Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
                       ReduceOp op = ReduceOp::sum) const;
-  // The same where the inputs' elements follow one another in one tensor.
+  // The same for inputs whose elements follow one another by rank in one tensor.
   Work reduce_scatter_tensor(const Tensor& output, const Tensor& input,
                              ReduceOp op = ReduceOp::sum) const;
 
-  // `output` becomes inputs[this rank] of the root. The list is empty on the other ranks.
+  // Copies the root's inputs[r] to rank r's `output`. The other ranks pass an empty list.
   Work scatter(const Tensor& output, const std::vector<Tensor>& inputs = {}, int root = 0) const;
 
-  // outputs[r] becomes rank r's `input`, on the root. The list is empty on the other ranks.
+  // Copies rank r's `input` to the root's outputs[r]. The other ranks pass an empty list.
   Work gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0) const;
 
   // Ends when all ranks have issued it.
   Work barrier() const;
 
-  // One rank's `tensor` goes to another rank, which calls `recv` with the same dtype, number of
-  // elements and tag. What is issued later does not wait for a message to be taken.
+  // Sends `tensor` to another rank, which calls `recv` with the same dtype, number of elements and
+  // tag; `recv` writes them to its `tensor`. Later operations do not wait for a message to be
+  // taken.
   //
-  // A rank may send to itself, but over NCCL. Such a send has ended once the tensor is copied, so
-  // that the same thread can receive it next; a `recv` that is waited for has to come after it.
+  // A rank may send to itself, except over NCCL. Such a send has ended once the tensor is copied,
+  // so that the same thread can receive it next; a `recv` that is waited for has to come after it.
   //
-  // Over MPI one that the other rank does not come to within the watchdog's `collective_timeout`,
-  // be it because that rank has ended, ends with an Error, and so do all other messages of the
-  // group, now and later. Its tensor's memory is never freed if MPI may use it.
+  // Over MPI a message that the other rank does not come to within the watchdog's
+  // `collective_timeout`, perhaps because it has ended, ends with an Error, and so do all other
+  // messages of the group, present and later ones. Its tensor's memory is never freed if MPI may
+  // use it.
   Work send(const Tensor& tensor, int to, int tag = 0) const;
   Work recv(const Tensor& tensor, int from, int tag = 0) const;
 

@@ -14,9 +14,9 @@
 namespace lockstep::distributed {
 
 // Which rank an exception comes from. What `run` throws derives from this and from the type that
-// the rank threw, or the nearest base of it that is made from a text alone: one of lockstep's,
-// std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none. The original is nested
-// within it. Where there is no memory for all that, the original itself comes out.
+// the rank threw, or the nearest base of it that is made from a text alone: a type of lockstep's,
+// std::bad_alloc or one of <stdexcept>'s, or else Error. The rank's own exception is nested within
+// it. If there is no memory for all that, the rank's own exception is thrown.
 class RankFailure {
  public:
   RankFailure(int rank, Device device) : rank_(rank), device_(device) {}
@@ -30,8 +30,8 @@ class RankFailure {
   Device device_;
 };
 
-// What is thrown on a rank that waits for another one which has ended. It is never the cause, so
-// `run` throws the other one's error, if it has one.
+// Thrown on a rank that waits for another one which has ended. It is a consequence: if the other
+// rank has an error, `run` throws that.
 class RankGone : public Error {
  public:
   using Error::Error;
@@ -39,9 +39,9 @@ class RankGone : public Error {
 
 namespace detail {
 
-// A RankGone that is made without memory: of a rank that has gone, or failed, where there was none
-// to say why. It begins as a copy of `spare`, which is made beforehand: no standard library
-// allocates to copy an exception, while some do for every text, be it empty.
+// A RankGone that needs no memory, for when there is none to say why a rank has gone or failed. It
+// begins as a copy of `spare`, which is made beforehand: no standard library allocates to copy an
+// exception, while some do for every text, even an empty one.
 class RankGoneWithoutMemory final : public RankGone {
  public:
   RankGoneWithoutMemory(int rank, const RankGone& spare, const char* has = "gone") noexcept
@@ -56,7 +56,7 @@ class RankGoneWithoutMemory final : public RankGone {
   char text_[80];
 };
 
-// Its type and its text.
+// The exception's type and text, as "type: text".
 std::string describe(const std::exception_ptr& error);
 
 // Throws the lowest rank's error, naming rank and device, with the others listed in its text. Does

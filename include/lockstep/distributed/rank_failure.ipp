@@ -19,7 +19,7 @@ LOCKSTEP_INLINE std::string describe(const std::exception_ptr& error) {
   return thrown.what ? thrown.type + ": " + *thrown.what : thrown.type;
 }
 
-// Also one that was caught and nested in another, as that of a replica is.
+// True also for a RankGone that is nested in another exception, as a replica's is.
 inline bool is_rank_gone(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

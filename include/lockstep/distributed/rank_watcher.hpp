@@ -11,7 +11,7 @@
 
 namespace lockstep::distributed::detail {
 
-// What groups know of the Watchdog that says whether their ranks are well. Groups include this, and
+// What a group uses of the Watchdog, which finds ranks that have failed. Groups include this, and
 // not the watchdog with its sockets.
 class RankWatcher {
  public:
@@ -22,14 +22,14 @@ class RankWatcher {
 
   virtual std::shared_ptr<Progress> watch(const std::vector<int>& ranks) = 0;
 
-  // True once something has been found. As cheap as reading a variable.
+  // True once a fault has been found. As cheap as reading a variable.
   bool faulted() const noexcept {
     return faulted_ != nullptr && faulted_->load(std::memory_order_acquire);
   }
 
   // The error that says what has been found, or null.
   virtual std::exception_ptr exception() const = 0;
-  // Throws it.
+  // Throws that error, if there is one.
   void check() const {
     if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
   }
@@ -37,7 +37,8 @@ class RankWatcher {
   virtual void abort(std::string reason) noexcept = 0;
 
  protected:
-  // Where the first fault is written down; it lives as long as this. Without one nothing is found.
+  // Sets the flag that the first fault sets; it lives as long as this. Without one `faulted` is
+  // false.
   void set_fault_flag(const std::atomic<bool>& faulted) { faulted_ = &faulted; }
 
  private:

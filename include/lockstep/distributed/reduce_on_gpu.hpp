@@ -15,8 +15,8 @@
 #include <optional>
 #include <span>
 
-// What the ranks of a reduction bring, combined in the order of the ranks by work of one stream of
-// a GPU: the bits are those of reduce_ranks.
+// Combines the ranks' parts of a reduction in the order of the ranks, as work of one stream of a
+// GPU. The bits are those of reduce_ranks.
 namespace lockstep::distributed::detail {
 
 // Memory of a rank, on its GPU.
@@ -25,7 +25,7 @@ struct GpuMemory {
   void* data;
 };
 
-// A block in the order of a stream.
+// A block of the GPU's memory, allocated and freed in the order of a stream.
 class Scratch {
  public:
   Scratch(const Stream& stream, std::size_t bytes);
@@ -40,7 +40,7 @@ class Scratch {
   void* const data_;
 };
 
-// Bytes of two GPUs, by work of `stream`, which is of one of them.
+// Copies bytes between two GPUs, by work of `stream`, which is of one of them.
 void copy_between(const GpuMemory& to, const GpuMemory& from, std::size_t bytes,
                   const Stream& stream);
 
@@ -74,14 +74,14 @@ class GpuReduction {
     return {whole.device, static_cast<T*>(whole.data) + begin_};
   }
 
-  // Rank 0's elements as they are combined.
+  // Rank 0's elements in the type in which they are combined.
   View<const W> first(const GpuMemory& input) {
     const View<const T> elements = within_reach(input);
     if constexpr (is_half<T>) {
       launch(stream_, count_, lockstep::detail::CastKernel<W, T>{elements, sum()});
       return {sum().data, count_};
     } else {
-      if (slice_ && elements.data == slice_->data()) {  // where the next rank's will be
+      if (slice_ && elements.data == slice_->data()) {  // the next rank's elements will come there
         copy_between({stream_.device(), sum().data}, {stream_.device(), slice_->data()},
                      count_ * sizeof(T), stream_);
         return {sum().data, count_};
@@ -122,7 +122,7 @@ class GpuReduction {
   std::optional<Scratch> slice_;
 };
 
-// The elements [begin, end) of every output become those of all inputs, one a rank, combined. An
+// Writes the reduction of the elements [begin, end) of all inputs, one a rank, to every output. An
 // output may be an input, as long as nobody else reads or writes these elements meanwhile.
 void reduce_on_gpu(const Stream& stream, Dtype dtype, ReduceOp op,
                    std::span<const GpuMemory> inputs, std::span<const GpuMemory> outputs,

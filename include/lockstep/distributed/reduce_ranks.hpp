@@ -15,7 +15,7 @@
 #include <span>
 #include <type_traits>
 
-// What the ranks of a reduction bring, combined in the order of the ranks: host memory, no streams.
+// Combines the ranks' parts of a reduction in the order of the ranks: host memory, no streams.
 namespace lockstep::distributed::detail {
 
 // Elements in a block: its sum stays in the first-level cache while the ranks' parts are added.
@@ -82,7 +82,7 @@ void reduce_elements(std::span<const void* const> inputs, std::span<void* const>
   }
 }
 
-// The elements [begin, end) of every output become those of all inputs, one a rank, combined. An
+// Writes the reduction of the elements [begin, end) of all inputs, one a rank, to every output. An
 // output may be an input, as long as nobody else reads or writes these elements meanwhile.
 void reduce_ranks(Dtype dtype, ReduceOp op, std::span<const void* const> inputs,
                   std::span<void* const> outputs, std::size_t begin, std::size_t end);

@@ -9,12 +9,12 @@
 
 namespace lockstep::distributed::detail {
 
-// Where the ranks of a world of threads wait for one another, again and again: what each did before
-// it came is visible to all when they go on. Once it is broken, nobody gets through any more.
+// A barrier for the ranks of a world of threads, used again and again: what each did before `meet`
+// is visible to all when it returns. Once it is broken, no further round takes place.
 //
-// Everything is one word, so that it is decided at one point whether a round took place or was
-// broken, and all ranks see the same: bit 0 says that it is broken, the next 11 how many have come,
-// the rest counts the rounds. A rank is at most one round behind, so the count may wrap around.
+// The state is one word, so that all ranks see the same, whether a round took place or was broken:
+// bit 0 says that it is broken, the next 11 bits how many have come, and the rest counts the
+// rounds. A rank is at most one round behind, so the count may wrap around.
 class Rendezvous {
  public:
   static constexpr int kMaxSize = 1024;
@@ -40,7 +40,8 @@ class Rendezvous {
   const std::uint32_t size_;
   const bool fits_;  // each rank can have a core
   alignas(64) std::atomic<std::uint32_t> word_{0};
-  // Where the last rank of the last round ran, or that of the next one: a hint for those woken.
+  // The core on which the last rank to arrive ran, in the last round or the next one: a hint for
+  // those woken.
   std::atomic<int> core_of_last_{-1};
 };
 

@@ -19,8 +19,8 @@ LOCKSTEP_INLINE bool Rendezvous::meet() noexcept {
     const bool last = arrived(word) + 1 == size_;
     if (last) core_of_last_.store(lockstep::detail::current_core(), std::memory_order_relaxed);
     const std::uint32_t next = last ? (round(word) + 1) << kRoundShift : word + kOneArrived;
-    // Release: what this rank did; acquire: the last one goes on at once, and so carries the
-    // others' writes to those that it wakes.
+    // Release publishes what this rank did. Acquire: the last rank goes on at once, and its release
+    // passes the others' writes on to those that it wakes.
     if (word_.compare_exchange_weak(word, next, std::memory_order_acq_rel,
                                     std::memory_order_relaxed)) {
       if (last) {

@@ -26,7 +26,7 @@ struct RunOptions {
 
 namespace detail {
 
-// `run` whatever the function is: compiled once.
+// `run` for any function: compiled once.
 void run_ranks(const std::vector<Device>& devices, const std::function<void(ProcessGroup)>& fn,
                const RunOptions& options);
 
@@ -41,13 +41,13 @@ void run_ranks(const std::vector<Device>& devices, const std::function<void(Proc
 // **Torch counterpart.** torch.multiprocessing.spawn and init_process_group; there are no processes
 // here, so models and data may be shared.
 // **Devices and streams.** A device may be listed more than once. Every rank sees the caller's
-// state: grad and inference mode, autocast and current streams. It draws random numbers of its own,
-// which go on where the caller's are: the same on all ranks, until one of them seeds.
+// state: grad and inference mode, autocast and current streams. Each rank has a copy of the
+// caller's random numbers: all ranks draw the same until one of them seeds.
 // **Threads and exceptions.** Persistent worker threads; rank 0 is the calling thread. When a rank
-// throws, the others' operations that need it fail with a RankGone that names it; so they do when
-// it has returned. An Error where a rank cannot be bound. Once all have ended, the lowest rank's
-// exception is thrown as a RankFailure of its own type, with the others listed and the original
-// nested.
+// throws or returns, the others' operations that need it fail with a RankGone that names it. Once
+// all have ended, the lowest rank's exception is thrown as a RankFailure of its own type, with the
+// others listed and the original nested. A ValueError for no devices or more than 1024, an Error if
+// a rank cannot be bound.
 template <class F>
 void run(const std::vector<Device>& devices, F&& fn, const RunOptions& options = {}) {
   detail::run_ranks(

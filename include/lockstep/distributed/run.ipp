@@ -51,7 +51,8 @@ LOCKSTEP_INLINE void run_ranks(const std::vector<Device>& devices,
   const auto cores = lockstep::detail::affinity();
   const auto share = [&](std::size_t index) {
     const int rank = static_cast<int>(index);
-    // Ends after the rank has left: what it has issued may wait for ranks that wait for this one.
+    // Destroyed after the rank has left: what it has issued may wait for ranks that wait for this
+    // one.
     ProcessGroup group;
     try {
       const lockstep::detail::ThreadState::Scope state(caller);
@@ -61,7 +62,7 @@ LOCKSTEP_INLINE void run_ranks(const std::vector<Device>& devices,
       const GroupOfThreadScope current(group);
       if (options.bind_to == BindTo::core) binding.emplace(cores, index, devices.size(), "rank");
       fn(group);
-      // What the rank has issued comes before its end.
+      // The rank has not left before what it has issued has ended.
       group.impl()->thread()->drain();
     } catch (...) {
       world->leave(rank, std::current_exception());

@@ -17,7 +17,7 @@
 
 namespace lockstep::distributed {
 
-// An address that cannot be listened at, a host that cannot be reached, a connection that is lost;
+// Thrown if an address cannot be listened at, a host cannot be reached or a connection is lost;
 // names host and port.
 //
 // **Torch counterpart.** torch.distributed.DistNetworkError.
@@ -49,18 +49,19 @@ class Descriptor {
 // "host:port", "[host]:port" for an IPv6 address.
 std::string endpoint(const std::string& host, std::uint16_t port);
 
-// What came of reading or writing without waiting.
+// The result of reading or writing without waiting.
 struct Transfer {
   std::size_t bytes = 0;
-  // 0, or why there will be no more: ECONNRESET also for an orderly end of the other side.
+  // 0, or why there will be no more, in errno's terms: ECONNRESET also for an orderly end of the
+  // other side.
   int error = 0;
 };
 
-// What there is, or there is room for, without waiting.
+// Read what has come, or write what there is room for, without waiting.
 Transfer receive_some(const Descriptor& socket, std::span<char> into);
 Transfer send_some(const Descriptor& socket, std::string_view bytes);
 
-// Small messages go out at once.
+// Has small messages sent at once (TCP_NODELAY).
 void send_at_once(const Descriptor& socket);
 
 // Waits until the socket can be read or written, or is broken. False at the deadline.
@@ -69,14 +70,14 @@ bool await(const Descriptor& socket, short events, const Deadline& deadline);
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 // The addresses of a host, or of all of this machine's interfaces for null. Empty, with the reason
-// in `error`, where the name means nothing. May take as long as the system's resolver does.
+// in `error`, if the name is not known. May take as long as the system's resolver does.
 Addresses resolve(const char* host, std::uint16_t port, std::string& error);
 
 // Both return 0, or the reason in errno's terms: ETIMEDOUT at the deadline.
 int send_all(const Descriptor& socket, std::string_view bytes, const Deadline& deadline);
 int receive_all(const Descriptor& socket, std::span<char> into, const Deadline& deadline);
 
-// All sockets are closed by exec and do not block.
+// A socket that does not block and that exec closes.
 Descriptor open_socket(const addrinfo& address);
 
 struct Listener {
@@ -88,14 +89,14 @@ struct Listener {
 // system choose a port. A NetworkError where it cannot.
 Listener listen_on(std::uint16_t port);
 
-// One attempt. 0, or the reason in errno's terms.
+// Tries once to connect. Returns 0, or the reason in errno's terms.
 int connect_once(const Descriptor& socket, const addrinfo& address, const Deadline& deadline);
 
 // How often a connection is tried.
 enum class Dial {
   once,
-  until_refused,   // the other side is known to have been there: nobody at its port means its end
-  until_deadline,  // it may not have been started yet, or its name not be known
+  until_refused,   // the other side has been there: if nobody is at its port, it has ended
+  until_deadline,  // the other side may not have been started yet, or its name not be known
 };
 
 // Connects to the first of the host's addresses that answers. A NetworkError where none does.

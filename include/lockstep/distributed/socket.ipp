@@ -48,7 +48,7 @@ LOCKSTEP_INLINE Transfer receive_some(const Descriptor& socket, std::span<char> 
   }
 }
 
-// MSG_NOSIGNAL: that the other side is gone is an error of this call, not a SIGPIPE.
+// MSG_NOSIGNAL: a lost connection is an error of this call, not a SIGPIPE.
 LOCKSTEP_INLINE Transfer send_some(const Descriptor& socket, std::string_view bytes) {
   while (true) {
     const ssize_t put = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -111,7 +111,7 @@ LOCKSTEP_INLINE void send_at_once(const Descriptor& socket) {
 LOCKSTEP_INLINE Listener listen_on(std::uint16_t port) {
   std::string reason = "the machine has no address";
   const Addresses addresses = resolve(nullptr, port, reason);
-  // An IPv6 socket takes both.
+  // An IPv6 socket accepts IPv4, too.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       if (address->ai_family != family) continue;

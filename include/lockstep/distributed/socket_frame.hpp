@@ -14,7 +14,7 @@
 
 namespace lockstep::distributed::detail {
 
-// Bytes that are no frame, or not the frame that belongs there.
+// Thrown for bytes that are no frame, or not the frame that belongs there.
 class BadFrame : public NetworkError {
  public:
   using NetworkError::NetworkError;
@@ -62,7 +62,7 @@ class FrameReader {
   }
   std::string text() { return std::string(next(number<std::uint32_t>())); }
 
-  // As many elements as the frame says: no more than it has bytes for.
+  // Reads a number of elements; throws if the frame has fewer bytes left than that.
   std::size_t count();
   void end() const { check<BadFrame>(rest_.empty(), "a frame is too long"); }
 
@@ -72,17 +72,16 @@ class FrameReader {
   std::string_view rest_;
 };
 
-// The length of the frame that `bytes` begin with, itself not counted; nothing if they do not tell
-// yet. Throws BadFrame if it is more than `most`: nobody is to make us wait for, or keep, that
-// much.
+// The length of the frame at the start of `bytes`, without the length's own four bytes; nothing if
+// these have not all come. Throws BadFrame if it is more than `most`, so that no peer can make this
+// process wait for, or keep, that much.
 std::optional<std::size_t> frame_length(std::string_view bytes, std::size_t most);
 
 // Takes a whole frame off the front of `bytes`, from `at` on; nothing if it has not all come.
 std::optional<std::string_view> next_frame(std::string_view bytes, std::size_t& at,
                                            std::size_t most);
 
-// Waits for a frame. 0, or the reason in errno's terms, as receive_all; EPROTO for one of more than
-// `most` bytes.
+// Waits for a frame. Returns as receive_all; EPROTO for one of more than `most` bytes.
 int receive_frame(const Descriptor& socket, std::string& frame, std::size_t most,
                   const Deadline& deadline);
 

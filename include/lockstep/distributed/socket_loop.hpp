@@ -31,10 +31,10 @@ class Connection {
   // The longest frame that the other side may send from here on.
   void set_most(std::size_t most) { most_ = most; }
 
-  // Sends when the other side has room. What cannot be sent any more is lost without an error: it
-  // is what is read, or not, that tells how the connection ended.
+  // Queues a frame, which is sent when the other side has room. It is lost without an error if it
+  // cannot be sent any more: reading tells how a connection has ended.
   void send(std::string frame);
-  // True where what was sent before has not all left yet.
+  // True if frames are still queued.
   bool is_sending() const { return !out_.empty(); }
 
   // Ends the connection when all has been sent.
@@ -43,14 +43,15 @@ class Connection {
  private:
   friend class SocketLoop;
 
-  // With this much unsent nothing more is read: who does not take answers may not ask either.
+  // With this much unsent nothing is read from the connection: who takes no answers may not ask
+  // more.
   static constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
 
   short events() const;
 
   void flush();
 
-  // A bounded part of what has come, so that nobody keeps the thread from the others.
+  // Reads a bounded part of what has come, so that no connection keeps the thread from the others.
   void receive();
 
   int id_;
@@ -62,8 +63,7 @@ class Connection {
   bool closing_ = false;
 };
 
-// The life of a thread that serves connections: it waits for all of them at once, takes their
-// frames, and sends.
+// Serves connections in one thread: waits for all of them at once, takes their frames, and sends.
 //
 // Threads: one thread calls `run` and `finish`, any thread `wake` and `stop`; the rest belongs to
 // the former thread, and before it starts, to whoever starts it.
@@ -84,7 +84,7 @@ class SocketLoop {
   void stop() noexcept;
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
-  // Until `stop`. Calls
+  // Serves until `stop`. Calls
   //   handler.on_frame(connection, frame)     a BadFrame from it ends the connection
   //   handler.on_end(connection, reason)      nothing more comes from it; it is removed afterwards
   //   handler.on_pass()                       after all that has come, and after a wake
@@ -106,15 +106,17 @@ class SocketLoop {
     }
   }
 
-  // The end: sends what is left, tells the other sides that no more comes, and waits until they are
-  // done too, so that nothing sent is lost to a connection that is reset. Not past the deadline.
+  // Ends all connections: sends what is left, tells the other sides that no more comes, and waits
+  // until they end, too, since a reset connection would lose what was sent. Returns by the
+  // deadline.
   void finish(const Deadline& deadline);
 
  private:
-  // How long nobody is accepted where the process has no descriptor left.
+  // For so many milliseconds nobody is accepted when the process has no descriptor left.
   static constexpr int kExhaustedPause = 100;
 
-  // Until something can be done. Accepts, and notes in each connection what it can do.
+  // Waits until there is something to do. Accepts, and leaves in `polled_` what each connection can
+  // do.
   void wait(int timeout);
 
   void accept_all();

@@ -71,7 +71,7 @@ LOCKSTEP_INLINE Connection* SocketLoop::find(int id) {
 
 LOCKSTEP_INLINE void SocketLoop::wake() noexcept {
   const std::uint64_t one = 1;
-  // Can only fail where the thread has been woken very often and not yet looked.
+  // Can only fail if the counter is full, and then the thread wakes up anyway.
   [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
 }
 
@@ -118,7 +118,7 @@ LOCKSTEP_INLINE void SocketLoop::wait(int timeout) {
     [[maybe_unused]] const ssize_t ignored = ::read(wake_.get(), &count, sizeof count);
   }
   if (polled_[1].revents != 0) accept_all();
-  // Those that were accepted just then have had nothing polled.
+  // Those that were just accepted have not been polled: they are tried.
   polled_.resize(connections_.size() + 2, pollfd{-1, 0, POLLIN});
 }
 

@@ -14,7 +14,7 @@
 
 namespace lockstep::distributed {
 
-// A key that did not come within the time limit, or a store that cannot be used any more; names the
+// Thrown if a key does not come within the time limit or a store cannot be used any more; names the
 // store and the keys.
 //
 // **Torch counterpart.** torch.distributed.DistStoreError.
@@ -23,7 +23,7 @@ class StoreError : public Error {
   using Error::Error;
 };
 
-// Keys and values that all ranks share: where they leave for each other what they need to connect,
+// Keys and values that all ranks share. Ranks leave there for each other what they need to connect,
 // such as an address. It is no means of transport: keys are up to 8 KiB long, values up to 8 MiB.
 // Values are any bytes.
 //
@@ -33,7 +33,8 @@ class StoreError : public Error {
 // **Torch counterpart.** torch.distributed.Store.
 // **Threads and exceptions.** Any thread may call any member, also while others wait. A call that
 // cannot succeed within the time limit is a StoreError, and so are a connection that is lost and a
-// file that cannot be used.
+// file that cannot be used. A ValueError for a key or value that is too long, and for `add` to a
+// value that is no number.
 class Store {
  public:
   static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);
@@ -77,7 +78,7 @@ class Store {
   virtual std::string name() const = 0;
 
  protected:
-  // What a wait for keys ends with that they did not come.
+  // Throws the StoreError of a call whose keys have not come by the deadline.
   [[noreturn]] void fail_late(std::span<const std::string> keys,
                               const detail::Deadline& deadline) const;
 
@@ -97,7 +98,7 @@ class Store {
 
   static void check_key(const std::string& key);
 
-  // Read by any thread; alone, so relaxed order is enough.
+  // Any thread reads it. It publishes nothing else, so relaxed order is enough.
   std::atomic<std::chrono::milliseconds> timeout_{kDefaultTimeout};
 };
 

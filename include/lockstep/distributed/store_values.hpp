@@ -10,7 +10,7 @@
 
 namespace lockstep::distributed::detail {
 
-// What every store keeps, wherever it keeps it. One thread at a time.
+// The keys and values of a store. One thread at a time.
 class StoreValues {
  public:
   void set(const std::string& key, std::string value);

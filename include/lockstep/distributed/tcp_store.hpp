@@ -23,11 +23,12 @@ class TCPStoreServer;
 }  // namespace detail
 
 struct TCPStoreOptions {
-  // What MASTER_PORT says. Where the server is, 0 lets the system choose one.
+  // The server's port, which torchrun gives as MASTER_PORT. On the server, 0 lets the system choose
+  // one.
   std::uint16_t port = 29500;
   // One process, the one on the host that all others name, keeps the values for all.
   bool is_server = false;
-  // To connect, and of each call.
+  // The time limit for connecting, and for each call.
   std::chrono::milliseconds timeout = Store::kDefaultTimeout;
 };
 
@@ -35,8 +36,8 @@ struct TCPStoreOptions {
 // others ask it by TCP.
 //
 // A client may start before the server. The server's process must not end before the others are
-// done with the store: their calls are errors then. The port is open to whoever reaches it, so it
-// is for a network in which one trusts.
+// done with the store: their calls are errors then. Whoever reaches the port may read and write, so
+// use it in a network that you trust.
 //
 // **Torch counterpart.** torch.distributed.TCPStore.
 // **Threads and exceptions.** As Store; each call that waits has a connection of its own. A server
@@ -76,22 +77,23 @@ class TCPStore final : public Store {
   static detail::FrameWriter with_keys(Request request, std::span<const std::string> keys);
   static std::int64_t number(const std::string& reply);
 
-  // Sends a request and returns what its reply says after its state. One that waits for keys is
-  // called off at the deadline.
+  // Sends a request and returns what its reply says after its state. If it waits for keys,
+  // `awaited`, it is called off at the deadline.
   std::string ask(detail::FrameWriter request, const detail::Deadline& deadline,
                   std::span<const std::string> awaited = {});
 
-  // A connection on which anything goes wrong is of no more use: a late reply must not be taken for
-  // that to the next request.
+  // Sends a request and returns the reply. A connection on which anything goes wrong is of no more
+  // use: a late reply must not be taken for that to the next request.
   std::string converse(const detail::Descriptor& connection, const std::string& request,
                        const detail::Deadline& deadline, bool waits) const;
 
-  // The time limit of a call is for what it waits for; the server has at least this to answer.
+  // By when the server must answer: at the call's deadline, which is for the keys that it waits
+  // for, but never less than five seconds from here.
   static detail::Deadline answer_by(const detail::Deadline& deadline);
 
   detail::Descriptor connect(const detail::Deadline& deadline, detail::Dial dial) const;
 
-  // An idle connection, or one more.
+  // `take` returns an idle connection or a new one; `keep` makes one idle.
   detail::Descriptor take(const detail::Deadline& deadline);
   void keep(detail::Descriptor connection);
 

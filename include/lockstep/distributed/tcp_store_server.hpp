@@ -64,7 +64,8 @@ class TCPStoreServer {
 
   static std::vector<std::string> keys(FrameReader& reader);
 
-  // Answers those whose keys have all come. At once: the next request may take them away again.
+  // Answers the requests whose keys have all come. Called at each change: the next request may
+  // delete them.
   void answer_waiting();
 
   void on_end(Connection& connection, const std::string&);

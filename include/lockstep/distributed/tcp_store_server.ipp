@@ -118,7 +118,8 @@ LOCKSTEP_INLINE std::vector<std::string> TCPStoreServer::keys(FrameReader& reade
 LOCKSTEP_INLINE void TCPStoreServer::answer_waiting() {
   std::erase_if(waiting_, [this](const Waiting& waiting) {
     if (!values_.has_all(waiting.keys)) return false;
-    Connection& connection = *loop_.find(waiting.connection);  // `on_end` has not come
+    // there, since `on_end` forgets what waits
+    Connection& connection = *loop_.find(waiting.connection);
     FrameWriter reply(StoreReply::done);
     if (waiting.wants_value) reply.text(*values_.find(waiting.keys.front()));
     connection.send(reply.take());

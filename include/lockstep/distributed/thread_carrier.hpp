@@ -19,9 +19,10 @@ namespace lockstep::distributed::detail {
 
 void copy_part(void* to, const void* from, std::size_t bytes);
 
-// Ranks that are threads of one process. Data is not copied on its way: a rank reads the others'
-// memory, and a large sum is divided into pieces, which whichever rank has taken one writes to all.
-// On GPUs, where all ranks are on some, the same is work of the ranks' streams (gpu_moves.hpp).
+// Ranks that are threads of one process. Small data goes through the ranks' slots
+// (ThreadWorld::kSmall); of large data a rank reads the others' memory where it is, and a large sum
+// is divided into pieces, which whichever rank has taken one writes to all. If all ranks are on
+// GPUs, the same is work of the ranks' streams (gpu_moves.hpp).
 class ThreadCarrier final : public Carrier {
  public:
   ThreadCarrier(int rank, int size, std::shared_ptr<ThreadWorld> world);
@@ -54,17 +55,18 @@ class ThreadCarrier final : public Carrier {
 
   ThreadWorld::Slot& own_slot() const;
 
-  // Waits until all ranks have written down their calls, and compares them.
+  // Waits until all ranks have written their calls to their slots, and compares them.
   void meet(const Call& call);
 
   static bool is_sum(const Call& call);
 
-  // Pieces are so large that taking one costs little beside, and a few for each rank at most: then
-  // all ranks end at about the same time, whenever they woke up.
+  // Pieces are so large that taking one costs little, and at most a few for each rank, so that all
+  // ranks end at about the same time, whenever they woke up.
   void reduce_in_pieces(const Call& call);
   void find_memory();
 
-  // Small parts are in the slots, large ones where the ranks have them.
+  // Moves this rank's part. If `small`, the inputs are in the slots, else where the ranks have
+  // them.
   void move(const Call& call, std::span<void* const> outputs, bool small);
 
   const std::shared_ptr<ThreadWorld> world_;

@@ -38,7 +38,7 @@ LOCKSTEP_INLINE ThreadCarrier::ThreadCarrier(int rank, int size, std::shared_ptr
 LOCKSTEP_INLINE void ThreadCarrier::run(const Call& call, std::span<const void* const> inputs,
                                         std::span<void* const> outputs) {
   in_use_ = false;
-  // Every rank has an input, of which it needs to be told no more than its bytes.
+  // A slot has room for one part; scatter and reduce_scatter have one for each rank.
   const bool small = call.bytes() <= ThreadWorld::kSmall &&
                      call.collective != Collective::scatter &&
                      call.collective != Collective::reduce_scatter;
@@ -127,7 +127,7 @@ LOCKSTEP_INLINE std::unique_ptr<Carrier> ThreadCarrier::split(std::span<const in
     throw ValueError(
         lockstep::detail::str("new_group: rank ", differs, " lists other ranks than rank 0"));
   }
-  // All come to both partings, whatever fails: nobody may be left there.
+  // All ranks come to both partings, whatever fails: the others would wait there for ever.
   std::exception_ptr error;
   const auto keeping_errors = [&error](const auto& body) noexcept {
     try {
@@ -199,8 +199,8 @@ LOCKSTEP_INLINE void ThreadCarrier::reduce_in_pieces(const Call& call) {
       std::clamp<std::size_t>(call.bytes() * ranks() / kBytesRead, 1, 4 * ranks()));
   targets_.clear();
   world_->pieces(turn_).run(count, [&](std::size_t i) {
-    // Only who has a piece may look where the others' memory is: they are there until it has
-    // ended, and may be gone once all have.
+    // Only a rank that has taken a piece may look where the others' memory is: they stay until the
+    // piece has ended, and may be gone once all have.
     if (targets_.empty()) find_memory();
     reduce_ranks(call.dtype, call.op, sources_, targets_,
                  share_begin(call.count, call.dtype, i, count),

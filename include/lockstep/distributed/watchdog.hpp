@@ -25,7 +25,7 @@ class WatchdogClient;
 class WatchdogServer;
 }  // namespace detail
 
-// What is thrown on a rank for what has happened to another: names that one, and the collective
+// Thrown on a rank because of what has happened to another one: names that rank, and the collective
 // that waits for it. Other ranks that were found to have failed as well are listed after it.
 class WatchdogError : public RankGone {
  public:
@@ -39,16 +39,16 @@ class WatchdogError : public RankGone {
   std::vector<Fault> faults_;
 };
 
-// Sees to it that no rank waits for ever for one that has died, hangs or has left a collective out:
-// a process of each rank tells rank 0 by TCP, every so often, in which collective it is, and rank 0
-// tells all of them who is missing.
+// Sees to it that no rank waits for ever for one that has died, hangs or has left out a collective:
+// a thread in the process of each rank tells rank 0 by TCP, once an interval, in which collective
+// the rank is, and rank 0 tells all of them who is missing.
 //
 // It finds a process that has ended without a goodbye (at once: the system closes its connection);
 // one that does not answer; one that says that it has failed; one that is in another collective
-// than the others, or in none while they wait for it, too long, or for ever, because it has ended.
-// A rank that computes for long is none of these as long as nobody waits too long for it. A rank
-// that ends says goodbye in the destructor; ranks may end in any order. Once rank 0 has ended so,
-// the others are watched no further than by themselves.
+// than the others; and one for which others wait in a collective for too long, or after it has
+// ended. A rank that computes for long is none of these as long as nobody waits too long for it. A
+// rank that ends says goodbye in the destructor; ranks may end in any order. Once rank 0 has ended
+// so, each of the others watches only itself.
 //
 // **Torch counterpart.** The watchdog thread and the heartbeats of ProcessGroupNCCL.
 // **Threads and exceptions.** Every rank makes one, in its process; the constructor waits for rank
@@ -74,35 +74,36 @@ class Watchdog : public detail::RankWatcher {
   // watchdog.
   Watchdog(int rank, int size, Store& store, const WatchdogOptions& options = {},
            std::function<void()> on_fault = {});
-  // A goodbye; but where an exception unwinds the stack, an `abort`.
+  // Says goodbye; where an exception unwinds the stack, calls `abort` before.
   LOCKSTEP_INLINE ~Watchdog() override;
 
   const WatchdogOptions& options() const { return options_; }
 
-  // From here on watches a group of ranks, in the group's order and this rank among them, through
-  // the Progress that is returned, for as long as that has an owner. Null in a world of one: nobody
-  // can be missing. All of the ranks call it, and for groups of the same ranks in the same order.
+  // Watches a group of ranks from here on, for as long as the Progress that is returned has an
+  // owner. `ranks` are in the group's order, this rank among them. All of them call it; groups of
+  // the same ranks, all in the same order. Null in a world of one: nobody can be missing.
   LOCKSTEP_INLINE std::shared_ptr<Progress> watch(const std::vector<int>& ranks) override;
 
-  // How many groups it watches: those whose Progress has an owner, and for an interval others.
+  // How many groups it watches: those whose Progress has an owner, and for up to an interval those
+  // whose last owner has gone.
   std::size_t groups() const;
 
-  // What has been found up to here.
+  // The faults found up to here.
   std::vector<Fault> faults() const;
 
-  // True once something has been found. As cheap as reading a variable.
+  // True once a fault has been found. As cheap as reading a variable.
   using RankWatcher::faulted;
-  // A WatchdogError if something has been found, or null.
+  // The WatchdogError of what has been found, or null.
   LOCKSTEP_INLINE std::exception_ptr exception() const override;
-  // Throws it.
+  // Throws that error, if there is one.
   using RankWatcher::check;
 
-  // This rank comes to no collective any more: whoever waits for it in one is told so at once. It
-  // is still watched, and still hears of the others' faults.
+  // Says that this rank comes to no collective any more: whoever waits for it in one is told at
+  // once. It is still watched, and still hears of the others' faults.
   void finish();
 
-  // Says goodbye before the destructor would, and as that does: nothing is found from here on. On
-  // rank 0 it also ends what serves the others. Called by one thread.
+  // Says goodbye, as the destructor would later: nothing is found from here on. On rank 0 it also
+  // ends the thread that serves the others. Called by one thread.
   void leave();
 
   // Tells all ranks that this one has failed, and why: before it ends because of an exception. Rank
@@ -118,7 +119,7 @@ class Watchdog : public detail::RankWatcher {
   const int size_;
   const WatchdogOptions options_;
   const int exceptions_;  // under way when it was made
-  // The client says goodbye while the server is there.
+  // Before the client, which says goodbye while the server is there.
   std::unique_ptr<detail::WatchdogServer> server_;
   std::unique_ptr<detail::WatchdogClient> client_;
 };

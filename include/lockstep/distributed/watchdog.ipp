@@ -45,7 +45,7 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
     address.port = server_->port();
     store.set("watchdog",
               lockstep::detail::str(address.port, ' ', address.token, ' ', host_name(options)));
-    // By whatever name the others reach it.
+    // Rank 0 itself reaches it by this name, whatever the others call the host.
     address.host = "localhost";
   } else {
     std::istringstream text(store.get("watchdog"));
@@ -107,7 +107,7 @@ LOCKSTEP_INLINE void Watchdog::abort(std::string reason) noexcept {
   try {
     if (client_) client_->abort(std::move(reason));
   } catch (const std::exception&) {
-    // Out of memory: they find that the process has ended.
+    // Out of memory: the others find that the process has ended.
   }
 }
 

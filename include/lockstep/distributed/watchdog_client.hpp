@@ -48,7 +48,7 @@ class WatchdogClient {
   // Says goodbye, and watches no more. Called by the thread that destroys it.
   void leave();
 
-  // Until what is returned has no owner any more.
+  // Watches a group until the Progress that is returned has no owner.
   std::shared_ptr<Progress> watch(std::vector<int> members);
 
   // How many it watches.
@@ -57,14 +57,14 @@ class WatchdogClient {
   bool faulted() const noexcept { return faulted_.load(std::memory_order_acquire); }
   const std::atomic<bool>& fault_flag() const { return faulted_; }
 
-  // What has been found, and where this rank is: "", or in which collective it waits.
+  // The faults found, and the collective in which this rank waits, or "".
   std::vector<Fault> faults() const;
   std::string where() const;
 
   // This rank comes to no collective any more. Returns at once.
   void finish();
 
-  // Returns when rank 0 has taken note, or cannot.
+  // Returns when a fault is known, the connection has ended, or kLongestGoodbye has passed.
   void abort(std::string reason);
 
  private:
@@ -72,19 +72,19 @@ class WatchdogClient {
 
   struct Place {
     Progress progress;
-    std::atomic<bool> ended{false};  // publishes that nothing will change in `progress`
+    std::atomic<bool> ended{false};  // `progress` has no owner: nothing will change in it
   };
 
   struct Watched {
     WatchdogLedger::GroupKey key;
     std::uint32_t id;  // for rank 0's watchdog
     std::shared_ptr<Place> place;
-    // Of the thread alone:
-    Progress::Snapshot last{};  // as it was told, or would have been
+    // Used by the watchdog's thread alone:
+    Progress::Snapshot last{};  // where the rank was at the last look
     WatchdogLedger::Time since{0};
     bool announced = false;
     bool told = false;
-    bool ended = false;  // and `last` is its last position
+    bool ended = false;  // `progress` has no owner: `last` is the rank's last position
   };
 
   static std::string text(const Call& call) { return lockstep::detail::str(call); }
@@ -103,7 +103,7 @@ class WatchdogClient {
 
   Connection* connection();
 
-  // Sees where this rank is, and since when: as often as this is called, so to one interval.
+  // Notes where this rank is in each group, and since when: as exact as the time between two calls.
   void look(WatchdogLedger::Time now);
 
   void send_heartbeat(Connection& connection, WatchdogLedger::Time now);
@@ -112,12 +112,13 @@ class WatchdogClient {
 
   void send_finished(Connection& connection);
 
-  // What one rank can see by itself, when rank 0 has ended in good order.
+  // Looks for what one rank can see by itself, once rank 0 has ended in good order.
   void look_alone(WatchdogLedger::Time now);
 
   void say_goodbye();
 
-  // Of this rank's own finding. What it finds after a fault follows from that.
+  // Adds a fault that this rank has found itself, unless there is one: what it finds later follows
+  // from that.
   void add_fault(Fault fault);
   void set_faults(std::vector<Fault> faults);
   void end_connection();
@@ -128,9 +129,9 @@ class WatchdogClient {
 
   mutable std::mutex mutex_;  // guards all up to the next empty line
   std::condition_variable changed_;
-  std::vector<Watched> groups_;  // that have not ended, or not been forgotten by rank 0's
+  std::vector<Watched> groups_;  // whose end rank 0 has not been told
   std::uint32_t ids_ = 0;
-  std::map<std::vector<int>, std::uint32_t> made_;  // of the same ranks; one for each set of them
+  std::map<std::vector<int>, std::uint32_t> made_;  // how many groups of the same ranks
   std::vector<Fault> faults_;
   std::optional<std::string> abort_reason_;
   bool abort_sent_ = false;
@@ -141,11 +142,11 @@ class WatchdogClient {
   std::atomic<bool> faulted_{false};  // true from the first fault on; publishes nothing
 
   ListeningClock clock_;
-  WatchdogLedger::Time heard_{0};  // when rank 0 last was
+  WatchdogLedger::Time heard_{0};  // when a frame of rank 0's came last
   bool closed_ = false;            // rank 0 has ended in good order, after these collectives:
   std::map<WatchdogLedger::GroupKey, std::uint64_t> of_rank_0_;
   SocketLoop loop_;
-  std::thread thread_;  // runs `run` until `loop_` is stopped; what has no other owner is its own
+  std::thread thread_;  // runs `run` until `loop_` is stopped; owns what `mutex_` does not guard
 };
 
 }  // namespace lockstep::distributed::detail

@@ -103,7 +103,7 @@ LOCKSTEP_INLINE void WatchdogClient::abort(std::string reason) {
 
 LOCKSTEP_INLINE Descriptor WatchdogClient::greet(int size, const WatchdogAddress& address,
                                                  const Deadline& deadline) const {
-  // Whoever has told the address listens there, unless it has ended.
+  // Rank 0 listens before it tells its address: if nobody is there, it has ended.
   Descriptor socket = connect_to(address.host, address.port, deadline, Dial::until_refused);
   const std::string hello = FrameWriter(ToServer::hello)
                                 .number(address.token)
@@ -216,7 +216,7 @@ LOCKSTEP_INLINE void WatchdogClient::send_heartbeat(Connection& connection,
     }
     if (!std::exchange(watched.told, true)) changed.push_back(&watched);
   }
-  // One at least: it says that this rank lives.
+  // Sends at least one, which says that this rank lives.
   std::size_t sent = 0;
   do {
     const std::size_t end = std::min(changed.size(), sent + kMaxPositions);

@@ -23,14 +23,14 @@ namespace detail {
 // All that rank 0 knows of the ranks, and what follows from it. It has neither clock nor
 // connections: it is told what has come, and when.
 //
-// The first fault of a rank is noted, and no other of it. What a rank does that has been told of a
-// fault follows from that, and is none.
+// Only the first fault of a rank is noted. Once a rank has been told of a fault, what it does
+// follows from that and is no fault, unless it falls silent.
 class WatchdogLedger {
  public:
   // Since the watch began.
   using Time = std::chrono::milliseconds;
 
-  // A group's ranks, and how many groups of the same ranks there were before it.
+  // A group's ranks, and how many groups of the same ranks were made before it.
   using GroupKey = std::pair<std::vector<int>, std::uint32_t>;
 
   // Where a rank is in a group; `age` is how long it has been there, by its own clock.
@@ -53,21 +53,21 @@ class WatchdogLedger {
 
   void report(int rank, const GroupKey& key, Position position, Time now);
 
-  // The rank comes to no collective of the group any more. One that none of its ranks comes to is
-  // over, and nothing of it is kept.
+  // The rank comes to no collective of the group any more. Once that holds for all its ranks,
+  // nothing of the group is kept.
   void forget(int rank, const GroupKey& key);
 
   // The rank has ended in good order.
   void leave(int rank);
-  // It comes to no collective any more.
+  // The rank comes to no collective of any group any more.
   void finish(int rank);
-  // Its connection has ended, without a goodbye.
+  // The rank's connection has ended, without a goodbye.
   void lose(int rank, const std::string& reason);
   void abort(int rank, const std::string& reason);
   // The rank knows of a fault.
   void tell(int rank) { of(rank).told = true; }
 
-  // Looks for what time brings about.
+  // Looks for ranks that are absent, silent or late at this time.
   void examine(Time now);
 
   // In the order in which they were found.
@@ -97,19 +97,19 @@ class WatchdogLedger {
   static std::string str(const Parts&... parts) {
     return lockstep::detail::str(parts...);
   }
-  // Times that were measured are only as good as the interval.
+  // Prints a measured time, in whole seconds from 10 s on: it is only as exact as the interval.
   static std::string whole_seconds(Time time);
 
   bool is_over(const std::pair<const GroupKey, Group>& one) const;
   void forget_what_is_over();
-  // Returns what is behind it.
+  // Returns the group after it.
   Groups::iterator erase_group(Groups::iterator group);
 
   Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const Rank& of(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
 
   static std::size_t index(const GroupKey& key, int rank);
-  // True if one who waits at the first place waits for the second's rank.
+  // True if a rank that is at `one` waits in its collective for the rank that is at `other`.
   static bool waits_for(const Position& one, const Position& other);
 
   void note(Fault::Kind kind, int rank, std::string text);
@@ -118,15 +118,15 @@ class WatchdogLedger {
   // an interval old: since then a rank that does not wait yet may have gone through many.
   std::string who_waits_for(int rank) const;
   std::string who_waits(const GroupKey& key, const Group& group, int rank) const;
-  // Which group, if it is not that of all ranks.
+  // " of the group of ranks 0, 2", or nothing if it is the group of all ranks.
   std::string name_of(const GroupKey& key) const;
 
-  // What a rank that others wait for does instead.
+  // What a rank that others wait for does instead of coming.
   std::string what_it_does(int rank, const Position& here, Time since, Time now) const;
 
   void find_mismatch(const GroupKey& key, const Group& group, int rank);
 
-  // Whether `rank` waits for one that has finished.
+  // Looks whether `rank` waits for one that has finished.
   void find_left(const GroupKey& key, const Group& group, int rank);
 
   void find_late(const GroupKey& key, const Group& group, Time now);

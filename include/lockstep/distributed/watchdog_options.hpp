@@ -25,10 +25,12 @@ struct WatchdogOptions {
   // says, or else the machine's own name.
   std::string host{};
 
-  // With LOCKSTEP_HEARTBEAT_INTERVAL, LOCKSTEP_HEARTBEAT_TIMEOUT and LOCKSTEP_COLLECTIVE_TIMEOUT,
-  // in seconds, where they are set.
+  // The defaults, with LOCKSTEP_HEARTBEAT_INTERVAL, LOCKSTEP_HEARTBEAT_TIMEOUT and
+  // LOCKSTEP_COLLECTIVE_TIMEOUT, in seconds, where they are set. A ValueError for what is no such
+  // number.
   static WatchdogOptions from_environment();
 
+  // A ValueError unless the interval and the time limits are possible.
   void check() const;
 };
 

@@ -11,8 +11,8 @@
 
 namespace lockstep::distributed {
 
-// Where a rank is in the sequence of a group's collectives; see Watchdog. Whoever runs the
-// collectives writes it down here, which costs four plain stores, and the watchdog's thread reads.
+// Where a rank is in the sequence of a group's collectives; see Watchdog. The thread that runs the
+// collectives writes it, which costs four plain stores each, and the watchdog's thread reads it.
 //
 // **Threads and exceptions.** `enter` and `leave` are called by one thread at a time, `snapshot` by
 // any. Nothing throws.
@@ -22,7 +22,7 @@ class Progress {
   struct Snapshot {
     std::uint64_t number = 0;
     bool inside = false;
-    detail::Call call{};  // within it
+    detail::Call call{};  // if inside
 
     friend bool operator==(const Snapshot&, const Snapshot&) = default;
   };
@@ -31,12 +31,12 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // A rank waits for others from here on.
+  // The rank has come to a collective, in which it waits for others.
   void enter(const detail::Call& call) noexcept;
-  // And does not any more, whether that went well or not.
+  // The rank has left it, whether that went well or not.
   void leave() noexcept;
 
-  // Nothing where collectives follow one another too fast to look at one.
+  // Nothing if collectives follow one another too fast to read one of them whole.
   std::optional<Snapshot> snapshot() const noexcept;
 
  private:
@@ -48,7 +48,7 @@ class Progress {
   std::atomic<std::uint64_t> what_{0};
 };
 
-// Marks a collective for as long as it lives. Does nothing without a progress: nobody watches.
+// Marks a collective for as long as it lives. Does nothing if `progress` is null: nobody watches.
 class InCollective {
  public:
   InCollective(Progress* progress, const detail::Call& call) noexcept;
@@ -65,7 +65,7 @@ namespace detail {
 // "collective #17, all_reduce(sum) of 4 x f32"
 std::string describe(std::uint64_t number, const std::string& call);
 
-// Of a rank that has ended: how far it had come.
+// " after collective #17": how far a rank that has ended had come.
 std::string after(std::uint64_t number);
 
 }  // namespace detail

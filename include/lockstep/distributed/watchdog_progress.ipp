@@ -15,8 +15,8 @@
 namespace lockstep::distributed {
 
 LOCKSTEP_INLINE void Progress::enter(const detail::Call& call) noexcept {
-  // What a reader gets of these two belongs to no other collective than `state_` says: it
-  // acquires them, so that if they are of a later one, it finds that `state_` has changed.
+  // Released, so that a reader that acquires a value of a later collective here finds that `state_`
+  // has changed, and reads again.
   count_.store(call.count, std::memory_order_release);
   what_.store(pack(call), std::memory_order_release);
   state_.store(state_.load(std::memory_order_relaxed) + 1, std::memory_order_release);

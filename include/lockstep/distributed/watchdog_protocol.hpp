@@ -28,7 +28,7 @@ enum class ToServer : std::uint8_t {
 enum class FromServer : std::uint8_t {
   welcome,
   refused,    // a text: why a hello was not what it should be
-  heartbeat,  // to each one that comes
+  heartbeat,  // the answer to a rank's
   faults,     // all that have been found
   last,       // a group and rank 0's last collective in it; before
   closing,    // rank 0 has ended in good order

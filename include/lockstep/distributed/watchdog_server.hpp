@@ -38,7 +38,7 @@ class WatchdogServer {
   struct Client {
     int rank;
     std::map<std::uint32_t, WatchdogLedger::GroupKey> groups{};  // by their numbers
-    std::uint32_t announced = 0;                                 // so many have been
+    std::uint32_t announced = 0;                                 // how many groups it has announced
     bool ended = false;                                          // said goodbye, or was lost
   };
 
@@ -48,7 +48,8 @@ class WatchdogServer {
 
   void welcome(Connection& connection, FrameReader& frame);
 
-  // Its ranks are different ones of the world, this rank among them.
+  // Throws BadFrame unless the group's ranks are different ones of the world, the client's among
+  // them.
   void read_new_group(Client& client, FrameReader& frame) const;
 
   static const WatchdogLedger::GroupKey& group_of(const Client& client, std::uint32_t number);
@@ -62,7 +63,8 @@ class WatchdogServer {
   void on_tick();
   void on_pass() { tell(); }
 
-  // Rank 0 last: it may end its process on it, and the others would only learn that it did.
+  // Tells all clients of new faults, and rank 0 last: it may end its process because of them, and
+  // the others would only learn that it did.
   void tell();
 
   void close();

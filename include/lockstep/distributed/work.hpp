@@ -15,7 +15,7 @@ namespace lockstep::distributed {
 
 namespace detail {
 
-// What the one who runs an operation and those who wait for it share. `gpu` and `issued` are
+// What the thread that runs an operation shares with those that wait for it. `gpu` and `issued` are
 // written before `ended`, whose release publishes them together with the results, and only read
 // after it.
 struct WorkState {
@@ -23,7 +23,8 @@ struct WorkState {
 
   // From kWell it may still go to kFailed, with the error of a GPU.
   std::atomic<std::uint32_t> ended{kRuns};
-  // Where the last work on a GPU is, if there is some: the point that users of the result wait for.
+  // The GPU that has the operation's last work, if there is one, and the point that users of the
+  // result wait for.
   std::optional<Device> gpu;
   Event issued;
 };
@@ -52,9 +53,9 @@ class Completion;
 // **Devices and streams.** After `wait`, the results may be used by the waiting thread's current
 // stream of their device. On a GPU the operation itself need not have ended then: the host is
 // blocked until it is issued, and the stream waits for its end.
-// **Threads and exceptions.** Any thread may ask and wait, several too, and as often as they like:
-// each `wait` throws the operation's exception, if it has one. In a forked child, an Error for what
-// the parent has not ended: the child would wait for ever.
+// **Threads and exceptions.** Any threads may ask and wait, as often as they like: each `wait`
+// throws the operation's exception, if it has one. In a forked child it is an Error to wait for
+// what the parent has not ended: the child would wait for ever.
 class LOCKSTEP_TO_BE_WAITED_FOR Work {
  public:
   // One that has ended without an error.
@@ -67,7 +68,7 @@ class LOCKSTEP_TO_BE_WAITED_FOR Work {
   // True once the operation has ended, on a GPU too, with an error or without one. Never blocks.
   bool is_completed() const;
 
-  // What the operation threw; null if it has not ended, or ended well.
+  // What the operation threw; null if it has not ended, or has ended well.
   std::exception_ptr exception() const;
 
  private:
@@ -80,21 +81,22 @@ class LOCKSTEP_TO_BE_WAITED_FOR Work {
 
 namespace detail {
 
-// The side of the one who runs an operation. Once it has finished, only handles hold the error: an
-// exception ends on the side that has caught it, whichever lets go last.
+// The side of the thread that runs an operation. Once it has finished, only handles hold the error,
+// so that the exception ends in a thread that waits, whichever lets go last.
 class Completion {
  public:
   Completion();
 
-  // The handle on it; made once.
+  // The handle on it; called once.
   Work work();
 
   WorkState& state() const { return *state_; }
 
   void finish(std::exception_ptr error) const noexcept;
 
-  // An operation that has finished well has failed on its GPU after that. Of one that has not
-  // finished, `finish` tells. Called once at most, by the thread that calls `finish`.
+  // Marks an operation that has finished well as failed, because of an error of its GPU after that.
+  // Does nothing if it has not finished well, since `finish` tells that. Called once at most, by
+  // the thread that calls `finish`.
   void fail(std::exception_ptr error) const noexcept;
 
  private:

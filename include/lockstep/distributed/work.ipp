@@ -57,13 +57,13 @@ LOCKSTEP_INLINE Work Completion::work() {
 LOCKSTEP_INLINE void Completion::finish(std::exception_ptr error) const noexcept {
   const std::uint32_t ended = error ? WorkState::kFailed : WorkState::kWell;
   if (const auto seen = error_.lock()) *seen = std::move(error);
-  // An exchange: a store might fall behind the look for those who are parked.
+  // An exchange, since a store might become visible after the look for parked threads.
   state_->ended.exchange(ended, std::memory_order_acq_rel);
   lockstep::detail::unpark_listed(state_->ended);
 }
 
 LOCKSTEP_INLINE void Completion::fail(std::exception_ptr error) const noexcept {
-  // By the thread that finishes it.
+  // Only this thread writes `ended`.
   if (state_->ended.load(std::memory_order_relaxed) != WorkState::kWell) return;
   if (const auto seen = error_.lock()) *seen = std::move(error);
   state_->ended.store(WorkState::kFailed, std::memory_order_release);

@@ -17,8 +17,8 @@ struct GpuPart {
   std::span<void* const> outputs;
 };
 
-// The collectives of a world of threads on GPUs, by a library that speaks for all ranks at once.
-// Where none serves, the ranks copy and add.
+// A library that runs the collectives of a world of threads on GPUs for all ranks at once. Without
+// one the ranks copy and add.
 //
 // Threads: every member may be called from any thread. Objects live until the process ends.
 class WorldCollectives {
@@ -31,15 +31,15 @@ class WorldCollectives {
   // True if `run` takes ranks on these devices, which exist, in this order.
   virtual bool serves(std::span<const Device> devices) = 0;
 
-  // Issues what `call` is as work of all streams: parts[r] is rank r's. What the parts are is said
-  // at Carrier.
+  // Issues `call` as work of all streams: parts[r] is rank r's, with the inputs and outputs that
+  // are listed at Carrier.
   virtual void run(const Call& call, std::span<const GpuPart> parts) = 0;
 };
 
 // lockstep/nccl.hpp puts its own here before `main`.
 inline constinit std::atomic<WorldCollectives*> nccl_world{nullptr};
 
-// Those that serve the devices, or null.
+// The collectives that serve the devices, or null.
 inline WorldCollectives* world_collectives_for(std::span<const Device> devices) {
   WorldCollectives* const collectives = nccl_world.load(std::memory_order_acquire);
   return collectives && collectives->serves(devices) ? collectives : nullptr;
