@@ -9,17 +9,18 @@
 
 namespace lockstep::cuda {
 
-// A map that forgets: at most `capacity` values, those used lately among them. A program whose
-// shapes never repeat does not grow.
+// A map of at most `capacity` values, which drops those that were not used lately, so that a
+// program whose shapes never repeat does not grow.
 //
-// Two generations instead of an order of use: what is used moves to the young one; when that has
-// half of the capacity, it becomes the old one, whose values go.
+// It keeps two generations instead of an order of use: a value that is used moves to the young one.
+// When that holds half of the capacity, it becomes the old one, and the old one's values are
+// dropped.
 template <class Key, class Value>
 class BoundedCache {
  public:
   explicit BoundedCache(std::size_t capacity) : half_(capacity / 2) {}
 
-  // The value of `key`: that of `make()` where it is not known. Valid until the next call.
+  // The value of `key`: what `make()` returns if it is not known. Valid until the next call.
   template <class Make>
   Value& find_or(const Key& key, const Make& make) {
     const auto found = young_.find(key);

@@ -18,7 +18,7 @@
 // Which of cuDNN's algorithms a convolution takes, and the descriptors that go with it.
 namespace lockstep::cuda {
 
-// Of one of the three passes, for one geometry.
+// What the plan of a pass depends on.
 struct ConvKey {
   cudnnDataType_t type;
   cudnnMathType_t math;
@@ -77,8 +77,8 @@ struct ConvDescriptors {
   }
 };
 
-// What the three passes are called in the library, and which of the descriptors their operands
-// have: each takes the handle, two operands, the convolution and a result.
+// The three passes' names in the library, and the descriptors of their operands: each pass takes
+// the handle, two operands, the convolution and a result.
 struct ForwardPass {
   static constexpr auto first = &ConvDescriptors::x;
   static constexpr auto second = &ConvDescriptors::w;
@@ -144,9 +144,9 @@ struct ConvPlan {
  private:
   static constexpr std::size_t kWorkspace = std::size_t{256} << 20;
 
-  // The fastest that gives the same bits every time and whose work space is within the limit; where
-  // none is within it, the one that needs the least. Each is asked for its work space once more:
-  // the heuristics may have thought of another math type than the one that is set.
+  // Chooses the fastest algorithm that gives the same bits every time and whose work space is
+  // within kWorkspace; if there is none, the one that needs the least. Asks for the work space once
+  // more, since the heuristics may have assumed another math type than the one that is set.
   void choose(const CudnnOnStream& cudnn, std::span<const typename Pass::Found> found) {
     bool any = false;
     for (const auto& candidate : found) {

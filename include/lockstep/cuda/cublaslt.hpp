@@ -15,8 +15,8 @@
 
 #include <cublasLt.h>
 
-// cuBLASLt's handles and descriptors. The descriptors live on the stack; the library copies nothing
-// of them after a call.
+// cuBLASLt's handles and descriptors. The descriptors live on the stack: the library needs none of
+// them after a call.
 namespace lockstep::cuda {
 
 // Throws a CudaError unless a call of cuBLASLt succeeded.
@@ -36,7 +36,7 @@ inline std::uint32_t alignment_of(const void* data) {
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
-// One matrix, or several at a fixed distance, by columns `ld` elements apart.
+// One matrix, or several `stride` elements apart, whose columns are `ld` elements apart.
 struct MatrixLayout {
   std::int64_t rows, cols, ld;
   std::int64_t stride = 0;
@@ -44,7 +44,7 @@ struct MatrixLayout {
   friend auto operator<=>(const MatrixLayout&, const MatrixLayout&) = default;
 };
 
-// Everything that the choice of an algorithm depends on. `d` is m × n, and c where that is added.
+// Everything that the choice of an algorithm depends on. `d` is m × n, and so is c if it is added.
 struct MatmulProblem {
   cudaDataType_t type;
   cublasComputeType_t compute;
@@ -62,14 +62,14 @@ struct MatmulAlgorithm {
   std::size_t workspace;
 };
 
-// What the compute type for f32 is at a precision.
+// The compute type of f32 at a precision.
 inline cublasComputeType_t compute_type(MatmulPrecision precision) {
   if (precision == MatmulPrecision::high) return CUBLAS_COMPUTE_32F_FAST_TF32;
   if (precision == MatmulPrecision::medium) return CUBLAS_COMPUTE_32F_FAST_16BF;
   return CUBLAS_COMPUTE_32F;
 }
 
-// A problem as the library takes it.
+// The library's descriptors of a problem.
 class MatmulDescriptors {
  public:
   MatmulDescriptors(const MatmulProblem& problem, const void* bias, Device device)
@@ -136,8 +136,8 @@ class CublasLt {
 
   cublasLtHandle_t handle() const { return handle_; }
 
-  // The algorithm that the library's heuristics put first, asked once a problem; none if it cannot
-  // solve it. The device's GPU is current.
+  // The algorithm that the library's heuristics put first, asked once for each problem; none if the
+  // library cannot solve it. The caller has made the device's GPU current.
   std::optional<MatmulAlgorithm> algorithm(const MatmulProblem& problem,
                                            MatmulDescriptors& descriptors) {
     const std::lock_guard lock(mutex_);

@@ -24,7 +24,7 @@
 
 namespace lockstep::cuda {
 
-// The CUDA devices behind the seam. Having it costs nothing before a device is used.
+// The CUDA devices as a Backend. Having it costs nothing before a device is used.
 class CudaBackend final : public lockstep::detail::Backend {
  public:
   using StreamState = lockstep::detail::StreamState;
@@ -55,8 +55,9 @@ class CudaBackend final : public lockstep::detail::Backend {
     return CudaDevice::at(owner.device()).memory.allocate(bytes, handle(owner));
   }
 
-  // A free in stream order, behind the other streams that were recorded. If one of those cannot be
-  // waited for, its device is broken or the process ends, and the block is left alone.
+  // Frees in the order of the owner, which waits for the other streams that were recorded. If it
+  // cannot wait for one of them, that stream's device is broken or the process ends, and the block
+  // is left alone.
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept override {
     if (lockstep::detail::streams_are_gone()) return;
@@ -94,8 +95,8 @@ class CudaBackend final : public lockstep::detail::Backend {
                                           {.bytes = bytes, .stream = &stream});
       return cuda::copy(to, from, shape, static_cast<CudaStream&>(stream));
     }
-    // A host device's stream: when it comes to this copy it has waited for the GPU's work already,
-    // and it goes on when the copy has ended.
+    // The stream is a host device's: when it comes to this copy it has waited for the GPU's work
+    // already, and it goes on when the copy has ended.
     CudaStream& bridge = CudaDevice::at(dst_device.is_cuda() ? dst_device : src_device).bridge;
     static_cast<lockstep::detail::HostStream&>(stream).submit([to, from, shape, bytes, &bridge] {
       const profile::RecordFunction range("copy", {bridge.device(), profile::Row::Kind::copy},
@@ -110,7 +111,7 @@ class CudaBackend final : public lockstep::detail::Backend {
     lockstep::detail::pinned_memory.store(&PinnedMemory::instance(), std::memory_order_release);
   }
 
-  // Where a timeline has the copies of a stream.
+  // The row of a timeline that has the copies of a stream.
   static profile::Row row_of(const StreamState& stream) {
     const bool copies = &stream == &CudaDevice::at(stream.device()).copy;
     return {stream.device(), copies ? profile::Row::Kind::copy : profile::Row::Kind::compute};

@@ -20,7 +20,7 @@ namespace lockstep::cuda {
 
 // All that lockstep keeps for one CUDA device. Made at the device's first use and never destroyed.
 //
-// Threads: the members look after themselves.
+// Threads: any; each member is safe by itself.
 struct CudaDevice {
   static constexpr std::size_t kPoolStreams = 8;
 
@@ -53,14 +53,15 @@ struct CudaDevice {
   std::array<std::unique_ptr<CudaStream>, kPoolStreams> pool;
   std::atomic<std::size_t> next_pool{0};
 
-  // The index of the device that was used first, or -1: for what is not one device's but needs a
-  // context, so that a GPU which nobody asked for gets none.
+  // The index of the device that was used first, or -1. What belongs to no device but needs a
+  // context (page-locked memory) takes that of this one, so that no GPU gets one that nobody asked
+  // for.
   static std::atomic<int>& first_used() {
     static constinit std::atomic<int> index{-1};
     return index;
   }
 
-  // The device, which exists.
+  // What is kept for the device, which exists.
   static CudaDevice& at(Device device) { return per_device<CudaDevice>(device); }
 };
 

@@ -14,8 +14,8 @@
 
 namespace lockstep::cuda {
 
-// The events of one device, made with these flags, that no CudaEvent holds. Making one costs more
-// than recording it.
+// Events of one device, made with the same flags, that no CudaEvent holds. They are kept because
+// making one costs more than recording it.
 //
 // Lives until the process ends. Any thread; `mutex_` guards the list.
 class EventPool {
@@ -77,7 +77,7 @@ class CudaEvent final : public lockstep::detail::EventState {
     wait();
     LostResults::check(pool_.device());
   }
-  // The same for whoever reads no results.
+  // As `synchronize`, for a caller that reads no results: lost ones are no error to it.
   void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device()); }
   bool precedes_new_work_of(const lockstep::detail::StreamState& stream) const override {
     return &stream == &stream_ || query();

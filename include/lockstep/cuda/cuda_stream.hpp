@@ -16,7 +16,7 @@
 
 namespace lockstep::cuda {
 
-// What looks, once the host has waited for a stream, at what its kernels have left there for the
+// Called when the host has waited for a stream: throws what the stream's kernels have left for the
 // host to throw. Set before `main`.
 inline constinit std::atomic<void (*)(const lockstep::detail::StreamState&)> after_wait{nullptr};
 
@@ -43,7 +43,7 @@ class CudaStream final : public lockstep::detail::StreamState {
     return std::make_shared<CudaEvent>(events_, *this, handle_);
   }
 
-  // Work of a host stream cannot be waited for by a GPU: the caller waits for it.
+  // A GPU cannot wait for work of a host stream: the caller waits for it.
   void wait(const lockstep::detail::EventPtr& event) override {
     if (event->precedes_new_work_of(*this)) return;
     if (const auto* recorded = dynamic_cast<const CudaEvent*>(event.get())) {

@@ -36,7 +36,7 @@ inline constexpr cudnnDataType_t cudnn_type =
 template <class Handle, auto create, auto destroy>
 class CudnnDescriptor {
  public:
-  // `call` is what `create` is called.
+  // `call` is the name of `create`.
   CudnnDescriptor(const char* call, Device device) { check(create(&handle_), call, device); }
   CudnnDescriptor(CudnnDescriptor&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)) {}
@@ -72,8 +72,8 @@ class Cudnn {
   cudnnHandle_t handle_ = nullptr;
 };
 
-// The library as the calling thread has it to itself, with its calls going to one stream and the
-// stream's GPU current.
+// Locks the library of a stream's device for the calling thread, has its calls go to the stream,
+// and makes the stream's GPU current.
 class CudnnOnStream {
  public:
   explicit CudnnOnStream(const CudaStream& stream)

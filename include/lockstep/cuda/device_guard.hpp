@@ -13,14 +13,14 @@
 
 namespace lockstep::cuda {
 
-// True if this process has a context on a GPU, which takes hundreds of MiB there. Once it has one
-// it keeps it.
+// True if this process has a context on a GPU, which takes hundreds of MiB there, or if that cannot
+// be told. Once it has one it keeps it.
 inline bool has_context(int gpu) {
   static constinit std::array<std::atomic<bool>, LogicalDevices::kMost> known{};
   const auto place = static_cast<std::size_t>(gpu);
   if (place >= known.size() || known[place].load(std::memory_order_relaxed)) return true;
-  // The runtime has no such question, and the driver is not linked. A driver's number of a GPU is
-  // the runtime's.
+  // The runtime has no such query, so the driver is asked, which is not linked. It numbers the GPUs
+  // as the runtime does.
   using GetState = int (*)(int gpu, unsigned* flags, int* active);
   static const auto get_state = []() -> GetState {
     void* function = nullptr;
@@ -43,9 +43,9 @@ inline bool has_context(int gpu) {
 // Makes a device's GPU the calling thread's current one until destroyed. Kernels, and whatever is
 // created without naming a stream, go to the current GPU.
 //
-// A GPU that the process does not use is not made current again afterwards: that would give it a
-// context, and each of several processes on a machine one on GPU 0, which is every thread's at
-// first. The thread stays where it is until a guard finds that the GPU is in use.
+// The destructor does not make a GPU current again that the process does not use: that would give
+// it a context, and each of several processes on a machine one on GPU 0, which is every thread's at
+// first. The thread stays on this guard's GPU until a guard finds that the other GPU is in use.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device) {
@@ -73,8 +73,8 @@ class DeviceGuard {
   }
 
  private:
-  // What the thread's GPU would be if it were not left at `current`; none if negative. It is void
-  // once the program has chosen another one.
+  // A guard has left the thread at `current` instead of `wanted`, its GPU before; none if negative.
+  // Void once the program has made another GPU current.
   struct Left {
     int wanted = -1;
     int current = -1;

@@ -54,7 +54,7 @@ inline bool is_sticky(cudaError_t status) {
 
 [[noreturn, gnu::cold]] inline void fail(cudaError_t status, const std::string& call,
                                          Device device) {
-  (void)cudaGetLastError();  // the next check is not to meet it again
+  (void)cudaGetLastError();  // or the next check would meet it again
   std::string message =
       lockstep::detail::str(call, " on ", device, ": ", cudaGetErrorString(status), " (",
                             cudaGetErrorName(status), ", ", static_cast<int>(status), ")");
@@ -74,8 +74,8 @@ inline void check(cudaError_t status, const char* call, Device device) {
     fail(status, call, device);
 }
 
-// The answer of a query. "Not ready" is an error to the runtime, which the next launch would be
-// taken to have made.
+// The answer of a query. The runtime keeps "not ready" as its last error, which would be taken for
+// the next launch's.
 inline bool is_done(cudaError_t status, const char* call, Device device) {
   if (status == cudaErrorNotReady) {
     (void)cudaGetLastError();

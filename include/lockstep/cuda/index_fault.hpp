@@ -19,8 +19,9 @@
 #include <optional>
 #include <utility>
 
-// What a kernel does that meets an index outside its range: it uses no memory there, and tells the
-// host, which throws when it next waits for that stream, or for another one once that has ended.
+// How a kernel tells of an index outside its range: it touches no memory there, and writes the
+// fault down for the host, which throws when it next waits for that stream, or for another one once
+// that has ended.
 namespace lockstep::cuda {
 
 enum class Indexed : unsigned { nll_loss, cross_entropy, embedding };
@@ -35,19 +36,19 @@ struct OutsideIndex {
 
 // One index that was outside; where there are several, any of them.
 //
-// It counts the faults that were written down and those that the host has read. Each count has one
-// writer, since no operation on host memory is atomic for both sides on every machine: kernels,
-// which settle among themselves who writes the next fault, and the host, which lets them by
-// `taken`. So either side may look at any time, also while another rank's kernels run on the
-// stream.
+// It counts the faults that kernels have claimed and written, and those that the host has read.
+// Each count has one side that writes it, since no operation on host memory is atomic for both
+// sides on every machine: kernels, which settle among themselves who writes the next fault, and the
+// host, which lets them go on by `taken`. So either side may look at any time, also while another
+// rank's kernels run on the stream.
 struct IndexFault {
-  unsigned claimed = 0;  // by kernels alone, atomically: the faults that one of them writes down,
-  unsigned written = 0;  // or has, which publishes `met`;
-  unsigned taken = 0;    // by the host alone: those it has read, after which another may come
+  unsigned claimed = 0;  // by kernels alone, atomically: the faults that one of them has claimed
+  unsigned written = 0;  // by kernels alone: those that it has written, which publishes `met`
+  unsigned taken = 0;    // by the host alone: those that it has read, after which another may come
   OutsideIndex met;      // of the kernel that claimed it until `written`, then of the host
 };
 
-// True if an index is within [0, bound); otherwise `fault` has it, or another.
+// True if an index is within [0, bound); otherwise `fault` gets it, unless it has another.
 LOCKSTEP_HD inline bool in_range(const View<IndexFault>& fault, Indexed operation,
                                  std::int64_t index, std::size_t position, std::size_t bound) {
   if (index >= 0 && static_cast<std::size_t>(index) < bound) return true;
@@ -96,9 +97,10 @@ class IndexFaults {
     return {fault, 1};
   }
 
-  // To be called after the host has waited for a stream: throws the host's own IndexError for what
-  // its kernels have met since the last call, or those of any stream that has ended its work: a
-  // replica's loss is waited for on another device.
+  // Throws the IndexError that a host device would throw, for what kernels of `stream` have met
+  // since the last call, or those of any other stream that has ended its work. Called after the
+  // host has waited for `stream`: it waits for a replica's loss on another device than the
+  // replica's.
   void raise(const lockstep::detail::StreamState& stream) {
     if (!any_.load(std::memory_order_acquire)) return;
     std::optional<OutsideIndex> met;
@@ -121,7 +123,7 @@ class IndexFaults {
   }
 
  private:
-  // What kernels have written down in `place` and the host has not read.
+  // The fault that kernels have written to `place` and the host has not read.
   static std::optional<OutsideIndex> take(IndexFault& place) {
     const unsigned written = std::atomic_ref(place.written).load(std::memory_order_acquire);
     if (written == place.taken) return std::nullopt;

@@ -48,8 +48,8 @@ __global__ void rows_kernel(std::size_t rows, F functor) {
   }
 }
 
-// Puts a kernel of the two arguments above onto a stream. Out of line, so that it is compiled once
-// and not once a functor.
+// Launches one of the two kernels above on a stream, with `a_block` of its items a block. Out of
+// line, so that it is compiled once and not once a functor.
 void launch_erased(lockstep::detail::StreamState& stream, std::size_t count, std::size_t a_block,
                    const void* kernel, void** arguments, const std::type_info& functor);
 

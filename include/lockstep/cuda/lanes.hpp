@@ -9,8 +9,8 @@ namespace lockstep::cuda {
 
 inline constexpr unsigned kLanes = 32;  // of a warp
 
-// The threads that work on one row together: a warp of a GPU. Where the same functor runs on a host
-// there is one of them, whose own value is every sum.
+// The threads that work on one row together: a warp of a GPU, or a single one where the functor
+// runs on a host, whose own value is every sum.
 //
 // A row functor visits columns index, index + count, index + 2·count …; all lanes of a row call
 // `sum` and `max` equally often, and all get the same result.

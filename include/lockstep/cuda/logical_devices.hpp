@@ -16,7 +16,8 @@ namespace lockstep::cuda {
 // LOCKSTEP_CUDA_DEVICES asks for more devices than there are GPUs, several on one in turn. A
 // logical device has streams of its own; its memory is the GPU's.
 //
-// Written once, by the count that freezes the list of devices, before anything else can ask.
+// `gpus` is written once, by the count that freezes the list of devices, before anything else can
+// ask.
 struct LogicalDevices {
   static constexpr int kMost = lockstep::detail::kMaxCudaDevices;
 

@@ -13,14 +13,14 @@
 
 namespace lockstep::cuda {
 
-// GPUs that have gone on without a result: streams wait for what a collective gives, and where it
-// is given up they go on with whatever is in its memory. Nobody can tell which numbers come of
-// that, so whoever waits for such a GPU on the host is told, until the program says that it knows.
+// Remembers the GPUs that have gone on without a result: streams wait for what a collective gives,
+// and if it is given up they go on with whatever is in its memory. Nobody can tell which numbers
+// come of that, so every wait of the host for such a GPU throws, until the program calls `forget`.
 //
 // Threads: any.
 class LostResults {
  public:
-  // The first of a GPU that exists stays. Needs no memory.
+  // Notes the reason for a GPU, which exists; the first one stays. Needs no memory.
   static void note(Device device, const std::exception_ptr& why) noexcept {
     Place& place = of(device);
     const std::lock_guard lock(place.mutex);
@@ -28,7 +28,7 @@ class LostResults {
     place.any.store(true, std::memory_order_release);
   }
 
-  // Throws why there are some, after the host has waited for the device.
+  // Throws the reason if there is one. Called after the host has waited for the device.
   static void check(Device device) {
     Place& place = of(device);
     if (!place.any.load(std::memory_order_acquire)) [[likely]]

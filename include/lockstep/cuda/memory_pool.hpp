@@ -18,8 +18,8 @@
 
 namespace lockstep::cuda {
 
-// The pool of the runtime's own that all memory of one GPU comes from, shared by the devices that
-// lie on it. Made at its first use and never destroyed.
+// The runtime's pool that all memory of one GPU comes from, shared by the devices that lie on it.
+// Made at its first use and never destroyed.
 class GpuPool {
  public:
   static cudaMemPool_t of(Device device) {
@@ -76,8 +76,8 @@ class MemoryPool {
     return data;
   }
 
-  // After all work issued to `stream` so far. Errors are of earlier work, or of a process that
-  // ends: whoever waits for the stream gets the former.
+  // Frees a block after all work issued to `stream` so far. Ignores errors: they are of earlier
+  // work, which whoever waits for the stream is told, or of a process that ends.
   void deallocate(void* data, std::size_t bytes, cudaStream_t stream) noexcept {
     if (!data) return;
     if (cudaFreeAsync(data, stream) != cudaSuccess) (void)cudaGetLastError();
@@ -90,7 +90,7 @@ class MemoryPool {
   // Gives what no tensor uses back to the GPU.
   void trim() { check(cudaMemPoolTrimTo(GpuPool::of(device_), 0), "cudaMemPoolTrimTo", device_); }
 
-  // Whether the kernels and copies of another GPU may use this memory.
+  // Sets whether the kernels and copies of another GPU may use this memory.
   void set_access(int gpu, bool allowed) {
     cudaMemAccessDesc access{};
     access.location.type = cudaMemLocationTypeDevice;
@@ -123,7 +123,7 @@ class MemoryPool {
     return data;
   }
 
-  // Once more, when all frees that were issued have happened and nothing is kept.
+  // Tries once more, after all frees that were issued have happened and with nothing kept.
   cudaError_t retry(void** data, std::size_t bytes, cudaStream_t stream) {
     (void)cudaGetLastError();
     const DeviceGuard guard(device_);

@@ -47,7 +47,7 @@ class PeerAccess {
  private:
   enum class Answer : unsigned char { unknown, yes, no };
 
-  // A block that goes back whatever happens.
+  // A block of a device's memory that the destructor gives back.
   class Trial {
    public:
     Trial(CudaDevice& device, std::size_t bytes, cudaStream_t stream)

@@ -11,8 +11,9 @@
 
 namespace lockstep::cuda {
 
-// The T of a CUDA device: made as T(device) at its first use, and never destroyed. For a T that
-// holds a library's handle, the device's GPU is current: libraries bind their handles to it.
+// The T of a CUDA device: made as T(device) at its first use, and never destroyed. If T holds a
+// library's handle, the caller has made the device's GPU current: libraries bind their handles to
+// it.
 //
 // Threads: any; a T guards its own members. One T is made at a time, so making one asks for no
 // other.

@@ -23,8 +23,8 @@ using RnnDataDescriptor = CudnnDescriptor<cudnnRNNDataDescriptor_t, cudnnCreateR
 using DropoutDescriptor = CudnnDescriptor<cudnnDropoutDescriptor_t, cudnnCreateDropoutDescriptor,
                                           cudnnDestroyDropoutDescriptor>;
 
-// cuDNN's names for the cells. Its order of the gates is torch's, and so is its GRU, whose reset
-// gate scales what the state gives to n with its bias.
+// cuDNN's names for the cells. Its order of the gates is torch's, and so is its GRU: the reset gate
+// scales the state's part of n, its bias included.
 inline cudnnRNNMode_t rnn_mode(lockstep::detail::TanhCell) { return CUDNN_RNN_TANH; }
 inline cudnnRNNMode_t rnn_mode(lockstep::detail::ReluCell) { return CUDNN_RNN_RELU; }
 inline cudnnRNNMode_t rnn_mode(lockstep::detail::LstmCell) { return CUDNN_LSTM; }
@@ -69,7 +69,7 @@ struct ParameterRun {
 // The descriptors of a layer, and the sizes of what it takes besides its operands, in bytes.
 //
 // Sequences are described as packed ones, all of one length. Each layer and direction is a network
-// of its own to the library, without dropout: what lies between layers is lockstep's.
+// of its own to the library, without dropout: lockstep does what lies between layers.
 struct RnnPlan {
   DropoutDescriptor no_dropout;
   RnnDescriptor rnn;
@@ -121,7 +121,7 @@ struct RnnPlan {
           "cudnnSetTensorNdDescriptor", device);
   }
 
-  // The library tells of places in a weight space, not of offsets: one is lent to it.
+  // The library gives addresses in a weight space, not offsets, so a weight space is lent to it.
   void find_parameters(const CudnnOnStream& cudnn, lockstep::detail::StreamState& stream,
                        const RnnKey& key) {
     const Device device = cudnn.device();
@@ -144,7 +144,7 @@ struct RnnPlan {
     }
   }
 
-  // The part of a parameter that belongs to one gate.
+  // Adds the part of a parameter that belongs to one gate, to the last run if it follows that.
   static void add(std::vector<ParameterRun>& runs_of, std::size_t gate, std::size_t size,
                   const void* space, const void* place, cudnnDataType_t type) {
     const std::size_t element = type == CUDNN_DATA_DOUBLE ? sizeof(double) : sizeof(float);

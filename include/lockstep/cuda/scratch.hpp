@@ -32,7 +32,7 @@ class Scratch {
   void* const data_;
 };
 
-// The same as elements for a kernel.
+// The same for elements of T, as kernels take them.
 template <class T>
 class ScratchOf {
  public:

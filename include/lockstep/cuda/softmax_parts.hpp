@@ -8,8 +8,8 @@
 
 namespace lockstep::cuda {
 
-// A tensor [outer, count, inner], seen along one dimension, in parts [n, count, inner] of at most
-// `most` elements each, as a library counts. It has some elements.
+// Divides a tensor of [outer, count, inner] into parts of [n, count, inner] with at most `most`
+// elements each, which is what a library can count. The tensor has some elements.
 class SoftmaxParts {
  public:
   SoftmaxParts(const lockstep::detail::Axis& axis, std::size_t most)

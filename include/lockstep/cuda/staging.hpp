@@ -19,11 +19,11 @@
 
 namespace lockstep::cuda {
 
-// Page-locked host memory of one device, in blocks of two sizes: what a copy from or to ordinary
-// host memory goes through, since the GPU's copy engine reaches no other.
+// Page-locked host memory of one device, in blocks of two sizes. Copies from and to ordinary host
+// memory go through it, since the GPU's copy engine reaches no other.
 //
-// A block is used again when the event that was recorded behind its last use has happened. So many
-// blocks of each size at the most; whoever needs one more waits for the oldest.
+// A block is used again when the event that was recorded behind its last use has happened. There
+// are at most kMostBlocks of each size; whoever needs one more waits for the oldest.
 //
 // Threads: any; `mutex_` guards all lists. A block that is taken belongs to the thread that took
 // it. Lives until the process ends.
@@ -115,7 +115,7 @@ class Staging {
     put_back(size_class, data, std::move(event));
   }
 
-  // Free at once without an event, otherwise once that has happened.
+  // Makes the block free: at once without an event, otherwise when the event has happened.
   void put_back(std::size_t size_class, std::byte* data,
                 lockstep::detail::EventPtr event) noexcept {
     {

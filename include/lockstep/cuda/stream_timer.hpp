@@ -22,13 +22,13 @@
 
 namespace lockstep::cuda {
 
-// When one GPU came to certain places of its streams, by the clock of the recorder.
+// Tells when one GPU came to certain places of its streams, by the clock of the recorder.
 //
 // The runtime tells only how far two events are apart, as a float of milliseconds. So each mark
 // refers to an earlier event of which the time is known, because the host has waited for it on a
 // stream that has nothing else to do; every ten seconds there is another one, which keeps the
-// rounding at a microsecond. What the GPU did is never told to be earlier than it was, and so not
-// before the host issued it; it may seem later by what it takes the host to hear of an event.
+// rounding at a microsecond. A time is never too early, and so not before the host issued the work;
+// it may be too late by the time that the host takes to hear of an event.
 //
 // Threads: any; `mutex_` guards `reference_`. Lives until the process ends.
 class GpuClock {
@@ -50,7 +50,7 @@ class GpuClock {
 
   explicit GpuClock(Device device) : events_(device, cudaEventDefault), own_(device, events_) {}
 
-  // Waits for it.
+  // Waits for the mark.
   static std::int64_t time_of(const Mark& mark) {
     mark.event.wait();
     const CudaEvent& reference = *mark.reference.event;

@@ -146,7 +146,7 @@ void launch_sum(lockstep::detail::StreamState& stream, const SumOperands<Term>& 
   const std::size_t sums = count_of(kept);
   const std::size_t terms = count_of(reduced);
   if (sums == 0) return;
-  // Fewer than a warp's sums side by side are not worth a thread each.
+  // A thread for each sum does not pay for fewer than a warp's sums side by side.
   const bool by_thread = sums >= kLanes && !kept.sizes.empty() &&
                          (reduced.sizes.empty() || kept.inner_stride(0) < reduced.inner_stride(0));
   // As many parts as keep a large GPU busy, and none of fewer terms than the second kernel costs.

@@ -14,7 +14,7 @@ struct Sharing {
   std::size_t rows;
   bool by_thread;
 
-  // What to launch a row functor over.
+  // How many calls of a row functor serve all rows.
   std::size_t launches() const { return by_thread ? (rows + kLanes - 1) / kLanes : rows; }
 };
 

@@ -56,8 +56,8 @@ inline bool is_page_locked(const void* data) {
 // The pitch that a two-dimensional copy may have at most, on every GPU there is.
 inline constexpr std::size_t kMostPitch = 0x7fff'ffff;
 
-// Between memory that the stream's GPU reaches: its own, a peer's under one address space, and
-// page-locked host memory.
+// Copies between memory that the stream's GPU reaches: its own, a peer's under one address space,
+// and page-locked host memory.
 inline void copy_direct(std::byte* dst, std::size_t dst_pitch, const std::byte* src,
                         std::size_t src_pitch, std::size_t width, std::size_t rows,
                         const CudaStream& stream) {
@@ -96,7 +96,7 @@ void for_each_piece(std::size_t width, std::size_t rows, std::size_t most, const
   }
 }
 
-// From ordinary host memory, which has been read when this returns.
+// Copies from ordinary host memory, which has been read when this returns.
 inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& shape,
                            CudaStream& stream) {
   Staging& staging = CudaDevice::at(stream.device()).staging;
@@ -110,7 +110,7 @@ inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& 
                  });
 }
 
-// What a stream does on the host behind a copy from its GPU.
+// Moves a piece of a copy to its place: a stream runs it on the host, behind the copy from its GPU.
 struct Unstage {
   std::byte* dst;
   std::size_t dst_pitch;
@@ -124,7 +124,7 @@ struct Unstage {
   }
 };
 
-// To ordinary host memory, which is written in stream order.
+// Copies to ordinary host memory, which is written in stream order.
 inline void copy_to_host(std::byte* dst, const std::byte* src, const Pitched& shape,
                          CudaStream& stream) {
   Staging& staging = CudaDevice::at(stream.device()).staging;
@@ -142,8 +142,8 @@ inline void copy_to_host(std::byte* dst, const std::byte* src, const Pitched& sh
       });
 }
 
-// Between two GPUs that cannot reach each other: through page-locked memory, each half on a stream
-// of the GPU whose memory it is, as work of `stream`.
+// Copies between two GPUs that cannot reach each other: through page-locked memory, each half on a
+// stream of the GPU whose memory it is, as work of `stream`.
 inline void copy_through_host(const Place& dst, const Place& src, const Pitched& shape,
                               CudaStream& stream) {
   const auto stream_of = [&](Device device) -> CudaStream& {
@@ -163,19 +163,20 @@ inline void copy_through_host(const Place& dst, const Place& src, const Pitched&
                    copy_direct(dst.data + row * shape.dst_pitch + column, shape.dst_pitch,
                                block.data(), width, width, rows, in);
                  });
-  // Which has waited for `out`: what is issued to `stream` from here on may overwrite the source as
-  // well.
+  // `in` has waited for `out`, so that what is issued to `stream` from here on may overwrite the
+  // source as well.
   Stream(stream).wait_stream(Stream(in));
 }
 
-// Any copy of which at least one end is a GPU's. Neither width nor rows is 0.
+// Makes any copy of which at least one end is a GPU's. Neither width nor rows is 0.
 inline void copy(const Place& dst, const Place& src, const Pitched& shape, CudaStream& stream) {
   const auto direct = [&] {
     copy_direct(dst.data, shape.dst_pitch, src.data, shape.src_pitch, shape.width, shape.rows,
                 stream);
   };
   if (src.device.is_cpu() || dst.device.is_cpu()) {
-    // Also for the question, which would give a context to a GPU that is only current.
+    // The guard is for is_page_locked, too, which would give a context to a GPU that is only
+    // current.
     const DeviceGuard guard(stream.device());
     const bool from_host = src.device.is_cpu();
     if (is_page_locked(from_host ? src.data : dst.data)) {

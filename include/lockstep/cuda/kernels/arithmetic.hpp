@@ -9,7 +9,7 @@
 
 namespace lockstep::cuda {
 
-// The functions of a type that f32, f64, i64 and i32 have, and those of f32 and f64.
+// The functions of two elements that f32, f64, i64 and i32 have, and those of f32 and f64 alone.
 template <class T, template <class, class, class...> class List>
 struct NumericPairs : List<T, T, lockstep::detail::Plus<T>, lockstep::detail::PlusScaled<T>,
                            lockstep::detail::Minus<T>, lockstep::detail::Times<T>> {};

@@ -13,12 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 
-// The moments and sums of normalised channels by kernels of their own: cuDNN's batch normalisation
-// is deprecated since version 9, and neither takes nor gives the moments alone, which replicas
-// combine between the two steps, and which layer normalisation shares.
+// Kernels of lockstep's own for the moments and sums of normalised channels: cuDNN's batch
+// normalisation is deprecated since version 9, and neither takes nor gives the moments alone, which
+// replicas combine between the two steps. Layer normalisation shares them.
 namespace lockstep::cuda {
 
-// (x − mean)², the mean as it is rounded.
+// (x − mean)², with the mean as it was rounded to T.
 template <class T>
 struct SquareApartTerm {
   using In = T;

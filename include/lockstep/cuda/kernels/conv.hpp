@@ -29,8 +29,8 @@ struct AddChannelBias {
   }
 };
 
-// Runs a pass on a stream. What a sum over nothing leaves is set to zero here: cuDNN takes no
-// operand without elements.
+// Runs a pass on a stream. A sum over no elements is set to zero here: cuDNN takes no operand
+// without elements.
 template <class Pass, class T>
 void run_conv(CudaStream& on, const lockstep::detail::ConvGeometry& g, const View<const T>& first,
               const View<const T>& second, const View<T>& out) {

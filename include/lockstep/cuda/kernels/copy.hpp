@@ -17,7 +17,7 @@
 
 namespace lockstep::cuda {
 
-// What has no cast: a type to itself.
+// The cast between two types; none from a type to itself.
 template <class To, class From>
 struct CastKernels {
   using type = std::conditional_t<std::is_same_v<To, From>, Kernels<>,
@@ -28,7 +28,7 @@ struct CastsFrom : Join<typename CastKernels<To, From>::type...> {};
 template <class... T>
 struct CastsBetween : Join<typename CastsFrom<T, T...>::type...> {};
 
-// Half precision is converted through f32 alone.
+// Half precision is converted to and from f32 alone; other casts go through that.
 using CopyKernels =
     Join<CastsBetween<float, double, std::int64_t, std::int32_t, std::uint8_t, bool>::type,
          CastsFrom<float, Half, BFloat16>::type, CastKernels<float, Half>::type,

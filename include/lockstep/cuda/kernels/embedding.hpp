@@ -51,8 +51,8 @@ struct CudaCall<lockstep::detail::EmbeddingCall<T>> {
   }
 };
 
-// The gradients of one row of the weight, added up in the order of the indices: each row looks
-// through all of them, or through one part. `out` is [parts, rows, width].
+// Adds up the gradients of one row of the weight in the order of the indices: each row looks
+// through all of them, or through those of one part. `out` is [parts, rows, width].
 template <class T>
 struct EmbeddingGradRows {
   View<const T> grad;
@@ -112,7 +112,8 @@ struct CudaCall<lockstep::detail::EmbeddingGradCall<T>> {
   static void run(lockstep::detail::StreamState& stream,
                   const lockstep::detail::EmbeddingGradCall<T>& call) {
     if (call.out.size == 0) return;
-    // A few rows are summed in parts, each of at least so many indices that it is worth its row.
+    // If there are few rows, the indices are divided into parts of at least kShortest, which are
+    // rows of their own.
     constexpr std::size_t kRows = 2048;
     constexpr std::size_t kShortest = 256;
     const std::size_t most = std::max<std::size_t>(1, call.indices.size / kShortest);

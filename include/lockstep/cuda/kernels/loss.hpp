@@ -35,7 +35,7 @@ void reduce_losses(lockstep::detail::StreamState& stream, const SumOperands<Term
                    reduction == LossReduction::mean ? static_cast<double>(count) : 1);
 }
 
-// Calls `launch_rows(losses)` with where each row's loss is to go, and reduces them into `out`.
+// Calls `launch_rows(losses)`, which writes each row's loss there, and reduces them into `out`.
 template <class T, class LaunchRows>
 void launch_losses(lockstep::detail::StreamState& stream, const View<T>& out,
                    LossReduction reduction, std::size_t rows, const LaunchRows& launch_rows) {
@@ -45,7 +45,7 @@ void launch_losses(lockstep::detail::StreamState& stream, const View<T>& out,
   reduce_losses<ValueTerm<T>>(stream, {losses.const_view()}, out, reduction, rows);
 }
 
-// The gradient that comes from above to one row.
+// The gradient of one row's loss.
 template <class T>
 LOCKSTEP_HD T gradient_above(const View<const T>& grad, LossReduction reduction, std::size_t row,
                              std::size_t rows) {
@@ -147,7 +147,7 @@ struct CrossEntropyRows {
     if (!in_range(fault, Indexed::cross_entropy, label, row, axis.count)) {
       if (team.index() == 0) losses[row] = static_cast<T>(NAN);
       for (std::size_t c = team.index(); c < axis.count; c += team.count()) {
-        probs[first + c * axis.inner] = static_cast<T>(NAN);  // what backward takes
+        probs[first + c * axis.inner] = static_cast<T>(NAN);  // backward reads it
       }
       return;
     }

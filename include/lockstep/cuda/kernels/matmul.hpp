@@ -18,7 +18,7 @@
 
 namespace lockstep::cuda {
 
-// What is in c before a product is added: the bias in each row, or beta · c.
+// Writes what c holds before a product is added: the bias in each row, or beta · c.
 template <class T>
 struct StartRows {
   View<const T> bias;
@@ -39,9 +39,9 @@ struct StartRows {
   }
 };
 
-// By cuBLASLt, which takes its matrices by columns: those of a row-major matrix are the columns of
-// its transpose, and cᵀ = op(b)ᵀ · op(a)ᵀ. The bias, one value a column of c, is one a row of cᵀ,
-// which is what the library adds in passing.
+// A product by cuBLASLt, which takes its matrices by columns: the rows of a row-major matrix are
+// the columns of its transpose, so it computes cᵀ = op(b)ᵀ · op(a)ᵀ. The bias has one value for
+// each column of c and so for each row of cᵀ, as the library adds it in passing.
 template <class T>
 struct CudaCall<lockstep::detail::Gemm<T>> {
   using Call = lockstep::detail::Gemm<T>;
@@ -53,7 +53,7 @@ struct CudaCall<lockstep::detail::Gemm<T>> {
     auto& on = static_cast<CudaStream&>(stream);
     const DeviceGuard guard(on.device());
     const bool bias = call.bias.data != nullptr;
-    // A bias at a lesser alignment is one that some releases of the library take and misread.
+    // Some releases of the library take a bias at a lesser alignment and misread it.
     const bool fused = bias && alignment_of(call.bias.data) >= 16;
     if ((fused || !bias) && multiply(on, call)) return;
     if (bias) {

@@ -10,13 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 
-// Pooling by kernels of its own: cuDNN's pooling is deprecated since version 9. Its greatest gives
-// no indices, which the gradient and the gradient's derivative are made of, so that the place of a
-// tie or a NaN would be the library's choice; and the gradient of its means takes x and y, which it
-// has no need of and which would have to be kept.
+// Pooling by kernels of lockstep's own: cuDNN's pooling is deprecated since version 9. Its maximum
+// gives no indices, from which lockstep computes the gradient and the gradient's derivative, so
+// that the library would choose the place of a tie or a NaN; and the gradient of its mean takes x
+// and y, which are not needed and would have to be kept.
 namespace lockstep::cuda {
 
-// Where element number i of planes of height · width is.
+// The place of element i in planes of height · width.
 struct PlanePlace {
   std::int64_t plane, y, x;
 };
@@ -34,7 +34,7 @@ LOCKSTEP_HD inline std::int64_t at_most(std::int64_t high, std::int64_t x) {
   return x > high ? high : x;
 }
 
-// One window.
+// The greatest element of one window, a NaN above all others, and its place in the plane.
 template <class T>
 struct MaxPoolWindows {
   View<const T> in;

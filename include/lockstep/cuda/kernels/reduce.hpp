@@ -33,8 +33,8 @@ struct ArgmaxKernel {
     }
   };
 
-  // NaN counts as the greatest. Each thread has the first of its own; the lowest place of those
-  // that are alike wins.
+  // Finds the place of the greatest element; NaN counts as the greatest. Each thread has the first
+  // of its own; among equal ones the lowest place wins.
   LOCKSTEP_HD void search(std::size_t row, const Team& team) const {
     const Division at = divided(row, inner);
     const T* const from = in.data + at.quotient * count * inner + at.remainder;

@@ -22,9 +22,9 @@
 
 // A recurrent layer in one direction by cuDNN.
 //
-// The library has no layer that goes backwards through the sequence alone: it is given the sequence
-// in the opposite order. What its backward reads of the forward, it destroys, so that it gets a
-// copy: a graph that is kept may be gone through again.
+// The library has no layer that goes only backwards through the sequence: it is given the sequence
+// in the opposite order. Its backward destroys what it reads of the forward, so it gets a copy: a
+// graph that is kept may run backward again.
 namespace lockstep::cuda {
 
 template <class T>
@@ -46,14 +46,14 @@ class ComputedOrder {
   ComputedOrder(CudaStream& on, const lockstep::detail::RecurrentGeometry& g)
       : on_(on), length_(static_cast<std::size_t>(g.length)), reverse_(g.reverse) {}
 
-  // What the library is to read: the sequence, or its steps turned round.
+  // What the library is to read: the sequence, or its steps in the opposite order.
   const T* input(const View<const T>& sequence) {
     if (!reverse_) return sequence.data;
     const View<T> turned = room(sequence.size);
     turn(sequence, turned);
     return turned.data;
   }
-  // What the library is to write; `finish` brings it to where it belongs.
+  // Where the library is to write; `finish` brings it to `sequence`.
   T* output(const View<T>& sequence) {
     if (!reverse_) return sequence.data;
     out_ = sequence;
@@ -76,7 +76,8 @@ class ComputedOrder {
   std::optional<ScratchOf<T>> turned_;
 };
 
-// The parameters, to or from their places in the library's weight space.
+// Calls visit(parameter, place, bytes) for each run of the parameters and its place in the
+// library's weight space.
 template <class T, class Visit>
 void for_each_run(const RnnPlan& plan, const lockstep::detail::RecurrentParameters<T>& parameters,
                   std::byte* space, const Visit& visit) {
@@ -195,7 +196,7 @@ struct CudaCall<lockstep::detail::RecurrentBackward<T, Cell>> {
     launch_kernel(on, out.size, lockstep::detail::FillKernel<T>{out, T(0)});
   }
 
-  // The gradients of all but the parameters, before which those of the parameters cannot be.
+  // Computes the gradients of all but the parameters. It comes before those of the parameters.
   static void give_data_gradients(CudaStream& on, const CudnnOnStream& cudnn, const RnnPlan& plan,
                                   const Call& call, const T* y, void* workspace, void* reserve) {
     const PackedParameters<T> weights(on, plan, call.weights);
@@ -222,7 +223,7 @@ struct CudaCall<lockstep::detail::RecurrentBackward<T, Cell>> {
   }
 };
 
-// The kernels of a time step alone serve sizes that the library does not take.
+// The kernels of single time steps serve sizes that the library does not take.
 template <class T, class... Cell>
 struct RecurrentKernels {
   using steps = Kernels<lockstep::detail::RecurrentKernel<T, Cell>...,

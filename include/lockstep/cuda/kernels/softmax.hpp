@@ -16,8 +16,8 @@
 
 namespace lockstep::cuda {
 
-// Softmax by cuDNN: that of the channels of an image of `inner` pixels. A kernel serves images that
-// are too large for it.
+// Softmax by cuDNN, as that of the channels of images of `inner` pixels. A kernel serves images
+// that are too large for it.
 template <class T, bool Log>
 struct CudaCall<lockstep::detail::SoftmaxCall<T, Log>> {
   using kernels = Kernels<SoftmaxRows<T>>;
