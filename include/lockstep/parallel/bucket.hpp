@@ -16,7 +16,8 @@ namespace lockstep {
 
 // The gradients of several parameters of one dtype, side by side in one flat buffer.
 //
-// The same on every rank but for the values. A value: copies name the same buffer.
+// All ranks have the same buckets; the buffers' values are each rank's own. Copies name the same
+// buffer.
 //
 // **Torch counterpart.** torch.distributed.GradBucket.
 class GradBucket {
@@ -27,12 +28,13 @@ class GradBucket {
   // Buckets are reduced in the order of their indices.
   std::size_t index() const { return index_; }
   bool is_last() const { return is_last_; }
-  // One dimension; where the gradients leave gaps, for alignment, it is zero.
+  // One dimension; gaps between the gradients, for alignment, are zero.
   const Tensor& buffer() const { return buffer_; }
   const std::vector<Tensor>& parameters() const { return parameters_; }
   std::size_t size() const { return parameters_.size(); }
 
-  // The part of the buffer that is the gradient of parameters()[i], in that one's shape and layout.
+  // The part of the buffer that is the gradient of parameters()[i], in that parameter's shape and
+  // layout.
   Tensor gradient(std::size_t i) const;
   std::vector<Tensor> gradients() const;
 
@@ -47,13 +49,13 @@ class GradBucket {
   std::vector<std::int64_t> offsets_;  // in elements
 };
 
-// What a communication hook returns: what the bucket's buffer is to hold, once that is there.
+// What a communication hook returns: the value that the bucket's buffer is to get, perhaps later.
 //
 // A tensor of as many elements as the buffer; one of another dtype is converted.
 //
 // **Torch counterpart.** torch.futures.Future of a tensor.
-// **Threads and exceptions.** `wait` is called once, at the end of backward, by the thread that
-// called that, for one bucket after the other; it runs what `then` has added.
+// **Threads and exceptions.** The thread that called backward calls `wait` at its end, once, for
+// one bucket after the other; that runs the steps that `then` has added.
 class BucketFuture {
  public:
   // One whose result is there.
@@ -74,9 +76,9 @@ class BucketFuture {
   std::vector<std::function<Tensor(const Tensor&)>> steps_;
 };
 
-// What is done with a full bucket. It is called during backward, by the thread that runs it, for
-// the same buckets in the same order on every rank; it starts the reduction and returns, so that
-// backward goes on meanwhile. It takes over the averaging as well.
+// Reduces a full bucket. The thread that runs backward calls it meanwhile, for the same buckets in
+// the same order on every rank; it starts the reduction and returns, so that backward goes on. It
+// does the averaging, too: its result is not divided.
 using CommHook = std::function<BucketFuture(const GradBucket& bucket)>;
 
 }  // namespace lockstep

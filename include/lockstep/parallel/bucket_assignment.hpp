@@ -14,19 +14,19 @@ namespace lockstep {
 inline constexpr std::size_t kDefaultBucketBytesCap = std::size_t{25} << 20;
 inline constexpr std::size_t kDefaultFirstBucketBytes = std::size_t{1} << 20;
 
-// Which tensors share a bucket: those of one dtype and device, in their order, a bucket being
-// closed once it has reached its limit.
+// Divides tensors into buckets: those of one dtype and device share a bucket, in their order, until
+// it has reached its limit.
 //
-// The limits are those of the first, second, … bucket of each dtype; the last one is that of all
-// further buckets. A tensor that is marked in `alone` gets a bucket of its own. `tensor_indices`
-// are the tensors' numbers in the result, and the buckets come in the order in which they are
-// closed, those that never are last; without, a tensor's number is its place, and the buckets are
-// sorted by their lowest.
+// The limits are those of the first, second, … bucket of each dtype and device; the last one is
+// that of all further buckets. A tensor that is marked in `alone` gets a bucket of its own. With
+// `tensor_indices`, these are the tensors' numbers in the result, and the buckets come in the order
+// in which they have reached their limits, those that have not last. Without it a tensor's number
+// is its place, and the buckets are sorted by their lowest.
 //
 // **Torch counterpart.** torch.distributed._compute_bucket_assignment_by_size, where `alone` is
 // expect_sparse_gradient.
-// **Threads and exceptions.** A pure function. A ValueError if there is no limit, or as many marks
-// or numbers as tensors are expected and there are others.
+// **Threads and exceptions.** A pure function. A ValueError if there is no limit, or if there are
+// marks or numbers, but not as many as tensors.
 std::vector<std::vector<std::size_t>> compute_bucket_assignment_by_size(
     const std::vector<Tensor>& tensors, const std::vector<std::size_t>& size_limits,
     const std::vector<bool>& alone = {}, const std::vector<std::size_t>& tensor_indices = {});

@@ -55,9 +55,9 @@ class [[nodiscard]] NoSync {
 // ready, and each bucket is reduced as soon as it is full, while backward goes on. `grad` is a view
 // of the bucket's buffer: the next backward adds to it where it is, or, after zero_grad, writes or
 // copies over it. A hook that was there before the module was wrapped may find this rank's gradient
-// in the same memory: it clones what it wants to keep. While its bucket is being reduced a gradient
-// is not there. A loss that is a sum over the batch, not a mean, has to be divided by the batch of
-// all ranks, since the gradients are divided by their number. A parameter marked by
+// in the same memory: it clones what it wants to keep. A parameter has no `grad` while its bucket
+// is being reduced. A loss that is a sum over the batch, not a mean, has to be divided by the batch
+// of all ranks, since the gradients are divided by the number of ranks. A parameter marked by
 // expect_sparse_gradient (nn::Embedding with `sparse`) gets a sparse, coalesced mean of its own, in
 // no bucket that a hook sees.
 //
@@ -68,7 +68,7 @@ class [[nodiscard]] NoSync {
 // `module.` in front; gradients are always views of buckets.
 // **Devices and streams.** A rank has one device. Gradients are reduced after what is on the stream
 // that backward runs on; the caller of backward finds them on its current stream.
-// **Backward.** autograd::grad is not synchronised, and backward with create_graph an
+// **Backward.** autograd::grad is not synchronised, and backward with create_graph is an
 // AutogradError.
 // **Threads and exceptions.** One thread a rank. Every rank makes the same calls in the same order.
 // Where models differ, each rank gets the ModuleError that names the parameter. A parameter that
@@ -126,7 +126,8 @@ class DistributedDataParallel {
   DistributedDataParallel& operator=(DistributedDataParallel&&) = default;
   ~DistributedDataParallel() = default;
 
-  // Outside no_sync, rank 0's buffers become everybody's first: then every rank has to call it.
+  // Calls the module. Outside no_sync rank 0's buffers become everybody's first: then every rank
+  // has to call it.
   template <class... Args>
   auto operator()(const Args&... args) {
     const Timer timer{*reducer_};
@@ -183,11 +184,12 @@ class DistributedDataParallel {
   Device join_device() const { return device_; }
   const distributed::ProcessGroup& join_process_group() const { return process_group_; }
 
-  // Has `hook` reduce the buckets in place of the group's mean; see CommHook. Once only, on every
-  // rank alike, not during backward.
+  // Has `hook` reduce the buckets in place of the group's mean; see CommHook. Every rank registers
+  // the same hook, once. A ValueError for a second or an empty one, during backward, and if a
+  // parameter has sparse gradients.
   void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
 
-  // What has been done so far.
+  // What has been done so far on this rank.
   //
   // **Torch counterpart.** _get_ddp_logging_data.
   DDPLoggingData logging_data() const { return reducer_->logging_data(); }
@@ -211,7 +213,7 @@ class DistributedDataParallel {
   void eval() { lockstep::eval(module_); }
   void zero_grad() { lockstep::zero_grad(module_); }
 
-  // Transparent to whatever walks a module.
+  // Whatever walks a module walks the wrapped one instead.
   template <class Self>
   static auto& wrapped_module(Self& self) {
     return self.module_;

@@ -10,7 +10,7 @@
 
 namespace lockstep::detail {
 
-// Makes tensors what they are on one rank: those of one dtype in one message, so that the many
+// Gives all ranks one rank's values of tensors: those of one dtype in one message, so that the many
 // small buffers of a module cost little more than one.
 //
 // It keeps the memory that they are packed into from one call to the next.

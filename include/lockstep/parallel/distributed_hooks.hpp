@@ -15,7 +15,7 @@
 // **Example.** model.register_comm_hook(ls::ddp_comm_hooks::bf16_compress_hook(group));
 namespace lockstep::ddp_comm_hooks {
 
-// What is done without a hook: the buffer becomes its mean over the ranks.
+// Does what is done without a hook: replaces the buffer by its mean over the ranks.
 CommHook allreduce_hook(distributed::ProcessGroup group);
 
 // Another hook, for which the gradients are rounded to f16: half the bytes of f32. Gradients below

@@ -32,7 +32,7 @@ struct DDPLoggingData {
   bool can_set_static_graph = false;          // whether all have used the same parameters here
   std::uint64_t num_all_reduces = 0;          // buckets reduced, and what ranks told each other
   std::uint64_t num_gradient_copies = 0;      // gradients that backward had left elsewhere
-  std::chrono::nanoseconds forward_time{0};   // synchronised ones, with the buffers' broadcast
+  std::chrono::nanoseconds forward_time{0};   // of all forwards, with the buffers' broadcast
   std::chrono::nanoseconds backward_time{0};  // from the first gradient to the last
   std::chrono::nanoseconds wait_time{0};      // from there to the end of the last reduction
 };

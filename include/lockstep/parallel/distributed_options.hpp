@@ -27,11 +27,12 @@ struct DistributedDataParallelOptions {
   bool forward_sync_buffers = true;
   // The size of a bucket in MiB; by default 25, and 1 for the first.
   std::optional<double> bucket_cap_mb = {};
-  // In its place, the sizes of the first, second, … bucket; the last one is that of all further.
+  // In its place, the sizes of the first, second, … bucket; the last one is that of all further
+  // ones.
   std::vector<double> bucket_cap_mb_list = {};
-  // Whether a parameter may be without a gradient in some backward, on some ranks or on all. Those
-  // that neither that backward nor one that it is called from leads to count as unused from its
-  // first gradient on.
+  // Whether a parameter may be without a gradient in some backward, on some ranks or on all. At a
+  // backward's first gradient, parameters count as unused that neither it reaches nor a backward
+  // within which it is called.
   bool find_unused_parameters = false;
   // Whether every backward uses the same parameters as the first one. Those that it does not use
   // are then neither reduced nor looked for.
@@ -45,7 +46,7 @@ class BucketLimits {
  public:
   explicit BucketLimits(const DistributedDataParallelOptions& options);
 
-  // Before the order in which gradients become ready is known.
+  // The limits before the order in which gradients become ready is known.
   std::vector<std::size_t> first() const;
   const std::vector<std::size_t>& rebuilt() const { return limits_; }
   // Whether buckets are made anew when the order is known.

@@ -34,7 +34,7 @@ struct ModelDescription {
   std::string text() const;
 
  private:
-  // Map keys may be anything, but no line of this text.
+  // Replaces tabs and newlines in the name, which the keys of a map may contain.
   static std::string describe(std::string name, const Tensor& tensor);
 };
 

@@ -68,7 +68,7 @@ struct JoinState {
 
 }  // namespace detail
 
-// What the ranks tell each other, on its way: `get` waits for it.
+// What the ranks are telling each other: `get` waits for it.
 //
 // **Threads and exceptions.** A ValueError where ranks with inputs are about to do different
 // things; the Error of throw_on_early_termination; what the group throws.
@@ -88,8 +88,8 @@ class JoinAnnouncement {
 
 // A joinable's place in a `join`.
 //
-// It announces each phase of its work that has collectives, before them: a rank that has joined
-// takes part in these as JoinHook::main_hook says.
+// The joinable announces each phase of its work that has collectives, before them: a rank that has
+// joined takes part in these by JoinHook::main_hook.
 class JoinContext {
  public:
   // A joinable numbers its phases from 0 to kPhases - 1.
@@ -100,11 +100,11 @@ class JoinContext {
 
   const JoinOptions& options() const { return state_->options; }
 
-  // A collective of its own, in the group's order.
+  // Tells the others by a collective, in the group's order, and returns.
   JoinAnnouncement announce(int phase) const { return tell(state_->group, code_of(phase)); }
-  // The same, when it has ended.
+  // The same, and waits for what they tell.
   JoinRound meet(int phase) const { return tell(state_->group.blocking(), code_of(phase)).get(); }
-  // That this rank has joined.
+  // Tells the others that this rank has joined, and waits for what they tell.
   JoinRound meet_joined() const { return tell(state_->group.blocking(), 0).get(); }
 
   static int joinable_of(std::int32_t code) { return (code - 1) / kPhases; }
@@ -133,9 +133,10 @@ class JoinHook {
 
   // Before the function: from here on the joinable announces its phases.
   virtual void begin(const JoinContext& context) = 0;
-  // On a rank that has joined: the collectives of `phase`, with nothing to contribute.
+  // Called on a rank that has joined: takes part in the collectives of `phase`, with nothing to
+  // contribute.
   virtual void main_hook(int phase, const JoinRound& round) = 0;
-  // On all ranks, when all have joined; the rank given was among the last to do so.
+  // Called on all ranks, when all have joined; `last_rank` was among the last to do so.
   virtual void post_hook(int last_rank) = 0;
 };
 
@@ -151,7 +152,7 @@ concept Joinable = requires(T& joinable, const JoinOptions& options) {
 
 namespace detail {
 
-// Takes part in what the others do until all have joined; then the hooks' ends.
+// Takes part in what the others do until all have joined, then calls each hook's post_hook.
 void shadow_until_all_have_joined(const std::shared_ptr<JoinState>& state,
                                   const std::vector<std::unique_ptr<JoinHook>>& hooks);
 
@@ -161,16 +162,17 @@ void shadow_until_all_have_joined(const std::shared_ptr<JoinState>& state,
 // rank's.
 //
 // A rank whose fn has returned takes part in the collectives of those that go on, with nothing to
-// contribute, until all have returned; then what the last to do so have is made everybody's. Every
-// rank calls it, with the same joinables in the same order, once for each epoch or for all.
+// contribute, until all have returned; then each joinable gives all ranks the state of one of the
+// last. Every rank calls it, with the same joinables in the same order, once for each epoch or for
+// all.
 //
 // This is a function, where torch has a context manager: what follows the loop takes as long as the
 // slowest rank and may throw, which a destructor must not; and it is left out where fn throws.
 //
 // **Torch counterpart.** torch.distributed.algorithms.Join, and DistributedDataParallel.join.
-// **Threads and exceptions.** What fn throws goes on at once; ranks that wait for this one are
-// released as the group has it. A ValueError for joinables of different groups, or for one that is
-// in a join already; else as JoinAnnouncement.
+// **Threads and exceptions.** An exception of fn leaves `join` at once; ranks that wait for this
+// one are released as the group does it. A ValueError for joinables of different groups, or for one
+// that is in a join already; else as JoinAnnouncement.
 // **Example.** ls::join(std::tie(model, other), [&] { for (auto& batch : mine) train(batch); });
 template <Joinable... Joinables, std::invocable F>
 void join(const std::tuple<Joinables&...>& joinables, F&& fn, const JoinOptions& options = {}) {

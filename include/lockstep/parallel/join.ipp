@@ -29,7 +29,7 @@ LOCKSTEP_INLINE int JoinRound::first_active() const {
 
 namespace lockstep::detail {
 
-// The codes that the ranks have given, once they are there.
+// Waits for the codes that the ranks have given, and checks them.
 inline JoinRound take_join_round(JoinState& state, const Tensor& codes) {
   JoinRound round(codes.to_vector<std::int32_t>());
   const int first = round.first_active();

@@ -14,9 +14,9 @@ namespace lockstep::ddp_comm_hooks {
 // The mean over the ranks of gradients, each compressed to a product of two thin matrices.
 //
 // A gradient is taken as a matrix of as many rows as its first dimension has; vectors, and matrices
-// for which it does not pay, are sent as they are. What a pass loses it makes up for in the next
-// ones. Memory: for each compressed gradient the error, which is as large, and while a bucket is on
-// its way the gradient again.
+// for which it does not pay, are sent as they are. What a pass loses is added to the next one's
+// gradient. Memory: for each compressed gradient the error, which is as large, and while a bucket
+// is on its way the gradient again.
 //
 // **Torch counterpart.** powerSGD_hook. Errors belong to parameters, not to buckets, and what is
 // sent as it is has none; half precision is compressed in f32.

@@ -38,13 +38,13 @@ namespace lockstep::ddp_comm_hooks::detail {
 using lockstep::detail::mm;  // not matmul, which autocast would round
 
 // Makes the rows orthogonal to each other, and their norms 1; a row that depends on those before it
-// becomes any that does not, or 0.
+// becomes an arbitrary one that does not, or 0.
 inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
   constexpr double kTiny = 1e-30;  // keeps rows of zeros as they are
   for (std::int64_t i = 0; i < rows.size(0); ++i) {
     const Tensor row = rows.narrow(0, i, 1);
-    // The second time takes away what the first one's rounding has left of the rows before, and
-    // gives a norm of 1 to what was too small for a square.
+    // The second time removes what rounding has left of the rows before in the first, and gives a
+    // norm of 1 to a row whose square was too small.
     for (int time = 0; time < 2; ++time) {
       if (i > 0) {
         const Tensor before = rows.narrow(0, 0, i);
@@ -56,7 +56,7 @@ inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
   }
 }
 
-// Memory of another stream that the current one goes on to use.
+// The current stream goes on to use memory of another one: its owner is told.
 inline void hand_over(const Tensor& tensor) {
   const Stream stream = current_stream(tensor.device());
   if (stream != tensor.impl()->storage->owner()) tensor.record_stream(stream);
@@ -105,7 +105,8 @@ class PowerSGDBucket {
     flat_q_ = empty({length_q}, options);
   }
 
-  // Starts what can be sent at once; the rest follows when that is there.
+  // Starts the collectives that need no result of another; `finish` does the rest at the end of
+  // backward.
   static BucketFuture reduce(const std::shared_ptr<PowerSGDBucket>& self) {
     const NoGradGuard guard;
     const distributed::ProcessGroup& group = self->state_->group();
@@ -128,7 +129,8 @@ class PowerSGDBucket {
   }
 
  private:
-  // A row of Q that has become 0, as where a gradient was, begins from random numbers again.
+  // So much of the random start is added to Q in each pass: a row that has become 0, as a gradient
+  // was, begins from random numbers again.
   static constexpr double kRevival = 1e-15;
 
   struct Matrix {

@@ -198,7 +198,7 @@ class PowerSGDState {
   static std::pair<std::int64_t, std::int64_t> matrix_of(const Tensor& gradient);
 
   struct Memory {
-    Tensor parameter;    // keeps the key its own
+    Tensor parameter;    // keeps the key's address from being used again
     Tensor error = {};   // [rows, columns], what has been lost
     Tensor random = {};  // [rank, columns]
     Tensor q = {};       // the same, where the next pass begins

@@ -45,8 +45,8 @@ namespace lockstep::detail {
 // joined goes through the same collectives with gradients of zero.
 //
 // Threads: the lane of the parameters' device runs the hooks, the caller of backward the callback;
-// the engine orders them. `mutex_` is there for passes that overlap against the rules, which are
-// told so. It is recursive, as a communication hook may ask for the logging data.
+// the engine orders them. `mutex_` is there for passes that overlap against the rules, and get an
+// error. It is recursive, as a communication hook may ask for the logging data.
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
   Reducer(const std::vector<NamedParameter>& parameters, distributed::ProcessGroup group,
@@ -68,7 +68,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void begin_join(const JoinContext& context, int phase);
   void end_join();
 
-  // The collectives of another rank's pass, on one that has joined. Its gradients become the
+  // Runs the collectives of another rank's pass on one that has joined, whose gradients become the
   // others' mean.
   void shadow(const JoinRound& round);
 
@@ -102,8 +102,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // Leaves a pass that has not come to its end: some buckets may be in flight, others never will.
   void abandon() noexcept;
 
-  // Where backward may leave a gradient of the pass that is being reduced. So not those that the
-  // first to come are computed with: who knows what another pass does with the buckets before?
+  // Where backward may write parameter i's gradient of the pass that is being reduced. Undefined
+  // until the pass has begun: an earlier one may still own the buckets.
   Tensor place(std::size_t i);
 
   void on_gradient(std::size_t i);
@@ -121,14 +121,15 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // The end of the pass.
   void finish();
 
-  // Once all buckets have been launched. `round` tells which ranks contribute; `missing` are the
-  // parameters without the gradients that they should have got.
+  // Ends a pass whose buckets have all been launched. `round` tells which ranks contribute;
+  // `missing` are the parameters without the gradients that they should have got.
   void reduce(const JoinRound& round, bool joined, const std::vector<std::size_t>& missing = {});
 
   // For each parameter, how many ranks have a gradient for it.
   std::vector<std::int32_t> count_ranks_that_used();
 
-  // Where the ranks have counted, all of them throw, so that none goes on to a collective alone.
+  // Throws if gradients are missing: where the ranks have counted, on all of them, so that none
+  // goes on to a collective alone.
   void check_missing(const std::vector<std::size_t>& missing,
                      const std::vector<std::int32_t>& ranks, int expected, bool joined) const;
 

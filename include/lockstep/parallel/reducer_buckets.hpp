@@ -35,10 +35,10 @@ class ReducerBuckets {
     std::size_t pending = 0;                  // how many gradients this pass still has to bring
     std::optional<Stream> stream = {};        // where the buffer was last written in this pass
     std::optional<BucketFuture> future = {};  // once it has been launched in this pass
-    std::optional<SparseMean> mean = {};      // in its place, if the gradient is sparse
+    std::optional<SparseMean> mean = {};      // in place of `future`, if the gradient is sparse
   };
 
-  // At first from the last parameters to the first, as gradients will come.
+  // The first buckets go from the last parameters to the first, as gradients will come.
   ReducerBuckets(const std::vector<NamedParameter>& parameters,
                  const std::vector<std::size_t>& size_limits);
 
@@ -88,8 +88,8 @@ class ReducerBuckets {
   // Gives up the gradients in full buckets, which may have been launched and be written to still.
   void drop_full() noexcept;
 
-  // Where the parameter's gradient will be, for the current stream to write it there itself; once
-  // in a pass, then undefined.
+  // The parameter's place in its bucket, for the current stream to write the gradient there.
+  // Undefined after the first call in a pass, and for a sparse gradient.
   Tensor place(std::size_t i);
 
   // Makes the parameter's `grad` a part of the bucket, zero if it is frozen and has none; true if
@@ -116,7 +116,7 @@ class ReducerBuckets {
     Tensor kept = {};        // what was there before `stand_in`
     Tensor withdrawn = {};   // the gradient, between `withdraw` and `give_back`
     bool stands_in = false;  // no gradient has come in this pass
-    bool given = false;      // `view` was, to who computes the gradient of this pass
+    bool given = false;      // `place` has given `view` in this pass
   };
 
   void allocate();

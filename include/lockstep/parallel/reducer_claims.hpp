@@ -11,8 +11,8 @@
 
 namespace lockstep::detail {
 
-// Holds parameters that nobody else may reduce meanwhile: two that average one gradient, each in a
-// buffer of its own, would write over each other.
+// Claims parameters for one Reducer: two that average one gradient, each in a buffer of its own,
+// would write over each other.
 //
 // Threads: any; the set of all claims is guarded by its mutex.
 class ReducerClaims {

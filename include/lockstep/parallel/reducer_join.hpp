@@ -22,7 +22,7 @@ class ReducerJoin {
   void begin(const JoinContext& context, int phase);
   void end() { context_.reset(); }
 
-  // Before a pass's first collective.
+  // Announces a pass, before its first collective.
   void announce();
   // The ranks that contribute to the pass that was announced last.
   JoinRound round() const { return context_ ? announcement_.get() : everyone_; }

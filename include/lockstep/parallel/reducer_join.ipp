@@ -16,8 +16,8 @@ LOCKSTEP_INLINE void ReducerJoin::begin(const JoinContext& context, int phase) {
 LOCKSTEP_INLINE void ReducerJoin::announce() {
   if (!context_) return;
   announcement_ = context_->announce(phase_);
-  // What ends all ranks does so before one of them has begun a collective that the others, which
-  // have been told already, never come to.
+  // An error that ends all ranks is thrown here, before this rank has begun a collective that the
+  // others, which have been told already, never come to.
   if (context_->options().throw_on_early_termination) (void)announcement_.get();
 }
 

@@ -8,9 +8,9 @@
 
 namespace lockstep::detail {
 
-// Belongs to the callback at the end of a pass: tells `Owner`, if it is there still, that the pass
+// Belongs to the callback at the end of a pass. Tells `Owner`, if it is still there, that the pass
 // has come to its end (`finish`), and, when the callback is dropped, that nothing more comes of it
-// (`abandon`). If the pass fails that is by the thread that called backward.
+// (`abandon`). If the pass fails, the thread that called backward drops it.
 template <class Owner>
 class PassEnd {
  public:
