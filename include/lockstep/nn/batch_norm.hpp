@@ -37,7 +37,7 @@ struct BatchNorm {
   double eps;
   double momentum;
   bool training = true;
-  // Where training gets its statistics; none: from the input. See nn::convert_sync_batchnorm.
+  // Gives the statistics in training; if null, the input does. See nn::convert_sync_batchnorm.
   std::shared_ptr<const StatisticsSource> synchronized = {};
 
   template <class Self, class Visitor>
@@ -61,17 +61,18 @@ struct BatchNorm {
 namespace lockstep::nn {
 
 // Normalises each feature of x [batch, features] or [batch, features, length] over the batch: in
-// training with the batch's own statistics, which the running ones follow, else with those.
+// training with the batch's own statistics, towards which the running ones move, else with the
+// running ones.
 //
-// Within replicas each one normalises its own rows, and the first one's running statistics stay;
+// Each replica normalises its own rows, and replica 0's running statistics are the ones that stay;
 // see ReplicaBuffers for statistics of the whole batch, and convert_sync_batchnorm for those over
 // several ranks. A copy shares parameters and buffers with the original: they are handles.
 //
 // **Torch counterpart.** torch.nn.BatchNorm1d; names and order of the state are its. Without
 // track_running_stats there are no buffers, and the batch's statistics are always used.
 // **Threads and exceptions.** A ValueError for a size, eps or momentum that makes no sense, a
-// DtypeError for a dtype other than f32 and f64; a ShapeError for any other input, and else as
-// lockstep::batch_norm.
+// DtypeError for a dtype other than f32 and f64; a ShapeError for an input of another shape, and
+// else as lockstep::batch_norm.
 // **Example.** nn::BatchNorm1d norm{128, {.momentum = 0.01}};
 struct BatchNorm1d : detail::BatchNorm {
   explicit BatchNorm1d(std::int64_t features, const BatchNormOptions& options = {})

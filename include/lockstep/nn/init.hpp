@@ -19,11 +19,11 @@
 // for an argument outside its range; the tensor is then as it was.
 namespace lockstep::nn::init {
 
-// Which count of a weight's connections keeps its scale: the inputs', so that values keep their
-// variance on the way forward, or the outputs', for gradients on the way back.
+// Which of a weight's connections decide its scale: the inputs, so that values keep their variance
+// on the way forward, or the outputs, so that gradients keep theirs on the way back.
 enum class FanMode { fan_in, fan_out };
 
-// What follows a layer, for the scale that its weights need.
+// The nonlinearity that follows a layer, on which the scale of its weights depends.
 enum class Nonlinearity { linear, sigmoid, tanh, relu, leaky_relu };
 
 struct FanInAndFanOut {

@@ -42,7 +42,7 @@ struct LazyLinear {
   }
 
  private:
-  // Either parameter may have been loaded.
+  // Initialises the parameters that have not been loaded: one of them may have been.
   void initialize(const Tensor& x) const;
 
   std::int64_t out_features_;

@@ -91,10 +91,10 @@ struct MultiheadAttention {
 
   // From the layout of the inputs to [batch, heads, length, size].
   Tensor heads_of(const Tensor& x) const;
-  // And back, to the layout of `like`.
+  // From there back to the layout of `like`.
   Tensor joined(const Tensor& heads, const Tensor& like) const;
 
-  // All masks together, undefined or stretched to [batch, heads, queries, keys].
+  // The sum of all masks: undefined, or of a shape that stretches to [batch, heads, queries, keys].
   Tensor bias_of(const MultiheadAttentionMasks& masks, const Tensor& query,
                  const Tensor& key) const;
 };

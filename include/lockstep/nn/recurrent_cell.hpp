@@ -9,8 +9,8 @@
 
 namespace lockstep::detail {
 
-// One kind of cell, as far as the recurrent layers tell them apart. The definitions of layers read
-// it, and no declaration: it compiles what a cell computes.
+// One kind of cell, with what the recurrent layers need to know of it. Definitions of layers
+// include this, and no declaration does: it compiles what a cell computes.
 struct RecurrentCell {
   const char* name;
   std::vector<Tensor> (*over_sequence)(RecurrentArguments, bool reverse);  // y, h and, if any, c

@@ -48,8 +48,8 @@ struct RNNOptions {
 // f32, and the results rounded; on a GPU f32 follows cuda::set_float32_matmul_precision. cuDNN
 // gives the same bits every time where CUBLAS_WORKSPACE_CONFIG is set to :4096:8, as cuBLAS asks
 // for.
-// **Backward.** Into input, first state and parameters; derivatives of that are made by elementary
-// operations.
+// **Backward.** Gradients of input, first state and parameters; elementary operations make their
+// derivatives.
 // **Threads and exceptions.** A ValueError for a size or probability that makes no sense, a
 // DtypeError for a dtype other than f32 and f64; a warning for dropout of a single layer. forward
 // throws a ShapeError, DtypeError or DeviceError that names what does not fit.

@@ -87,7 +87,7 @@ struct RecurrentLayers {
   // For x [length, batch, input_size] and states [layers · directions, batch, hidden_size].
   Results run_layers(const RecurrentCell& cell, Tensor x, const Tensor& h0, const Tensor& c0) const;
 
-  // As run_layers takes them.
+  // Checks the states and gives them the shape that run_layers takes.
   Tensor first_states(const char* layer, const char* name, const Tensor& states,
                       const Tensor& input, bool batched, std::int64_t batch) const;
 };

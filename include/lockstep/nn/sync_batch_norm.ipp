@@ -77,8 +77,8 @@ struct MomentsOverRanks {
     return moments;
   }
 
-  // As for the moments of one input: a rank's values have the same part in the statistics that
-  // every rank uses, so that the gradients of all count.
+  // As for the moments of one input. Every rank uses the statistics, so the gradients of all ranks
+  // count: they are added up.
   Tensor backward(const Backward& saved, const std::vector<Tensor>& grads) const {
     const Tensor& known = grads[0].defined() ? grads[0] : grads[1];
     const auto or_zero = [&](const Tensor& grad) {
@@ -104,7 +104,7 @@ LOCKSTEP_INLINE std::optional<BatchStatistics> StatisticsOverRanks::of(const Ten
   const Tensor& total = moments[2];
   const Axis axis(x.sizes(), 1);
   check_batch_count(static_cast<double>(axis.outer * axis.inner), total, "ranks", x);
-  // (By not less than 1, for an empty batch.)
+  // (Divided by 1 at least, for an empty batch.)
   const Tensor unbiased = moments[1] * (total / (relu(total - 2) + 1));
   return BatchStatistics{moments[0], moments[1], unbiased, 1 - relu(1 - total)};
 }

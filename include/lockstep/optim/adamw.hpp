@@ -19,8 +19,8 @@ struct AdamWOptions {
 // What it leaves out is the optimiser's, as in Adam.
 using AdamWGroup = AdamGroup;
 
-// Adam with decoupled weight decay: each step first multiplies the parameter by
-// 1 − lr · weight_decay, and the gradient has no part of it.
+// Adam with decoupled weight decay: each step first multiplies the parameter by 1 − lr ·
+// weight_decay, and the decay is no part of the gradient.
 //
 // options() gives AdamOptions, which are the same settings.
 //

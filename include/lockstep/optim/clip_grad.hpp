@@ -15,7 +15,7 @@ class GradientNorm {
   // Makes the parameter's gradient contiguous, or coalesces it, and issues the sum of its squares.
   void add(const Tensor& parameter);
 
-  // Once all have been added: as clip_grad_norm_.
+  // Scales the gradients that have been added and returns their norm, as clip_grad_norm_ does.
   double clip(double max_norm, bool error_if_nonfinite) const;
 
  private:

@@ -30,7 +30,7 @@ LOCKSTEP_INLINE void GradientNorm::add(const Tensor& parameter) {
     const Tensor coalesced = gradient.coalesce();
     if (!gradient.is_same(coalesced)) parameter.set_grad(coalesced);
     gradient = coalesced.values();
-  } else if (!gradient.is_contiguous()) {  // or elements may be one another
+  } else if (!gradient.is_contiguous()) {  // or several elements may be one in memory
     gradient = gradient.contiguous();
     parameter.set_grad(gradient);
   }

@@ -36,9 +36,9 @@ using lockstep::detail::StateReader;
 //   State read_state(StateReader&, const std::string& prefix, const Tensor& parameter,
 //                    const State& like);
 //
-// where `like` only says which. Names in a state dict are torch's, joined with dots. The class has
-// the constructors and `step`, which calls `check_all_options` and then `update_each`; SGD shows
-// how.
+// where `like` only tells the overloads apart. Names in a state dict are torch's, joined with dots.
+// The class has the constructors and `step`, which calls `check_all_options` and then
+// `update_each`; SGD shows how.
 template <class Options, class Group, class State>
 class GroupedOptimizer : public Optimizer {
  public:
@@ -122,7 +122,7 @@ class GroupedOptimizer : public Optimizer {
     check<ValueError>(!parameters().empty(), name, ": the list of parameters is empty");
   }
 
-  // Whoever changed options() may have put anything there.
+  // Checks the settings of all groups, which anybody may have changed through options().
   void check_all_options() const {
     for (const Options& options : options_) check_options(name(), options);
   }

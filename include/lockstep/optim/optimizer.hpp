@@ -46,7 +46,7 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Those of all groups, one group after another.
+  // The parameters of all groups, one group after another.
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
   std::size_t group_count() const { return ends_.size(); }
@@ -56,7 +56,7 @@ class Optimizer {
   // The learning rate of all groups in the steps from now on; a ValueError unless it is finite and
   // at least 0.
   void set_lr(double lr) { set_lrs(std::vector<double>(group_count(), lr)); }
-  // One a group.
+  // The same with one rate for each group.
   void set_lrs(const std::vector<double>& lrs);
 
   // Forgets all gradients, so that the next backward starts anew: grad() is undefined until then,
