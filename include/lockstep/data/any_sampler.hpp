@@ -11,7 +11,7 @@
 
 namespace lockstep::data::detail {
 
-// A sampler of any type, with what it draws checked. Copies share the sampler, which is never
+// Holds a sampler of any type, and checks what it draws. Copies share the sampler, which is never
 // changed.
 class AnySampler {
  public:
@@ -20,7 +20,7 @@ class AnySampler {
 
   std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const;
 
-  // How many indices there are.
+  // How many indices `indices` returns.
   std::int64_t count(std::int64_t size, std::uint64_t epoch) const;
 
  private:

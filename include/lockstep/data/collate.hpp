@@ -172,13 +172,13 @@ std::variant<BatchOf<T>...> collate_variants(std::vector<std::variant<T...>>& sa
   return std::move(*batch);
 }
 
-// The struct that samples of type T say their batch is.
+// T names the struct that its batches are.
 template <class T>
 concept NamesItsBatch = requires {
   typename T::Batch;
 };
 
-// Whether the batch has n members, or a constructor, which says itself what it takes.
+// Whether the batch has n members, or is no plain struct: then its constructor says what it takes.
 template <class Batch, std::size_t n>
 inline constexpr bool has_as_many_members = true;
 template <class Batch, std::size_t n>
@@ -278,7 +278,7 @@ auto collate_at(std::vector<T> samples, const nested::Path& path) {
 //   struct Images { ls::Tensor pixels, labels; };
 //   struct Image { ls::Tensor pixels; std::int64_t label; using Batch = Images; };
 //
-// How samples of other types become a batch says a specialisation of Collate.
+// A specialisation of Collate says how samples of other types become a batch.
 //
 // **Torch counterpart.** torch.utils.data.default_collate.
 // **Backward.** Not recorded.

@@ -21,14 +21,14 @@ namespace detail {
 class CsvRows;  // data/csv_rows.hpp
 }
 
-// What a missing value is.
+// What becomes of a missing value.
 enum class CsvMissing { error, nan };
 
 struct CsvOptions {
   char delimiter = ',';
   bool header = true;  // the first row has the columns' names
   CsvMissing missing = CsvMissing::error;
-  std::vector<std::string> missing_values{};  // texts that stand for one, beside an empty field
+  std::vector<std::string> missing_values{};  // more texts that stand for a missing value
 };
 
 // A column of a CSV file, by its number from 0 or by its name.
@@ -56,9 +56,10 @@ class CsvColumn {
 // **Torch counterpart.** None; what pandas.read_csv is used for beside torch.
 // **Devices and streams.** Tensors are on `cpu`.
 // **Threads and exceptions.** Any thread may read. A DataError that names file, line and column for
-// a field that is no number of the dtype asked for, and for a missing value; IndexError for a
-// column that is not there, ValueError for a name that two columns have; DtypeError for another
-// dtype.
+// a field that is no number of the dtype asked for, and for a missing value, and one that names the
+// file for a file that is no such table; IndexError for a column that is not there, ValueError for
+// a name that two columns have, and for a delimiter that is a quote or a line end; DtypeError for
+// another dtype.
 // **Example.**
 //   const ls::data::CsvTable iris = ls::data::read_csv("iris.csv.gz");
 //   ls::data::TensorDataset dataset{iris.columns({"length", "width"}),

@@ -36,16 +36,17 @@ struct DataLoaderOptions {
 //
 // Each begin() starts a pass, an epoch, of its own. The samples of a pass and their order depend on
 // the sampler and the number of the epoch alone, with `shuffle` on the seed, too: the same on every
-// machine and with any number of workers, another one in each epoch. So does what is random about
-// the samples (RandomSampleDataset); a sample that a pass visits twice is drawn anew.
+// machine and with any number of workers, another one in each epoch. What is random about the
+// samples (RandomSampleDataset) depends on the same; a sample that a pass visits twice is drawn
+// anew.
 //
 // Batches are collated samples, or what the dataset's get_batch returns; with a `collate_fn`, what
 // that makes of a std::vector of the samples. The dataset is taken over; those of this library are
 // handles.
 //
 // With workers, batches are loaded ahead of the loop by threads that live as long as the pass: at
-// most num_workers × prefetch_factor of them behind the one that the loop has. The memory of so
-// many batches like the first is taken along with it, and used again from then on.
+// most num_workers × prefetch_factor of them behind the one that the loop has. Memory for so many
+// batches like the first is taken together with it, and used again from then on.
 //
 // **Torch counterpart.** torch.utils.data.DataLoader; a worker is a thread and takes whichever
 // batch is next.
@@ -92,7 +93,7 @@ class DataLoader {
     explicit Iterator(std::unique_ptr<Pass> pass) : pass_(std::move(pass)) { advance(); }
 
     // Gets the next batch if there is one; the one before is given up first, for its memory. Not
-    // inlined: g++ 12 would take the room for a batch for one that is not initialised, and warn.
+    // inlined: g++ 12 would warn that the room for a batch is not initialised.
     [[gnu::noinline]] void advance() {
       batch_.reset();
       if (!pass_) return;
@@ -133,7 +134,8 @@ class DataLoader {
   // The number of batches in a pass.
   std::int64_t size() const { return batches_of(sampler_.count(dataset_size(), epoch_)); }
 
-  // The epoch that the next begin() starts, from 0; to set it is to go on where training stopped.
+  // The epoch that the next begin() starts, from 0. Training that was stopped goes on when it is
+  // set.
   std::uint64_t epoch() const { return epoch_; }
   void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
 

@@ -41,7 +41,7 @@ class GzipFile {
   // no more than twice what the file really holds.
   std::vector<std::byte> read(std::uint64_t count);
 
-  // All bytes that are left; gzip's checksum holds then.
+  // All bytes that are left, after which gzip's checksum has held.
   std::string read_rest();
 
   // Throws unless everything has been read and gzip's checksum holds.
@@ -54,7 +54,7 @@ class GzipFile {
     void operator()(gzFile file) const { gzclose_r(file); }
   };
 
-  // `end` is what the file is known to need, for the message.
+  // The file needs bytes up to `end`, which a message names.
   void read(std::span<std::byte> out, std::uint64_t end);
 
   // Fills `out` as far as the file goes and returns how far that is. Small steps: where a stream is

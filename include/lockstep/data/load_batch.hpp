@@ -92,7 +92,7 @@ template <class D, class CollateFn>
 using LoadedBatch =
     decltype(load_batch(std::declval<const D&>(), {}, {}, std::declval<const CollateFn&>()));
 
-// What holds in a thread while it loads a batch, in a worker or not: nothing is recorded.
+// The state of a thread while it loads a batch, in a worker or not: nothing is recorded.
 class LoadScope {
  public:
   explicit LoadScope(bool pin_memory)
@@ -103,9 +103,9 @@ class LoadScope {
   const PinMemoryGuard pinned_;
 };
 
-// Sees to it that `count` more batches like this one find memory that is taken from the system
-// already: allocates their tensors and gives the memory back to the devices' allocators. Where
-// there is not so much memory, it does with less.
+// Has the devices' allocators keep memory for `count` more batches like this one, so that none need
+// be taken from the system for them: allocates their tensors and gives them back. Where there is
+// not so much memory, it does with less.
 template <class Batch>
 void reserve_memory(const Batch& batch, std::size_t count) {
   std::vector<Tensor> memory;

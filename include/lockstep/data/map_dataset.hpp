@@ -16,8 +16,8 @@ namespace lockstep::data {
 //
 // The transform takes a sample and may take a Generator& behind it, from which it then draws all
 // that is random: what comes out is the same with any number of workers, another one in each epoch.
-// (default_generator() would give what the workers' order makes of it.) A MapDataset may be mapped
-// in turn; both transforms then draw from the same generator, one after the other.
+// (What default_generator() gives depends on the order in which workers draw from it.) A MapDataset
+// may be mapped in turn; both transforms then draw from the same generator, one after the other.
 //
 // **Torch counterpart.** torch::data::datasets::MapDataset; the `transform` of torchvision's
 // datasets.

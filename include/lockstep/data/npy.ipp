@@ -66,7 +66,7 @@ inline std::uint64_t npy_bytes(const NpyHeader& header, const GzipFile& file) {
   return bytes;
 }
 
-// The elements in row-major order, of which the file has the first dimension innermost.
+// Copies elements that the file has in column-major order to row-major order.
 inline Tensor from_fortran_order(const Tensor& reversed, const Shape& shape) {
   Shape strides = reversed.strides();
   std::reverse(strides.begin(), strides.end());

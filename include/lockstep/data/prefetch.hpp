@@ -134,11 +134,10 @@ class Prefetch {
 // thread loads those after it, and the devices' copy streams bring each device its part.
 //
 // `loader` is a range of batches, such as a DataLoader: used where it is, or taken over if it is a
-// temporary. Each begin() starts a pass of it. At most `depth` batches are ahead of the one in use:
-// so many more than have been handed out are loaded, the one being loaded included, and memory for
-// so many more is taken. On the loader's side there is one more batch than the loader itself has,
-// the one that is being copied. A batch gives up its memory when the next one is asked for, unless
-// someone still has a handle on it.
+// temporary. Each begin() starts a pass of it. At most `depth` batches are ahead of the one in use,
+// the one being loaded included, and memory is taken for as many. The loader's side holds one more
+// batch than the loader by itself would: the one that is being copied. A batch gives up its memory
+// when the next one is asked for, unless someone still has a handle on it.
 //
 // A batch that is a pair, tuple or array comes with each element as a Scattered of its own, all
 // divided by one plan; any other comes as one Scattered. DataParallel, DataParallelModel and the

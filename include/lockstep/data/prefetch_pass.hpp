@@ -47,8 +47,8 @@ inline std::vector<Device> copied_to(const std::vector<Device>& devices) {
 }
 
 // Makes room for `count` more batches like this one and leaves it to the allocators, so that memory
-// is there whatever the order in which threads take it and give it back. What views have is not
-// theirs. Where there is not so much memory, it does with less.
+// is there whatever the order in which threads take it and give it back. Views of larger memory get
+// none. Where there is not so much memory, it does with less.
 template <class Batch>
 void reserve(const Batch& batch, std::size_t count) {
   using lockstep::detail::Storage;
@@ -73,7 +73,7 @@ void reserve(const Batch& batch, std::size_t count) {
   }
 }
 
-// `count` batches, but no more than the loader has, where it says.
+// `count`, but no more than the loader has batches, if it tells.
 template <class Loader>
 std::size_t at_most_all(const Loader& loader, std::size_t count) {
   if constexpr (requires { loader.size(); }) {
@@ -99,11 +99,11 @@ std::size_t loaded_in_threads(const Loader& loader) {
 
 // What the thread of a pass does: goes over the loader once.
 //
-// The memory of a batch is free for another one when the devices have copied it. A loader that
-// loads in this thread is not kept from it by that: its next batch is loaded meanwhile, into memory
-// of its own. Memory that is given up waits for all that the copy streams hold at that time, other
-// threads' work included, but not for longer than the next batch's copies: so there is one batch
-// more for that.
+// The memory of a batch can be used for another one when the devices have copied it. A loader that
+// loads in this thread does not wait for that: it loads its next batch meanwhile, into other
+// memory. Memory that is given up waits for all that the copy streams hold at that time, other
+// threads' work included, but not for longer than the next batch's copies: so room is made for one
+// batch more.
 template <class Loader, class Placement, class Queue>
 void read_ahead(Loader& loader, const Placement& placement, const std::vector<Device>& devices,
                 std::size_t depth, Queue& queue) {

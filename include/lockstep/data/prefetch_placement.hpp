@@ -40,7 +40,7 @@ namespace detail {
 
 namespace nested = lockstep::detail::nested;
 
-// What is divided element by element: each becomes a Scattered of its own.
+// Batches that are divided element by element: each element becomes a Scattered of its own.
 template <class Batch>
 concept Elementwise = nested::TupleLike<Batch> || nested::is_std_array<Batch>;
 
