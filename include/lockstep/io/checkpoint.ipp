@@ -42,7 +42,7 @@ inline constexpr std::array<CheckpointPart, 4> kCheckpointParts = {
      {"lr_scheduler.", &Checkpoint::lr_scheduler},
      {"random.", &Checkpoint::random}}};
 
-// Takes one of our own entries out of the metadata.
+// Takes a number that save_checkpoint has written out of the metadata.
 inline std::int64_t take_number(Metadata& metadata, const char* key, const std::string& where) {
   const auto found = metadata.find(key);
   check<DataError>(found != metadata.end(), where,

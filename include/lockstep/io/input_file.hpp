@@ -17,7 +17,7 @@ namespace lockstep::io::detail {
 // names the file.
 class InputFile {
  public:
-  // O_NONBLOCK: to open a pipe, which is then refused, must not wait for its other end.
+  // Opens without waiting, by O_NONBLOCK: a pipe, which is refused, would wait for its other end.
   explicit InputFile(std::filesystem::path path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;

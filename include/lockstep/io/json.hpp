@@ -14,8 +14,8 @@
 // As much of JSON (RFC 8259) as the header of a safetensors file is made of.
 namespace lockstep::io::detail {
 
-// The bytes of the well-formed UTF-8 sequence that `text` begins with (Unicode 15, table 3-7); 0 if
-// it begins with none.
+// How many bytes the well-formed UTF-8 sequence has that `text` begins with (Unicode 15, table
+// 3-7); 0 if it begins with none.
 std::size_t utf8_length(std::string_view text);
 
 bool is_utf8(std::string_view text);

@@ -7,7 +7,7 @@
 
 namespace lockstep::io {
 
-// Where the random numbers are: those of `generator`, and those that dropout draws on every device.
+// The state of the random numbers of `generator`, and of those that dropout draws on every device.
 //
 // The next numbers are the same after `set_random_state` as they would have been after this call.
 // No other thread may draw meanwhile.
@@ -16,7 +16,7 @@ namespace lockstep::io {
 // **Example.** io::save_checkpoint(path, {.model = state_dict(net), .random = io::random_state()});
 StateDict random_state(Generator& generator = default_generator());
 
-// Goes on with the random numbers where `random_state` was taken.
+// Puts the random numbers back to where they were when `random_state` was called.
 //
 // **Torch counterpart.** torch.set_rng_state and torch.cuda.set_rng_state_all.
 // **Threads and exceptions.** A ValueError for what is no state of random numbers; nothing has been

@@ -45,9 +45,10 @@ Tensor contiguous_on_host(const Tensor& tensor);
 // **Devices and streams.** Tensors on any device; each is read on the current stream of its device,
 // one at a time, and waited for.
 // **Threads and exceptions.** Before anything is written a ValueError for a name that is given
-// twice or is not UTF-8, an undefined tensor, and more than 100 MB of names; a ModuleError for an
-// uninitialised parameter. A DataError that names the file if it cannot be written: the old one is
-// as it was then, unless it is only the folder that could not be flushed, which the message says.
+// twice, is reserved ("__metadata__") or is not UTF-8, for metadata that are not, an undefined
+// tensor, and more than 100 MB of names; a ModuleError for an uninitialised parameter. A DataError
+// that names the file if it cannot be written: the old one is as it was then, unless it is only the
+// folder that could not be flushed, which the message says.
 // **Example.** io::save_file(state_dict(net), "net.safetensors", {{"epoch", "12"}});
 void save_file(const StateDict& tensors, const std::filesystem::path& path,
                const Metadata& metadata = {});
@@ -84,7 +85,7 @@ class SafetensorsFile {
  private:
   Tensor read(const detail::TensorEntry& entry, Device device) const;
 
-  // A C++ bool of any other value is undefined behaviour to look at.
+  // Throws for a byte that is neither 0 nor 1: to look at it as a bool is undefined behaviour.
   void check_bools(const detail::TensorEntry& entry, std::span<const std::byte> bytes) const;
 
   detail::InputFile file_;

@@ -25,7 +25,7 @@ struct DtypeName {
   Dtype dtype;
 };
 
-// By dtype_rank.
+// In the order of dtype_rank.
 inline constexpr std::array<DtypeName, 8> kDtypeNames = {{{"I64", Dtype::i64},
                                                           {"F64", Dtype::f64},
                                                           {"F32", Dtype::f32},
@@ -71,7 +71,7 @@ LOCKSTEP_INLINE std::string format_header(const SafetensorsHeader& header) {
   return text;
 }
 
-// How many bytes a tensor takes; nothing if no number holds it.
+// How many bytes a tensor takes; nothing if 64 bits do not hold it.
 inline std::optional<std::uint64_t> byte_size(const Shape& shape, Dtype dtype) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::uint64_t bytes = element_size(dtype);
