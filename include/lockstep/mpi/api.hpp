@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MPI's C interface alone: the C++ bindings that some MPIs still have are no part of the standard
-// any more, and need a library of their own.
+// MPI's C interface alone: the C++ bindings, which some MPIs still have, are not in the standard,
+// and need a library of their own.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif

@@ -15,7 +15,7 @@
 
 namespace lockstep::mpi::detail {
 
-// A call as ranks tell it each other, with what else they have to agree on.
+// A call as ranks send it to each other, with what else they have to agree on.
 class CallNumbers {
  public:
   CallNumbers() = default;
@@ -54,7 +54,7 @@ inline void check_same_calls(const std::byte* bytes, std::size_t ranks) {
   }
 }
 
-// Of ranks, in their order: FNV-1a.
+// A hash of ranks in their order: FNV-1a.
 inline std::uint64_t hash_of(std::span<const int> members) {
   std::uint64_t hash = 14695981039346656037U;
   for (const int member : members) {

@@ -9,7 +9,7 @@
 
 namespace lockstep::mpi::detail {
 
-// The Error that has what MPI says of a code.
+// The Error with MPI's text for a code.
 inline Error mpi_error(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
@@ -18,7 +18,7 @@ inline Error mpi_error(int code, const char* call) {
                                      std::string(text, static_cast<std::size_t>(length))));
 }
 
-// Throws it, unless the code is success.
+// Throws that Error, unless the code is success.
 inline void check_mpi(int code, const char* call) {
   if (code != MPI_SUCCESS) [[unlikely]]
     throw mpi_error(code, call);

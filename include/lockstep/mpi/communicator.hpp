@@ -35,7 +35,7 @@ inline bool has_all_processes(MPI_Comm comm) {
   return result != MPI_UNEQUAL;
 }
 
-// Another communicator of the same processes, which all call it. Errors are returned in it.
+// Another communicator of the same processes, which all call this. It returns errors.
 inline MPI_Comm duplicate(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog) {
   MPI_Comm copy = MPI_COMM_NULL;
   Requests all(comm, std::move(watchdog));
@@ -46,8 +46,8 @@ inline MPI_Comm duplicate(MPI_Comm comm, std::shared_ptr<const distributed::Watc
   return copy;
 }
 
-// That of the members alone, in the order listed; MPI_COMM_NULL on a rank that is none of them. All
-// ranks have to come to it, or MPI waits for ever. Errors are returned in it.
+// The communicator of the members alone, in the order listed; MPI_COMM_NULL on a rank that is none
+// of them. All ranks have to come to it, or MPI waits for ever. It returns errors.
 inline MPI_Comm part_of(MPI_Comm comm, std::span<const int> members, int rank) {
   const auto at = std::find(members.begin(), members.end(), rank);
   MPI_Comm part = MPI_COMM_NULL;

@@ -19,33 +19,34 @@
 
 namespace lockstep::mpi::detail {
 
-// What a rank tells the others of a communicator when it comes to no collective any more: because
-// it has found that theirs do not match, or has failed itself. They may wait for it, or not have
-// found anything. And what the others have told.
+// Tells the other ranks of a communicator when this one comes to no collective any more: because it
+// has found that their calls do not match, or has failed itself. They may wait for it, or not have
+// found anything. It also keeps what the others have told.
 //
-// Threads: the communication thread alone, or whoever runs in its place.
+// Threads: the communication thread, or one that runs an operation in its place.
 class FailureNotice {
  public:
-  // Of its messages. All others in the communicator have tags from 1 on.
+  // The tag of its messages. All others in the communicator have tags from 1 on.
   static constexpr int kTag = 0;
-  // What one begins with.
+  // The first byte of a message: the calls do not match, or the sender has failed.
   static constexpr char kDiffer = 'd';
   static constexpr char kGone = 'g';
-  // For what is on its way, once it is known that a rank comes to nothing any more.
+  // How long operations may still take once it is known that a rank comes to nothing any more.
   static constexpr std::chrono::milliseconds kLastChance{100};
 
-  // Of that rank among `size`. The communicator may follow with `connect`: MPI_COMM_NULL till then.
+  // `rank` is this one's among `size`. The communicator may follow with `connect`: it is
+  // MPI_COMM_NULL till then.
   FailureNotice(MPI_Comm comm, int rank, int size)
       : comm_(comm), rank_(rank), gone_(static_cast<std::size_t>(size)) {}
   void connect(MPI_Comm comm) noexcept { comm_ = comm; }
 
   int rank() const { return rank_; }
 
-  // Tells that the calls do not match. This and `tell_gone` return at once: MPI keeps, or takes
-  // later, what is so short. Only the first call of each does anything.
+  // Tells the others that the calls do not match. This and `tell_gone` return at once: MPI keeps,
+  // or takes later, what is so short. Only the first call of each does anything.
   void tell(std::string_view text) noexcept { send(differ_text_, kDiffer, text); }
-  // Tells that this rank has failed. Lockstep needs no memory for it; without any the text is
-  // short.
+  // Tells the others that this rank has failed. Lockstep needs no memory for it; without any the
+  // text is short.
   void tell_gone(const std::exception_ptr& error) noexcept {
     try {
       send(gone_text_, kGone,
@@ -58,9 +59,9 @@ class FailureNotice {
     }
   }
 
-  // Takes what another rank has told, if there is something. Returns MPI's code: an error is the
-  // caller's to handle, who has messages under way. Asks MPI once in a while only, since it is
-  // called in every round of a wait.
+  // Takes what another rank has told, if there is something. Returns MPI's code: the caller, who
+  // has messages under way, handles an error. It is called in every round of a wait, so it asks MPI
+  // only once in a while.
   int look() noexcept {
     constexpr int kBetween = 64;
     if (++looks_ % kBetween != 0) return MPI_SUCCESS;
@@ -79,9 +80,10 @@ class FailureNotice {
     return code;
   }
 
-  // What the first of them has told: a ValueError or a RankGone; null as long as nobody has.
+  // The error that the first of the others has told: a ValueError or a RankGone; null as long as
+  // nobody has.
   const std::exception_ptr& told() const { return told_; }
-  // The RankGone of that rank; null as long as it has not told that it has failed.
+  // The RankGone of `rank`; null as long as that has not told that it has failed.
   const std::exception_ptr& gone(int rank) const { return gone_[static_cast<std::size_t>(rank)]; }
 
  private:
@@ -119,10 +121,10 @@ class FailureNotice {
   MPI_Comm comm_;
   const int rank_;
   unsigned looks_ = 0;
-  // Of this rank; null once it has been told.
+  // This rank's texts; each is null once it has been told.
   std::unique_ptr<Text> differ_text_ = std::make_unique<Text>();
   std::unique_ptr<Text> gone_text_ = std::make_unique<Text>();
-  // Of the others.
+  // What the others have told.
   const distributed::RankGone spare_{""};
   std::exception_ptr told_;
   std::vector<std::exception_ptr> gone_;  // of each rank

@@ -26,51 +26,51 @@ namespace lockstep::mpi::detail {
 // The messages of one communicator that are on their way. One of more bytes than an int counts goes
 // in pieces; MPI keeps those of one tag in order.
 //
-// One that the other rank does nothing about for the watchdog's `collective_timeout` fails, and all
-// others with it: were more to come from that rank later, it would be taken for what is received
-// after this. No message is started then. What a rank had sent before it told that it has failed
-// still comes; any other message with it fails: what is received and has not come, and what is sent
-// and has not been taken.
+// A message that the other rank does nothing about for the watchdog's `collective_timeout` fails,
+// and all others with it, and no further one is started: if that rank sent more later, it would be
+// taken for what is received after this. When a rank has told that it has failed, what it had sent
+// before still comes; any other message with it fails: one to be received that has not come, and
+// one sent that has not been taken.
 //
-// Threads: the communication thread alone, or whoever runs in its place.
+// Threads: the communication thread, or one that runs an operation in its place.
 class Messages {
  public:
   using Message = distributed::detail::Message;
   using Done = distributed::detail::Done;
 
-  // Nobody watches, and nothing is ever too late, if `watchdog` is null. Ranks tell each other of
-  // their failures by `notice`.
+  // If `watchdog` is null, nobody watches, and no message is ever too late. Ranks tell each other
+  // of their failures by `notice`.
   Messages(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog,
            FailureNotice* notice)
       : comm_(comm), watchdog_(std::move(watchdog)), notice_(notice) {}
-  // The communicator, where it has been MPI_COMM_NULL.
+  // Gives the communicator, if it was MPI_COMM_NULL.
   void connect(MPI_Comm comm) noexcept { comm_ = comm; }
 
-  // Throws if there are no messages any more, or the tag is none.
+  // Throws if the group has no messages any more, or if the tag is too large.
   void check(const Message& message) const {
     if (error_) std::rethrow_exception(error_);
     lockstep::check<ValueError>(message.tag < kEndOfTags, "expected a tag of less than ",
                                 kEndOfTags, ", got ", message.tag);
   }
 
-  // Both after `check`. Where they throw, nothing has begun.
+  // Both are called after `check`. If they throw, nothing has begun.
   void send(const Message& message, const void* data, Done done) {
     flights_.push_back(begin(message, std::move(done), false));
     flights_.back()->start(static_cast<const std::byte*>(data), comm_);
   }
 
-  // Taken when it has come: see Requests::receive.
+  // The message is taken when it has come: see Requests::receive.
   void receive(const Message& message, void* data, Done done) {
     std::unique_ptr<Flight> flight = begin(message, std::move(done), true);
     flight->into = static_cast<std::byte*>(data);
     flights_.push_back(std::move(flight));
   }
 
-  // Tells those whose message has been taken, or never will be, because of what the watchdog has
-  // found. True while there are others.
+  // Tells those whose message has been taken, or never will be, as when the watchdog has found a
+  // fault. True while there are other messages.
   bool progress() noexcept {
     for (std::size_t i = 0; i < flights_.size(); ++i) {
-      // What is received later comes later.
+      // Of receives that are alike, the earlier one gets the earlier message.
       if (flights_[i]->awaited() && !awaited_before(i)) flights_[i]->match(comm_);
     }
     for (std::size_t i = 0; i < flights_.size();) {
@@ -90,7 +90,8 @@ class Messages {
     return !flights_.empty();
   }
 
-  // None will be taken any more. What MPI may still read or write stays as it is for ever.
+  // Fails all messages that are under way. The memory that MPI may still read or write is kept for
+  // ever.
   void desert() noexcept {
     if (flights_.empty()) return;
     const std::exception_ptr error = made([&] {
@@ -100,7 +101,7 @@ class Messages {
     leave([&](const Flight&) { return error; });
   }
 
-  // The group has gone: nothing more is received, and what was sent is left to MPI.
+  // Fails all messages that are under way, as the group has gone. MPI still delivers what was sent.
   void abandon() noexcept {
     leave([](const Flight& flight) {
       return made([&] {
@@ -132,13 +133,13 @@ class Messages {
     int tag;  // MPI's
     Done done;
     std::optional<Deadline> deadline;
-    std::optional<Deadline> last_chance;               // once the other rank has gone
-    std::vector<MPI_Request> requests;                 // of the pieces
-    std::byte* into = nullptr;                         // of a receive
-    std::vector<std::vector<std::byte>> refused = {};  // pieces that are too long for it
-    std::size_t started = 0;                           // so many pieces are sent, or have come
-    std::size_t taken = 0;                             // so many of these have ended
-    std::size_t received = 0;                          // bytes
+    std::optional<Deadline> last_chance;               // set once the other rank has gone
+    std::vector<MPI_Request> requests;                 // one for each piece
+    std::byte* into = nullptr;                         // where a receive writes
+    std::vector<std::vector<std::byte>> refused = {};  // memory for pieces that are too long for it
+    std::size_t started = 0;                           // how many pieces are sent, or have come
+    std::size_t taken = 0;                             // how many of these have ended
+    std::size_t received = 0;                          // in bytes
     std::exception_ptr error = nullptr;
 
     const char* name() const { return receives ? "recv" : "send"; }
@@ -156,7 +157,7 @@ class Messages {
       return std::min(kMost, message.bytes() - piece * kMost);
     }
 
-    // Nothing more comes of it.
+    // Starts no further piece.
     template <class Make>
     void fail(const Make& make) noexcept {
       if (!error) error = made(make);
@@ -175,7 +176,8 @@ class Messages {
       }
     }
 
-    // Begins to take the pieces that are there. A shorter one than the first ones are is the last.
+    // Begins to take the pieces that are there. A piece that is shorter than a full one is the
+    // last.
     void match(MPI_Comm comm) noexcept {
       while (!has_started()) {
         int found = 0;
@@ -249,7 +251,7 @@ class Messages {
     return flight;
   }
 
-  // Ends those whose other rank has told that it has failed, and which it does nothing about.
+  // Ends messages whose other rank has told that it has failed, and which it does nothing about.
   void look_for_the_gone() noexcept {
     if (flights_.empty()) return;
     if (const int code = notice_->look(); code != MPI_SUCCESS) {
@@ -292,15 +294,15 @@ class Messages {
     });
   }
 
-  // Now and later, with the Error that `make` returns.
+  // Fails all messages, present and later, with the Error that `make` returns.
   template <class Make>
   void fail_all(const Make& make) noexcept {
     error_ = made([&] { return std::make_exception_ptr(make()); });
     leave([&](const Flight&) { return error_; });
   }
 
-  // Ends those that are under way for which `error_of` has an error, but none that a `done` starts.
-  // What MPI may use is kept.
+  // Ends the messages for which `error_of` has an error, but none that a `done` starts meanwhile.
+  // Memory that MPI may use is kept for ever.
   template <class ErrorOf>
   void leave(const ErrorOf& error_of) noexcept {
     std::size_t i = 0;
@@ -315,7 +317,7 @@ class Messages {
     }
   }
 
-  // Out of the list, before its `done` is called, which may start another.
+  // Takes a message off the list: its `done`, which is called then, may start another.
   std::unique_ptr<Flight> take(std::size_t i) noexcept {
     std::unique_ptr<Flight> flight = std::move(flights_[i]);
     flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));

@@ -37,18 +37,19 @@ using distributed::detail::reduce_ranks;
 using distributed::detail::share_begin;
 
 // The ranks of an MPI communicator. MPI moves bytes; sums are taken here, in the order of the
-// ranks, so that they do not depend on which algorithm an MPI chooses. Data goes in pieces, so that
-// the buffer is small, which stays, and no count exceeds an int.
+// ranks, so that they do not depend on the algorithm that an MPI chooses. Data goes in pieces, so
+// that the buffer, which is kept, is small, and no count exceeds an int.
 //
 // Nothing here blocks within MPI where another rank may never come: see Requests. MPI_Comm_split
-// has no form that does not, so all ranks meet before it.
+// always blocks, so all ranks meet before it.
 class MpiCarrier final : public Carrier {
  public:
-  // Of that rank among `size`. `connect` follows, before anything else: what needs memory comes
-  // before the ranks make a communicator. `watchdog` is null if nobody watches. Up to `direct`
-  // ranks, what all of them get they send each other directly: that is faster than what MPIs do
-  // without blocking. Among more ranks an MPI has better ways, but may write behind the memory that
-  // it is given where the lengths differ: ranks compare their calls before them.
+  // `rank` is this one's among `size`. `connect` follows, before anything else: the carrier takes
+  // the memory that it needs before the ranks make a communicator. `watchdog` is null if nobody
+  // watches. Up to `direct` ranks send each other directly what all of them get: that is faster
+  // than the collectives of MPIs that do not block. Among more ranks MPI's collectives are used,
+  // which may write behind the memory that they are given where the lengths differ: so ranks
+  // compare their calls before them.
   MpiCarrier(int rank, int size, bool compares,
              std::shared_ptr<const distributed::Watchdog> watchdog, int direct = 16)
       : Carrier(rank, size),
@@ -59,14 +60,15 @@ class MpiCarrier final : public Carrier {
         requests_(MPI_COMM_NULL, watchdog, &notice_),
         messages_(MPI_COMM_NULL, std::move(watchdog), &notice_),
         sources_(ranks()) {
-    // A rank that has sent its call to some ranks does not fail before all have it.
+    // So that a rank that has sent its call to some ranks cannot run out of memory before all have
+    // it.
     requests_.reserve(direct_ ? 2 * ranks() : 1);
   }
   ~MpiCarrier() override {
     if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
         notice_.told()) {
       messages_.desert();
-      // MPI may read and write it still.
+      // MPI may still read and write it.
       if (requests_.failed()) (void)scratch_.release();
       return;
     }
@@ -75,7 +77,7 @@ class MpiCarrier final : public Carrier {
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
   }
 
-  // Takes over the communicator, which nobody else uses and which returns errors.
+  // Takes the communicator, which nobody else uses and which returns errors.
   void connect(MPI_Comm comm) noexcept {
     notice_.connect(comm);
     requests_.connect(comm);
@@ -153,13 +155,13 @@ class MpiCarrier final : public Carrier {
     }
   }
 
-  // Up to here each rank gets all parts and adds them up itself, in bytes of all ranks together.
+  // So many bytes of all ranks together: each rank gets all parts and adds them up itself.
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   std::size_t own() const { return static_cast<std::size_t>(rank()); }
 
-  // The other ranks, each rank's list beginning with the one after it.
+  // Calls body for the other ranks, beginning with the one after this.
   template <class Body>
   void for_peers(const Body& body) const {
     for (std::size_t i = 1; i < ranks(); ++i) {
@@ -168,7 +170,7 @@ class MpiCarrier final : public Carrier {
     }
   }
 
-  // The parts of all ranks come to `all`, one after the other.
+  // Brings the parts of all ranks to `all`, one after the other.
   void gather_all(const void* part, std::size_t bytes, std::byte* all) {
     if (direct_) {
       for_peers([&](std::size_t r, int peer) { requests_.receive(all + r * bytes, bytes, peer); });
@@ -184,7 +186,7 @@ class MpiCarrier final : public Carrier {
     requests_.wait();
   }
 
-  // All ranks' shares come together in `piece`, where this rank's is.
+  // Brings all ranks' shares to `piece`, where this rank's is already.
   void gather_shares(std::byte* piece) {
     const std::vector<int>& counts = scratch_->counts;
     const std::vector<int>& offsets = scratch_->offsets;
@@ -207,8 +209,8 @@ class MpiCarrier final : public Carrier {
     return static_cast<std::size_t>(scratch_->counts[rank]);
   }
 
-  // Every rank adds up the share that is its own, and the shares come together where they are
-  // wanted: on all ranks, or on the root.
+  // Every rank adds up one share; then the shares are brought to where they are wanted: to all
+  // ranks, or to the root.
   void reduce(const Call& call, const void* input, void* output) {
     const std::size_t element = element_size(call.dtype);
     const bool all = call.collective == Collective::all_reduce;
@@ -324,7 +326,7 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  // Directly, to all ranks or to the root.
+  // Sends the parts directly, to all ranks or to the root.
   void gather(const Call& call, const void* input, std::span<void* const> outputs) {
     const std::size_t element = element_size(call.dtype);
     const bool all = call.collective == Collective::all_gather;

@@ -9,7 +9,7 @@
 
 namespace lockstep::mpi::detail {
 
-// The most that goes through a carrier's buffer at once, in bytes of all ranks together.
+// The most bytes, of all ranks together, that go through a carrier's buffer at once.
 inline constexpr std::size_t kPiece = std::size_t{4} << 20;
 
 // Calls piece(first element, number of elements) for pieces of which `parts` fit into kPiece.

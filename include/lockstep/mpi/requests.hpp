@@ -23,8 +23,8 @@
 
 namespace lockstep::mpi::detail {
 
-// How often one looks for what another rank brings about: all the time at first, then whenever no
-// other thread wants the core, and where it takes very long, ever so often.
+// The pause between two looks for what another rank brings about: none at first, then the core is
+// left to any other thread that wants it, and after some time the thread sleeps.
 class Patience {
  public:
   void operator()() {
@@ -45,45 +45,44 @@ class Patience {
 };
 
 // What one rank has under way in a communicator, and waits for: messages to and from other ranks,
-// and collectives of MPI's. It waits for them by asking, so that it can stop when the watchdog
-// knows of a fault.
+// and collectives of MPI's. It waits by asking MPI again and again, so that it can stop when the
+// watchdog knows of a fault.
 //
-// Where waiting has failed, or the rank has left, MPI may still use the memory of what was under
-// way. Nothing more is started then; the first error is thrown again. A collective is one
-// `together`.
+// If a wait has failed, or the rank has left, MPI may still use the memory of what was under way.
+// Nothing more is started then; the first error is thrown again. A collective is one `together`.
 //
-// Threads: the communication thread alone, or whoever runs in its place; `break_off` any.
+// Threads: the communication thread, or one that runs an operation in its place; `break_off` any.
 class Requests {
  public:
-  // Of its own messages. Others in the same communicator have greater ones, but for its notices.
+  // The tag of its own messages. Others in the same communicator have greater ones, except for
+  // notices.
   static constexpr int kTag = FailureNotice::kTag + 1;
 
-  // Nobody watches if `watchdog` is null. Ranks tell each other of their failures by `notice`, if
-  // it is there, as it is on all ranks then; nobody else uses the communicator.
+  // If `watchdog` is null, nobody watches. Ranks tell each other of their failures by `notice`,
+  // which all ranks have or none; nobody else uses the communicator.
   Requests(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog,
            FailureNotice* notice = nullptr)
       : comm_(comm), watchdog_(std::move(watchdog)), notice_(notice) {}
 
-  // The communicator, where it has been MPI_COMM_NULL.
+  // Gives the communicator, if it was MPI_COMM_NULL.
   void connect(MPI_Comm comm) noexcept { comm_ = comm; }
-  // So many can be under way at once without more memory.
+  // So many requests can be under way at once without more memory.
   void reserve(std::size_t count) { pending_.reserve(count); }
 
   MPI_Comm comm() const { return comm_; }
   bool failed() const { return error_ != nullptr; }
-  // Whether MPI has been given memory that it may still read or write, perhaps for ever.
+  // True if MPI has been given memory that it may still read or write, perhaps for ever.
   bool under_way() const { return under_way_; }
 
-  // This rank comes to nothing any more, because of `error`, and tells the others so. Needs no
-  // memory.
+  // This rank comes to nothing any more, because of `error`: tells the others so. Needs no memory.
   void leave(const std::exception_ptr& error) noexcept {
     if (left_) return;
     left_ = error;
     if (!error_) error_ = error;
     if (notice_) notice_->tell_gone(error);
   }
-  // Runs `body`, a collective or a part of one: where it throws this rank leaves, unless what it
-  // waited for has failed.
+  // Runs `body`, a collective or a part of one. If it throws, this rank leaves, unless a wait in it
+  // has failed.
   template <class Body>
   void together(const Body& body) {
     try {
@@ -93,7 +92,7 @@ class Requests {
       throw;
     }
   }
-  // Has the wait that is under way, or the next one, leave. From any thread.
+  // Has the wait that is under way, or the next one, leave. Any thread may call it.
   void break_off(const std::exception_ptr& error) noexcept {
     const std::lock_guard lock(breaking_);
     if (broken_off_) return;
@@ -103,20 +102,21 @@ class Requests {
   void check_not_left() const {
     if (left_) std::rethrow_exception(left_);
   }
-  // Throws what has happened before, or to other ranks.
+  // Throws the error of an earlier call, or the fault that the watchdog has found.
   void check_usable() const {
     if (error_) std::rethrow_exception(error_);
     if (watchdog_) watchdog_->check();
   }
 
-  // Start a message; the lengths of both sides are compared. `bytes` is at most what an int counts.
+  // Starts a message; the lengths of both sides are compared. `bytes` is at most what an int
+  // counts.
   void send(const void* data, std::size_t bytes, int peer) {
     start("MPI_Isend", [&](MPI_Request* request) {
       return MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, kTag, comm_, request);
     });
   }
-  // Taken when it has come: an MPI may write a message that is too long behind the memory for it
-  // before it says so (Open MPI 4.1 does). One at a time from each rank.
+  // Takes a message when it has come, not before: an MPI may write a message that is too long
+  // behind the memory for it before it says so (Open MPI 4.1 does). One at a time from each rank.
   void receive(void* data, std::size_t bytes, int peer) {
     pending_.push_back({.request = MPI_REQUEST_NULL,
                         .call = "MPI_Imrecv",
@@ -125,7 +125,7 @@ class Requests {
                         .into = data,
                         .awaited = true});
   }
-  // Starts what `call(request)` starts, which returns MPI's code.
+  // Starts what `call(request)` starts; `call` returns MPI's code.
   template <class StartCall>
   void start(const char* name, const StartCall& call) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -135,9 +135,10 @@ class Requests {
     pending_.push_back({.request = request, .call = name});
   }
 
-  // Until all that was started has ended. What the others have done their part of before one of
-  // them failed still ends well. Once another rank has told that it has failed, a wait that has not
-  // ended within 100 ms fails, this one and those after it: that rank comes to nothing any more.
+  // Waits until all that was started has ended. Once the watchdog has found a fault, or another
+  // rank has told that it has failed, this wait and those after it fail if they have not ended
+  // within 100 ms: a rank that is missing comes to nothing any more, but what it had done before
+  // still counts.
   void wait() {
     Patience patience;
     std::optional<distributed::detail::Deadline> deadline;
@@ -178,8 +179,8 @@ class Requests {
     int peer = -1;  // of a receive
     int bytes = 0;  // of a receive, as all below
     void* into = nullptr;
-    bool awaited = false;           // it has not come yet
-    const char* differs = nullptr;  // it has "fewer" bytes, or "more"
+    bool awaited = false;           // a receive that has not come yet
+    const char* differs = nullptr;  // a receive has "fewer" bytes, or "more"
   };
 
   // Begins to take a message that is there, if it has the length that is expected.
@@ -231,7 +232,7 @@ class Requests {
     give_up(std::make_exception_ptr(ValueError(text("this rank"))));
   }
 
-  // Where a rank has died, MPI may find something first; the watchdog knows more.
+  // Where a rank has died, MPI may find an error before the watchdog does, which knows more.
   [[noreturn]] void fail(int code, const char* call) {
     if (watchdog_) {
       const distributed::detail::Deadline deadline(std::chrono::seconds(2));
@@ -249,7 +250,7 @@ class Requests {
   FailureNotice* const notice_;
   std::vector<Pending> pending_;
   bool under_way_ = false;
-  std::exception_ptr error_;  // the first
+  std::exception_ptr error_;  // the first one
   std::exception_ptr left_;   // what the others have been told
   std::mutex breaking_;
   std::exception_ptr break_error_;  // set before `broken_off_` is, once

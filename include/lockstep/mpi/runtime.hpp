@@ -36,9 +36,9 @@ constexpr const char* thread_level_name(int level) {
 //
 // One communication thread serves all groups, so that MPI is called by one thread at a time.
 //
-// The watchdog is beside it from the first group of all processes on. It ends where MPI_Finalize
-// begins, once all ranks have come there. After a fault MPI_Finalize would wait for the one that
-// is missing, and is left out.
+// The watchdog is there from the first group of all processes on. It ends when MPI_Finalize begins,
+// once all ranks have come there. After a fault MPI_Finalize is left out: it would wait for the
+// rank that is missing.
 class Runtime {
  public:
   static Runtime& instance() {
@@ -60,7 +60,7 @@ class Runtime {
     MPI_Comm world = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
     watchdog_ = watch_world(world);
-    world_ = world;  // where that has failed, on all ranks, the next call tries again
+    world_ = world;  // if that fails, on all ranks, the next call tries again
     if (!watchdog_) return;
     // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
     int key = MPI_KEYVAL_INVALID;
@@ -94,7 +94,7 @@ class Runtime {
                  thread_level_name(level), ", but lockstep's communication thread needs ",
                  "MPI_THREAD_SERIALIZED: ask MPI_Init_thread for it");
     if (initialized) return;
-    // Not every MPI has an error of MPI_Test handled by the communicator of the request.
+    // Some MPIs do not give an error of MPI_Test to the communicator of the request.
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
               "MPI_Comm_set_errhandler");
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -124,9 +124,9 @@ class Runtime {
     }
   }
 
-  // Ends the process without MPI_Finalize, which its launcher sees as well.
+  // Ends the process without MPI_Finalize. Its launcher notices that, too.
   [[noreturn]] void quit(int status) {
-    // Rank 0's tells the others before.
+    // On rank 0 this tells the others before the process ends.
     watchdog_->leave();
     std::fflush(nullptr);
     ::_exit(status);
@@ -137,8 +137,8 @@ class Runtime {
     return MPI_SUCCESS;
   }
 
-  // All ranks come here, however much later, before any of them goes where nobody watches. A rank
-  // that others wait for in a collective has left it out.
+  // Ends the watch when all ranks have come here, however much later. If others wait for this rank
+  // in a collective, they learn that it has left that out.
   void end_watch() {
     try {
       watchdog_->finish();
@@ -154,7 +154,7 @@ class Runtime {
     watchdog_->leave();
   }
 
-  // An exception that nothing has caught.
+  // Called for an exception that nothing has caught.
   [[noreturn]] static void at_terminate() {
     const Runtime& runtime = instance();
     const std::exception_ptr error = std::current_exception();
@@ -169,7 +169,7 @@ class Runtime {
   // Set by `watch`.
   MPI_Comm world_ = MPI_COMM_NULL;
   std::shared_ptr<distributed::Watchdog> watchdog_;
-  std::terminate_handler terminate_ = nullptr;  // the one before
+  std::terminate_handler terminate_ = nullptr;  // the handler before
 };
 
 }  // namespace detail

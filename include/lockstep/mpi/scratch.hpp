@@ -15,7 +15,7 @@ struct Scratch {
   std::vector<int> offsets;
   CallNumbers call;
 
-  // The buffer, which has so many bytes at least.
+  // The buffer, with at least so many bytes.
   std::byte* room(std::size_t bytes) {
     if (buffer.size() < bytes) buffer.resize(bytes);
     return buffer.data();

@@ -22,12 +22,12 @@
 
 namespace lockstep::mpi::detail {
 
-// What rank 0 tells the others of its watchdog.
+// What rank 0 broadcasts of its watchdog.
 struct WatchInvitation {
   std::int64_t interval = 0;  // in milliseconds, as all of the options
   std::int64_t heartbeat_timeout = 0;
   std::int64_t collective_timeout = 0;
-  // Where it is. Empty if nobody watches: then `error` says why, unless that is meant.
+  // Where the watchdog is. Empty if nobody watches: then `error` says why, unless that is wanted.
   std::array<char, 512> address{};
   std::array<char, 1024> error{};
 
@@ -39,8 +39,8 @@ struct WatchInvitation {
 };
 
 // Has the processes of a communicator watch each other, as rank 0's environment says: all of them
-// call it. Null if there is only one, or it is not wanted. An Error on all ranks if one cannot
-// reach rank 0.
+// call it. Null if there is only one process, or if watching is not wanted. An Error on all ranks
+// if one of them cannot reach rank 0.
 inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
   const int rank = rank_in(world);
   const int size = size_of(world);
@@ -81,7 +81,7 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
       error = std::current_exception();
     }
   }
-  // The lowest rank that cannot.
+  // The lowest rank that cannot reach rank 0, or the number of ranks.
   int failed = error ? rank : size;
   Requests all(world, watchdog);
   all.start("MPI_Iallreduce", [&](MPI_Request* request) {
