@@ -73,8 +73,8 @@ class DeviceGuard {
   }
 
  private:
-  // A guard has left the thread at `current` instead of `wanted`, its GPU before; none if negative.
-  // Void once the program has made another GPU current.
+  // A guard has left the thread at `current` instead of at `wanted`, its GPU before; negative if
+  // none has. Void once the program has made another GPU current.
   struct Left {
     int wanted = -1;
     int current = -1;

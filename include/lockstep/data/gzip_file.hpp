@@ -54,7 +54,7 @@ class GzipFile {
     void operator()(gzFile file) const { gzclose_r(file); }
   };
 
-  // The file needs bytes up to `end`, which a message names.
+  // `end` is the byte up to which the file is needed, for the message.
   void read(std::span<std::byte> out, std::uint64_t end);
 
   // Fills `out` as far as the file goes and returns how far that is. Small steps: where a stream is

@@ -21,9 +21,9 @@ namespace lockstep::distributed {
 // appended.
 //
 // With `num_workers`, the same in all processes, the last worker that destroys its FileStore
-// removes the file. If one more comes, that is a StoreError: a run that was killed has left the
-// file behind. With 0 nobody removes the file, and it must not exist before the first process
-// comes.
+// removes the file. If one more comes, that is a StoreError: most likely a run that was killed has
+// left the file behind. With 0 nobody removes the file, and it must not exist before the first
+// process comes.
 //
 // A process that is killed at any moment leaves the store usable for the others: the system takes
 // its lock away, and a change that it had not written wholly is dropped.

@@ -88,8 +88,8 @@ class GroupState {
              Device device, GroupWatch watch = {});
   GroupState(const GroupState&) = delete;
   GroupState& operator=(const GroupState&) = delete;
-  // Does not wait. The carrier ends as an operation would: after the group's own, in turn with
-  // those of the rank's other groups.
+  // Does not wait. The carrier is destroyed in turn, as an operation runs: after the group's own
+  // operations, and while none of the rank's other groups runs.
   ~GroupState();
 
   int rank() const { return rank_; }

@@ -17,8 +17,8 @@ namespace lockstep::distributed::detail {
 class GroupWatch {
  public:
   GroupWatch() = default;
-  // `ranks` are the group's, by their numbers in the watcher's world. All of them make one; groups
-  // of the same ranks, all make in the same order.
+  // `ranks` are the group's, by their numbers in the watcher's world. All of them make one; if
+  // several groups have the same ranks, all make theirs in the same order.
   GroupWatch(std::shared_ptr<RankWatcher> watcher, std::vector<int> ranks);
 
   // The entry of a new group of some of this group's ranks.

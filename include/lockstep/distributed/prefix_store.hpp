@@ -15,6 +15,7 @@ namespace lockstep::distributed {
 // `num_keys` counts those of the whole store, as torch's does.
 //
 // **Torch counterpart.** torch.distributed.PrefixStore.
+// **Threads and exceptions.** As the other store's; a ValueError for a null one.
 class PrefixStore final : public Store {
  public:
   PrefixStore(std::string prefix, std::shared_ptr<Store> store);

@@ -37,7 +37,7 @@ class RankWatcher {
   virtual void abort(std::string reason) noexcept = 0;
 
  protected:
-  // Sets the flag that the first fault sets; it lives as long as this. Without one `faulted` is
+  // Names the flag that the first fault raises; it lives as long as this. Without one `faulted` is
   // false.
   void set_fault_flag(const std::atomic<bool>& faulted) { faulted_ = &faulted; }
 

@@ -9,9 +9,9 @@ namespace lockstep::distributed {
 
 // How collectives combine what the ranks bring.
 //
-// avg divides the sum by the number of ranks; it is for floating-point tensors. Booleans are
-// combined by "or" (sum, max) or by "and" (product, min). A NaN on any rank makes the minimum and
-// the maximum NaN.
+// avg divides the sum by the number of ranks; it is for floating-point tensors, and a DtypeError
+// for others. Booleans are combined by "or" (sum, max) or by "and" (product, min). A NaN on any
+// rank makes the minimum and the maximum NaN.
 //
 // **Torch counterpart.** torch.distributed.ReduceOp.
 enum class ReduceOp : unsigned char { sum, avg, product, min, max };

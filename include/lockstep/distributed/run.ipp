@@ -62,7 +62,7 @@ LOCKSTEP_INLINE void run_ranks(const std::vector<Device>& devices,
       const GroupOfThreadScope current(group);
       if (options.bind_to == BindTo::core) binding.emplace(cores, index, devices.size(), "rank");
       fn(group);
-      // The rank has not left before what it has issued has ended.
+      // What the rank has issued ends before the rank leaves.
       group.impl()->thread()->drain();
     } catch (...) {
       world->leave(rank, std::current_exception());

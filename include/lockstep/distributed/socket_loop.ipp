@@ -118,7 +118,7 @@ LOCKSTEP_INLINE void SocketLoop::wait(int timeout) {
     [[maybe_unused]] const ssize_t ignored = ::read(wake_.get(), &count, sizeof count);
   }
   if (polled_[1].revents != 0) accept_all();
-  // Those that were just accepted have not been polled: they are tried.
+  // Connections that were just accepted were not polled: they are marked as readable.
   polled_.resize(connections_.size() + 2, pollfd{-1, 0, POLLIN});
 }
 

@@ -21,8 +21,8 @@ void copy_part(void* to, const void* from, std::size_t bytes);
 
 // Ranks that are threads of one process. Small data goes through the ranks' slots
 // (ThreadWorld::kSmall); of large data a rank reads the others' memory where it is, and a large sum
-// is divided into pieces, which whichever rank has taken one writes to all. If all ranks are on
-// GPUs, the same is work of the ranks' streams (gpu_moves.hpp).
+// is divided into pieces: the rank that takes a piece adds it up and writes it to all. If all ranks
+// are on GPUs, the same is work of the ranks' streams (gpu_moves.hpp).
 class ThreadCarrier final : public Carrier {
  public:
   ThreadCarrier(int rank, int size, std::shared_ptr<ThreadWorld> world);

@@ -80,8 +80,9 @@ class Watchdog : public detail::RankWatcher {
   const WatchdogOptions& options() const { return options_; }
 
   // Watches a group of ranks from here on, for as long as the Progress that is returned has an
-  // owner. `ranks` are in the group's order, this rank among them. All of them call it; groups of
-  // the same ranks, all in the same order. Null in a world of one: nobody can be missing.
+  // owner. `ranks` are in the group's order, this rank among them. All of them call it; if several
+  // groups have the same ranks, all call it for these in the same order. Null in a world of one:
+  // nobody can be missing.
   LOCKSTEP_INLINE std::shared_ptr<Progress> watch(const std::vector<int>& ranks) override;
 
   // How many groups it watches: those whose Progress has an owner, and for up to an interval those

@@ -82,7 +82,7 @@ class LOCKSTEP_TO_BE_WAITED_FOR Work {
 namespace detail {
 
 // The side of the thread that runs an operation. Once it has finished, only handles hold the error,
-// so that the exception ends in a thread that waits, whichever lets go last.
+// so that the exception is destroyed on the side of those who wait, whichever lets go last.
 class Completion {
  public:
   Completion();

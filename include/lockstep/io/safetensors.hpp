@@ -104,6 +104,7 @@ StateDict load_file(const std::filesystem::path& path, Device device = {});
 // The text that a file carries beside its tensors; empty if there is none.
 //
 // **Torch counterpart.** safe_open(path).metadata().
+// **Threads and exceptions.** See SafetensorsFile.
 Metadata load_metadata(const std::filesystem::path& path);
 
 }  // namespace lockstep::io

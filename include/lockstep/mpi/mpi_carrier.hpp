@@ -155,7 +155,7 @@ class MpiCarrier final : public Carrier {
     }
   }
 
-  // So many bytes of all ranks together: each rank gets all parts and adds them up itself.
+  // Up to so many bytes of all ranks together, each rank gets all parts and adds them up itself.
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }

@@ -74,7 +74,8 @@ class Requests {
   // True if MPI has been given memory that it may still read or write, perhaps for ever.
   bool under_way() const { return under_way_; }
 
-  // This rank comes to nothing any more, because of `error`: tells the others so. Needs no memory.
+  // Takes this rank out of everything further because of `error`, and tells the others. Needs no
+  // memory.
   void leave(const std::exception_ptr& error) noexcept {
     if (left_) return;
     left_ = error;

@@ -60,7 +60,7 @@ class Runtime {
     MPI_Comm world = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
     watchdog_ = watch_world(world);
-    world_ = world;  // if that fails, on all ranks, the next call tries again
+    world_ = world;  // if watch_world throws, on all ranks, the next call tries again
     if (!watchdog_) return;
     // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
     int key = MPI_KEYVAL_INVALID;

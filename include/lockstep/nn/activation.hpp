@@ -8,7 +8,8 @@
 
 #include <cstdint>
 
-// Functions without parameters as modules, for nn::Sequential.
+// Functions without parameters as modules, for nn::Sequential. Gradients and errors of forward are
+// those of the functions of the same names.
 namespace lockstep::nn {
 
 // max(x, 0). **Torch counterpart.** torch.nn.ReLU.

@@ -11,6 +11,7 @@ namespace lockstep::nn {
 // Makes the dimensions from start_dim to end_dim one: [batch, 64, 4, 4] becomes [batch, 1024].
 //
 // **Torch counterpart.** torch.nn.Flatten.
+// **Threads and exceptions.** Those of lockstep::flatten.
 // **Example.** nn::Sequential net{nn::MaxPool2d{2}, nn::Flatten{}, nn::Linear{1024, 10}};
 struct Flatten {
   std::int64_t start_dim = 1;

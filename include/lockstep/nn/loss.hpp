@@ -13,6 +13,7 @@ namespace lockstep::nn {
 // [batch, …] of i64.
 //
 // **Torch counterpart.** torch.nn.CrossEntropyLoss, without weight and label_smoothing.
+// **Threads and exceptions.** Those of lockstep::cross_entropy.
 // **Example.** nn::CrossEntropyLoss criterion; criterion(model(images), labels).backward();
 struct CrossEntropyLoss {
   Reduction reduction = Reduction::mean;
@@ -26,6 +27,7 @@ using CrossEntropy = CrossEntropyLoss;
 // (input − target)² of two tensors of one shape, its mean by default: lockstep::mse_loss.
 //
 // **Torch counterpart.** torch.nn.MSELoss.
+// **Threads and exceptions.** Those of lockstep::mse_loss.
 struct MSELoss {
   Reduction reduction = Reduction::mean;
 

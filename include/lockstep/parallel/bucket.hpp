@@ -76,9 +76,9 @@ class BucketFuture {
   std::vector<std::function<Tensor(const Tensor&)>> steps_;
 };
 
-// Reduces a full bucket. The thread that runs backward calls it meanwhile, for the same buckets in
-// the same order on every rank; it starts the reduction and returns, so that backward goes on. It
-// does the averaging, too: its result is not divided.
+// Reduces a full bucket. The thread that runs backward calls it, for the same buckets in the same
+// order on every rank; it starts the reduction and returns, so that backward goes on. Its result is
+// the mean already: nothing divides it afterwards.
 using CommHook = std::function<BucketFuture(const GradBucket& bucket)>;
 
 }  // namespace lockstep

@@ -31,8 +31,8 @@ struct DistributedDataParallelOptions {
   // ones.
   std::vector<double> bucket_cap_mb_list = {};
   // Whether a parameter may be without a gradient in some backward, on some ranks or on all. At a
-  // backward's first gradient, parameters count as unused that neither it reaches nor a backward
-  // within which it is called.
+  // backward's first gradient, parameters count as unused if neither this backward nor one that
+  // calls it reaches them.
   bool find_unused_parameters = false;
   // Whether every backward uses the same parameters as the first one. Those that it does not use
   // are then neither reduced nor looked for.

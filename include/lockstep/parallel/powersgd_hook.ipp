@@ -56,7 +56,7 @@ inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
   }
 }
 
-// The current stream goes on to use memory of another one: its owner is told.
+// Records that the current stream goes on to use memory of another one.
 inline void hand_over(const Tensor& tensor) {
   const Stream stream = current_stream(tensor.device());
   if (stream != tensor.impl()->storage->owner()) tensor.record_stream(stream);
@@ -129,8 +129,8 @@ class PowerSGDBucket {
   }
 
  private:
-  // So much of the random start is added to Q in each pass: a row that has become 0, as a gradient
-  // was, begins from random numbers again.
+  // So much of the random start is added to Q in each pass, so that a row that a zero gradient has
+  // made 0 begins from random numbers again.
   static constexpr double kRevival = 1e-15;
 
   struct Matrix {

@@ -112,8 +112,8 @@ struct CudaCall<lockstep::detail::EmbeddingGradCall<T>> {
   static void run(lockstep::detail::StreamState& stream,
                   const lockstep::detail::EmbeddingGradCall<T>& call) {
     if (call.out.size == 0) return;
-    // If there are few rows, the indices are divided into parts of at least kShortest, which are
-    // rows of their own.
+    // If there are few rows, the indices are divided into parts of at least kShortest, so that
+    // about kRows rows are launched.
     constexpr std::size_t kRows = 2048;
     constexpr std::size_t kShortest = 256;
     const std::size_t most = std::max<std::size_t>(1, call.indices.size / kShortest);
