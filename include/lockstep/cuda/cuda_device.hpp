@@ -48,7 +48,7 @@ struct CudaDevice {
   Staging staging;
   CudaStream compute;
   CudaStream copy;
-  // For copies that were issued to the stream of a host device.
+  // Copies that were issued to the stream of a host device run here.
   CudaStream bridge;
   std::array<std::unique_ptr<CudaStream>, kPoolStreams> pool;
   std::atomic<std::size_t> next_pool{0};

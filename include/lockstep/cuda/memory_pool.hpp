@@ -84,7 +84,7 @@ class MemoryPool {
     allocated_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
-  // At most so many bytes for tensors; what is in use already stays.
+  // Limits what tensors take to so many bytes; what is in use already stays.
   void set_limit(std::size_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
 
   // Gives what no tensor uses back to the GPU.

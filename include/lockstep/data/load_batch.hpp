@@ -48,7 +48,7 @@ class SampleSeeds {
     }
   }
 
-  // From this place of the order on.
+  // The seeds from this place of the order on.
   std::span<const std::uint64_t> from(std::size_t place) const {
     if constexpr (!random) return {};
     return {seeds_.data() + place, seeds_.size() - place};

@@ -67,7 +67,7 @@ class PrefetchQueue {
     return item;
   }
 
-  // For `make`. False when nobody will take what it makes.
+  // Called by `make` before each item. False when nobody will take that.
   bool wait_for_room() {
     std::unique_lock lock(mutex_);
     room_.wait(lock, [this] { return stopped_ || items_.size() < depth_; });

@@ -59,7 +59,7 @@ class Operands {
   void forget() noexcept;
 
  private:
-  // In the order of the stream: the host waits for nothing.
+  // Stages in the order of the stream: the host waits for nothing.
   void stage_on(const Stream& stream);
 
   void stage_on_host();

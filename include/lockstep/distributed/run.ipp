@@ -45,7 +45,7 @@ LOCKSTEP_INLINE void run_ranks(const std::vector<Device>& devices,
   for (const Device device : devices) check_device(device);
   const auto world = std::make_shared<ThreadWorld>(static_cast<int>(devices.size()), devices);
   const auto caller = lockstep::detail::ThreadState::capture();
-  // Before any rank draws.
+  // Copied before any rank draws.
   std::vector<std::shared_ptr<lockstep::detail::RandomNumbers>> random(devices.size());
   for (auto& numbers : random) numbers = lockstep::detail::copy_random_numbers();
   const auto cores = lockstep::detail::affinity();

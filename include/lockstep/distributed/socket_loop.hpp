@@ -72,7 +72,7 @@ class SocketLoop {
   // Frames of at most `most` bytes are taken.
   explicit SocketLoop(std::size_t most);
 
-  // From here on, accepts whoever connects.
+  // Accepts, from here on, whoever connects.
   void listen(Descriptor socket) { listener_ = std::move(socket); }
 
   Connection& add(Descriptor socket);

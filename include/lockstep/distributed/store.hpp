@@ -74,7 +74,7 @@ class Store {
   // How many keys have values.
   std::int64_t num_keys() { return do_num_keys(deadline()); }
 
-  // What the store is, for messages: "TCPStore at node1:29500".
+  // What messages call the store: "TCPStore at node1:29500".
   virtual std::string name() const = 0;
 
  protected:

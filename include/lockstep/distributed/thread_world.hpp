@@ -88,7 +88,7 @@ class ThreadWorld {
   // Adds a world of some of the ranks, which they leave together with this one.
   void add_part(const std::shared_ptr<ThreadWorld>& world, std::span<const int> members);
 
-  // Of the first rank that left. Called once the meeting is broken.
+  // The departure of the first rank that left. Called once the meeting is broken.
   Departure first_departure() const;
 
   Rendezvous meeting;  // broken as soon as a rank leaves

@@ -32,7 +32,7 @@ class WatchdogError : public RankGone {
   WatchdogError(const std::string& text, std::vector<Fault> faults)
       : RankGone(text), faults_(std::move(faults)) {}
 
-  // In the order in which they were found; at least one.
+  // The faults in the order in which they were found; at least one.
   const std::vector<Fault>& faults() const { return faults_; }
 
  private:

@@ -70,7 +70,7 @@ class WatchdogLedger {
   // Looks for ranks that are absent, silent or late at this time.
   void examine(Time now);
 
-  // In the order in which they were found.
+  // The faults in the order in which they were found.
   const std::vector<Fault>& faults() const { return faults_; }
 
   // How far a rank has come: its last collective in each group that it is in.

@@ -11,7 +11,7 @@ namespace lockstep::distributed {
 
 // How patient a Watchdog is. The same on all ranks.
 struct WatchdogOptions {
-  // Between two heartbeats of a rank.
+  // The time between two heartbeats of a rank.
   std::chrono::milliseconds interval{1000};
   // A rank whose heartbeats stay away for longer is taken for hung. A process that dies is noticed
   // at once, without this limit: it is for one that is stopped, and for a machine that is lost.

@@ -24,7 +24,7 @@ enum class ToServer : std::uint8_t {
   goodbye,    // it has ended in good order; after a last heartbeat
 };
 
-// And what that answers.
+// What rank 0's watchdog says to a rank's.
 enum class FromServer : std::uint8_t {
   welcome,
   refused,    // a text: why a hello was not what it should be

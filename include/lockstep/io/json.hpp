@@ -87,7 +87,7 @@ class JsonReader {
 
   std::string escape();
 
-  // What follows the backslash: u and four hexadecimal digits.
+  // Reads what follows the backslash: u and four hexadecimal digits.
   std::uint32_t code_unit();
 
   std::string_view text_;

@@ -33,7 +33,7 @@ struct SafetensorsHeader {
   Metadata metadata;
 };
 
-// What the format allows, in bytes.
+// The longest header that the format allows, in bytes.
 inline constexpr std::uint64_t kMaxHeader = 100'000'000;
 
 // The name under which a header has its metadata.

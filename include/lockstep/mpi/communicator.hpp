@@ -28,7 +28,7 @@ inline int rank_in(MPI_Comm comm) {
   return rank;
 }
 
-// Whether it has the processes of MPI_COMM_WORLD, and no others.
+// True if the communicator has the processes of MPI_COMM_WORLD, and no others.
 inline bool has_all_processes(MPI_Comm comm) {
   int result = MPI_UNEQUAL;
   check_mpi(MPI_Comm_compare(comm, MPI_COMM_WORLD, &result), "MPI_Comm_compare");

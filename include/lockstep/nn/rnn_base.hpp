@@ -84,7 +84,8 @@ struct RecurrentLayers {
 
   std::string suffix_of(std::size_t i) const;
 
-  // For x [length, batch, input_size] and states [layers · directions, batch, hidden_size].
+  // Runs the layers for x [length, batch, input_size] and states [layers · directions, batch,
+  // hidden_size].
   Results run_layers(const RecurrentCell& cell, Tensor x, const Tensor& h0, const Tensor& c0) const;
 
   // Checks the states and gives them the shape that run_layers takes.

@@ -16,11 +16,11 @@ struct AdamWOptions {
   double weight_decay = 1e-2;
 };
 
-// What it leaves out is the optimiser's, as in Adam.
+// Settings that a group leaves out are the optimiser's, as in Adam.
 using AdamWGroup = AdamGroup;
 
-// Adam with decoupled weight decay: each step first multiplies the parameter by 1 − lr ·
-// weight_decay, and the decay is no part of the gradient.
+// Adam with decoupled weight decay: the decay is no part of the gradient, but each step first
+// multiplies the parameter by 1 − lr · weight_decay.
 //
 // options() gives AdamOptions, which are the same settings.
 //

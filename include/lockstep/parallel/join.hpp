@@ -131,7 +131,7 @@ class JoinHook {
   // Ends the use of the context; throws nothing and does not communicate.
   virtual ~JoinHook() = default;
 
-  // Before the function: from here on the joinable announces its phases.
+  // Called before the function: from here on the joinable announces its phases.
   virtual void begin(const JoinContext& context) = 0;
   // Called on a rank that has joined: takes part in the collectives of `phase`, with nothing to
   // contribute.

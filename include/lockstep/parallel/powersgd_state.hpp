@@ -71,8 +71,8 @@ class PowerSGDState {
     std::int64_t numel_before_compression = 0;
     std::int64_t numel_after_compression = 0;
   };
-  // Of the passes since start_powerSGD_iter: the elements of the gradients, and those that a rank
-  // has sent for them.
+  // Counts over the passes since start_powerSGD_iter: the elements of the gradients, and those that
+  // a rank has sent for them.
   CompressionStats compression_stats() const;
 
   // What it remembers on this rank, with its options, by name: "state.0.error" is of the first of

@@ -108,21 +108,23 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   void on_gradient(std::size_t i);
 
-  // The first gradient of a pass.
+  // Begins a pass, at its first gradient.
   void begin(BackwardPass& pass);
 
   void prepare();
 
-  // The bucket gets the parameter's gradient, or what stands for it.
+  // Puts the parameter's gradient, or what stands for it, into its bucket, and launches the buckets
+  // that are full.
   void mark(std::size_t i, State state);
 
   void launch(ReducerBuckets::Bucket& bucket);
 
-  // The end of the pass.
+  // Reduces what is left at the end of the pass.
   void finish();
 
-  // Ends a pass whose buckets have all been launched. `round` tells which ranks contribute;
-  // `missing` are the parameters without the gradients that they should have got.
+  // Waits for the buckets of a pass, which have all been launched, and settles their gradients.
+  // `round` tells which ranks contribute; `missing` are the parameters without the gradients that
+  // they should have got.
   void reduce(const JoinRound& round, bool joined, const std::vector<std::size_t>& missing = {});
 
   // For each parameter, how many ranks have a gradient for it.

@@ -59,10 +59,11 @@ class ReducerBuckets {
   // The gradients' bytes in each bucket, without the gaps.
   std::vector<std::size_t> bucket_sizes() const;
 
-  // Other buckets from the next `prepare` on; gradients stay where they are until then.
+  // Sets which gradients share a bucket from the next `prepare` on; they stay where they are until
+  // then.
   void assign(std::vector<std::vector<std::size_t>> assignment);
 
-  // Before each pass. The buffers are made, with zeros in the gaps, when they are first needed.
+  // Prepares a pass. The buffers are made, with zeros in the gaps, when they are first needed.
   void prepare();
 
   // Has the current stream come after whatever has been written to the bucket in this pass.
@@ -82,7 +83,7 @@ class ReducerBuckets {
   // Takes the gradients of a bucket away while it is being reduced: what adds to them meanwhile,
   // which is an error, touches memory of its own.
   void withdraw(const Bucket& bucket);
-  // Once all buckets have been waited for.
+  // Gives the gradients back, once all buckets have been waited for.
   void give_back();
 
   // Gives up the gradients in full buckets, which may have been launched and be written to still.
@@ -121,7 +122,7 @@ class ReducerBuckets {
 
   void allocate();
 
-  // Whether the parameter gets sparse gradients. A gradient that came is of that kind.
+  // Whether the parameter gets sparse gradients. Throws if `grad` is of the other kind.
   bool is_sparse(std::size_t i, const Tensor& grad) const;
 
   void check_unchanged(std::size_t i, const Tensor& grad) const;

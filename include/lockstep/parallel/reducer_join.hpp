@@ -27,7 +27,7 @@ class ReducerJoin {
   // The ranks that contribute to the pass that was announced last.
   JoinRound round() const { return context_ ? announcement_.get() : everyone_; }
 
-  // What the mean over all ranks is multiplied with.
+  // The factor that the mean over all ranks is multiplied with.
   double factor(const JoinRound& round) const;
 
  private:
