@@ -100,7 +100,7 @@ class BatchWorkers {
 
     const Load load;
     std::mutex mutex;
-    std::condition_variable room;    // tells the workers that they may load more, or have ended
+    std::condition_variable room;    // tells the workers that they may load more, or are to end
     std::condition_variable loaded;  // tells the owner that a batch is ready
     std::size_t begun = 0;           // guarded by mutex, as all below
     std::size_t taken = 0;

@@ -134,8 +134,7 @@ class DataLoader {
   // The number of batches in a pass.
   std::int64_t size() const { return batches_of(sampler_.count(dataset_size(), epoch_)); }
 
-  // The epoch that the next begin() starts, from 0. Training that was stopped goes on when it is
-  // set.
+  // The epoch that the next begin() starts, from 0. Setting it resumes training that was stopped.
   std::uint64_t epoch() const { return epoch_; }
   void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
 

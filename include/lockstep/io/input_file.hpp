@@ -24,7 +24,7 @@ class InputFile {
   ~InputFile();
 
   const std::filesystem::path& path() const { return path_; }
-  // The file's bytes when it was opened.
+  // The size in bytes when the file was opened.
   std::uint64_t size() const { return size_; }
 
   // Fills `out` with the bytes from `offset` on.
