@@ -35,7 +35,7 @@ std::vector<NamedParameter> named_parameters_of(const TensorWalk& module);
 std::vector<NamedBuffer> named_buffers_of(const TensorWalk& module);
 std::vector<Parameter> parameters_of(const TensorWalk& module);
 std::vector<Buffer> buffers_of(const TensorWalk& module);
-// The parameters, then the buffers.
+// The parameters and buffers, in the order in which a walk meets them.
 std::vector<Tensor> tensors_of(const TensorWalk& module);
 void zero_grad_of(const TensorWalk& module);
 void move_tensors(const TensorWalk& module, Device device);

@@ -39,43 +39,46 @@ std::vector<Named<T>> named_tensors(const TensorWalk& walk) {
   return result;
 }
 
-// Whether two of the handles from `first` on name one variable.
+// Whether two of the handles name one variable.
 template <class T>
-bool names_one_twice(const std::vector<T>& handles, std::size_t first) {
+bool names_one_twice(const std::vector<T>& handles) {
   constexpr std::size_t kFew = 16;  // comparing these with each other costs less than sorting them
-  if (handles.size() - first <= kFew) {
-    for (std::size_t i = first; i < handles.size(); ++i) {
-      for (std::size_t j = first; j < i; ++j) {
+  if (handles.size() <= kFew) {
+    for (std::size_t i = 0; i < handles.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
         if (handles[i].is_same(handles[j])) return true;
       }
     }
     return false;
   }
   std::vector<const TensorImpl*> variables;
-  variables.reserve(handles.size() - first);
-  for (std::size_t i = first; i < handles.size(); ++i) variables.push_back(handles[i].impl().get());
+  variables.reserve(handles.size());
+  for (const T& handle : handles) variables.push_back(handle.impl().get());
   std::sort(variables.begin(), variables.end());
   return std::adjacent_find(variables.begin(), variables.end()) != variables.end();
 }
 
-// The same without names, appended to `result`. Each step of training asks for it, so nothing is
-// allocated for names.
-template <class T, class Handle>
-void append_tensors(std::vector<Handle>& result, const TensorWalk& walk) {
+// The same without names; all parameters and buffers if T is Tensor. Each step of training asks for
+// it, so nothing is allocated for names.
+template <class T>
+std::vector<T> tensors_of_type(const TensorWalk& walk) {
   constexpr std::size_t kUsual = 8;
-  const std::size_t first = result.size();
-  if (first == 0) result.reserve(kUsual);
+  std::vector<T> result;
+  result.reserve(kUsual);
   const auto append = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind kind) {
-    if (kind == kind_of<T> && tensor.defined()) result.push_back(static_cast<const T&>(tensor));
+    if constexpr (!std::is_same_v<T, Tensor>) {
+      if (kind != kind_of<T>) return;
+    }
+    if (tensor.defined()) result.push_back(static_cast<const T&>(tensor));
   };
   walk.for_each(append, Paths::none);
-  if (!names_one_twice(result, first)) return;
+  if (!names_one_twice(result)) return result;
   std::unordered_set<const TensorImpl*> seen;
-  const auto repeated = [&seen](const Handle& handle) {
+  const auto repeated = [&seen](const T& handle) {
     return !seen.insert(handle.impl().get()).second;
   };
-  const auto begin = result.begin() + static_cast<std::ptrdiff_t>(first);
-  result.erase(std::remove_if(begin, result.end(), repeated), result.end());
+  result.erase(std::remove_if(result.begin(), result.end(), repeated), result.end());
+  return result;
 }
 
 LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters_of(const TensorWalk& walk) {
@@ -89,28 +92,20 @@ LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers_of(const TensorWalk& walk
 
 LOCKSTEP_INLINE std::vector<Parameter> parameters_of(const TensorWalk& walk) {
   check_no_plain_leaf(walk);
-  std::vector<Parameter> result;
-  append_tensors<Parameter>(result, walk);
-  return result;
+  return tensors_of_type<Parameter>(walk);
 }
 
 LOCKSTEP_INLINE std::vector<Buffer> buffers_of(const TensorWalk& walk) {
-  std::vector<Buffer> result;
-  append_tensors<Buffer>(result, walk);
-  return result;
+  return tensors_of_type<Buffer>(walk);
 }
 
 LOCKSTEP_INLINE std::vector<Tensor> tensors_of(const TensorWalk& walk) {
-  std::vector<Tensor> tensors;
-  append_tensors<Parameter>(tensors, walk);
-  append_tensors<Buffer>(tensors, walk);
-  return tensors;
+  return tensors_of_type<Tensor>(walk);
 }
 
 LOCKSTEP_INLINE void zero_grad_of(const TensorWalk& walk) {
   bool replica = false;
-  std::vector<Parameter> parameters;
-  append_tensors<Parameter>(parameters, walk);
+  const std::vector<Parameter> parameters = tensors_of_type<Parameter>(walk);
   for (const Parameter& parameter : parameters) {
     replica = replica || !parameter.is_leaf();
     parameter.set_grad({});
