@@ -19,6 +19,9 @@ namespace lockstep::detail {
 std::optional<std::string> imbalance(const std::vector<Device>& devices,
                                      const std::vector<DeviceProperties>& properties);
 
+// Throws a ValueError for no devices, and a DeviceError for one that does not exist.
+void check_devices(const std::vector<Device>& devices);
+
 // Warns if the devices are not about equally large.
 void check_balance(const std::vector<Device>& devices);
 

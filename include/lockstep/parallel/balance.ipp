@@ -4,6 +4,7 @@
 #include <lockstep/backend/device_properties.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/balance.hpp>
 #include <lockstep/warning.hpp>
@@ -40,6 +41,11 @@ LOCKSTEP_INLINE std::optional<std::string> imbalance(
   if (warning) return warning;
   return warning_for(
       [](const DeviceProperties& each) { return static_cast<double>(each.multi_processor_count); });
+}
+
+LOCKSTEP_INLINE void check_devices(const std::vector<Device>& devices) {
+  check<ValueError>(!devices.empty(), "DataParallel: expected at least one device");
+  for (const Device device : devices) check_device(device);
 }
 
 LOCKSTEP_INLINE void check_balance(const std::vector<Device>& devices) {

@@ -62,7 +62,11 @@ class DataParallelModel : public DataParallel<M> {
 
   template <class... Args>
   auto operator()(const Args&... args) const {
-    if (this->device_ids().size() > 1) return Scattered(this->apply_replicas(args...).outputs);
+    if (this->device_ids().size() > 1) {
+      const auto inputs = this->scatter(args...);
+      auto replicas = this->replicate(inputs.devices());
+      return Scattered(this->parallel_apply(replicas, inputs));
+    }
     using Output = decltype(this->call_alone(args...));
     std::vector<Output> outputs;
     outputs.push_back(this->call_alone(args...));

@@ -6,9 +6,10 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
-#include <lockstep/parallel/apply_replicas.hpp>
 #include <lockstep/parallel/balance.hpp>
+#include <lockstep/parallel/data_parallel_call.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
+#include <lockstep/parallel/lone_call.hpp>
 #include <lockstep/parallel/replica_cache.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
@@ -52,11 +53,14 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
     if (device_ids.size() == 1) {
       return detail::gather_one(detail::call_on(module, device_ids[0], args...), target);
     }
-    const auto make = [&](const std::vector<Device>& used) {
-      return replicate(module, used, !is_grad_enabled());
-    };
-    return detail::gather_outputs(
-        detail::apply_replicas(module, device_ids, options, make, args...), target, options);
+    detail::check_module_device(module, device_ids[0]);
+    const auto inputs = detail::scatter_call(device_ids, options, args...);
+    const std::vector<Device>& used = inputs.devices();
+    auto replicas = used.size() == 1
+                        ? detail::Replicas<M>(module)
+                        : detail::Replicas<M>(replicate(module, used, !is_grad_enabled()));
+    const auto outputs = detail::parallel_apply_call(module, replicas, inputs, options);
+    return detail::gather_call(outputs, inputs, target, options);
   };
   if constexpr (detail::is_tuple<Input>) {
     return std::apply(call, input);
@@ -141,7 +145,10 @@ class DataParallel {
   template <class... Args>
   auto operator()(const Args&... args) const {
     if (device_ids_.size() < 2) return detail::gather_one(call_alone(args...), output_target());
-    return detail::gather_outputs(apply_replicas(args...), output_device(), options_);
+    const auto inputs = scatter(args...);
+    auto replicas = replicate(inputs.devices());
+    const auto outputs = parallel_apply(replicas, inputs);
+    return gather(outputs, inputs);
   }
   template <class... Args>
   auto forward(const Args&... args) const {
@@ -199,16 +206,34 @@ class DataParallel {
   }
 
  protected:
-  // One output for each device that has work, where it was made.
+  // A part of the arguments for each device that has work.
   template <class... Args>
-  auto apply_replicas(const Args&... args) const {
-    const auto make = [this](const std::vector<Device>& used) {
-      const profile::RecordFunction range("replicate");
-      const std::vector<Tensor> originals = detail::tensors_of(module_);
-      return detail::make_replicas(module_, originals, cache_.refresh(originals, used), used,
-                                   !is_grad_enabled());
-    };
-    return detail::apply_replicas(module_, device_ids_, options_, make, args...);
+  auto scatter(const Args&... args) const {
+    return detail::scatter_call(device_ids_, options_, args...);
+  }
+
+  // A replica for each of `used`, in memory that persists; for one device the module itself.
+  detail::Replicas<M> replicate(const std::vector<Device>& used) const {
+    if (used.size() == 1) {
+      detail::check_module_device(module_, used[0]);
+      return detail::Replicas<M>(module_);
+    }
+    const profile::RecordFunction range("replicate");
+    const std::vector<Tensor> originals = detail::tensors_of(module_);
+    detail::check_module_device(module_, originals, used[0]);
+    return detail::Replicas<M>(detail::make_replicas(
+        module_, originals, cache_.refresh(originals, used), used, !is_grad_enabled()));
+  }
+
+  // What each replica returns, where it is made.
+  template <class Inputs>
+  auto parallel_apply(detail::Replicas<M>& replicas, const Inputs& inputs) const {
+    return detail::parallel_apply_call(module_, replicas, inputs, options_);
+  }
+
+  template <class Output, class Inputs>
+  auto gather(const std::vector<Output>& outputs, const Inputs& inputs) const {
+    return detail::gather_call(outputs, inputs, output_device(), options_);
   }
 
   // The module's own result, for no device or one.

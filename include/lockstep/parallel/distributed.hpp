@@ -7,13 +7,13 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
-#include <lockstep/parallel/apply_replicas.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/distributed_buffers.hpp>
 #include <lockstep/parallel/distributed_logging.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/parallel/distributed_verify.hpp>
 #include <lockstep/parallel/join.hpp>
+#include <lockstep/parallel/lone_call.hpp>
 #include <lockstep/parallel/reducer.hpp>
 #include <lockstep/parallel/replicate.hpp>
 

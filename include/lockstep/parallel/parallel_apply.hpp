@@ -24,6 +24,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -72,7 +73,7 @@ decltype(auto) forward_parts(M& module, const Parts& parts) {
 // The device that each replica is meant for, for messages: the first parameter's or buffer's, or
 // plain cpu.
 template <class M>
-std::vector<Device> devices_of_replicas(const std::vector<M>& modules) {
+std::vector<Device> devices_of_replicas(std::span<M> modules) {
   std::vector<Device> devices;
   for (const M& module : modules) {
     const std::vector<Tensor> list = tensors_of(module);
@@ -207,7 +208,7 @@ enum class ApplyThreads {
 // Calls all modules at once and returns their results in that order. `parts_of(i)` gives module i's
 // arguments as a tuple of references: its part of the inputs, and its keyword arguments if any.
 template <class M, class PartsOf>
-auto apply_all(std::vector<M>& modules, const std::vector<Device>& devices, PartsOf parts_of,
+auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf parts_of,
                bool synchronized = false, ApplyThreads threads = ApplyThreads::shared) {
   using Output = std::remove_cvref_t<decltype(forward_parts(modules[0], parts_of(0)))>;
   check<ValueError>(devices.empty() || devices.size() == modules.size(), "The number of modules ",
@@ -307,7 +308,7 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
   detail::check_count(modules.size(), "inputs", inputs.size());
   auto outputs = detail::apply_all(
-      modules, devices, [&](std::size_t i) { return std::tie(inputs[i]); }, false,
+      std::span(modules), devices, [&](std::size_t i) { return std::tie(inputs[i]); }, false,
       detail::ApplyThreads::one_each);
   detail::move_each(outputs, devices);
   return outputs;
@@ -321,7 +322,8 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
   detail::check_count(modules.size(), "inputs", inputs.size());
   detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
   auto outputs = detail::apply_all(
-      modules, devices, [&](std::size_t i) { return std::tie(inputs[i], kwargs_tup[i]); }, false,
+      std::span(modules), devices,
+      [&](std::size_t i) { return std::tie(inputs[i], kwargs_tup[i]); }, false,
       detail::ApplyThreads::one_each);
   detail::move_each(outputs, devices);
   return outputs;

@@ -31,6 +31,9 @@ namespace detail {
 // Throws a ModuleError unless all parameters and buffers of the module are on `device`. Names are
 // only made where one is not.
 void check_module_device(const TensorWalk& module, Device device);
+// The same, where the module's tensors_of are known.
+void check_module_device(const TensorWalk& module, const std::vector<Tensor>& tensors,
+                         Device device);
 
 // All parameters and buffers of the module, if there are any, are on plain `cpu`: it can be put on
 // any device.
@@ -147,8 +150,8 @@ std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bo
   if (devices.empty()) return {};
   const profile::RecordFunction range("replicate");
   detail::check_initialized(module);
-  detail::check_module_device(module, devices[0]);
   const std::vector<Tensor> originals = detail::tensors_of(module);
+  detail::check_module_device(module, originals, devices[0]);
   std::vector<Tensor> copies =
       functions::detail::flattened(comm::broadcast_coalesced(originals, devices));
   return detail::make_replicas(module, originals, std::move(copies), devices, detach);

@@ -19,13 +19,8 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) {
-  bool everywhere = true;
-  const auto compare = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
-    everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
-  };
-  walk.for_each(compare, Paths::none);
-  if (everywhere) return;
+// Throws for the first one that is elsewhere.
+inline void name_tensor_elsewhere(const TensorWalk& walk, Device device) {
   const auto look = [device](const auto& named, const char* kind) {
     for (const auto& [name, tensor] : named) {
       check<ModuleError>(tensor.device() == device,
@@ -36,6 +31,21 @@ LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) 
   };
   look(named_parameters_of(walk), "parameter");
   look(named_buffers_of(walk), "buffer");
+}
+
+LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) {
+  bool everywhere = true;
+  const auto compare = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+    everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
+  };
+  walk.for_each(compare, Paths::none);
+  if (!everywhere) name_tensor_elsewhere(walk, device);
+}
+
+LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, const std::vector<Tensor>& tensors,
+                                         Device device) {
+  const auto is_there = [device](const Tensor& tensor) { return tensor.device() == device; };
+  if (!std::all_of(tensors.begin(), tensors.end(), is_there)) name_tensor_elsewhere(walk, device);
 }
 
 LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& walk) {

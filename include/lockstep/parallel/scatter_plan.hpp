@@ -165,8 +165,15 @@ struct PartOf<Kwargs<T>> {
 // A call's arguments for each device that has work, and the rows of each (empty: there are none).
 template <class... Args>
 struct Calls {
-  std::vector<std::tuple<typename PartOf<Args>::Type...>> arguments;
-  std::vector<std::int64_t> rows;
+  std::vector<std::tuple<typename PartOf<Args>::Type...>> arguments = {};
+  std::vector<std::int64_t> rows = {};
+  const std::vector<Device>* all_devices = nullptr;  // the caller's, which outlive this
+  std::vector<Device> fewer_devices = {};            // empty: all have work
+
+  // Those that have work.
+  const std::vector<Device>& devices() const {
+    return fewer_devices.empty() ? *all_devices : fewer_devices;
+  }
 };
 
 template <class... Args>
@@ -185,7 +192,8 @@ Calls<Args...> scatter_arguments(const std::vector<Device>& /*devices*/, std::in
   return {};
 }
 
-// All arguments of a call, divided by one plan.
+// All arguments of a call, divided by one plan. Without arguments there is one call, on the first
+// device.
 template <class... Args>
 requires ScatterableArguments<Args...> Calls<Args...> scatter_arguments(
     const std::vector<Device>& devices, std::int64_t dim, const Split& split, const Args&... args) {
@@ -195,13 +203,19 @@ requires ScatterableArguments<Args...> Calls<Args...> scatter_arguments(
   (plan_argument(plan, args, Path(root, index++)), ...);
   plan.decide();
   Calls<Args...> calls;
-  calls.arguments.reserve(plan.count());
+  const std::size_t count = sizeof...(Args) == 0 ? 1 : plan.count();
+  calls.arguments.reserve(count);
   [&](auto&&... parts) {
-    for (std::size_t i = 0; i < plan.count(); ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       calls.arguments.emplace_back(std::move(parts[i])...);
     }
   }(scatter_argument(plan, args)...);
   calls.rows = std::move(plan).rows();
+  calls.all_devices = &devices;
+  if (count < devices.size()) {
+    const auto end = devices.begin() + static_cast<std::ptrdiff_t>(count);
+    calls.fewer_devices.assign(devices.begin(), end);
+  }
   return calls;
 }
 

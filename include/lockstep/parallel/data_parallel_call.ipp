@@ -2,10 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/grad_mode.hpp>
-#include <lockstep/device/device.hpp>
-#include <lockstep/device/devices.hpp>
-#include <lockstep/error.hpp>
-#include <lockstep/parallel/apply_replicas.hpp>
+#include <lockstep/parallel/data_parallel_call.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -15,11 +12,6 @@
 #include <vector>
 
 namespace lockstep::detail {
-
-LOCKSTEP_INLINE void check_devices(const std::vector<Device>& devices) {
-  check<ValueError>(!devices.empty(), "DataParallel: expected at least one device");
-  for (const Device device : devices) check_device(device);
-}
 
 LOCKSTEP_INLINE void BufferMerge::finish(const std::vector<double>& weights) const {
   const NoGradGuard guard;
