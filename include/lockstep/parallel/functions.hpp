@@ -74,8 +74,6 @@ struct Gather {
 struct Broadcast {
   static constexpr const char* name = "Broadcast";
   std::vector<Device> devices;
-  // Where the copies exist already, and only their place in the graph is missing.
-  std::vector<Tensor> copies = {};
 
   std::vector<Tensor> forward(const std::vector<Tensor>& tensors);
   // Takes the gradients over: memory that nobody else has may become a sum's.

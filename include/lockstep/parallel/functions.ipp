@@ -5,7 +5,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/reshape.hpp>
-#include <lockstep/parallel/comm/sparse_sum.hpp>
+#include <lockstep/parallel/comm/summands.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -62,8 +62,7 @@ LOCKSTEP_INLINE Tensor Gather::forward(const std::vector<Tensor>& inputs) {
 
 LOCKSTEP_INLINE std::vector<Tensor> Broadcast::forward(const std::vector<Tensor>& tensors) {
   source_device = tensors.empty() ? Device() : tensors[0].device();
-  std::vector<Tensor> flat = std::move(copies);
-  if (flat.empty()) flat = detail::flattened(comm::broadcast_coalesced(tensors, devices));
+  std::vector<Tensor> flat = detail::flattened(comm::broadcast_coalesced(tensors, devices));
   for (Tensor& copy : flat) copy = lockstep::detail::make_view(copy);
   return flat;
 }

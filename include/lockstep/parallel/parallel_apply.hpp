@@ -91,9 +91,9 @@ profile::Row replica_row(const M& module, const std::vector<Device>& devices, st
   return list.empty() ? profile::Row() : profile::Row(list[0].device());
 }
 
-// Room for what one replica returns or throws, and its mark that it has ended: all that its thread
-// writes for the others. The padding keeps the threads apart (cores fetch lines of 64 bytes in
-// pairs).
+// What one replica returns or throws, and its mark that it has ended: all that its thread writes
+// and others read. The padding keeps two replicas' slots from sharing cache lines (cores fetch
+// lines of 64 bytes in pairs).
 template <class Output>
 struct OutputSlot {
   union {
@@ -111,7 +111,7 @@ struct OutputSlot {
     if (filled) std::destroy_at(&output);
   }
 
-  // With what `make()` returns, made in its place.
+  // Constructs the output in place, from what `make()` returns.
   template <class Make>
   void fill(Make make) {
     ::new (static_cast<void*>(&output)) Output(make());
@@ -125,7 +125,7 @@ struct OutputSlot {
   }
 };
 
-// The slots of one apply: in memory that the thread keeps for the next one, if they are few.
+// The slots of one apply. If they are few, the thread keeps their memory for its next apply.
 template <class Output>
 class OutputSlots {
  public:
@@ -165,8 +165,8 @@ class OutputSlots {
   Slot* const slots_;
 };
 
-// All that the threads of one apply read, in 128 bytes: what goes between the cores is these and
-// each thread's own slot.
+// All that the threads of one apply read, in 128 bytes: cores exchange these lines and each
+// thread's own slot, and no others.
 template <class M, class PartsOf, class Output>
 struct alignas(128) ApplyJob {
   M* modules;
@@ -178,7 +178,8 @@ struct alignas(128) ApplyJob {
   ReplicaGroup group;
 
   void operator()(std::size_t i) {
-    // First, for nobody may wait for a replica whose state could not be set.
+    // Before the state is set: if that throws, the scope's end releases whoever waits for this
+    // replica.
     const ReplicaScope replica(group, i, slots[i].ended);
     const ThreadState::Scope thread_state(state);
     slots[i].fill([&]() -> Output {
@@ -257,7 +258,7 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
     try {
       for (std::size_t i = 0; i < modules.size(); ++i) errors.push_back(slots[i].error);
       places = devices.empty() ? devices_of_replicas(modules) : devices;
-    } catch (const std::bad_alloc&) {  // nor is there any to tell more of it
+    } catch (const std::bad_alloc&) {  // no memory for a text: the replica's own error comes out
       for (std::size_t i = 0; i < modules.size(); ++i) {
         if (slots[i].error) std::rethrow_exception(slots[i].error);
       }

@@ -55,10 +55,10 @@ class ReplicaCache {
   struct Target {
     Replica* replica;
     comm::detail::Transfer transfer;
-    bool ordered = false;  // copies come after all that uses the replica's memory
+    bool ordered = false;  // the transfer waits for all that uses the replica's memory
   };
-  // Which memory a tensor named when it was last seen; holding it keeps that memory from being
-  // taken for another's.
+  // An original and its memory at the last refresh. Owning both keeps their addresses from being
+  // used for others, which would be taken for these.
   struct Original {
     Tensor tensor;
     std::shared_ptr<Storage> storage;
@@ -69,10 +69,10 @@ class ReplicaCache {
     std::shared_ptr<VersionCounter> version;
   };
 
-  // Everything is made anew when the module's tensors are no longer the same memory.
+  // Drops all copies unless the originals are the same tensors in the same memory as before.
   void forget_if_changed(const std::vector<Tensor>& originals);
 
-  // Room for the copies on the device that the transfer leads to.
+  // Allocates the copies on the transfer's device, unless they are there.
   static void prepare(Replica& replica, const comm::detail::Transfer& transfer,
                       const std::vector<Tensor>& originals);
 

@@ -45,8 +45,8 @@ LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tens
     result.insert(result.end(), parts.begin(), parts.end());
   }
   update(targets, originals, devices);
-  // Also where nothing was copied now: the stream that is current may be another one than the one
-  // that waited for the copy.
+  // Even if this call copied nothing: another compute stream may be current than the one that
+  // waited for the last copy.
   for (const Target& target : targets) target.transfer.finish(target.replica->flat.buffers);
   return result;
 }
@@ -75,7 +75,7 @@ LOCKSTEP_INLINE void ReplicaCache::prepare(Replica& replica, const comm::detail:
   const Device device = transfer.stream().device();
   if (!replica.versions.empty() && replica.device == device) return;
   const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
-  replica.versions.clear();                // or what follows, if it throws, would be taken for done
+  replica.versions.clear();                // nothing is there, should the allocation throw
   replica.device = device;
   replica.flat = comm::detail::allocate_groups(transfer.stream(), originals,
                                                comm::detail::buffer_groups(originals, SIZE_MAX));
@@ -108,7 +108,7 @@ LOCKSTEP_INLINE void ReplicaCache::update(std::vector<Target>& targets,
   try {
     comm::detail::fan_out(stale, devices);
   } catch (...) {
-    // What an earlier call has issued may have been aborted with it.
+    // Earlier copies may have been aborted together with these, so all are made again.
     for (const Target& target : targets) {
       std::fill(target.replica->versions.begin(), target.replica->versions.end(), Versions{});
     }

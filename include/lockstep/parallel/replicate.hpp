@@ -56,8 +56,8 @@ class PlaceInList {
   std::unordered_map<const TensorImpl*, std::size_t> places_;
 };
 
-// Gives the copies, of all tensors for one device after another, their place in the graph: as the
-// results of a Broadcast of the originals.
+// Records the copies, those of all originals for one device after another, as what a Broadcast of
+// the originals returned. Copies of what does not require grad stay as they are.
 void record_broadcast(const std::vector<Tensor>& originals, std::vector<Tensor>& copies,
                       const std::vector<Device>& devices);
 
@@ -83,7 +83,7 @@ class ReplicaVisitor : public UnsharingVisitor {
   }
 
  private:
-  // A handle that two pointers lead to has its copy already when it is met again.
+  // A handle that the walk meets a second time, by another pointer, holds its copy already.
   void rebind(Tensor& handle) {
     const std::size_t place = places_.find(handle);
     if (place != PlaceInList::kNone) handle = copies_[place];
@@ -95,9 +95,9 @@ class ReplicaVisitor : public UnsharingVisitor {
   std::vector<ReplicationCallback>& callbacks_;
 };
 
-// Copies of the module for each of `devices` that use `copies`, of all originals for one device
-// after another, in place of the originals. Unless `detach`, gradients flow from the copies of what
-// requires grad back to the originals.
+// A copy of the module for each of `devices`, which holds that device's `copies` in place of the
+// originals. `copies` lists those of all originals for one device after another. Unless `detach`,
+// gradients flow back from the copies to the originals that require grad.
 template <class M>
 std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& originals,
                              std::vector<Tensor> copies, const std::vector<Device>& devices,
@@ -107,7 +107,8 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
   if (!detach && is_grad_enabled() && any_trained) {
     record_broadcast(originals, copies, devices);
   } else if (any_trained) {
-    // Or the replica on the originals' device would be the only one to hold what requires grad.
+    // Nothing is recorded, so no copy may require grad; the first replica's are the originals
+    // themselves.
     for (std::size_t c = 0; c < copies.size(); ++c) {
       if (trained(originals[c % originals.size()])) copies[c] = copies[c].detach();
     }

@@ -5,7 +5,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/buffers.hpp>
-#include <lockstep/parallel/comm/sparse_sum.hpp>
+#include <lockstep/parallel/comm/summands.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 

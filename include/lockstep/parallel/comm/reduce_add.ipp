@@ -11,7 +11,7 @@
 #include <lockstep/parallel/comm/collective_sums.hpp>
 #include <lockstep/parallel/comm/flat.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>
-#include <lockstep/parallel/comm/sparse_sum.hpp>
+#include <lockstep/parallel/comm/summands.hpp>
 #include <lockstep/parallel/comm/transfer.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -144,7 +144,7 @@ inline std::vector<Tensor> sum_coalesced(const std::vector<Summands>& summands, 
     std::vector<std::size_t> places;
     for (std::size_t j = 0; j < summands.size(); ++j) {
       auto& mine = inputs.emplace_back(summands[j].begin(), summands[j].end());
-      if (are_sparse(mine)) {
+      if (densify_unless_all_sparse(mine)) {
         sums[j] = lockstep::detail::concatenated(mine, destination);
       } else {
         dense.push_back(mine);

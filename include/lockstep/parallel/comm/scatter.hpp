@@ -18,8 +18,8 @@ namespace lockstep::comm {
 //
 // `devices` default to devices(). `chunk_sizes`, one for each device, must sum to the tensor's size
 // along `dim`; without it torch's chunk rule decides, and there may be fewer chunks than devices. A
-// chunk for the device that the tensor is on already is a view of it. Chunks of a tensor in
-// channels_last are so, too, and all others contiguous.
+// chunk for the device that the tensor is on already is a view of it. A copied
+// chunk is channels_last if the tensor is, else contiguous.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.scatter.
 // **Devices and streams.** Each chunk is copied on its device's background copy stream, or on the

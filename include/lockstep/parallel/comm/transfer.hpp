@@ -35,17 +35,15 @@ struct Slice {
 Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
                std::int64_t size);
 
-// How many copies Transfers have issued, or collectives in their place, in all threads: what tests
-// count instead of time.
+// How many copies all threads have issued, by Transfers or by collectives in place of them. Tests
+// count these instead of time.
 std::atomic<std::uint64_t>& copies_issued();
 
-// Copies of several Transfers that are issued together, as far as they are large: what is small
-// goes at once.
-//
-// The tensors are kept until then. Whoever lets go of this without `issue` gives the copies up.
+// Copies of several Transfers. Small ones are issued when they are added, large ones together by
+// `issue`, which the tensors are kept for; without it they are not made.
 class CopiesTogether {
  public:
-  // A copy of fewer bytes costs less than to divide it.
+  // A smaller copy, in bytes, costs less than dividing it among cores.
   static constexpr std::size_t kLarge = std::size_t{64} << 10;
 
   void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
@@ -78,12 +76,12 @@ class Transfer {
   // A tensor to copy into, without values.
   Tensor allocate(const Shape& shape, Dtype dtype) const;
 
-  // For a result that is not new: nothing is copied into it before the device's compute stream, and
-  // every other one that was recorded to use its memory, has done all that was issued to it so far.
+  // For a result that is not new: copies into it wait for all that has been issued so far to the
+  // device's compute stream and to every other stream that was recorded as using its memory.
   void after_users(const Tensor& result) const;
 
-  // The same; counts as a change. The memory is not reused too early even if an exception comes
-  // before `finish`.
+  // after_users; also counts as a change, and keeps the memory until the copies are made even if an
+  // exception prevents `finish`.
   void overwrite(const Tensor& result) const;
 
   // dst := src[slice], where dst is contiguous and just as large.

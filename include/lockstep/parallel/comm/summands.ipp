@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/parallel/comm/sparse_sum.hpp>
+#include <lockstep/parallel/comm/summands.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -20,7 +20,7 @@ LOCKSTEP_INLINE bool any_sparse(const std::vector<Summands>& lists) {
   return std::any_of(lists.begin(), lists.end(), [](Summands each) { return any_sparse(each); });
 }
 
-LOCKSTEP_INLINE bool are_sparse(std::vector<Tensor>& summands) {
+LOCKSTEP_INLINE bool densify_unless_all_sparse(std::vector<Tensor>& summands) {
   const bool all = std::all_of(summands.begin(), summands.end(),
                                [](const Tensor& each) { return each.is_sparse(); });
   if (!all) {

@@ -7,20 +7,20 @@
 #include <span>
 #include <vector>
 
-// What reduce_add adds up, and which of it is sparse.
+// The tensors that reduce_add adds up.
 namespace lockstep::comm::detail {
 
-// What one sum is made of, in lists that somebody keeps.
+// The tensors of one sum. Whoever calls keeps the list.
 using Summands = std::span<const Tensor>;
 
 bool any_sparse(Summands summands);
 bool any_sparse(const std::vector<Summands>& lists);
 
-// Whether all of them are. If only some are, those become dense.
-bool are_sparse(std::vector<Tensor>& summands);
+// Makes them dense if only some are sparse; returns whether all are sparse.
+bool densify_unless_all_sparse(std::vector<Tensor>& summands);
 
 }  // namespace lockstep::comm::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/comm/sparse_sum.ipp>
+#include <lockstep/parallel/comm/summands.ipp>
 #endif
