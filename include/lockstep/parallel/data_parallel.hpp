@@ -10,6 +10,7 @@
 #include <lockstep/parallel/data_parallel_call.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
 #include <lockstep/parallel/lone_call.hpp>
+#include <lockstep/parallel/module_wrapper.hpp>
 #include <lockstep/parallel/replica_cache.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
@@ -114,11 +115,11 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 //   ls::DataParallel model{Net{}, ls::devices()};
 //   ls::Tensor out = model(images);
 template <class M>
-class DataParallel {
+class DataParallel : public detail::ModuleWrapper<M> {
  public:
   explicit DataParallel(M module, std::vector<Device> device_ids = lockstep::devices(),
                         DataParallelOptions options = {})
-      : module_(std::move(module)),
+      : detail::ModuleWrapper<M>(std::move(module)),
         device_ids_(std::move(device_ids)),
         options_(std::move(options)) {
     detail::require_module<M>();
@@ -138,7 +139,7 @@ class DataParallel {
                      DataParallelOptions{.output_device = output_device, .dim = dim}) {}
 
   DataParallel(M module, std::nullopt_t /*no devices*/, DataParallelOptions options = {})
-      : module_(std::move(module)), options_(std::move(options)) {
+      : detail::ModuleWrapper<M>(std::move(module)), options_(std::move(options)) {
     detail::require_module<M>();
   }
 
@@ -155,11 +156,10 @@ class DataParallel {
     return (*this)(args...);
   }
 
-  M& module() { return module_; }
-  const M& module() const { return module_; }
   const std::vector<Device>& devices() const { return device_ids_; }
   const std::vector<Device>& device_ids() const { return device_ids_; }
-  // Where results are; without devices, where the module's first parameter is.
+  // Where results are; without devices, where the module's first parameter or buffer
+  // is.
   Device output_device() const {
     if (options_.output_device) return *options_.output_device;
     if (!device_ids_.empty()) return device_ids_[0];
@@ -168,25 +168,6 @@ class DataParallel {
   }
   std::int64_t dim() const { return options_.dim; }
   const DataParallelOptions& options() const { return options_; }
-
-  std::vector<Parameter> parameters() const { return lockstep::parameters(module_); }
-  std::vector<NamedParameter> named_parameters() const {
-    return lockstep::named_parameters(module_);
-  }
-  std::vector<Buffer> buffers() const { return lockstep::buffers(module_); }
-  StateDict state_dict() const { return lockstep::state_dict(module_); }
-  LoadResult load_state_dict(const StateDict& dict, bool strict = true) {
-    return lockstep::load_state_dict(module_, dict, strict);
-  }
-  void train(bool on = true) { lockstep::train(module_, on); }
-  void eval() { lockstep::eval(module_); }
-  void zero_grad() { lockstep::zero_grad(module_); }
-
-  // A DataParallel is transparent to whatever walks a module.
-  template <class Self>
-  static auto& wrapped_module(Self& self) {
-    return self.module();
-  }
 
   // As part of a replica it starts from where the replica's parameters are, and so do its results
   // if they were to be on the first device.
@@ -206,6 +187,8 @@ class DataParallel {
   }
 
  protected:
+  using detail::ModuleWrapper<M>::module_;
+
   // A part of the arguments for each device that has work.
   template <class... Args>
   auto scatter(const Args&... args) const {
@@ -250,7 +233,6 @@ class DataParallel {
     return device_ids_[0];
   }
 
-  mutable M module_;
   std::vector<Device> device_ids_;
   DataParallelOptions options_;
   mutable detail::ReplicaCache cache_;

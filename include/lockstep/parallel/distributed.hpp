@@ -14,6 +14,7 @@
 #include <lockstep/parallel/distributed_verify.hpp>
 #include <lockstep/parallel/join.hpp>
 #include <lockstep/parallel/lone_call.hpp>
+#include <lockstep/parallel/module_wrapper.hpp>
 #include <lockstep/parallel/reducer.hpp>
 #include <lockstep/parallel/replicate.hpp>
 
@@ -87,18 +88,18 @@ class [[nodiscard]] NoSync {
 //     }
 //   });
 template <class M>
-class DistributedDataParallel {
+class DistributedDataParallel : public detail::ModuleWrapper<M> {
  public:
   DistributedDataParallel(M module, distributed::ProcessGroup process_group,
                           DistributedDataParallelOptions options = {})
-      : module_(std::move(module)),
+      : detail::ModuleWrapper<M>(std::move(module)),
         process_group_(std::move(process_group)),
         options_(std::move(options)) {
     detail::require_callable<M>();
     detail::check_initialized(module_, "DistributedDataParallel");
     device_ = choose_device();
     detail::check_module_device(module_, device_);
-    const std::vector<NamedParameter> parameters = named_parameters();
+    const std::vector<NamedParameter> parameters = this->named_parameters();
     verify_same_model(process_group_, device_,
                       detail::ModelDescription(parameters, named_buffers(module_), options_));
     std::vector<NamedParameter> trained;
@@ -194,32 +195,12 @@ class DistributedDataParallel {
   // **Torch counterpart.** _get_ddp_logging_data.
   DDPLoggingData logging_data() const { return reducer_->logging_data(); }
 
-  M& module() { return module_; }
-  const M& module() const { return module_; }
   Device device() const { return device_; }
   const distributed::ProcessGroup& process_group() const { return process_group_; }
   const DistributedDataParallelOptions& options() const { return options_; }
 
-  std::vector<Parameter> parameters() const { return lockstep::parameters(module_); }
-  std::vector<NamedParameter> named_parameters() const {
-    return lockstep::named_parameters(module_);
-  }
-  std::vector<Buffer> buffers() const { return lockstep::buffers(module_); }
-  StateDict state_dict() const { return lockstep::state_dict(module_); }
-  LoadResult load_state_dict(const StateDict& dict, bool strict = true) {
-    return lockstep::load_state_dict(module_, dict, strict);
-  }
-  void train(bool on = true) { lockstep::train(module_, on); }
-  void eval() { lockstep::eval(module_); }
-  void zero_grad() { lockstep::zero_grad(module_); }
-
-  // Whatever walks a module walks the wrapped one instead.
-  template <class Self>
-  static auto& wrapped_module(Self& self) {
-    return self.module_;
-  }
-
  private:
+  using detail::ModuleWrapper<M>::module_;
   using Clock = std::chrono::steady_clock;
 
   // What is announced to ranks that have joined.
@@ -283,12 +264,11 @@ class DistributedDataParallel {
   }
 
   void synchronize_buffers(int root) {
-    const std::vector<Buffer> list = buffers();
+    const std::vector<Buffer> list = this->buffers();
     if (list.empty()) return;
     broadcast_.run(process_group_, {list.begin(), list.end()}, root);
   }
 
-  M module_;
   distributed::ProcessGroup process_group_;
   DistributedDataParallelOptions options_;
   Device device_;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/module.hpp>
+
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// What DataParallel and DistributedDataParallel are besides their calls: owners of a module, which
+// give its parameters and buffers under its own names.
+template <class M>
+class ModuleWrapper {
+ public:
+  M& module() { return module_; }
+  const M& module() const { return module_; }
+
+  std::vector<Parameter> parameters() const { return lockstep::parameters(module_); }
+  std::vector<NamedParameter> named_parameters() const {
+    return lockstep::named_parameters(module_);
+  }
+  std::vector<Buffer> buffers() const { return lockstep::buffers(module_); }
+  StateDict state_dict() const { return lockstep::state_dict(module_); }
+  LoadResult load_state_dict(const StateDict& dict, bool strict = true) {
+    return lockstep::load_state_dict(module_, dict, strict);
+  }
+  void train(bool on = true) { lockstep::train(module_, on); }
+  void eval() { lockstep::eval(module_); }
+  void zero_grad() { lockstep::zero_grad(module_); }
+
+  // Transparent to whatever walks a module.
+  template <class Self>
+  static auto& wrapped_module(Self& self) {
+    return self.module();
+  }
+
+ protected:
+  explicit ModuleWrapper(M module) : module_(std::move(module)) {}
+
+  // A const wrapper can be called, whether or not the module's forward is const.
+  mutable M module_;
+};
+
+}  // namespace lockstep::detail
