@@ -2,6 +2,8 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -19,6 +21,37 @@ std::size_t bytes_of(const Tensor& tensor);
 
 // Tensors by their index, in the order in which their groups were opened or closed.
 using Groups = std::vector<std::vector<std::size_t>>;
+
+// Puts tensors into groups of one dtype and device. One group of each kind is open; the caller adds
+// the members to it and decides when it is closed.
+class Grouping {
+ public:
+  struct Group {
+    Dtype dtype;
+    Device device;
+    std::vector<std::size_t> members = {};
+    std::size_t bytes = 0;
+    std::size_t closed = 0;  // how many of this kind before this one
+  };
+
+  // The open group of this kind.
+  Group& open(Dtype dtype, Device device = {});
+
+  void close(Group& group);
+  // A group of one tensor, of no kind and closed.
+  void add_alone(std::size_t tensor) { closed_.push_back({tensor}); }
+
+  // All groups: in the order in which they were closed, then the open ones in the order in which
+  // their kinds were first met.
+  Groups finish() &&;
+
+ private:
+  Groups closed_;
+  std::vector<Group> open_;
+};
+
+// The groups in the order in which they were opened.
+Groups by_first_member(Groups groups);
 
 // Which tensors share a buffer when they are broadcast: those of one dtype in order, a buffer being
 // closed once it has reached `buffer_size` bytes.
