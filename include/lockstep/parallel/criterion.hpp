@@ -112,8 +112,7 @@ class DataParallelCriterion {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       devices.push_back(detail::device_of_output(outputs[i], i));
     }
-    const auto calls =
-        detail::nested::scatter_arguments(devices, dim_, Split::chunk, outputs, targets...);
+    const auto calls = detail::nested::scatter(devices, dim_, Split::chunk, outputs, targets...);
     if (detail::is_on_host_memory(criterion_)) to(criterion_, devices[0]);
     auto criteria = replicate(criterion_, devices, !is_grad_enabled());
     const std::vector<Tensor> losses = parallel_apply(criteria, calls.arguments, devices);

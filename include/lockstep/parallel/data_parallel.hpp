@@ -15,6 +15,7 @@
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/parallel/scatter_plan.hpp>
 #include <lockstep/profile/record_function.hpp>
 
 #include <algorithm>
@@ -54,14 +55,11 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
     if (device_ids.size() == 1) {
       return detail::gather_one(detail::call_on(module, device_ids[0], args...), target);
     }
-    detail::check_module_device(module, device_ids[0]);
-    const auto inputs = detail::scatter_call(device_ids, options, args...);
-    const std::vector<Device>& used = inputs.devices();
-    auto replicas = used.size() == 1
-                        ? detail::Replicas<M>(module)
-                        : detail::Replicas<M>(replicate(module, used, !is_grad_enabled()));
-    const auto outputs = detail::parallel_apply_call(module, replicas, inputs, options);
-    return detail::gather_call(outputs, inputs, target, options);
+    const auto inputs = detail::nested::scatter(device_ids, options.dim, options.split, args...);
+    auto replicas = detail::replicate(module, inputs.devices());
+    const auto outputs = detail::parallel_apply(module, replicas, inputs, options.buffers);
+    return detail::nested::gather(outputs, target, options.dim,
+                                  {options.scalar_outputs, inputs.rows});
   };
   if constexpr (detail::is_tuple<Input>) {
     return std::apply(call, input);
@@ -192,15 +190,12 @@ class DataParallel : public detail::ModuleWrapper<M> {
   // A part of the arguments for each device that has work.
   template <class... Args>
   auto scatter(const Args&... args) const {
-    return detail::scatter_call(device_ids_, options_, args...);
+    return detail::nested::scatter(device_ids_, options_.dim, options_.split, args...);
   }
 
   // A replica for each of `used`, in memory that persists; for one device the module itself.
   detail::Replicas<M> replicate(const std::vector<Device>& used) const {
-    if (used.size() == 1) {
-      detail::check_module_device(module_, used[0]);
-      return detail::Replicas<M>(module_);
-    }
+    if (used.size() == 1) return detail::only_replica(module_, used[0]);
     const profile::RecordFunction range("replicate");
     const std::vector<Tensor> originals = detail::tensors_of(module_);
     detail::check_module_device(module_, originals, used[0]);
@@ -211,12 +206,13 @@ class DataParallel : public detail::ModuleWrapper<M> {
   // What each replica returns, where it is made.
   template <class Inputs>
   auto parallel_apply(detail::Replicas<M>& replicas, const Inputs& inputs) const {
-    return detail::parallel_apply_call(module_, replicas, inputs, options_);
+    return detail::parallel_apply(module_, replicas, inputs, options_.buffers);
   }
 
   template <class Output, class Inputs>
   auto gather(const std::vector<Output>& outputs, const Inputs& inputs) const {
-    return detail::gather_call(outputs, inputs, output_device(), options_);
+    return detail::nested::gather(outputs, output_device(), options_.dim,
+                                  {options_.scalar_outputs, inputs.rows});
   }
 
   // The module's own result, for no device or one.

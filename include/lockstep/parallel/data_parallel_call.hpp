@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
-#include <lockstep/parallel/scatter_plan.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-// What data_parallel and DataParallel add to scatter, replicate, parallel_apply and gather: the
-// options, and the case that one device alone has work.
+// What data_parallel and DataParallel add to replicate and parallel_apply: the options for buffers,
+// and the case that one device alone has work.
 namespace lockstep::detail {
 
 // The modules that a call runs: replicas or, where one device alone has work, the module itself.
@@ -39,6 +40,13 @@ class Replicas {
   std::vector<std::remove_const_t<M>> replicas_;
   std::span<M> modules_;
 };
+
+// Where one device alone has work.
+template <class M>
+Replicas<M> only_replica(M& module, Device device) {
+  check_module_device(module, device);
+  return Replicas<M>(module);
+}
 
 // Brings together what replicas have made of the module's buffers.
 class BufferMerge {
@@ -63,34 +71,27 @@ class BufferMerge {
   std::vector<std::vector<std::uint64_t>> versions_;
 };
 
-// scatter of all arguments of a call, by one plan.
-template <class... Args>
-nested::Calls<Args...> scatter_call(const std::vector<Device>& device_ids,
-                                    const DataParallelOptions& options, const Args&... args) {
-  return nested::scatter_arguments(device_ids, options.dim, options.split, args...);
+// replicate, for the devices that have work.
+template <class M>
+Replicas<M> replicate(M& module, const std::vector<Device>& used) {
+  if (used.size() == 1) return only_replica(module, used[0]);
+  return Replicas<M>(lockstep::replicate(module, used, !is_grad_enabled()));
 }
 
-// parallel_apply; then `module`, whose replicas these are, has the buffers that the options say.
+// parallel_apply; then `module`, whose replicas these are, has the `buffers` that are wanted.
 template <class M, class Inputs>
-auto parallel_apply_call(M& module, Replicas<M>& replicas, const Inputs& inputs,
-                         const DataParallelOptions& options) {
+auto parallel_apply(M& module, Replicas<M>& replicas, const Inputs& inputs,
+                    ReplicaBuffers buffers) {
   const std::span<M> modules = replicas.modules();
   std::optional<BufferMerge> merge;
-  if (options.buffers == ReplicaBuffers::merged && modules.size() > 1) {
+  if (buffers == ReplicaBuffers::merged && modules.size() > 1) {
     merge.emplace(module, modules);
   }
   const auto parts_of = [&inputs](std::size_t i) { return std::tie(inputs.arguments[i]); };
-  auto outputs = apply_all(modules, inputs.devices(), parts_of,
-                           options.buffers == ReplicaBuffers::synchronized);
+  auto outputs =
+      apply_all(modules, inputs.devices(), parts_of, buffers == ReplicaBuffers::synchronized);
   if (merge) merge->finish(nested::row_weights(inputs.rows, modules.size()));
   return outputs;
-}
-
-// gather of the outputs for `inputs`; scalars come together as the options say.
-template <class Output, class Inputs>
-Gathered<Output> gather_call(const std::vector<Output>& outputs, const Inputs& inputs,
-                             Device target, const DataParallelOptions& options) {
-  return nested::gather_parts(outputs, target, options.dim, {options.scalar_outputs, inputs.rows});
 }
 
 }  // namespace lockstep::detail

@@ -71,8 +71,7 @@ auto scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
   if constexpr (Scatterable<K>) {
     auto calls = std::apply(
         [&](const auto&... args) {
-          return detail::nested::scatter_arguments(devices, dim, split, args...,
-                                                   Kwargs<K>{keywords});
+          return detail::nested::scatter(devices, dim, split, args..., Kwargs<K>{keywords});
         },
         inputs);
     std::vector<Positional> positional;
@@ -143,8 +142,8 @@ Leaf gather_leaf(const std::vector<Leaf>& parts, Device device, std::int64_t dim
 }
 
 template <class T>
-Gathered<T> gather_parts(const std::vector<T>& parts, Device device, std::int64_t dim,
-                         const ScalarRule& rule) {
+Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
+                   const ScalarRule& rule) {
   require_scatterable<T>();
   check<ValueError>(!parts.empty(), "gather: there are no outputs to gather");
   if constexpr (PlainValue<T>) {
@@ -198,7 +197,7 @@ Gathered<T> gather_parts(const std::vector<T>& parts, Device device, std::int64_
 template <class T>
 Gathered<T> gather(const std::vector<T>& outputs, Device device, std::int64_t dim = 0,
                    Reduction scalars = Reduction::none) {
-  return detail::nested::gather_parts(outputs, device, dim, {.reduction = scalars});
+  return detail::nested::gather(outputs, device, dim, {.reduction = scalars});
 }
 
 template <class T>

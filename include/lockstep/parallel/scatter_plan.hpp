@@ -186,8 +186,8 @@ consteval void require_scatterable_arguments() {
 
 // Where an argument's type is refused: nothing of what would divide it is compiled.
 template <class... Args>
-Calls<Args...> scatter_arguments(const std::vector<Device>& /*devices*/, std::int64_t /*dim*/,
-                                 const Split& /*split*/, const Args&... /*args*/) {
+Calls<Args...> scatter(const std::vector<Device>& /*devices*/, std::int64_t /*dim*/,
+                       const Split& /*split*/, const Args&... /*args*/) {
   require_scatterable_arguments<Args...>();
   return {};
 }
@@ -195,8 +195,9 @@ Calls<Args...> scatter_arguments(const std::vector<Device>& /*devices*/, std::in
 // All arguments of a call, divided by one plan. Without arguments there is one call, on the first
 // device.
 template <class... Args>
-requires ScatterableArguments<Args...> Calls<Args...> scatter_arguments(
-    const std::vector<Device>& devices, std::int64_t dim, const Split& split, const Args&... args) {
+requires ScatterableArguments<Args...> Calls<Args...> scatter(const std::vector<Device>& devices,
+                                                              std::int64_t dim, const Split& split,
+                                                              const Args&... args) {
   ScatterPlan plan(devices, dim, split);
   std::size_t index = 0;
   const Path root("args");
