@@ -58,5 +58,5 @@ class AtomicFile {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/atomic_file.ipp>
+#include <lockstep/impl/atomic_file.ipp>
 #endif

@@ -10,11 +10,11 @@
 // compiled by nvcc, it also brings `fill_slots`, for functors of the program's own.
 
 #include <lockstep/config.hpp>
-#include <lockstep/cuda/memory_limit.hpp>
-#include <lockstep/cuda/precision.hpp>
+#include <lockstep/cuda/libraries/precision.hpp>
+#include <lockstep/cuda/memory/memory_limit.hpp>
 
 #if defined(__CUDACC__)
-#include <lockstep/cuda/kernel.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
 #elif defined(LOCKSTEP_CUDA_DEFINITIONS)
 #error "lockstep/cuda.hpp: compile this file by nvcc, or link lockstep::cuda_compiled (config.hpp)"
 #endif
@@ -29,5 +29,5 @@ inline const bool registered = register_backend();
 }  // namespace lockstep::cuda
 
 #if defined(LOCKSTEP_CUDA_DEFINITIONS)
-#include <lockstep/cuda.ipp>
+#include <lockstep/impl/cuda.ipp>
 #endif

@@ -8,7 +8,7 @@
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/data/distributed_sampler.hpp>
 #include <lockstep/data/fashion_mnist.hpp>
-#include <lockstep/data/gzip_file.hpp>
+#include <lockstep/data/files/gzip_file.hpp>
 #include <lockstep/data/idx.hpp>
 #include <lockstep/data/map_dataset.hpp>
 #include <lockstep/data/npy.hpp>

@@ -3,11 +3,11 @@
 
 // Process groups and their collectives, and how ranks find each other and watch over each other.
 #include <lockstep/distributed/collectives.hpp>
-#include <lockstep/distributed/file_store.hpp>
-#include <lockstep/distributed/hash_store.hpp>
 #include <lockstep/distributed/init.hpp>
-#include <lockstep/distributed/prefix_store.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
-#include <lockstep/distributed/tcp_store.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/store/file_store.hpp>
+#include <lockstep/distributed/store/hash_store.hpp>
+#include <lockstep/distributed/store/prefix_store.hpp>
+#include <lockstep/distributed/store/tcp_store.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>

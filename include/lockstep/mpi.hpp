@@ -7,8 +7,8 @@
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/environment.hpp>
-#include <lockstep/distributed/group_state.hpp>
-#include <lockstep/distributed/group_watch.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
+#include <lockstep/distributed/group/group_watch.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>

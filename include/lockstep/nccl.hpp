@@ -13,7 +13,7 @@
 #include <lockstep/cuda/nccl/nccl_collectives.hpp>
 #include <lockstep/cuda/nccl/nccl_world.hpp>
 #include <lockstep/cuda/nccl/process_group.hpp>
-#include <lockstep/distributed/world_collectives.hpp>
+#include <lockstep/distributed/thread/world_collectives.hpp>
 
 #include <atomic>
 

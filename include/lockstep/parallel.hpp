@@ -6,10 +6,10 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
-#include <lockstep/parallel/bucket_assignment.hpp>
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/parallel/ddp/bucket_assignment.hpp>
 #include <lockstep/parallel/distributed.hpp>
 #include <lockstep/parallel/distributed_hooks.hpp>
 #include <lockstep/parallel/functions.hpp>
@@ -19,10 +19,10 @@
 #include <lockstep/parallel/powersgd_hook.hpp>
 #include <lockstep/parallel/replica_error.hpp>
 #include <lockstep/parallel/replica_group.hpp>
+#include <lockstep/parallel/replicas/shared_by_replicas.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/parallel/scattered.hpp>
-#include <lockstep/parallel/shared_by_replicas.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>

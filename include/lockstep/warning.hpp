@@ -20,5 +20,5 @@ void warn(const std::string& text);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/warning.ipp>
+#include <lockstep/impl/warning.ipp>
 #endif

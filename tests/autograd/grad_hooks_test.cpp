@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/grad_hooks.hpp>
 
-#include <lockstep/autograd/backward_pass.hpp>
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/engine/backward_pass.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/backend/streams.hpp>

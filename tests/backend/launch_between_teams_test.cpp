@@ -2,7 +2,7 @@
 #include <lockstep/backend/host/background_threads.hpp>
 #include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/backend/worker_team.hpp>
+#include <lockstep/backend/threads/worker_team.hpp>
 #include <lockstep/device/cores.hpp>
 
 #include <gtest/gtest.h>

@@ -4,8 +4,8 @@
 #include <lockstep/backend/host/host_memory.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/backend/memory_stats.hpp>
-#include <lockstep/backend/pace.hpp>
-#include <lockstep/backend/shared_shares.hpp>
+#include <lockstep/backend/threads/pace.hpp>
+#include <lockstep/backend/threads/shared_shares.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/device/device.hpp>
 

@@ -9,7 +9,7 @@
 // nothing is said, they lie in memory that the devices kept.
 #include "fresh_memory.hpp"
 
-#include <lockstep/backend/worker_team.hpp>
+#include <lockstep/backend/threads/worker_team.hpp>
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/tensor/creation.hpp>
 

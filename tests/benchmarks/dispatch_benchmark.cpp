@@ -5,7 +5,7 @@
 // clock (20–40 ns). `…/busy` runs beside a thread that never rests; `parked_team` starts each call
 // when all workers have gone to park (the standard library looks a few times more before it
 // sleeps).
-#include <lockstep/backend/worker_team.hpp>
+#include <lockstep/backend/threads/worker_team.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -3,11 +3,11 @@
 // A network of a known delay, in place of one that there is not.
 #pragma once
 
-#include <lockstep/distributed/carrier.hpp>
-#include <lockstep/distributed/group_state.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
 #include <lockstep/distributed/process_group.hpp>
-#include <lockstep/distributed/thread_carrier.hpp>
-#include <lockstep/distributed/thread_world.hpp>
+#include <lockstep/distributed/thread/thread_carrier.hpp>
+#include <lockstep/distributed/thread/thread_world.hpp>
 
 #include <chrono>
 #include <cstddef>

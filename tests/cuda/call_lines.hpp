@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/device/device.hpp>
 
 #include <cudasim/cudasim.hpp>

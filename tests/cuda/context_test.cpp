@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/device_guard.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>

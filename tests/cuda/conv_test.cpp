@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
-#include <lockstep/cuda/cudnn.hpp>
-#include <lockstep/cuda/error.hpp>
-#include <lockstep/cuda/precision.hpp>
+#include <lockstep/cuda/libraries/cudnn.hpp>
+#include <lockstep/cuda/libraries/precision.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/reduce.hpp>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/distributed/hash_store.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
-#include <lockstep/distributed/world_collectives.hpp>
+#include <lockstep/distributed/store/hash_store.hpp>
+#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/nccl.hpp>
 #include <lockstep/nn/activation.hpp>
 #include <lockstep/nn/linear.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>

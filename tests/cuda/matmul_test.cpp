@@ -2,9 +2,9 @@
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/cublaslt.hpp>
-#include <lockstep/cuda/error.hpp>
-#include <lockstep/cuda/precision.hpp>
+#include <lockstep/cuda/libraries/cublaslt.hpp>
+#include <lockstep/cuda/libraries/precision.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/shape.hpp>

@@ -10,7 +10,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
-#include <lockstep/parallel/replica_cache.hpp>
+#include <lockstep/parallel/replicas/replica_cache.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <cudasim/cudasim.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/memory_limit.hpp>
+#include <lockstep/cuda/memory/memory_limit.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/nn/linear.hpp>

@@ -2,7 +2,7 @@
 #include <lockstep/data/prefetch.hpp>
 
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/error.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/data/dataloader.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/elementwise.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/host/task_queue.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/distributed/hash_store.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
-#include <lockstep/distributed/world_collectives.hpp>
+#include <lockstep/distributed/store/hash_store.hpp>
+#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/nccl.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>

@@ -2,11 +2,11 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/precision.hpp>
+#include <lockstep/cuda/libraries/precision.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/rnn.hpp>
-#include <lockstep/ops/rnn_library.hpp>
+#include <lockstep/ops/rnn/rnn_library.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/empty.hpp>
 

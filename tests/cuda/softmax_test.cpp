@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/cuda/lanes.hpp>
-#include <lockstep/cuda/softmax_parts.hpp>
-#include <lockstep/cuda/softmax_rows.hpp>
-#include <lockstep/cuda/team.hpp>
+#include <lockstep/cuda/kernels/softmax_parts.hpp>
+#include <lockstep/cuda/kernels/softmax_rows.hpp>
+#include <lockstep/cuda/launch/lanes.hpp>
+#include <lockstep/cuda/launch/team.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/empty.hpp>
 

@@ -3,7 +3,7 @@
 // The half of the program that g++ or clang compiles, with no CUDA header in sight. It asks for
 // devices before main, when the other half may not have registered yet, and again in main; without
 // a driver it must start, say why there is no GPU, and compute on host devices.
-#include <lockstep/autograd/accumulate_grad.hpp>
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/tensor/creation.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/module/reflect.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/module/walk/reflect.hpp>
 
 #include <cudasim/cudasim.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/distributed/communication_thread.hpp>
-#include <lockstep/distributed/group_state.hpp>
+#include <lockstep/distributed/group/communication_thread.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/distributed/process_group.hpp>
-#include <lockstep/distributed/rank_failure.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/grad_mode.hpp>
-#include <lockstep/data/batch_workers.hpp>
-#include <lockstep/data/prefetch_queue.hpp>
+#include <lockstep/data/loading/batch_workers.hpp>
+#include <lockstep/data/prefetching/prefetch_queue.hpp>
 #include <lockstep/device/cores.hpp>
-#include <lockstep/distributed/group_state.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/to.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/distributed/group_state.hpp>
-#include <lockstep/distributed/group_watch.hpp>
-#include <lockstep/distributed/hash_store.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
+#include <lockstep/distributed/group/group_watch.hpp>
 #include <lockstep/distributed/process_group.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/store/hash_store.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include "support/expect_error.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/distributed/tcp_store.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/store/tcp_store.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Checks every header below INCLUDE_DIR/lockstep, and its definitions (*.ipp): it includes only headers
-# that exist, of its own directory or of a lower layer; it has at most 400 lines; lockstep.hpp reaches
-# it; definitions are included by the header that they belong to, alone; whichever header a file includes
-# first, each one is declared before something that it brings needs it; and it comes by config.hpp, which
-# refuses C++17, before it declares anything, as it includes it or another header that does.
+# Checks every header below INCLUDE_DIR/lockstep, and its definitions (impl/*.ipp beside it): it
+# includes only headers that exist, of its own directory or of a lower layer; it has at most 400 lines;
+# lockstep.hpp reaches it; definitions are included by the header that they belong to, alone; whichever
+# header a file includes first, each one is declared before something that it brings needs it; and it
+# comes by config.hpp, which refuses C++17, before it declares anything, as it includes it or another
+# header that does.
 #
 #   cmake -D INCLUDE_DIR=include -P check_layers.cmake
 
@@ -52,7 +53,8 @@ endmacro()
 
 # The directory or file name, directly in lockstep/, that decides a header's layer.
 function(layer_name header result)
-  string(REGEX REPLACE "^lockstep/([^/]+).*$" "\\1" name "${header}")
+  string(REPLACE "/impl/" "/" name "${header}")
+  string(REGEX REPLACE "^lockstep/([^/]+).*$" "\\1" name "${name}")
   string(REGEX REPLACE "\\.ipp$" ".hpp" name "${name}")
   set(${result} "${name}" PARENT_SCOPE)
 endfunction()
@@ -100,7 +102,7 @@ foreach(header IN LISTS headers)
     if(needs MATCHES "<${included}>")
       list(APPEND needs_of_${header} "${included}")
     endif()
-    string(REGEX REPLACE "\\.ipp$" ".hpp" owner "${included}")
+    string(REGEX REPLACE "impl/([^/]+)\\.ipp$" "\\1.hpp" owner "${included}")
     if(included MATCHES "\\.ipp$" AND NOT owner STREQUAL header)
       problem("${header}: includes <${included}>; include <${owner}>, which brings it")
     endif()
@@ -131,13 +133,13 @@ macro(reach)
 endmacro()
 reach(lockstep/src.hpp)
 foreach(header IN LISTS headers)
-  if(header MATCHES "\\.ipp$" AND NOT header MATCHES "^lockstep/cuda[./]" AND NOT header IN_LIST reached)
+  if(header MATCHES "\\.ipp$" AND NOT header MATCHES "^lockstep/(impl/)?cuda[./]" AND NOT header IN_LIST reached)
     problem("${header}: not reached from src.hpp")
   endif()
 endforeach()
 reach(lockstep/cuda_src.hpp)
 foreach(header IN LISTS headers)
-  if(header MATCHES "^lockstep/cuda.*\\.ipp$" AND NOT header IN_LIST reached)
+  if(header MATCHES "^lockstep/(impl/)?cuda.*\\.ipp$" AND NOT header IN_LIST reached)
     problem("${header}: not reached from cuda_src.hpp")
   endif()
 endforeach()

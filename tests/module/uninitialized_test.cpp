@@ -3,10 +3,10 @@
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/clone.hpp>
-#include <lockstep/module/initialized.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/walk/initialized.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/distributed/collectives.hpp>
 #include <lockstep/distributed/environment.hpp>
-#include <lockstep/distributed/group_state.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi.hpp>

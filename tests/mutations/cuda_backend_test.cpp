@@ -3,14 +3,14 @@
 
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/cuda/index_fault.hpp>
-#include <lockstep/cuda/stream_timer.hpp>
+#include <lockstep/cuda/launch/index_fault.hpp>
+#include <lockstep/cuda/runtime/stream_timer.hpp>
 #include <lockstep/parallel/comm/broadcast.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/comm/gather.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/parallel/comm/scatter.hpp>
-#include <lockstep/parallel/comm/transfer.hpp>
-#include <lockstep/parallel/replica_cache.hpp>
+#include <lockstep/parallel/replicas/replica_cache.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/pin_memory.hpp>

@@ -6,10 +6,10 @@
 #include <lockstep/cuda/kernels/softmax.hpp>
 #include <lockstep/cuda/nccl/nccl_carrier.hpp>
 #include <lockstep/cuda/nccl/non_blocking.hpp>
-#include <lockstep/distributed/call.hpp>
-#include <lockstep/distributed/group_watch.hpp>
-#include <lockstep/distributed/hash_store.hpp>
+#include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/group/group_watch.hpp>
 #include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/store/hash_store.hpp>
 #include <lockstep/nccl.hpp>
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>

@@ -7,7 +7,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/cuda_backend.hpp>
-#include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/cuda/runtime/logical_devices.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>

@@ -4,7 +4,7 @@
 // In front of lockstep, whose kernels name what is declared here.
 #include <device_launch_parameters.h>
 
-#include <lockstep/cuda/kernel.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
 
 #include <cudasim/twins.hpp>
 

@@ -7,9 +7,9 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/kernels/rnn_kernels.hpp>
 #include <lockstep/ops/reduce.hpp>
-#include <lockstep/ops/rnn_composed.hpp>
-#include <lockstep/ops/rnn_kernels.hpp>
+#include <lockstep/ops/rnn/rnn_composed.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>

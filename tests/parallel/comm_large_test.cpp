@@ -5,7 +5,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/comm.hpp>
-#include <lockstep/parallel/comm/transfer.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include "support/devices.hpp"

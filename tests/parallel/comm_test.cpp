@@ -13,7 +13,7 @@
 #include <lockstep/ops/to.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/comm.hpp>
-#include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/tensor/creation.hpp>
 

@@ -6,9 +6,9 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
-#include <lockstep/parallel/balance.hpp>
 #include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/parallel/replicas/balance.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"

@@ -3,7 +3,7 @@
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
-#include <lockstep/parallel/bucket_assignment.hpp>
+#include <lockstep/parallel/ddp/bucket_assignment.hpp>
 #include <lockstep/parallel/distributed.hpp>
 #include <lockstep/tensor/creation.hpp>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
-#include <lockstep/distributed/carrier.hpp>
-#include <lockstep/distributed/communication_thread.hpp>
-#include <lockstep/distributed/group_state.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/communication_thread.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
 #include <lockstep/distributed/process_group.hpp>
-#include <lockstep/distributed/thread_carrier.hpp>
-#include <lockstep/distributed/thread_world.hpp>
+#include <lockstep/distributed/thread/thread_carrier.hpp>
+#include <lockstep/distributed/thread/thread_world.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/parallel/distributed.hpp>

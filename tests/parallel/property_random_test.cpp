@@ -5,8 +5,8 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/nested/scatterable.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
-#include <lockstep/parallel/scatterable.hpp>
 
 #include "parallel/property_support.hpp"
 #include "support/devices.hpp"

@@ -4,8 +4,8 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/replicas/shared_by_replicas.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
-#include <lockstep/parallel/shared_by_replicas.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
-#include <lockstep/backend/worker_team.hpp>
+#include <lockstep/backend/threads/worker_team.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/loss.hpp>

@@ -4,8 +4,8 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/parallel/nested/scatterable.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
-#include <lockstep/parallel/scatterable.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/creation.hpp>
 

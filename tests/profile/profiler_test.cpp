@@ -5,7 +5,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/profile/device_timer.hpp>
 #include <lockstep/profile/profiler.hpp>
-#include <lockstep/profile/recorder.hpp>
+#include <lockstep/profile/recording/recorder.hpp>
 
 #include "profile/rows.hpp"
 #include "support/expect_error.hpp"

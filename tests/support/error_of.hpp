@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/distributed/rank_failure.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
 
 #include <new>
 #include <string>

@@ -85,5 +85,5 @@ class AutocastGuard {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/autograd/autocast.ipp>
+#include <lockstep/autograd/impl/autocast.ipp>
 #endif

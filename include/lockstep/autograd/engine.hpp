@@ -51,5 +51,5 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 }  // namespace lockstep::autograd
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/autograd/engine.ipp>
+#include <lockstep/autograd/impl/engine.ipp>
 #endif

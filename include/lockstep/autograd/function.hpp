@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/accumulate_grad.hpp>
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/autograd/variable.hpp>
@@ -255,8 +255,8 @@ auto apply(Op op, const Args&... args) {
 }  // namespace lockstep
 
 // The engine's sum of gradients is such an operation itself, and needs the definition of `apply`.
-#include <lockstep/autograd/sum_gradients.hpp>
+#include <lockstep/autograd/engine/sum_gradients.hpp>
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/autograd/function.ipp>
+#include <lockstep/autograd/impl/function.ipp>
 #endif

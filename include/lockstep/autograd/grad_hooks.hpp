@@ -58,5 +58,5 @@ class RemovableHandle {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/autograd/grad_hooks.ipp>
+#include <lockstep/autograd/impl/grad_hooks.ipp>
 #endif

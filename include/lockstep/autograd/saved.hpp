@@ -72,5 +72,5 @@ class Backward {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/autograd/saved.ipp>
+#include <lockstep/autograd/impl/saved.ipp>
 #endif

@@ -20,5 +20,5 @@ bool is_sole_owner(const Tensor& tensor);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/autograd/variable.ipp>
+#include <lockstep/autograd/impl/variable.ipp>
 #endif

@@ -98,5 +98,5 @@ inline constinit std::atomic<MemoryResource*> pinned_memory{nullptr};
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/backend.ipp>
+#include <lockstep/backend/impl/backend.ipp>
 #endif

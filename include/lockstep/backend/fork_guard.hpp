@@ -27,5 +27,5 @@ void check_not_forked();
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/fork_guard.ipp>
+#include <lockstep/backend/impl/fork_guard.ipp>
 #endif

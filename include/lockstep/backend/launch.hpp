@@ -90,5 +90,5 @@ void launch_call(const Stream& stream, const F& call) {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/launch.ipp>
+#include <lockstep/backend/impl/launch.ipp>
 #endif

@@ -3,7 +3,7 @@
 
 #include <lockstep/backend/host/in_pieces.hpp>
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/backend/worker_pool.hpp>
+#include <lockstep/backend/threads/worker_pool.hpp>
 #include <lockstep/device/stream.hpp>
 
 #include <cstddef>

@@ -111,5 +111,5 @@ template <class Special, class Source, class Text>
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/relayed_error.ipp>
+#include <lockstep/backend/impl/relayed_error.ipp>
 #endif

@@ -100,5 +100,5 @@ inline void empty_cache(Device device) { detail::backend_of(device).empty_cache(
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/streams.ipp>
+#include <lockstep/backend/impl/streams.ipp>
 #endif

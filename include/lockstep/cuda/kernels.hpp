@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernel_list.hpp>
 #include <lockstep/cuda/kernels/arithmetic.hpp>
 #include <lockstep/cuda/kernels/attention.hpp>
 #include <lockstep/cuda/kernels/channel_norm.hpp>
@@ -25,6 +24,7 @@
 #include <lockstep/cuda/kernels/rnn.hpp>
 #include <lockstep/cuda/kernels/softmax.hpp>
 #include <lockstep/cuda/kernels/sum_kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
 
 // All that the library launches, by functor and by Call.
 namespace lockstep::cuda {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/logical_devices.hpp>
+#include <lockstep/cuda/runtime/logical_devices.hpp>
 #include <lockstep/device/device.hpp>
 
 #include <array>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/data/rows.hpp>
+#include <lockstep/data/files/rows.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/module/reflect.hpp>
-#include <lockstep/parallel/leaves.hpp>
+#include <lockstep/module/walk/reflect.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 

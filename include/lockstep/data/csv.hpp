@@ -112,5 +112,5 @@ CsvTable read_csv(const std::filesystem::path& path, CsvOptions options = {});
 }  // namespace lockstep::data
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/data/csv.ipp>
+#include <lockstep/data/impl/csv.ipp>
 #endif

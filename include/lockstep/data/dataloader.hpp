@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/data/any_sampler.hpp>
-#include <lockstep/data/batch_workers.hpp>
 #include <lockstep/data/dataset.hpp>
-#include <lockstep/data/load_batch.hpp>
+#include <lockstep/data/loading/any_sampler.hpp>
+#include <lockstep/data/loading/batch_workers.hpp>
+#include <lockstep/data/loading/load_batch.hpp>
 #include <lockstep/data/sampler.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/profile/record_function.hpp>

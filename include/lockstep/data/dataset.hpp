@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/data/rows.hpp>
+#include <lockstep/data/files/rows.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>

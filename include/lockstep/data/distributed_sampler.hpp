@@ -50,5 +50,5 @@ class DistributedSampler {
 }  // namespace lockstep::data
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/data/distributed_sampler.ipp>
+#include <lockstep/data/impl/distributed_sampler.ipp>
 #endif

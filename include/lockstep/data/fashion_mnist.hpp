@@ -79,5 +79,5 @@ std::filesystem::path find_data_file(const std::filesystem::path& directory,
 }  // namespace lockstep::data
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/data/fashion_mnist.ipp>
+#include <lockstep/data/impl/fashion_mnist.ipp>
 #endif

@@ -21,5 +21,5 @@ Tensor read_idx(const std::filesystem::path& path);
 }  // namespace lockstep::data
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/data/idx.ipp>
+#include <lockstep/data/impl/idx.ipp>
 #endif

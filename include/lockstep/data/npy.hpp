@@ -31,5 +31,5 @@ void write_npy(const std::filesystem::path& path, const Tensor& tensor);
 }  // namespace lockstep::data
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/data/npy.ipp>
+#include <lockstep/data/impl/npy.ipp>
 #endif

@@ -3,9 +3,9 @@
 
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/data/prefetch_pass.hpp>
-#include <lockstep/data/prefetch_placement.hpp>
-#include <lockstep/data/prefetch_queue.hpp>
+#include <lockstep/data/prefetching/prefetch_pass.hpp>
+#include <lockstep/data/prefetching/prefetch_placement.hpp>
+#include <lockstep/data/prefetching/prefetch_queue.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>

@@ -86,5 +86,5 @@ class SubsetRandomSampler {
 }  // namespace lockstep::data
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/data/sampler.ipp>
+#include <lockstep/data/impl/sampler.ipp>
 #endif

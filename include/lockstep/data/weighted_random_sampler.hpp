@@ -49,5 +49,5 @@ class WeightedRandomSampler {
 }  // namespace lockstep::data
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/data/weighted_random_sampler.ipp>
+#include <lockstep/data/impl/weighted_random_sampler.ipp>
 #endif

@@ -73,6 +73,6 @@ struct std::hash<lockstep::Device> {
 };
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/device/device.ipp>
 #include <lockstep/device/devices.hpp>  // which defines the device of an index
+#include <lockstep/device/impl/device.ipp>
 #endif

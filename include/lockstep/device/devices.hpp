@@ -68,5 +68,5 @@ inline std::vector<Device> host_devices() { return devices(DeviceType::cpu); }
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/device/devices.ipp>
+#include <lockstep/device/impl/devices.ipp>
 #endif

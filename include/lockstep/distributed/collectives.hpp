@@ -53,5 +53,5 @@ void recv(const Tensor& tensor, int from, int tag = 0, const ProcessGroup& group
 }  // namespace lockstep::distributed
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/collectives.ipp>
+#include <lockstep/distributed/impl/collectives.ipp>
 #endif

@@ -59,5 +59,5 @@ inline int get_world_size() { return default_group().size(); }
 }  // namespace lockstep::distributed
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/default_group.ipp>
+#include <lockstep/distributed/impl/default_group.ipp>
 #endif

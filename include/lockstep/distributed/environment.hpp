@@ -29,5 +29,5 @@ LaunchEnvironment launch_environment();
 }  // namespace lockstep::distributed
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/environment.ipp>
+#include <lockstep/distributed/impl/environment.ipp>
 #endif

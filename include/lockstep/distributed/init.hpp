@@ -37,5 +37,5 @@ void destroy_process_group();
 }  // namespace lockstep::distributed
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/init.ipp>
+#include <lockstep/distributed/impl/init.ipp>
 #endif

@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/distributed/call.hpp>
+#include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -165,5 +165,5 @@ class ProcessGroup {
 }  // namespace lockstep::distributed
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/process_group.ipp>
+#include <lockstep/distributed/impl/process_group.ipp>
 #endif

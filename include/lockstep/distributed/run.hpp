@@ -4,8 +4,8 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/default_group.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/distributed/process_group.hpp>
-#include <lockstep/distributed/rank_failure.hpp>
 
 #include <functional>
 #include <utility>
@@ -57,5 +57,5 @@ void run(const std::vector<Device>& devices, F&& fn, const RunOptions& options =
 }  // namespace lockstep::distributed
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/run.ipp>
+#include <lockstep/distributed/impl/run.ipp>
 #endif

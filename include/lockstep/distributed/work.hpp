@@ -109,5 +109,5 @@ class Completion {
 }  // namespace lockstep::distributed
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/work.ipp>
+#include <lockstep/distributed/impl/work.ipp>
 #endif

@@ -53,5 +53,5 @@ Checkpoint load_checkpoint(const std::filesystem::path& path, Device device = {}
 }  // namespace lockstep::io
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/io/checkpoint.ipp>
+#include <lockstep/io/impl/checkpoint.ipp>
 #endif

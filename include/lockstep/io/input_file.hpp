@@ -44,5 +44,5 @@ class InputFile {
 }  // namespace lockstep::io::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/io/input_file.ipp>
+#include <lockstep/io/impl/input_file.ipp>
 #endif

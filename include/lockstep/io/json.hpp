@@ -98,5 +98,5 @@ class JsonReader {
 }  // namespace lockstep::io::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/io/json.ipp>
+#include <lockstep/io/impl/json.ipp>
 #endif

@@ -26,5 +26,5 @@ void set_random_state(const StateDict& state, Generator& generator = default_gen
 }  // namespace lockstep::io
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/io/random_state.ipp>
+#include <lockstep/io/impl/random_state.ipp>
 #endif

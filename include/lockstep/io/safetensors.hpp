@@ -110,5 +110,5 @@ Metadata load_metadata(const std::filesystem::path& path);
 }  // namespace lockstep::io
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/io/safetensors.ipp>
+#include <lockstep/io/impl/safetensors.ipp>
 #endif

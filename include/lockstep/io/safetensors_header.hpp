@@ -56,5 +56,5 @@ SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_size,
 }  // namespace lockstep::io
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/io/safetensors_header.ipp>
+#include <lockstep/io/impl/safetensors_header.ipp>
 #endif

@@ -3,9 +3,9 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/module/copyable.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/walk.hpp>
+#include <lockstep/module/walk/copyable.hpp>
+#include <lockstep/module/walk/walk.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
@@ -178,5 +178,5 @@ void rebind(M& module, Fn&& fn) {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/module/clone.ipp>
+#include <lockstep/module/impl/clone.ipp>
 #endif

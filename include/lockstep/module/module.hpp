@@ -13,10 +13,10 @@
 
 #include <lockstep/module/clone.hpp>
 #include <lockstep/module/concepts.hpp>
-#include <lockstep/module/copyable.hpp>
 #include <lockstep/module/hooks.hpp>
-#include <lockstep/module/initialized.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/visit.hpp>
+#include <lockstep/module/walk/copyable.hpp>
+#include <lockstep/module/walk/initialized.hpp>

@@ -78,5 +78,5 @@ class Buffer : public Tensor {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/module/parameter.ipp>
+#include <lockstep/module/impl/parameter.ipp>
 #endif

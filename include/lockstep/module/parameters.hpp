@@ -4,8 +4,8 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/parameter.hpp>
-#include <lockstep/module/tensor_walk.hpp>
-#include <lockstep/module/walk.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
+#include <lockstep/module/walk/walk.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
@@ -154,5 +154,5 @@ void to(M& module, Device device) {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/module/parameters.ipp>
+#include <lockstep/module/impl/parameters.ipp>
 #endif

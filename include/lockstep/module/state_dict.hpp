@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/module/parameters.hpp>
-#include <lockstep/module/tensor_walk.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
 
 #include <string>
 #include <string_view>
@@ -67,5 +67,5 @@ LoadResult load_state_dict(const M& module, const StateDict& dict, bool strict =
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/module/state_dict.ipp>
+#include <lockstep/module/impl/state_dict.ipp>
 #endif

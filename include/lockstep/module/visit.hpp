@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/module/reflect.hpp>
+#include <lockstep/module/walk/reflect.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/requests.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/distributed/carrier.hpp>
-#include <lockstep/distributed/deadline.hpp>
-#include <lockstep/distributed/rank_failure.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/check.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/distributed/carrier.hpp>
-#include <lockstep/distributed/reduce_ranks.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/thread/reduce_ranks.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/call_numbers.hpp>

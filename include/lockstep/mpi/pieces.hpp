@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/distributed/call.hpp>
+#include <lockstep/distributed/group/call.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/spin_wait.hpp>
-#include <lockstep/distributed/deadline.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/backend/threads/spin_wait.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/check.hpp>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/distributed/communication_thread.hpp>
-#include <lockstep/distributed/rank_failure.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/group/communication_thread.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/check.hpp>

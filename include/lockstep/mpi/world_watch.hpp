@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/distributed/hash_store.hpp>
-#include <lockstep/distributed/watchdog.hpp>
-#include <lockstep/distributed/watchdog_options.hpp>
+#include <lockstep/distributed/store/hash_store.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
+#include <lockstep/distributed/watchdog/watchdog_options.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/check.hpp>

@@ -97,5 +97,5 @@ struct BatchNorm2d : detail::BatchNorm {
 }  // namespace lockstep::nn
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/batch_norm.ipp>
+#include <lockstep/nn/impl/batch_norm.ipp>
 #endif

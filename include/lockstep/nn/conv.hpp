@@ -63,5 +63,5 @@ struct Conv2d {
 }  // namespace lockstep::nn
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/conv.ipp>
+#include <lockstep/nn/impl/conv.ipp>
 #endif

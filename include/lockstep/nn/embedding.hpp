@@ -52,5 +52,5 @@ struct Embedding {
 }  // namespace lockstep::nn
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/embedding.ipp>
+#include <lockstep/nn/impl/embedding.ipp>
 #endif

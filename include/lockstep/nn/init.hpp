@@ -86,5 +86,5 @@ const Tensor& xavier_normal_(const Tensor& tensor, double gain = 1,
 }  // namespace lockstep::nn::init
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/init.ipp>
+#include <lockstep/nn/impl/init.ipp>
 #endif

@@ -25,5 +25,5 @@ Parameter first_bias(const Tensor& weight);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/layer.ipp>
+#include <lockstep/nn/impl/layer.ipp>
 #endif

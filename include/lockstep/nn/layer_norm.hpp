@@ -52,5 +52,5 @@ struct LayerNorm {
 }  // namespace lockstep::nn
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/layer_norm.ipp>
+#include <lockstep/nn/impl/layer_norm.ipp>
 #endif

@@ -51,5 +51,5 @@ struct LazyLinear {
 }  // namespace lockstep::nn
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/lazy_linear.ipp>
+#include <lockstep/nn/impl/lazy_linear.ipp>
 #endif

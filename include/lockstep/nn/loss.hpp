@@ -38,5 +38,5 @@ struct MSELoss {
 }  // namespace lockstep::nn
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/loss.ipp>
+#include <lockstep/nn/impl/loss.ipp>
 #endif

@@ -102,5 +102,5 @@ struct MultiheadAttention {
 }  // namespace lockstep::nn
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/multihead_attention.ipp>
+#include <lockstep/nn/impl/multihead_attention.ipp>
 #endif

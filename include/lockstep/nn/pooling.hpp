@@ -74,5 +74,5 @@ struct AvgPool2d {
 }  // namespace lockstep::nn
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/pooling.ipp>
+#include <lockstep/nn/impl/pooling.ipp>
 #endif

@@ -104,5 +104,5 @@ struct GRU : detail::RecurrentLayers {
 }  // namespace lockstep::nn
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/rnn.ipp>
+#include <lockstep/nn/impl/rnn.ipp>
 #endif

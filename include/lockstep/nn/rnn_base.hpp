@@ -96,5 +96,5 @@ struct RecurrentLayers {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/rnn_base.ipp>
+#include <lockstep/nn/impl/rnn_base.ipp>
 #endif

@@ -5,7 +5,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/module/walk.hpp>
+#include <lockstep/module/walk/walk.hpp>
 #include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/ops/batch_norm.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -96,5 +96,5 @@ void convert_sync_batchnorm(M& module, distributed::ProcessGroup process_group =
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/sync_batch_norm.ipp>
+#include <lockstep/nn/impl/sync_batch_norm.ipp>
 #endif

@@ -50,5 +50,5 @@ Tensor operator-(const Tensor& x);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/arithmetic.ipp>
+#include <lockstep/ops/impl/arithmetic.ipp>
 #endif

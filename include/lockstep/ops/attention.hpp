@@ -48,5 +48,5 @@ Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& b
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/attention.ipp>
+#include <lockstep/ops/impl/attention.ipp>
 #endif

@@ -73,5 +73,5 @@ Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x, const Te
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/batch_norm.ipp>
+#include <lockstep/ops/impl/batch_norm.ipp>
 #endif

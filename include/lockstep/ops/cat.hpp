@@ -35,5 +35,5 @@ Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/cat.ipp>
+#include <lockstep/ops/impl/cat.ipp>
 #endif

@@ -72,5 +72,5 @@ Tensor inverse_deviation(const Tensor& var, double eps);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/channel_norm.ipp>
+#include <lockstep/ops/impl/channel_norm.ipp>
 #endif

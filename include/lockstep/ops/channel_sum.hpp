@@ -28,5 +28,5 @@ Tensor channel_sum(const Tensor& tensor, std::size_t dim, const Tensor& place = 
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/channel_sum.ipp>
+#include <lockstep/ops/impl/channel_sum.ipp>
 #endif

@@ -18,5 +18,5 @@ Tensor eq(const Tensor& a, double b);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/compare.ipp>
+#include <lockstep/ops/impl/compare.ipp>
 #endif

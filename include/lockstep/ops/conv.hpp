@@ -39,5 +39,5 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Si
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/conv.ipp>
+#include <lockstep/ops/impl/conv.ipp>
 #endif

@@ -71,5 +71,5 @@ void for_each_tap(const ConvGeometry& g, const Visit& visit) {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/conv_geometry.ipp>
+#include <lockstep/ops/impl/conv_geometry.ipp>
 #endif

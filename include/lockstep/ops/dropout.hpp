@@ -29,5 +29,5 @@ Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/dropout.ipp>
+#include <lockstep/ops/impl/dropout.ipp>
 #endif

@@ -6,7 +6,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/ops/elementwise_kernels.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -107,5 +107,5 @@ T scalar(const char* operation, double value) {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/elementwise.ipp>
+#include <lockstep/ops/impl/elementwise.ipp>
 #endif

@@ -40,5 +40,5 @@ std::int64_t wrap_padding(const char* operation, std::optional<std::int64_t> pad
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/embedding.ipp>
+#include <lockstep/ops/impl/embedding.ipp>
 #endif

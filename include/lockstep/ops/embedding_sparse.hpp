@@ -29,5 +29,5 @@ Tensor embedding_sparse_grad(const Tensor& grad, const Tensor& at, std::int64_t 
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/embedding_sparse.ipp>
+#include <lockstep/ops/impl/embedding_sparse.ipp>
 #endif

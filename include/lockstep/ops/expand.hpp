@@ -29,5 +29,5 @@ Tensor expand_to(const Tensor& x, const Shape& shape);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/expand.ipp>
+#include <lockstep/ops/impl/expand.ipp>
 #endif

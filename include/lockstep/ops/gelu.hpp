@@ -21,5 +21,5 @@ Tensor gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/gelu.ipp>
+#include <lockstep/ops/impl/gelu.ipp>
 #endif

@@ -20,5 +20,5 @@ void check_changeable(const Tensor& tensor, const char* operation);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/inplace.ipp>
+#include <lockstep/ops/impl/inplace.ipp>
 #endif

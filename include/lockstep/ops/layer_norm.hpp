@@ -23,5 +23,5 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/layer_norm.ipp>
+#include <lockstep/ops/impl/layer_norm.ipp>
 #endif

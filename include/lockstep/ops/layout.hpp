@@ -116,5 +116,5 @@ Walk<N> make_walk(const Shape& sizes, const std::array<Shape, N>& strides) {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/layout.ipp>
+#include <lockstep/ops/impl/layout.ipp>
 #endif

@@ -20,5 +20,5 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/linear.ipp>
+#include <lockstep/ops/impl/linear.ipp>
 #endif

@@ -41,5 +41,5 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction =
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/loss.ipp>
+#include <lockstep/ops/impl/loss.ipp>
 #endif

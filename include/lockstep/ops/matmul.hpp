@@ -33,5 +33,5 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/matmul.ipp>
+#include <lockstep/ops/impl/matmul.ipp>
 #endif

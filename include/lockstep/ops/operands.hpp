@@ -57,5 +57,5 @@ MatrixArgument as_matrix(const Tensor&&) = delete;  // a temporary would not liv
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/operands.ipp>
+#include <lockstep/ops/impl/operands.ipp>
 #endif

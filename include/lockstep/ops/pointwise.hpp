@@ -29,5 +29,5 @@ Tensor pow(const Tensor& x, double exponent);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/pointwise.ipp>
+#include <lockstep/ops/impl/pointwise.ipp>
 #endif

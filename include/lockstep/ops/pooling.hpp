@@ -42,5 +42,5 @@ void check_pool_sizes(const char* name, Size2d kernel, Size2d stride, Size2d pad
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/pooling.ipp>
+#include <lockstep/ops/impl/pooling.ipp>
 #endif

@@ -39,5 +39,5 @@ Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/reduce.ipp>
+#include <lockstep/ops/impl/reduce.ipp>
 #endif

@@ -46,5 +46,5 @@ Tensor squeeze(const Tensor& x);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/reshape.ipp>
+#include <lockstep/ops/impl/reshape.ipp>
 #endif

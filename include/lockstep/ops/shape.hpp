@@ -64,5 +64,5 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/shape.ipp>
+#include <lockstep/ops/impl/shape.ipp>
 #endif

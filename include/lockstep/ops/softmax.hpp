@@ -22,5 +22,5 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/softmax.ipp>
+#include <lockstep/ops/impl/softmax.ipp>
 #endif

@@ -26,5 +26,5 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/split.ipp>
+#include <lockstep/ops/impl/split.ipp>
 #endif

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/ops/sum_kernel.hpp>
+#include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -15,5 +15,5 @@ Tensor sum_dims(const Tensor& x, const DimSet& over, const Shape& shape, double 
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/sum_dims.ipp>
+#include <lockstep/ops/impl/sum_dims.ipp>
 #endif

@@ -40,5 +40,5 @@ std::vector<T> Tensor::to_vector() const {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/to.ipp>
+#include <lockstep/ops/impl/to.ipp>
 #endif

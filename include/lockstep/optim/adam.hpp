@@ -4,7 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/optim/adam_state.hpp>
 #include <lockstep/optim/grouped_optimizer.hpp>
 #include <lockstep/optim/parameter_list.hpp>
@@ -84,5 +84,5 @@ class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/optim/adam.ipp>
+#include <lockstep/optim/impl/adam.ipp>
 #endif

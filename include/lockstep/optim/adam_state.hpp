@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
@@ -29,5 +29,5 @@ AdamState read_state(detail::StateReader& reader, const std::string& prefix,
 }  // namespace lockstep::optim
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/optim/adam_state.ipp>
+#include <lockstep/optim/impl/adam_state.ipp>
 #endif

@@ -55,5 +55,5 @@ double clip_grad_norm_(const std::vector<T>& parameters, double max_norm,
 }  // namespace lockstep::optim
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/optim/clip_grad.ipp>
+#include <lockstep/optim/impl/clip_grad.ipp>
 #endif

@@ -3,7 +3,7 @@
 
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/creation.hpp>

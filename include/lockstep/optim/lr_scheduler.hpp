@@ -118,5 +118,5 @@ class LRScheduler {
 }  // namespace lockstep::optim
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/optim/lr_scheduler.ipp>
+#include <lockstep/optim/impl/lr_scheduler.ipp>
 #endif

@@ -141,5 +141,5 @@ class Optimizer {
 }  // namespace lockstep::optim
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/optim/optimizer.ipp>
+#include <lockstep/optim/impl/optimizer.ipp>
 #endif

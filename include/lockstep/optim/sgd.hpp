@@ -4,7 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/optim/grouped_optimizer.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -94,5 +94,5 @@ class SGD : public GroupedOptimizer<SGDOptions, SGDGroup, SGDState> {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/optim/sgd.ipp>
+#include <lockstep/optim/impl/sgd.ipp>
 #endif

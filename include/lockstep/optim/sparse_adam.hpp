@@ -4,7 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/optim/adam_state.hpp>
 #include <lockstep/optim/grouped_optimizer.hpp>
 #include <lockstep/optim/parameter_list.hpp>
@@ -74,5 +74,5 @@ class SparseAdam : public GroupedOptimizer<SparseAdamOptions, SparseAdamGroup, A
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/optim/sparse_adam.ipp>
+#include <lockstep/optim/impl/sparse_adam.ipp>
 #endif

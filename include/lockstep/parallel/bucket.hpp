@@ -84,5 +84,5 @@ using CommHook = std::function<BucketFuture(const GradBucket& bucket)>;
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/bucket.ipp>
+#include <lockstep/parallel/impl/bucket.ipp>
 #endif

@@ -6,7 +6,7 @@
 #include <lockstep/module/module.hpp>
 #include <lockstep/ops/reduction.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
-#include <lockstep/parallel/leaves.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>

@@ -6,16 +6,16 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
-#include <lockstep/parallel/balance.hpp>
-#include <lockstep/parallel/data_parallel_call.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
-#include <lockstep/parallel/lone_call.hpp>
-#include <lockstep/parallel/module_wrapper.hpp>
-#include <lockstep/parallel/replica_cache.hpp>
+#include <lockstep/parallel/nested/scatter_plan.hpp>
+#include <lockstep/parallel/replicas/balance.hpp>
+#include <lockstep/parallel/replicas/data_parallel_call.hpp>
+#include <lockstep/parallel/replicas/lone_call.hpp>
+#include <lockstep/parallel/replicas/module_wrapper.hpp>
+#include <lockstep/parallel/replicas/replica_cache.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
-#include <lockstep/parallel/scatter_plan.hpp>
 #include <lockstep/profile/record_function.hpp>
 
 #include <algorithm>

@@ -8,14 +8,14 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/parallel/bucket.hpp>
-#include <lockstep/parallel/distributed_buffers.hpp>
-#include <lockstep/parallel/distributed_logging.hpp>
+#include <lockstep/parallel/ddp/distributed_buffers.hpp>
+#include <lockstep/parallel/ddp/distributed_logging.hpp>
+#include <lockstep/parallel/ddp/distributed_verify.hpp>
+#include <lockstep/parallel/ddp/reducer.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
-#include <lockstep/parallel/distributed_verify.hpp>
 #include <lockstep/parallel/join.hpp>
-#include <lockstep/parallel/lone_call.hpp>
-#include <lockstep/parallel/module_wrapper.hpp>
-#include <lockstep/parallel/reducer.hpp>
+#include <lockstep/parallel/replicas/lone_call.hpp>
+#include <lockstep/parallel/replicas/module_wrapper.hpp>
 #include <lockstep/parallel/replicate.hpp>
 
 #include <chrono>

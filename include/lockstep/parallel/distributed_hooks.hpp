@@ -31,5 +31,5 @@ CommHook bf16_compress_hook(distributed::ProcessGroup group);
 }  // namespace lockstep::ddp_comm_hooks
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/distributed_hooks.ipp>
+#include <lockstep/parallel/impl/distributed_hooks.ipp>
 #endif

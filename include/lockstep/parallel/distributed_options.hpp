@@ -65,5 +65,5 @@ class BucketLimits {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/distributed_options.ipp>
+#include <lockstep/parallel/impl/distributed_options.ipp>
 #endif

@@ -120,5 +120,5 @@ std::vector<Tensor> reduced(std::vector<Tensor> flat, const std::vector<Device>&
 }  // namespace lockstep::functions
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/functions.ipp>
+#include <lockstep/parallel/impl/functions.ipp>
 #endif

@@ -206,5 +206,5 @@ void join(J& joinable, F&& fn, const JoinOptions& options = {}) {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/join.ipp>
+#include <lockstep/parallel/impl/join.ipp>
 #endif

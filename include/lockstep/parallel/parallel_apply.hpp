@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/thread_state.hpp>
-#include <lockstep/backend/pace.hpp>
-#include <lockstep/backend/shared_shares.hpp>
-#include <lockstep/backend/worker_team.hpp>
+#include <lockstep/autograd/engine/thread_state.hpp>
+#include <lockstep/backend/threads/pace.hpp>
+#include <lockstep/backend/threads/shared_shares.hpp>
+#include <lockstep/backend/threads/worker_team.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
-#include <lockstep/parallel/leaves.hpp>
-#include <lockstep/parallel/move_to.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/replica_error.hpp>
 #include <lockstep/parallel/replica_group.hpp>
-#include <lockstep/parallel/replica_streams.hpp>
+#include <lockstep/parallel/replicas/replica_streams.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/recycled.hpp>

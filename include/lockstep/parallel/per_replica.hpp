@@ -2,9 +2,9 @@
 #pragma once
 
 #include <lockstep/module/clone.hpp>
-#include <lockstep/parallel/leaves.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/nested/scatterable.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
-#include <lockstep/parallel/scatterable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>

@@ -32,5 +32,5 @@ CommHook powerSGD_hook(std::shared_ptr<PowerSGDState> state);
 }  // namespace lockstep::ddp_comm_hooks
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/powersgd_hook.ipp>
+#include <lockstep/parallel/impl/powersgd_hook.ipp>
 #endif

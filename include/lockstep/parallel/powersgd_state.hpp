@@ -7,7 +7,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/state_reader.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/random.hpp>
@@ -229,5 +229,5 @@ class PowerSGDState {
 }  // namespace lockstep::ddp_comm_hooks
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/powersgd_state.ipp>
+#include <lockstep/parallel/impl/powersgd_state.ipp>
 #endif

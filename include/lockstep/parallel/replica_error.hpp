@@ -58,5 +58,5 @@ void throw_first_failure(const std::vector<std::exception_ptr>& errors,
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/replica_error.ipp>
+#include <lockstep/parallel/impl/replica_error.ipp>
 #endif

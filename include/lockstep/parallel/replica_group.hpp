@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/current_replica.hpp>
+#include <lockstep/autograd/engine/current_replica.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
@@ -150,5 +150,5 @@ void barrier();
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/replica_group.ipp>
+#include <lockstep/parallel/impl/replica_group.ipp>
 #endif

@@ -8,8 +8,8 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/module/parameter.hpp>
-#include <lockstep/module/tensor_walk.hpp>
-#include <lockstep/module/walk.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
+#include <lockstep/module/walk/walk.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/profile/record_function.hpp>
@@ -161,5 +161,5 @@ std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bo
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/replicate.ipp>
+#include <lockstep/parallel/impl/replicate.ipp>
 #endif

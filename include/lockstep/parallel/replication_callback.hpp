@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/module/walk.hpp>
+#include <lockstep/module/walk/walk.hpp>
 
 #include <any>
 #include <cstddef>
@@ -80,5 +80,5 @@ void execute_replication_callbacks(std::vector<M>& replicas, const std::vector<D
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/replication_callback.ipp>
+#include <lockstep/parallel/impl/replication_callback.ipp>
 #endif

@@ -6,10 +6,10 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/reduction.hpp>
 #include <lockstep/parallel/kwargs.hpp>
-#include <lockstep/parallel/leaves.hpp>
-#include <lockstep/parallel/same_structure.hpp>
-#include <lockstep/parallel/scatter_plan.hpp>
-#include <lockstep/parallel/scatterable.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/nested/same_structure.hpp>
+#include <lockstep/parallel/nested/scatter_plan.hpp>
+#include <lockstep/parallel/nested/scatterable.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
@@ -209,5 +209,5 @@ Gathered<T> gather(const Scattered<T>& outputs, Device device, std::int64_t dim 
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/scatter_gather.ipp>
+#include <lockstep/parallel/impl/scatter_gather.ipp>
 #endif

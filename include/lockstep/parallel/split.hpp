@@ -87,5 +87,5 @@ void check_chunk_sizes(std::int64_t rows, std::size_t devices,
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/split.ipp>
+#include <lockstep/parallel/impl/split.ipp>
 #endif

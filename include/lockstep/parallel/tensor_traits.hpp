@@ -190,5 +190,5 @@ concept SummableTensor = TensorLike<T> &&
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/tensor_traits.ipp>
+#include <lockstep/parallel/impl/tensor_traits.ipp>
 #endif

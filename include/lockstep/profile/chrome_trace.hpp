@@ -31,5 +31,5 @@ void write_chrome_trace(std::ostream& out, const std::vector<FunctionEvent>& eve
 }  // namespace lockstep::profile::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/profile/chrome_trace.ipp>
+#include <lockstep/profile/impl/chrome_trace.ipp>
 #endif

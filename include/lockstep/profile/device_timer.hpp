@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/profile/row.hpp>
+#include <lockstep/profile/recording/row.hpp>
 
 #include <atomic>
 #include <cstdint>

@@ -3,8 +3,8 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/profile/function_event.hpp>
-#include <lockstep/profile/name_thread.hpp>
-#include <lockstep/profile/recording.hpp>
+#include <lockstep/profile/recording/name_thread.hpp>
+#include <lockstep/profile/recording/recording.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -79,5 +79,5 @@ class Profiler {
 }  // namespace lockstep::profile
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/profile/profiler.ipp>
+#include <lockstep/profile/impl/profiler.ipp>
 #endif

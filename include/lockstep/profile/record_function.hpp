@@ -2,10 +2,10 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/profile/name_thread.hpp>
-#include <lockstep/profile/recorded_event.hpp>
-#include <lockstep/profile/recording.hpp>
-#include <lockstep/profile/row.hpp>
+#include <lockstep/profile/recording/name_thread.hpp>
+#include <lockstep/profile/recording/recorded_event.hpp>
+#include <lockstep/profile/recording/recording.hpp>
+#include <lockstep/profile/recording/row.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -90,5 +90,5 @@ class [[nodiscard]] RecordFunction {
 }  // namespace lockstep::profile
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/profile/record_function.ipp>
+#include <lockstep/profile/impl/record_function.ipp>
 #endif

@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/profile/function_event.hpp>
-#include <lockstep/profile/row.hpp>
+#include <lockstep/profile/recording/row.hpp>
 
 #include <compare>
 #include <cstddef>
@@ -66,5 +66,5 @@ class Timeline {
 }  // namespace lockstep::profile
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/profile/timeline.ipp>
+#include <lockstep/profile/impl/timeline.ipp>
 #endif

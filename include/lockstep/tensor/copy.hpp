@@ -130,5 +130,5 @@ void copy_into(const Tensor& dst, const Tensor& src);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/copy.ipp>
+#include <lockstep/tensor/impl/copy.ipp>
 #endif

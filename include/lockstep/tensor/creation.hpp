@@ -123,5 +123,5 @@ Tensor arange(std::int64_t count, D dtype) {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/creation.ipp>
+#include <lockstep/tensor/impl/creation.ipp>
 #endif

@@ -75,5 +75,5 @@ class DeviceRandom {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/device_random.ipp>
+#include <lockstep/tensor/impl/device_random.ipp>
 #endif

@@ -30,5 +30,5 @@ Tensor empty(const Shape& shape, D dtype) {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/empty.ipp>
+#include <lockstep/tensor/impl/empty.ipp>
 #endif

@@ -22,5 +22,5 @@ void fill(const Tensor& tensor, double value);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/fill.ipp>
+#include <lockstep/tensor/impl/fill.ipp>
 #endif

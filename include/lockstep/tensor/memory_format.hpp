@@ -38,5 +38,5 @@ Tensor empty_in_layout_of(const Tensor& like);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/memory_format.ipp>
+#include <lockstep/tensor/impl/memory_format.ipp>
 #endif

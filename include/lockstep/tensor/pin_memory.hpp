@@ -52,5 +52,5 @@ inline Tensor pin_memory(const Tensor& tensor) { return tensor.pin_memory(); }
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/pin_memory.ipp>
+#include <lockstep/tensor/impl/pin_memory.ipp>
 #endif

@@ -18,5 +18,5 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/print.ipp>
+#include <lockstep/tensor/impl/print.ipp>
 #endif

@@ -108,5 +108,5 @@ Tensor randn(const Shape& shape, D dtype) {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/random.ipp>
+#include <lockstep/tensor/impl/random.ipp>
 #endif

@@ -94,5 +94,5 @@ std::shared_ptr<T> make_recycled(Args&&... args) {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/recycled.ipp>
+#include <lockstep/tensor/impl/recycled.ipp>
 #endif

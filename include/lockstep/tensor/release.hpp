@@ -15,5 +15,5 @@ void release(std::shared_ptr<void> object) noexcept;
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/release.ipp>
+#include <lockstep/tensor/impl/release.ipp>
 #endif

@@ -76,5 +76,5 @@ std::size_t wrap_dim(std::int64_t dim, std::size_t dims);
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/shape.ipp>
+#include <lockstep/tensor/impl/shape.ipp>
 #endif

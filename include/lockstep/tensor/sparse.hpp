@@ -64,5 +64,5 @@ std::vector<std::int64_t> numbers_of(const Tensor& tensor);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/sparse.ipp>
+#include <lockstep/tensor/impl/sparse.ipp>
 #endif

@@ -31,5 +31,5 @@ bool is_sole_owner_of_sparse(const Tensor& tensor);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/sparse_sum.ipp>
+#include <lockstep/tensor/impl/sparse_sum.ipp>
 #endif

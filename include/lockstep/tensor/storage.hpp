@@ -88,5 +88,5 @@ class Storage {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/storage.ipp>
+#include <lockstep/tensor/impl/storage.ipp>
 #endif

@@ -344,5 +344,5 @@ T* Tensor::mutable_data_ptr() const {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/tensor.ipp>
+#include <lockstep/tensor/impl/tensor.ipp>
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/host/background_threads.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
-#include <lockstep/backend/spin_wait.hpp>
+#include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/device/stream.hpp>
 
 #include "support/gate.hpp"

@@ -198,5 +198,5 @@ class BackgroundThreads {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/background_threads.ipp>
+#include <lockstep/backend/host/impl/background_threads.ipp>
 #endif

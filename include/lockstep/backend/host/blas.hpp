@@ -171,5 +171,5 @@ struct Gemm {
 }  // namespace lockstep
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/blas.ipp>
+#include <lockstep/backend/host/impl/blas.ipp>
 #endif

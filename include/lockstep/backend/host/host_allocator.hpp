@@ -142,5 +142,5 @@ class HostAllocator {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/host_allocator.ipp>
+#include <lockstep/backend/host/impl/host_allocator.ipp>
 #endif

@@ -10,7 +10,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/profile/record_function.hpp>
-#include <lockstep/profile/row.hpp>
+#include <lockstep/profile/recording/row.hpp>
 
 #include <array>
 #include <atomic>
@@ -109,5 +109,5 @@ class HostBackend final : public Backend {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/host_backend.ipp>
+#include <lockstep/backend/host/impl/host_backend.ipp>
 #endif

@@ -158,5 +158,5 @@ class HostStream final : public StreamState, private Servable {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/host_stream.ipp>
+#include <lockstep/backend/host/impl/host_stream.ipp>
 #endif

@@ -44,5 +44,5 @@ void copy_in_pieces(std::span<const CopyOrder> orders);
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/in_pieces.ipp>
+#include <lockstep/backend/host/impl/in_pieces.ipp>
 #endif

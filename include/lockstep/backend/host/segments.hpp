@@ -65,5 +65,5 @@ class Segments {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/segments.ipp>
+#include <lockstep/backend/host/impl/segments.ipp>
 #endif

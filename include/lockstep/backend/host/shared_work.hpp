@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/park.hpp>
+#include <lockstep/backend/threads/park.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
 
@@ -109,5 +109,5 @@ class alignas(64) SharedWork {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/shared_work.ipp>
+#include <lockstep/backend/host/impl/shared_work.ipp>
 #endif

@@ -124,5 +124,5 @@ class TaskQueue {
 }  // namespace lockstep::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/task_queue.ipp>
+#include <lockstep/backend/host/impl/task_queue.ipp>
 #endif

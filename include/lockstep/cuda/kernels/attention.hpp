@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/ops/attention_kernels.hpp>
-#include <lockstep/ops/elementwise_kernels.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/ops/kernels/attention_kernels.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 
 namespace lockstep::cuda {
 

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
 #include <lockstep/cuda/kernels/channel_sum.hpp>
-#include <lockstep/cuda/strided_index.hpp>
-#include <lockstep/cuda/sums.hpp>
-#include <lockstep/ops/channel_norm_kernels.hpp>
+#include <lockstep/cuda/kernels/sums.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 
 #include <algorithm>
 #include <cstddef>

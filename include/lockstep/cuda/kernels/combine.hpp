@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/distributed/combine_kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/distributed/thread/combine_kernel.hpp>
 #include <lockstep/tensor/half.hpp>
 
 #include <cstdint>

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/conv_plan.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
-#include <lockstep/cuda/cudnn.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/scratch.hpp>
-#include <lockstep/ops/conv_kernels.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/libraries/conv_plan.hpp>
+#include <lockstep/cuda/libraries/cudnn.hpp>
+#include <lockstep/cuda/memory/scratch.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/ops/kernels/conv_kernels.hpp>
 #include <lockstep/tensor/fill.hpp>
 
 #include <cstddef>

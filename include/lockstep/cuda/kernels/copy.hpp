@@ -2,9 +2,9 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/cuda/strided_index.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/ops/dropout_kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/ops/kernels/dropout_kernel.hpp>
 
 namespace lockstep::cuda {
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/cuda/strided_index.hpp>
-#include <lockstep/ops/elementwise_kernels.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 
 #include <cstddef>
 

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/index_fault.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/cuda/scratch.hpp>
-#include <lockstep/cuda/strided_index.hpp>
-#include <lockstep/ops/embedding_kernels.hpp>
+#include <lockstep/cuda/launch/index_fault.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/cuda/memory/scratch.hpp>
+#include <lockstep/ops/kernels/embedding_kernels.hpp>
 #include <lockstep/tensor/row_kernels.hpp>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/fill.hpp>
 

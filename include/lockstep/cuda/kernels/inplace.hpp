@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/accumulate_grad.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/ops/elementwise_kernels.hpp>
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 
 namespace lockstep::cuda {
 

@@ -3,12 +3,12 @@
 
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/cublaslt.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
-#include <lockstep/cuda/device_guard.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/precision.hpp>
-#include <lockstep/cuda/scratch.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/libraries/cublaslt.hpp>
+#include <lockstep/cuda/libraries/precision.hpp>
+#include <lockstep/cuda/memory/scratch.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
 
 #include <cstddef>
 #include <cstdint>

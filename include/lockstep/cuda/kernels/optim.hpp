@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernel_list.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/optim/kernels.hpp>
 
 namespace lockstep::cuda {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernel_list.hpp>
 #include <lockstep/cuda/kernels/elementwise.hpp>
-#include <lockstep/ops/pointwise_kernels.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/ops/kernels/pointwise_kernels.hpp>
 
 #include <cstdint>
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/cuda/strided_index.hpp>
-#include <lockstep/cuda/team.hpp>
-#include <lockstep/ops/reduce_kernels.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/cuda/launch/team.hpp>
+#include <lockstep/ops/kernels/reduce_kernels.hpp>
 
 #include <cstddef>
 #include <cstdint>

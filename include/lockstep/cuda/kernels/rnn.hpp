@@ -2,17 +2,17 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/conv_plan.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
-#include <lockstep/cuda/cudnn.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/cuda/rnn_plan.hpp>
-#include <lockstep/cuda/scratch.hpp>
-#include <lockstep/cuda/strided_index.hpp>
-#include <lockstep/cuda/transfers.hpp>
-#include <lockstep/ops/rnn_calls.hpp>
-#include <lockstep/ops/rnn_kernels.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/cuda/libraries/conv_plan.hpp>
+#include <lockstep/cuda/libraries/cudnn.hpp>
+#include <lockstep/cuda/libraries/rnn_plan.hpp>
+#include <lockstep/cuda/memory/scratch.hpp>
+#include <lockstep/cuda/memory/transfers.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/ops/kernels/rnn_kernels.hpp>
+#include <lockstep/ops/rnn/rnn_calls.hpp>
 #include <lockstep/tensor/fill.hpp>
 
 #include <array>

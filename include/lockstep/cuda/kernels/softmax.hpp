@@ -2,13 +2,13 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
-#include <lockstep/cuda/cudnn.hpp>
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/softmax_parts.hpp>
-#include <lockstep/cuda/softmax_rows.hpp>
-#include <lockstep/cuda/team.hpp>
-#include <lockstep/ops/softmax_kernels.hpp>
+#include <lockstep/cuda/kernels/softmax_parts.hpp>
+#include <lockstep/cuda/kernels/softmax_rows.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/team.hpp>
+#include <lockstep/cuda/libraries/cudnn.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/ops/kernels/softmax_kernels.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernel.hpp>
-#include <lockstep/cuda/kernel_list.hpp>
-#include <lockstep/cuda/sums.hpp>
-#include <lockstep/ops/reduce_kernels.hpp>
+#include <lockstep/cuda/kernels/sums.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/ops/kernels/reduce_kernels.hpp>
 
 #include <cstdint>
 

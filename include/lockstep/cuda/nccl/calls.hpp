@@ -4,9 +4,9 @@
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/distributed/call.hpp>
-#include <lockstep/distributed/reduce_on_gpu.hpp>
+#include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
 

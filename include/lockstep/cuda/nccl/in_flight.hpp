@@ -3,11 +3,11 @@
 
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/distributed/call.hpp>
-#include <lockstep/distributed/carrier.hpp>
-#include <lockstep/distributed/deadline.hpp>
-#include <lockstep/distributed/group_watch.hpp>
-#include <lockstep/distributed/watchdog_progress.hpp>
+#include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/group/group_watch.hpp>
+#include <lockstep/distributed/watchdog/watchdog_progress.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>

@@ -3,7 +3,6 @@
 
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
@@ -11,13 +10,14 @@
 #include <lockstep/cuda/nccl/in_flight.hpp>
 #include <lockstep/cuda/nccl/non_blocking.hpp>
 #include <lockstep/cuda/nccl/own_stream.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/distributed/call.hpp>
-#include <lockstep/distributed/carrier.hpp>
-#include <lockstep/distributed/group_watch.hpp>
-#include <lockstep/distributed/reduce_on_gpu.hpp>
-#include <lockstep/distributed/watchdog.hpp>
+#include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/group_watch.hpp>
+#include <lockstep/distributed/thread/reduce_on_gpu.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 
 #include <cuda_runtime_api.h>

@@ -3,12 +3,12 @@
 
 #include <lockstep/backend/collectives.hpp>
 #include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/cuda/cuda_device.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
-#include <lockstep/cuda/logical_devices.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
-#include <lockstep/cuda/peer_access.hpp>
-#include <lockstep/cuda/per_device.hpp>
+#include <lockstep/cuda/runtime/cuda_device.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/cuda/runtime/peer_access.hpp>
+#include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/cuda_stream.hpp>
 #include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
 #include <lockstep/cuda/nccl/nccl_collectives.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/distributed/call.hpp>
-#include <lockstep/distributed/world_collectives.hpp>
+#include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/thread/world_collectives.hpp>
 
 #include <cuda_runtime_api.h>
 

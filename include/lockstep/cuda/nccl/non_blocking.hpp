@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/device_guard.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/device/device.hpp>
 
 #include <chrono>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/cuda_device.hpp>
-#include <lockstep/cuda/cuda_stream.hpp>
-#include <lockstep/cuda/per_device.hpp>
+#include <lockstep/cuda/runtime/cuda_device.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 

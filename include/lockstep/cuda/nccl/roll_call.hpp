@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/distributed/deadline.hpp>
-#include <lockstep/distributed/group_watch.hpp>
-#include <lockstep/distributed/store.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/group/group_watch.hpp>
+#include <lockstep/distributed/store/store.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>

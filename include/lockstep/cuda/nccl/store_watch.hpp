@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/distributed/group_watch.hpp>
-#include <lockstep/distributed/store.hpp>
-#include <lockstep/distributed/watchdog.hpp>
-#include <lockstep/distributed/watchdog_options.hpp>
+#include <lockstep/distributed/group/group_watch.hpp>
+#include <lockstep/distributed/store/store.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
+#include <lockstep/distributed/watchdog/watchdog_options.hpp>
 #include <lockstep/error.hpp>
 
 #include <chrono>

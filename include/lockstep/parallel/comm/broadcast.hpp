@@ -4,7 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
-#include <lockstep/parallel/comm/buffers.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -55,5 +55,5 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(
 }  // namespace lockstep::comm
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/comm/broadcast.ipp>
+#include <lockstep/parallel/comm/impl/broadcast.ipp>
 #endif

@@ -44,5 +44,5 @@ Tensor gather_out(const std::vector<Tensor>& tensors, const Tensor& out, std::in
 }  // namespace lockstep::comm
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/comm/gather.ipp>
+#include <lockstep/parallel/comm/impl/gather.ipp>
 #endif

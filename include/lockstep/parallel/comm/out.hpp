@@ -4,7 +4,7 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/parallel/comm/transfer.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -50,5 +50,5 @@ class OutTransfer {
 }  // namespace lockstep::comm::detail
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/comm/out.ipp>
+#include <lockstep/parallel/comm/impl/out.ipp>
 #endif

@@ -4,8 +4,8 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/parallel/comm/buffers.hpp>
-#include <lockstep/parallel/comm/summands.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
+#include <lockstep/parallel/comm/detail/summands.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -76,5 +76,5 @@ void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands, 
 }  // namespace lockstep::comm
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/comm/reduce_add.ipp>
+#include <lockstep/parallel/comm/impl/reduce_add.ipp>
 #endif

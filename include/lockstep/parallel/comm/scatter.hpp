@@ -54,5 +54,5 @@ std::vector<Tensor> scatter_out(const Tensor& tensor, const std::vector<Tensor>&
 }  // namespace lockstep::comm
 
 #if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/comm/scatter.ipp>
+#include <lockstep/parallel/comm/impl/scatter.ipp>
 #endif

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// The sum of two gradients of one shape, recorded where recording is on. It is an operation itself,
+// so its header, autograd/sum_gradients.hpp, comes after this one.
+Tensor sum_gradients(const Tensor& a, const Tensor& b);
+
+template <class T>
+struct AddInPlaceKernel {
+  View<T> out;
+  View<const T> in;
+  T alpha;
+  LOCKSTEP_HD void operator()(std::size_t i) const { out[i] += alpha * in[i]; }
+};
+
+// total += alpha * part, elementwise, for tensors of one shape, dtype and device; not recorded.
+void add_in_place(const Tensor& total, const Tensor& part, double alpha = 1);
+
+// Whether several indices of the tensor name the same element.
+bool repeats_elements(const Tensor& tensor);
+
+// The node at which a gradient arrives at a leaf: adds it to the leaf's `grad`, then calls the
+// leaf's hooks. A new `grad` has the leaf's layout if that is contiguous or channels_last and the
+// pass is not recorded. The sum of sparse gradients is sparse; that of a sparse and a dense one is
+// dense. A leaf that has been frozen since forward keeps its `grad`, and only hooks with a place
+// are called.
+//
+// Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
+// `grad` changes, and not while the hooks run, which may ask for it.
+class AccumulateGrad final : public Node {
+ public:
+  explicit AccumulateGrad(Tensor variable)
+      : Node(current_stream(variable.device())), variable_(std::move(variable)) {}
+
+  const char* name() const override { return "AccumulateGrad"; }
+  bool is_accumulator() const override { return true; }
+  const Tensor& variable() const { return variable_; }
+
+  LOCKSTEP_INLINE Tensor place_for_gradient() override;
+
+  LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
+
+ private:
+  // Adds the gradient, unless `frozen`. Returns the leaf's hooks.
+  std::shared_ptr<const GradHooks> accumulate(Tensor& gradient, bool frozen);
+
+  static Tensor sum_of_sparse(const Tensor& total, Tensor gradient);
+
+  const Tensor variable_;
+  // The place given out last, by this pass or by another one that came in between. A gradient that
+  // does not lie there is treated as one for which there was no place. Guarded by the variable's
+  // mutex.
+  Tensor place_;
+};
+
+// The AccumulateGrad of a leaf: the same one as long as a graph holds it.
+std::shared_ptr<Node> accumulator_of(const Tensor& leaf);
+
+// Where the gradient of a tensor goes: to the operation that made it, into its `grad` if it is a
+// leaf, nowhere if it needs none.
+Edge gradient_edge(const Tensor& tensor);
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/engine/impl/accumulate_grad.ipp>
+#include <lockstep/autograd/function.hpp>  // brings sum_gradients
+#endif

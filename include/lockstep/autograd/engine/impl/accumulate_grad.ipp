@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/recycled.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void add_in_place(const Tensor& total, const Tensor& part, double alpha) {
+  if (is_half_precision(total.dtype())) {
+    const Tensor sum = widened(total);
+    add_in_place(sum, widened(part), alpha);
+    return copy_into(total, sum);
+  }
+  if (is_channels_last(total)) {
+    return add_in_place(channels_to_back(total), channels_to_back(part), alpha);
+  }
+  if (!total.is_contiguous()) {
+    const Tensor sum = packed(total);
+    add_in_place(sum, part, alpha);
+    return copy_into(total, sum);
+  }
+  const Stream stream = current_stream(total.device());
+  const Tensor from = packed(part);
+  dispatch_numeric(total.dtype(), "add_", [&]<class T>(T) {
+    launch(stream, static_cast<std::size_t>(total.numel()),
+           AddInPlaceKernel<T>{output<T>(total, stream), input<T>(from), static_cast<T>(alpha)});
+  });
+}
+
+LOCKSTEP_INLINE bool repeats_elements(const Tensor& tensor) {
+  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
+    if (tensor.strides()[d] == 0 && tensor.sizes()[d] > 1) return true;
+  }
+  return false;
+}
+
+LOCKSTEP_INLINE Tensor AccumulateGrad::place_for_gradient() {
+  if (is_grad_enabled() || !variable_.requires_grad()) return {};
+  if (current_stream(variable_.device()) != stream()) return {};
+  std::shared_ptr<const GradHooks> hooks;
+  {
+    const std::lock_guard lock(variable_.impl()->mutex);
+    if (variable_.impl()->grad.defined()) return {};
+    hooks = variable_.impl()->hooks;
+  }
+  if (!hooks) return {};
+  for (const GradHooks::Hook& hook : hooks->hooks) {
+    Tensor place = hook.place ? hook.place() : Tensor();
+    if (!place.defined()) continue;
+    const std::lock_guard lock(variable_.impl()->mutex);
+    return place_ = std::move(place);
+  }
+  return {};
+}
+
+LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
+  Tensor& gradient = gradients[0];
+  check<AutogradError>(
+      gradient.sizes() == variable_.sizes() && gradient.dtype() == variable_.dtype(),
+      "a gradient of shape ", gradient.sizes(), " and ", gradient.dtype(),
+      " came for a leaf of shape ", variable_.sizes(), " and ", variable_.dtype());
+  check<DeviceError>(gradient.device() == variable_.device(), "a gradient on ", gradient.device(),
+                     " came for a leaf on ", variable_.device());
+  const bool frozen = !variable_.requires_grad();
+  if (const std::shared_ptr<const GradHooks> hooks = accumulate(gradient, frozen)) {
+    for (const GradHooks::Hook& hook : hooks->hooks) {
+      if (!frozen || hook.place) hook.function(variable_);
+    }
+  }
+  gradients.clear();
+}
+
+LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tensor& gradient,
+                                                                            bool frozen) {
+  const std::lock_guard lock(variable_.impl()->mutex);
+  Tensor& total = variable_.impl()->grad;
+  const Tensor place = std::exchange(place_, {});
+  if (frozen) return variable_.impl()->hooks;
+  if (gradient.is_sparse()) [[unlikely]] {
+    if (!total.defined() || total.is_sparse()) {
+      total = sum_of_sparse(total, std::move(gradient));
+      return variable_.impl()->hooks;
+    }
+    gradient = gradient.to_dense();
+  } else if (total.defined() && total.is_sparse()) [[unlikely]] {
+    total = total.to_dense();
+  }
+  if (!total.defined()) {
+    const bool images = is_channels_last(variable_);
+    if (gradient.is_same(place)) {
+      total = std::move(gradient);
+    } else if (is_sole_owner(gradient) &&
+               (images ? is_channels_last(gradient) : gradient.is_contiguous())) {
+      total = std::move(gradient);
+    } else if (is_grad_enabled()) {  // a recorded copy: two leaves' gradients may be one tensor
+      total = sum_gradients(zeros(gradient.sizes(), gradient.options()), gradient);
+    } else {
+      total = empty_in_layout_of(variable_);
+      copy_into(total, gradient);
+    }
+  } else if (is_grad_enabled()) {
+    total = sum_gradients(total, gradient);
+  } else {
+    if (repeats_elements(total)) {  // such as an expanded one, which cannot be added to in place
+      const Tensor own = empty_in_layout_of(variable_);
+      copy_into(own, total);
+      total = own;
+    }
+    add_in_place(total, gradient);
+  }
+  return variable_.impl()->hooks;
+}
+
+LOCKSTEP_INLINE Tensor AccumulateGrad::sum_of_sparse(const Tensor& total, Tensor gradient) {
+  if (total.defined()) return sum_sparse(total, gradient);
+  if (is_sole_owner_of_sparse(gradient)) return gradient;
+  return concatenated({gradient}, gradient.device());
+}
+
+LOCKSTEP_INLINE std::shared_ptr<Node> accumulator_of(const Tensor& leaf) {
+  TensorImpl& impl = *leaf.impl();
+  const std::lock_guard lock(impl.mutex);
+  std::shared_ptr<Node> accumulator = impl.accumulator.lock();
+  if (!accumulator) {
+    accumulator = make_recycled<AccumulateGrad>(leaf);
+    impl.accumulator = accumulator;
+  }
+  return accumulator;
+}
+
+LOCKSTEP_INLINE Edge gradient_edge(const Tensor& tensor) {
+  if (!tensor.defined() || !tensor.requires_grad()) return {};
+  const TensorImpl& impl = *tensor.impl();
+  if (impl.grad_fn) return {impl.grad_fn, impl.output_nr};
+  return {accumulator_of(tensor), 0};
+}
+
+}  // namespace lockstep::detail

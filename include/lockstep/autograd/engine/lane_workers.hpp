@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/threads/crew.hpp>
+#include <lockstep/backend/threads/pace.hpp>
+#include <lockstep/backend/threads/park.hpp>
+#include <lockstep/backend/threads/spin_wait.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Runs the items of several lanes on the calling thread and on helpers, of each lane one at a time.
+//
+// The calling thread starts alone and takes items of any lane that no thread works on. A thread
+// that is about to run an item while another lane has some, too, calls a helper first. So no lane
+// with items waits for what goes on in another one. If the work was short the last time, the first
+// helper is not woken: it comes when it looks for work itself, which is mostly too late to be
+// needed.
+//
+// `Job` has `Item`, with a member `Item* next_ready` for the workers' use; `run(Item&)`, which may
+// throw; `finish(Item&)`, which is called with the lock held once the item has run, and which calls
+// `put` for items that have become ready; and `Scope`, which each thread makes from the Job before
+// its first item, and whose `enter(lane)` it calls before each item.
+//
+// Threads: the caller and its helpers. `mutex_` guards all that is not constant while they work,
+// but for what an item holds while it runs, and `news_`.
+template <class Job>
+class LaneWorkers {
+ public:
+  using Item = typename Job::Item;
+
+  // `memory` has to outlive this object; `set_lanes` alone takes memory from it.
+  explicit LaneWorkers(Job& job,
+                       std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : job_(job), lanes_(memory) {}
+
+  // Called once, before the first item is put.
+  void set_lanes(std::size_t count) { lanes_.resize(count); }
+
+  // Adds an item that is ready. Called by `finish`, or before `run`.
+  void put(std::size_t lane, Item& item) { lanes_[lane].push(item); }
+
+  // Returns once `count` items have run, those included that are not ready yet; or once one has
+  // thrown and the others that were running have ended.
+  void run(std::size_t count, Pace& pace) {
+    if (count == 0) return;
+    open_ = count;
+    if (lanes_.size() == 1) {
+      run_alone();
+    } else {
+      run_together(pace);
+    }
+  }
+
+  // Called by the item that runs: whether it is the last. False if other threads may be at work.
+  bool is_last() const { return lanes_.size() == 1 && open_ <= 1; }
+
+  // Throws what an item threw, if any did: of the first lane where that happened.
+  void rethrow_error() const {
+    for (const Lane& lane : lanes_) {
+      if (lane.error) std::rethrow_exception(lane.error);
+    }
+  }
+
+ private:
+  struct Lane {
+    void push(Item& item) { item.next_ready = std::exchange(ready, &item); }
+    Item* pop() { return std::exchange(ready, ready->next_ready); }
+
+    Item* ready = nullptr;  // the last that was put; its next_ready is the one before
+    bool taken = false;     // a thread runs one of its items
+    std::exception_ptr error;
+  };
+  struct Choice {
+    Item* item = nullptr;
+    std::size_t lane = 0;
+    bool more = false;  // another lane has items, and no thread runs them
+  };
+  // What a thread does before it runs an item so that others run theirs.
+  struct Help {
+    enum { none, notify, hurry, call } what = none;
+    std::size_t helper = 0;
+    Crew::Call how = Crew::Call::urgent;
+  };
+
+  void run_alone() {
+    Lane& lane = lanes_[0];
+    try {
+      typename Job::Scope scope(job_);
+      while (lane.ready) {
+        Item& item = *lane.pop();
+        scope.enter(0);
+        job_.run(item);
+        --open_;
+        job_.finish(item);
+      }
+    } catch (...) {
+      lane.error = std::current_exception();
+    }
+  }
+
+  void run_together(Pace& pace) {
+    casual_ = pace.is_short();
+    begin_ = Pace::Clock::now();
+    crew_.emplace(lanes_.size() - 1, help, this);
+    work();
+    crew_->dismiss();
+    pace.measured(casual_ ? Pace::Clock::now() - begin_ : busy_);
+    crew_.reset();
+  }
+
+  static void help(void* context, std::size_t /*helper*/) {
+    auto& self = *static_cast<LaneWorkers*>(context);
+    {
+      const std::lock_guard lock(self.mutex_);
+      --self.coming_;
+    }
+    self.work();
+  }
+
+  void work() noexcept {
+    std::unique_lock lock(mutex_);
+    std::optional<typename Job::Scope> scope;
+    std::size_t lane = 0;
+    while (!failed_ && open_ > 0) {
+      const Choice choice = choose(lane);
+      if (!choice.item) {
+        wait(lock);
+        continue;
+      }
+      lane = choice.lane;
+      lanes_[lane].taken = true;
+      const Help help = choice.more ? help_wanted() : Help{};
+      lock.unlock();
+      give(help);
+      const auto begin = casual_ ? Pace::Clock::time_point() : Pace::Clock::now();
+      std::exception_ptr error;
+      try {
+        if (!scope) scope.emplace(job_);
+        scope->enter(lane);
+        job_.run(*choice.item);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      const auto end = casual_ ? Pace::Clock::time_point() : Pace::Clock::now();
+      lock.lock();
+      busy_ += end - begin;
+      lanes_[lane].taken = false;
+      --open_;
+      if (!error) {
+        try {
+          job_.finish(*choice.item);
+        } catch (...) {
+          error = std::current_exception();
+        }
+      }
+      if (error) {
+        lanes_[lane].error = std::move(error);
+        failed_ = true;
+      }
+    }
+    const bool others_wait = waiting_ > 0;
+    lock.unlock();
+    if (!others_wait) return;
+    news_.fetch_add(1, std::memory_order_release);
+    unpark_listed(news_);
+  }
+
+  // Takes an item of lane `last` if that has any, otherwise of another one.
+  Choice choose(std::size_t last) {
+    Choice choice;
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      const std::size_t number = last + i < lanes_.size() ? last + i : last + i - lanes_.size();
+      Lane& lane = lanes_[number];
+      if (lane.taken || !lane.ready) continue;
+      if (choice.item) {
+        choice.more = true;
+        break;
+      }
+      choice.item = lane.pop();
+      choice.lane = number;
+    }
+    return choice;
+  }
+
+  // Blocks, without the lock, until there may be something to choose or everything has ended.
+  void wait(std::unique_lock<std::mutex>& lock) {
+    const std::uint32_t seen = news_.load(std::memory_order_relaxed);
+    ++waiting_;
+    lock.unlock();
+    spin_then_park(news_, [seen](std::uint32_t news) { return news != seen; });
+    lock.lock();
+    --waiting_;
+  }
+
+  // Decides who takes the items that this thread leaves: a thread that waits, a helper that is on
+  // its way, or a new one.
+  Help help_wanted() {
+    if (waiting_ > 0) return {.what = Help::notify};
+    // Helper 1 may come by itself as long as the work is short.
+    const auto is_long = [this] {
+      return !casual_ || !Pace::is_short(Pace::Clock::now() - begin_);
+    };
+    if (coming_ > 0) {
+      if (woken_ || !is_long()) return {};
+      woken_ = true;
+      return {.what = Help::hurry, .helper = 1};
+    }
+    if (called_ == crew_->helpers()) return {};
+    woken_ = called_ > 0 || is_long();
+    ++coming_;
+    return {.what = Help::call,
+            .helper = ++called_,
+            .how = woken_ ? Crew::Call::urgent : Crew::Call::casual};
+  }
+
+  void give(const Help& help) noexcept {
+    switch (help.what) {
+      case Help::none:
+        break;
+      case Help::notify:
+        news_.fetch_add(1, std::memory_order_release);
+        unpark_listed(news_, 1);
+        break;
+      case Help::hurry:
+        crew_->hurry(help.helper);
+        break;
+      case Help::call:
+        crew_->call(help.helper, help.how);
+        break;
+    }
+  }
+
+  Job& job_;
+  bool casual_ = false;  // constant while the threads work, as is begin_
+  Pace::Clock::time_point begin_;
+  std::optional<Crew> crew_;
+
+  std::mutex mutex_;
+  std::pmr::vector<Lane> lanes_;  // their number is constant while the threads work
+  std::size_t open_ = 0;          // items that have not run
+  bool failed_ = false;
+  std::size_t called_ = 0;        // helpers
+  std::size_t coming_ = 0;        // those called that have not come yet
+  std::size_t waiting_ = 0;       // threads in `wait`
+  bool woken_ = false;            // whether the last one called was woken
+  Pace::Clock::duration busy_{};  // the time of all items, unless casual_
+
+  // Counts how often waiting threads were told to look again; whoever increments it wakes them.
+  std::atomic<std::uint32_t> news_{0};
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/node_index.hpp>
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <memory_resource>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace lockstep::detail {
+
+// The part of a graph that a backward pass goes through: what its roots reach, and a place for each
+// gradient that comes along an edge.
+//
+// A depth-first walk from the roots numbers the nodes. The gradients that come to a node lie side
+// by side, whenever they come: first the roots' own, then the others in the order of the nodes that
+// they come from.
+//
+// Threads: one thread builds it before other threads use it. From then on the places are constant;
+// GraphTask says which thread may use the gradients that lie there.
+class PassGraph {
+ public:
+  // An edge, or what leads to a root.
+  struct Way {
+    std::size_t to = NodeIndex::kNone;  // the node's number; none for an edge to nowhere
+    std::size_t arrival = 0;
+  };
+  // A gradient at an input of a node.
+  struct Arrival {
+    std::size_t input_nr = 0;
+    Tensor gradient;               // undefined until it has come, or if it is zero
+    std::optional<Stream> stream;  // where it was computed
+  };
+  struct NodeState {
+    Node* node;  // the roots own it
+    std::size_t first_way = 0;
+    std::size_t first_arrival = 0;
+    std::size_t end_arrival = 0;
+    std::size_t waiting = 0;  // how many edges have not brought their gradient yet
+    bool reached = false;     // by a gradient
+    bool needed = false;      // it leads to a captured gradient, or takes one, or none is captured
+    bool applied = false;     // it leads to a captured gradient, or none is captured
+    // For the threads that run the nodes.
+    std::size_t lane = 0;
+    NodeState* next_ready = nullptr;
+  };
+  struct Root {
+    Edge edge;
+    Tensor gradient;
+    Way way;
+  };
+
+  // `memory` has to outlive this object; nothing is taken from it once the graph is built.
+  explicit PassGraph(std::pmr::memory_resource* memory)
+      : roots_(memory), states_(memory), ways_(memory), arrivals_(memory), index_(memory) {}
+
+  // `edge` has a node.
+  void add_root(Edge edge, Tensor gradient);
+
+  // Builds the graph and marks the nodes that are needed for the gradients of those in `wanted`, or
+  // all if `wanted` is empty.
+  void build(std::span<const Node* const> wanted);
+
+  bool contains(const Node* node) const { return index_.find(node) != NodeIndex::kNone; }
+  std::span<Root> roots() { return roots_; }
+  std::span<NodeState> states() { return states_; }
+  std::span<const NodeState> states() const { return states_; }
+  // The ways of the node's edges.
+  std::span<const Way> ways(const NodeState& from) const;
+  std::span<Arrival> arrivals(const NodeState& at);
+
+  // Puts a gradient, which may be undefined, at the end of its way. Returns the node there if it
+  // waits for no other.
+  NodeState* bring(const Way& way, Tensor&& gradient, const Stream& stream);
+
+ private:
+  // A step of a walk: a node, and which of its edges comes next.
+  struct Step {
+    std::size_t number;
+    std::size_t edge;
+  };
+
+  // Counts an edge that leads to the node, and returns the node's number. A new node is appended to
+  // `path`.
+  std::size_t visit(Node& node, std::pmr::vector<Step>& path);
+
+  // Iterative, since a graph can be as deep as the program is long. If `finished` is given, lists
+  // the nodes as the walk leaves them: children before parents.
+  void walk(std::pmr::vector<Step>& path, std::vector<std::size_t>* finished);
+
+  // Gives a place to each gradient that is to come.
+  void lay_out();
+  void place(Way& way, const Edge& edge);
+
+  void mark_needed(std::span<const Node* const> wanted, const std::vector<std::size_t>& finished);
+
+  // Reserved beforehand: a pass over a graph of this size would mostly grow its vectors.
+  static constexpr std::size_t kUsualNodes = 8;
+
+  std::pmr::vector<Root> roots_;
+  std::pmr::vector<NodeState> states_;
+  std::pmr::vector<Way> ways_;  // those of one node side by side
+  std::pmr::vector<Arrival> arrivals_;
+  NodeIndex index_;
+};
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/engine/impl/pass_graph.ipp>
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/autocast.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/random.hpp>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// The library's state of a thread, as guards set it: grad mode, inference mode, autocast, current
+// streams and random numbers. A replica that runs on another thread takes over its caller's.
+class ThreadState {
+ public:
+  static ThreadState capture();
+
+  // Makes this the state of the calling thread until destroyed.
+  class Scope {
+   public:
+    explicit Scope(const ThreadState& state);
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope();
+
+   private:
+    const AutogradStateScope autograd_;
+    const AutocastStateScope autocast_;
+    std::vector<Stream> streams_before_;
+    std::shared_ptr<RandomNumbers> random_before_;
+  };
+
+ private:
+  ThreadState(const AutogradState& autograd, const AutocastState& autocast,
+              std::shared_ptr<RandomNumbers> random)
+      : autograd_(autograd), autocast_(autocast), random_(std::move(random)) {}
+
+  AutogradState autograd_;
+  AutocastState autocast_;
+  std::unique_ptr<const std::vector<Stream>> streams_;  // null, as usual: no guard has set any
+  std::shared_ptr<RandomNumbers> random_;               // null, as usual: the process's
+};
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/autograd/engine/impl/thread_state.ipp>
+#endif

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/autograd/engine/graph_task.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/inference_mode.hpp>
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::autograd::detail {
+
+// For the losses that DataParallel gathers from its replicas, the text says how to make one of
+// them.
+[[noreturn, gnu::cold]] inline void fail_no_scalar(const Tensor& tensor) {
+  const bool gathered = tensor.dim() == 1 && tensor.grad_fn() &&
+                        std::string_view(tensor.grad_fn()->name()) == "Gather";
+  lockstep::detail::fail<AutogradError>(
+      "grad can be implicitly created only for scalar outputs; backward of a tensor of shape ",
+      tensor.sizes(), " needs a gradient of that shape",
+      gathered ? ". If these are the losses of DataParallel's replicas, its option "
+                 ".scalar_outputs = ls::Reduction::mean makes one of them"
+               : "");
+}
+
+// Adds the tensors where backward starts, with the gradients given; a scalar without one gets 1.
+inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor> tensors,
+                      std::span<const Tensor> gradients) {
+  check<ValueError>(gradients.empty() || gradients.size() == tensors.size(),
+                    "backward: ", gradients.size(), " gradients were given for ", tensors.size(),
+                    " tensors");
+  const InferenceModeGuard normal(false);  // what is made here may become the grad of a leaf
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    check<AutogradError>(tensor.defined(), "backward: tensor ", i, " is undefined");
+    check<AutogradError>(tensor.requires_grad(), "backward: tensor ", i,
+                         " does not require grad and has no grad_fn");
+    Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
+    if (!gradient.defined()) {
+      if (tensor.numel() != 1) fail_no_scalar(tensor);
+      gradient = ones(tensor.sizes(), tensor.options());
+    }
+    check<ShapeError>(gradient.sizes() == tensor.sizes(), "backward: a gradient of shape ",
+                      gradient.sizes(), " was given for a tensor of shape ", tensor.sizes());
+    check<DtypeError>(gradient.dtype() == tensor.dtype(), "backward: a gradient of ",
+                      gradient.dtype(), " was given for a tensor of ", tensor.dtype());
+    check<DeviceError>(gradient.device() == tensor.device(), "backward: a gradient on ",
+                       gradient.device(), " was given for a tensor on ", tensor.device());
+    task.add_root(lockstep::detail::gradient_edge(tensor), std::move(gradient));
+  }
+}
+
+LOCKSTEP_INLINE void backward(std::span<const Tensor> tensors, std::span<const Tensor> gradients,
+                              bool retain_graph, bool create_graph) {
+  lockstep::detail::GraphTask task(retain_graph, create_graph);
+  add_roots(task, tensors, gradients);
+  task.run();
+}
+
+}  // namespace lockstep::autograd::detail
+
+namespace lockstep::autograd {
+
+LOCKSTEP_INLINE void backward(const std::vector<Tensor>& tensors,
+                              const std::vector<Tensor>& gradients,
+                              std::optional<bool> retain_graph, bool create_graph) {
+  detail::backward(tensors, gradients, retain_graph.value_or(create_graph), create_graph);
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> grad(const std::vector<Tensor>& outputs,
+                                         const std::vector<Tensor>& inputs,
+                                         const std::vector<Tensor>& grad_outputs,
+                                         std::optional<bool> retain_graph, bool create_graph,
+                                         bool allow_unused) {
+  lockstep::detail::GraphTask task(retain_graph.value_or(create_graph), create_graph);
+  detail::add_roots(task, outputs, grad_outputs);
+  check<ValueError>(!inputs.empty(), "grad: expected at least one input");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check<AutogradError>(inputs[i].defined() && inputs[i].requires_grad(), "grad: input ", i,
+                         " does not require grad");
+    task.capture(lockstep::detail::gradient_edge(inputs[i]));
+  }
+  task.run();
+  std::vector<Tensor> results;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    results.push_back(task.captured(i));
+    check<AutogradError>(allow_unused || results[i].defined(),
+                         "grad: the outputs do not depend on "
+                         "input ",
+                         i, "; pass allow_unused = true for an undefined gradient");
+  }
+  return results;
+}
+
+}  // namespace lockstep::autograd
+
+namespace lockstep {
+
+LOCKSTEP_INLINE void Tensor::backward(const Tensor& gradient, bool retain_graph,
+                                      bool create_graph) const {
+  autograd::detail::backward({this, 1}, {&gradient, gradient.defined() ? 1U : 0U},
+                             retain_graph || create_graph, create_graph);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/node.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE OpNode::~OpNode() { OpNode::release_saved(); }
+
+LOCKSTEP_INLINE const char* OpNode::name() const { return type_.name; }
+
+LOCKSTEP_INLINE void OpNode::release_saved() {
+  if (op_) type_.destroy(std::exchange(op_, nullptr));
+}
+
+LOCKSTEP_INLINE void OpNode::apply(std::vector<Tensor>& gradients) {
+  check<AutogradError>(op_ != nullptr, "backward a second time through ", name(),
+                       ": what it saved was freed; pass retain_graph = true the first time");
+  type_.backward(op_, *this, gradients);
+}
+
+LOCKSTEP_INLINE void OpNode::replace(std::vector<Tensor>& gradients, Tensor* results,
+                                     std::size_t count) const {
+  check<AutogradError>(count == next_edges.size(), "backward of ", name(), " returned ", count,
+                       " gradients for ", next_edges.size(), " tensor arguments");
+  gradients.resize(count);
+  std::move(results, results + count, gradients.begin());
+}
+
+LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<Node>& owner) {
+  bool streamed = false;
+  std::size_t number = 0;
+  for (Tensor& output : outputs) {
+    const std::size_t nr = number++;
+    if (!output.defined()) continue;
+    if (!streamed) set_stream(current_stream(output.device()));
+    streamed = true;
+    // An operation may return an argument; its result is a variable of its own all the same.
+    if (output.impl().use_count() > 1) output = make_view(output);
+    if (!is_floating_point(output.dtype())) continue;
+    output.impl()->grad_fn = owner;
+    output.impl()->output_nr = nr;
+    output.impl()->requires_grad = true;
+  }
+  set_num_inputs(outputs.count);
+}
+
+LOCKSTEP_INLINE RecordedOperation::RecordedOperation(const OpType& type, void* op,
+                                                     std::initializer_list<Operands> operands)
+    : node_(type.make_node(type, op)) {
+  std::size_t tensors = 0;
+  for (const Operands& some : operands) tensors += some.count;
+  node_->next_edges.reserve(tensors);
+  for (const Operands& some : operands) {
+    for (const Tensor& tensor : some) node_->next_edges.push_back(gradient_edge(tensor));
+  }
+}
+
+LOCKSTEP_INLINE void RecordedOperation::finish(const Results& outputs) {
+  if (output_saved) node_->set_self(node_);
+  scope_.leave();
+  node_->own(outputs, node_);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/threads/crew.hpp>
+#include <lockstep/backend/threads/letter_box.hpp>
+#include <lockstep/backend/threads/worker_pool.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <utility>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE Crew::Crew(std::size_t helpers, Share::Invoke invoke, void* context)
+    : pool_((check_not_forked(), WorkerPool::instance())),
+      share_(pool_.lease(helpers + 1)),
+      was_inside_(std::exchange(inside_team, true)) {
+  share_.invoke = invoke;
+  share_.context = context;
+  share_.kind = Share::Kind::helpers;
+  share_.settled = share_.team->settled;
+}
+
+LOCKSTEP_INLINE Crew::~Crew() {
+  inside_team = was_inside_;
+  // A forked child has no helpers to wait for, and nobody may lease them again.
+  if (forked()) return;
+  part();
+  pool_.give_back(*share_.team);
+}
+
+LOCKSTEP_INLINE void Crew::call(std::size_t helper, Call how) noexcept {
+  share_.team->pending.fetch_add(Team::kShare, std::memory_order_relaxed);
+  pool_.post(share_, helper, how == Call::urgent ? Post::offer : Post::casual_offer);
+}
+
+LOCKSTEP_INLINE void Crew::dismiss() {
+  check_not_forked();
+  part();
+}
+
+LOCKSTEP_INLINE void Crew::part() noexcept {
+  std::atomic<std::uint32_t>& pending = share_.team->pending;
+  if (pending.load(std::memory_order_acquire) == share_.settled) return;
+  for (Worker* worker : share_.team->workers) {
+    if (worker->box.withdraw()) pending.fetch_sub(Team::kShare, std::memory_order_relaxed);
+  }
+  WorkerPool::join(share_);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/threads/crew.hpp>
+#include <lockstep/backend/threads/pace.hpp>
+#include <lockstep/backend/threads/shared_shares.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <utility>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void SharedShares::run_all(Pace& pace) {
+  const Pace::Clock::time_point begin = Pace::Clock::now();
+  crew_.call(1, casual_ ? Crew::Call::casual : Crew::Call::urgent);
+  Crew* const outer = std::exchange(expected_crew, casual_ ? &crew_ : nullptr);
+  run_share(0);
+  if (casual_ && !Pace::is_short(Pace::Clock::now() - begin)) crew_.hurry(1);
+  run_rest();
+  expected_crew = outer;
+  crew_.dismiss();
+  // Called casually, the elapsed time will do: without a helper the caller has done all the work,
+  // and with one the work was not short.
+  pace.measured(casual_ ? Pace::Clock::now() - begin : Pace::Clock::duration(work_.load()));
+}
+
+LOCKSTEP_INLINE void SharedShares::help(void* context, std::size_t helper) {
+  auto& self = *static_cast<SharedShares*>(context);
+  const std::size_t index = self.take();
+  if (index >= self.count_) return;
+  for (std::size_t next = 2 * helper; next <= 2 * helper + 1; ++next) {
+    if (next <= self.crew_.helpers() && self.next_.load(std::memory_order_relaxed) < self.count_) {
+      self.crew_.call(next, Crew::Call::urgent);
+    }
+  }
+  self.run_share(index);
+  self.run_rest();
+}
+
+LOCKSTEP_INLINE void SharedShares::run_share(std::size_t index) noexcept {
+  const auto begin = casual_ ? Pace::Clock::time_point() : Pace::Clock::now();
+  try {
+    share_(context_, index);
+  } catch (...) {
+    error_of(index) = std::current_exception();
+    failed_.store(true, std::memory_order_relaxed);
+  }
+  if (!casual_) work_.fetch_add((Pace::Clock::now() - begin).count(), std::memory_order_relaxed);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/threads/letter_box.hpp>
+#include <lockstep/backend/threads/park.hpp>
+#include <lockstep/backend/threads/shared_core.hpp>
+#include <lockstep/backend/threads/spin_wait.hpp>
+#include <lockstep/backend/threads/worker_pool.hpp>
+#include <lockstep/device/cores.hpp>
+#include <lockstep/error.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE std::exception_ptr Share::run() const noexcept {
+  try {
+    invoke(context, index);
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+LOCKSTEP_INLINE WorkerPool& WorkerPool::instance() {
+  static WorkerPool& pool = *new WorkerPool;
+  return pool;
+}
+
+LOCKSTEP_INLINE TeamStats WorkerPool::stats() {
+  const std::lock_guard lock(mutex_);
+  return {threads_created_,
+          shares_posted_,
+          parks_.load(std::memory_order_relaxed),
+          wake_ups_.load(std::memory_order_relaxed),
+          running_,
+          cores_};
+}
+
+LOCKSTEP_INLINE Share WorkerPool::lease(std::size_t size) {
+  const std::size_t count = size - 1;
+  const std::lock_guard lock(mutex_);
+  while (free_.size() < count) create_worker(size);
+  const auto first = free_.rbegin();
+  Team& team = (*first)->own_team;
+  team.workers.assign(first, first + static_cast<std::ptrdiff_t>(count));
+  free_.resize(free_.size() - count);
+  running_ += added_threads(count);
+  shares_posted_ += count;
+  return {.team = &team, .team_size = size, .spin = running_ <= cores_};
+}
+
+LOCKSTEP_INLINE void WorkerPool::give_back(Team& team) noexcept {
+  const std::lock_guard lock(mutex_);
+  running_ -= added_threads(team.workers.size());
+  // Never allocates: `create_worker` has reserved a place for each worker there is.
+  free_.insert(free_.end(), team.workers.rbegin(), team.workers.rend());
+}
+
+LOCKSTEP_INLINE void WorkerPool::create_worker(std::size_t team_size) {
+  free_.reserve(threads_created_ + 1);
+  auto worker = std::make_unique<Worker>();
+  worker->own_team.workers.reserve(kUsualWorkers);
+  try {
+    start_detached([this, &self = *worker] { serve(self); });
+  } catch (const std::system_error& error) {
+    throw std::system_error(error.code(),
+                            str("run_team: ", team_size, " shares need ", team_size - 1,
+                                " free worker threads, there are ", free_.size(), " (of ",
+                                threads_created_, " in the process) and no more could be started"));
+  }
+  // At the bottom of the stack: the warm ones stay at the top.
+  free_.insert(free_.begin(), worker.release());
+  ++threads_created_;
+}
+
+LOCKSTEP_INLINE void WorkerPool::post(const Share& from, std::size_t index, Post kind) noexcept {
+  Share share = from;
+  share.index = index;
+  if (from.team->workers[index - 1]->box.post(share, kind)) {
+    wake_ups_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+LOCKSTEP_INLINE void WorkerPool::join(const Share& own) noexcept {
+  std::atomic<std::uint32_t>& pending = own.team->pending;
+  const auto ended = [&] { return pending.load(std::memory_order_acquire) == own.settled; };
+  if (own.spin && callers_core.yield_until(ended)) return;
+  if (own.spin ? spin_until(ended) : ended()) return;
+  own.team->core_of_waker.store(-1,
+                                std::memory_order_relaxed);  // before a worker can see the flag
+  auto value = pending.fetch_or(Team::kCallerParked, std::memory_order_acquire);
+  value |= Team::kCallerParked;
+  while (value != (own.settled | Team::kCallerParked)) {
+    park(pending, value);
+    value = pending.load(std::memory_order_acquire);
+  }
+  pending.fetch_and(~Team::kCallerParked, std::memory_order_relaxed);
+  callers_core.woken_from(own.team->core_of_waker.load(std::memory_order_relaxed));
+}
+
+LOCKSTEP_INLINE void WorkerPool::serve(Worker& self) noexcept {
+  inside_team = true;
+  for (bool spin = false;;) {
+    self.box.wait(spin, parks_, self.own_team.room);
+    spin = false;
+    const Share* const letter = self.box.accept();
+    if (letter == nullptr) continue;
+    const Share share = *letter;
+    if (share.kind == Share::Kind::of_team) {
+      for (std::size_t next = 2 * share.index; next <= 2 * share.index + 1; ++next) {
+        if (next < share.team_size) post(share, next, Post::order);
+      }
+    }
+    if (std::exception_ptr error = share.run()) {
+      self.index = share.index;
+      self.error = std::move(error);
+    }
+    auto& pending = share.team->pending;
+    const std::uint32_t last = (share.settled + Team::kShare) | Team::kCallerParked;
+    if (pending.fetch_sub(Team::kShare, std::memory_order_release) == last) {
+      share.team->core_of_waker.store(current_core(), std::memory_order_relaxed);
+      unpark(pending, 1);
+    }
+    spin = share.spin;
+  }
+}
+
+LOCKSTEP_INLINE TeamLease::~TeamLease() {
+  if (forked()) return;
+  for (Worker* worker : own_.team->workers) {
+    if (worker->error) worker->error = nullptr;  // on_error has thrown before
+  }
+  pool_.give_back(*own_.team);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/threads/park.hpp>
+#include <lockstep/backend/threads/shared_core.hpp>
+#include <lockstep/backend/threads/spin_wait.hpp>
+#include <lockstep/device/cores.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+namespace lockstep::detail {
+
+// How long a worker naps before it looks for casual offers (the kernel adds its slack, some 50 µs),
+// and how many naps it takes without finding a new one. Then it parks, and the next post has to
+// wake it.
+inline constexpr std::chrono::microseconds kNap{50};
+inline constexpr int kNaps = 40;
+
+enum class Post { order, offer, casual_offer };
+
+// How a worker thread learns that there is work for it: a letter, and a word that tells it to look.
+//
+// A post is an order, which the worker will follow, or an offer, which the poster may withdraw as
+// long as the worker has not accepted it. A casual offer does not end a nap: the worker finds it at
+// the end of the nap, and accepts it if it is still there after another nap. (Most casual offers
+// are withdrawn when they are young, by callers that need no help.) So nobody pays for waking the
+// worker, and yet every casual offer that stands is accepted within two naps.
+//
+// Threads: the posters order their posts among themselves, and after the worker's last access to
+// the letter that it accepted. Any thread may call `withdraw` and `hurry` while nobody posts; the
+// worker alone calls the rest.
+template <class Letter>
+class LetterBox {
+ public:
+  explicit LetterBox(std::chrono::microseconds nap = kNap) : nap_(nap) {}
+
+  // True if the worker was parked and had to be woken.
+  bool post(const Letter& letter, Post kind) {
+    letter_ = letter;
+    posts_ += kOnePost;
+    std::uint32_t before = word_.load(std::memory_order_relaxed);
+    if (kind == Post::casual_offer) {
+      const std::uint32_t value = posts_ | kOffered | kCasual;
+      while (!word_.compare_exchange_weak(before, value | (before & kNapping),
+                                          std::memory_order_release, std::memory_order_relaxed)) {
+      }
+    } else {
+      before =
+          word_.exchange(posts_ | (kind == Post::offer ? kOffered : 0), std::memory_order_release);
+      if ((before & kNapping) != 0) end_nap();
+    }
+    if ((before & kParked) == 0) return false;
+    core_of_poster_.store(current_core(), std::memory_order_relaxed);
+    unpark(word_, 1);
+    return true;
+  }
+
+  // Takes an offer back; false if there is none or the worker has accepted it.
+  bool withdraw() {
+    std::uint32_t value = word_.load(std::memory_order_relaxed);
+    while ((value & kOffered) != 0) {
+      if (word_.compare_exchange_weak(value, (value & ~kOffered) | kWithdrawn,
+                                      std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Makes the worker look at a casual offer at once, and accept it.
+  void hurry() {
+    if ((word_.fetch_or(kHurried, std::memory_order_relaxed) & kNapping) == 0) return;
+    if ((word_.fetch_and(~kNapping, std::memory_order_relaxed) & kNapping) != 0) end_nap();
+  }
+
+  // Returns when something has been posted since the last `accept`. If `spin`, it first yields (if
+  // this core is the poster's and the last offer was not casual) and spins. It then naps if the
+  // last offer was casual. If nothing has come by then, it parks, and counts that in `parks`.
+  //
+  // `enclosed`, unless null, are 128 bytes that posters write before a post. The worker prefetches
+  // them while it spins, so that they come together with the letter and not after it.
+  void wait(bool spin, std::atomic<std::uint64_t>& parks, const std::byte* enclosed = nullptr) {
+    const auto posted = [this] { return number(word_.load(std::memory_order_acquire)) != seen_; };
+    const auto look = [&] {
+      if (enclosed != nullptr) {
+        __builtin_prefetch(enclosed);
+        __builtin_prefetch(enclosed + 64);
+      }
+      return posted();
+    };
+    if (spin && naps_left_ == 0 && shared_core_.yield_until(look)) return;
+    if (spin && spin_until(look)) return;
+    while (naps_left_ > 0) {
+      const std::uint32_t value = word_.load(std::memory_order_acquire);
+      if (number(value) == seen_) {
+        --naps_left_;
+      } else if (!is_young(value)) {
+        return;
+      } else {
+        looked_at_ = number(value);
+        seen_ = looked_at_ - kOnePost;  // not older: the numbers might come round to it
+        naps_left_ = kNaps;
+      }
+      nap(number(value));
+    }
+    std::uint32_t value = word_.load(std::memory_order_acquire);
+    do {
+      if (number(value) != seen_) return;
+    } while (!word_.compare_exchange_weak(value, value | kParked, std::memory_order_acquire));
+    parks.fetch_add(1, std::memory_order_relaxed);
+    // The value is read anew each time, since `hurry` changes it without a post.
+    for (value |= kParked; number(value) == seen_; value = word_.load(std::memory_order_acquire)) {
+      park(word_, value);
+    }
+    shared_core_.woken_from(core_of_poster_.load(std::memory_order_relaxed));
+  }
+
+  // The letter that was posted last, or null if it was withdrawn.
+  const Letter* accept() {
+    std::uint32_t value = word_.load(std::memory_order_acquire);
+    while (true) {
+      seen_ = number(value);
+      naps_left_ = (value & kCasual) != 0 ? kNaps : 0;
+      if ((value & kWithdrawn) != 0) return nullptr;
+      if ((value & kOffered) == 0) return &letter_;
+      if (word_.compare_exchange_weak(value, value & ~kOffered, std::memory_order_acquire)) {
+        return &letter_;
+      }
+    }
+  }
+
+ private:
+  // The word is the number of posts so far times kOnePost, plus what holds:
+  static constexpr std::uint32_t kParked = 1;     // the worker sleeps until it is notified
+  static constexpr std::uint32_t kNapping = 2;    // the worker sleeps for a while
+  static constexpr std::uint32_t kOffered = 4;    // the last post is an offer that nobody has taken
+  static constexpr std::uint32_t kWithdrawn = 8;  // the last post was taken back
+  static constexpr std::uint32_t kCasual = 16;    // the last post was a casual offer
+  static constexpr std::uint32_t kHurried = 32;   // the worker is to take it without a nap
+  static constexpr std::uint32_t kOnePost = 64;
+
+  static std::uint32_t number(std::uint32_t value) { return value & ~(kOnePost - 1); }
+
+  // A casual offer that the worker may leave until it has looked again.
+  bool is_young(std::uint32_t value) const {
+    return (value & (kOffered | kCasual | kHurried)) == (kOffered | kCasual) &&
+           number(value) != looked_at_;
+  }
+
+  // Sleeps for a nap, or until `post` or `hurry` clears kNapping. Does not sleep if there is a post
+  // newer than `known`, or a hurried offer.
+  void nap(std::uint32_t known) {
+    std::unique_lock lock(nap_mutex_);
+    std::uint32_t value = word_.load(std::memory_order_relaxed);
+    do {
+      if (number(value) != known || (value & (kOffered | kHurried)) == (kOffered | kHurried)) {
+        return;
+      }
+    } while (!word_.compare_exchange_weak(value, value | kNapping, std::memory_order_relaxed));
+    nap_over_.wait_for(lock, nap_,
+                       [this] { return (word_.load(std::memory_order_relaxed) & kNapping) == 0; });
+    word_.fetch_and(~kNapping, std::memory_order_relaxed);
+  }
+
+  void end_nap() {
+    // The worker holds the mutex from before it sets kNapping until it sleeps.
+    { const std::lock_guard lock(nap_mutex_); }
+    nap_over_.notify_one();
+  }
+
+  // What goes to the worker's core with a post: one cache line if the letter is short.
+  alignas(64) std::atomic<std::uint32_t> word_{0};
+  std::uint32_t posts_ = 0;  // the number in `word_`, for the posters
+  Letter letter_ = {};
+
+  // The core of the poster that last woke the worker. A hint: the worker may read it before the
+  // poster has written it.
+  std::atomic<int> core_of_poster_{-1};
+
+  // The worker's own: the number that it has dealt with, that of the casual offer that it has left
+  // for another nap, and what is left of kNaps.
+  alignas(64) std::uint32_t seen_ = 0;
+  std::uint32_t looked_at_ = 0;
+  int naps_left_ = 0;
+  SharedCore shared_core_;
+
+  const std::chrono::microseconds nap_;
+  std::mutex nap_mutex_;
+  std::condition_variable nap_over_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/threads/crew.hpp>
+#include <lockstep/backend/threads/pace.hpp>
+#include <lockstep/config.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep::detail {
+
+// The crew of the calling thread's innermost `run_shared` if its first helper was called casually;
+// null otherwise.
+inline constinit thread_local Crew* expected_crew = nullptr;
+
+// To be called before the calling thread waits for another share of its run_shared: makes the first
+// helper come at once if it was called casually.
+inline void call_expected_crew() {
+  if (expected_crew != nullptr) expected_crew->hurry(1);
+}
+
+// The shares of one `run_shared`: a thread that is free takes the next one.
+//
+// Each share is begun in the end, even if others wait for it: a helper that comes calls two more as
+// long as shares are left, before it begins a share itself. The caller has called the first helper,
+// which is on its way or has come; so the caller may take shares without calling anybody.
+//
+// Threads: the caller and the helpers. What the shares read and write is ordered by the Crew's
+// calls and its end; the atomics order nothing.
+class SharedShares {
+ public:
+  using Share = void (*)(void* context, std::size_t index);
+
+  SharedShares(std::size_t count, Share share, void* context, bool casual)
+      : count_(count),
+        share_(share),
+        context_(context),
+        casual_(casual),
+        crew_(count - 1, help, this) {}
+  ~SharedShares() {
+    if (!failed_.load(std::memory_order_relaxed)) return;
+    // Errors are left only if on_error has thrown.
+    for (std::size_t index = 1; index < count_; ++index) crew_.error(index) = nullptr;
+  }
+
+  // Runs all shares, and then hands each error to `on_error(index, exception_ptr)`, in their order.
+  template <class OnError>
+  void run(Pace& pace, OnError on_error) {
+    run_all(pace);
+    if (!failed_.load(std::memory_order_relaxed)) return;
+    for (std::size_t index = 0; index < count_; ++index) {
+      std::exception_ptr error = std::exchange(error_of(index), nullptr);
+      if (error) on_error(index, std::move(error));
+    }
+  }
+
+ private:
+  void run_all(Pace& pace);
+
+  static void help(void* context, std::size_t helper);
+
+  std::size_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
+
+  void run_rest() noexcept {
+    for (std::size_t index = take(); index < count_; index = take()) run_share(index);
+  }
+
+  void run_share(std::size_t index) noexcept;
+
+  // The place for what a share throws, whichever thread runs it. It is made beforehand, since there
+  // may be no memory for it then.
+  std::exception_ptr& error_of(std::size_t index) noexcept {
+    return index == 0 ? first_error_ : crew_.error(index);
+  }
+
+  const std::size_t count_;
+  const Share share_;
+  void* const context_;
+  const bool casual_;                      // whether the first helper is called casually
+  std::atomic<Pace::Clock::rep> work_{0};  // the time that all shares took, unless casual_
+  std::atomic<std::size_t> next_{1};
+  std::atomic<bool> failed_{false};  // whether any share has thrown
+  std::exception_ptr first_error_;   // share 0's
+  Crew crew_;  // the last member: no helper comes before or after the others exist
+};
+
+// Runs share(0) … share(n - 1), n at least 2, by as many threads as pays, and returns when all have
+// ended. Each error goes to `on_error(index, exception_ptr)` then, in the order of the shares, on
+// the calling thread.
+//
+// Share 0 runs on the calling thread. The others run on worker threads or, one after another, on
+// threads that have ended their share before, the caller's too: so each share sets for itself what
+// it needs of a thread's state. A share may wait for another one: whatever threads are busy or
+// blocked, each share is begun in the end.
+//
+// `pace` is that of the same work at earlier calls: if it was short the caller starts alone, and
+// wakes nobody unless it turns out to be longer.
+//
+// **Threads and exceptions.** As run_team.
+template <class F, class OnError>
+void run_shared(std::size_t n, Pace& pace, F& share, OnError on_error) {
+  const auto call = [](void* context, std::size_t index) { (*static_cast<F*>(context))(index); };
+  // F is const where the share is.
+  void* const context = const_cast<std::remove_const_t<F>*>(std::addressof(share));
+  SharedShares shares(n, call, context, pace.is_short());
+  shares.run(pace, on_error);
+}
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/threads/impl/shared_shares.ipp>
+#endif

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/threads/park.hpp>
+#include <lockstep/device/cores.hpp>
+
+#include <atomic>
+#include <chrono>
+
+namespace lockstep::detail {
+
+// Tells the core that this thread spins.
+inline void cpu_relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  asm volatile("pause");
+#elif defined(__aarch64__)
+  asm volatile("isb");
+#endif
+}
+
+// How long a thread spins before it parks. Waking a parked thread costs 2 to 20 µs, so spinning
+// longer than this gains little, and beside a busy neighbour it takes the very core that the
+// awaited thread needs.
+inline constexpr std::chrono::nanoseconds kSpinTime{2500};
+
+// Calls `ready` until it is true (then returns true) or `kSpinTime` is over (false). The bound is a
+// time and not a count because one pause lasts from 2 to over 50 ns, depending on the machine.
+template <class Ready>
+bool spin_until(Ready ready) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kPausesPerLook = 8;  // a look at the clock costs about as much as one pause
+  if (ready()) return true;
+  const Clock::time_point end = Clock::now() + kSpinTime;
+  do {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      cpu_relax();
+      if (ready()) return true;
+    }
+  } while (Clock::now() < end);
+  return false;
+}
+
+// Returns once `ready(value)` is true for the value of `word`, read with acquire order: spins for
+// `kSpinTime`, then parks. A thread that changes the value calls `unpark_listed` afterwards.
+template <class Ready>
+void spin_then_park(const std::atomic<std::uint32_t>& word, Ready ready) {
+  if (spin_until([&] { return ready(word.load(std::memory_order_acquire)); })) return;
+  for (std::uint32_t value = word.load(std::memory_order_acquire); !ready(value);
+       value = word.load(std::memory_order_acquire)) {
+    park_listed(word, value);
+  }
+}
+
+}  // namespace lockstep::detail

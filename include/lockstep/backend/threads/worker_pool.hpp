@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/threads/letter_box.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/cores.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+struct Worker;
+
+// What the caller and the workers of one `run_team` call, or of one Crew, share. It is a member of
+// the team's first worker and therefore lives for ever: the last worker may still be about to
+// notify the caller when the caller has seen the end and left.
+struct Team {
+  // Set in `pending` while the caller is parked on it: the worker that ends last must then notify.
+  static constexpr std::uint32_t kCallerParked = 1;
+  // What a share that has not ended counts in `pending`.
+  static constexpr std::uint32_t kShare = 2;
+
+  // Share i, from 1 on, is run by workers[i - 1]. Written by the caller before it posts share 1,
+  // read by workers before they end their shares.
+  std::vector<Worker*> workers;
+
+  // The value of `pending` once all shares have ended: an even number that the caller alone uses.
+  std::uint32_t settled = 0;
+
+  // Exceeds `settled`, modulo 2^32, by kShare for each share that a worker has yet to end: of all
+  // shares of a team or, in a Crew, of those posted so far. A caller that knows their number lowers
+  // `settled` instead of raising this word, which would take the cache line from the worker that
+  // wrote it last and have that worker wait for it once more. A Crew's share is counted before its
+  // post (relaxed: the post carries it), by the caller or by a worker that has not ended its own.
+  // Each worker takes its share off (release) as its last access to the team but the notification,
+  // and the caller reads (acquire). All changes are read-modify-writes and so one release sequence:
+  // the caller that reads `settled` sees all that the shares wrote.
+  alignas(64) std::atomic<std::uint32_t> pending{0};
+
+  // The core of the worker that last woke the caller; written before it does. A hint: another
+  // team's caller may read it by then.
+  std::atomic<int> core_of_waker{-1};
+
+  // Room for what the shares are to read. The first worker prefetches the first 128 bytes before it
+  // has read the letter. Only the caller uses it but while the shares run.
+  static constexpr std::size_t kRoom = 512;
+  alignas(128) std::byte room[kRoom];
+};
+
+// One share: the letter that a worker gets.
+struct Share {
+  using Invoke = void (*)(void* context, std::size_t index);
+  // of_team: an order, and its worker posts two further ones. helpers: an offer to a Crew's helper.
+  enum class Kind : std::uint8_t { of_team, helpers };
+
+  Team* team = nullptr;
+  Invoke invoke = nullptr;
+  void* context = nullptr;
+  std::size_t index = 0;
+  std::size_t team_size = 0;
+  bool spin = false;  // whether threads that wait in this team may spin
+  Kind kind = Kind::of_team;
+  std::uint32_t settled = 0;  // the team's
+
+  std::exception_ptr run() const noexcept;
+};
+
+// One thread of the pool. What moves between two cores in a call is one line to the worker (the
+// letter box, which a worker that spins for an order only reads) and one back (`pending`); the rest
+// stays put.
+//
+// While the worker is free, the pool's mutex guards the plain members; while it is leased they
+// belong to the team: to the poster until it posts, to the worker until it decrements `pending`,
+// then to the caller, who gives it back.
+struct alignas(128) Worker {
+  LetterBox<Share> box;
+  std::size_t index = 0;     // of the share; written only if that has thrown
+  std::exception_ptr error;  // what it threw, or null; a Crew's to use as it likes
+  Team own_team;             // used when this worker is the first of a team
+};
+
+// What the pool has done since the process began, for tests and benchmarks. A worker is parked
+// right now for each park without a wake-up.
+struct TeamStats {
+  std::uint64_t threads_created = 0;
+  // Shares that workers were leased for, whether or not the caller then took them itself.
+  std::uint64_t shares_posted = 0;
+  std::uint64_t parks = 0;     // times that a worker stopped spinning and went to sleep
+  std::uint64_t wake_ups = 0;  // times that a parked worker was woken to run a share
+  std::size_t running = 0;     // threads inside a team now; none may spin if they exceed
+  std::size_t cores = 0;       // the cores that the first caller might use
+};
+
+// True on a worker, and on a thread that is inside `run_team`: a team that it starts adds only the
+// workers to the number of running threads.
+inline constinit thread_local bool inside_team = false;
+
+// All worker threads of the process. They are created when a team needs more than are free, and are
+// never joined or destroyed, so that nothing hangs or dangles when the process ends. A worker has
+// the CPU affinity of the thread whose call created it, as it is without a CoreBinding.
+class WorkerPool {
+ public:
+  static WorkerPool& instance();
+
+  TeamStats stats();
+
+ private:
+  friend class Crew;
+  friend class TeamLease;
+
+  // A worker that leads a team with more workers than this allocates, the first time.
+  static constexpr std::size_t kUsualWorkers = 16;
+
+  WorkerPool() = default;
+
+  // Takes workers for a team of this size and returns its share 0, in which the caller has yet to
+  // set what to run.
+  Share lease(std::size_t size);
+
+  // Takes the workers back, in such an order that the next team of this size has each of them run
+  // the same share again, with its caches warm.
+  void give_back(Team& team) noexcept;
+
+  // Called with the mutex held. If it throws, the free workers are still in their places.
+  void create_worker(std::size_t team_size);
+
+  // How many running threads a team with this many workers adds, if the calling thread starts it.
+  static std::size_t added_threads(std::size_t workers) { return workers + (inside_team ? 0 : 1); }
+
+  // Posts share `index` to its worker.
+  void post(const Share& from, std::size_t index, Post kind) noexcept;
+
+  // Returns once all shares of the team have ended.
+  static void join(const Share& own) noexcept;
+
+  // The life of a worker.
+  [[noreturn]] void serve(Worker& self) noexcept;
+
+  std::mutex mutex_;
+  std::vector<Worker*> free_;          // guarded by mutex_; a stack, its top at the back
+  std::uint64_t threads_created_ = 0;  // guarded by mutex_
+  std::uint64_t shares_posted_ = 0;    // guarded by mutex_
+  std::size_t running_ = 0;            // guarded by mutex_: how many threads run shares
+  const std::size_t cores_ = usable_cores();
+
+  // Counters, written by any thread, only when it parks or wakes another. They order nothing.
+  alignas(64) std::atomic<std::uint64_t> parks_{0};
+  std::atomic<std::uint64_t> wake_ups_{0};
+};
+
+// The workers of one team: leased by the constructor, given back by the destructor.
+//
+// A caller that makes the lease before it writes what the shares are to read has those writes
+// travel to the other cores together with the post; otherwise the pool's lock waits for them.
+//
+// **Threads and exceptions.** Belongs to one thread. The constructor throws as run_team does.
+class TeamLease {
+ public:
+  // `size` is at least 2.
+  explicit TeamLease(std::size_t size)
+      : pool_((check_not_forked(), WorkerPool::instance())), own_(pool_.lease(size)) {}
+  TeamLease(const TeamLease&) = delete;
+  TeamLease& operator=(const TeamLease&) = delete;
+  // In a forked child there are no workers to give back.
+  ~TeamLease();
+
+  // Memory for what the shares are to read; the first 128 bytes come to them soonest.
+  void* room() const { return own_.team->room; }
+  static constexpr std::size_t kRoom = Team::kRoom;
+  static constexpr std::size_t kRoomAlignment = 128;
+
+  // Runs `invoke(context, i)` for each i below the size, returns when all have ended, and hands
+  // each error to `on_error(index, exception_ptr)`, in the order of the shares. Called once.
+  template <class OnError>
+  void run(Share::Invoke invoke, void* context, OnError on_error) {
+    Team& team = *own_.team;
+    team.settled -= Team::kShare * static_cast<std::uint32_t>(team.workers.size());
+    own_.settled = team.settled;
+    own_.invoke = invoke;
+    own_.context = context;
+    pool_.post(own_, 1, Post::order);
+    const bool was_inside = std::exchange(inside_team, true);
+    std::exception_ptr own_error = own_.run();
+    inside_team = was_inside;
+    // A child forked inside share 0 gets here too, and nobody would ever end the other shares.
+    check_not_forked();
+    WorkerPool::join(own_);
+    if (own_error) on_error(0, std::move(own_error));
+    for (Worker* worker : team.workers) {
+      if (worker->error) on_error(worker->index, std::exchange(worker->error, nullptr));
+    }
+  }
+
+ private:
+  WorkerPool& pool_;
+  Share own_;
+};
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/backend/threads/impl/worker_pool.ipp>
+#endif

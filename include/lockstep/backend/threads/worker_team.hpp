@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/threads/worker_pool.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
+
+// As try_run_team for the team that is leased, but hands each error to
+// `on_error(index, exception_ptr)` on the calling thread once all have ended. Allocates nothing
+// itself.
+template <class F, class OnError>
+void run_team_shares(TeamLease& team, F& share, OnError on_error) {
+  // A void* cannot hold the address of a function, but it can hold that of a pointer to one.
+  using Callee = std::conditional_t<std::is_function_v<F>, F*, F>;
+  const auto run = [&](Callee& callee) {
+    const Share::Invoke invoke = [](void* context, std::size_t index) {
+      (*static_cast<Callee*>(context))(index);
+    };
+    team.run(invoke, const_cast<std::remove_const_t<Callee>*>(std::addressof(callee)), on_error);
+  };
+  if constexpr (std::is_function_v<F>) {
+    F* function = &share;
+    run(function);
+  } else {
+    run(share);
+  }
+}
+
+// The same for a team of n, at least two, that is leased for it.
+template <class F, class OnError>
+void run_team_shares(std::size_t n, F& share, OnError on_error) {
+  TeamLease team(n);
+  run_team_shares(team, share, on_error);
+}
+
+// Runs share(0) … share(n - 1), all at once, each on a thread of its own, and returns one
+// exception_ptr a share when all have ended: what the share threw, or null.
+//
+// Share 0 runs on the calling thread, the others on persistent worker threads that are leased for
+// this call. Each share has its thread even where they outnumber the cores, because one share may
+// wait for another. What the caller did before the call is visible to every share, and what the
+// shares did is visible to the caller afterwards. With n = 1 no thread is involved; with n = 0
+// nothing happens.
+//
+// **Threads and exceptions.** May be called from any thread, from several at once, and from inside
+// a share. `share` is called by n threads at once. If worker threads cannot be started, no share
+// runs and std::system_error says how many were needed. In a child forked from a process that uses
+// lockstep, an Error; a child forked inside a share must not return from it.
+template <class F>
+[[nodiscard]] std::vector<std::exception_ptr> try_run_team(std::size_t n, F&& share) {
+  std::vector<std::exception_ptr> errors(n);
+  if (n == 1) {
+    try {
+      share(std::size_t{0});
+    } catch (...) {
+      errors[0] = std::current_exception();
+    }
+  } else if (n > 1) {
+    run_team_shares(n, share, [&errors](std::size_t index, std::exception_ptr error) {
+      errors[index] = std::move(error);
+    });
+  }
+  return errors;
+}
+
+// As `try_run_team`, but throws what the share with the lowest index threw, once all have ended.
+// Allocates nothing once the workers are there (teams of more than 17 do so a few times more).
+//
+// **Example.**
+//   run_team(devices.size(), [&](std::size_t i) { outputs[i] = replicas[i].forward(inputs[i]); });
+template <class F>
+void run_team(std::size_t n, F&& share) {
+  if (n == 1) {
+    share(std::size_t{0});
+  } else if (n > 1) {
+    std::exception_ptr first;
+    run_team_shares(n, share, [&first](std::size_t, std::exception_ptr error) {
+      if (!first) first = std::move(error);
+    });
+    if (first) std::rethrow_exception(std::move(first));
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/launch/lanes.hpp>
+#include <lockstep/cuda/launch/team.hpp>
+#include <lockstep/ops/kernels/loss_kernels.hpp>
+#include <lockstep/ops/kernels/softmax_kernels.hpp>
+
+#include <cmath>
+#include <cstddef>
+
+namespace lockstep::cuda {
+
+// Softmax of `count` elements `step` apart, at least one, and the logarithm of the sum, which no
+// library gives. The greatest is subtracted first, so that nothing overflows.
+template <class T>
+LOCKSTEP_HD lockstep::detail::LogSum<T> softmax_row(const T* in, T* out, std::size_t count,
+                                                    std::size_t step, const Team& team) {
+  T greatest = in[0];
+  for (std::size_t c = team.index(); c < count; c += team.count()) {
+    const T value = in[c * step];
+    greatest = greatest < value ? value : greatest;
+  }
+  greatest = team.max(greatest);
+  double sum = 0;
+  for (std::size_t c = team.index(); c < count; c += team.count()) {
+    const T e = std::exp(in[c * step] - greatest);
+    out[c * step] = e;
+    sum += static_cast<double>(e);
+  }
+  sum = team.sum(sum);
+  const T factor = static_cast<T>(1 / sum);
+  for (std::size_t c = team.index(); c < count; c += team.count()) out[c * step] *= factor;
+  return {greatest, static_cast<T>(std::log(sum))};
+}
+
+// Softmax, or its logarithm, of the rows of [outer, count, inner], however large.
+template <class T>
+struct SoftmaxRows {
+  View<const T> in;
+  View<T> out;
+  lockstep::detail::Axis axis;
+  bool log;
+  Sharing sharing;
+
+  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
+    for_rows(sharing, launch, lanes, Evaluate{*this});
+  }
+
+ private:
+  struct Evaluate {
+    const SoftmaxRows& kernel;
+    LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+      kernel.evaluate(row, team);
+    }
+  };
+
+  LOCKSTEP_HD void evaluate(std::size_t row, const Team& team) const {
+    const std::size_t first = lockstep::detail::row_start(axis, row);
+    const T* const from = in.data + first;
+    T* const to = out.data + first;
+    const auto log_sum = softmax_row(from, to, axis.count, axis.inner, team);
+    if (!log) return;
+    for (std::size_t c = team.index(); c < axis.count; c += team.count()) {
+      to[c * axis.inner] = -log_sum.minus(from[c * axis.inner]);
+    }
+  }
+};
+
+}  // namespace lockstep::cuda

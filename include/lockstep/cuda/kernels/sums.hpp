@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/cuda/launch/team.hpp>
+#include <lockstep/cuda/launch/unroll.hpp>
+#include <lockstep/cuda/memory/scratch.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/ops/layout.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// Sums on a GPU. Long ones are taken in parts whose sums are added up after them; what the parts
+// are depends on the shape alone, so that the same input gives the same bits.
+namespace lockstep::cuda {
+
+// What is added up is a Term: it has the types In of its operands, Sum and Out, and a function
+// at(kernel, offset, k) that gives the element at an offset of the operands for sum number k.
+
+template <class T, class Result = T>
+struct ValueTerm {
+  using In = T;
+  using Sum = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
+  using Out = Result;
+  template <class Kernel>
+  LOCKSTEP_HD static Sum at(const Kernel& kernel, std::int64_t offset, std::size_t) {
+    return static_cast<Sum>(kernel.a.data[offset]);
+  }
+};
+
+template <class Sum, class Out>
+LOCKSTEP_HD Out finished(Sum sum, double divisor) {
+  if constexpr (std::is_integral_v<Sum>) {
+    return static_cast<Out>(sum);
+  } else {
+    return static_cast<Out>(divisor == 1 ? sum : sum / divisor);
+  }
+}
+
+// The parts of the sums, one a row: part p of sum k is row p · sums + k.
+template <class Term>
+struct SumKernel {
+  using Sum = typename Term::Sum;
+
+  View<const typename Term::In> a;
+  View<const typename Term::In> b;       // the operands that the term does not have are empty
+  View<const typename Term::In> centre;  // one element a sum
+  View<Sum> parts;                       // empty if there is one part a sum
+  View<typename Term::Out> out;          // empty if there are several
+  StridedIndex<1> kept;
+  StridedIndex<1> reduced;
+  Sharing sharing;
+  std::size_t sums;
+  std::size_t terms;  // of a sum
+  std::size_t terms_of_part;
+  double divisor;
+
+  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
+    for_rows(sharing, launch, lanes, AddUp{*this});
+  }
+
+ private:
+  struct AddUp {
+    const SumKernel& kernel;
+    LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+      kernel.add_up(row, team);
+    }
+  };
+
+  LOCKSTEP_HD void add_up(std::size_t row, const Team& team) const {
+    const Division place = divided(row, sums);
+    const std::size_t k = place.remainder;
+    const std::int64_t start = kept.at(k).of[0];
+    const std::size_t first = place.quotient * terms_of_part;
+    const std::size_t end = terms - first < terms_of_part ? terms : first + terms_of_part;
+    Sum sum{};
+    if (reduced.dims <= 1) {
+      const std::int64_t step = reduced.dims == 0 ? 0 : reduced.strides[0][0];
+      LOCKSTEP_UNROLL(4)
+      for (std::size_t i = first + team.index(); i < end; i += team.count()) {
+        sum += Term::at(*this, start + static_cast<std::int64_t>(i) * step, k);
+      }
+    } else {
+      LOCKSTEP_UNROLL(1)
+      for (std::size_t i = first + team.index(); i < end; i += team.count()) {
+        sum += Term::at(*this, start + reduced.at(i).of[0], k);
+      }
+    }
+    sum = team.sum(sum);
+    if (team.index() != 0) return;
+    if (parts.size > 0) {
+      parts[row] = sum;
+    } else {
+      out[k] = finished<Sum, typename Term::Out>(sum, divisor);
+    }
+  }
+};
+
+// Adds up the parts of each sum.
+template <class Sum, class Out>
+struct SumPartsKernel {
+  View<const Sum> parts;
+  View<Out> out;
+  std::size_t sums;
+  std::size_t parts_of_sum;
+  double divisor;
+
+  LOCKSTEP_HD void operator()(std::size_t k, const Lanes& lanes) const {
+    Sum sum{};
+    LOCKSTEP_UNROLL(4)
+    for (std::size_t p = lanes.index; p < parts_of_sum; p += lanes.count)
+      sum += parts[p * sums + k];
+    sum = lanes.sum(sum);
+    if (lanes.index == 0) out[k] = finished<Sum, Out>(sum, divisor);
+  }
+};
+
+template <class Term>
+using SumKernels = Kernels<SumKernel<Term>, SumPartsKernel<typename Term::Sum, typename Term::Out>>;
+
+inline std::size_t count_of(const lockstep::detail::Walk<1>& walk) {
+  std::size_t count = 1;
+  for (const std::int64_t size : walk.sizes) count *= static_cast<std::size_t>(size);
+  return count;
+}
+
+template <class Term>
+struct SumOperands {
+  View<const typename Term::In> a;
+  View<const typename Term::In> b = {};
+  View<const typename Term::In> centre = {};
+};
+
+// out[k] = the sum of the terms over `reduced`, divided, for every k of `kept`.
+template <class Term>
+void launch_sum(lockstep::detail::StreamState& stream, const SumOperands<Term>& in,
+                const View<typename Term::Out>& out, const lockstep::detail::Walk<1>& kept,
+                const lockstep::detail::Walk<1>& reduced, double divisor) {
+  using Sum = typename Term::Sum;
+  using Out = typename Term::Out;
+  const std::size_t sums = count_of(kept);
+  const std::size_t terms = count_of(reduced);
+  if (sums == 0) return;
+  // A thread for each sum does not pay for fewer than a warp's sums side by side.
+  const bool by_thread = sums >= kLanes && !kept.sizes.empty() &&
+                         (reduced.sizes.empty() || kept.inner_stride(0) < reduced.inner_stride(0));
+  // As many parts as keep a large GPU busy, and none of fewer terms than the second kernel costs.
+  const std::size_t wanted = by_thread ? 131072 : 2048;
+  const std::size_t shortest = by_thread ? 256 : 2048;
+  const std::size_t most = std::max<std::size_t>(1, terms / shortest);
+  const std::size_t about = std::clamp<std::size_t>(wanted / sums, 1, most);
+  const std::size_t terms_of_part = std::max<std::size_t>(1, (terms + about - 1) / about);
+  const std::size_t parts = std::max<std::size_t>(1, (terms + terms_of_part - 1) / terms_of_part);
+
+  const bool one = parts == 1;
+  const ScratchOf<Sum> partial(stream, one ? 0 : parts * sums);
+  const Sharing sharing{parts * sums, by_thread};
+  launch_kernel(stream, sharing.launches(),
+                SumKernel<Term>{in.a, in.b, in.centre, partial.view(), one ? out : View<Out>{},
+                                strided_index(kept), strided_index(reduced), sharing, sums, terms,
+                                terms_of_part, divisor});
+  if (!one) {
+    launch_kernel(stream, sums,
+                  SumPartsKernel<Sum, Out>{partial.const_view(), out, sums, parts, divisor});
+  }
+}
+
+}  // namespace lockstep::cuda

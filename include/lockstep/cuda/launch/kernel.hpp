@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/cuda/launch/lanes.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <typeinfo>
+
+namespace lockstep::cuda {
+
+// A list of functors, or of lists of them.
+template <class... F>
+struct Kernels {};
+
+// How a library call runs on a GPU: a specialisation for each Call that `launch_call` takes has
+//   using kernels = Kernels<…>;                              // what it launches itself
+//   static void run(detail::StreamState& stream, const Call& call);
+template <class Call>
+struct CudaCall;
+
+// A functor that handles one row with a warp, as functor(row, lanes).
+template <class F>
+concept RowFunctor = requires(const F& functor, std::size_t row, const Lanes& lanes) {
+  functor(row, lanes);
+};
+
+inline constexpr unsigned kThreads = 256;
+
+template <class F>
+__global__ void range_kernel(std::size_t count, F functor) {
+  const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    functor(i);
+  }
+}
+
+template <class F>
+__global__ void rows_kernel(std::size_t rows, F functor) {
+  const Lanes lanes{threadIdx.x % kLanes, kLanes};
+  const std::size_t warps = blockDim.x / kLanes;
+  const std::size_t step = std::size_t{gridDim.x} * warps;
+  for (std::size_t row = blockIdx.x * warps + threadIdx.x / kLanes; row < rows; row += step) {
+    functor(row, lanes);
+  }
+}
+
+// Launches one of the two kernels above on a stream, with `a_block` of its items a block. Out of
+// line, so that it is compiled once and not once a functor.
+void launch_erased(lockstep::detail::StreamState& stream, std::size_t count, std::size_t a_block,
+                   const void* kernel, void** arguments, const std::type_info& functor);
+
+// Runs functor(i), or functor(row, lanes), for each i below `count` on a stream.
+template <class F>
+void launch_kernel(lockstep::detail::StreamState& stream, std::size_t count, const F& functor) {
+  if (count == 0) return;
+  void* arguments[] = {&count, const_cast<F*>(&functor)};
+  if constexpr (RowFunctor<F>) {
+    launch_erased(stream, count, kThreads / kLanes, reinterpret_cast<const void*>(&rows_kernel<F>),
+                  arguments, typeid(F));
+  } else {
+    launch_erased(stream, count, kThreads, reinterpret_cast<const void*>(&range_kernel<F>),
+                  arguments, typeid(F));
+  }
+}
+
+template <class F>
+void launch_slot(lockstep::detail::StreamState& stream, std::size_t count, const void* functor) {
+  launch_kernel(stream, count, *static_cast<const F*>(functor));
+}
+
+template <class Call>
+void call_slot(lockstep::detail::StreamState& stream, std::size_t, const void* call) {
+  CudaCall<Call>::run(stream, *static_cast<const Call*>(call));
+}
+
+template <class... F>
+void fill_slots(Kernels<F...>) {
+  (lockstep::detail::kernel_slot<F>.store(&launch_slot<F>, std::memory_order_release), ...);
+}
+
+template <class... Call>
+void fill_call_slots(Kernels<Call...>) {
+  (lockstep::detail::kernel_slot<Call>.store(&call_slot<Call>, std::memory_order_release), ...);
+}
+
+}  // namespace lockstep::cuda
+
+#if defined(LOCKSTEP_CUDA_DEFINITIONS)
+#include <lockstep/cuda/launch/impl/kernel.ipp>
+#endif

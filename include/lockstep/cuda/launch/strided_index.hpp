@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host_device.hpp>
+#include <lockstep/cuda/launch/unroll.hpp>
+#include <lockstep/ops/layout.hpp>
+#include <lockstep/tensor/shape.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::cuda {
+
+struct Division {
+  std::size_t quotient, remainder;
+};
+
+// A GPU divides numbers of 32 bits several times as fast as longer ones.
+LOCKSTEP_HD inline Division divided(std::size_t number, std::size_t by) {
+  if (((number | by) >> 32) == 0) {
+    const auto n = static_cast<std::uint32_t>(number);
+    const auto d = static_cast<std::uint32_t>(by);
+    return {n / d, n % d};
+  }
+  return {number / by, number % by};
+}
+
+// Where the elements of N operands are, in elements from their first ones.
+template <std::size_t N>
+struct Offsets {
+  std::int64_t of[N];
+};
+
+// A Walk as a kernel can take it: the operands' offsets at any place of it, in row-major order.
+template <std::size_t N>
+struct StridedIndex {
+  std::size_t dims;
+  std::size_t sizes[Shape::kMaxDims];
+  std::int64_t strides[N][Shape::kMaxDims];
+
+  LOCKSTEP_HD Offsets<N> at(std::size_t place) const {
+    Offsets<N> offsets{};
+    LOCKSTEP_UNROLL(1)
+    for (std::size_t d = dims; d-- > 0;) {
+      const Division step = d == 0 ? Division{0, place} : divided(place, sizes[d]);
+      for (std::size_t n = 0; n < N; ++n) {
+        offsets.of[n] += static_cast<std::int64_t>(step.remainder) * strides[n][d];
+      }
+      place = step.quotient;
+    }
+    return offsets;
+  }
+};
+
+template <std::size_t N>
+StridedIndex<N> strided_index(const lockstep::detail::Walk<N>& walk) {
+  StridedIndex<N> index{};
+  index.dims = walk.sizes.size();
+  for (std::size_t d = 0; d < index.dims; ++d) {
+    index.sizes[d] = static_cast<std::size_t>(walk.sizes[d]);
+    for (std::size_t n = 0; n < N; ++n) index.strides[n][d] = walk.strides[n][d];
+  }
+  return index;
+}
+
+}  // namespace lockstep::cuda

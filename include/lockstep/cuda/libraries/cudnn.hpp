@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/cuda/runtime/per_device.hpp>
+#include <lockstep/device/device.hpp>
+
+#include <array>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+
+#include <cudnn.h>
+
+// cuDNN's handles and descriptors.
+namespace lockstep::cuda {
+
+// Throws a CudaError unless a call of cuDNN succeeded.
+inline void check(cudnnStatus_t status, const char* call, Device device) {
+  if (status == CUDNN_STATUS_SUCCESS) [[likely]]
+    return;
+  std::array<char, 512> detail{};
+  cudnnGetLastErrorString(detail.data(), detail.size());
+  throw CudaError(lockstep::detail::str(call, " on ", device, ": ", cudnnGetErrorString(status),
+                                        " (", static_cast<int>(status), ")",
+                                        detail[0] == '\0' ? "" : "; ", detail.data()),
+                  static_cast<int>(status));
+}
+
+template <class T>
+inline constexpr cudnnDataType_t cudnn_type =
+    std::is_same_v<T, double> ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+
+// Owns one descriptor; empty after a move.
+template <class Handle, auto create, auto destroy>
+class CudnnDescriptor {
+ public:
+  // `call` is the name of `create`.
+  CudnnDescriptor(const char* call, Device device) { check(create(&handle_), call, device); }
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept
+      : handle_(std::exchange(other.handle_, nullptr)) {}
+  CudnnDescriptor& operator=(CudnnDescriptor&&) = delete;
+  ~CudnnDescriptor() {
+    if (handle_ != nullptr) (void)destroy(handle_);
+  }
+
+  Handle get() const { return handle_; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+
+using TensorDescriptor = CudnnDescriptor<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor,
+                                         cudnnDestroyTensorDescriptor>;
+using FilterDescriptor = CudnnDescriptor<cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor,
+                                         cudnnDestroyFilterDescriptor>;
+using ConvolutionDescriptor =
+    CudnnDescriptor<cudnnConvolutionDescriptor_t, cudnnCreateConvolutionDescriptor,
+                    cudnnDestroyConvolutionDescriptor>;
+
+// The library on one device.
+class Cudnn {
+ public:
+  explicit Cudnn(Device device) { check(cudnnCreate(&handle_), "cudnnCreate", device); }
+  Cudnn(const Cudnn&) = delete;
+  Cudnn& operator=(const Cudnn&) = delete;
+
+ private:
+  friend class CudnnOnStream;
+  std::mutex mutex_;  // a handle, its stream included, is one thread's at a time
+  cudnnHandle_t handle_ = nullptr;
+};
+
+// Locks the library of a stream's device for the calling thread, has its calls go to the stream,
+// and makes the stream's GPU current.
+class CudnnOnStream {
+ public:
+  explicit CudnnOnStream(const CudaStream& stream)
+      : device_(stream.device()),
+        guard_(device_),
+        library_(per_device<Cudnn>(device_)),
+        lock_(library_.mutex_) {
+    check(cudnnSetStream(handle(), stream.handle()), "cudnnSetStream", device_);
+  }
+
+  Device device() const { return device_; }
+  cudnnHandle_t handle() const { return library_.handle_; }
+
+ private:
+  const Device device_;
+  const DeviceGuard guard_;
+  Cudnn& library_;
+  const std::lock_guard<std::mutex> lock_;
+};
+
+}  // namespace lockstep::cuda

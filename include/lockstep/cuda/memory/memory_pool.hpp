@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/memory_stats.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace lockstep::cuda {
+
+// The runtime's pool that all memory of one GPU comes from, shared by the devices that lie on it.
+// Made at its first use and never destroyed.
+class GpuPool {
+ public:
+  static cudaMemPool_t of(Device device) {
+    static std::array<GpuPool, LogicalDevices::kMost>& pools =
+        *new std::array<GpuPool, LogicalDevices::kMost>;
+    return pools[static_cast<std::size_t>(gpu_of(device))].handle(device);
+  }
+
+ private:
+  cudaMemPool_t handle(Device device) {
+    if (const cudaMemPool_t made = pool_.load(std::memory_order_acquire)) return made;
+    const std::lock_guard lock(mutex_);
+    cudaMemPool_t pool = pool_.load(std::memory_order_relaxed);
+    if (pool) return pool;
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = gpu_of(device);
+    check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate", device);
+    std::uint64_t keep = UINT64_MAX;
+    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
+          "cudaMemPoolSetAttribute", device);
+    pool_.store(pool, std::memory_order_release);
+    return pool;
+  }
+
+  std::mutex mutex_;
+  std::atomic<cudaMemPool_t> pool_{nullptr};
+};
+
+// The memory of one CUDA device, taken from its GPU's pool and given back in stream order. What is
+// given back stays in the pool until `trim`.
+//
+// Threads: any. The counters order nothing.
+class MemoryPool {
+ public:
+  explicit MemoryPool(Device device) : device_(device) {}
+
+  // Usable by work issued to `stream` from now on.
+  void* allocate(std::size_t bytes, cudaStream_t stream) {
+    if (bytes == 0) return nullptr;
+    const std::size_t in_use = allocated_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    void* data = nullptr;
+    try {
+      data = take(bytes, stream, in_use);
+    } catch (...) {
+      allocated_.fetch_sub(bytes, std::memory_order_relaxed);
+      throw;
+    }
+    allocations_.fetch_add(1, std::memory_order_relaxed);
+    std::size_t peak = peak_.load(std::memory_order_relaxed);
+    while (peak < in_use && !peak_.compare_exchange_weak(peak, in_use, std::memory_order_relaxed)) {
+    }
+    return data;
+  }
+
+  // Frees a block after all work issued to `stream` so far. Ignores errors: they are of earlier
+  // work, which whoever waits for the stream is told, or of a process that ends.
+  void deallocate(void* data, std::size_t bytes, cudaStream_t stream) noexcept {
+    if (!data) return;
+    if (cudaFreeAsync(data, stream) != cudaSuccess) (void)cudaGetLastError();
+    allocated_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  // Limits what tensors take to so many bytes; what is in use already stays.
+  void set_limit(std::size_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+
+  // Gives what no tensor uses back to the GPU.
+  void trim() { check(cudaMemPoolTrimTo(GpuPool::of(device_), 0), "cudaMemPoolTrimTo", device_); }
+
+  // Sets whether the kernels and copies of another GPU may use this memory.
+  void set_access(int gpu, bool allowed) {
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = gpu;
+    access.flags = allowed ? cudaMemAccessFlagsProtReadWrite : cudaMemAccessFlagsProtNone;
+    check(cudaMemPoolSetAccess(GpuPool::of(device_), &access, 1), "cudaMemPoolSetAccess", device_);
+  }
+
+  MemoryStats stats() {
+    std::uint64_t reserved = 0;
+    check(
+        cudaMemPoolGetAttribute(GpuPool::of(device_), cudaMemPoolAttrReservedMemCurrent, &reserved),
+        "cudaMemPoolGetAttribute", device_);
+    return {.allocations = allocations_.load(std::memory_order_relaxed),
+            .allocated_bytes = allocated_.load(std::memory_order_relaxed),
+            .peak_bytes = peak_.load(std::memory_order_relaxed),
+            .reserved_bytes = reserved};
+  }
+
+ private:
+  void* take(std::size_t bytes, cudaStream_t stream, std::size_t in_use) {
+    void* data = nullptr;
+    cudaError_t status = cudaErrorMemoryAllocation;
+    if (in_use <= limit_.load(std::memory_order_relaxed)) {
+      status = cudaMallocFromPoolAsync(&data, bytes, GpuPool::of(device_), stream);
+      if (status == cudaErrorMemoryAllocation) status = retry(&data, bytes, stream);
+    }
+    if (status == cudaErrorMemoryAllocation) out_of_memory(bytes);
+    check(status, "cudaMallocFromPoolAsync", device_);
+    return data;
+  }
+
+  // Tries once more, after all frees that were issued have happened and with nothing kept.
+  cudaError_t retry(void** data, std::size_t bytes, cudaStream_t stream) {
+    (void)cudaGetLastError();
+    const DeviceGuard guard(device_);
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", device_);
+    trim();
+    return cudaMallocFromPoolAsync(data, bytes, GpuPool::of(device_), stream);
+  }
+
+  [[noreturn]] void out_of_memory(std::size_t bytes) {
+    (void)cudaGetLastError();
+    const DeviceGuard guard(device_);
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device_);
+    const std::size_t limit = limit_.load(std::memory_order_relaxed);
+    const std::size_t used = allocated_.load(std::memory_order_relaxed) - bytes;
+    lockstep::detail::fail<OutOfMemoryError>(
+        device_, " is out of memory: ", bytes, " bytes were asked for, ", free, " of ", total,
+        " are free, ", used, " are in use by tensors",
+        limit == SIZE_MAX ? std::string() : lockstep::detail::str(" (at most ", limit, ")"));
+  }
+
+  const Device device_;
+  std::atomic<std::size_t> limit_{SIZE_MAX};
+  std::atomic<std::size_t> allocated_{0};
+  std::atomic<std::size_t> peak_{0};
+  std::atomic<std::uint64_t> allocations_{0};
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/host/host_allocator.hpp>
+#include <lockstep/backend/streams_gone.hpp>
+#include <lockstep/cuda/runtime/cuda_device.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <span>
+
+namespace lockstep::cuda {
+
+// Page-locked memory on plain `cpu`, which the copy engines of all GPUs reach. Taking it from the
+// driver stops the GPUs and costs up to milliseconds, so that it is kept and reused as ordinary
+// memory is: once the streams that used a block have come past it.
+//
+// Having it costs nothing before the first tensor.
+class PinnedMemory final : public lockstep::detail::MemoryResource {
+ public:
+  using StreamState = lockstep::detail::StreamState;
+
+  static PinnedMemory& instance() {
+    static PinnedMemory& memory = *new PinnedMemory;
+    return memory;
+  }
+
+  void* allocate(std::size_t bytes, StreamState& owner) override {
+    lockstep::detail::check_not_forked();
+    return allocator_.allocate(bytes, owner);
+  }
+
+  void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                  std::span<StreamState* const> used_on) noexcept override {
+    if (lockstep::detail::streams_are_gone()) return;
+    allocator_.deallocate(data, bytes, owner, used_on);
+  }
+
+  MemoryStats memory_stats(Device /*plain cpu*/) override { return allocator_.stats(); }
+  void empty_cache(Device /*plain cpu*/) override { allocator_.empty_cache(); }
+
+ private:
+  PinnedMemory() = default;
+
+  static void* take(std::size_t bytes) {
+    const int used = CudaDevice::first_used().load(std::memory_order_relaxed);
+    const Device device(DeviceType::cuda, std::max(used, 0));
+    const DeviceGuard guard(device);
+    void* data = nullptr;
+    const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+    if (status == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      return nullptr;
+    }
+    check(status, "cudaHostAlloc", device);
+    return data;
+  }
+
+  static void give_back(void* data) {
+    if (cudaFreeHost(data) != cudaSuccess) (void)cudaGetLastError();
+  }
+
+  lockstep::detail::HostAllocator allocator_{Device(), {&take, &give_back}};
+};
+
+}  // namespace lockstep::cuda

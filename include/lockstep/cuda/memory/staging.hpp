@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lockstep::cuda {
+
+// Page-locked host memory of one device, in blocks of two sizes. Copies from and to ordinary host
+// memory go through it, since the GPU's copy engine reaches no other.
+//
+// A block is used again when the event that was recorded behind its last use has happened. There
+// are at most kMostBlocks of each size; whoever needs one more waits for the oldest.
+//
+// Threads: any; `mutex_` guards all lists. A block that is taken belongs to the thread that took
+// it. Lives until the process ends.
+class Staging {
+ public:
+  static constexpr std::size_t kSmall = std::size_t{64} << 10;
+  static constexpr std::size_t kLarge = std::size_t{4} << 20;
+
+  explicit Staging(Device device) : device_(device) {}
+
+  // A block of page-locked memory, given back behind what `stream` has been given to do with it.
+  class Block {
+   public:
+    Block(Staging& staging, std::size_t bytes, CudaStream& stream)
+        : staging_(staging),
+          stream_(stream),
+          size_class_(bytes <= kSmall ? 0 : 1),
+          data_(staging.take(size_class_)) {}
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block() { staging_.give_back(size_class_, data_, stream_); }
+
+    std::byte* data() const { return data_; }
+
+   private:
+    Staging& staging_;
+    CudaStream& stream_;
+    const std::size_t size_class_;
+    std::byte* const data_;
+  };
+
+ private:
+  static constexpr std::size_t kMostBlocks = 8;
+
+  struct Used {
+    std::byte* data;
+    lockstep::detail::EventPtr event;
+  };
+  struct SizeClass {
+    std::vector<std::byte*> free;
+    std::vector<Used> used;  // the oldest first
+    std::size_t made = 0;
+  };
+
+  std::byte* take(std::size_t size_class) {
+    std::unique_lock lock(mutex_);
+    SizeClass& blocks = classes_[size_class];
+    while (true) {
+      if (!blocks.free.empty()) {
+        std::byte* const data = blocks.free.back();
+        blocks.free.pop_back();
+        return data;
+      }
+      if (!blocks.used.empty() &&
+          (blocks.made == kMostBlocks || blocks.used.front().event->query())) {
+        const Used oldest = std::move(blocks.used.front());
+        blocks.used.erase(blocks.used.begin());
+        lock.unlock();
+        try {
+          oldest.event->synchronize();
+        } catch (...) {  // the stream is broken and will not touch it again
+          put_back(size_class, oldest.data, nullptr);
+          throw;
+        }
+        return oldest.data;
+      }
+      if (blocks.made < kMostBlocks) break;
+      returned_.wait(lock);
+    }
+    blocks.free.reserve(kMostBlocks);
+    blocks.used.reserve(kMostBlocks);
+    const DeviceGuard guard(device_);  // or a GPU that is not asked for gets a context
+    void* data = nullptr;
+    check(cudaHostAlloc(&data, size_class == 0 ? kSmall : kLarge, cudaHostAllocPortable),
+          "cudaHostAlloc", device_);
+    ++blocks.made;
+    return static_cast<std::byte*>(data);
+  }
+
+  // Never allocates in the lists: `take` has reserved a place for each block. Without an event the
+  // block is free once the stream has ended, or is broken.
+  void give_back(std::size_t size_class, std::byte* data, CudaStream& stream) noexcept {
+    lockstep::detail::EventPtr event;
+    try {
+      event = stream.record();
+    } catch (...) {
+      if (cudaStreamSynchronize(stream.handle()) != cudaSuccess) (void)cudaGetLastError();
+    }
+    put_back(size_class, data, std::move(event));
+  }
+
+  // Makes the block free: at once without an event, otherwise when the event has happened.
+  void put_back(std::size_t size_class, std::byte* data,
+                lockstep::detail::EventPtr event) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      SizeClass& blocks = classes_[size_class];
+      if (event) {
+        blocks.used.push_back({data, std::move(event)});
+      } else {
+        blocks.free.push_back(data);
+      }
+    }
+    returned_.notify_one();
+  }
+
+  const Device device_;
+  std::mutex mutex_;
+  std::condition_variable returned_;
+  std::array<SizeClass, 2> classes_;
+};
+
+}  // namespace lockstep::cuda

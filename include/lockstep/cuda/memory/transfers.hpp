@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/cuda/memory/staging.hpp>
+#include <lockstep/cuda/runtime/cuda_device.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/cuda/runtime/peer_access.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+
+// Copies that touch a GPU, each a rectangle of bytes, issued to a CUDA stream.
+namespace lockstep::cuda {
+
+using lockstep::detail::Pitched;
+
+// One end of a copy.
+struct Place {
+  Device device;
+  std::byte* data;
+};
+
+// Copies rows of bytes between two places of ordinary host memory.
+inline void copy_rows(std::byte* dst, std::size_t dst_pitch, const std::byte* src,
+                      std::size_t src_pitch, std::size_t width, std::size_t rows) {
+  if (width == dst_pitch && width == src_pitch) {
+    std::memcpy(dst, src, width * rows);
+    return;
+  }
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::memcpy(dst + row * dst_pitch, src + row * src_pitch, width);
+  }
+}
+
+// True for memory that the copy engine of a GPU reaches: it is page-locked. The GPU that is current
+// has a context afterwards.
+inline bool is_page_locked(const void* data) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeHost;
+}
+
+// The pitch that a two-dimensional copy may have at most, on every GPU there is.
+inline constexpr std::size_t kMostPitch = 0x7fff'ffff;
+
+// Copies between memory that the stream's GPU reaches: its own, a peer's under one address space,
+// and page-locked host memory.
+inline void copy_direct(std::byte* dst, std::size_t dst_pitch, const std::byte* src,
+                        std::size_t src_pitch, std::size_t width, std::size_t rows,
+                        const CudaStream& stream) {
+  // A copy of pool memory is refused where another GPU is current.
+  const DeviceGuard guard(stream.device());
+  const bool one_run = rows == 1 || (width == dst_pitch && width == src_pitch);
+  if (one_run || std::max(dst_pitch, src_pitch) > kMostPitch) {
+    const std::size_t bytes = one_run ? width * rows : width;
+    for (std::size_t row = 0; row < (one_run ? 1 : rows); ++row) {
+      check(cudaMemcpyAsync(dst + row * dst_pitch, src + row * src_pitch, bytes, cudaMemcpyDefault,
+                            stream.handle()),
+            "cudaMemcpyAsync", stream.device());
+    }
+  } else {
+    check(cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyDefault,
+                            stream.handle()),
+          "cudaMemcpy2DAsync", stream.device());
+  }
+}
+
+// Calls piece(row, column, width, rows) for parts of a rectangle that have at most `most` bytes
+// each: some whole rows, or part of one.
+template <class Piece>
+void for_each_piece(std::size_t width, std::size_t rows, std::size_t most, const Piece& piece) {
+  if (width > most) {
+    for (std::size_t row = 0; row < rows; ++row) {
+      for (std::size_t column = 0; column < width; column += most) {
+        piece(row, column, std::min(most, width - column), std::size_t{1});
+      }
+    }
+    return;
+  }
+  const std::size_t at_once = most / width;
+  for (std::size_t row = 0; row < rows; row += at_once) {
+    piece(row, std::size_t{0}, width, std::min(at_once, rows - row));
+  }
+}
+
+// Copies from ordinary host memory, which has been read when this returns.
+inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& shape,
+                           CudaStream& stream) {
+  Staging& staging = CudaDevice::at(stream.device()).staging;
+  for_each_piece(shape.width, shape.rows, Staging::kLarge,
+                 [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
+                   const Staging::Block block(staging, width * rows, stream);
+                   copy_rows(block.data(), width, src + row * shape.src_pitch + column,
+                             shape.src_pitch, width, rows);
+                   copy_direct(dst + row * shape.dst_pitch + column, shape.dst_pitch, block.data(),
+                               width, width, rows, stream);
+                 });
+}
+
+// Moves a piece of a copy to its place: a stream runs it on the host, behind the copy from its GPU.
+struct Unstage {
+  std::byte* dst;
+  std::size_t dst_pitch;
+  const std::byte* block;
+  std::size_t width;
+  std::size_t rows;
+
+  static void run(void* self) {
+    const std::unique_ptr<Unstage> piece(static_cast<Unstage*>(self));
+    copy_rows(piece->dst, piece->dst_pitch, piece->block, piece->width, piece->width, piece->rows);
+  }
+};
+
+// Copies to ordinary host memory, which is written in stream order.
+inline void copy_to_host(std::byte* dst, const std::byte* src, const Pitched& shape,
+                         CudaStream& stream) {
+  Staging& staging = CudaDevice::at(stream.device()).staging;
+  for_each_piece(
+      shape.width, shape.rows, Staging::kLarge,
+      [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
+        const Staging::Block block(staging, width * rows, stream);
+        copy_direct(block.data(), width, src + row * shape.src_pitch + column, shape.src_pitch,
+                    width, rows, stream);
+        auto piece = std::make_unique<Unstage>(Unstage{dst + row * shape.dst_pitch + column,
+                                                       shape.dst_pitch, block.data(), width, rows});
+        check(cudaLaunchHostFunc(stream.handle(), &Unstage::run, piece.get()), "cudaLaunchHostFunc",
+              stream.device());
+        (void)piece.release();  // the stream runs it once and destroys it
+      });
+}
+
+// Copies between two GPUs that cannot reach each other: through page-locked memory, each half on a
+// stream of the GPU whose memory it is, as work of `stream`.
+inline void copy_through_host(const Place& dst, const Place& src, const Pitched& shape,
+                              CudaStream& stream) {
+  const auto stream_of = [&](Device device) -> CudaStream& {
+    const bool own = gpu_of(device) == gpu_of(stream.device());
+    return own ? stream : CudaDevice::at(device).bridge;
+  };
+  CudaStream& out = stream_of(src.device);
+  CudaStream& in = stream_of(dst.device);
+  Stream(out).wait_stream(Stream(stream));
+  Staging& staging = CudaDevice::at(in.device()).staging;
+  for_each_piece(shape.width, shape.rows, Staging::kLarge,
+                 [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
+                   const Staging::Block block(staging, width * rows, in);
+                   copy_direct(block.data(), width, src.data + row * shape.src_pitch + column,
+                               shape.src_pitch, width, rows, out);
+                   Stream(in).wait_stream(Stream(out));
+                   copy_direct(dst.data + row * shape.dst_pitch + column, shape.dst_pitch,
+                               block.data(), width, width, rows, in);
+                 });
+  // `in` has waited for `out`, so that what is issued to `stream` from here on may overwrite the
+  // source as well.
+  Stream(stream).wait_stream(Stream(in));
+}
+
+// Makes any copy of which at least one end is a GPU's. Neither width nor rows is 0.
+inline void copy(const Place& dst, const Place& src, const Pitched& shape, CudaStream& stream) {
+  const auto direct = [&] {
+    copy_direct(dst.data, shape.dst_pitch, src.data, shape.src_pitch, shape.width, shape.rows,
+                stream);
+  };
+  if (src.device.is_cpu() || dst.device.is_cpu()) {
+    // The guard is for is_page_locked, too, which would give a context to a GPU that is only
+    // current.
+    const DeviceGuard guard(stream.device());
+    const bool from_host = src.device.is_cpu();
+    if (is_page_locked(from_host ? src.data : dst.data)) {
+      direct();
+    } else if (from_host) {
+      copy_from_host(dst.data, src.data, shape, stream);
+    } else {
+      copy_to_host(dst.data, src.data, shape, stream);
+    }
+  } else if (PeerAccess::instance().can_access(dst.device, src.device) &&
+             PeerAccess::instance().can_access(src.device, dst.device)) {
+    direct();
+  } else {
+    copy_through_host(dst, src, shape, stream);
+  }
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/device/device.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+
+namespace lockstep::cuda {
+
+// True if this process has a context on a GPU, which takes hundreds of MiB there, or if that cannot
+// be told. Once it has one it keeps it.
+inline bool has_context(int gpu) {
+  static constinit std::array<std::atomic<bool>, LogicalDevices::kMost> known{};
+  const auto place = static_cast<std::size_t>(gpu);
+  if (place >= known.size() || known[place].load(std::memory_order_relaxed)) return true;
+  // The runtime has no such query, so the driver is asked, which is not linked. It numbers the GPUs
+  // as the runtime does.
+  using GetState = int (*)(int gpu, unsigned* flags, int* active);
+  static const auto get_state = []() -> GetState {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    constexpr unsigned kSince = 7000;
+    if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, kSince,
+                                         cudaEnableDefault, &found) != cudaSuccess) {
+      (void)cudaGetLastError();
+      return nullptr;
+    }
+    return found == cudaDriverEntryPointSuccess ? reinterpret_cast<GetState>(function) : nullptr;
+  }();
+  unsigned flags = 0;
+  int active = 1;
+  if (get_state && get_state(gpu, &flags, &active) == 0 && active == 0) return false;
+  known[place].store(true, std::memory_order_relaxed);
+  return true;
+}
+
+// Makes a device's GPU the calling thread's current one until destroyed. Kernels, and whatever is
+// created without naming a stream, go to the current GPU.
+//
+// The destructor does not make a GPU current again that the process does not use: that would give
+// it a context, and each of several processes on a machine one on GPU 0, which is every thread's at
+// first. The thread stays on this guard's GPU until a guard finds that the other GPU is in use.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device) {
+    int current = 0;
+    check(cudaGetDevice(&current), "cudaGetDevice", device);
+    Left& left = left_gpu();
+    before_ = left.wanted >= 0 && left.current == current ? left.wanted : current;
+    left.wanted = -1;
+    const int gpu = gpu_of(device);
+    changed_ = gpu != before_;
+    if (gpu == current) return;
+    check(cudaSetDevice(gpu), "cudaSetDevice", device);
+    changed_ = true;
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+  ~DeviceGuard() {
+    if (!changed_) return;
+    if (has_context(before_)) {
+      if (cudaSetDevice(before_) != cudaSuccess) (void)cudaGetLastError();
+      return;
+    }
+    int current = 0;
+    if (cudaGetDevice(&current) == cudaSuccess) left_gpu() = {before_, current};
+  }
+
+ private:
+  // A guard has left the thread at `current` instead of at `wanted`, its GPU before; negative if
+  // none has. Void once the program has made another GPU current.
+  struct Left {
+    int wanted = -1;
+    int current = -1;
+  };
+  static Left& left_gpu() {
+    static constinit thread_local Left left;
+    return left;
+  }
+
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/runtime/cuda_device.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/warning.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <utility>
+
+namespace lockstep::cuda {
+
+// Which GPUs can read each other's memory where it is: found out once for each pair of devices,
+// with real data, since some machines say that they can and then deliver something else.
+//
+// Threads: any; `mutex_` guards the table.
+class PeerAccess {
+ public:
+  static PeerAccess& instance() {
+    static PeerAccess& access = *new PeerAccess;
+    return access;
+  }
+
+  // True if kernels and copies of `reader` can use the memory of `owner`.
+  bool can_access(Device reader, Device owner) {
+    if (gpu_of(reader) == gpu_of(owner)) return true;
+    const std::lock_guard lock(mutex_);
+    Answer& answer =
+        answers_[static_cast<std::size_t>(reader.index)][static_cast<std::size_t>(owner.index)];
+    if (answer == Answer::unknown) answer = try_out(reader, owner) ? Answer::yes : Answer::no;
+    return answer == Answer::yes;
+  }
+
+  // True once some pair has not delivered what the driver said that it can.
+  bool found_broken() const { return broken_.load(std::memory_order_relaxed); }
+
+ private:
+  enum class Answer : unsigned char { unknown, yes, no };
+
+  // A block of a device's memory that the destructor gives back.
+  class Trial {
+   public:
+    Trial(CudaDevice& device, std::size_t bytes, cudaStream_t stream)
+        : memory_(device.memory),
+          bytes_(bytes),
+          stream_(stream),
+          data_(memory_.allocate(bytes, stream)) {}
+    Trial(const Trial&) = delete;
+    Trial& operator=(const Trial&) = delete;
+    ~Trial() { memory_.deallocate(data_, bytes_, stream_); }
+    void* data() const { return data_; }
+
+   private:
+    MemoryPool& memory_;
+    const std::size_t bytes_;
+    const cudaStream_t stream_;
+    void* const data_;
+  };
+
+  bool try_out(Device reader, Device owner) {
+    int can = 0;
+    check(cudaDeviceCanAccessPeer(&can, gpu_of(reader), gpu_of(owner)), "cudaDeviceCanAccessPeer",
+          reader);
+    if (can == 0) return false;
+    CudaDevice& from = CudaDevice::at(owner);
+    from.memory.set_access(gpu_of(reader), true);
+    if (arrives(CudaDevice::at(reader), from)) return true;
+    from.memory.set_access(gpu_of(reader), false);
+    broken_.store(true, std::memory_order_relaxed);
+    warn(lockstep::detail::str("copies from ", owner, " to ", reader,
+                               " do not arrive as they were sent, although the driver offers them; "
+                               "they go through host memory instead"));
+    return false;
+  }
+
+  // Sends a pattern from `from` to `to`, as copies between the two will be, and looks at it.
+  static bool arrives(CudaDevice& to, CudaDevice& from) {
+    constexpr std::size_t kBytes = Staging::kSmall;
+    CudaStream& fill = from.bridge;
+    CudaStream& send = to.bridge;
+    const Staging::Block block(to.staging, kBytes, send);
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      block.data()[i] = static_cast<std::byte>(i * 167 + i / 251);
+    }
+    const Trial source(from, kBytes, fill.handle());
+    const Trial target(to, kBytes, send.handle());
+    const Staging::Block result(to.staging, kBytes, send);
+    copy(source.data(), block.data(), kBytes, fill);
+    fill.synchronize();
+    copy(target.data(), source.data(), kBytes, send);
+    copy(result.data(), target.data(), kBytes, send);
+    send.synchronize();
+    return std::equal(block.data(), block.data() + kBytes, result.data());
+  }
+
+  static void copy(void* dst, const void* src, std::size_t bytes, const CudaStream& stream) {
+    const DeviceGuard guard(stream.device());
+    check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream.handle()), "cudaMemcpyAsync",
+          stream.device());
+  }
+
+  std::atomic<bool> broken_{false};
+  std::mutex mutex_;
+  std::array<std::array<Answer, LogicalDevices::kMost>, LogicalDevices::kMost> answers_{};
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/data/fashion_mnist.hpp>
+#include <lockstep/data/files/rows.hpp>
+#include <lockstep/data/idx.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace lockstep::data::detail {
+
+LOCKSTEP_INLINE std::filesystem::path find_data_file(const std::filesystem::path& directory,
+                                                     const std::string& name) {
+  const std::filesystem::path packed = directory / (name + ".gz");
+  std::error_code ignored;  // a file that cannot be asked about is one that is not there
+  if (std::filesystem::exists(packed, ignored)) return packed;
+  if (std::filesystem::exists(directory / name, ignored)) return directory / name;
+  const bool is_default = directory == std::filesystem::path(kFashionMnistDirectory);
+  throw DataError(lockstep::detail::str(
+      packed.string(), ": no such file, nor one without .gz",
+      is_default ? "; Debian's package dataset-fashion-mnist brings it" : ""));
+}
+
+}  // namespace lockstep::data::detail
+
+namespace lockstep::data {
+
+LOCKSTEP_INLINE FashionMnist::FashionMnist(const std::filesystem::path& directory, bool train,
+                                           const FashionMnistOptions& options)
+    : options_(options) {
+  check<DtypeError>(options.dtype == Dtype::f32 || options.dtype == Dtype::f64,
+                    "FashionMnist: expected f32 or f64, got ", options.dtype);
+  check<ValueError>(options.deviation != 0, "FashionMnist: the deviation must not be 0");
+  const std::string part = train ? "train" : "t10k";
+  const auto images = detail::find_data_file(directory, part + "-images-idx3-ubyte");
+  const auto labels = detail::find_data_file(directory, part + "-labels-idx1-ubyte");
+  load_images(images);
+  load_labels(labels);
+  check<DataError>(pixels_.size(0) == labels_.size(0), images.string(), " has ", pixels_.size(0),
+                   " images, but ", labels.string(), " has ", labels_.size(0), " labels");
+}
+
+LOCKSTEP_INLINE std::array<Tensor, 2> FashionMnist::get(std::int64_t index) const {
+  auto [images, labels] = get_batch({&index, 1});
+  return {detail::row_of(images, 0), detail::row_of(labels, 0)};
+}
+
+LOCKSTEP_INLINE std::array<Tensor, 2> FashionMnist::get_batch(
+    std::span<const std::int64_t> indices) const {
+  return {convert(indices), detail::select_rows(labels_, indices)};
+}
+
+LOCKSTEP_INLINE void FashionMnist::load_images(const std::filesystem::path& path) {
+  pixels_ = read_idx(path);
+  const bool good = pixels_.dtype() == Dtype::u8 && pixels_.dim() == 3 &&
+                    pixels_.size(1) == kSide && pixels_.size(2) == kSide;
+  check<DataError>(good, path.string(), ": expected u8 of shape [N, ", kSide, ", ", kSide,
+                   "], got ", pixels_.dtype(), " of ", pixels_.sizes());
+}
+
+LOCKSTEP_INLINE void FashionMnist::load_labels(const std::filesystem::path& path) {
+  const Tensor classes = read_idx(path);
+  check<DataError>(classes.dtype() == Dtype::u8 && classes.dim() == 1, path.string(),
+                   ": expected u8 of shape [N], got ", classes.dtype(), " of ", classes.sizes());
+  const auto* bytes = classes.const_data_ptr<std::uint8_t>();
+  const std::vector<std::int64_t> values(bytes, bytes + classes.numel());
+  for (std::size_t row = 0; row < values.size(); ++row) {
+    if (values[row] < kClasses) continue;
+    throw DataError(lockstep::detail::str(path.string(), ": label ", values[row], " of row ", row,
+                                          " is none of the ", kClasses, " classes"));
+  }
+  labels_ = from_values(values, {classes.numel()});
+}
+
+LOCKSTEP_INLINE Tensor FashionMnist::convert(std::span<const std::int64_t> indices) const {
+  constexpr auto kPixels = static_cast<std::size_t>(kSide * kSide);
+  for (const std::int64_t index : indices) detail::check_row(index, size());
+  const auto count = static_cast<std::int64_t>(indices.size());
+  Tensor images = empty({count, 1, kSide, kSide}, {.dtype = options_.dtype});
+  if (count == 0) return images;
+  dispatch_floating(options_.dtype, "FashionMnist", [&]<class T>(T) {
+    std::array<T, 256> values{};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double brightness = static_cast<double>(i) / 255;
+      values[i] = static_cast<T>((brightness - options_.mean) / options_.deviation);
+    }
+    const auto* pixels = pixels_.const_data_ptr<std::uint8_t>();
+    T* out = images.mutable_data_ptr<T>();
+    for (const std::int64_t index : indices) {
+      const auto* image = pixels + static_cast<std::size_t>(index) * kPixels;
+      for (std::size_t i = 0; i < kPixels; ++i) *out++ = values[image[i]];
+    }
+  });
+  return images;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/atomic_file.hpp>
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/data/files/gzip_file.hpp>
+#include <lockstep/data/files/npy_header.hpp>
+#include <lockstep/data/npy.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::data::detail {
+
+static_assert(std::endian::native == std::endian::little,
+              "lockstep: .npy files are read as they are");
+
+inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
+
+inline NpyHeader read_npy_header(GzipFile& file) {
+  const std::string name = file.path().string();
+  std::array<std::byte, 8> start{};
+  file.read(start);
+  check<DataError>(std::memcmp(start.data(), kNpyMagic.data(), kNpyMagic.size()) == 0, name,
+                   ": not a .npy file: does not start with \\x93NUMPY");
+  const auto version = std::to_integer<unsigned>(start[6]);
+  check<DataError>(version >= 1 && version <= 3, name, ": is of version ", version, ".",
+                   std::to_integer<unsigned>(start[7]), " of the format, expected 1, 2 or 3");
+  std::array<std::byte, 4> size_bytes{};
+  file.read(std::span(size_bytes).first(version == 1 ? 2 : 4));
+  const auto size = std::bit_cast<std::uint32_t>(size_bytes);
+  constexpr std::uint32_t kMost = 1U << 16;  // NumPy itself refuses more than 10,000
+  check<DataError>(size <= kMost, name, ": its header is said to have ", size, " bytes, more than ",
+                   kMost);
+  std::string text(size, '\0');
+  file.read(std::as_writable_bytes(std::span(text)));
+  return NpyHeaderParser(text, name).parse();
+}
+
+// How many bytes the elements take.
+inline std::uint64_t npy_bytes(const NpyHeader& header, const GzipFile& file) {
+  std::uint64_t bytes = element_size(header.dtype);
+  if (std::find(header.shape.begin(), header.shape.end(), 0) != header.shape.end()) return 0;
+  for (const std::int64_t size : header.shape) {
+    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
+    check<DataError>(bytes <= kMost / static_cast<std::uint64_t>(size), file.path().string(),
+                     ": its header gives the shape ", header.shape, ", more than memory can hold");
+    bytes *= static_cast<std::uint64_t>(size);
+  }
+  return bytes;
+}
+
+// Copies elements that the file has in column-major order to row-major order.
+inline Tensor from_fortran_order(const Tensor& reversed, const Shape& shape) {
+  Shape strides = reversed.strides();
+  std::reverse(strides.begin(), strides.end());
+  Tensor result = empty(shape, {.dtype = reversed.dtype()});
+  lockstep::detail::copy_into(result, lockstep::detail::make_view(reversed, shape, strides, 0));
+  return result;
+}
+
+}  // namespace lockstep::data::detail
+
+namespace lockstep::data {
+
+LOCKSTEP_INLINE Tensor read_npy(const std::filesystem::path& path) {
+  GzipFile file(path);
+  const detail::NpyHeader header = detail::read_npy_header(file);
+  std::vector<std::byte> bytes = file.read(detail::npy_bytes(header, file));
+  file.expect_end();
+  const std::size_t width = element_size(header.dtype);
+  if (header.big_endian) {
+    for (auto at = bytes.begin(); at != bytes.end(); at += static_cast<std::ptrdiff_t>(width)) {
+      std::reverse(at, at + static_cast<std::ptrdiff_t>(width));
+    }
+  }
+  if (header.dtype == Dtype::boolean) {  // no other byte may lie in a bool
+    for (std::byte& byte : bytes) byte = byte == std::byte{0} ? std::byte{0} : std::byte{1};
+  }
+  Shape stored = header.shape;
+  if (header.fortran_order) std::reverse(stored.begin(), stored.end());
+  Tensor result = empty(stored, {.dtype = header.dtype});
+  if (!bytes.empty()) {
+    std::memcpy(lockstep::detail::write_on_host(result, header.dtype), bytes.data(), bytes.size());
+  }
+  return header.fortran_order ? detail::from_fortran_order(result, header.shape) : result;
+}
+
+LOCKSTEP_INLINE void write_npy(const std::filesystem::path& path, const Tensor& tensor) {
+  Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
+  lockstep::detail::copy_into(host, tensor);
+  std::string header = detail::npy_header(tensor.dtype(), tensor.sizes());
+  // NumPy leaves room for a first dimension that grows to 21 digits, and what follows the header
+  // begins at a multiple of 64.
+  constexpr std::size_t kPrefix = 10;
+  if (tensor.dim() > 0) header.append(21 - std::to_string(tensor.size(0)).size(), ' ');
+  header.append(64 - (kPrefix + header.size() + 1) % 64, ' ').push_back('\n');
+
+  std::string start(detail::kNpyMagic);
+  start += {'\x01', '\0', static_cast<char>(header.size() & 0xFFU),
+            static_cast<char>(header.size() >> 8U)};
+  lockstep::detail::AtomicFile file(path);
+  file.write(std::as_bytes(std::span(start)));
+  file.write(std::as_bytes(std::span(header)));
+  const auto bytes = static_cast<std::size_t>(host.numel()) * element_size(host.dtype());
+  const void* const data = lockstep::detail::read_on_host(host, host.dtype());
+  file.write(std::span(static_cast<const std::byte*>(data), bytes));
+  file.commit();
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/thread_state.hpp>
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/device/cores.hpp>
+#include <lockstep/error.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pthread.h>
+
+namespace lockstep::data::detail {
+
+// Loads the batches of one pass in threads of its own, ahead of the thread that takes them, and
+// hands them out in their order.
+//
+// Whichever worker is free loads the next batch, but none more than `bound` batches after the last
+// one that was taken: that many are loaded or being loaded at any time. After a batch that could
+// not be loaded no further one is begun.
+//
+// Threads: `take` and the destructor are for one thread, the owner. The workers, named ls-loader-0
+// and so on, have the state (streams, autocast) of the thread that made them. They end when there
+// is nothing left to load; the destructor ends and joins them, after the batches that they are
+// loading just then. `Shared::mutex` guards all that the threads share and carries a batch from the
+// worker to the owner.
+template <class Batch>
+class BatchWorkers {
+ public:
+  // Called by several threads at once.
+  using Load = std::function<Batch(std::size_t batch)>;
+
+  BatchWorkers(Load load, std::size_t batches, std::size_t workers, std::size_t bound)
+      : shared_(std::make_unique<Shared>(std::move(load), batches, bound)) {
+    lockstep::detail::check_not_forked();  // marks the children of a later fork, too
+    try {
+      start(std::min(workers, batches));
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  BatchWorkers(const BatchWorkers&) = delete;
+  BatchWorkers& operator=(const BatchWorkers&) = delete;
+  ~BatchWorkers() {
+    if (lockstep::detail::forked()) {
+      // The workers are in the parent only: there is nobody to join, and the lock may be held for
+      // ever. The child gives up the memory instead.
+      (void)shared_.release();
+    } else {
+      end();
+    }
+  }
+
+  // The next batch, as soon as it is loaded; there must be one left. Throws what loading it threw,
+  // after which nothing may be taken any more.
+  Batch take() {
+    lockstep::detail::check_not_forked();
+    std::unique_lock lock(shared_->mutex);
+    Slot& slot = shared_->slot_of(shared_->taken);
+    shared_->loaded.wait(lock, [&slot] { return slot.ready; });
+    if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
+    Batch batch = std::move(*slot.batch);
+    slot.batch.reset();
+    slot.ready = false;
+    ++shared_->taken;
+    lock.unlock();
+    shared_->room.notify_one();
+    return batch;
+  }
+
+ private:
+  // Where a batch is handed over. While it is not ready it belongs to the worker that loads the
+  // batch, afterwards to the owner.
+  struct Slot {
+    std::optional<Batch> batch;
+    std::exception_ptr error;
+    bool ready = false;  // guarded by Shared::mutex
+  };
+
+  // Batch b is handed over in slot b modulo their number: never in use by two, as no batch is begun
+  // before the one that had its slot is taken.
+  struct Shared {
+    Shared(Load function, std::size_t batches, std::size_t bound)
+        : load(std::move(function)), end(batches), slots(std::min(bound, batches)) {}
+
+    Slot& slot_of(std::size_t batch) { return slots[batch % slots.size()]; }
+
+    const Load load;
+    std::mutex mutex;
+    std::condition_variable room;    // tells the workers that they may load more, or are to end
+    std::condition_variable loaded;  // tells the owner that a batch is ready
+    std::size_t begun = 0;           // guarded by mutex, as all below
+    std::size_t taken = 0;
+    std::size_t end;  // no batch from here on is begun
+    std::vector<Slot> slots;
+    std::vector<std::thread> threads;  // the owner's
+  };
+
+  void start(std::size_t workers) {
+    const auto state = std::make_shared<const lockstep::detail::ThreadState>(
+        lockstep::detail::ThreadState::capture());
+    shared_->threads.reserve(workers);
+    for (std::size_t i = 0; i < workers; ++i) {
+      try {
+        shared_->threads.push_back(lockstep::detail::start_thread([&shared = *shared_, state, i] {
+          char name[16];  // Linux cuts no name short, but refuses a longer one
+          (void)std::snprintf(name, sizeof name, "ls-loader-%zu", i);
+          (void)::pthread_setname_np(::pthread_self(), name);
+          work(shared, *state);
+        }));
+      } catch (const std::system_error& error) {
+        throw std::system_error(
+            error.code(), lockstep::detail::str("DataLoader: of ", workers, " workers only ", i,
+                                                " could be started"));
+      }
+    }
+  }
+
+  static void work(Shared& shared, const lockstep::detail::ThreadState& state) noexcept {
+    std::optional<lockstep::detail::ThreadState::Scope> scope;
+    std::unique_lock lock(shared.mutex);
+    while (true) {
+      shared.room.wait(lock, [&shared] {
+        return shared.begun >= shared.end || shared.begun - shared.taken < shared.slots.size();
+      });
+      if (shared.begun >= shared.end) return;
+      const std::size_t batch = shared.begun++;
+      lock.unlock();
+      Slot& slot = shared.slot_of(batch);
+      try {
+        if (!scope) scope.emplace(state);  // here, for what it throws is the batch's
+        slot.batch.emplace(shared.load(batch));
+      } catch (...) {
+        slot.error = std::current_exception();  // the last reference to it once this block is left
+      }
+      lock.lock();
+      if (slot.error) shared.end = std::min(shared.end, batch + 1);
+      slot.ready = true;
+      shared.loaded.notify_one();
+    }
+  }
+
+  void end() noexcept {
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->end = 0;
+    }
+    shared_->room.notify_all();
+    for (std::thread& thread : shared_->threads) thread.join();
+  }
+
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace lockstep::data::detail

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/data/collate.hpp>
+#include <lockstep/data/dataset.hpp>
+#include <lockstep/data/sampler.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/pin_memory.hpp>
+#include <lockstep/tensor/random.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// How a DataLoader makes one batch, in whichever thread.
+namespace lockstep::data {
+
+// Stands for collate, or the dataset's own get_batch.
+struct DefaultCollate {};
+
+namespace detail {
+
+// The seeds of what is random about the samples of a pass, which are visited in `order`: they
+// depend on the loader's seed, the epoch, the sample, and how often it was visited before. Empty
+// where nothing is random.
+template <bool random>
+class SampleSeeds {
+ public:
+  SampleSeeds(std::uint64_t seed, std::uint64_t epoch, std::span<const std::int64_t> order,
+              std::int64_t samples) {
+    if constexpr (random) {
+      const std::uint64_t pass = spread_seed(seed, epoch);
+      std::vector<std::uint64_t> visits(static_cast<std::size_t>(samples));
+      seeds_.reserve(order.size());
+      for (const std::int64_t index : order) {
+        const auto sample = static_cast<std::size_t>(index);
+        seeds_.push_back(spread_seed(spread_seed(pass, sample), visits[sample]++));
+      }
+    }
+  }
+
+  // The seeds from this place of the order on.
+  std::span<const std::uint64_t> from(std::size_t place) const {
+    if constexpr (!random) return {};
+    return {seeds_.data() + place, seeds_.size() - place};
+  }
+
+ private:
+  std::vector<std::uint64_t> seeds_;
+};
+
+// The samples of these indices as one batch; seeds[i] is for the i-th of them.
+template <Dataset D, class CollateFn>
+auto load_batch(const D& dataset, std::span<const std::int64_t> indices,
+                std::span<const std::uint64_t> seeds, const CollateFn& collate_fn) {
+  constexpr bool default_collate = std::same_as<CollateFn, DefaultCollate>;
+  if constexpr (BatchDataset<D> && default_collate) {
+    return dataset.get_batch(indices);
+  } else {
+    static_assert(SampleDataset<D>,
+                  "lockstep: a DataLoader with a collate_fn needs a dataset that gives samples one "
+                  "by one: get(index)");
+    std::vector<std::remove_cvref_t<SampleOf<D>>> samples;
+    samples.reserve(indices.size());
+    if constexpr (RandomSampleDataset<D>) {
+      Generator generator;
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        generator.manual_seed(seeds[i]);
+        samples.push_back(dataset.get(indices[i], generator));
+      }
+    } else {
+      for (const std::int64_t index : indices) samples.push_back(dataset.get(index));
+    }
+    if constexpr (default_collate) {
+      return collate(std::move(samples));
+    } else {
+      return collate_fn(std::move(samples));
+    }
+  }
+}
+
+template <class D, class CollateFn>
+using LoadedBatch =
+    decltype(load_batch(std::declval<const D&>(), {}, {}, std::declval<const CollateFn&>()));
+
+// The state of a thread while it loads a batch, in a worker or not: nothing is recorded.
+class LoadScope {
+ public:
+  explicit LoadScope(bool pin_memory)
+      : autograd_({.grad = false, .inference = false, .saving = false}), pinned_(pin_memory) {}
+
+ private:
+  const lockstep::detail::AutogradStateScope autograd_;
+  const PinMemoryGuard pinned_;
+};
+
+// Has the devices' allocators keep memory for `count` more batches like this one, so that none need
+// be taken from the system for them: allocates their tensors and gives them back. Where there is
+// not so much memory, it does with less.
+template <class Batch>
+void reserve_memory(const Batch& batch, std::size_t count) {
+  std::vector<Tensor> memory;
+  const auto reserve = [&memory, count]<class Leaf>(const Leaf& leaf, const auto& /*path*/) {
+    if constexpr (std::same_as<Leaf, Tensor>) {
+      for (std::size_t i = 0; i < count; ++i) memory.push_back(empty_like(leaf));
+    }
+  };
+  try {
+    lockstep::detail::nested::for_each_leaf(batch, lockstep::detail::nested::Path("batch"),
+                                            reserve);
+  } catch (const Error&) {
+    return;
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+}
+
+}  // namespace detail
+
+}  // namespace lockstep::data

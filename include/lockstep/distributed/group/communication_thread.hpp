@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/host/task_queue.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+// Runs a rank's operations one after the other, in the order in which they were issued. All groups
+// of a rank share one, so that it goes through their operations in the program's order.
+//
+// The first operation that needs the thread starts it. The destructor waits until it has finished
+// what was issued: no longer than the other ranks take to come to that, since an operation that
+// waits for a rank that is gone fails.
+//
+// Threads: any thread may call any member, apart from the destructor.
+class CommunicationThread {
+ public:
+  using Task = lockstep::detail::Task;
+
+  // How operations wait for other ranks. If they sleep, the thread asks for a short time slice, to
+  // be woken soon: operations are issued while every core computes, and all ranks wait for the one
+  // that wakes up last. If they poll, a short slice would only interrupt the computing threads more
+  // often.
+  enum class Waits { asleep, polling };
+
+  explicit CommunicationThread(std::string name = "communication", Waits waits = Waits::asleep)
+      : name_(std::move(name)), waits_(waits) {}
+  CommunicationThread(const CommunicationThread&) = delete;
+  CommunicationThread& operator=(const CommunicationThread&) = delete;
+  ~CommunicationThread();
+
+  // Appends an operation, which must not throw.
+  void issue(Task task);
+
+  // Runs `operation` in the calling thread and returns true if no issued operation is unfinished,
+  // else returns false. The way to another thread and back costs more than a small collective.
+  template <class F>
+  bool run_here(F&& operation) {
+    lockstep::detail::check_not_forked();
+    const std::unique_lock running(running_, std::try_to_lock);
+    if (!running ||
+        completed_.load(std::memory_order_acquire) != issued_.load(std::memory_order_acquire)) {
+      return false;
+    }
+    operation();
+    return true;
+  }
+
+  // Blocks until what was issued has ended; messages need not have been taken.
+  void drain();
+
+  // `attend` has the thread poll the carrier until nothing of it is in flight or `forget` is
+  // called. All three are called within an operation. After `make_room`, `attend` allocates
+  // nothing.
+  void make_room() { attended_.reserve(attended_.size() + 1); }
+  void attend(Carrier& carrier);
+  void forget(Carrier& carrier) noexcept { std::erase(attended_, &carrier); }
+
+  // Calls `function` while no operation runs.
+  template <class F>
+  void between_operations(F&& function) {
+    const std::lock_guard running(running_);
+    function();
+  }
+  // The same, and polls no carrier after that.
+  template <class F>
+  void stop_attending(F&& function) {
+    const std::lock_guard running(running_);
+    attended_.clear();
+    function();
+  }
+
+ private:
+  // The caller holds `mutex_`.
+  void start();
+
+  void serve();
+
+  bool attend_all();
+
+  // How many operations were issued, written under `mutex_`, and how many have ended: the release
+  // of `completed_` publishes what they did.
+  std::atomic<std::uint32_t> issued_{0};
+  std::atomic<std::uint32_t> completed_{0};
+
+  const std::string name_;  // the thread's, in timelines
+  const Waits waits_;
+
+  std::mutex running_;  // held while an operation runs, here or in a caller; guards `attended_`
+  std::vector<Carrier*> attended_;
+
+  std::mutex mutex_;  // guards all below
+  lockstep::detail::TaskQueue queue_;
+  bool stopping_ = false;
+  std::thread thread_;  // joined by the destructor alone
+};
+
+}  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/group/impl/communication_thread.ipp>
+#endif

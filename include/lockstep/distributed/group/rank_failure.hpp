@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace lockstep::distributed {
+
+// Which rank an exception comes from. What `run` throws derives from this and from the type that
+// the rank threw, or the nearest base of it that is made from a text alone: a type of lockstep's,
+// std::bad_alloc or one of <stdexcept>'s, or else Error. The rank's own exception is nested within
+// it. If there is no memory for all that, the rank's own exception is thrown.
+class RankFailure {
+ public:
+  RankFailure(int rank, Device device) : rank_(rank), device_(device) {}
+  virtual ~RankFailure() = default;
+
+  int rank() const { return rank_; }
+  Device device() const { return device_; }
+
+ private:
+  int rank_;
+  Device device_;
+};
+
+// Thrown on a rank that waits for another one which has ended. It is a consequence: if the other
+// rank has an error, `run` throws that.
+class RankGone : public Error {
+ public:
+  using Error::Error;
+};
+
+namespace detail {
+
+// A RankGone that needs no memory, for when there is none to say why a rank has gone or failed. It
+// begins as a copy of `spare`, which is made beforehand: no standard library allocates to copy an
+// exception, while some do for every text, even an empty one.
+class RankGoneWithoutMemory final : public RankGone {
+ public:
+  RankGoneWithoutMemory(int rank, const RankGone& spare, const char* has = "gone") noexcept
+      : RankGone(spare) {
+    static_assert(std::is_nothrow_copy_constructible_v<RankGone>);
+    (void)std::snprintf(text_, sizeof text_, "rank %d has %s, and there was no memory to say why",
+                        rank, has);
+  }
+  const char* what() const noexcept override { return text_; }
+
+ private:
+  char text_[80];
+};
+
+// The exception's type and text, as "type: text".
+std::string describe(const std::exception_ptr& error);
+
+// Throws the lowest rank's error, naming rank and device, with the others listed in its text. Does
+// nothing if no rank failed.
+void throw_first_failure(const std::vector<std::exception_ptr>& errors,
+                         const std::vector<Device>& devices);
+
+}  // namespace detail
+
+}  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/group/impl/rank_failure.ipp>
+#endif

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/group/group_checks.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/distributed/work.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace lockstep::distributed {
+
+LOCKSTEP_INLINE int ProcessGroup::rank() const { return state().rank(); }
+
+LOCKSTEP_INLINE int ProcessGroup::size() const { return state().size(); }
+
+LOCKSTEP_INLINE Device ProcessGroup::device() const { return state().device(); }
+
+LOCKSTEP_INLINE Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op) const {
+  detail::check_written("all_reduce", tensor);
+  detail::check_reducible("all_reduce", tensor, op);
+  return issue(detail::Collective::all_reduce, tensor, op, 0, {{&tensor, 1}}, {{&tensor, 1}});
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::broadcast(const Tensor& tensor, int root) const {
+  check_rank("broadcast", root);
+  detail::check_written("broadcast", tensor);
+  if (rank() == root) {
+    return issue(detail::Collective::broadcast, tensor, {}, root, {{&tensor, 1}}, {});
+  }
+  return issue(detail::Collective::broadcast, tensor, {}, root, {}, {{&tensor, 1}});
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::reduce(const Tensor& tensor, int root, ReduceOp op) const {
+  check_rank("reduce", root);
+  if (rank() == root) detail::check_written("reduce", tensor);
+  detail::check_reducible("reduce", tensor, op);
+  detail::Parts result;
+  if (rank() == root) result.tensors = {&tensor, 1};
+  return issue(detail::Collective::reduce, tensor, op, root, {{&tensor, 1}}, result);
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::all_gather(const std::vector<Tensor>& outputs,
+                                              const Tensor& input) const {
+  check_list("all_gather", "outputs", outputs, input, true);
+  return issue(detail::Collective::all_gather, input, {}, 0, {{&input, 1}}, {outputs, ranks()});
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::all_gather_into_tensor(const Tensor& output,
+                                                          const Tensor& input) const {
+  check_whole("all_gather_into_tensor", "output", output, "input", input);
+  detail::check_written("all_gather_into_tensor", output);
+  return issue(detail::Collective::all_gather, input, {}, 0, {{&input, 1}},
+               {{&output, 1}, ranks()});
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter(const Tensor& output,
+                                                  const std::vector<Tensor>& inputs,
+                                                  ReduceOp op) const {
+  check_list("reduce_scatter", "inputs", inputs, output, false);
+  detail::check_written("reduce_scatter", output);
+  detail::check_reducible("reduce_scatter", output, op);
+  return issue(detail::Collective::reduce_scatter, output, op, 0, {inputs, ranks()},
+               {{&output, 1}});
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter_tensor(const Tensor& output, const Tensor& input,
+                                                         ReduceOp op) const {
+  check_whole("reduce_scatter_tensor", "input", input, "output", output);
+  detail::check_written("reduce_scatter_tensor", output);
+  detail::check_reducible("reduce_scatter_tensor", output, op);
+  return issue(detail::Collective::reduce_scatter, output, op, 0, {{&input, 1}, ranks()},
+               {{&output, 1}});
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::scatter(const Tensor& output, const std::vector<Tensor>& inputs,
+                                           int root) const {
+  check_root_list("scatter", "inputs", inputs, output, root, false);
+  detail::check_written("scatter", output);
+  return issue(detail::Collective::scatter, output, {}, root, {inputs, ranks()}, {{&output, 1}});
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::gather(const Tensor& input, const std::vector<Tensor>& outputs,
+                                          int root) const {
+  check_root_list("gather", "outputs", outputs, input, root, true);
+  return issue(detail::Collective::gather, input, {}, root, {{&input, 1}}, {outputs, ranks()});
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::barrier() const {
+  return state().collective({}, {}, {}, issue_);
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::send(const Tensor& tensor, int to, int tag) const {
+  return message("send", tensor, to, tag, true);
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::recv(const Tensor& tensor, int from, int tag) const {
+  detail::check_written("recv", tensor);
+  return message("recv", tensor, from, tag, false);
+}
+
+LOCKSTEP_INLINE ProcessGroup ProcessGroup::new_group(const std::vector<int>& members) const {
+  detail::check_members(members, size());
+  return ProcessGroup(state().split(members));
+}
+
+LOCKSTEP_INLINE detail::GroupState& ProcessGroup::state() const {
+  check<ValueError>(state_ != nullptr, "the process group is undefined: this rank is not in it");
+  return *state_;
+}
+
+LOCKSTEP_INLINE ProcessGroup ProcessGroup::with(detail::Issue issue) const {
+  ProcessGroup result = *this;
+  result.issue_ = issue;
+  return result;
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::issue(detail::Collective collective, const Tensor& part,
+                                         ReduceOp op, int root, const detail::Parts& reads,
+                                         const detail::Parts& writes) const {
+  for (const Tensor& tensor : reads.tensors) detail::check_dense(detail::name(collective), tensor);
+  const detail::Call call{.collective = collective,
+                          .dtype = part.dtype(),
+                          .op = op,
+                          .root = root,
+                          .count = static_cast<std::size_t>(part.numel())};
+  return state().collective(call, reads, writes, issue_);
+}
+
+LOCKSTEP_INLINE Work ProcessGroup::message(const char* operation, const Tensor& tensor, int peer,
+                                           int tag, bool sends) const {
+  check_rank(operation, peer);
+  check<ValueError>(peer != rank() || state().reaches_itself(), operation, ": rank ", peer,
+                    " cannot do so with itself over NCCL");
+  check<ValueError>(tag >= 0, operation, ": expected a tag of at least 0, got ", tag);
+  detail::check_dense(operation, tensor);
+  const Work work = state().message({.peer = peer,
+                                     .tag = tag,
+                                     .dtype = tensor.dtype(),
+                                     .count = static_cast<std::size_t>(tensor.numel())},
+                                    tensor, sends);
+  if (issue_ == detail::Issue::blocking) work.wait();
+  return work;
+}
+
+LOCKSTEP_INLINE void ProcessGroup::check_rank(const char* operation, int number) const {
+  check<ValueError>(number >= 0 && number < size(), operation, ": rank ", number,
+                    " is out of range: the group has ", size(), " ranks");
+}
+
+LOCKSTEP_INLINE void ProcessGroup::check_list(const char* operation, const char* what,
+                                              const std::vector<Tensor>& list, const Tensor& part,
+                                              bool written) const {
+  detail::check_list(operation, what, list, part, size(), written);
+}
+
+LOCKSTEP_INLINE void ProcessGroup::check_root_list(const char* operation, const char* what,
+                                                   const std::vector<Tensor>& list,
+                                                   const Tensor& part, int root,
+                                                   bool written) const {
+  check_rank(operation, root);
+  if (rank() == root) return check_list(operation, what, list, part, written);
+  check<ValueError>(list.empty(), operation, ": rank ", rank(), " is not the root, ", root,
+                    ", and has no ", what, ", but ", list.size(), " were given");
+}
+
+LOCKSTEP_INLINE void ProcessGroup::check_whole(const char* operation, const char* what,
+                                               const Tensor& whole, const char* part_name,
+                                               const Tensor& part) const {
+  detail::check_whole(operation, what, whole, part_name, part, size());
+}
+
+}  // namespace lockstep::distributed

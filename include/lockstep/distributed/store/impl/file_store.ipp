@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/socket/socket_frame.hpp>
+#include <lockstep/distributed/store/file_store.hpp>
+#include <lockstep/distributed/store/store.hpp>
+#include <lockstep/error.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace lockstep::distributed {
+
+LOCKSTEP_INLINE FileStore::FileStore(std::filesystem::path path, int num_workers,
+                                     std::chrono::milliseconds timeout)
+    : Store(timeout), path_(std::move(path)), num_workers_(num_workers) {
+  lockstep::check<ValueError>(num_workers >= 0, "FileStore: ", num_workers, " workers");
+  const detail::Deadline deadline(timeout);
+  while (true) {
+    file_ = detail::Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!file_) fail("cannot be opened: ", std::strerror(errno));
+    const Lock lock(*this, LOCK_EX, deadline);
+    // The last worker of an earlier run may have removed it since.
+    if (!is_at_path()) continue;
+    refresh();
+    if (joined_ == num_workers_ && num_workers_ > 0) {
+      fail("is in use by ", num_workers_,
+           " workers already, all that there should be: remove it if an earlier run has left it");
+    }
+    append(detail::FrameWriter(Change::join));
+    return;
+  }
+}
+
+LOCKSTEP_INLINE FileStore::~FileStore() {
+  if (num_workers_ == 0) return;
+  try {
+    const Lock lock(*this, LOCK_EX, detail::Deadline(std::min(timeout(), kLongestParting)));
+    refresh();
+    append(detail::FrameWriter(Change::leave));
+    refresh();
+    if (left_ == num_workers_) ::unlink(path_.c_str());
+  } catch (const std::exception&) {
+    // The file stays.
+  }
+}
+
+LOCKSTEP_INLINE FileStore::Lock::Lock(const FileStore& store, int kind,
+                                      const detail::Deadline& deadline)
+    : descriptor_(store.file_.get()) {
+  detail::Pause pause;
+  while (::flock(descriptor_, kind | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      store.fail("cannot be locked: ", std::strerror(errno));
+    }
+    if (deadline.passed()) {
+      store.fail("is locked by another process; waited for ", detail::Seconds{deadline.timeout()});
+    }
+    pause(deadline);
+  }
+}
+
+LOCKSTEP_INLINE void FileStore::do_set(const std::string& key, const std::string& value,
+                                       const detail::Deadline& deadline) {
+  const std::lock_guard guard(mutex_);
+  const Lock lock(*this, LOCK_EX, deadline);
+  refresh();
+  append(detail::FrameWriter(Change::set).text(key).text(value));
+}
+
+LOCKSTEP_INLINE std::string FileStore::do_get(const std::string& key,
+                                              const detail::Deadline& deadline) {
+  std::string value;
+  await({&key, 1}, deadline, [&] { value = *values_.find(key); });
+  return value;
+}
+
+LOCKSTEP_INLINE std::int64_t FileStore::do_add(const std::string& key, std::int64_t amount,
+                                               const detail::Deadline& deadline) {
+  const std::lock_guard guard(mutex_);
+  const Lock lock(*this, LOCK_EX, deadline);
+  refresh();
+  const std::int64_t total = values_.sum(key, amount);
+  append(detail::FrameWriter(Change::set).text(key).text(std::to_string(total)));
+  return total;
+}
+
+LOCKSTEP_INLINE void FileStore::do_wait(std::span<const std::string> keys,
+                                        const detail::Deadline& deadline) {
+  await(keys, deadline, [] {});
+}
+
+LOCKSTEP_INLINE bool FileStore::do_check(std::span<const std::string> keys,
+                                         const detail::Deadline& deadline) {
+  const std::lock_guard guard(mutex_);
+  look(deadline);
+  return values_.has_all(keys);
+}
+
+LOCKSTEP_INLINE bool FileStore::do_delete(const std::string& key,
+                                          const detail::Deadline& deadline) {
+  const std::lock_guard guard(mutex_);
+  const Lock lock(*this, LOCK_EX, deadline);
+  refresh();
+  if (!values_.find(key)) return false;
+  append(detail::FrameWriter(Change::erase).text(key));
+  return true;
+}
+
+LOCKSTEP_INLINE std::int64_t FileStore::do_num_keys(const detail::Deadline& deadline) {
+  const std::lock_guard guard(mutex_);
+  look(deadline);
+  return values_.size();
+}
+
+LOCKSTEP_INLINE void FileStore::look(const detail::Deadline& deadline) {
+  if (size() == read_) return;
+  const Lock lock(*this, LOCK_SH, deadline);
+  refresh();
+}
+
+LOCKSTEP_INLINE void FileStore::refresh() {
+  const std::size_t end = size();
+  if (end < read_) fail("has become shorter: ", end, " bytes, where ", read_, " were known");
+  std::string bytes(end - read_, '\0');
+  std::size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t got = ::pread(file_.get(), bytes.data() + filled, bytes.size() - filled,
+                                static_cast<off_t>(read_ + filled));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("cannot be read: ", std::strerror(errno));
+    if (got == 0) fail("has become shorter while it was read");
+    filled += static_cast<std::size_t>(got);
+  }
+  std::size_t at = 0;
+  try {
+    while (const auto change = detail::next_frame(bytes, at, kMaxFrame)) apply(*change);
+  } catch (const detail::BadFrame& error) {
+    fail("is no store, or is damaged, near byte ", read_ + at, ": ", error.what());
+  }
+  read_ += at;
+}
+
+LOCKSTEP_INLINE void FileStore::apply(std::string_view change) {
+  detail::FrameReader reader(change);
+  switch (static_cast<Change>(reader.number<std::uint8_t>())) {
+    case Change::set: {
+      const std::string key = reader.text();
+      values_.set(key, reader.text());
+      break;
+    }
+    case Change::erase:
+      values_.erase(reader.text());
+      break;
+    case Change::join:
+      ++joined_;
+      break;
+    case Change::leave:
+      ++left_;
+      break;
+    default:
+      lockstep::detail::fail<detail::BadFrame>("an unknown change");
+  }
+  reader.end();
+}
+
+LOCKSTEP_INLINE void FileStore::append(detail::FrameWriter change) {
+  if (size() != read_ && ::ftruncate(file_.get(), static_cast<off_t>(read_)) != 0) {
+    fail("cannot be shortened: ", std::strerror(errno));
+  }
+  const std::string bytes = change.take();
+  for (std::size_t put = 0; put < bytes.size();) {
+    const ssize_t more = ::pwrite(file_.get(), bytes.data() + put, bytes.size() - put,
+                                  static_cast<off_t>(read_ + put));
+    if (more < 0 && errno == EINTR) continue;
+    if (more < 0) fail("cannot be written: ", std::strerror(errno));
+    put += static_cast<std::size_t>(more);
+  }
+}
+
+LOCKSTEP_INLINE std::size_t FileStore::size() const {
+  struct stat status {};
+  if (::fstat(file_.get(), &status) != 0) fail("cannot be read: ", std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) fail("is not a regular file");
+  return static_cast<std::size_t>(status.st_size);
+}
+
+LOCKSTEP_INLINE bool FileStore::is_at_path() const {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(file_.get(), &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+}  // namespace lockstep::distributed

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/socket/socket_frame.hpp>
+#include <lockstep/distributed/store/store.hpp>
+#include <lockstep/distributed/store/tcp_store.hpp>
+#include <lockstep/distributed/store/tcp_store_server.hpp>
+#include <lockstep/error.hpp>
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace lockstep::distributed {
+
+LOCKSTEP_INLINE TCPStore::TCPStore(std::string host, const TCPStoreOptions& options)
+    : Store(options.timeout), host_(std::move(host)), port_(options.port) {
+  lockstep::check<ValueError>(!host_.empty(), "TCPStore: the host's name is empty");
+  lockstep::check<ValueError>(options.is_server || port_ != 0,
+                              "TCPStore: a client must be told the port");
+  if (options.is_server) {
+    server_ = std::make_unique<detail::TCPStoreServer>(options.port);
+    port_ = server_->port();
+  }
+  const detail::Deadline deadline(options.timeout);
+  keep(connect(deadline, detail::Dial::until_deadline));
+}
+
+LOCKSTEP_INLINE TCPStore::~TCPStore() = default;
+
+LOCKSTEP_INLINE void TCPStore::do_set(const std::string& key, const std::string& value,
+                                      const detail::Deadline& deadline) {
+  ask(detail::FrameWriter(Request::set).text(key).text(value), deadline);
+}
+
+LOCKSTEP_INLINE std::string TCPStore::do_get(const std::string& key,
+                                             const detail::Deadline& deadline) {
+  return detail::FrameReader(ask(with_keys(Request::get, {&key, 1}), deadline, {&key, 1})).text();
+}
+
+LOCKSTEP_INLINE std::int64_t TCPStore::do_add(const std::string& key, std::int64_t amount,
+                                              const detail::Deadline& deadline) {
+  return number(ask(detail::FrameWriter(Request::add).text(key).number(amount), deadline));
+}
+
+LOCKSTEP_INLINE void TCPStore::do_wait(std::span<const std::string> keys,
+                                       const detail::Deadline& deadline) {
+  ask(with_keys(Request::wait, keys), deadline, keys);
+}
+
+LOCKSTEP_INLINE bool TCPStore::do_check(std::span<const std::string> keys,
+                                        const detail::Deadline& deadline) {
+  return number(ask(with_keys(Request::check, keys), deadline)) != 0;
+}
+
+LOCKSTEP_INLINE bool TCPStore::do_delete(const std::string& key, const detail::Deadline& deadline) {
+  return number(ask(detail::FrameWriter(Request::erase).text(key), deadline)) != 0;
+}
+
+LOCKSTEP_INLINE std::int64_t TCPStore::do_num_keys(const detail::Deadline& deadline) {
+  return number(ask(detail::FrameWriter(Request::count), deadline));
+}
+
+LOCKSTEP_INLINE detail::FrameWriter TCPStore::with_keys(Request request,
+                                                        std::span<const std::string> keys) {
+  detail::FrameWriter frame(request);
+  frame.number(static_cast<std::uint32_t>(keys.size()));
+  for (const std::string& key : keys) frame.text(key);
+  return frame;
+}
+
+LOCKSTEP_INLINE std::int64_t TCPStore::number(const std::string& reply) {
+  return detail::FrameReader(reply).number<std::int64_t>();
+}
+
+LOCKSTEP_INLINE std::string TCPStore::ask(detail::FrameWriter request,
+                                          const detail::Deadline& deadline,
+                                          std::span<const std::string> awaited) {
+  const std::string bytes = request.take();
+  lockstep::check<ValueError>(bytes.size() <= detail::kMaxStoreFrame, name(),
+                              ": too many keys at once: ", bytes.size(), " bytes");
+  detail::Descriptor connection = take(deadline);
+  std::string reply = converse(connection, bytes, deadline, !awaited.empty());
+  keep(std::move(connection));
+  const auto state = static_cast<detail::StoreReply>(reply[0]);
+  reply.erase(0, 1);
+  if (state == detail::StoreReply::late) fail_late(awaited, deadline);
+  if (state != detail::StoreReply::done) throw ValueError(detail::FrameReader(reply).text());
+  return reply;
+}
+
+LOCKSTEP_INLINE std::string TCPStore::converse(const detail::Descriptor& connection,
+                                               const std::string& request,
+                                               const detail::Deadline& deadline, bool waits) const {
+  int error = detail::send_all(connection, request, answer_by(deadline));
+  if (error == 0 && waits && !detail::await(connection, POLLIN, deadline)) {
+    error = detail::send_all(connection, detail::FrameWriter(Request::cancel).take(),
+                             answer_by(deadline));
+  }
+  std::string reply;
+  if (error == 0) {
+    error = detail::receive_frame(connection, reply, detail::kMaxStoreFrame, answer_by(deadline));
+  }
+  if (error == 0 && reply.empty()) error = EPROTO;
+  lockstep::check<StoreError>(
+      error == 0, name(),
+      error == ETIMEDOUT
+          ? " does not answer"
+          : ": the connection was lost, as when the process that has the server ends",
+      ": ", std::strerror(error));
+  return reply;
+}
+
+LOCKSTEP_INLINE detail::Deadline TCPStore::answer_by(const detail::Deadline& deadline) {
+  constexpr std::chrono::milliseconds kLeast{5000};
+  return detail::Deadline(std::max(kLeast, std::chrono::milliseconds(deadline.poll_timeout())));
+}
+
+LOCKSTEP_INLINE detail::Descriptor TCPStore::connect(const detail::Deadline& deadline,
+                                                     detail::Dial dial) const {
+  // The server in the same process is reached whatever the host is called.
+  detail::Descriptor connection =
+      detail::connect_to(server_ ? "localhost" : host_, port_, deadline, dial);
+  converse(connection, detail::FrameWriter(Request::hello).text(detail::kStoreGreeting).take(),
+           deadline, false);
+  return connection;
+}
+
+LOCKSTEP_INLINE detail::Descriptor TCPStore::take(const detail::Deadline& deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      detail::Descriptor connection = std::move(idle_.back());
+      idle_.pop_back();
+      return connection;
+    }
+  }
+  return connect(answer_by(deadline), detail::Dial::once);
+}
+
+LOCKSTEP_INLINE void TCPStore::keep(detail::Descriptor connection) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(connection));
+}
+
+}  // namespace lockstep::distributed

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/error.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace lockstep::distributed {
+
+// Thrown if a key does not come within the time limit or a store cannot be used any more; names the
+// store and the keys.
+//
+// **Torch counterpart.** torch.distributed.DistStoreError.
+class StoreError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Keys and values that all ranks share. Ranks leave there for each other what they need to connect,
+// such as an address. It is no means of transport: keys are up to 8 KiB long, values up to 8 MiB.
+// Values are any bytes.
+//
+// HashStore serves the threads of a process, FileStore the processes of a machine, TCPStore those
+// of several; PrefixStore keeps users of one store apart.
+//
+// **Torch counterpart.** torch.distributed.Store.
+// **Threads and exceptions.** Any thread may call any member, also while others wait. A call that
+// cannot succeed within the time limit is a StoreError, and so are a connection that is lost and a
+// file that cannot be used. A ValueError for a key or value that is too long, and for `add` to a
+// value that is no number.
+class Store {
+ public:
+  static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);
+  static constexpr std::size_t kMaxKey = std::size_t{8} << 10;
+  static constexpr std::size_t kMaxValue = std::size_t{8} << 20;
+
+  explicit Store(std::chrono::milliseconds timeout = kDefaultTimeout) { set_timeout(timeout); }
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  virtual ~Store() = default;
+
+  // The time limit of calls that are not given one.
+  std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
+  void set_timeout(std::chrono::milliseconds timeout);
+
+  // Gives the key its value, whether it had one or not.
+  void set(const std::string& key, const std::string& value);
+
+  // The key's value; waits until it has one.
+  std::string get(const std::string& key) { return get(key, timeout()); }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout);
+
+  // Adds to a number, which is kept as decimal text and is 0 for a key without value, and returns
+  // the sum. No two ranks get the same one if they add 1: this is how they count.
+  std::int64_t add(const std::string& key, std::int64_t amount);
+
+  // Waits until all keys have values.
+  void wait(std::span<const std::string> keys) { wait(keys, timeout()); }
+  void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout);
+
+  // True if all keys have values.
+  bool check(std::span<const std::string> keys);
+
+  // Takes the key's value away; true if it had one.
+  bool delete_key(const std::string& key);
+
+  // How many keys have values.
+  std::int64_t num_keys() { return do_num_keys(deadline()); }
+
+  // What messages call the store: "TCPStore at node1:29500".
+  virtual std::string name() const = 0;
+
+ protected:
+  // Throws the StoreError of a call whose keys have not come by the deadline.
+  [[noreturn]] void fail_late(std::span<const std::string> keys,
+                              const detail::Deadline& deadline) const;
+
+ private:
+  // The arguments are checked. Each returns or throws by the deadline.
+  virtual void do_set(const std::string& key, const std::string& value,
+                      const detail::Deadline& deadline) = 0;
+  virtual std::string do_get(const std::string& key, const detail::Deadline& deadline) = 0;
+  virtual std::int64_t do_add(const std::string& key, std::int64_t amount,
+                              const detail::Deadline& deadline) = 0;
+  virtual void do_wait(std::span<const std::string> keys, const detail::Deadline& deadline) = 0;
+  virtual bool do_check(std::span<const std::string> keys, const detail::Deadline& deadline) = 0;
+  virtual bool do_delete(const std::string& key, const detail::Deadline& deadline) = 0;
+  virtual std::int64_t do_num_keys(const detail::Deadline& deadline) = 0;
+
+  detail::Deadline deadline() const { return detail::Deadline(timeout()); }
+
+  static void check_key(const std::string& key);
+
+  // Any thread reads it. It publishes nothing else, so relaxed order is enough.
+  std::atomic<std::chrono::milliseconds> timeout_{kDefaultTimeout};
+};
+
+}  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/store/impl/store.ipp>
+#endif

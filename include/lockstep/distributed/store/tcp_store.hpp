@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/socket/socket.hpp>
+#include <lockstep/distributed/store/store.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep::distributed {
+
+namespace detail {
+class FrameWriter;
+enum class StoreRequest : std::uint8_t;  // distributed/tcp_store_server.hpp
+class TCPStoreServer;
+}  // namespace detail
+
+struct TCPStoreOptions {
+  // The server's port, which torchrun gives as MASTER_PORT. On the server, 0 lets the system choose
+  // one.
+  std::uint16_t port = 29500;
+  // One process, the one on the host that all others name, keeps the values for all.
+  bool is_server = false;
+  // The time limit for connecting, and for each call.
+  std::chrono::milliseconds timeout = Store::kDefaultTimeout;
+};
+
+// A store for processes on any machines: one of them keeps the values, in a thread of its own, the
+// others ask it by TCP.
+//
+// A client may start before the server. The server's process must not end before the others are
+// done with the store: their calls are errors then. Whoever reaches the port may read and write, so
+// use it in a network that you trust.
+//
+// **Torch counterpart.** torch.distributed.TCPStore.
+// **Threads and exceptions.** As Store; each call that waits has a connection of its own. A server
+// that cannot be reached is a NetworkError. One that does not answer a call is given five seconds
+// more than the call's time limit, which is for what it waits for.
+// **Example.**
+//
+//     TCPStore store(master_addr, {.port = 29500, .is_server = rank == 0});
+//     if (rank == 0) store.set("seed", "42");
+//     const std::string seed = store.get("seed");
+class TCPStore final : public Store {
+ public:
+  explicit TCPStore(std::string host, const TCPStoreOptions& options = {});
+  LOCKSTEP_INLINE ~TCPStore() override;
+
+  const std::string& host() const { return host_; }
+  std::uint16_t port() const { return port_; }
+
+  std::string name() const override { return "TCPStore at " + detail::endpoint(host_, port_); }
+
+ private:
+  using Request = detail::StoreRequest;
+
+  LOCKSTEP_INLINE void do_set(const std::string& key, const std::string& value,
+                              const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::string do_get(const std::string& key,
+                                     const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::int64_t do_add(const std::string& key, std::int64_t amount,
+                                      const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE void do_wait(std::span<const std::string> keys,
+                               const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE bool do_check(std::span<const std::string> keys,
+                                const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE bool do_delete(const std::string& key, const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::int64_t do_num_keys(const detail::Deadline& deadline) override;
+
+  static detail::FrameWriter with_keys(Request request, std::span<const std::string> keys);
+  static std::int64_t number(const std::string& reply);
+
+  // Sends a request and returns what its reply says after its state. If it waits for keys,
+  // `awaited`, it is called off at the deadline.
+  std::string ask(detail::FrameWriter request, const detail::Deadline& deadline,
+                  std::span<const std::string> awaited = {});
+
+  // Sends a request and returns the reply. A connection on which anything goes wrong is of no more
+  // use: a late reply must not be taken for that to the next request.
+  std::string converse(const detail::Descriptor& connection, const std::string& request,
+                       const detail::Deadline& deadline, bool waits) const;
+
+  // By when the server must answer: at the call's deadline, which is for the keys that it waits
+  // for, but never less than five seconds from here.
+  static detail::Deadline answer_by(const detail::Deadline& deadline);
+
+  detail::Descriptor connect(const detail::Deadline& deadline, detail::Dial dial) const;
+
+  // `take` returns an idle connection or a new one; `keep` makes one idle.
+  detail::Descriptor take(const detail::Deadline& deadline);
+  void keep(detail::Descriptor connection);
+
+  const std::string host_;
+  std::uint16_t port_;
+  std::unique_ptr<detail::TCPStoreServer> server_;
+  std::mutex mutex_;  // guards idle_
+  std::vector<detail::Descriptor> idle_;
+};
+
+}  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/store/impl/tcp_store.ipp>
+#endif

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
+#include <lockstep/distributed/thread/gpu_moves.hpp>
+#include <lockstep/distributed/thread/reduce_on_gpu.hpp>
+#include <lockstep/distributed/thread/reduce_ranks.hpp>
+#include <lockstep/distributed/thread/thread_world.hpp>
+#include <lockstep/distributed/thread/world_collectives.hpp>
+#include <lockstep/error.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+LOCKSTEP_INLINE GpuMoves::GpuMoves(const ThreadWorld& world, unsigned turn, int rank,
+                                   const Call& call)
+    : world_(world),
+      turn_(turn),
+      own_(static_cast<std::size_t>(rank)),
+      ranks_(world.gpus().size()),
+      call_(call) {}
+
+LOCKSTEP_INLINE void GpuMoves::issue() noexcept {
+  try {
+    if (call_.count > 0) start();
+  } catch (...) {
+    keep_error();
+  }
+  try {
+    side(own_).done = stream().record_event();
+  } catch (...) {
+    keep_error();
+    // Without an event only the host can wait for what has been issued.
+    if (!has_ended(stream())) side(own_).hangs = true;
+  }
+}
+
+LOCKSTEP_INLINE void GpuMoves::await_others(bool& in_use) const {
+  std::exception_ptr error;
+  if (side(own_).hangs) error = side(own_).error;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    if (r == own_) continue;
+    try {
+      stream().wait_event(side(r).done);
+    } catch (...) {
+      error = std::current_exception();
+      if (!has_ended(side(r).done)) in_use = true;
+    }
+    if (side(r).hangs) in_use = true;
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+LOCKSTEP_INLINE void GpuMoves::check() const {
+  if (side(own_).error) std::rethrow_exception(side(own_).error);
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    if (!side(r).error) continue;
+    lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",
+                                        side(r).stream.device(), ": ", describe(side(r).error));
+  }
+}
+
+template <class Waited>
+bool GpuMoves::has_ended(const Waited& waited) noexcept {
+  try {
+    waited.synchronize();
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+LOCKSTEP_INLINE void GpuMoves::start() const {
+  if (WorldCollectives* const all = serving()) {
+    if (own_ == 0) all->run(call_, parts());
+    return;
+  }
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    if (r != own_) stream().wait_event(side(r).ready);
+  }
+  move();
+}
+
+LOCKSTEP_INLINE void GpuMoves::keep_error() noexcept {
+  if (!side(own_).error) side(own_).error = std::current_exception();
+}
+
+LOCKSTEP_INLINE WorldCollectives* GpuMoves::serving() const {
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    if (side(r).stream.device() != world_.gpus()[r]) return nullptr;
+  }
+  return side(0).serves;
+}
+
+LOCKSTEP_INLINE std::vector<GpuPart> GpuMoves::parts() const {
+  std::vector<GpuPart> all;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    all.push_back({side(r).stream, slot(r).inputs, slot(r).outputs});
+  }
+  return all;
+}
+
+LOCKSTEP_INLINE GpuMemory GpuMoves::input(std::size_t r, std::size_t i) const {
+  return {side(r).stream.device(), const_cast<void*>(slot(r).inputs[i])};
+}
+
+LOCKSTEP_INLINE GpuMemory GpuMoves::output(std::size_t r, std::size_t i) const {
+  return {side(r).stream.device(), slot(r).outputs[i]};
+}
+
+LOCKSTEP_INLINE void GpuMoves::move() const {
+  const auto root = static_cast<std::size_t>(call_.root);
+  const std::size_t outputs = slot(own_).outputs.size();
+  switch (call_.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+      return reduce(share_begin(call_.count, call_.dtype, own_, ranks_),
+                    share_begin(call_.count, call_.dtype, own_ + 1, ranks_));
+    case Collective::reduce_scatter: {
+      std::vector<GpuMemory> inputs;
+      for (std::size_t r = 0; r < ranks_; ++r) inputs.push_back(input(r, own_));
+      const GpuMemory result = output(own_, 0);
+      return reduce_on_gpu(stream(), call_.dtype, call_.op, inputs, {&result, 1}, 0, call_.count);
+    }
+    case Collective::broadcast:
+      if (own_ != root) copy(output(own_, 0), input(root, 0));
+      return;
+    case Collective::scatter:
+      return copy(output(own_, 0), input(root, own_));
+    case Collective::all_gather:
+    case Collective::gather:
+      // From its own part on, so that the ranks do not all read from the same one.
+      for (std::size_t i = 0; i < outputs; ++i) {
+        const std::size_t r = (own_ + i) % ranks_;
+        copy(output(own_, r), input(r, 0));
+      }
+      return;
+    case Collective::barrier:
+    case Collective::new_group:
+      return;
+  }
+}
+
+LOCKSTEP_INLINE void GpuMoves::reduce(std::size_t begin, std::size_t end) const {
+  std::vector<GpuMemory> inputs;
+  std::vector<GpuMemory> outputs;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    inputs.push_back(input(r, 0));
+    for (std::size_t i = 0; i < slot(r).outputs.size(); ++i) outputs.push_back(output(r, i));
+  }
+  reduce_on_gpu(stream(), call_.dtype, call_.op, inputs, outputs, begin, end);
+}
+
+LOCKSTEP_INLINE void GpuMoves::copy(const GpuMemory& to, const GpuMemory& from) const {
+  copy_between(to, from, call_.bytes(), stream());
+}
+
+}  // namespace lockstep::distributed::detail

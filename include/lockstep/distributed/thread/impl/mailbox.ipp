@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/departure.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
+#include <lockstep/distributed/thread/mailbox.hpp>
+#include <lockstep/distributed/thread/reduce_on_gpu.hpp>
+#include <lockstep/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+LOCKSTEP_INLINE void Mailbox::send(int rank, const Message& message, const void* data, Done done,
+                                   const Stream* stream) {
+  post({rank, message.peer, true, message, const_cast<void*>(data), std::move(done),
+        side_of(stream)});
+}
+
+LOCKSTEP_INLINE void Mailbox::receive(int rank, const Message& message, void* data, Done done,
+                                      const Stream* stream) {
+  post({message.peer, rank, false, message, data, std::move(done), side_of(stream)});
+}
+
+LOCKSTEP_INLINE void Mailbox::leave(int rank, const Departure& why) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    gone_[static_cast<std::size_t>(rank)] = why;
+  }
+  const auto waits = [rank](const Posted& posted) {
+    return (posted.sends ? posted.to : posted.from) == rank;
+  };
+  while (true) {
+    Posted failed{};
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(posted_.begin(), posted_.end(), waits);
+      if (found == posted_.end()) return;
+      failed = std::move(*found);
+      posted_.erase(found);
+    }
+    fail_gone(failed, why);
+  }
+}
+
+LOCKSTEP_INLINE std::optional<Mailbox::GpuSide> Mailbox::side_of(const Stream* stream) {
+  if (!stream) return std::nullopt;
+  return GpuSide{*stream, stream->record_event()};
+}
+
+LOCKSTEP_INLINE void Mailbox::fail_gone(const Posted& posted, const Departure& why) const noexcept {
+  std::exception_ptr error;
+  try {
+    error = std::make_exception_ptr(RankGone("send or recv: " + why.text()));
+  } catch (...) {
+    error = std::make_exception_ptr(RankGoneWithoutMemory(why.rank, spare_));
+  }
+  posted.done(std::move(error));
+}
+
+LOCKSTEP_INLINE void Mailbox::post(Posted mine) {
+  const auto poster = static_cast<std::size_t>(mine.sends ? mine.from : mine.to);
+  const auto peer = static_cast<std::size_t>(mine.sends ? mine.to : mine.from);
+  Departure why;
+  Posted other{};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto fits = std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) {
+      return posted.from == mine.from && posted.to == mine.to && posted.sends != mine.sends &&
+             posted.message.tag == mine.message.tag;
+    });
+    if (gone_[poster].gone) {
+      why = gone_[poster];
+    } else if (fits != posted_.end()) {
+      other = std::move(*fits);
+      posted_.erase(fits);
+    } else if (gone_[peer].gone) {
+      why = gone_[peer];
+    } else {
+      posted_.push_back(std::move(mine));
+      return;
+    }
+  }
+  if (why.gone) return fail_gone(mine, why);
+  deliver(mine.sends ? mine : other, mine.sends ? other : mine, static_cast<int>(poster));
+}
+
+LOCKSTEP_INLINE void Mailbox::deliver(const Posted& sent, const Posted& received,
+                                      int rank) const noexcept {
+  const Message& out = sent.message;
+  const Message& in = received.message;
+  const bool placed = sent.gpu.has_value() == received.gpu.has_value();
+  if (out.dtype != in.dtype || out.count != in.count || !placed) {
+    const auto where = [placed](const Posted& posted) {
+      return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
+    };
+    const auto differ = [&] {
+      return ValueError(lockstep::detail::str("messages do not match: rank ", sent.from, " sent ",
+                                              out.count, " x ", out.dtype, where(sent),
+                                              ", but rank ", received.to, " receives ", in.count,
+                                              " x ", in.dtype, where(received)));
+    };
+    fail(sent, differ);
+    return fail(received, differ);
+  }
+  std::exception_ptr cause;
+  try {
+    if (sent.gpu) {
+      copy_on_gpu(sent, received);
+    } else if (out.bytes() > 0) {
+      std::memcpy(received.data, sent.data, out.bytes());
+    }
+  } catch (...) {
+    cause = std::current_exception();
+  }
+  if (!cause) {
+    sent.done(nullptr);
+    return received.done(nullptr);
+  }
+  // `rank` gets the error as it is, and the other one an error that names it.
+  const Posted& mine = rank == sent.from ? sent : received;
+  const Posted& other = rank == sent.from ? received : sent;
+  std::exception_ptr told;
+  try {
+    told = std::make_exception_ptr(DeviceError(lockstep::detail::str(
+        "a message from rank ", sent.from, " to rank ", received.to, ": failed on rank ", rank,
+        ", on ", mine.gpu->stream.device(), ": ", describe(cause))));
+  } catch (...) {
+    told = std::make_exception_ptr(RankGoneWithoutMemory(rank, spare_, "failed"));
+  }
+  other.done(std::move(told));
+  mine.done(std::move(cause));
+}
+
+LOCKSTEP_INLINE void Mailbox::copy_on_gpu(const Posted& sent, const Posted& received) {
+  const Stream& from = sent.gpu->stream;
+  const Stream& to = received.gpu->stream;
+  to.wait_event(sent.gpu->ready);
+  to.wait_event(received.gpu->ready);
+  try {
+    copy_between({to.device(), received.data}, {from.device(), sent.data}, sent.message.bytes(),
+                 to);
+    from.wait_event(to.record_event());
+  } catch (...) {
+    to.synchronize();
+    throw;
+  }
+}
+
+}  // namespace lockstep::distributed::detail

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/group/claimed_pieces.hpp>
+#include <lockstep/distributed/group/departure.hpp>
+#include <lockstep/distributed/store/rendezvous.hpp>
+#include <lockstep/distributed/thread/mailbox.hpp>
+#include <lockstep/distributed/thread/world_collectives.hpp>
+#include <lockstep/error.hpp>
+
+#include <array>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+// What the ranks of a world of threads share.
+//
+// A collective begins with a meeting: each rank writes its call and where its memory is to its
+// slot, and when all have come each reads the others' slots. Little data is copied to the slot
+// itself; with much data the ranks read and write each other's memory where it is, and part when
+// all have done so; a large sum is in pieces, which the ranks that have woken up take. No rank can
+// go missing between meeting and parting, since no user's code runs there.
+//
+// Where all ranks are on GPUs, collectives of memory there are work of the ranks' streams: each
+// waits for what the others have recorded before the meeting, and at its end for what they have
+// issued up to the parting.
+//
+// Threads: a slot is written by its rank before the meeting and read by all after it. The next
+// collective takes the other slot of the pair, so one is only overwritten after the meeting of the
+// next collective, to which all come when they have read it.
+class ThreadWorld {
+ public:
+  // Largest part, in bytes, that is copied to the slot.
+  static constexpr std::size_t kSmall = 4096;
+
+  // What the other ranks' streams need to know of a rank's in a collective on GPUs.
+  struct GpuSide {
+    Stream stream;
+    Event ready;               // recorded before the meeting: inputs and outputs may be used
+    WorldCollectives* serves;  // set by rank 0: what serves the ranks' GPUs, or null
+    Event done;                // recorded before the parting: the rank's share has ended
+    std::exception_ptr error;  // why not all was issued; set before the parting
+    bool hangs = false;        // what was issued cannot be waited for; set before the parting
+  };
+
+  struct alignas(128) Slot {
+    Call call;
+    bool on_gpu = false;  // the memory is on a GPU: then `gpu` says more
+    std::span<const void* const> inputs;
+    std::span<void* const> outputs;
+    std::span<const int> members;            // new_group: the ranks of the part,
+    std::shared_ptr<ThreadWorld> new_world;  // and their world, from the first of them
+    alignas(64) std::array<std::byte, kSmall> small;
+    std::optional<GpuSide> gpu;
+  };
+
+  // Without `devices`, or if not all of them are GPUs, everything goes through host memory.
+  explicit ThreadWorld(int size, std::span<const Device> devices = {});
+
+  // A world of some of the ranks of another one.
+  ThreadWorld(const ThreadWorld& whole, std::span<const int> members);
+
+  // Each rank's GPU if all ranks are on GPUs, else empty.
+  const std::vector<Device>& gpus() const { return gpus_; }
+
+  Slot& slot(std::size_t rank, unsigned turn) const { return slots_[rank][turn % 2]; }
+
+  // The pieces of a large sum. There is a pair of them for the same reason as of slots; rank 0
+  // resets them when it writes its slot.
+  ClaimedPieces& pieces(unsigned turn) { return pieces_[turn % 2]; }
+
+  // `rank` takes part in nothing any more, because of the error or, without one, because it has
+  // returned: all that wait for it, or will, are told so. Only its first call counts. Any thread
+  // may call it, whatever the ranks are doing. Allocates nothing.
+  void leave(int rank, const std::exception_ptr& error) noexcept;
+
+  // Adds a world of some of the ranks, which they leave together with this one.
+  void add_part(const std::shared_ptr<ThreadWorld>& world, std::span<const int> members);
+
+  // The departure of the first rank that left. Called once the meeting is broken.
+  Departure first_departure() const;
+
+  Rendezvous meeting;  // broken as soon as a rank leaves
+  Rendezvous parting;  // never broken
+  Mailbox mailbox;
+
+ private:
+  struct Part {
+    std::weak_ptr<ThreadWorld> world;
+    std::vector<int> members;
+  };
+
+  explicit ThreadWorld(std::vector<Departure> ranks);
+
+  static std::vector<Departure> named(int size, std::span<const Device> devices);
+  std::vector<Departure> named(std::span<const int> members) const;
+
+  std::vector<Device> gpus_;  // set by the constructor alone
+  const std::unique_ptr<std::array<Slot, 2>[]> slots_;
+  std::array<ClaimedPieces, 2> pieces_;
+
+  // Guards all below, except each rank's number and device, which do not change. A part's mutex is
+  // taken within that of the whole.
+  mutable std::mutex mutex_;
+  std::vector<Departure> ranks_;
+  std::size_t first_gone_ = 0;  // if the meeting is broken
+  std::vector<Part> parts_;
+};
+
+}  // namespace lockstep::distributed::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/thread/impl/thread_world.ipp>
+#endif

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/group/call.hpp>
+
+#include <atomic>
+#include <span>
+
+namespace lockstep::distributed::detail {
+
+// What one rank of a collective on GPUs brings: a stream of its GPU, and memory there.
+struct GpuPart {
+  Stream stream;
+  std::span<const void* const> inputs;
+  std::span<void* const> outputs;
+};
+
+// A library that runs the collectives of a world of threads on GPUs for all ranks at once. Without
+// one the ranks copy and add.
+//
+// Threads: every member may be called from any thread. Objects live until the process ends.
+class WorldCollectives {
+ public:
+  WorldCollectives() = default;
+  WorldCollectives(const WorldCollectives&) = delete;
+  WorldCollectives& operator=(const WorldCollectives&) = delete;
+  virtual ~WorldCollectives() = default;
+
+  // True if `run` takes ranks on these devices, which exist, in this order.
+  virtual bool serves(std::span<const Device> devices) = 0;
+
+  // Issues `call` as work of all streams: parts[r] is rank r's, with the inputs and outputs that
+  // are listed at Carrier.
+  virtual void run(const Call& call, std::span<const GpuPart> parts) = 0;
+};
+
+// lockstep/nccl.hpp puts its own here before `main`.
+inline constinit std::atomic<WorldCollectives*> nccl_world{nullptr};
+
+// The collectives that serve the devices, or null.
+inline WorldCollectives* world_collectives_for(std::span<const Device> devices) {
+  WorldCollectives* const collectives = nccl_world.load(std::memory_order_acquire);
+  return collectives && collectives->serves(devices) ? collectives : nullptr;
+}
+
+}  // namespace lockstep::distributed::detail

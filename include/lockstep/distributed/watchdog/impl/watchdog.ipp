@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/group/fault.hpp>
+#include <lockstep/distributed/socket/socket.hpp>
+#include <lockstep/distributed/store/store.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
+#include <lockstep/distributed/watchdog/watchdog_client.hpp>
+#include <lockstep/distributed/watchdog/watchdog_options.hpp>
+#include <lockstep/distributed/watchdog/watchdog_progress.hpp>
+#include <lockstep/distributed/watchdog/watchdog_server.hpp>
+#include <lockstep/error.hpp>
+
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed {
+
+LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const WatchdogOptions& options,
+                                   std::function<void()> on_fault)
+    : rank_(rank), size_(size), options_(options), exceptions_(std::uncaught_exceptions()) {
+  lockstep::check<ValueError>(size > 0 && rank >= 0 && rank < size, "Watchdog: rank ", rank, " of ",
+                              size);
+  options.check();
+  if (size == 1) return;
+  const detail::Deadline deadline(store.timeout());
+  detail::WatchdogAddress address;
+  if (rank == 0) {
+    address.token = random_token();
+    server_ =
+        std::make_unique<detail::WatchdogServer>(size, address.token, store.timeout(), options);
+    address.port = server_->port();
+    store.set("watchdog",
+              lockstep::detail::str(address.port, ' ', address.token, ' ', host_name(options)));
+    // Rank 0 itself reaches it by this name, whatever the others call the host.
+    address.host = "localhost";
+  } else {
+    std::istringstream text(store.get("watchdog"));
+    text >> address.port >> address.token >> address.host;
+    lockstep::check<StoreError>(!text.fail(), store.name(),
+                                ": the value of key 'watchdog' is no watchdog's address");
+  }
+  client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options,
+                                                     std::move(on_fault));
+  set_fault_flag(client_->fault_flag());
+}
+
+LOCKSTEP_INLINE Watchdog::~Watchdog() {
+  if (std::uncaught_exceptions() > exceptions_) abort("an exception has ended it");
+}
+
+LOCKSTEP_INLINE std::shared_ptr<Progress> Watchdog::watch(const std::vector<int>& ranks) {
+  bool found = false;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    lockstep::check<ValueError>(ranks[i] >= 0 && ranks[i] < size_, "Watchdog.watch: rank ",
+                                ranks[i], " is not in the world of ", size_);
+    for (std::size_t j = 0; j < i; ++j) {
+      lockstep::check<ValueError>(ranks[i] != ranks[j], "Watchdog.watch: rank ", ranks[i],
+                                  " is named twice");
+    }
+    found = found || ranks[i] == rank_;
+  }
+  lockstep::check<ValueError>(found, "Watchdog.watch: rank ", rank_, " is not in the group");
+  return client_ ? client_->watch(ranks) : nullptr;
+}
+
+LOCKSTEP_INLINE std::size_t Watchdog::groups() const { return client_ ? client_->groups() : 0; }
+
+LOCKSTEP_INLINE std::vector<Fault> Watchdog::faults() const {
+  return client_ ? client_->faults() : std::vector<Fault>();
+}
+
+LOCKSTEP_INLINE std::exception_ptr Watchdog::exception() const {
+  if (!faulted()) return nullptr;
+  std::vector<Fault> faults = client_->faults();
+  std::string text = faults.front().text;
+  if (const std::string where = client_->where(); !where.empty()) {
+    text += lockstep::detail::str("; this rank, ", rank_, ", is in ", where);
+  }
+  for (std::size_t i = 1; i < faults.size(); ++i) text += "\nAlso: " + faults[i].text;
+  return std::make_exception_ptr(WatchdogError(text, std::move(faults)));
+}
+
+LOCKSTEP_INLINE void Watchdog::finish() {
+  if (client_) client_->finish();
+}
+
+LOCKSTEP_INLINE void Watchdog::leave() {
+  if (client_) client_->leave();
+  server_.reset();
+}
+
+LOCKSTEP_INLINE void Watchdog::abort(std::string reason) noexcept {
+  try {
+    if (client_) client_->abort(std::move(reason));
+  } catch (const std::exception&) {
+    // Out of memory: the others find that the process has ended.
+  }
+}
+
+LOCKSTEP_INLINE std::uint64_t Watchdog::random_token() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+LOCKSTEP_INLINE std::string Watchdog::host_name(const WatchdogOptions& options) {
+  if (!options.host.empty()) return options.host;
+  if (const char* const master = std::getenv("MASTER_ADDR"); master && *master) return master;
+  std::array<char, 256> own{};
+  std::string ignored;
+  const bool known = ::gethostname(own.data(), own.size() - 1) == 0 && own[0] != '\0' &&
+                     detail::resolve(own.data(), 0, ignored) != nullptr;
+  return known ? own.data() : "localhost";
+}
+
+}  // namespace lockstep::distributed

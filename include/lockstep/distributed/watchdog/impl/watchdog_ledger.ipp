@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/watchdog/watchdog_ledger.hpp>
+#include <lockstep/distributed/watchdog/watchdog_progress.hpp>
+#include <lockstep/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::distributed::detail {
+
+LOCKSTEP_INLINE void WatchdogLedger::join(int rank, Time now) {
+  of(rank).joined = true;
+  of(rank).heard = now;
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::report(int rank, const GroupKey& key, Position position,
+                                            Time now) {
+  Group& group = groups_[key];
+  if (group.empty()) group.resize(key.first.size());
+  Place& place = group[index(key, rank)];
+  place.position = std::move(position);
+  place.since = now - place.position.age;
+  if (!place.position.inside) return;
+  find_mismatch(key, group, rank);
+  find_left(key, group, rank);
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::forget(int rank, const GroupKey& key) {
+  const auto found = groups_.find(key);
+  if (found == groups_.end()) return;
+  found->second[index(key, rank)].forgotten = true;
+  if (is_over(*found)) erase_group(found);
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::leave(int rank) {
+  of(rank).gone = true;
+  finish(rank);
+  forget_what_is_over();
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::finish(int rank) {
+  of(rank).finished = true;
+  for (const auto& [key, group] : groups_) {
+    for (const int other : key.first) {
+      if (group[index(key, other)].position.inside) find_left(key, group, other);
+    }
+  }
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::lose(int rank, const std::string& reason) {
+  if (of(rank).gone) return;
+  note(
+      Fault::Kind::died, rank,
+      str("rank ", rank, " has died: its connection was lost (", reason, ')', who_waits_for(rank)));
+  of(rank).gone = true;
+  forget_what_is_over();
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::abort(int rank, const std::string& reason) {
+  note(Fault::Kind::threw, rank, str("rank ", rank, " has failed: ", reason));
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::examine(Time now) {
+  for (int rank = 0; rank < size(); ++rank) {
+    const Rank& state = of(rank);
+    if (state.gone) continue;
+    if (!state.joined && now > join_timeout_) {
+      note(Fault::Kind::absent, rank,
+           str("rank ", rank, " has not come: it has not connected to the watchdog within ",
+               Seconds{join_timeout_}, who_waits_for(rank)));
+    } else if (state.joined && now - state.heard > options_.heartbeat_timeout) {
+      note(Fault::Kind::silent, rank,
+           str("rank ", rank, " has not answered for ", whole_seconds(now - state.heard),
+               ": it is stopped, or its machine is lost", who_waits_for(rank)));
+    }
+  }
+  for (const auto& [key, group] : groups_) find_late(key, group, now);
+}
+
+LOCKSTEP_INLINE std::map<WatchdogLedger::GroupKey, std::uint64_t> WatchdogLedger::numbers(
+    int rank) const {
+  std::map<GroupKey, std::uint64_t> all;
+  for (const auto& [key, group] : groups_) {
+    const std::size_t place = index(key, rank);
+    if (place < group.size()) all.emplace(key, group[place].position.number);
+  }
+  return all;
+}
+
+LOCKSTEP_INLINE std::string WatchdogLedger::whole_seconds(Time time) {
+  return time < std::chrono::seconds(10)
+             ? str(Seconds{time})
+             : str(std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
+}
+
+LOCKSTEP_INLINE bool WatchdogLedger::is_over(const std::pair<const GroupKey, Group>& one) const {
+  const auto& [key, group] = one;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    if (!group[i].forgotten && !of(key.first[i]).gone) return false;
+  }
+  return true;
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::forget_what_is_over() {
+  for (auto one = groups_.begin(); one != groups_.end();) {
+    one = is_over(*one) ? erase_group(one) : std::next(one);
+  }
+}
+
+LOCKSTEP_INLINE WatchdogLedger::Groups::iterator WatchdogLedger::erase_group(
+    Groups::iterator group) {
+  const GroupKey& key = group->first;
+  stuck_.erase(stuck_.lower_bound({key, 0}), stuck_.upper_bound({key, ~std::uint64_t{0}}));
+  return groups_.erase(group);
+}
+
+LOCKSTEP_INLINE std::size_t WatchdogLedger::index(const GroupKey& key, int rank) {
+  return static_cast<std::size_t>(std::find(key.first.begin(), key.first.end(), rank) -
+                                  key.first.begin());
+}
+
+LOCKSTEP_INLINE bool WatchdogLedger::waits_for(const Position& one, const Position& other) {
+  return one.inside && (other.number < one.number || (other.number == one.number && other.inside));
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::note(Fault::Kind kind, int rank, std::string text) {
+  Rank& state = of(rank);
+  if (state.told && kind != Fault::Kind::silent) return;
+  if (std::exchange(state.faulty, true)) return;
+  faults_.push_back({kind, rank, std::move(text)});
+}
+
+LOCKSTEP_INLINE std::string WatchdogLedger::who_waits_for(int rank) const {
+  for (const auto& [key, group] : groups_) {
+    const std::size_t place = index(key, rank);
+    if (place == group.size()) continue;
+    const std::string waiting = who_waits(key, group, rank);
+    if (!waiting.empty()) return "; by the last heartbeats, " + waiting;
+  }
+  return {};
+}
+
+LOCKSTEP_INLINE std::string WatchdogLedger::who_waits(const GroupKey& key, const Group& group,
+                                                      int rank) const {
+  constexpr std::size_t kListed = 4;
+  const Position& awaited = group[index(key, rank)].position;
+  std::vector<std::size_t> waiting;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    if (key.first[i] != rank && waits_for(group[i].position, awaited)) waiting.push_back(i);
+  }
+  if (waiting.empty()) return {};
+  std::string text = waiting.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(waiting.size(), kListed); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(key.first[waiting[i]]);
+  }
+  if (waiting.size() > kListed) text += str(" and ", waiting.size() - kListed, " more");
+  const Position& first = group[waiting.front()].position;
+  text += waiting.size() == 1 ? " waits for it in " : " wait for it in ";
+  return text + describe(first.number, first.call) + name_of(key);
+}
+
+LOCKSTEP_INLINE std::string WatchdogLedger::name_of(const GroupKey& key) const {
+  if (key.first.size() == ranks_.size()) return {};
+  std::string text = " of the group of ranks ";
+  for (std::size_t i = 0; i < key.first.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(key.first[i]);
+  }
+  return text;
+}
+
+LOCKSTEP_INLINE std::string WatchdogLedger::what_it_does(int rank, const Position& here, Time since,
+                                                         Time now) const {
+  for (const auto& [key, group] : groups_) {
+    const std::size_t place = index(key, rank);
+    if (place == group.size() || !group[place].position.inside) continue;
+    const Position& there = group[place].position;
+    return str("it has been in ", describe(there.number, there.call), " for ",
+               whole_seconds(now - group[place].since));
+  }
+  if (here.number == 0) return "it has been in no collective yet";
+  return str("it is in no collective, and left its last one, #", here.number, ", ",
+             whole_seconds(now - since), " ago");
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::find_mismatch(const GroupKey& key, const Group& group,
+                                                   int rank) {
+  const Position& mine = group[index(key, rank)].position;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const Position& other = group[i].position;
+    if (!other.inside || other.number != mine.number || other.call == mine.call) continue;
+    note(Fault::Kind::mismatched, rank,
+         str("rank ", rank, " is in ", describe(mine.number, mine.call), ", but rank ",
+             key.first[i], " is in ", other.call, ": all ranks must call the same"));
+  }
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::find_left(const GroupKey& key, const Group& group, int rank) {
+  const Position& mine = group[index(key, rank)].position;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const int other = key.first[i];
+    if (!of(other).finished || other == rank || !waits_for(mine, group[i].position)) continue;
+    note(Fault::Kind::left, other,
+         str("rank ", other, " has ended", after(group[i].position.number), "; ",
+             who_waits(key, group, other)));
+  }
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::find_late(const GroupKey& key, const Group& group, Time now) {
+  const Place* waiting = nullptr;  // of those that have waited for too long, the furthest behind
+  int rank_waiting = -1;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const Place& place = group[i];
+    if (!place.position.inside || now - place.since <= options_.collective_timeout) continue;
+    if (waiting && waiting->position.number <= place.position.number) continue;
+    waiting = &place;
+    rank_waiting = key.first[i];
+  }
+  if (!waiting) return;
+  bool found = false;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const Position& other = group[i].position;
+    if (other.number >= waiting->position.number) continue;
+    found = true;
+    const int rank = key.first[i];
+    note(Fault::Kind::late, rank,
+         str("rank ", rank, " has not come to a collective for ",
+             whole_seconds(now - waiting->since), "; ", who_waits(key, group, rank), "; ",
+             what_it_does(rank, other, group[i].since, now)));
+  }
+  if (found || !stuck_.insert({key, waiting->position.number}).second) return;
+  if (of(rank_waiting).told) return;
+  faults_.push_back(
+      {Fault::Kind::stuck, -1,
+       str("rank ", rank_waiting, " has been in ",
+           describe(waiting->position.number, waiting->position.call), " for ",
+           whole_seconds(now - waiting->since), ", which all ranks of its group have come to")});
+}
+
+}  // namespace lockstep::distributed::detail

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/watchdog/watchdog_options.hpp>
+#include <lockstep/error.hpp>
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+namespace lockstep::distributed {
+
+LOCKSTEP_INLINE void WatchdogOptions::check() const {
+  lockstep::check<ValueError>(interval.count() > 0, "WatchdogOptions.interval is ",
+                              interval.count(), " ms, but must be more than 0");
+  lockstep::check<ValueError>(heartbeat_timeout >= 2 * interval,
+                              "WatchdogOptions.heartbeat_timeout is ", heartbeat_timeout.count(),
+                              " ms, but must be at least twice the interval, which is ",
+                              interval.count(), " ms");
+  lockstep::check<ValueError>(collective_timeout.count() > 0,
+                              "WatchdogOptions.collective_timeout is ", collective_timeout.count(),
+                              " ms, but must be more than 0");
+}
+
+}  // namespace lockstep::distributed
+
+namespace lockstep::distributed::detail {
+
+// What the variable says, in seconds, or `value` if it is not set.
+inline std::chrono::milliseconds seconds_from_environment(const char* variable,
+                                                          std::chrono::milliseconds value) {
+  const char* const set = std::getenv(variable);
+  if (set == nullptr) return value;
+  const std::string_view text = set;
+  double seconds = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  constexpr double kMost = 1e9;
+  lockstep::check<ValueError>(error == std::errc() && rest == text.data() + text.size() &&
+                                  seconds >= 0.001 && seconds <= kMost,
+                              variable, " must be a number of seconds above 0, not '", text, '\'');
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+LOCKSTEP_INLINE bool watch_is_wanted() {
+  const char* const set = std::getenv("LOCKSTEP_WATCHDOG");
+  return !set || std::string_view(set) != "0";
+}
+
+}  // namespace lockstep::distributed::detail
+
+namespace lockstep::distributed {
+
+LOCKSTEP_INLINE WatchdogOptions WatchdogOptions::from_environment() {
+  using detail::seconds_from_environment;
+  WatchdogOptions options;
+  options.interval = seconds_from_environment("LOCKSTEP_HEARTBEAT_INTERVAL", options.interval);
+  options.heartbeat_timeout =
+      seconds_from_environment("LOCKSTEP_HEARTBEAT_TIMEOUT", options.heartbeat_timeout);
+  options.collective_timeout =
+      seconds_from_environment("LOCKSTEP_COLLECTIVE_TIMEOUT", options.collective_timeout);
+  options.check();
+  return options;
+}
+
+}  // namespace lockstep::distributed

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/module/walk/initialized.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
+#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/warning.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <unordered_set>
+#include <vector>
+
+namespace lockstep::detail {
+
+template <class T>
+inline constexpr TensorKind kind_of =
+    std::is_same_v<T, Parameter> ? TensorKind::parameter : TensorKind::buffer;
+
+// Every tensor of type T, Parameter or Buffer, once, under its first name; absent ones are left
+// out.
+template <class T>
+std::vector<Named<T>> named_tensors(const TensorWalk& walk) {
+  std::vector<Named<T>> result;
+  std::unordered_set<const TensorImpl*> seen;
+  walk.for_each([&](const std::string& path, const Tensor& tensor, TensorKind kind) {
+    if (kind == kind_of<T> && tensor.defined() && seen.insert(tensor.impl().get()).second) {
+      result.push_back({path, static_cast<const T&>(tensor)});
+    }
+  });
+  return result;
+}
+
+// Whether two of the handles name one variable.
+template <class T>
+bool names_one_twice(const std::vector<T>& handles) {
+  constexpr std::size_t kFew = 16;  // comparing these with each other costs less than sorting them
+  if (handles.size() <= kFew) {
+    for (std::size_t i = 0; i < handles.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (handles[i].is_same(handles[j])) return true;
+      }
+    }
+    return false;
+  }
+  std::vector<const TensorImpl*> variables;
+  variables.reserve(handles.size());
+  for (const T& handle : handles) variables.push_back(handle.impl().get());
+  std::sort(variables.begin(), variables.end());
+  return std::adjacent_find(variables.begin(), variables.end()) != variables.end();
+}
+
+// The same without names; all parameters and buffers if T is Tensor. Each step of training asks for
+// it, so nothing is allocated for names.
+template <class T>
+std::vector<T> tensors_of_type(const TensorWalk& walk) {
+  constexpr std::size_t kUsual = 8;
+  std::vector<T> result;
+  result.reserve(kUsual);
+  const auto append = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind kind) {
+    if constexpr (!std::is_same_v<T, Tensor>) {
+      if (kind != kind_of<T>) return;
+    }
+    if (tensor.defined()) result.push_back(static_cast<const T&>(tensor));
+  };
+  walk.for_each(append, Paths::none);
+  if (!names_one_twice(result)) return result;
+  std::unordered_set<const TensorImpl*> seen;
+  const auto repeated = [&seen](const T& handle) {
+    return !seen.insert(handle.impl().get()).second;
+  };
+  result.erase(std::remove_if(result.begin(), result.end(), repeated), result.end());
+  return result;
+}
+
+LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters_of(const TensorWalk& walk) {
+  check_no_plain_leaf(walk);
+  return named_tensors<Parameter>(walk);
+}
+
+LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers_of(const TensorWalk& walk) {
+  return named_tensors<Buffer>(walk);
+}
+
+LOCKSTEP_INLINE std::vector<Parameter> parameters_of(const TensorWalk& walk) {
+  check_no_plain_leaf(walk);
+  return tensors_of_type<Parameter>(walk);
+}
+
+LOCKSTEP_INLINE std::vector<Buffer> buffers_of(const TensorWalk& walk) {
+  return tensors_of_type<Buffer>(walk);
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> tensors_of(const TensorWalk& walk) {
+  return tensors_of_type<Tensor>(walk);
+}
+
+LOCKSTEP_INLINE void zero_grad_of(const TensorWalk& walk) {
+  bool replica = false;
+  const std::vector<Parameter> parameters = tensors_of_type<Parameter>(walk);
+  for (const Parameter& parameter : parameters) {
+    replica = replica || !parameter.is_leaf();
+    parameter.set_grad({});
+  }
+  if (replica) {
+    warn(
+        "Calling zero_grad() from a module created with DataParallel has no effect. The "
+        "parameters are copied (in a differentiable manner) from the original module. This means "
+        "they are not leaf nodes in autograd and so don't accumulate gradients. If you need "
+        "gradients in your forward method, consider using autograd::grad instead.");
+  }
+}
+
+LOCKSTEP_INLINE void move_tensors(const TensorWalk& walk, Device device) {
+  struct Move {
+    Tensor tensor;
+    Tensor data;
+    Tensor grad;
+  };
+  const auto copy = [device](const Tensor& tensor) {
+    if (is_uninitialized(tensor)) {
+      return uninitialized_tensor({.dtype = tensor.dtype(), .device = device});
+    }
+    if (tensor.is_sparse()) return concatenated({tensor}, device);
+    const Tensor result = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = device});
+    copy_into(result, tensor);
+    return result;
+  };
+  std::vector<Move> moves;
+  const auto plan = [&](const Tensor& tensor) {
+    if (tensor.device() == device) return;
+    const Tensor grad = tensor.grad();
+    moves.push_back({tensor, copy(tensor), grad.defined() ? copy(grad) : Tensor()});
+  };
+  for (const Parameter& parameter : parameters_of(walk)) plan(parameter);
+  for (const Buffer& buffer : buffers_of(walk)) plan(buffer);
+  for (const Move& move : moves) {
+    move.tensor.set_data(move.data);
+    move.tensor.set_grad(move.grad);
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Every handle on a parameter or buffer under every name it has; absent ones are left out.
+inline StateDict state_handles(const TensorWalk& walk) {
+  StateDict result;
+  const auto list = [&](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
+    if (tensor.defined()) result.push_back({path, tensor});
+  };
+  walk.for_each(list, Paths::build, SharedNodes::under_every_name);
+  return result;
+}
+
+// A name without its parts "module".
+inline std::string without_module_parts(std::string_view name) {
+  constexpr std::string_view kPart = "module.";
+  std::string result;
+  while (!name.empty()) {
+    const std::size_t dot = name.find('.');
+    const std::size_t length = dot == std::string_view::npos ? name.size() : dot + 1;
+    if (name.substr(0, length) != kPart) result += name.substr(0, length);
+    name.remove_prefix(length);
+  }
+  return result;
+}
+
+// The module's names, found by those of a dict, which may have other parts "module" in them.
+class TargetNames {
+ public:
+  explicit TargetNames(const StateDict& targets) {
+    for (const NamedTensor& target : targets) {
+      exact_.insert(target.name);
+      const auto [known, added] = plain_.emplace(without_module_parts(target.name), target.name);
+      if (!added) known->second = {};  // it is ambiguous, and stands for none
+    }
+  }
+
+  // The module's name that `name` stands for; `name` itself if there is none.
+  std::string_view find(std::string_view name) const {
+    if (exact_.contains(name)) return name;
+    const auto found = plain_.find(without_module_parts(name));
+    return found == plain_.end() || found->second.empty() ? name : found->second;
+  }
+
+ private:
+  std::set<std::string_view> exact_;
+  std::map<std::string, std::string_view> plain_;
+};
+
+LOCKSTEP_INLINE std::string list_names(std::string_view heading,
+                                       const std::vector<std::string>& names) {
+  std::string result;
+  for (const std::string& name : names) result += str("\n  ", heading, ": ", name);
+  return result;
+}
+
+LOCKSTEP_INLINE StateDict state_dict_of(const TensorWalk& walk) {
+  StateDict result = state_handles(walk);
+  for (NamedTensor& entry : result) {
+    if (!is_uninitialized(entry.tensor)) entry.tensor = entry.tensor.detach();
+  }
+  return result;
+}
+
+LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const StateDict& dict,
+                                                bool strict) {
+  const StateDict targets = state_handles(walk);
+  const TargetNames names(targets);
+
+  LoadResult result;
+  std::vector<std::string> misfits;
+  std::map<std::string_view, Tensor> sources;  // what no target has taken yet
+  for (const NamedTensor& entry : dict) {
+    const std::string_view name = names.find(entry.name);
+    if (!sources.emplace(name, entry.tensor).second) {
+      misfits.push_back(str(name, " (given twice)"));
+    }
+  }
+
+  std::vector<std::pair<Tensor, Tensor>> copies;            // target, source
+  std::unordered_map<const TensorImpl*, Shape> new_shapes;  // of uninitialised targets
+  std::unordered_set<const TensorImpl*> given;
+  std::vector<NamedTensor> not_given;
+  for (const NamedTensor& target : targets) {
+    const auto source = sources.find(target.name);
+    if (source == sources.end()) {
+      not_given.push_back(target);
+      continue;
+    }
+    const TensorImpl* const variable = target.tensor.impl().get();
+    const bool has_shape = !is_uninitialized(target.tensor);
+    given.insert(variable);
+    if (!source->second.defined()) {
+      misfits.push_back(str(target.name, " (the dict's tensor is undefined)"));
+    } else if (is_uninitialized(source->second)) {
+      if (has_shape) {
+        misfits.push_back(str(target.name, " (the dict's tensor is uninitialized)"));
+      }
+    } else {
+      const Shape& given_shape = source->second.sizes();
+      const Shape& shape = has_shape ? target.tensor.sizes()
+                                     : new_shapes.emplace(variable, given_shape).first->second;
+      if (given_shape == shape) {
+        copies.emplace_back(target.tensor, source->second);
+      } else {
+        misfits.push_back(
+            str(target.name, " (the module's shape is ", shape, ", the dict's ", given_shape, ")"));
+      }
+    }
+    sources.erase(source);
+  }
+  for (const NamedTensor& target : not_given) {
+    if (!given.contains(target.tensor.impl().get())) result.missing.push_back(target.name);
+  }
+  for (const auto& [name, source] : sources) result.unexpected.emplace_back(name);
+
+  const bool names_fit = result.missing.empty() && result.unexpected.empty();
+  check<ModuleError>(misfits.empty() && (names_fit || !strict),
+                     "load_state_dict: the dict does not fit the module, nothing was loaded:",
+                     strict ? list_names("missing", result.missing) : "",
+                     strict ? list_names("unexpected", result.unexpected) : "",
+                     list_names("does not fit", misfits));
+  for (const auto& [target, source] : copies) {
+    if (is_uninitialized(target)) materialize(target, source.sizes());
+    copy_into(target, source);
+  }
+  return result;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/concepts.hpp>
+#include <lockstep/module/walk/reflect.hpp>
+#include <lockstep/module/walk/walk_rules.hpp>
+
+#include <concepts>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// Which modules can be copied. std::copy_constructible is not enough: std::vector and its like, and
+// so a struct that has one, claim to be copyable whatever they hold, and fail when they are copied.
+namespace lockstep::detail {
+
+template <class T, class... Above>
+consteval bool find_copyable();
+
+template <class Types, class... Above>
+inline constexpr bool all_copyable = true;
+template <class... T, class... Above>
+inline constexpr bool all_copyable<std::tuple<T...>, Above...> =
+    (find_copyable<std::remove_cvref_t<T>, Above...>() && ...);
+
+// `Above` are the classes around T. A member that leads back to one of them adds nothing.
+template <class T, class... Above>
+consteval bool find_copyable() {
+  constexpr NodeKind kind = node_kind<T>;
+  if constexpr ((std::is_same_v<T, Above> || ...)) {
+    return true;
+  } else if constexpr (std::is_array_v<T>) {
+    return find_copyable<std::remove_all_extents_t<T>, Above...>();
+  } else if constexpr (!std::copy_constructible<T>) {
+    return false;
+  } else if constexpr (kind == NodeKind::optional || kind == NodeKind::variant ||
+                       kind == NodeKind::tuple || kind == NodeKind::array) {
+    return all_copyable<typename Holder<T>::Held, Above...>;
+  } else if constexpr (kind == NodeKind::map) {
+    return find_copyable<typename T::mapped_type, Above...>();
+  } else if constexpr (kind == NodeKind::sequence) {
+    return find_copyable<typename T::value_type, Above...>();
+  } else if constexpr (kind == NodeKind::wrapper) {
+    using Wrapped = decltype(T::wrapped_module(std::declval<T&>()));
+    return find_copyable<std::remove_cvref_t<Wrapped>, T, Above...>();
+  } else if constexpr (kind == NodeKind::members && Reflectable<T>) {
+    return all_copyable<decltype(tie_members(std::declval<T&>())), T, Above...>;
+  } else {
+    return true;
+  }
+}
+
+template <class M>
+concept CopyableModule = find_copyable<M>();
+
+// Each of these compiles if M is what its name says; otherwise the message says why not, and what
+// to do.
+template <class M>
+consteval void require_copyable() {
+  static_assert(
+      CopyableModule<M>,
+      "lockstep: this module cannot be copied, as cloning and replicating it require: hold its "
+      "sub-modules by value, in std::optional or in std::shared_ptr instead of "
+      "std::unique_ptr");
+}
+
+template <class M>
+consteval void require_module() {
+  require_callable<M>();
+  require_copyable<M>();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE StateReader::StateReader(std::string_view what, const StateDict& dict)
+    : what_(what) {
+  for (const NamedTensor& entry : dict) {
+    if (!entry.tensor.defined()) {
+      misfit(entry.name, "is undefined");
+    } else if (!left_.emplace(entry.name, entry.tensor).second) {
+      misfit(entry.name, "is given twice");
+    }
+  }
+}
+
+LOCKSTEP_INLINE bool StateReader::has_any(const std::string& prefix) const {
+  const auto found = left_.lower_bound(prefix);
+  return found != left_.end() && found->first.starts_with(prefix);
+}
+
+LOCKSTEP_INLINE Tensor StateReader::copy(const std::string& name, const Tensor& like) {
+  const Tensor source = take(name);
+  if (!source.defined()) {
+    missing(name);
+    return {};
+  }
+  if (is_uninitialized(like)) {
+    misfit(name, "belongs to an uninitialized parameter");
+    return {};
+  }
+  if (is_uninitialized(source) || source.sizes() != like.sizes()) {
+    misfit(name, is_uninitialized(source)
+                     ? "is uninitialized"
+                     : str("has shape ", source.sizes(), ", the parameter ", like.sizes()));
+    return {};
+  }
+  const Tensor result = empty_like(like);
+  copy_into(result, source);
+  return result;
+}
+
+LOCKSTEP_INLINE void StateReader::expect_indices(const std::string& name, std::size_t count) {
+  const Tensor tensor = take(name);
+  if (!tensor.defined()) return missing(name);
+  if (is_uninitialized(tensor) || tensor.sizes() != Shape{static_cast<std::int64_t>(count)}) {
+    misfit(name, str("has to list ", count, " parameters"));
+  }
+}
+
+LOCKSTEP_INLINE void StateReader::misfit(const std::string& name, std::string_view why) {
+  misfits_.push_back(str(name, " ", why));
+}
+
+LOCKSTEP_INLINE void StateReader::finish() const {
+  std::vector<std::string> unexpected;
+  for (const auto& [name, tensor] : left_) unexpected.push_back(name);
+  check<ModuleError>(missing_.empty() && misfits_.empty() && unexpected.empty(), what_,
+                     ".load_state_dict: the dict does not fit, nothing was loaded:",
+                     list_names("missing", missing_), list_names("unexpected", unexpected),
+                     list_names("does not fit", misfits_));
+}
+
+LOCKSTEP_INLINE Tensor StateReader::take(const std::string& name) {
+  const auto found = left_.find(name);
+  if (found == left_.end()) return {};
+  Tensor tensor = found->second;
+  left_.erase(found);
+  return tensor;
+}
+
+}  // namespace lockstep::detail

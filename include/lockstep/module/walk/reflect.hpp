@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/walk/reflect_bindings.hpp>
+
+#include <cstddef>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// Members of a plain aggregate, found without macros and without a base class.
+//
+// How many there are: T{a, b, c} compiles if, and only if, T has at least three members (and the
+// rest can be left out). So initialisers that convert to anything are added until one too many.
+// Where they are: a structured binding of that many names. What they are called: a compiler prints
+// a template argument in __PRETTY_FUNCTION__, and the address of a member is printed with its name.
+//
+// A wrong count cannot go unnoticed: a structured binding compiles only with the exact number of
+// names. What cannot be counted is refused by require_reflectable() with the remedy.
+namespace lockstep::detail {
+
+// The most members a reflected aggregate may have; each element of a C array counts for the second.
+inline constexpr std::size_t kMaxMembers = 64;
+inline constexpr std::size_t kMaxInitializers = 128;
+
+// Converts to anything. The conversion is const so that a converting constructor template of the
+// target (std::any, std::optional) is the better match for the non-const initialiser, rather than
+// an equally good one.
+struct AnyInit {
+  explicit AnyInit(std::size_t index);
+  template <class T>
+  operator T() const;
+};
+
+// Converts to nothing: only what takes everything takes it.
+struct NoInit {
+  explicit NoInit(std::size_t index);
+};
+
+// Converts to the base classes of T only. A base of an aggregate is initialised like a member.
+template <class T>
+struct BaseInit {
+  explicit BaseInit(std::size_t index);
+  template <class Base>
+  requires(std::is_base_of_v<Base, T> && !std::is_same_v<Base, T>) operator Base() const;
+};
+
+template <class T>
+struct EmptyBaseInit {
+  explicit EmptyBaseInit(std::size_t index);
+  template <class Base>
+  requires(std::is_base_of_v<Base, T> && !std::is_same_v<Base, T> && std::is_empty_v<Base>)
+  operator Base() const;
+};
+
+// g++ warns under -Wconversion that a constructor was chosen over AnyInit's conversion.
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#endif
+
+template <class T, class First, class FirstIndices, class RestIndices>
+inline constexpr bool initializable = false;
+
+template <class T, class First, std::size_t... I, std::size_t... J>
+inline constexpr bool
+    initializable<T, First, std::index_sequence<I...>, std::index_sequence<J...>> = requires {
+  T{First{I}..., AnyInit{J}...};
+};
+
+template <class T, class Before, class Inside, class After>
+inline constexpr bool initializable_nested = false;
+
+template <class T, std::size_t... I, std::size_t... J, std::size_t... K>
+inline constexpr bool initializable_nested<T, std::index_sequence<I...>, std::index_sequence<J...>,
+                                           std::index_sequence<K...>> = requires {
+  T{AnyInit{I}..., {AnyInit{J}...}, AnyInit{K}...};
+};
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+// T{First × first, AnyInit × rest} compiles.
+template <class T, class First, std::size_t first, std::size_t rest>
+inline constexpr bool takes =
+    initializable<T, First, std::make_index_sequence<first>, std::make_index_sequence<rest>>;
+
+// T{AnyInit × before, {AnyInit × inside}, AnyInit × after} compiles.
+template <class T, std::size_t before, std::size_t inside, std::size_t after>
+inline constexpr bool takes_nested =
+    initializable_nested<T, std::make_index_sequence<before>, std::make_index_sequence<inside>,
+                         std::make_index_sequence<after>>;
+
+// The most initialisers that T takes, or kMaxInitializers + 1 if there are more or none is found.
+// A member that has no default constructor makes all shorter lists fail, so the search goes past
+// failures until the first success. A C array of such members also makes the lists fail that end
+// within it, so it goes on for a few more behind each success.
+template <class T, std::size_t n = 0, std::size_t best = kMaxInitializers + 1>
+consteval std::size_t count_initializers() {
+  constexpr std::size_t look_ahead = 8;
+  constexpr bool found = best <= kMaxInitializers;
+  if constexpr (found ? n > best + look_ahead : n > 8 * sizeof(T)) {
+    return best;
+  } else if constexpr (n > kMaxInitializers) {
+    return takes<T, AnyInit, n, 0> ? n : best;
+  } else if constexpr (takes<T, AnyInit, n, 0>) {
+    return count_initializers<T, n + 1, n>();
+  } else {
+    return count_initializers<T, n + 1, best>();
+  }
+}
+
+// How many of T's n initialisers the element at `at` takes: one, or as many as a C array has
+// elements, because braces inside an initialiser may be left out. Braces for an array of k leave
+// room for exactly n - at - k initialisers behind them; for every other member, whatever its
+// constructors accept, they leave room for n - at - 1.
+template <class T, std::size_t n, std::size_t at, std::size_t k = 1>
+consteval std::size_t initializers_of_member() {
+  if constexpr (k == 1) {
+    // Most members take {}: what else they take is not asked, since a std::vector that is given an
+    // element is compiled with the copying of elements.
+    if constexpr (takes_nested<T, at, 0, n - at - 1>) {
+      return 1;
+    } else if constexpr (takes_nested<T, at, 1, n - at - 1>) {
+      return 1;
+    } else {
+      return initializers_of_member<T, n, at, 2>();
+    }
+  } else if constexpr (at + k > n) {
+    return 1;
+  } else if constexpr (takes_nested<T, at, k, n - at - k>) {
+    return takes_nested<T, at, k, n - at - k + 1> ? 1 : k;
+  } else {
+    return initializers_of_member<T, n, at, k + 1>();
+  }
+}
+
+template <class T, std::size_t n, std::size_t at>
+consteval std::size_t count_members_from() {
+  if constexpr (at >= n) {
+    return 0;
+  } else {
+    return 1 + count_members_from<T, n, at + initializers_of_member<T, n, at>()>();
+  }
+}
+
+// How many of T's n initialisers are for base classes.
+template <class T, std::size_t n, std::size_t k = 0>
+consteval std::size_t count_bases() {
+  if constexpr (k == n) {
+    return k;
+  } else if constexpr (takes<T, BaseInit<T>, k + 1, n - k - 1> &&
+                       !takes<T, NoInit, k + 1, n - k - 1>) {
+    return count_bases<T, n, k + 1>();
+  } else {
+    return k;
+  }
+}
+
+enum class Reflection { possible, no_aggregate, not_countable, too_many, base_with_members };
+
+struct Members {
+  Reflection reflection;
+  std::size_t count;
+};
+
+template <class T>
+consteval Members find_members() {
+  if constexpr (!std::is_class_v<T> || !std::is_aggregate_v<T>) {
+    return {Reflection::no_aggregate, 0};
+  } else {
+    constexpr std::size_t n = count_initializers<T>();
+    if constexpr (n > kMaxInitializers) {
+      return {
+          takes<T, AnyInit, kMaxInitializers, 0> ? Reflection::too_many : Reflection::not_countable,
+          0};
+    } else if constexpr (takes_nested<T, n, 0, 0> || (n == 0 && !std::is_empty_v<T>)) {
+      return {Reflection::not_countable, 0};  // A further member takes {}, but not AnyInit.
+    } else {
+      constexpr std::size_t bases = count_bases<T, n>();
+      constexpr std::size_t count = count_members_from<T, n, bases>();
+      if constexpr (bases > 0 && !takes<T, EmptyBaseInit<T>, bases, n - bases>) {
+        return {Reflection::base_with_members, 0};
+      } else {
+        return {count > kMaxMembers ? Reflection::too_many : Reflection::possible, count};
+      }
+    }
+  }
+}
+
+template <class T>
+inline constexpr Members members_of = find_members<std::remove_cv_t<T>>();
+
+template <class T>
+inline constexpr bool is_reflectable = members_of<T>.reflection == Reflection::possible;
+
+// Compiles if T's members can be found; says why not, and what to do, otherwise.
+template <class T>
+consteval void require_reflectable() {
+  constexpr Reflection reflection = members_of<T>.reflection;
+  static_assert(reflection != Reflection::no_aggregate,
+                "lockstep: the members of this type cannot be found, because it is no plain "
+                "aggregate (it has constructors, private members or virtual functions): declare "
+                "the static member template visit_members in it (examples/guides/your_own.md)");
+  static_assert(reflection != Reflection::not_countable,
+                "lockstep: the members of this struct cannot be counted: it has a reference (hold "
+                "modules and tensors by value, as copies share their parameters, or in "
+                "std::shared_ptr), or a member with a constructor template that takes anything by "
+                "const reference: declare the static member template visit_members in it "
+                "(examples/guides/your_own.md)");
+  static_assert(reflection != Reflection::too_many,
+                "lockstep: this struct has more than 64 members, or more than 128 with the "
+                "elements of its C arrays: group them in structs or std::array, or declare the "
+                "static member template visit_members (examples/guides/your_own.md)");
+  static_assert(reflection != Reflection::base_with_members,
+                "lockstep: this struct has members in a base class: make the base a member, or "
+                "declare the static member template visit_members (examples/guides/your_own.md)");
+}
+
+// The number of T's members; a C array is one member.
+template <class T>
+inline constexpr std::size_t member_count = members_of<T>.count;
+
+// References to all members in the order of their declaration: a tuple of M& (const M& if `object`
+// is const). A compiler error here about the number of names means a bit-field, an anonymous union,
+// or a member that nothing converts to: declare visit_members.
+template <class T>
+constexpr auto tie_members(T& object) {
+  require_reflectable<std::remove_cv_t<T>>();
+  return bind_members<member_count<T>>(object);
+}
+
+// Never defined, and its T never constructed: only addresses inside it are formed, at compile time.
+// The struct around T allows types of internal or no linkage (anonymous namespaces, functions).
+template <class T>
+struct NeverConstructed {
+  const T lockstep_object;
+};
+
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-internal"
+#pragma clang diagnostic ignored "-Wundefined-var-template"
+#endif
+
+template <class T>
+extern const NeverConstructed<T> never_constructed;
+
+// clang 14 takes the address of a member as a template argument only inside a class.
+template <class M>
+struct MemberAddress {
+  M* address;
+};
+
+template <class T, std::size_t index>
+constexpr auto member_address() {
+  auto& member = std::get<index>(tie_members(never_constructed<T>.lockstep_object));
+  return MemberAddress<std::remove_reference_t<decltype(member)>>{&member};
+}
+
+template <auto member>
+constexpr std::string_view signature() {
+  return __PRETTY_FUNCTION__;
+}
+
+// A text in which the compiler names T's member number `index`.
+template <class T, std::size_t index>
+constexpr std::string_view signature_of_member() {
+  return signature<member_address<T, index>()>();
+}
+
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
+
+constexpr std::string_view leading_name(std::string_view text) {
+  std::size_t length = 0;
+  while (length < text.size() &&
+         (text[length] == '_' || (text[length] >= '0' && text[length] <= '9') ||
+          (text[length] >= 'a' && text[length] <= 'z') ||
+          (text[length] >= 'A' && text[length] <= 'Z') ||
+          static_cast<unsigned char>(text[length]) >= 0x80)) {
+    ++length;
+  }
+  return text.substr(0, length);
+}
+
+struct NameProbe {
+  int lockstep_first;
+  int lockstep_second;
+};
+
+// "... lockstep_first)}]": what stands behind the name, the same for every member.
+inline constexpr std::size_t kSignatureTail = [] {
+  constexpr std::string_view name = "lockstep_first";
+  constexpr std::string_view text = signature_of_member<NameProbe, 0>();
+  return text.size() - text.rfind(name) - name.size();
+}();
+
+// nvcc's front end prints all members of the tie, one behind the other, instead of the one that is
+// asked for: "...lockstep_object.lockstep_first.lockstep_second) -2)}]".
+inline constexpr bool kSignatureNamesAll =
+    signature_of_member<NameProbe, 0>().find("lockstep_second") != std::string_view::npos;
+
+template <class T, std::size_t index>
+constexpr std::string_view find_member_name() {
+  std::string_view text = signature_of_member<T, index>();
+  if (kSignatureNamesAll) {
+    text.remove_prefix(text.rfind("lockstep_object"));
+    for (std::size_t i = 0; i <= index; ++i) {
+      text.remove_prefix(text.find('.') + 1);
+    }
+    return leading_name(text);
+  }
+  text.remove_suffix(kSignatureTail);
+  while (leading_name(text) != text) {
+    text.remove_prefix(leading_name(text).size() + 1);
+  }
+  return text;
+}
+
+// The name of T's member number `index`, as written in its declaration.
+template <class T, std::size_t index>
+inline constexpr std::string_view member_name = find_member_name<std::remove_cv_t<T>, index>();
+
+}  // namespace lockstep::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// State dicts of objects that are no modules, such as optimisers. Numbers are tensors of one
+// element in them, so that a file of tensors can hold all of it.
+namespace lockstep::detail {
+
+template <Element T>
+NamedTensor named_number(std::string name, T value) {
+  return {std::move(name), scalar_tensor(value)};
+}
+
+// Reads the entries of a state dict. It collects what is missing, what does not fit and what nobody
+// has asked for, and `finish` throws one error that lists it all: the caller changes nothing
+// before.
+class StateReader {
+ public:
+  // The message begins with `what`, which has to outlive the reader.
+  StateReader(std::string_view what, const StateDict& dict);
+
+  // The number of this name. If the dict has no such number, the reader notes that and returns 0.
+  template <Element T>
+  T number(const std::string& name) {
+    const Tensor tensor = take(name);
+    if (!tensor.defined()) {
+      missing(name);
+      return 0;
+    }
+    if (is_uninitialized(tensor) || tensor.numel() != 1 || tensor.dtype() != dtype_of<T>) {
+      misfit(name, str("has to be one number of ", dtype_of<T>));
+      return 0;
+    }
+    const Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
+    copy_into(host, tensor);
+    return *host.const_data_ptr<T>();
+  }
+
+  // Whether an entry whose name begins with `prefix` has not been read yet.
+  bool has_any(const std::string& prefix) const;
+
+  // A copy of the tensor of this name, with the dtype and device of `like`. If the dict has no such
+  // tensor of the shape of `like`, the reader notes that and returns an undefined one.
+  Tensor copy(const std::string& name, const Tensor& like);
+
+  // Reads the list of this name. If it does not have `count` entries, the reader notes that.
+  void expect_indices(const std::string& name, std::size_t count);
+
+  void misfit(const std::string& name, std::string_view why);
+
+  // Throws a ModuleError that lists every problem, if there is one.
+  void finish() const;
+
+ private:
+  void missing(const std::string& name) { missing_.push_back(name); }
+
+  Tensor take(const std::string& name);
+
+  std::string_view what_;
+  std::map<std::string, Tensor, std::less<>> left_;
+  std::vector<std::string> missing_;
+  std::vector<std::string> misfits_;
+};
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/module/walk/impl/state_reader.ipp>
+#endif

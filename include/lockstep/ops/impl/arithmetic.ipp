@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/elementwise.hpp>
+#include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
+#include <lockstep/ops/kernels/sum_kernel.hpp>
+#include <lockstep/ops/operands.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <array>
+#include <utility>
+
+namespace lockstep::detail {
+
+template <class Op>
+Tensor apply_to_both(Op op, const Tensor& a, const Tensor& b) {
+  if (a.defined() && b.defined() && a.dtype() != b.dtype() && is_autocast_enabled()) {
+    return autocast_to_f32(
+        [&op](const Tensor& x, const Tensor& y) { return apply_to_both(std::move(op), x, y); }, a,
+        b);
+  }
+  check_same_kind(Op::name, "the first operand", a, "the second operand", b);
+  return apply(std::move(op), a, b);
+}
+
+struct AddOp {
+  static constexpr const char* name = "add";
+  double alpha = 1;
+  Shape shape_a = {};
+  Shape shape_b = {};
+
+  Tensor forward(const Tensor& a, const Tensor& b) {
+    shape_a = a.sizes();
+    shape_b = b.sizes();
+    return compute_numeric(a.dtype(), name, [&]<class T>(T) {
+      if (alpha == 1) return map<T, T>(name, a, b, Plus<T>{});
+      return map<T, T>(name, a, b, PlusScaled<T>{scalar<T>(name, alpha)});
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    std::array<Tensor, 2> grads;
+    if (saved.needs(0)) grads[0] = sum_to(grad, shape_a);
+    if (saved.needs(1)) {
+      grads[1] = sum_to(grad, shape_b);
+      if (alpha != 1) grads[1] = mul(grads[1], alpha);
+    }
+    return grads;
+  }
+};
+
+struct SubOp {
+  static constexpr const char* name = "sub";
+  Shape shape_a = {};
+  Shape shape_b = {};
+
+  Tensor forward(const Tensor& a, const Tensor& b) {
+    shape_a = a.sizes();
+    shape_b = b.sizes();
+    return compute_numeric(a.dtype(), name,
+                           [&]<class T>(T) { return map<T, T>(name, a, b, Minus<T>{}); });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    std::array<Tensor, 2> grads;
+    if (saved.needs(0)) grads[0] = sum_to(grad, shape_a);
+    if (saved.needs(1)) grads[1] = neg(sum_to(grad, shape_b));
+    return grads;
+  }
+};
+
+struct MulOp {
+  static constexpr const char* name = "mul";
+  Saved saved_a = {};
+  Saved saved_b = {};
+  Shape shape_a = {};
+  Shape shape_b = {};
+
+  Tensor forward(const Tensor& a, const Tensor& b) {
+    shape_a = a.sizes();
+    shape_b = b.sizes();
+    if (b.requires_grad()) saved_a = a;
+    if (a.requires_grad()) saved_b = b;
+    return compute_numeric(a.dtype(), name,
+                           [&]<class T>(T) { return map<T, T>(name, a, b, Times<T>{}); });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    std::array<Tensor, 2> grads;
+    if (saved.needs(0)) grads[0] = sum_to(mul(grad, saved(saved_b)), shape_a);
+    if (saved.needs(1)) grads[1] = sum_to(mul(grad, saved(saved_a)), shape_b);
+    return grads;
+  }
+};
+
+struct DivOp {
+  static constexpr const char* name = "div";
+  Saved saved_a = {};
+  Saved saved_b = {};
+  Shape shape_a = {};
+  Shape shape_b = {};
+
+  Tensor forward(const Tensor& a, const Tensor& b) {
+    shape_a = a.sizes();
+    shape_b = b.sizes();
+    if (b.requires_grad()) saved_a = a;
+    saved_b = b;
+    return compute_floating(a.dtype(), name,
+                            [&]<class T>(T) { return map<T, T>(name, a, b, Over<T>{}); });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    std::array<Tensor, 2> grads;
+    const Tensor b = saved(saved_b);
+    const Tensor grad_a = div(grad, b);
+    if (saved.needs(0)) grads[0] = sum_to(grad_a, shape_a);
+    if (saved.needs(1)) grads[1] = neg(sum_to(mul(grad_a, div(saved(saved_a), b)), shape_b));
+    return grads;
+  }
+};
+
+// x + number
+struct AddScalarOp {
+  static constexpr const char* name = "add";
+  double number;
+  Tensor forward(const Tensor& x) const {
+    return compute_numeric(x.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(x, BindRight<T, Plus<T>>{{}, scalar<T>(name, number)});
+    });
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
+};
+
+// number − x
+struct SubFromOp {
+  static constexpr const char* name = "sub";
+  double number;
+  Tensor forward(const Tensor& x) const {
+    return compute_numeric(x.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(x, BindLeft<T, Minus<T>>{{}, scalar<T>(name, number)});
+    });
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const { return neg(grad); }
+};
+
+struct MulScalarOp {
+  static constexpr const char* name = "mul";
+  double number;
+  Tensor forward(const Tensor& x) const {
+    return compute_numeric(x.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(x, BindRight<T, Times<T>>{{}, scalar<T>(name, number)});
+    });
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const { return mul(grad, number); }
+};
+
+// x / number
+struct DivScalarOp {
+  static constexpr const char* name = "div";
+  double number;
+  Tensor forward(const Tensor& x) const { return quotient(x, number); }
+  Tensor backward(const Backward&, const Tensor& grad) const { return div(grad, number); }
+};
+
+// number / x
+struct ReciprocalOp {
+  static constexpr const char* name = "div";
+  double number;
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return compute_floating(input.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(input, BindLeft<T, Over<T>>{{}, static_cast<T>(number)});
+    });
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor divisor = saved(x);
+    return mul(div(div(grad, divisor), divisor), -number);
+  }
+};
+
+struct NegOp {
+  static constexpr const char* name = "neg";
+  Tensor forward(const Tensor& x) const {
+    return compute_numeric(x.dtype(), name, [&]<class T>(T) { return map<T, T>(x, Negate<T>{}); });
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const { return neg(grad); }
+};
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor add(const Tensor& a, const Tensor& b, double alpha) {
+  return detail::apply_to_both(detail::AddOp{alpha}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor add(const Tensor& a, double b) { return apply(detail::AddScalarOp{b}, a); }
+
+LOCKSTEP_INLINE Tensor sub(const Tensor& a, const Tensor& b) {
+  return detail::apply_to_both(detail::SubOp{}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor sub(const Tensor& a, double b) { return apply(detail::AddScalarOp{-b}, a); }
+
+LOCKSTEP_INLINE Tensor sub(double a, const Tensor& b) { return apply(detail::SubFromOp{a}, b); }
+
+LOCKSTEP_INLINE Tensor mul(const Tensor& a, const Tensor& b) {
+  return detail::apply_to_both(detail::MulOp{}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor mul(const Tensor& a, double b) { return apply(detail::MulScalarOp{b}, a); }
+
+LOCKSTEP_INLINE Tensor div(const Tensor& a, const Tensor& b) {
+  return detail::apply_to_both(detail::DivOp{}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor div(const Tensor& a, double b) { return apply(detail::DivScalarOp{b}, a); }
+
+LOCKSTEP_INLINE Tensor div(double a, const Tensor& b) { return apply(detail::ReciprocalOp{a}, b); }
+
+LOCKSTEP_INLINE Tensor neg(const Tensor& x) { return apply(detail::NegOp{}, x); }
+
+LOCKSTEP_INLINE Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+
+LOCKSTEP_INLINE Tensor operator+(const Tensor& a, double b) { return add(a, b); }
+
+LOCKSTEP_INLINE Tensor operator+(double a, const Tensor& b) { return add(b, a); }
+
+LOCKSTEP_INLINE Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+
+LOCKSTEP_INLINE Tensor operator-(const Tensor& a, double b) { return sub(a, b); }
+
+LOCKSTEP_INLINE Tensor operator-(double a, const Tensor& b) { return sub(a, b); }
+
+LOCKSTEP_INLINE Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+
+LOCKSTEP_INLINE Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
+
+LOCKSTEP_INLINE Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
+
+LOCKSTEP_INLINE Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+
+LOCKSTEP_INLINE Tensor operator/(const Tensor& a, double b) { return div(a, b); }
+
+LOCKSTEP_INLINE Tensor operator/(double a, const Tensor& b) { return div(a, b); }
+
+LOCKSTEP_INLINE Tensor operator-(const Tensor& x) { return neg(x); }
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/channel_norm.hpp>
+#include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
+#include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/softmax.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/empty.hpp>
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE Tensor ChannelDotOp::forward(const Tensor& left, const Tensor& right,
+                                             const Tensor& centre) {
+  a = left;
+  b = right;
+  mean = centre;
+  const Tensor from_a = packed(left);
+  const Tensor from_b = packed(right);
+  const Tensor middle = centre.defined() ? packed(centre) : centre;
+  const Stream stream = current_stream(left.device());
+  Tensor out = empty_on(stream, {left.sizes()[dim]}, left.dtype());
+  dispatch_floating(left.dtype(), name, [&]<class T>(T) {
+    launch_call(stream,
+                ChannelDotCall<T>{input<T>(from_a), input<T>(from_b), optional_input<T>(middle),
+                                  output<T>(out, stream), Axis(left.sizes(), dim)});
+  });
+  return out;
+}
+
+LOCKSTEP_INLINE std::array<Tensor, 3> ChannelDotOp::backward(const Backward& saved,
+                                                             const Tensor& grad) const {
+  std::array<Tensor, 3> grads;
+  if (saved.needs(0)) grads[0] = channel_affine(saved(b), dim, saved(mean), grad, {});
+  if (saved.needs(1)) grads[1] = channel_affine(saved(a), dim, {}, grad, {});
+  if (saved.needs(2)) grads[2] = -(grad * channel_sum(saved(a), dim));
+  return grads;
+}
+
+LOCKSTEP_INLINE Tensor ChannelAffineOp::forward(const Tensor& values, const Tensor& centre,
+                                                const Tensor& factor, const Tensor& offset) {
+  x = values;
+  mean = centre;
+  scale = factor;
+  const auto packed_if = [](const Tensor& t) { return t.defined() ? packed(t) : t; };
+  const Tensor in = packed(values);
+  const Tensor middle = packed_if(centre);
+  const Tensor factors = packed(factor);
+  const Tensor offsets = packed_if(offset);
+  const Stream stream = current_stream(values.device());
+  Tensor out = empty_on(stream, values.sizes(), values.dtype());
+  dispatch_floating(values.dtype(), name, [&]<class T>(T) {
+    launch_call(stream, ChannelAffineCall<T>{input<T>(in), optional_input<T>(middle),
+                                             input<T>(factors), optional_input<T>(offsets),
+                                             output<T>(out, stream), Axis(values.sizes(), dim)});
+  });
+  return out;
+}
+
+LOCKSTEP_INLINE std::array<Tensor, 4> ChannelAffineOp::backward(const Backward& saved,
+                                                                const Tensor& grad) const {
+  std::array<Tensor, 4> grads;
+  if (saved.needs(0)) grads[0] = channel_affine(grad, dim, {}, saved(scale), {});
+  if (saved.needs(2)) {
+    grads[2] = lockstep::apply(ChannelDotOp{dim}, grad, saved(x), saved(mean));
+  }
+  if (saved.needs(1) || saved.needs(3)) {
+    const Tensor total = channel_sum(grad, dim);
+    if (saved.needs(1)) grads[1] = -(total * saved(scale));
+    if (saved.needs(3)) grads[3] = total;
+  }
+  return grads;
+}
+
+LOCKSTEP_INLINE Tensor channel_affine(const Tensor& x, std::size_t dim, const Tensor& mean,
+                                      const Tensor& scale, const Tensor& shift) {
+  return lockstep::apply(ChannelAffineOp{dim}, x, mean, scale, shift);
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> ChannelMomentsOp::forward(const Tensor& values) {
+  x = values;
+  const Axis axis(values.sizes(), dim);
+  count = static_cast<double>(axis.outer * axis.inner);
+  const Tensor in = packed(values);
+  const Stream stream = current_stream(values.device());
+  std::vector<Tensor> moments(2);
+  for (Tensor& out : moments) out = empty_on(stream, {values.sizes()[dim]}, values.dtype());
+  dispatch_floating(values.dtype(), name, [&]<class T>(T) {
+    launch_call(stream, ChannelMomentsCall<T>{input<T>(in), output<T>(moments[0], stream),
+                                              output<T>(moments[1], stream), axis});
+  });
+  mean = Saved::output(moments[0], 0);
+  return moments;
+}
+
+LOCKSTEP_INLINE Tensor ChannelMomentsOp::backward(const Backward& saved,
+                                                  const std::vector<Tensor>& grads) const {
+  const Tensor scale = grads[1].defined() ? grads[1] * (2 / count) : zeros_like(grads[0]);
+  const Tensor shift = grads[0].defined() ? grads[0] * (1 / count) : Tensor();
+  return channel_affine(saved(x), dim, saved(mean), scale, shift);
+}
+
+LOCKSTEP_INLINE Moments channel_moments(const Tensor& x, std::size_t dim) {
+  const std::vector<Tensor> moments = lockstep::apply(ChannelMomentsOp{dim}, x);
+  return {moments[0], moments[1]};
+}
+
+LOCKSTEP_INLINE Tensor inverse_deviation(const Tensor& var, double eps) {
+  return 1 / sqrt(var + eps);
+}
+
+}  // namespace lockstep::detail

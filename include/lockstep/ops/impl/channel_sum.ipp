@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/kernels/reduce_kernels.hpp>
+#include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
+
+#include <cstddef>
+#include <utility>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE Tensor ChannelSum::forward(const Tensor& tensor) {
+  shape = tensor.sizes();
+  const PackedWide from(tensor);
+  const Stream stream = current_stream(tensor.device());
+  std::size_t outer = 1;
+  std::size_t inner = 1;
+  for (std::size_t d = 0; d < dim; ++d) outer *= static_cast<std::size_t>(shape[d]);
+  for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= static_cast<std::size_t>(shape[d]);
+  return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
+    Tensor result =
+        empty_at(std::exchange(place, nullptr), {&tensor}, stream, {shape[dim]}, dtype_of<T>);
+    launch_call(stream, ChannelSumCall<T>{input<T>(*from), output<T>(result, stream), outer,
+                                          static_cast<std::size_t>(shape[dim]), inner});
+    return result;
+  });
+}
+
+LOCKSTEP_INLINE Tensor ChannelSum::backward(const Backward&, const Tensor& grad) const {
+  Shape aligned = shape;
+  for (std::size_t d = 0; d < aligned.size(); ++d) aligned[d] = d == dim ? shape[d] : 1;
+  return expand(grad.reshape(aligned), shape);
+}
+
+LOCKSTEP_INLINE Tensor channel_sum(const Tensor& tensor, std::size_t dim, const Tensor& place) {
+  return apply(ChannelSum{dim, &place}, tensor);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/current_replica.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/dropout.hpp>
+#include <lockstep/ops/kernels/dropout_kernel.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/device_random.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/random.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::detail {
+
+// Linear, and its own transpose: backward draws the same numbers again, so that nothing is saved.
+struct DropoutOp {
+  static constexpr const char* name = "dropout";
+  double p;
+  RandomRange random;
+
+  Tensor forward(const Tensor& x) const {
+    const Tensor in = packed_wide(x);
+    const Stream stream = current_stream(x.device());
+    return compute_floating(x.dtype(), name, [&]<class T>(T) {
+      Tensor out = empty_on(stream, x.sizes(), dtype_of<T>);
+      launch(stream, static_cast<std::size_t>(in.numel()),
+             DropoutKernel<T>{input<T>(in), output<T>(out, stream), random,
+                              static_cast<std::uint64_t>(p * 0x1p53),
+                              p < 1 ? static_cast<T>(1 / (1 - p)) : T(0)});
+      return out;
+    });
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    return apply(DropoutOp{p, random}, grad);
+  }
+};
+
+LOCKSTEP_INLINE void check_probability(const char* operation, double p) {
+  check<ValueError>(p >= 0 && p <= 1, operation,
+                    ": dropout probability has to be between 0 and 1, but got ", p);
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor dropout(const Tensor& x, double p, bool training) {
+  detail::check_probability("dropout", p);
+  if (!training || p == 0) return x;
+  detail::check_defined("dropout", "the input", x);
+  const detail::RandomRange random = detail::device_random().take(
+      x.device(), detail::current_replica.index, static_cast<std::size_t>(x.numel()));
+  return apply(detail::DropoutOp{p, random}, x);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/embedding.hpp>
+#include <lockstep/ops/embedding_sparse.hpp>
+#include <lockstep/ops/kernels/embedding_kernels.hpp>
+#include <lockstep/ops/operands.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/row_kernels.hpp>
+#include <lockstep/tensor/shape.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace lockstep::detail {
+
+// Linear in the gradient, which it adds up in the rows that the indices name.
+struct EmbeddingGradOp {
+  static constexpr const char* name = "embedding_grad";
+  std::int64_t rows;
+  std::int64_t padding;
+  Saved indices = {};
+
+  Tensor forward(const Tensor& grad, const Tensor& at) {
+    indices = at;
+    const std::int64_t width = grad.sizes().back();
+    const Tensor from = packed_wide(grad);
+    const Stream stream = current_stream(grad.device());
+    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
+      Tensor out = empty_on(stream, {rows, width}, dtype_of<T>);
+      launch_call(stream,
+                  EmbeddingGradCall<T>{input<T>(from), input<std::int64_t>(at),
+                                       output<T>(out, stream), static_cast<std::size_t>(rows),
+                                       static_cast<std::size_t>(width), padding});
+      return out;
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const;
+};
+
+// Linear in the weight. With a padding its row is taken for zeros: that makes it EmbeddingGradOp's
+// transpose.
+struct EmbeddingOp {
+  static constexpr const char* name = "embedding";
+  std::int64_t padding_of_forward;
+  std::int64_t padding_of_backward;
+  bool sparse = false;
+  std::int64_t rows = 0;
+  Saved indices = {};
+
+  Tensor forward(const Tensor& weight, const Tensor& at) {
+    indices = at;
+    rows = weight.sizes()[0];
+    const std::int64_t width = weight.sizes()[1];
+    Shape shape = at.sizes();
+    shape.push_back(width);
+    const Tensor table = packed_wide(weight);
+    const Stream stream = current_stream(weight.device());
+    return compute_floating(weight.dtype(), name, [&]<class T>(T) {
+      Tensor out = empty_on(stream, shape, dtype_of<T>);
+      launch_call(stream, EmbeddingCall<T>{input<T>(table), input<std::int64_t>(at),
+                                           output<T>(out, stream), static_cast<std::size_t>(rows),
+                                           static_cast<std::size_t>(width), padding_of_forward});
+      return out;
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    if (sparse) {
+      return {embedding_sparse_grad(grad, saved(indices), rows, padding_of_backward), Tensor()};
+    }
+    return {apply(EmbeddingGradOp{rows, padding_of_backward}, grad, saved(indices)), Tensor()};
+  }
+};
+
+LOCKSTEP_INLINE std::array<Tensor, 2> EmbeddingGradOp::backward(const Backward& saved,
+                                                                const Tensor& grad) const {
+  return {apply(EmbeddingOp{padding, padding}, grad, saved(indices)), Tensor()};
+}
+
+LOCKSTEP_INLINE std::int64_t wrap_padding(const char* operation,
+                                          std::optional<std::int64_t> padding, std::int64_t rows) {
+  if (!padding) return kNoPadding;
+  check<ValueError>(*padding >= -rows && *padding < rows, operation,
+                    ": expected a padding_idx within the ", rows, " embeddings, got ", *padding);
+  return *padding < 0 ? *padding + rows : *padding;
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor embedding(const Tensor& indices, const Tensor& weight,
+                                 std::optional<std::int64_t> padding_idx, bool sparse) {
+  detail::check_same_device("embedding", "the indices", indices, "the weight", weight);
+  check<DtypeError>(indices.dtype() == Dtype::i64 || indices.dtype() == Dtype::i32,
+                    "embedding: expected indices of i64 or i32, got ", indices.dtype());
+  check<ShapeError>(weight.dim() == 2,
+                    "embedding: expected a weight of shape [embeddings, width], got ",
+                    weight.sizes());
+  check<DtypeError>(!sparse || weight.dtype() == Dtype::f32 || weight.dtype() == Dtype::f64,
+                    "embedding: sparse gradients are there for weights of f32 and f64, not of ",
+                    weight.dtype());
+  const std::int64_t padding = detail::wrap_padding("embedding", padding_idx, weight.size(0));
+  return apply(detail::EmbeddingOp{detail::kNoPadding, padding, sparse}, weight,
+               detail::cast(indices, Dtype::i64));
+}
+
+}  // namespace lockstep

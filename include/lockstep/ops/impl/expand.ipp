@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/kernels/sum_kernel.hpp>
+#include <lockstep/ops/layout.hpp>
+#include <lockstep/ops/sum_dims.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.sizes() == shape) return x;
+  DimSet over;
+  const std::size_t added = x.sizes().size() - shape.size();
+  for (std::size_t d = 0; d < x.sizes().size(); ++d) {
+    over[d] = d < added || (shape[d - added] == 1 && x.sizes()[d] != 1);
+  }
+  return sum_dims(x, over, shape);
+}
+
+struct ExpandOp {
+  static constexpr const char* name = "expand";
+  Shape shape;
+  Shape from = {};
+
+  Tensor forward(const Tensor& x) {
+    from = x.sizes();
+    return make_view(x, shape, broadcast_strides(x, shape), x.impl()->offset);
+  }
+  Tensor backward(const Backward&, const Tensor& grad) const { return sum_to(grad, from); }
+};
+
+LOCKSTEP_INLINE Tensor expand_to(const Tensor& x, const Shape& shape) {
+  return x.sizes() == shape ? x : apply(ExpandOp{shape}, x);
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor expand(const Tensor& x, const Shape& shape) {
+  const Shape& from = x.sizes();
+  check<ShapeError>(shape.size() >= from.size(), "expand: the shape ", shape,
+                    " has fewer dimensions than the tensor, which is of shape ", from);
+  Shape target = shape;
+  const std::size_t added = shape.size() - from.size();
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    check<ShapeError>(shape[d] >= 0 || (shape[d] == -1 && d >= added), "expand: size ", shape[d],
+                      " at dimension ", d, " of ", shape, " for a tensor of shape ", from);
+    if (d < added) continue;
+    if (shape[d] == -1) target[d] = from[d - added];
+    check<ShapeError>(
+        target[d] == from[d - added] || from[d - added] == 1, "The expanded size of the tensor (",
+        target[d], ") must match the existing size (", from[d - added],
+        ") at non-singleton dimension ", d, ". Target sizes: ", shape, ". Tensor sizes: ", from);
+  }
+  return apply(detail::ExpandOp{target}, x);
+}
+
+}  // namespace lockstep

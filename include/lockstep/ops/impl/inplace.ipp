@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/elementwise.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
+#include <lockstep/ops/layout.hpp>
+#include <lockstep/ops/operands.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void check_changeable(const Tensor& tensor, const char* operation) {
+  check_inplace(tensor, operation);
+  check_not_inference(tensor, operation);
+  check<ValueError>(!tensor.is_sparse(), operation,
+                    ": expected a dense tensor, got a sparse one of shape ", tensor.sizes(),
+                    ": change its coalesce().values(), or its to_dense()");
+  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
+    check<ValueError>(tensor.sizes()[d] <= 1 || tensor.strides()[d] != 0, operation,
+                      ": more than one element of the tensor of shape ", tensor.sizes(),
+                      " is the same element in memory: make it contiguous first");
+  }
+}
+
+// `source`, stretched to `shape`; unrecorded.
+inline Tensor stretched(const Tensor& source, const Shape& shape, const char* operation) {
+  if (source.sizes() == shape) return source;
+  check<ShapeError>(source.sizes().size() <= shape.size() &&
+                        broadcast_shapes(operation, shape, source.sizes()) == shape,
+                    operation, ": a tensor of shape ", source.sizes(),
+                    " does not fit into one of shape ", shape);
+  return make_view(source, shape, broadcast_strides(source, shape), source.impl()->offset);
+}
+
+// Runs `change` on the tensor if it is contiguous, else on a contiguous copy that is copied back.
+template <class Change>
+void change_packed(const Tensor& tensor, const Change& change) {
+  if (tensor.is_contiguous()) return change(tensor);
+  const Tensor copy = packed(tensor);
+  change(copy);
+  copy_into(tensor, copy);
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+// Sets every element to `value`.
+LOCKSTEP_INLINE const Tensor& Tensor::fill_(double value) const {
+  detail::check_changeable(*this, "fill_");
+  if (is_contiguous()) {
+    detail::fill(*this, value);
+  } else {
+    const Tensor one = full({}, value, options());
+    detail::copy_into(*this, detail::stretched(one, sizes(), "fill_"));
+  }
+  return *this;
+}
+
+LOCKSTEP_INLINE const Tensor& Tensor::zero_() const {
+  detail::check_changeable(*this, "zero_");
+  return fill_(0);
+}
+
+// Takes over the elements of `source`, stretched to this shape, converted to this dtype and brought
+// to this device.
+LOCKSTEP_INLINE const Tensor& Tensor::copy_(const Tensor& source) const {
+  detail::check_changeable(*this, "copy_");
+  detail::check_inplace(source, "copy_ from a tensor");
+  if (is_same(source)) return *this;
+  detail::copy_into(*this, detail::stretched(source, sizes(), "copy_"));
+  return *this;
+}
+
+// Adds alpha · other, stretched to this shape.
+LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, double alpha) const {
+  detail::check_changeable(*this, "add_");
+  detail::check_inplace(other, "add_ of a tensor");
+  detail::check_same_kind("add_", "the tensor", *this, "the one to add", other);
+  dispatch_numeric(dtype(), "add_", [&]<class T>(T) { (void)detail::scalar<T>("add_", alpha); });
+  const Tensor part = detail::stretched(other, sizes(), "add_");
+  detail::change_packed(*this,
+                        [&](const Tensor& total) { detail::add_in_place(total, part, alpha); });
+  return *this;
+}
+
+// Multiplies every element by `factor`.
+LOCKSTEP_INLINE const Tensor& Tensor::mul_(double factor) const {
+  detail::check_changeable(*this, "mul_");
+  const Stream stream = current_stream(device());
+  dispatch_numeric(dtype(), "mul_", [&]<class T>(T) {
+    const T number = detail::scalar<T>("mul_", factor);
+    detail::change_packed(*this, [&](const Tensor& data) {
+      launch(stream, static_cast<std::size_t>(data.numel()),
+             detail::ScaleKernel<T>{detail::output<T>(data, stream), number});
+    });
+  });
+  return *this;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/kernels/loss_kernels.hpp>
+#include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/ops/loss.hpp>
+#include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/softmax.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/shape.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::detail {
+
+// Where the classes are: dimension 1, or the only one of an input without a batch.
+inline std::size_t class_dim(const Tensor& input) { return input.dim() == 1 ? 0 : 1; }
+
+// The shape of one loss a row.
+inline Shape row_shape(const Tensor& input) {
+  Shape shape = input.sizes();
+  shape.erase(class_dim(input));
+  return shape;
+}
+
+inline void check_class_loss(const char* operation, const Tensor& input, const Tensor& target) {
+  check_same_device(operation, "the input", input, "the target", target);
+  check<DtypeError>(target.dtype() == Dtype::i64, operation,
+                    ": expected a target of class indices of i64, got ", target.dtype(),
+                    " for an input of ", input.dtype());
+  check<ShapeError>(input.dim() >= 1 && target.sizes() == row_shape(input), operation,
+                    ": a target of shape ", target.sizes(), " does not fit an input of shape ",
+                    input.sizes(), ": expected one label for each row of classes");
+}
+
+// The gradient of each row's loss, from that of the reduced one.
+inline Tensor spread_gradient(const Tensor& grad, LossReduction reduction, std::int64_t rows) {
+  return reduction == LossReduction::mean ? grad * (1.0 / static_cast<double>(rows)) : grad;
+}
+
+inline Tensor reduce_rows(const Tensor& losses, LossReduction reduction) {
+  switch (reduction) {
+    case LossReduction::none:
+      return losses;
+    case LossReduction::sum:
+      return sum(losses);
+    case LossReduction::mean:
+      return sum(losses) * (1.0 / static_cast<double>(losses.numel()));
+  }
+  return losses;
+}
+
+// nll_loss is linear in the input, and this is its transpose: it scatters the gradients of the
+// losses to the labels' places.
+struct NllGradOp {
+  static constexpr const char* name = "nll_loss_grad";
+  LossReduction reduction;
+  Shape shape;
+  Saved target = {};
+
+  Tensor forward(const Tensor& grad, const Tensor& labels) {
+    target = labels;
+    const Tensor from = packed(grad);
+    const Tensor at = packed(labels);
+    const Stream stream = current_stream(grad.device());
+    Tensor out = empty_on(stream, shape, grad.dtype());
+    dispatch_floating(grad.dtype(), name, [&]<class T>(T) {
+      launch_call(stream,
+                  NllGradCall<T>{input<T>(from), input<std::int64_t>(at), output<T>(out, stream),
+                                 Axis(shape, shape.size() == 1 ? 0 : 1), reduction});
+    });
+    return out;
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad);
+};
+
+struct NllLossOp {
+  static constexpr const char* name = "nll_loss";
+  LossReduction reduction;
+  Shape shape = {};
+  Saved target = {};
+
+  Tensor forward(const Tensor& log_probs, const Tensor& labels) {
+    shape = log_probs.sizes();
+    target = labels;
+    const Tensor in = packed(log_probs);
+    const Tensor at = packed(labels);
+    const Stream stream = current_stream(log_probs.device());
+    const Shape reduced = reduction == LossReduction::none ? row_shape(log_probs) : Shape{};
+    Tensor out = empty_on(stream, reduced, log_probs.dtype());
+    dispatch_floating(log_probs.dtype(), name, [&]<class T>(T) {
+      launch_call(stream,
+                  NllLossCall<T>{input<T>(in), input<std::int64_t>(at), output<T>(out, stream),
+                                 Axis(shape, class_dim(log_probs)), reduction});
+    });
+    return out;
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
+    return {apply(NllGradOp{reduction, shape}, grad, saved(target)), Tensor()};
+  }
+};
+
+LOCKSTEP_INLINE std::array<Tensor, 2> NllGradOp::backward(const Backward& saved,
+                                                          const Tensor& grad) {
+  return {apply(NllLossOp{reduction}, grad, saved(target)), Tensor()};
+}
+
+// The gradient of cross_entropy: (softmax(x) − one at the label) times the gradient of the loss.
+struct CrossEntropyGradOp {
+  static constexpr const char* name = "cross_entropy_grad";
+  LossReduction reduction;
+  Tensor probs;  // softmax(x), not recorded
+  Saved grad = {};
+  Saved x = {};
+  Saved target = {};
+
+  Tensor forward(const Tensor& gradient, const Tensor& logits, const Tensor& labels) {
+    grad = gradient;
+    x = logits;
+    target = labels;
+    const Tensor from = packed(gradient);
+    const Tensor at = packed(labels);
+    const Stream stream = current_stream(logits.device());
+    Tensor out = empty_on(stream, logits.sizes(), logits.dtype());
+    dispatch_floating(logits.dtype(), name, [&]<class T>(T) {
+      launch_call(stream,
+                  CrossEntropyGradCall<T>{input<T>(from), input<T>(probs), input<std::int64_t>(at),
+                                          output<T>(out, stream),
+                                          Axis(logits.sizes(), class_dim(logits)), reduction});
+    });
+    return out;
+  }
+
+  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& out_grad) {
+    const Tensor logits = saved(x);
+    const auto dim = static_cast<std::int64_t>(class_dim(logits));
+    const Tensor p = softmax(logits, dim);
+    const Tensor weighted = out_grad * p;
+    std::array<Tensor, 3> grads;
+    if (saved.needs(0)) {
+      const Tensor at_label = apply(NllLossOp{LossReduction::none}, out_grad, saved(target));
+      grads[0] = reduce_rows(sum(weighted, {dim}) + at_label, reduction);
+    }
+    if (saved.needs(1)) {
+      Tensor above = saved(grad);
+      if (reduction == LossReduction::none) above = unsqueeze(above, dim);
+      const std::int64_t rows = saved(target).numel();
+      grads[1] =
+          (weighted - p * sum(weighted, {dim}, true)) * spread_gradient(above, reduction, rows);
+    }
+    return grads;
+  }
+};
+
+struct CrossEntropyOp {
+  static constexpr const char* name = "cross_entropy";
+  LossReduction reduction;
+  Saved x = {};
+  Saved target = {};
+  Tensor probs = {};
+
+  Tensor forward(const Tensor& logits, const Tensor& labels) {
+    x = logits;
+    target = labels;
+    const Tensor in = packed(logits);
+    const Tensor at = packed(labels);
+    const Stream stream = current_stream(logits.device());
+    const Shape reduced = reduction == LossReduction::none ? row_shape(logits) : Shape{};
+    Tensor out = empty_on(stream, reduced, logits.dtype());
+    probs = empty_on(stream, logits.sizes(), logits.dtype());
+    dispatch_floating(logits.dtype(), name, [&]<class T>(T) {
+      launch_call(stream, CrossEntropyCall<T>{input<T>(in), input<std::int64_t>(at),
+                                              output<T>(probs, stream), output<T>(out, stream),
+                                              Axis(logits.sizes(), class_dim(logits)), reduction});
+    });
+    return out;
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
+    return {apply(CrossEntropyGradOp{reduction, probs}, grad, saved(x), saved(target)), Tensor()};
+  }
+};
+
+// The gradient of mse_loss with respect to the input; the target's is its negative.
+struct MseGradOp {
+  static constexpr const char* name = "mse_loss_grad";
+  LossReduction reduction;
+  Saved grad = {};
+  Saved a = {};
+  Saved b = {};
+
+  Tensor forward(const Tensor& gradient, const Tensor& left, const Tensor& right) {
+    grad = gradient;
+    a = left;
+    b = right;
+    const Packed from(gradient);
+    const Packed in_a(left);
+    const Packed in_b(right);
+    const Stream stream = current_stream(left.device());
+    Tensor out = empty_on(stream, left.sizes(), left.dtype());
+    dispatch_floating(left.dtype(), name, [&]<class T>(T) {
+      launch_call(stream, MseGradCall<T>{input<T>(from), input<T>(in_a), input<T>(in_b),
+                                         output<T>(out, stream), reduction});
+    });
+    return out;
+  }
+
+  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& out_grad) {
+    std::array<Tensor, 3> grads;
+    if (saved.needs(0)) {
+      grads[0] = reduce_rows((saved(a) - saved(b)) * out_grad * 2, reduction);
+    }
+    if (saved.needs(1) || saved.needs(2)) {
+      grads[1] = out_grad * spread_gradient(saved(grad), reduction, out_grad.numel()) * 2;
+      if (saved.needs(2)) grads[2] = -grads[1];
+    }
+    return grads;
+  }
+};
+
+struct MseLossOp {
+  static constexpr const char* name = "mse_loss";
+  LossReduction reduction;
+  Saved a = {};
+  Saved b = {};
+
+  Tensor forward(const Tensor& left, const Tensor& right) {
+    a = left;
+    b = right;
+    const Packed in_a(left);
+    const Packed in_b(right);
+    const Stream stream = current_stream(left.device());
+    const Shape reduced = reduction == LossReduction::none ? left.sizes() : Shape{};
+    Tensor out = empty_on(stream, reduced, left.dtype());
+    dispatch_floating(left.dtype(), name, [&]<class T>(T) {
+      launch_call(stream, MseLossCall<T>{input<T>(in_a), input<T>(in_b), output<T>(out, stream),
+                                         reduction});
+    });
+    return out;
+  }
+
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
+    const Tensor gradient = apply(MseGradOp{reduction}, grad, saved(a), saved(b));
+    std::array<Tensor, 2> grads;
+    if (saved.needs(0)) grads[0] = gradient;
+    if (saved.needs(1)) grads[1] = -gradient;
+    return grads;
+  }
+};
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor nll_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  if (is_autocast_enabled()) return detail::autocast_to_f32(nll_loss, input, target, reduction);
+  detail::check_class_loss("nll_loss", input, target);
+  return apply(detail::NllLossOp{reduction}, input, target);
+}
+
+LOCKSTEP_INLINE Tensor cross_entropy(const Tensor& input, const Tensor& target,
+                                     Reduction reduction) {
+  if (is_autocast_enabled()) {
+    return detail::autocast_to_f32(cross_entropy, input, target, reduction);
+  }
+  detail::check_class_loss("cross_entropy", input, target);
+  return apply(detail::CrossEntropyOp{reduction}, input, target);
+}
+
+LOCKSTEP_INLINE Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  if (is_autocast_enabled()) return detail::autocast_to_f32(mse_loss, input, target, reduction);
+  detail::check_same_kind("mse_loss", "the input", input, "the target", target);
+  check<ShapeError>(input.sizes() == target.sizes(), "mse_loss: an input of shape ", input.sizes(),
+                    " does not fit a target of shape ", target.sizes());
+  return apply(detail::MseLossOp{reduction}, input, target);
+}
+
+}  // namespace lockstep

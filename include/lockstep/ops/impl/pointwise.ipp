@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/elementwise.hpp>
+#include <lockstep/ops/kernels/pointwise_kernels.hpp>
+#include <lockstep/ops/pointwise.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <array>
+
+namespace lockstep::detail {
+
+// The gradient where the result is positive, 0 elsewhere; linear in the gradient.
+struct ReluBackwardOp {
+  static constexpr const char* name = "relu_backward";
+  Saved y = {};
+  Tensor forward(const Tensor& grad, const Tensor& result) {
+    y = result;
+    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(name, grad, result, ReluGradient<T>{});
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    return {apply(ReluBackwardOp{}, grad, saved(y).detach()), Tensor()};
+  }
+};
+
+struct ReluOp {
+  static constexpr const char* name = "relu";
+  Saved y = {};
+  Tensor forward(const Tensor& x) {
+    Tensor result =
+        compute_numeric(x.dtype(), name, [&]<class T>(T) { return map<T, T>(x, Relu<T>{}); });
+    y = Saved::output(result);
+    return result;
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    return apply(ReluBackwardOp{}, grad, saved(y).detach());
+  }
+};
+
+// Functions whose derivative is written with their result.
+template <template <class> class F>
+Tensor map_floating(const char* operation, const Tensor& x) {
+  return compute_floating(x.dtype(), operation, [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
+}
+
+struct ExpOp {
+  static constexpr const char* name = "exp";
+  Saved y = {};
+  Tensor forward(const Tensor& x) {
+    Tensor result = map_floating<Exp>(name, x);
+    y = Saved::output(result);
+    return result;
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const { return grad * saved(y); }
+};
+
+struct LogOp {
+  static constexpr const char* name = "log";
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return map_floating<Log>(name, input);
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const { return grad / saved(x); }
+};
+
+struct SqrtOp {
+  static constexpr const char* name = "sqrt";
+  Saved y = {};
+  Tensor forward(const Tensor& x) {
+    Tensor result = map_floating<Sqrt>(name, x);
+    y = Saved::output(result);
+    return result;
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const { return grad / (saved(y) * 2); }
+};
+
+struct TanhOp {
+  static constexpr const char* name = "tanh";
+  Saved y = {};
+  Tensor forward(const Tensor& x) {
+    Tensor result = map_floating<Tanh>(name, x);
+    y = Saved::output(result);
+    return result;
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor result = saved(y);
+    return grad * (1 - result * result);
+  }
+};
+
+struct SigmoidOp {
+  static constexpr const char* name = "sigmoid";
+  Saved y = {};
+  Tensor forward(const Tensor& x) {
+    Tensor result = map_floating<Sigmoid>(name, x);
+    y = Saved::output(result);
+    return result;
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor result = saved(y);
+    return grad * ((1 - result) * result);
+  }
+};
+
+struct AbsOp {
+  static constexpr const char* name = "abs";
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return compute_numeric(input.dtype(), name,
+                           [&]<class T>(T) { return map<T, T>(input, Abs<T>{}); });
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    return grad * map_floating<Sign>(name, saved(x));
+  }
+};
+
+struct SquareOp {
+  static constexpr const char* name = "square";
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return compute_numeric(input.dtype(), name,
+                           [&]<class T>(T) { return map<T, T>(input, Square<T>{}); });
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const { return grad * saved(x) * 2; }
+};
+
+struct PowOp {
+  static constexpr const char* name = "pow";
+  double exponent;
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return compute_floating(input.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(input, Pow<T>{static_cast<T>(exponent)});
+    });
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    if (exponent == 0) return zeros_like(grad);
+    return grad * (pow(saved(x), exponent - 1) * exponent);
+  }
+};
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor relu(const Tensor& x) { return apply(detail::ReluOp{}, x); }
+
+LOCKSTEP_INLINE Tensor exp(const Tensor& x) { return apply(detail::ExpOp{}, x); }
+
+LOCKSTEP_INLINE Tensor log(const Tensor& x) { return apply(detail::LogOp{}, x); }
+
+LOCKSTEP_INLINE Tensor sqrt(const Tensor& x) { return apply(detail::SqrtOp{}, x); }
+
+LOCKSTEP_INLINE Tensor tanh(const Tensor& x) { return apply(detail::TanhOp{}, x); }
+
+LOCKSTEP_INLINE Tensor sigmoid(const Tensor& x) { return apply(detail::SigmoidOp{}, x); }
+
+LOCKSTEP_INLINE Tensor abs(const Tensor& x) { return apply(detail::AbsOp{}, x); }
+
+LOCKSTEP_INLINE Tensor square(const Tensor& x) { return apply(detail::SquareOp{}, x); }
+
+LOCKSTEP_INLINE Tensor pow(const Tensor& x, double exponent) {
+  return apply(detail::PowOp{exponent}, x);
+}
+
+}  // namespace lockstep

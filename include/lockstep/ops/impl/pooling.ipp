@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/kernels/pooling_kernels.hpp>
+#include <lockstep/ops/pooling.hpp>
+#include <lockstep/ops/size2d.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/shape.hpp>
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace lockstep::detail {
+
+// Moves elements between the shape before pooling and the pooled shape, by fixed indices; Scatter
+// moves them back. Each way is linear, and the derivative of the other one.
+template <bool Scatter>
+struct PoolRoute {
+  static constexpr const char* name = Scatter ? "max_pool2d_scatter" : "max_pool2d_gather";
+  Tensor indices;
+  Shape shape;  // of the result
+  PoolGeometry g;
+  Shape from = {};
+
+  Tensor forward(const Tensor& tensor) {
+    from = tensor.sizes();
+    const Tensor in = packed_wide(tensor);
+    const Stream stream = current_stream(tensor.device());
+    return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
+      Tensor out = empty_on(stream, shape, dtype_of<T>);
+      const View<const T> values = input<T>(in);
+      const View<const std::int32_t> at = input<std::int32_t>(indices);
+      const View<T> result = output<T>(out, stream);
+      if constexpr (Scatter) {
+        launch_call(stream, PoolScatterCall<T>{values, at, result, g});
+      } else {
+        launch_call(stream, PoolGatherCall<T>{values, at, result, g});
+      }
+      return out;
+    });
+  }
+
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    return apply(PoolRoute<!Scatter>{indices, from, g}, grad);
+  }
+};
+
+inline Shape pooled_shape(const Tensor& x, const PoolGeometry& g) {
+  Shape pooled = x.sizes();
+  pooled[pooled.size() - 2] = g.out_height;
+  pooled[pooled.size() - 1] = g.out_width;
+  return pooled;
+}
+
+struct MaxPoolOp {
+  static constexpr const char* name = "max_pool2d";
+  PoolGeometry g;
+  Tensor indices = {};
+  Shape shape = {};
+
+  Tensor forward(const Tensor& x) {
+    shape = x.sizes();
+    const Tensor in = packed_wide(x);
+    const Stream stream = current_stream(x.device());
+    const Shape pooled = pooled_shape(x, g);
+    indices = empty_on(stream, pooled, Dtype::i32);
+    return compute_floating(x.dtype(), name, [&]<class T>(T) {
+      Tensor out = empty_on(stream, pooled, dtype_of<T>);
+      launch_call(stream, MaxPoolCall<T>{input<T>(in), output<T>(out, stream),
+                                         output<std::int32_t>(indices, stream), g});
+      return out;
+    });
+  }
+
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    return apply(PoolRoute<true>{indices, shape, g}, grad);
+  }
+};
+
+// The means of windows, and the transpose of that: each is the other's derivative.
+template <bool Spread>
+struct AvgPoolOp {
+  static constexpr const char* name = Spread ? "avg_pool2d_backward" : "avg_pool2d";
+  Shape shape;  // of the result
+  PoolGeometry g;
+  bool include_pad;
+  Shape from = {};
+
+  Tensor forward(const Tensor& tensor) {
+    from = tensor.sizes();
+    const Tensor in = packed_wide(tensor);
+    const Stream stream = current_stream(tensor.device());
+    return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
+      using Call = std::conditional_t<Spread, AvgSpreadCall<T>, AvgPoolCall<T>>;
+      Tensor out = empty_on(stream, shape, dtype_of<T>);
+      launch_call(stream, Call{input<T>(in), output<T>(out, stream), g, include_pad});
+      return out;
+    });
+  }
+
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    return apply(AvgPoolOp<!Spread>{from, g, include_pad}, grad);
+  }
+};
+
+LOCKSTEP_INLINE void check_pool_sizes(const char* name, Size2d kernel, Size2d stride,
+                                      Size2d padding) {
+  check<ValueError>(kernel.height >= 1 && kernel.width >= 1, name,
+                    ": expected a kernel of at least 1, got ", kernel);
+  check<ValueError>(stride.height >= 1 && stride.width >= 1, name,
+                    ": expected a stride of at least 1, got ", stride);
+  check<ValueError>(padding.height >= 0 && padding.width >= 0 &&
+                        padding.height <= kernel.height / 2 && padding.width <= kernel.width / 2,
+                    name, ": expected a padding from 0 to half the kernel ", kernel, ", got ",
+                    padding);
+}
+
+// The geometry of windows over x, which is checked.
+inline PoolGeometry pool_geometry(const char* name, const Tensor& x, Size2d kernel, Size2d stride,
+                                  Size2d padding) {
+  check_defined(name, "the input", x);
+  check<ShapeError>(x.dim() == 3 || x.dim() == 4, name,
+                    ": expected an input of shape [batch, channels, height, width] or "
+                    "[channels, height, width], got ",
+                    x.sizes());
+  check_pool_sizes(name, kernel, stride, padding);
+  const std::int64_t height = x.size(-2) + 2 * padding.height;
+  const std::int64_t width = x.size(-1) + 2 * padding.width;
+  check<ShapeError>(
+      x.size(-2) > 0 && x.size(-1) > 0 && kernel.height <= height && kernel.width <= width, name,
+      ": a kernel of ", kernel, " does not fit an input of shape ", x.sizes(), ", padded to ",
+      Shape{height, width});
+  const std::int64_t planes = x.dim() == 4 ? x.size(0) * x.size(1) : x.size(0);
+  return {planes,
+          x.size(-2),
+          x.size(-1),
+          (height - kernel.height) / stride.height + 1,
+          (width - kernel.width) / stride.width + 1,
+          kernel.height,
+          kernel.width,
+          stride.height,
+          stride.width,
+          padding.height,
+          padding.width};
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding) {
+  const auto g = detail::pool_geometry("max_pool2d", x, kernel, stride, padding);
+  check<ShapeError>(g.in_height <= std::numeric_limits<std::int32_t>::max() / g.in_width,
+                    "max_pool2d: an input of shape ", x.sizes(), " has too large a plane");
+  return apply(detail::MaxPoolOp{g}, x);
+}
+
+LOCKSTEP_INLINE Tensor max_pool2d(const Tensor& x, Size2d kernel) {
+  return max_pool2d(x, kernel, kernel);
+}
+
+LOCKSTEP_INLINE Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding,
+                                  bool count_include_pad) {
+  const auto g = detail::pool_geometry("avg_pool2d", x, kernel, stride, padding);
+  return apply(detail::AvgPoolOp<false>{detail::pooled_shape(x, g), g, count_include_pad}, x);
+}
+
+LOCKSTEP_INLINE Tensor avg_pool2d(const Tensor& x, Size2d kernel) {
+  return avg_pool2d(x, kernel, kernel);
+}
+
+}  // namespace lockstep

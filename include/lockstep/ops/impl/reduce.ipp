@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/kernels/reduce_kernels.hpp>
+#include <lockstep/ops/kernels/sum_kernel.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/sum_dims.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::detail {
+
+// The dimensions to reduce (none named: all), and what is left.
+struct DimReduction {
+  DimSet over;
+  Shape shape;
+  std::int64_t count = 1;  // elements that go into one
+};
+
+inline DimReduction make_reduction(const char* operation, const Shape& from, const Shape& dims,
+                                   bool keepdim) {
+  DimReduction reduction;
+  for (const std::int64_t dim : dims) {
+    const std::size_t at = wrap_dim(dim, from.size());
+    check<ValueError>(!reduction.over[at], operation, ": dimension ", at,
+                      " appears more than once in the list of dims ", dims);
+    reduction.over[at] = true;
+  }
+  if (dims.empty()) reduction.over.set();
+  for (std::size_t d = 0; d < from.size(); ++d) {
+    if (!reduction.over[d]) {
+      reduction.shape.push_back(from[d]);
+      continue;
+    }
+    reduction.count *= from[d];
+    if (keepdim) reduction.shape.push_back(1);
+  }
+  return reduction;
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
+  detail::check_defined("sum", "the tensor", x);
+  const detail::DimReduction to = detail::make_reduction("sum", x.sizes(), dims, keepdim);
+  return detail::sum_dims(x, to.over, to.shape);
+}
+
+LOCKSTEP_INLINE Tensor sum(const Tensor& x) { return sum(x, {}); }
+
+LOCKSTEP_INLINE Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
+  detail::check_defined("mean", "the tensor", x);
+  check<DtypeError>(is_floating_point(x.dtype()), "mean: expected a floating-point dtype, got ",
+                    x.dtype());
+  const detail::DimReduction to = detail::make_reduction("mean", x.sizes(), dims, keepdim);
+  return detail::sum_dims(x, to.over, to.shape, static_cast<double>(to.count));
+}
+
+LOCKSTEP_INLINE Tensor mean(const Tensor& x) { return mean(x, {}); }
+
+LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
+  const Shape& from = x.sizes();
+  const std::size_t at = wrap_dim(dim, from.size());
+  Shape shape = from;
+  std::size_t outer = 1;
+  std::size_t inner = 1;
+  std::size_t count = 1;
+  for (std::size_t d = 0; d < from.size(); ++d) {
+    (d < at ? outer : d > at ? inner : count) *= static_cast<std::size_t>(from[d]);
+  }
+  check<IndexError>(count > 0, "argmax: expected dimension ", at,
+                    " to have a size other than 0 in shape ", from);
+  if (!from.empty()) {
+    if (keepdim) {
+      shape[at] = 1;
+    } else {
+      shape.erase(at);
+    }
+  }
+  const Tensor source = detail::packed_wide(x);
+  const Stream stream = current_stream(x.device());
+  Tensor result = detail::empty_on(stream, shape, Dtype::i64);
+  dispatch_numeric(source.dtype(), "argmax", [&]<class T>(T) {
+    launch_call(stream, detail::ArgmaxCall<T>{detail::input<T>(source),
+                                              detail::output<std::int64_t>(result, stream), outer,
+                                              count, inner});
+  });
+  return result;
+}
+
+LOCKSTEP_INLINE Tensor Tensor::sum() const { return lockstep::sum(*this); }
+
+LOCKSTEP_INLINE Tensor Tensor::mean() const { return lockstep::mean(*this); }
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/softmax.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+
+namespace detail {
+
+template <bool Log>
+struct SoftmaxOp {
+  static constexpr const char* name = Log ? "log_softmax" : "softmax";
+  std::size_t dim;
+  Saved y = {};
+
+  Tensor forward(const Tensor& x) {
+    const Tensor in = packed(x);
+    const Stream stream = current_stream(x.device());
+    Tensor out = empty_on(stream, x.sizes(), x.dtype());
+    dispatch_floating(x.dtype(), name, [&]<class T>(T) {
+      launch_call(stream,
+                  SoftmaxCall<T, Log>{input<T>(in), output<T>(out, stream), Axis(x.sizes(), dim)});
+    });
+    y = Saved::output(out);
+    return out;
+  }
+
+  Tensor backward(const Backward& saved, const Tensor& grad) {
+    const auto d = static_cast<std::int64_t>(dim);
+    const Tensor out = saved(y);
+    if constexpr (Log) {
+      return grad - exp(out) * sum(grad, {d}, true);
+    } else {
+      return out * (grad - sum(grad * out, {d}, true));
+    }
+  }
+};
+
+template <bool Log>
+Tensor softmax_along(const Tensor& x, std::int64_t dim) {
+  if (is_autocast_enabled()) return autocast_to_f32(softmax_along<Log>, x, dim);
+  check_defined(Log ? "log_softmax" : "softmax", "the input", x);
+  const std::size_t at = wrap_dim(dim, x.sizes().size());
+  if (x.dim() == 0) return softmax_along<Log>(x.reshape({1}), 0).reshape({});
+  return apply(SoftmaxOp<Log>{at}, x);
+}
+
+}  // namespace detail
+
+LOCKSTEP_INLINE Tensor softmax(const Tensor& x, std::int64_t dim) {
+  return detail::softmax_along<false>(x, dim);
+}
+
+LOCKSTEP_INLINE Tensor log_softmax(const Tensor& x, std::int64_t dim) {
+  return detail::softmax_along<true>(x, dim);
+}
+
+}  // namespace lockstep

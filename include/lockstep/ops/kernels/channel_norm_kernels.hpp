@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace lockstep::detail {
+
+// An empty View for an undefined tensor.
+template <class T>
+View<const T> optional_input(const Tensor& tensor) {
+  return tensor.defined() ? input<T>(tensor) : View<const T>{};
+}
+
+// The element of channel c; 0 where the View is empty.
+template <class T>
+LOCKSTEP_HD T channel_value(const View<const T>& view, std::size_t c) {
+  return view.size == 0 ? T(0) : view[c];
+}
+
+// The sum of term(i) for each i below `count`: several sums side by side, since in a single one
+// each addition would wait for the one before.
+template <class Term>
+double sum_of_terms(std::size_t count, const Term& term) {
+  constexpr std::size_t kLanes = 8;
+  std::array<double, kLanes> lanes{};
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += term(i + l);
+  }
+  for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += term(i);
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+// Calls result(c, Σ term(i, c)) for every channel c, the sum over all places i of its elements; in
+// double, and in an order that the shape alone decides.
+template <class Term, class Result>
+void sum_channels(const Axis& axis, const Term& term, const Result& result) {
+  std::array<double, 64> sums;  // as many as stay in the nearest cache
+  for (std::size_t first = 0; first < axis.count; first += sums.size()) {
+    const std::size_t count = std::min(sums.size(), axis.count - first);
+    sums.fill(0);
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+      const std::size_t row = (o * axis.count + first) * axis.inner;
+      if (axis.inner == 1) {
+        for (std::size_t c = 0; c < count; ++c) sums[c] += term(row + c, first + c);
+      } else {
+        for (std::size_t c = 0; c < count; ++c) {
+          sums[c] += sum_of_terms(
+              axis.inner, [&](std::size_t i) { return term(row + c * axis.inner + i, first + c); });
+        }
+      }
+    }
+    for (std::size_t c = 0; c < count; ++c) result(first + c, sums[c]);
+  }
+}
+
+template <class T>
+struct ChannelMomentsCall {
+  View<const T> in;
+  View<T> mean;
+  View<T> var;
+  Axis axis;
+
+  // The squares are of the differences from the mean as it is rounded, so that nothing cancels, and
+  // a channel of equal elements has a variance of 0.
+  void operator()() const {
+    const auto count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
+    const auto value = [this](std::size_t i, std::size_t) { return static_cast<double>(in[i]); };
+    const auto square = [this](std::size_t i, std::size_t c) {
+      const double apart = static_cast<double>(in[i]) - static_cast<double>(mean[c]);
+      return apart * apart;
+    };
+    const auto write = [count](const View<T>& to) {
+      return [&to, count](std::size_t c, double sum) { to[c] = static_cast<T>(sum / count); };
+    };
+    sum_channels(axis, value, write(mean));
+    sum_channels(axis, square, write(var));
+  }
+};
+
+template <class T>
+struct ChannelDotCall {
+  View<const T> a;
+  View<const T> b;
+  View<const T> mean;  // may be empty
+  View<T> out;
+  Axis axis;
+
+  void operator()() const {
+    const auto product = [this](std::size_t i, std::size_t c) {
+      return static_cast<double>(a[i]) * static_cast<double>(b[i] - channel_value(mean, c));
+    };
+    sum_channels(axis, product,
+                 [this](std::size_t c, double sum) { out[c] = static_cast<T>(sum); });
+  }
+};
+
+template <class T>
+struct ChannelAffineCall {
+  View<const T> in;
+  View<const T> mean;  // may be empty
+  View<const T> scale;
+  View<const T> shift;  // may be empty
+  View<T> out;
+  Axis axis;
+
+  void operator()() const {
+    const T* from = in.data;
+    T* to = out.data;
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+      if (axis.inner == 1) {
+        LOCKSTEP_INDEPENDENT
+        for (std::size_t c = 0; c < axis.count; ++c) {
+          to[c] = (from[c] - channel_value(mean, c)) * scale[c] + channel_value(shift, c);
+        }
+        from += axis.count;
+        to += axis.count;
+        continue;
+      }
+      for (std::size_t c = 0; c < axis.count; ++c, from += axis.inner, to += axis.inner) {
+        const T middle = channel_value(mean, c);
+        const T factor = scale[c];
+        const T offset = channel_value(shift, c);
+        LOCKSTEP_INDEPENDENT
+        for (std::size_t i = 0; i < axis.inner; ++i) to[i] = (from[i] - middle) * factor + offset;
+      }
+    }
+  }
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host/blas.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/conv_geometry.hpp>
+#include <lockstep/ops/kernels/conv_direct_kernels.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+// Convolution on the host as matrix products: the patches of an image that the kernel sees, written
+// out as the columns of a matrix of [channels · kernel height · kernel width, output pixels]. Each
+// group of channels has a product of its own, taken while its columns are in the cache. Groups of
+// one output channel are summed directly.
+namespace lockstep::detail {
+
+// Copies a run of a few elements, for which a call of memcpy would cost more.
+template <class T>
+void copy_run(const T* from, T* to, std::int64_t count) {
+  constexpr std::int64_t kBlock = 16 / static_cast<std::int64_t>(sizeof(T));
+  std::int64_t i = 0;
+  for (; i + kBlock <= count; i += kBlock) std::memcpy(to + i, from + i, 16);
+  if (i == count) return;
+  if (count >= kBlock) {  // the last block overlaps the one before
+    std::memcpy(to + count - kBlock, from + count - kBlock, 16);
+  } else {
+    for (; i < count; ++i) to[i] = from[i];
+  }
+}
+
+// to[i] += from[i] for a run of a few elements, for which the start of a vectorised loop would cost
+// more.
+template <class T>
+void add_run(const T* from, T* to, std::int64_t count) {
+  constexpr std::int64_t kBlock = 16 / static_cast<std::int64_t>(sizeof(T));
+  std::int64_t i = 0;
+  if (count <= 4 * kBlock) {
+    for (; i + kBlock <= count; i += kBlock) {
+      T sum[kBlock];
+      for (std::int64_t l = 0; l < kBlock; ++l) sum[l] = to[i + l] + from[i + l];
+      std::memcpy(to + i, sum, sizeof sum);
+    }
+  }
+  LOCKSTEP_INDEPENDENT
+  for (std::int64_t l = i; l < count; ++l) to[l] += from[l];
+}
+
+// Writes the patches of one image, of one group's channels, as columns, `ld` elements from row to
+// row.
+template <class T>
+void unfold(const ConvGeometry& g, const T* image, T* columns, std::int64_t ld) {
+  const std::int64_t width = g.out_width;
+  const std::int64_t size = g.pixels();
+  const std::int64_t step = g.stride_width;
+  const std::int64_t line = g.stride_height * g.in_width;
+  const auto write = [&](std::int64_t offset, Inside rows, Inside cols) {
+    T* to = std::exchange(columns, columns + ld);
+    if (rows.size() == 0 || cols.size() == 0) {
+      std::fill_n(to, size, T(0));
+      return;
+    }
+    std::fill_n(to, rows.begin * width, T(0));
+    std::fill_n(to + rows.end * width, size - rows.end * width, T(0));
+    to += rows.begin * width;
+    const T* from = image + offset;
+    if (step == 1 && cols.begin == 0 && cols.end == width) {
+      for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
+        copy_run(from, to, width);
+      }
+      return;
+    }
+    for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
+      for (std::int64_t x = 0; x < cols.begin; ++x) to[x] = 0;
+      for (std::int64_t x = cols.begin; x < cols.end; ++x) {
+        to[x] = from[(x - cols.begin) * step];
+      }
+      for (std::int64_t x = cols.end; x < width; ++x) to[x] = 0;
+    }
+  };
+  for (std::int64_t c = 0; c < g.group_in(); ++c, image += g.plane()) for_each_tap(g, write);
+}
+
+// The transpose of unfold: adds each column element to the pixel that it came from.
+template <class T>
+void fold(const ConvGeometry& g, const T* columns, std::int64_t ld, T* image) {
+  const std::int64_t width = g.out_width;
+  const std::int64_t step = g.stride_width;
+  const std::int64_t line = g.stride_height * g.in_width;
+  const auto add = [&](std::int64_t offset, Inside rows, Inside cols) {
+    const T* from = std::exchange(columns, columns + ld);
+    if (rows.size() == 0 || cols.size() == 0) return;
+    from += rows.begin * width + cols.begin;
+    T* to = image + offset;
+    for (std::int64_t y = rows.begin; y < rows.end; ++y, to += line, from += width) {
+      if (step == 1) {
+        add_run(from, to, cols.size());
+      } else {
+        for (std::int64_t x = 0; x < cols.size(); ++x) to[x * step] += from[x];
+      }
+    }
+  };
+  for (std::int64_t c = 0; c < g.group_in(); ++c, image += g.plane()) for_each_tap(g, add);
+}
+
+// unfold and fold for one group of `count` images, whose columns lie side by side.
+template <class T>
+void unfold_group(const ConvGeometry& g, const T* images, std::int64_t count, std::int64_t group,
+                  T* columns) {
+  images += group * g.group_in() * g.plane();
+  for (std::int64_t i = 0; i < count; ++i) {
+    unfold(g, images + i * g.image(), columns + i * g.pixels(), count * g.pixels());
+  }
+}
+
+template <class T>
+void fold_group(const ConvGeometry& g, const T* columns, std::int64_t count, std::int64_t group,
+                T* images) {
+  images += group * g.group_in() * g.plane();
+  for (std::int64_t i = 0; i < count; ++i) {
+    fold(g, columns + i * g.pixels(), count * g.pixels(), images + i * g.image());
+  }
+}
+
+// These copy the results of `count` images, [channels, count · pixels], from their places in the
+// batch and to them; a bias is added on the way there.
+template <class T>
+void gather_results(const ConvGeometry& g, const T* batch, std::int64_t count, T* results) {
+  for (std::int64_t o = 0; o < g.out_channels; ++o) {
+    for (std::int64_t i = 0; i < count; ++i, results += g.pixels()) {
+      copy_run(batch + i * g.result() + o * g.pixels(), results, g.pixels());
+    }
+  }
+}
+
+template <class T>
+void scatter_results(const ConvGeometry& g, const T* results, std::int64_t count, const T* bias,
+                     T* batch) {
+  const std::int64_t pixels = g.pixels();
+  for (std::int64_t o = 0; o < g.out_channels; ++o) {
+    const T add = bias == nullptr ? T(0) : bias[o];
+    for (std::int64_t i = 0; i < count; ++i, results += pixels) {
+      T* const to = batch + i * g.result() + o * pixels;
+      LOCKSTEP_INDEPENDENT
+      for (std::int64_t p = 0; p < pixels; ++p) to[p] = results[p] + add;
+    }
+  }
+}
+
+// out = weight ⋆ in + bias. `columns` and `results` are work space of the geometry's sizes.
+template <class T>
+struct ConvForward {
+  View<const T> in, weight, bias;
+  View<T> columns, results, out;
+  ConvGeometry g;
+
+  void operator()() const {
+    if (g.is_direct()) {
+      fill_bias(g.batch, out.data);
+      return conv_direct(g, in.data, weight.data, out.data);
+    }
+    for (std::int64_t first = 0; first < g.batch; first += g.images_at_once()) {
+      const std::int64_t count = std::min(g.images_at_once(), g.batch - first);
+      const T* const images = in.data + first * g.image();
+      T* const to = out.data + first * g.result();
+      if (g.images_at_once() > 1) {
+        multiply(images, count, T(0), results.data);
+        scatter_results(g, results.data, count, bias.data, to);
+      } else if (bias.data != nullptr) {
+        fill_bias(1, to);
+        multiply(images, count, T(1), to);
+      } else {
+        multiply(images, count, T(0), to);
+      }
+    }
+  }
+
+ private:
+  void fill_bias(std::int64_t images, T* to) const {
+    for (std::int64_t i = 0; i < images; ++i) {
+      for (std::int64_t o = 0; o < g.out_channels; ++o, to += g.pixels()) {
+        std::fill_n(to, g.pixels(), bias.data == nullptr ? T(0) : bias.data[o]);
+      }
+    }
+  }
+
+  void multiply(const T* images, std::int64_t count, T beta, T* to) const {
+    const std::int64_t ld = count * g.pixels();
+    const std::int64_t outs = g.group_out();
+    for (std::int64_t group = 0; group < g.groups; ++group) {
+      unfold_group(g, images, count, group, columns.data);
+      host_gemm(false, false, outs, ld, g.patch(), T(1), weight.data + group * outs * g.patch(),
+                g.patch(), static_cast<const T*>(columns.data), ld, beta, to + group * outs * ld,
+                ld);
+    }
+  }
+};
+
+// The gradient of the input from that of the output.
+template <class T>
+struct ConvInputGrad {
+  View<const T> grad, weight;
+  View<T> columns, results, in_grad;
+  ConvGeometry g;
+
+  void operator()() const {
+    std::fill_n(in_grad.data, in_grad.size, T(0));
+    if (g.is_direct()) {
+      return conv_direct_input_grad(g, grad.data, weight.data, in_grad.data);
+    }
+    const std::int64_t outs = g.group_out();
+    for (std::int64_t first = 0; first < g.batch; first += g.images_at_once()) {
+      const std::int64_t count = std::min(g.images_at_once(), g.batch - first);
+      const std::int64_t ld = count * g.pixels();
+      const T* from = grad.data + first * g.result();
+      if (g.images_at_once() > 1) {
+        gather_results(g, from, count, results.data);
+        from = results.data;
+      }
+      for (std::int64_t group = 0; group < g.groups; ++group) {
+        host_gemm(true, false, g.patch(), ld, outs, T(1), weight.data + group * outs * g.patch(),
+                  g.patch(), from + group * outs * ld, ld, T(0), columns.data, ld);
+        fold_group(g, static_cast<const T*>(columns.data), count, group,
+                   in_grad.data + first * g.image());
+      }
+    }
+  }
+};
+
+// The gradient of the weight from that of the output. A group's is summed as [patch, outs] in
+// `transposed`, a form that the BLAS is faster at.
+template <class T>
+struct ConvWeightGrad {
+  View<const T> in, grad;
+  View<T> columns, results, transposed, weight_grad;
+  ConvGeometry g;
+
+  void operator()() const {
+    if (g.is_direct()) {
+      std::fill_n(weight_grad.data, weight_grad.size, T(0));
+      return conv_direct_weight_grad(g, in.data, grad.data, weight_grad.data);
+    }
+    const std::int64_t outs = g.group_out();
+    const std::int64_t patch = g.patch();
+    if (g.batch == 0) std::fill_n(transposed.data, transposed.size, T(0));
+    for (std::int64_t first = 0; first < g.batch; first += g.images_at_once()) {
+      const std::int64_t count = std::min(g.images_at_once(), g.batch - first);
+      const std::int64_t ld = count * g.pixels();
+      const T* from = grad.data + first * g.result();
+      if (g.images_at_once() > 1) {
+        gather_results(g, from, count, results.data);
+        from = results.data;
+      }
+      for (std::int64_t group = 0; group < g.groups; ++group) {
+        unfold_group(g, in.data + first * g.image(), count, group, columns.data);
+        host_gemm(false, true, patch, outs, ld, T(1), static_cast<const T*>(columns.data), ld,
+                  from + group * outs * ld, ld, first == 0 ? T(0) : T(1),
+                  transposed.data + group * outs * patch, outs);
+      }
+    }
+    for (std::int64_t o = 0; o < g.out_channels; ++o) {
+      const T* const sums = transposed.data + o / outs * outs * patch + o % outs;
+      for (std::int64_t p = 0; p < patch; ++p) weight_grad.data[o * patch + p] = sums[p * outs];
+    }
+  }
+};
+
+}  // namespace lockstep::detail

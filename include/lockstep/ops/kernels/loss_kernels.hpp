@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/ops/reduction.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+
+namespace detail {
+
+using LossReduction = lockstep::Reduction;
+
+// Collects the losses, each in its place or summed up in double.
+template <class T>
+class LossSink {
+ public:
+  LossSink(View<T> out, LossReduction reduction) : out_(out), reduction_(reduction) {}
+
+  void add(std::size_t row, T loss) {
+    if (reduction_ == LossReduction::none) {
+      out_[row] = loss;
+    } else {
+      total_ += static_cast<double>(loss);
+    }
+  }
+  // With no rows the mean is NaN, as in torch.
+  void finish(std::size_t rows) const {
+    if (reduction_ == LossReduction::none) return;
+    const double divisor = reduction_ == LossReduction::mean ? static_cast<double>(rows) : 1;
+    out_[0] = static_cast<T>(total_ / divisor);
+  }
+
+ private:
+  const View<T> out_;
+  const LossReduction reduction_;
+  double total_ = 0;
+};
+
+// The gradient of each row's loss.
+template <class T>
+class LossGradient {
+ public:
+  LossGradient(View<const T> grad, LossReduction reduction, std::size_t rows)
+      : grad_(grad),
+        reduction_(reduction),
+        shared_(reduction == LossReduction::none   ? T(0)
+                : reduction == LossReduction::mean ? grad[0] / static_cast<T>(rows)
+                                                   : grad[0]) {}
+
+  T operator[](std::size_t row) const {
+    return reduction_ == LossReduction::none ? grad_[row] : shared_;
+  }
+
+ private:
+  const View<const T> grad_;
+  const LossReduction reduction_;
+  const T shared_;
+};
+
+// `label` as the number of a class; an IndexError that names the row if there is no such class.
+inline std::size_t checked_label(const char* operation, std::int64_t label, std::size_t row,
+                                 std::size_t classes) {
+  check<IndexError>(label >= 0 && label < static_cast<std::int64_t>(classes), operation,
+                    ": the label ", label, " of row ", row, " is outside the ", classes,
+                    " classes (expected 0 to ", static_cast<std::int64_t>(classes) - 1, ")");
+  return static_cast<std::size_t>(label);
+}
+
+// Row r of [outer, classes, inner] starts here; its classes are `inner` apart.
+LOCKSTEP_HD inline std::size_t row_start(const Axis& axis, std::size_t row) {
+  return row / axis.inner * axis.count * axis.inner + row % axis.inner;
+}
+
+template <class T>
+struct NllLossCall {
+  View<const T> in;
+  View<const std::int64_t> labels;
+  View<T> out;
+  Axis axis;
+  LossReduction reduction;
+
+  void operator()() const {
+    LossSink<T> sink(out, reduction);
+    for (std::size_t row = 0; row < labels.size; ++row) {
+      const std::size_t label = checked_label("nll_loss", labels[row], row, axis.count);
+      sink.add(row, -in[row_start(axis, row) + label * axis.inner]);
+    }
+    sink.finish(labels.size);
+  }
+};
+
+template <class T>
+struct NllGradCall {
+  View<const T> grad;
+  View<const std::int64_t> labels;
+  View<T> out;
+  Axis axis;
+  LossReduction reduction;
+
+  void operator()() const {
+    std::fill_n(out.data, out.size, T(0));
+    const LossGradient<T> above(grad, reduction, labels.size);
+    for (std::size_t row = 0; row < labels.size; ++row) {
+      const std::size_t label = checked_label("nll_loss", labels[row], row, axis.count);
+      out[row_start(axis, row) + label * axis.inner] = -above[row];
+    }
+  }
+};
+
+template <class T>
+struct CrossEntropyCall {
+  View<const T> in;
+  View<const std::int64_t> labels;
+  View<T> probs;
+  View<T> out;
+  Axis axis;
+  LossReduction reduction;
+
+  void operator()() const {
+    LossSink<T> sink(out, reduction);
+    for (std::size_t row = 0; row < labels.size; ++row) {
+      const std::size_t label = checked_label("cross_entropy", labels[row], row, axis.count);
+      const std::size_t first = row_start(axis, row);
+      const LogSum<T> log_sum =
+          softmax_row(in.data + first, probs.data + first, axis.count, axis.inner);
+      sink.add(row, log_sum.minus(in[first + label * axis.inner]));
+    }
+    sink.finish(labels.size);
+  }
+};
+
+template <class T>
+struct CrossEntropyGradCall {
+  View<const T> grad;
+  View<const T> probs;
+  View<const std::int64_t> labels;
+  View<T> out;
+  Axis axis;
+  LossReduction reduction;
+
+  void operator()() const {
+    const LossGradient<T> above(grad, reduction, labels.size);
+    for (std::size_t row = 0; row < labels.size; ++row) {
+      const std::size_t label = checked_label("cross_entropy", labels[row], row, axis.count);
+      const std::size_t first = row_start(axis, row);
+      const T factor = above[row];
+      for (std::size_t c = 0; c < axis.count; ++c) {
+        const T p = probs[first + c * axis.inner];
+        out[first + c * axis.inner] = factor * (c == label ? p - 1 : p);
+      }
+    }
+  }
+};
+
+template <class T>
+struct MseLossCall {
+  View<const T> a;
+  View<const T> b;
+  View<T> out;
+  LossReduction reduction;
+
+  void operator()() const {
+    LossSink<T> sink(out, reduction);
+    for (std::size_t i = 0; i < a.size; ++i) {
+      const T difference = a[i] - b[i];
+      sink.add(i, difference * difference);
+    }
+    sink.finish(a.size);
+  }
+};
+
+template <class T>
+struct MseGradCall {
+  View<const T> grad;
+  View<const T> a;
+  View<const T> b;
+  View<T> out;
+  LossReduction reduction;
+
+  void operator()() const {
+    const LossGradient<T> above(grad, reduction, a.size);
+    for (std::size_t i = 0; i < a.size; ++i) out[i] = 2 * above[i] * (a[i] - b[i]);
+  }
+};
+
+}  // namespace detail
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host_device.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
+
+#include <cmath>
+#include <type_traits>
+
+// Functions of one element.
+namespace lockstep::detail {
+
+// A NaN is neither below 0 nor above: it stays one, and its gradient passes, as in torch.
+template <class T>
+struct Relu {
+  LOCKSTEP_HD T operator()(T x) const { return x < T{} ? T{} : x; }
+};
+template <class T>
+struct ReluGradient {
+  LOCKSTEP_HD T operator()(T grad, T y) const { return y <= T{} ? T{} : grad; }
+};
+
+template <class T>
+struct Exp {
+  LOCKSTEP_HD T operator()(T x) const { return std::exp(x); }
+};
+template <class T>
+struct Log {
+  LOCKSTEP_HD T operator()(T x) const { return std::log(x); }
+};
+template <class T>
+struct Sqrt {
+  LOCKSTEP_HD T operator()(T x) const { return std::sqrt(x); }
+};
+template <class T>
+struct Tanh {
+  LOCKSTEP_HD T operator()(T x) const { return std::tanh(x); }
+};
+template <class T>
+struct Sigmoid {
+  LOCKSTEP_HD T operator()(T x) const { return T{1} / (T{1} + std::exp(-x)); }
+};
+template <class T>
+struct Pow {
+  T exponent;
+  LOCKSTEP_HD T operator()(T x) const { return std::pow(x, exponent); }
+};
+template <class T>
+struct Square {
+  LOCKSTEP_HD T operator()(T x) const { return Times<T>{}(x, x); }
+};
+template <class T>
+struct Abs {
+  LOCKSTEP_HD T operator()(T x) const {
+    if constexpr (std::is_integral_v<T>) {
+      return x < T{} ? Negate<T>{}(x) : x;
+    } else {
+      return std::abs(x);
+    }
+  }
+};
+template <class T>
+struct Sign {
+  LOCKSTEP_HD T operator()(T x) const {
+    return static_cast<T>(static_cast<int>(x > T{}) - static_cast<int>(x < T{}));
+  }
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/ops/cat.hpp>
+#include <lockstep/ops/kernels/rnn_kernels.hpp>
+#include <lockstep/ops/linear.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+// Recurrent layers written with elementary operations, one after the other: slow, and
+// differentiable any number of times. If the gradient of a layer is itself to be differentiated, it
+// is computed in this form.
+namespace lockstep::detail {
+
+// What a recurrent layer in one direction takes: a sequence x [length, batch, features], the first
+// states [batch, width], weights and biases. c0 and the biases may be undefined.
+struct RecurrentArguments {
+  enum Place : std::size_t { x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, count };
+  std::array<Tensor, count> tensors;
+  const Tensor& operator[](Place place) const { return tensors[place]; }
+};
+
+struct RecurrentState {
+  Tensor h;
+  Tensor c;
+};
+
+RecurrentState composed_step(TanhCell, const Tensor& x, const Tensor& h,
+                             const RecurrentState& /*before*/);
+RecurrentState composed_step(ReluCell, const Tensor& x, const Tensor& h,
+                             const RecurrentState& /*before*/);
+RecurrentState composed_step(LstmCell, const Tensor& x, const Tensor& h,
+                             const RecurrentState& before);
+RecurrentState composed_step(GruCell, const Tensor& x, const Tensor& h,
+                             const RecurrentState& before);
+
+// y [length, batch, width], and the last h and, if the cell has one, c.
+template <class Cell>
+std::vector<Tensor> recurrent_composed(const RecurrentArguments& arguments, bool reverse) {
+  using A = RecurrentArguments;
+  const AutocastGuard off(false);
+  const Tensor from_input = linear(arguments[A::x], arguments[A::weight_ih], arguments[A::bias_ih]);
+  const std::int64_t length = from_input.size(0);
+  std::vector<Tensor> y(static_cast<std::size_t>(length));
+  RecurrentState state{arguments[A::h0], arguments[A::c0]};
+  for (std::int64_t step = 0; step < length; ++step) {
+    const std::int64_t t = reverse ? length - 1 - step : step;
+    const Tensor from_hidden = linear(state.h, arguments[A::weight_hh], arguments[A::bias_hh]);
+    state = composed_step(Cell{}, select(from_input, 0, t), from_hidden, state);
+    y[static_cast<std::size_t>(t)] = state.h;
+  }
+  if constexpr (Cell::kHasC) {
+    return {stack(y), state.h, state.c};
+  } else {
+    return {stack(y), state.h};
+  }
+}
+
+// The same tensor as a variable of its own.
+struct AliasOp {
+  static constexpr const char* name = "alias";
+  Tensor forward(const Tensor& x) const { return x; }
+  Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
+};
+
+// The recorded gradients of the arguments that require them, given the gradients of the results.
+template <class Cell>
+std::array<Tensor, RecurrentArguments::count> recurrent_composed_grads(
+    const RecurrentArguments& arguments, bool reverse, const std::vector<Tensor>& grads) {
+  // Aliases, since one argument may have been computed from another: these gradients stop at the
+  // aliases, and the graph that asks for them goes on from the arguments.
+  RecurrentArguments aliases;
+  std::vector<Tensor> wanted;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < arguments.tensors.size(); ++i) {
+    const Tensor& tensor = arguments.tensors[i];
+    if (!tensor.defined()) continue;
+    aliases.tensors[i] = apply(AliasOp{}, tensor);
+    if (!tensor.requires_grad()) continue;
+    wanted.push_back(aliases.tensors[i]);
+    places.push_back(i);
+  }
+  const std::vector<Tensor> results = recurrent_composed<Cell>(aliases, reverse);
+  std::vector<Tensor> roots;
+  std::vector<Tensor> given;
+  for (std::size_t k = 0; k < results.size(); ++k) {
+    if (!grads[k].defined()) continue;
+    roots.push_back(results[k]);
+    given.push_back(grads[k]);
+  }
+  const std::vector<Tensor> found = autograd::grad(roots, wanted, given, true, true, true);
+  std::array<Tensor, RecurrentArguments::count> all;
+  for (std::size_t i = 0; i < places.size(); ++i) all[places[i]] = found[i];
+  return all;
+}
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/ops/rnn/impl/rnn_composed.ipp>
+#endif

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch_in_pieces.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
+#include <lockstep/optim/adam.hpp>
+#include <lockstep/optim/kernels.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::optim {
+
+LOCKSTEP_INLINE AdamOptions with_defaults(const AdamGroup& group, const AdamOptions& defaults) {
+  return {.lr = group.lr.value_or(defaults.lr),
+          .betas = group.betas.value_or(defaults.betas),
+          .eps = group.eps.value_or(defaults.eps),
+          .weight_decay = group.weight_decay.value_or(defaults.weight_decay)};
+}
+
+LOCKSTEP_INLINE void check_options(const char* optimizer, const AdamOptions& options) {
+  check_setting(optimizer, "lr", options.lr);
+  check_betas(optimizer, options.betas);
+  check_setting(optimizer, "eps", options.eps);
+  check_setting(optimizer, "weight_decay", options.weight_decay);
+}
+
+LOCKSTEP_INLINE void list_options(StateDict& dict, const std::string& prefix,
+                                  const AdamOptions& options) {
+  dict.push_back(detail::named_number(prefix + "lr", options.lr));
+  dict.push_back(detail::named_number(prefix + "betas.0", options.betas.first));
+  dict.push_back(detail::named_number(prefix + "betas.1", options.betas.second));
+  dict.push_back(detail::named_number(prefix + "eps", options.eps));
+  dict.push_back(detail::named_number(prefix + "weight_decay", options.weight_decay));
+}
+
+LOCKSTEP_INLINE AdamOptions read_options(detail::StateReader& reader, const std::string& prefix,
+                                         const AdamOptions& /*like*/) {
+  return {.lr = reader.number<double>(prefix + "lr"),
+          .betas = {reader.number<double>(prefix + "betas.0"),
+                    reader.number<double>(prefix + "betas.1")},
+          .eps = reader.number<double>(prefix + "eps"),
+          .weight_decay = reader.number<double>(prefix + "weight_decay")};
+}
+
+LOCKSTEP_INLINE Adam::Adam(const ParameterList& parameters, const AdamOptions& options)
+    : GroupedOptimizer("Adam", parameters, options) {}
+
+LOCKSTEP_INLINE Adam::Adam(const std::vector<AdamGroup>& groups, const AdamOptions& defaults)
+    : GroupedOptimizer("Adam", groups, defaults) {}
+
+LOCKSTEP_INLINE Adam::Adam(const char* name, const ParameterList& parameters,
+                           const AdamOptions& options, Decay decay)
+    : GroupedOptimizer(name, parameters, options), decay_(decay) {}
+
+LOCKSTEP_INLINE Adam::Adam(const char* name, const std::vector<AdamGroup>& groups,
+                           const AdamOptions& defaults, Decay decay)
+    : GroupedOptimizer(name, groups, defaults), decay_(decay) {}
+
+LOCKSTEP_INLINE void Adam::step() {
+  check_all_options();
+  update_each(
+      [this](std::size_t group, std::size_t i, const Tensor& parameter, const Tensor& gradient,
+             const Stream& stream) {
+        AdamState& own = state(i);
+        follow(own.mean, i, parameter, stream);
+        follow(own.square, i, parameter, stream);
+        ++own.steps;
+        update(options(group), parameter, own, gradient, stream);
+      },
+      [](std::size_t /*group*/) { return kDenseOnly; });
+}
+
+LOCKSTEP_INLINE void Adam::update(const AdamOptions& options, const Tensor& parameter,
+                                  const AdamState& state, const Tensor& gradient,
+                                  const Stream& stream) const {
+  const double beta1 = options.betas.first;
+  const double beta2 = options.betas.second;
+  const auto steps = static_cast<double>(state.steps);
+  const bool decoupled = decay_ == Decay::decoupled;
+  const double kept = decoupled ? 1 - options.lr * options.weight_decay : 1;
+  const double step_size = options.lr / (1 - std::pow(beta1, steps));
+  const double root_scale = 1 / std::sqrt(1 - std::pow(beta2, steps));
+  dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
+    const auto number = [](double value) { return static_cast<T>(value); };
+    launch_between_teams<sizeof(T)>(
+        stream, static_cast<std::size_t>(parameter.numel()),
+        detail::AdamKernel<T>{detail::output<T>(parameter, stream),
+                              detail::output<T>(state.mean, stream),
+                              detail::output<T>(state.square, stream), detail::input<T>(gradient),
+                              number(kept), number(decoupled ? 0 : options.weight_decay),
+                              number(beta1), number(1 - beta1), number(beta2), number(1 - beta2),
+                              number(step_size), number(root_scale), number(options.eps)});
+  });
+}
+
+}  // namespace lockstep::optim

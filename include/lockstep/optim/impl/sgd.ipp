@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch_in_pieces.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
+#include <lockstep/ops/embedding_sparse.hpp>
+#include <lockstep/optim/kernels.hpp>
+#include <lockstep/optim/sgd.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::optim {
+
+LOCKSTEP_INLINE SGDOptions with_defaults(const SGDGroup& group, const SGDOptions& defaults) {
+  return {.lr = group.lr.value_or(defaults.lr),
+          .momentum = group.momentum.value_or(defaults.momentum),
+          .dampening = group.dampening.value_or(defaults.dampening),
+          .weight_decay = group.weight_decay.value_or(defaults.weight_decay),
+          .nesterov = group.nesterov.value_or(defaults.nesterov)};
+}
+
+LOCKSTEP_INLINE void check_options(const char* optimizer, const SGDOptions& options) {
+  check_setting(optimizer, "lr", options.lr);
+  check_setting(optimizer, "momentum", options.momentum);
+  check_setting(optimizer, "dampening", options.dampening);
+  check_setting(optimizer, "weight_decay", options.weight_decay);
+  check<ValueError>(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
+                    optimizer,
+                    ": nesterov needs a momentum above 0 and no dampening, got momentum ",
+                    options.momentum, " and dampening ", options.dampening);
+}
+
+LOCKSTEP_INLINE void list_options(StateDict& dict, const std::string& prefix,
+                                  const SGDOptions& options) {
+  dict.push_back(detail::named_number(prefix + "lr", options.lr));
+  dict.push_back(detail::named_number(prefix + "momentum", options.momentum));
+  dict.push_back(detail::named_number(prefix + "dampening", options.dampening));
+  dict.push_back(detail::named_number(prefix + "weight_decay", options.weight_decay));
+  dict.push_back(detail::named_number(prefix + "nesterov", options.nesterov));
+}
+
+LOCKSTEP_INLINE SGDOptions read_options(detail::StateReader& reader, const std::string& prefix,
+                                        const SGDOptions& /*like*/) {
+  return {.lr = reader.number<double>(prefix + "lr"),
+          .momentum = reader.number<double>(prefix + "momentum"),
+          .dampening = reader.number<double>(prefix + "dampening"),
+          .weight_decay = reader.number<double>(prefix + "weight_decay"),
+          .nesterov = reader.number<bool>(prefix + "nesterov")};
+}
+
+LOCKSTEP_INLINE void list_state(StateDict& dict, const std::string& prefix, const SGDState& state) {
+  if (state.velocity.defined()) dict.push_back({prefix + "momentum_buffer", state.velocity});
+}
+
+LOCKSTEP_INLINE SGDState read_state(detail::StateReader& reader, const std::string& prefix,
+                                    const Tensor& parameter, const SGDState& /*like*/) {
+  return {.velocity = reader.copy(prefix + "momentum_buffer", parameter)};
+}
+
+LOCKSTEP_INLINE SGD::SGD(const ParameterList& parameters, const SGDOptions& options)
+    : GroupedOptimizer("SGD", parameters, options) {}
+
+LOCKSTEP_INLINE SGD::SGD(const std::vector<SGDGroup>& groups, const SGDOptions& defaults)
+    : GroupedOptimizer("SGD", groups, defaults) {}
+
+LOCKSTEP_INLINE void SGD::step() {
+  check_all_options();
+  update_each(
+      [this](std::size_t group, std::size_t i, const Tensor& parameter, const Tensor& gradient,
+             const Stream& stream) { change(options(group), i, parameter, gradient, stream); },
+      [this](std::size_t group) {
+        return options(group).weight_decay == 0
+                   ? nullptr
+                   : "with weight_decay is not compatible with sparse gradients";
+      });
+}
+
+LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const Tensor& parameter,
+                                 const Tensor& gradient, const Stream& stream) {
+  if (gradient.is_sparse() && options.momentum == 0) {
+    const Tensor rows = detail::take_rows(parameter, gradient.indices());
+    descend(options, rows, gradient.values(), stream);
+    detail::put_rows(parameter, gradient.indices(), rows);
+  } else if (gradient.is_sparse()) {
+    change(options, i, parameter, gradient.to_dense(), stream);
+  } else if (options.momentum == 0) {
+    descend(options, parameter, gradient, stream);
+  } else {
+    Tensor& velocity = state(i).velocity;
+    const bool first = !velocity.defined();
+    follow(velocity, i, parameter, stream);
+    roll(options, parameter, velocity, gradient, first ? 1 : 1 - options.dampening, stream);
+  }
+}
+
+LOCKSTEP_INLINE void SGD::descend(const SGDOptions& options, const Tensor& parameter,
+                                  const Tensor& gradient, const Stream& stream) const {
+  dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
+    launch_between_teams<sizeof(T)>(
+        stream, static_cast<std::size_t>(parameter.numel()),
+        detail::SgdKernel<T>{detail::output<T>(parameter, stream), detail::input<T>(gradient),
+                             static_cast<T>(options.lr), static_cast<T>(options.weight_decay)});
+  });
+}
+
+LOCKSTEP_INLINE void SGD::roll(const SGDOptions& options, const Tensor& parameter,
+                               const Tensor& velocity, const Tensor& gradient, double share,
+                               const Stream& stream) const {
+  dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
+    launch_between_teams<sizeof(T)>(
+        stream, static_cast<std::size_t>(parameter.numel()),
+        detail::SgdMomentumKernel<T>{
+            detail::output<T>(parameter, stream), detail::output<T>(velocity, stream),
+            detail::input<T>(gradient), static_cast<T>(options.lr),
+            static_cast<T>(options.weight_decay), static_cast<T>(options.momentum),
+            static_cast<T>(share), options.nesterov});
+  });
+}
+
+}  // namespace lockstep::optim

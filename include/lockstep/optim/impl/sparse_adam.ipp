@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch_in_pieces.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/walk/state_reader.hpp>
+#include <lockstep/ops/embedding_sparse.hpp>
+#include <lockstep/optim/kernels.hpp>
+#include <lockstep/optim/sparse_adam.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/sparse.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::optim {
+
+LOCKSTEP_INLINE SparseAdamOptions with_defaults(const SparseAdamGroup& group,
+                                                const SparseAdamOptions& defaults) {
+  return {.lr = group.lr.value_or(defaults.lr),
+          .betas = group.betas.value_or(defaults.betas),
+          .eps = group.eps.value_or(defaults.eps)};
+}
+
+LOCKSTEP_INLINE void check_options(const char* optimizer, const SparseAdamOptions& options) {
+  check_setting(optimizer, "lr", options.lr);
+  check_betas(optimizer, options.betas);
+  check_setting(optimizer, "eps", options.eps);
+}
+
+LOCKSTEP_INLINE void list_options(StateDict& dict, const std::string& prefix,
+                                  const SparseAdamOptions& options) {
+  dict.push_back(detail::named_number(prefix + "lr", options.lr));
+  dict.push_back(detail::named_number(prefix + "betas.0", options.betas.first));
+  dict.push_back(detail::named_number(prefix + "betas.1", options.betas.second));
+  dict.push_back(detail::named_number(prefix + "eps", options.eps));
+}
+
+LOCKSTEP_INLINE SparseAdamOptions read_options(detail::StateReader& reader,
+                                               const std::string& prefix,
+                                               const SparseAdamOptions& /*like*/) {
+  return {.lr = reader.number<double>(prefix + "lr"),
+          .betas = {reader.number<double>(prefix + "betas.0"),
+                    reader.number<double>(prefix + "betas.1")},
+          .eps = reader.number<double>(prefix + "eps")};
+}
+
+LOCKSTEP_INLINE SparseAdam::SparseAdam(const ParameterList& parameters,
+                                       const SparseAdamOptions& options)
+    : GroupedOptimizer("SparseAdam", parameters, options) {}
+
+LOCKSTEP_INLINE SparseAdam::SparseAdam(const std::vector<SparseAdamGroup>& groups,
+                                       const SparseAdamOptions& defaults)
+    : GroupedOptimizer("SparseAdam", groups, defaults) {}
+
+LOCKSTEP_INLINE void SparseAdam::step() {
+  check_all_options();
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    const Tensor gradient = parameters()[i].grad();
+    if (!gradient.defined() || gradient.is_sparse()) continue;
+    detail::fail<ValueError>(
+        name(), " does not support dense gradients, please consider Adam instead: that of ",
+        describe(i), ", of shape ", parameters()[i].sizes(), ", is dense");
+  }
+  update_each(
+      [this](std::size_t group, std::size_t i, const Tensor& parameter, const Tensor& gradient,
+             const Stream& stream) {
+        AdamState& own = state(i);
+        follow(own.mean, i, parameter, stream);
+        follow(own.square, i, parameter, stream);
+        ++own.steps;
+        update(options(group), parameter, own, gradient, stream);
+      },
+      [](std::size_t /*group*/) -> const char* { return nullptr; });
+}
+
+LOCKSTEP_INLINE void SparseAdam::update(const SparseAdamOptions& options, const Tensor& parameter,
+                                        const AdamState& state, const Tensor& gradient,
+                                        const Stream& stream) const {
+  const double beta1 = options.betas.first;
+  const double beta2 = options.betas.second;
+  const auto steps = static_cast<double>(state.steps);
+  const double step_size =
+      options.lr * std::sqrt(1 - std::pow(beta2, steps)) / (1 - std::pow(beta1, steps));
+  const Tensor indices = gradient.indices();
+  const Tensor rows = detail::take_rows(parameter, indices);
+  const Tensor means = detail::take_rows(state.mean, indices);
+  const Tensor squares = detail::take_rows(state.square, indices);
+  dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
+    const auto number = [](double value) { return static_cast<T>(value); };
+    launch_between_teams<sizeof(T)>(
+        stream, static_cast<std::size_t>(rows.numel()),
+        detail::AdamKernel<T>{detail::output<T>(rows, stream), detail::output<T>(means, stream),
+                              detail::output<T>(squares, stream),
+                              detail::input<T>(gradient.values()), number(1), number(0),
+                              number(beta1), number(1 - beta1), number(beta2), number(1 - beta2),
+                              number(step_size), number(1), number(options.eps)});
+  });
+  detail::put_rows(parameter, indices, rows);
+  detail::put_rows(state.mean, indices, means);
+  detail::put_rows(state.square, indices, squares);
+}
+
+}  // namespace lockstep::optim

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <vector>
+
+// How the coalesced collectives put many small tensors into a few flat buffers.
+namespace lockstep::comm {
+
+// 10 MiB, torch's default: how much is collected into one buffer.
+inline constexpr std::size_t kDefaultBufferSize = std::size_t{10} << 20;
+
+namespace detail {
+
+std::size_t bytes_of(const Tensor& tensor);
+
+// Tensors by their index, in the order in which their groups were opened or closed.
+using Groups = std::vector<std::vector<std::size_t>>;
+
+// Puts tensors into groups of one dtype and device. One group of each kind is open; the caller adds
+// the members to it and decides when it is closed.
+class Grouping {
+ public:
+  struct Group {
+    Dtype dtype;
+    Device device;
+    std::vector<std::size_t> members = {};
+    std::size_t bytes = 0;
+    std::size_t closed = 0;  // how many of this kind before this one
+  };
+
+  // The open group of this kind.
+  Group& open(Dtype dtype, Device device = {});
+
+  void close(Group& group);
+  // A group of one tensor, of no kind and closed.
+  void add_alone(std::size_t tensor) { closed_.push_back({tensor}); }
+
+  // All groups: in the order in which they were closed, then the open ones in the order in which
+  // their kinds were first met.
+  Groups finish() &&;
+
+ private:
+  Groups closed_;
+  std::vector<Group> open_;
+};
+
+// The groups in the order in which they were opened.
+Groups by_first_member(Groups groups);
+
+// Which tensors share a buffer when they are broadcast: those of one dtype in order, a buffer being
+// closed once it has reached `buffer_size` bytes.
+//
+// **Torch counterpart.** torch::utils::take_tensors.
+Groups buffer_groups(const std::vector<Tensor>& tensors, std::size_t buffer_size);
+
+// Which tensors share a buffer when they are reduced: those of one dtype in order, a group being
+// closed before it would exceed `size_limit` bytes, so that only a tensor that does so alone makes
+// a larger one. Groups come in the order in which they are closed; those still open at the end, in
+// the order in which their dtypes were first met.
+//
+// **Torch counterpart.** torch._utils._take_tensors.
+Groups take_tensors(const std::vector<Tensor>& tensors, std::size_t size_limit);
+
+// Room for results as large as several tensors: each a variable of its own, lying together in
+// buffers.
+struct FlatCopies {
+  std::vector<Tensor> parts;
+  std::vector<Tensor> buffers;
+};
+
+}  // namespace detail
+
+}  // namespace lockstep::comm
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/comm/detail/impl/buffers.ipp>
+#endif

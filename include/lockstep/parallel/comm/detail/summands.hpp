@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <span>
+#include <vector>
+
+// The tensors that reduce_add adds up.
+namespace lockstep::comm::detail {
+
+// The tensors of one sum. Whoever calls keeps the list.
+using Summands = std::span<const Tensor>;
+
+bool any_sparse(Summands summands);
+bool any_sparse(const std::vector<Summands>& lists);
+
+// Makes them dense if only some are sparse; returns whether all are sparse.
+bool densify_unless_all_sparse(std::vector<Tensor>& summands);
+
+}  // namespace lockstep::comm::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/comm/detail/impl/summands.ipp>
+#endif

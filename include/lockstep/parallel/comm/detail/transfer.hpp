@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+// What scatter, gather and broadcast have in common: part of a tensor copied to another device on
+// that device's background copy stream.
+namespace lockstep::comm::detail {
+
+using lockstep::detail::copying_backend;
+
+// The place of a chunk within a contiguous tensor of shape `whole`: `size` indices along `dim`,
+// from `start` on. In bytes.
+struct Slice {
+  std::size_t offset;
+  std::size_t width;  // of one contiguous run
+  std::size_t rows;   // number of runs
+  std::size_t pitch;  // from run to run within the whole
+};
+
+Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
+               std::int64_t size);
+
+// How many copies all threads have issued, by Transfers or by collectives in place of them. Tests
+// count these instead of time.
+std::atomic<std::uint64_t>& copies_issued();
+
+// Copies of several Transfers. Small ones are issued when they are added, large ones together by
+// `issue`, which the tensors are kept for; without it they are not made.
+class CopiesTogether {
+ public:
+  // A smaller copy, in bytes, costs less than dividing it among cores.
+  static constexpr std::size_t kLarge = std::size_t{64} << 10;
+
+  void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
+           const Tensor& dst, const Tensor& src);
+
+  void issue();
+
+ private:
+  lockstep::detail::Backend* backend_ = nullptr;
+  std::vector<lockstep::detail::CopyOrder> orders_;
+  std::vector<Tensor> kept_;
+  std::uint64_t count_ = 0;  // since the last issue
+};
+
+// Copies that end on one device: issued to its copy stream, or another one that is given, and
+// closed by `finish`.
+//
+// Devices and streams: each copy is ordered after what is on the source's current stream, and the
+// source is recorded on the copy stream, so that memory that is still being read is neither freed
+// nor overwritten. Results are allocated on the copy stream. `finish` makes the device's compute
+// stream wait for the copy stream and records the results there.
+class Transfer {
+ public:
+  explicit Transfer(Device device) : Transfer(copy_stream(device)) {}
+  explicit Transfer(const Stream& stream)
+      : copy_(stream), compute_(current_stream(stream.device())) {}
+
+  const Stream& stream() const { return copy_; }
+
+  // A tensor to copy into, without values.
+  Tensor allocate(const Shape& shape, Dtype dtype) const;
+
+  // For a result that is not new: copies into it wait for all that has been issued so far to the
+  // device's compute stream and to every other stream that was recorded as using its memory.
+  void after_users(const Tensor& result) const;
+
+  // after_users; also counts as a change, and keeps the memory until the copies are made even if an
+  // exception prevents `finish`.
+  void overwrite(const Tensor& result) const;
+
+  // dst := src[slice], where dst is contiguous and just as large.
+  void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice,
+                CopiesTogether& together) const;
+  void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice) const;
+  // dst[slice] := src, where src is contiguous and just as large.
+  void copy_in(const Tensor& dst, const Tensor& src, const Slice& slice,
+               CopiesTogether& together) const;
+
+  // From here on the device's compute stream may use the results.
+  void finish(std::span<const Tensor> results) const;
+  void finish(const Tensor& result) const { finish({&result, 1}); }
+
+ private:
+  void issue(const Tensor& dst, std::size_t dst_offset, std::size_t dst_pitch, const Tensor& src,
+             std::size_t src_offset, std::size_t src_pitch, const Slice& slice,
+             CopiesTogether& together) const;
+
+  const Stream copy_;
+  const Stream compute_;
+};
+
+// The whole of a tensor, as a slice.
+Slice whole_of(const Tensor& tensor);
+
+}  // namespace lockstep::comm::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/comm/detail/impl/transfer.ipp>
+#endif

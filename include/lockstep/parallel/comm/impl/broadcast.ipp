@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/comm/broadcast.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
+#include <lockstep/parallel/comm/detail/fan_out.hpp>
+#include <lockstep/parallel/comm/detail/flat.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
+#include <lockstep/parallel/comm/out.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace lockstep::comm {
+
+LOCKSTEP_INLINE std::vector<Tensor> broadcast(const Tensor& tensor,
+                                              const std::vector<Device>& devices) {
+  check<ValueError>(!devices.empty(), "Expected at least one device to broadcast to");
+  std::vector<Tensor> copies(devices.size(), tensor);
+  std::vector<detail::Transfer> transfers;
+  const lockstep::detail::Packed source(tensor);
+  std::vector<detail::FanOut> made;
+  transfers.reserve(devices.size());
+  bool original_given = false;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] == tensor.device() && !std::exchange(original_given, true)) continue;
+    const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
+    copies[i] = transfer.allocate(tensor.sizes(), tensor.dtype());
+    made.push_back({&*source, &copies[i], &transfer});
+  }
+  detail::fan_out(made, devices);
+  for (const detail::FanOut& each : made) each.transfer->finish(*each.copy);
+  return copies;
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> broadcast_out(const Tensor& tensor,
+                                                  const std::vector<Tensor>& outs) {
+  check<ValueError>(!outs.empty(), "Expected at least one output tensor to broadcast to");
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    detail::check_out("broadcast_out", outs, i, tensor.sizes(), tensor.dtype());
+    detail::check_apart("broadcast_out", outs[i], i, tensor);
+  }
+  const Tensor source = lockstep::detail::packed(tensor);
+  std::vector<detail::OutTransfer> transfers;
+  detail::CopiesTogether together;
+  for (const Tensor& out : outs) {
+    const auto& transfer = transfers.emplace_back(out);
+    transfer.copies().copy_out(transfer.room(), source, detail::whole_of(source), together);
+  }
+  together.issue();
+  for (const auto& transfer : transfers) transfer.finish();
+  return outs;
+}
+
+LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
+    const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
+    std::size_t buffer_size) {
+  check<ValueError>(!devices.empty(), "Expected at least one device to broadcast to");
+  for (std::size_t j = 1; j < tensors.size(); ++j) {
+    check<DeviceError>(tensors[j].device() == tensors[0].device(), "broadcast_coalesced: tensor ",
+                       j, " is on ", tensors[j].device(), ", but tensor 0 on ",
+                       tensors[0].device());
+  }
+  std::vector<std::vector<Tensor>> copies(devices.size(), tensors);
+  std::vector<Tensor> sources;
+  for (const Tensor& tensor : tensors) sources.push_back(lockstep::detail::packed(tensor));
+  std::vector<detail::Transfer> transfers;
+  std::vector<std::size_t> places;           // in `devices`, of each transfer
+  std::vector<std::vector<Tensor>> buffers;  // of each transfer
+  bool original_given = false;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (!tensors.empty() && devices[i] == tensors[0].device() &&
+        !std::exchange(original_given, true)) {
+      continue;
+    }
+    const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
+    detail::FlatCopies flat = detail::allocate_groups(transfer.stream(), tensors,
+                                                      detail::buffer_groups(tensors, buffer_size));
+    copies[i] = std::move(flat.parts);
+    buffers.push_back(std::move(flat.buffers));
+    places.push_back(i);
+  }
+  std::vector<detail::FanOut> made;
+  made.reserve(tensors.size() * transfers.size());
+  for (std::size_t j = 0; j < tensors.size(); ++j) {
+    for (std::size_t t = 0; t < transfers.size(); ++t) {
+      made.push_back({&sources[j], &copies[places[t]][j], &transfers[t]});
+    }
+  }
+  detail::fan_out(made, devices);
+  for (std::size_t t = 0; t < transfers.size(); ++t) {
+    transfers[t].finish(buffers[t]);
+  }
+  return copies;
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
+#include <lockstep/parallel/comm/gather.hpp>
+#include <lockstep/parallel/comm/out.hpp>
+#include <lockstep/profile/record_function.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/memory_format.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace lockstep::comm::detail {
+
+// What a gather makes of its inputs, and where each of them goes.
+class GatherPlan {
+ public:
+  // Throws unless the inputs agree.
+  GatherPlan(const std::vector<Tensor>& tensors, std::int64_t dim) {
+    check<ValueError>(!tensors.empty(), "gather: expected at least one tensor");
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      check<ValueError>(tensors[i].defined(), "gather: input tensor at index ", i, " is undefined");
+    }
+    scalars_ = tensors[0].dim() == 0;
+    shape_ = scalars_ ? Shape{1} : tensors[0].sizes();
+    along_ = scalars_ ? 0 : wrap_dim(dim, shape_.size());
+    std::int64_t rows = rows_of(tensors[0]);
+    for (std::size_t i = 1; i < tensors.size(); ++i) {
+      const Tensor& tensor = tensors[i];
+      check<DtypeError>(tensor.dtype() == tensors[0].dtype(), "gather: input tensor at index ", i,
+                        " has dtype ", tensor.dtype(), ", but expected ", tensors[0].dtype());
+      Shape expected = tensors[0].sizes();
+      if (!scalars_ && tensor.sizes().size() == shape_.size()) {
+        expected[along_] = tensor.sizes()[along_];
+      }
+      check<ShapeError>(tensor.sizes() == expected, "gather: input tensor at index ", i,
+                        " has invalid shape ", tensor.sizes(), ", but expected ", expected);
+      rows += rows_of(tensor);
+    }
+    shape_[along_] = rows;
+  }
+
+  const Shape& shape() const { return shape_; }
+  std::size_t along() const { return along_; }
+
+  void copy(const Transfer& transfer, const std::vector<Tensor>& tensors,
+            const Tensor& result) const {
+    std::int64_t start = 0;
+    CopiesTogether together;
+    for (const Tensor& tensor : tensors) {
+      const lockstep::detail::Packed source(tensor);
+      transfer.copy_in(result, source,
+                       slice_of(shape_, tensor.dtype(), along_, start, rows_of(tensor)), together);
+      start += rows_of(tensor);
+    }
+    together.issue();
+  }
+
+ private:
+  std::int64_t rows_of(const Tensor& tensor) const { return scalars_ ? 1 : tensor.sizes()[along_]; }
+
+  bool scalars_;
+  std::size_t along_;
+  Shape shape_;
+};
+
+}  // namespace lockstep::comm::detail
+
+namespace lockstep::comm {
+
+LOCKSTEP_INLINE Tensor gather(const std::vector<Tensor>& tensors, std::int64_t dim,
+                              std::optional<Device> destination) {
+  const detail::GatherPlan plan(tensors, dim);
+  if (std::all_of(tensors.begin(), tensors.end(), lockstep::detail::is_channels_last)) {
+    std::vector<Tensor> images;
+    for (const Tensor& tensor : tensors) {
+      images.push_back(lockstep::detail::channels_to_back(tensor));
+    }
+    const std::size_t behind = lockstep::detail::behind_channels(plan.along());
+    return lockstep::detail::channels_to_front(
+        gather(images, static_cast<std::int64_t>(behind), destination));
+  }
+  const profile::RecordFunction range("gather");
+  const detail::Transfer transfer(destination.value_or(tensors[0].device()));
+  Tensor result = transfer.allocate(plan.shape(), tensors[0].dtype());
+  plan.copy(transfer, tensors, result);
+  transfer.finish(result);
+  return result;
+}
+
+LOCKSTEP_INLINE Tensor gather_out(const std::vector<Tensor>& tensors, const Tensor& out,
+                                  std::int64_t dim) {
+  const detail::GatherPlan plan(tensors, dim);
+  detail::check_out("gather_out", {out}, 0, plan.shape(), tensors[0].dtype());
+  for (const Tensor& tensor : tensors) detail::check_apart("gather_out", out, 0, tensor);
+  const detail::OutTransfer transfer(out);
+  plan.copy(transfer.copies(), tensors, transfer.room());
+  transfer.finish();
+  return out;
+}
+
+}  // namespace lockstep::comm

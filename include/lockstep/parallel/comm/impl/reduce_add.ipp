@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/backend/launch_in_pieces.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
+#include <lockstep/parallel/comm/detail/collective_sums.hpp>
+#include <lockstep/parallel/comm/detail/flat.hpp>
+#include <lockstep/parallel/comm/detail/summands.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
+#include <lockstep/parallel/comm/reduce_add.hpp>
+#include <lockstep/profile/record_function.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::comm::detail {
+
+LOCKSTEP_INLINE std::string times(const Shape& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) {
+    if (!text.empty()) text += 'x';
+    text += std::to_string(size);
+  }
+  return text;
+}
+
+// A tensor as kernels on `compute` can read it: itself where that stream's device reaches the other
+// one's memory, otherwise a copy. The tensor lives longer than this.
+class WithinReach {
+ public:
+  WithinReach(const Tensor& tensor, const Stream& compute)
+      : source_(tensor), copy_(copy_of(*source_, compute)) {}
+  WithinReach(const Tensor&&, const Stream&) = delete;  // nobody would hold it
+
+  const Tensor& operator*() const { return copy_.defined() ? copy_ : *source_; }
+
+ private:
+  // Undefined if none is needed.
+  static Tensor copy_of(const Tensor& source, const Stream& compute) {
+    const Device destination = compute.device();
+    if (source.device() == destination) return {};
+    if (lockstep::detail::can_access(destination, source.device())) {
+      compute.wait_stream(current_stream(source.device()));
+      source.record_stream(compute);
+      return {};
+    }
+    const Transfer transfer(destination);
+    Tensor copy = transfer.allocate(source.sizes(), source.dtype());
+    transfer.copy_out(copy, source, whole_of(source));
+    transfer.finish(copy);
+    return copy;
+  }
+
+  const lockstep::detail::Packed source_;
+  const Tensor copy_;
+};
+
+LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Device destination) {
+  check<ValueError>(!inputs.empty(), operation, ": expected at least one input");
+  const Shape& shape = inputs[0].sizes();
+  for (std::size_t i = 1; i < inputs.size(); ++i) {
+    if (inputs[i].sizes() != shape) {
+      lockstep::detail::fail<ShapeError>(operation, ": input ", i, " has invalid size: got ",
+                                         times(inputs[i].sizes()), ", but expected ", times(shape));
+    }
+    check<DtypeError>(inputs[i].dtype() == inputs[0].dtype(), operation, ": input ", i,
+                      " has dtype ", inputs[i].dtype(), ", but expected ", inputs[0].dtype());
+  }
+  check<DeviceError>(
+      std::any_of(inputs.begin(), inputs.end(),
+                  [&](const Tensor& input) { return input.device() == destination; }),
+      operation,
+      " expects destination to be on the same device with one of the tensors, but none is on ",
+      destination);
+}
+
+// total := the sum of the inputs, in the order given, on the current stream of its device. Half
+// precision is summed in f32 and rounded once.
+inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream) {
+  using lockstep::detail::input;
+  using lockstep::detail::output;
+  if (inputs.size() == 1) return lockstep::detail::copy_into(total, inputs[0]);
+  if (lockstep::detail::is_half_precision(total.dtype())) {
+    std::vector<Tensor> wide;
+    for (const Tensor& each : inputs) wide.push_back(lockstep::detail::widened(each));
+    const Tensor sum = lockstep::detail::empty_on(stream, total.sizes(), Dtype::f32);
+    sum_into(sum, wide, stream);
+    return lockstep::detail::copy_into(total, sum);
+  }
+  dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
+    const WithinReach first(inputs[0], stream);
+    View<const T> before = input<T>(*first);
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      const WithinReach next(inputs[i], stream);
+      launch_in_pieces<sizeof(T)>(stream, static_cast<std::size_t>(total.numel()),
+                                  AddKernel<T>{before, input<T>(*next), output<T>(total, stream)});
+      before = input<T>(total);
+    }
+  });
+}
+
+// totals[j], on `destination`, := the sum of summands[j], where that is not empty: by one
+// collective where the summands' devices are distinct GPUs and lockstep/nccl.hpp is there, by adds
+// elsewhere.
+inline void sum_each(const std::vector<Tensor>& totals, const std::vector<Summands>& summands,
+                     Device destination) {
+  const auto is_empty = [](Summands inputs) { return inputs.empty(); };
+  if (std::all_of(summands.begin(), summands.end(), is_empty)) return;
+  const profile::RecordFunction range("reduce", destination);
+  const Stream stream = current_stream(destination);
+  CollectiveSums together;
+  for (std::size_t j = 0; j < totals.size(); ++j) {
+    if (summands[j].empty() || together.add(totals[j], summands[j])) continue;
+    sum_into(totals[j], summands[j], stream);
+  }
+  together.issue();
+}
+
+// The sums of several lists of summands, which have been checked. They lie together in buffers on
+// the destination, one for each of take_tensors' groups, and each has a version of its own; sparse
+// ones lie alone.
+inline std::vector<Tensor> sum_coalesced(const std::vector<Summands>& summands, Device destination,
+                                         std::size_t buffer_size) {
+  if (any_sparse(summands)) [[unlikely]] {
+    std::vector<Tensor> sums(summands.size());
+    std::vector<std::vector<Tensor>> inputs;
+    std::vector<Summands> dense;
+    std::vector<std::size_t> places;
+    for (std::size_t j = 0; j < summands.size(); ++j) {
+      auto& mine = inputs.emplace_back(summands[j].begin(), summands[j].end());
+      if (densify_unless_all_sparse(mine)) {
+        sums[j] = lockstep::detail::concatenated(mine, destination);
+      } else {
+        dense.push_back(mine);
+        places.push_back(j);
+      }
+    }
+    const std::vector<Tensor> together = sum_coalesced(dense, destination, buffer_size);
+    for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = together[p];
+    return sums;
+  }
+  std::vector<Tensor> likes;
+  likes.reserve(summands.size());
+  for (const Summands inputs : summands) likes.push_back(inputs[0]);
+  std::vector<Tensor> sums =
+      allocate_groups(current_stream(destination), likes, take_tensors(likes, buffer_size)).parts;
+  sum_each(sums, summands, destination);
+  return sums;
+}
+
+// True if the sum of these tensors, on the host device `destination`, may be made in the memory of
+// the first.
+inline bool may_hold_sum(Summands inputs, Device destination) {
+  const Tensor& first = inputs[0];
+  return destination.is_cpu() && !any_sparse(inputs) && first.device() == destination &&
+         first.is_contiguous() && !lockstep::detail::is_half_precision(first.dtype()) &&
+         lockstep::detail::is_sole_owner(first);
+}
+
+LOCKSTEP_INLINE void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands,
+                                     Device destination, std::size_t buffer_size) {
+  std::vector<Summands> others;
+  std::vector<std::size_t> places;
+  for (std::size_t j = 0; j < sums.size(); ++j) {
+    if (summands[j].empty()) continue;
+    if (may_hold_sum(summands[j], destination)) {
+      sums[j] = summands[j][0];
+    } else {
+      others.push_back(std::exchange(summands[j], {}));
+      places.push_back(j);
+    }
+  }
+  sum_each(sums, summands, destination);
+  if (others.empty()) return;
+  std::vector<Tensor> together = sum_coalesced(others, destination, buffer_size);
+  for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = std::move(together[p]);
+}
+
+}  // namespace lockstep::comm::detail
+
+namespace lockstep::comm {
+
+LOCKSTEP_INLINE Tensor reduce_add(const std::vector<Tensor>& inputs,
+                                  std::optional<Device> destination) {
+  check<ValueError>(!inputs.empty(), "reduce_add: expected at least one input");
+  const Device target = destination.value_or(inputs[0].device());
+  detail::check_summands("reduce_add", inputs, target);
+  if (detail::any_sparse(inputs)) return detail::sum_coalesced({inputs}, target, 0)[0];
+  Tensor total =
+      lockstep::detail::empty_on(current_stream(target), inputs[0].sizes(), inputs[0].dtype());
+  detail::sum_each({total}, {inputs}, target);
+  return total;
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> reduce_add_coalesced(
+    const std::vector<std::vector<Tensor>>& inputs, std::optional<Device> destination,
+    std::size_t buffer_size) {
+  check<ValueError>(!inputs.empty(), "reduce_add_coalesced: expected at least one list of tensors");
+  for (std::size_t i = 1; i < inputs.size(); ++i) {
+    check<ValueError>(inputs[i].size() == inputs[0].size(), "reduce_add_coalesced: list ", i,
+                      " has ", inputs[i].size(), " tensors, but list 0 has ", inputs[0].size());
+  }
+  if (inputs[0].empty()) return {};
+  const Device target = destination.value_or(inputs[0][0].device());
+  std::vector<Tensor> parts;  // those of each sum together
+  std::vector<detail::Summands> summands;
+  parts.reserve(inputs.size() * inputs[0].size());
+  for (std::size_t j = 0; j < inputs[0].size(); ++j) {
+    for (const auto& of_device : inputs) parts.push_back(of_device[j]);
+    summands.push_back(std::span(parts).last(inputs.size()));
+    detail::check_summands("reduce_add_coalesced", summands[j], target);
+  }
+  return detail::sum_coalesced(summands, target, buffer_size);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
+#include <lockstep/parallel/ddp/bucket_assignment.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+LOCKSTEP_INLINE std::vector<std::vector<std::size_t>> compute_bucket_assignment_by_size(
+    const std::vector<Tensor>& tensors, const std::vector<std::size_t>& size_limits,
+    const std::vector<bool>& alone, const std::vector<std::size_t>& tensor_indices) {
+  constexpr const char* kName = "compute_bucket_assignment_by_size: ";
+  check<ValueError>(!size_limits.empty(), kName, "expected at least one size limit");
+  check<ValueError>(alone.empty() || alone.size() == tensors.size(), kName, alone.size(),
+                    " marks were given for ", tensors.size(), " tensors");
+  check<ValueError>(tensor_indices.empty() || tensor_indices.size() == tensors.size(), kName,
+                    tensor_indices.size(), " indices were given for ", tensors.size(), " tensors");
+
+  comm::detail::Grouping groups;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::size_t number = tensor_indices.empty() ? i : tensor_indices[i];
+    if (!alone.empty() && alone[i]) {
+      groups.add_alone(number);
+      continue;
+    }
+    auto& bucket = groups.open(tensors[i].dtype(), tensors[i].device());
+    bucket.members.push_back(number);
+    bucket.bytes += comm::detail::bytes_of(tensors[i]);
+    if (bucket.bytes >= size_limits[std::min(bucket.closed, size_limits.size() - 1)]) {
+      groups.close(bucket);
+    }
+  }
+  auto buckets = std::move(groups).finish();
+  return tensor_indices.empty() ? comm::detail::by_first_member(std::move(buckets)) : buckets;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/backward_pass.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/bucket.hpp>
+#include <lockstep/parallel/ddp/bucket_assignment.hpp>
+#include <lockstep/parallel/ddp/distributed_logging.hpp>
+#include <lockstep/parallel/ddp/reducer.hpp>
+#include <lockstep/parallel/ddp/reducer_buckets.hpp>
+#include <lockstep/parallel/ddp/reducer_errors.hpp>
+#include <lockstep/parallel/ddp/reducer_pass_end.hpp>
+#include <lockstep/parallel/distributed_options.hpp>
+#include <lockstep/parallel/join.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/warning.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE Reducer::Reducer(const std::vector<NamedParameter>& parameters,
+                                 distributed::ProcessGroup group,
+                                 const DistributedDataParallelOptions& options)
+    : group_(std::move(group)),
+      limits_(options),
+      find_unused_(options.find_unused_parameters && !options.static_graph),
+      static_graph_(options.static_graph),
+      claims_(parameters),
+      buckets_(parameters, limits_.first()),
+      usage_(parameters.size()),
+      join_(group_.size()) {
+  log_.rank = group_.rank();
+  log_.world_size = group_.size();
+  log_.device = parameters[0].tensor.device();
+  log_.num_parameter_tensors = parameters.size();
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    log_.total_parameter_size_bytes += buckets_.bytes(i);
+  }
+  log_.initial_bucket_sizes = buckets_.bucket_sizes();
+  log_.can_set_static_graph = true;
+}
+
+LOCKSTEP_INLINE Reducer::~Reducer() {
+  for (const RemovableHandle& hook : hooks_) {
+    try {
+      hook.remove();
+    } catch (...) {
+      // No memory for a list without it: the hook stays, and finds that this has gone.
+    }
+  }
+}
+
+LOCKSTEP_INLINE void Reducer::attach() {
+  hooks_.reserve(buckets_.size());
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const auto on_gradient = [reducer = weak_from_this(), i](const Tensor&) {
+      if (const auto self = reducer.lock()) self->on_gradient(i);
+    };
+    const auto place = [reducer = weak_from_this(), i] {
+      const auto self = reducer.lock();
+      return self ? self->place(i) : Tensor();
+    };
+    hooks_.push_back(add_grad_hook(buckets_.parameter(i).impl(), on_gradient, place));
+  }
+}
+
+LOCKSTEP_INLINE void Reducer::register_comm_hook(CommHook hook) {
+  const std::lock_guard lock(mutex_);
+  check<ValueError>(!comm_hook_,
+                    "register_comm_hook or register_builtin_comm_hook can only be called once.");
+  check<ValueError>(static_cast<bool>(hook), "register_comm_hook: the hook is empty");
+  check<ValueError>(pass_ == 0, "register_comm_hook: called during backward");
+  const std::vector<std::size_t> sparse = buckets_.with_sparse_gradients();
+  if (!sparse.empty()) fail_hook_and_sparse(buckets_.names(sparse));
+  comm_hook_ = std::move(hook);
+}
+
+LOCKSTEP_INLINE void Reducer::begin_join(const JoinContext& context, int phase) {
+  const std::lock_guard lock(mutex_);
+  join_.begin(context, phase);
+}
+
+LOCKSTEP_INLINE void Reducer::end_join() {
+  const std::lock_guard lock(mutex_);
+  join_.end();
+}
+
+LOCKSTEP_INLINE void Reducer::shadow(const JoinRound& round) {
+  const std::lock_guard lock(mutex_);
+  const NoGradGuard guard;  // as in backward
+  check<AutogradError>(failure_.empty(), failure_);
+  guarded([&] {
+    prepare();
+    for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_.parameter(i).set_grad({});
+    for (std::size_t i = 0; i < buckets_.size(); ++i) mark(i, State::unused);
+    usage_.end_pass();
+    reduce(round, true);
+  });
+}
+
+LOCKSTEP_INLINE void Reducer::check_usable() const {
+  const std::lock_guard lock(mutex_);
+  check<AutogradError>(failure_.empty(), failure_);
+}
+
+LOCKSTEP_INLINE void Reducer::add_forward_time(std::chrono::nanoseconds time) {
+  const std::lock_guard lock(mutex_);
+  log_.forward_time += time;
+}
+
+LOCKSTEP_INLINE DDPLoggingData Reducer::logging_data() const {
+  const std::lock_guard lock(mutex_);
+  return log_;
+}
+
+LOCKSTEP_INLINE void Reducer::abandon() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (pass_ == 0) return;
+  pass_ = 0;
+  buckets_.drop_full();
+  if (!failure_.empty()) return;
+  try {
+    failure_ =
+        str("DistributedDataParallel: Expected to have finished reduction in the prior iteration "
+            "before starting a new one: on rank ",
+            group_.rank(), " a backward has thrown, so that the ranks are out of step");
+  } catch (...) {
+    failure_ = "backward failed";  // short enough to need no memory, of which there is none
+  }
+}
+
+LOCKSTEP_INLINE Tensor Reducer::place(std::size_t i) {
+  const std::lock_guard lock(mutex_);
+  const bool may =
+      pass_ != 0 && pass_ == current_backward_pass->number() && usage_.state(i) == State::waiting;
+  return may ? buckets_.place(i) : Tensor();
+}
+
+LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
+  const std::lock_guard lock(mutex_);
+  // Nothing has come to a leaf that was frozen after forward, unless a hook froze it.
+  const Tensor& parameter = buckets_.parameter(i);
+  const bool used = parameter.requires_grad() || parameter.grad().defined();
+  if (used) usage_.note_gradient(i);
+  if (!synchronizes_) return;
+  check<AutogradError>(failure_.empty(), failure_);
+  guarded([this, i, used] {
+    if (pass_ == 0) begin(*current_backward_pass);
+    check<AutogradError>(pass_ == current_backward_pass->number(),
+                         "DistributedDataParallel: another backward through the same parameters "
+                         "is still running");
+    if (usage_.state(i) != State::waiting) fail_unexpected(i);
+    mark(i, used || !find_unused_ ? State::ready : State::unused);
+  });
+}
+
+LOCKSTEP_INLINE void Reducer::begin(BackwardPass& pass) {
+  check<AutogradError>(
+      !is_grad_enabled(),
+      "DistributedDataParallel: backward with create_graph = true would leave gradients whose "
+      "own gradients are not reduced: use autograd::grad for the inner derivative, or no_sync");
+  prepare();
+  pass.queue_callback(
+      [end = std::make_shared<PassEnd<Reducer>>(weak_from_this())] { end->reached(); });
+  pass_ = pass.number();
+  pass.offer_places();
+  join_.announce();
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const bool known_unused =
+        find_unused_ ? !pass.reaches(buckets_.parameter(i))
+                     : static_graph_ && log_.num_iterations > 0 && !usage_.used_at_first(i);
+    if (known_unused) mark(i, State::unused);
+  }
+}
+
+LOCKSTEP_INLINE void Reducer::prepare() {
+  buckets_.prepare();
+  usage_.begin_pass();
+  began_ = Clock::now();
+  next_bucket_ = 0;
+}
+
+LOCKSTEP_INLINE void Reducer::mark(std::size_t i, State state) {
+  usage_.mark(i, state);
+  ReducerBuckets::Bucket* const bucket = buckets_.bucket_of(i);
+  if (!bucket) return;
+  ReducerBuckets::join_streams(*bucket);
+  if (state == State::unused) {
+    buckets_.stand_in(i);
+  } else if (buckets_.take_gradient(i)) {
+    ++log_.num_gradient_copies;
+  }
+  --bucket->pending;
+  auto& all = buckets_.buckets();
+  while (next_bucket_ < all.size() && all[next_bucket_].pending == 0) {
+    launch(all[next_bucket_++]);
+  }
+}
+
+LOCKSTEP_INLINE void Reducer::launch(ReducerBuckets::Bucket& bucket) {
+  ++log_.num_all_reduces;
+  const bool last = next_bucket_ == buckets_.buckets().size() &&
+                    (!current_backward_pass || current_backward_pass->at_last_node());
+  buckets_.launch(bucket, last ? group_.idle() : group_, comm_hook_);
+}
+
+LOCKSTEP_INLINE void Reducer::finish() {
+  const std::lock_guard lock(mutex_);
+  guarded([this] {
+    const std::vector<std::size_t> missing = usage_.in_state(State::waiting);
+    for (const std::size_t i : missing) mark(i, State::unused);
+    reduce(join_.round(), false, missing);
+  });
+}
+
+LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
+                                     const std::vector<std::size_t>& missing) {
+  const Clock::time_point last_gradient = Clock::now();
+  const bool first = log_.num_iterations == 0;
+  const std::vector<std::int32_t> ranks =
+      find_unused_ || first ? count_ranks_that_used() : std::vector<std::int32_t>();
+  buckets_.wait_for_all(comm_hook_ ? 1 : join_.factor(round));
+  buckets_.give_back();
+  pass_ = 0;
+  log_.backward_time += last_gradient - began_;
+  log_.wait_time += Clock::now() - last_gradient;
+
+  check_missing(missing, ranks, round.active(), joined);
+  settle(ranks);
+  take_note(first, joined);
+  if (first && limits_.rebuilds()) rebuild(round.first_active());
+}
+
+LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
+  const std::vector<std::int32_t> used = usage_.used(find_unused_);
+  const auto count = static_cast<std::int64_t>(used.size());
+  const Tensor counts = from_values(used, {count}, log_.device);
+  ++log_.num_all_reduces;
+  (void)group_.blocking().all_reduce(counts, distributed::ReduceOp::sum);
+  return counts.to_vector<std::int32_t>();
+}
+
+LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& missing,
+                                            const std::vector<std::int32_t>& ranks, int expected,
+                                            bool joined) const {
+  if (find_unused_ || (static_graph_ && log_.num_iterations == 0)) return;
+  const bool somewhere = std::any_of(ranks.begin(), ranks.end(),
+                                     [expected](std::int32_t count) { return count < expected; });
+  const std::string where = somewhere ? where_missing(joined) : std::string();
+  const std::string names = buckets_.names(missing);
+  if (!missing.empty() && static_graph_) fail_unused_at_last(group_.rank(), names);
+  if (!missing.empty()) fail_unused(group_.rank(), names);
+  if (somewhere) fail_unused_elsewhere(group_.rank(), where, joined);
+}
+
+LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
+  const std::size_t parameters = buckets_.size();
+  // Who has no inputs any more is not asked for gradients.
+  const std::vector<std::int32_t> own =
+      joined ? std::vector<std::int32_t>(parameters, 1) : usage_.used(false);
+  const auto ranks = static_cast<std::size_t>(group_.size());
+  const auto count = static_cast<std::int64_t>(parameters);
+  const Tensor all = zeros({count * group_.size()}, {.dtype = Dtype::i32, .device = log_.device});
+  (void)group_.blocking().all_gather_into_tensor(all, from_values(own, {count}, log_.device));
+  const std::vector<std::int32_t> used = all.to_vector<std::int32_t>();
+  std::string text;
+  for (std::size_t i = 0; i < parameters; ++i) {
+    std::string missed;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (used[r * parameters + i] == 0) missed += str(missed.empty() ? "" : ", ", r);
+    }
+    if (missed.empty()) continue;
+    const bool one = missed.find(',') == std::string::npos;
+    text += str(text.empty() ? "" : "; ", "parameter ", buckets_.names({i}), " got none on rank",
+                one ? " " : "s ", missed);
+  }
+  return text;
+}
+
+LOCKSTEP_INLINE void Reducer::fail_unexpected(std::size_t i) const {
+  const bool unused = usage_.state(i) == State::unused;
+  if (unused && static_graph_) fail_used_at_last(group_.rank(), buckets_.names({i}));
+  fail_second_gradient(group_.rank(), buckets_.names({i}));
+}
+
+LOCKSTEP_INLINE void Reducer::settle(const std::vector<std::int32_t>& ranks) {
+  usage_.set_ranks(ranks);
+  for (const std::size_t i : usage_.in_state(State::unused)) {
+    if (buckets_.bucket_of(i)) buckets_.settle(i, usage_.used_anywhere(i));
+  }
+}
+
+LOCKSTEP_INLINE void Reducer::take_note(bool first, bool joined) {
+  log_.unused_parameter_size = 0;
+  if (!joined) {
+    for (const std::size_t i : usage_.in_state(State::unused)) {
+      log_.unused_parameter_size += buckets_.bytes(i);
+    }
+  }
+  if (first) usage_.remember_first_pass(joined);
+  if (!joined && !usage_.as_in_first_pass()) log_.can_set_static_graph = false;
+  usage_.end_pass();
+  ++log_.num_iterations;
+  if (first && !joined && find_unused_ && group_.rank() == 0 && log_.unused_parameter_size == 0) {
+    warn(
+        "find_unused_parameters is set for a DistributedDataParallel, but every parameter got a "
+        "gradient in the first backward. The search costs time in each: leave it out unless the "
+        "graph changes.");
+  }
+}
+
+LOCKSTEP_INLINE void Reducer::rebuild(int root) {
+  const std::vector<std::int64_t> own = usage_.order();
+  const Tensor order = from_values(own, {static_cast<std::int64_t>(own.size())}, log_.device);
+  (void)group_.blocking().broadcast(order, root);
+  std::vector<Tensor> tensors;
+  std::vector<std::size_t> numbers;
+  for (const std::int64_t number : order.to_vector<std::int64_t>()) {
+    const auto i = static_cast<std::size_t>(number);
+    log_.prev_iteration_grad_ready_order.push_back(i);
+    if (!usage_.used_anywhere(i)) continue;
+    tensors.push_back(buckets_.parameter(i));
+    numbers.push_back(i);
+  }
+  buckets_.assign(compute_bucket_assignment_by_size(tensors, limits_.rebuilt(),
+                                                    buckets_.sparse_among(numbers), numbers));
+  log_.has_rebuilt_buckets = true;
+  log_.rebuilt_bucket_sizes = buckets_.bucket_sizes();
+}
+
+}  // namespace lockstep::detail

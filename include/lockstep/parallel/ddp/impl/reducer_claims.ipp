@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/parallel/ddp/reducer_claims.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <mutex>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE ReducerClaims::ReducerClaims(const std::vector<NamedParameter>& parameters) {
+  Table& table = Table::instance();
+  const std::lock_guard lock(table.mutex);
+  for (const auto& [name, tensor] : parameters) {
+    check<ModuleError>(!table.claimed.contains(tensor.impl().get()),
+                       "DistributedDataParallel: parameter \"", name,
+                       "\" belongs to another DistributedDataParallel already");
+  }
+  for (const NamedParameter& parameter : parameters) {
+    mine_.push_back(parameter.tensor);
+    table.claimed.insert(parameter.tensor.impl().get());
+  }
+}
+
+LOCKSTEP_INLINE ReducerClaims::~ReducerClaims() {
+  Table& table = Table::instance();
+  const std::lock_guard lock(table.mutex);
+  for (const Tensor& tensor : mine_) table.claimed.erase(tensor.impl().get());
+}
+
+LOCKSTEP_INLINE ReducerClaims::Table& ReducerClaims::Table::instance() {
+  static Table& table = *new Table;
+  return table;
+}
+
+}  // namespace lockstep::detail

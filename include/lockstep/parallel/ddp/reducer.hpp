@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/backward_pass.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/parallel/bucket.hpp>
+#include <lockstep/parallel/ddp/distributed_logging.hpp>
+#include <lockstep/parallel/ddp/reducer_buckets.hpp>
+#include <lockstep/parallel/ddp/reducer_claims.hpp>
+#include <lockstep/parallel/ddp/reducer_join.hpp>
+#include <lockstep/parallel/ddp/reducer_pass_end.hpp>
+#include <lockstep/parallel/ddp/reducer_usage.hpp>
+#include <lockstep/parallel/distributed_options.hpp>
+#include <lockstep/parallel/join.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Makes the gradients that backward leaves in `parameters` their mean over the ranks of a group.
+//
+// A hook on each parameter notices its gradient, wherever the backward pass comes from: it copies
+// the gradient to its place in a bucket, unless it is there, and makes `grad` the view of it. A
+// bucket that is full is handed to the group once all before it are, so that the order of the
+// collectives is the same on every rank; backward goes on meanwhile. The first gradient of a pass
+// asks for a callback at the pass's end, which waits for the buckets.
+//
+// What a rank finds wrong with its own gradients at the end of a pass it reports after all buckets
+// have been launched, so that the others do not wait for it. A Reducer that has thrown, or whose
+// backward has, is of no further use: the other ranks may have gone on. It does not wait for what
+// is in flight then, as nobody knows whether that ever ends; the gradients concerned are dropped.
+//
+// Within a `join`, each pass announces itself before its first collective, and a rank that has
+// joined goes through the same collectives with gradients of zero.
+//
+// Threads: the lane of the parameters' device runs the hooks, the caller of backward the callback;
+// the engine orders them. `mutex_` is there for passes that overlap against the rules, and get an
+// error. It is recursive, as a communication hook may ask for the logging data.
+class Reducer : public std::enable_shared_from_this<Reducer> {
+ public:
+  Reducer(const std::vector<NamedParameter>& parameters, distributed::ProcessGroup group,
+          const DistributedDataParallelOptions& options);
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+  ~Reducer();
+
+  // Registers the hooks; called once, when a shared_ptr owns this.
+  void attach();
+
+  // Whether backward passes are synchronised.
+  bool synchronizes() const { return synchronizes_; }
+  void set_synchronizes(bool on) { synchronizes_ = on; }
+
+  void register_comm_hook(CommHook hook);
+
+  // From here to end_join, passes are announced as `phase` of a join.
+  void begin_join(const JoinContext& context, int phase);
+  void end_join();
+
+  // Runs the collectives of another rank's pass on one that has joined, whose gradients become the
+  // others' mean.
+  void shadow(const JoinRound& round);
+
+  // Throws if the ranks cannot be in step any more.
+  void check_usable() const;
+
+  void add_forward_time(std::chrono::nanoseconds time);
+
+  DDPLoggingData logging_data() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using State = ReducerUsage::State;
+
+  // Runs `body`; what it throws makes the Reducer unusable.
+  template <class Body>
+  void guarded(const Body& body) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      if (failure_.empty()) failure_ = error.what();
+      throw;
+    } catch (...) {
+      if (failure_.empty()) failure_ = "DistributedDataParallel: an earlier backward has failed";
+      throw;
+    }
+  }
+
+  friend class PassEnd<Reducer>;
+
+  // Leaves a pass that has not come to its end: some buckets may be in flight, others never will.
+  void abandon() noexcept;
+
+  // Where backward may write parameter i's gradient of the pass that is being reduced. Undefined
+  // until the pass has begun: an earlier one may still own the buckets.
+  Tensor place(std::size_t i);
+
+  void on_gradient(std::size_t i);
+
+  // Begins a pass, at its first gradient.
+  void begin(BackwardPass& pass);
+
+  void prepare();
+
+  // Puts the parameter's gradient, or what stands for it, into its bucket, and launches the buckets
+  // that are full.
+  void mark(std::size_t i, State state);
+
+  void launch(ReducerBuckets::Bucket& bucket);
+
+  // Reduces what is left at the end of the pass.
+  void finish();
+
+  // Waits for the buckets of a pass, which have all been launched, and settles their gradients.
+  // `round` tells which ranks contribute; `missing` are the parameters without the gradients that
+  // they should have got.
+  void reduce(const JoinRound& round, bool joined, const std::vector<std::size_t>& missing = {});
+
+  // For each parameter, how many ranks have a gradient for it.
+  std::vector<std::int32_t> count_ranks_that_used();
+
+  // Throws if gradients are missing: where the ranks have counted, on all of them, so that none
+  // goes on to a collective alone.
+  void check_missing(const std::vector<std::size_t>& missing,
+                     const std::vector<std::int32_t>& ranks, int expected, bool joined) const;
+
+  // Says, on all ranks, which parameters got no gradient on which.
+  std::string where_missing(bool joined) const;
+
+  [[noreturn]] void fail_unexpected(std::size_t i) const;
+
+  void settle(const std::vector<std::int32_t>& ranks);
+
+  void take_note(bool first, bool joined);
+
+  // Makes the buckets anew, in the order in which the root's gradients became ready and without
+  // those that nobody uses.
+  void rebuild(int root);
+
+  distributed::ProcessGroup group_;
+  const BucketLimits limits_;
+  const bool find_unused_;
+  const bool static_graph_;
+  const ReducerClaims claims_;
+  bool synchronizes_ = true;  // set and read by the thread that calls forward and backward
+
+  mutable std::recursive_mutex mutex_;  // guards all below
+  CommHook comm_hook_;
+  ReducerBuckets buckets_;
+  ReducerUsage usage_;
+  std::vector<RemovableHandle> hooks_;  // one for each parameter
+  std::uint64_t pass_ = 0;              // the one that is being reduced, 0 for none
+  std::size_t next_bucket_ = 0;         // the first that has not been launched in it
+  ReducerJoin join_;
+  Clock::time_point began_;
+  std::string failure_;  // why this is unusable
+  DDPLoggingData log_;
+};
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/ddp/impl/reducer.ipp>
+#endif

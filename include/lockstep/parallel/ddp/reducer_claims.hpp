@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <mutex>
+#include <unordered_set>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Claims parameters for one Reducer: two that average one gradient, each in a buffer of its own,
+// would write over each other.
+//
+// Threads: any; the set of all claims is guarded by its mutex.
+class ReducerClaims {
+ public:
+  // A ModuleError that names the parameter if one is held already.
+  explicit ReducerClaims(const std::vector<NamedParameter>& parameters);
+  ReducerClaims(const ReducerClaims&) = delete;
+  ReducerClaims& operator=(const ReducerClaims&) = delete;
+  ~ReducerClaims();
+
+ private:
+  // Never destroyed.
+  struct Table {
+    std::mutex mutex;
+    std::unordered_set<const TensorImpl*> claimed;
+
+    static Table& instance();
+  };
+
+  std::vector<Tensor> mine_;  // alive as long as they are claimed
+};
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/ddp/impl/reducer_claims.ipp>
+#endif

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Which parameters of a Reducer got a gradient, in this pass and in those before.
+//
+// Threads: one at a time.
+class ReducerUsage {
+ public:
+  // What a pass has brought a parameter: nothing yet, a gradient, or the end without one.
+  enum class State : unsigned char { waiting, ready, unused };
+
+  explicit ReducerUsage(std::size_t parameters) : members_(parameters) {}
+
+  // A gradient has come, in no_sync or not.
+  void note_gradient(std::size_t i) { members_[i].used = true; }
+
+  void begin_pass();
+  void mark(std::size_t i, State state);
+  State state(std::size_t i) const { return members_[i].state; }
+  std::vector<std::size_t> in_state(State state) const;
+
+  // The order in which gradients became ready in this pass, those that never did at the end.
+  std::vector<std::int64_t> order() const;
+
+  // Ones and zeros: whether this rank has a gradient for the other ranks, from this pass or, where
+  // `accumulated`, from those since the last reduction.
+  std::vector<std::int32_t> used(bool accumulated) const;
+
+  // What the ranks have told each other last: on how many the parameter was used.
+  void set_ranks(const std::vector<std::int32_t>& ranks);
+  // True as long as nothing else is known.
+  bool used_anywhere(std::size_t i) const { return members_[i].used_anywhere; }
+
+  // The parameters that the first pass used: on this rank, or, if that one had no inputs any more,
+  // on any.
+  bool used_at_first(std::size_t i) const { return members_[i].used_at_first; }
+  void remember_first_pass(bool joined);
+  bool as_in_first_pass() const;
+
+  // The gradients have been reduced.
+  void end_pass();
+
+ private:
+  struct Member {
+    State state = State::waiting;
+    bool used = false;          // it got a gradient since the last reduction
+    bool used_anywhere = true;  // some rank has used it
+    bool used_at_first = false;
+  };
+
+  std::vector<Member> members_;  // one for each parameter
+  std::vector<std::int64_t> ready_order_;
+};
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/ddp/impl/reducer_usage.ipp>
+#endif

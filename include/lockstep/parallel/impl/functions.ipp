@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/parallel/comm/detail/summands.hpp>
+#include <lockstep/parallel/functions.hpp>
+#include <lockstep/parallel/split.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace lockstep::functions::detail {
+
+inline std::vector<Device> devices_of(const std::vector<Tensor>& tensors) {
+  std::vector<Device> devices;
+  devices.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) devices.push_back(tensor.device());
+  return devices;
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies) {
+  std::vector<Tensor> flat;
+  for (auto& of_device : copies) {
+    flat.insert(flat.end(), std::make_move_iterator(of_device.begin()),
+                std::make_move_iterator(of_device.end()));
+  }
+  return flat;
+}
+
+}  // namespace lockstep::functions::detail
+
+namespace lockstep::functions {
+
+LOCKSTEP_INLINE std::vector<Tensor> Scatter::forward(const Tensor& input) {
+  std::vector<Tensor> chunks = comm::scatter(input, devices, chunk_sizes, dim);
+  input_device = input.device();
+  options = input.options();
+  shapes.reserve(chunks.size());
+  for (const Tensor& chunk : chunks) shapes.push_back(chunk.sizes());
+  return chunks;
+}
+
+LOCKSTEP_INLINE Tensor Gather::forward(const std::vector<Tensor>& inputs) {
+  Tensor result = comm::gather(inputs, dim, device);
+  input_devices = detail::devices_of(inputs);
+  scalars = inputs[0].dim() == 0;
+  sizes.reserve(inputs.size());
+  for (const Tensor& input : inputs) sizes.push_back(scalars ? 1 : input.size(dim));
+  return result;
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> Broadcast::forward(const std::vector<Tensor>& tensors) {
+  source_device = tensors.empty() ? Device() : tensors[0].device();
+  std::vector<Tensor> flat = detail::flattened(comm::broadcast_coalesced(tensors, devices));
+  for (Tensor& copy : flat) copy = lockstep::detail::make_view(copy);
+  return flat;
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::forward(
+    const std::vector<Tensor>& flat) const {
+  return add(flat, devices, destination);
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> flat,
+                                                            const std::vector<Device>& devices,
+                                                            Device destination) {
+  check<ValueError>(!devices.empty() && flat.size() % devices.size() == 0, name,
+                    ": expected as many tensors of each of at least one device, got ", flat.size(),
+                    " tensors and ", devices.size(), " devices");
+  const std::size_t count = flat.size() / devices.size();
+  std::vector<Tensor> sums(count);
+  std::vector<Tensor> parts;  // those of each sum that has several together
+  std::vector<comm::detail::Summands> summands(count);
+  parts.reserve(flat.size());
+  for (std::size_t j = 0; j < count; ++j) {
+    const std::size_t first = parts.size();
+    bool on_destination = false;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      Tensor& part = flat[i * count + j];
+      if (!part.defined()) continue;
+      on_destination = on_destination || part.device() == destination;
+      parts.push_back(std::move(part));
+    }
+    if (parts.size() == first) continue;
+    if (!on_destination) parts[first] = copied(parts[first], destination);
+    if (parts.size() == first + 1) {
+      sums[j] = std::move(parts.back());
+      parts.pop_back();
+      continue;
+    }
+    summands[j] = std::span(parts).subspan(first);
+    comm::detail::check_summands(name, summands[j], destination);
+  }
+  comm::detail::sum_taking_over(sums, std::move(summands), destination, comm::kDefaultBufferSize);
+  return sums;
+}
+
+LOCKSTEP_INLINE Tensor ReduceAddCoalesced::copied(const Tensor& tensor, Device destination) {
+  if (tensor.is_sparse()) return lockstep::detail::concatenated({tensor}, destination);
+  return comm::broadcast(tensor, {destination})[0];
+}
+
+}  // namespace lockstep::functions
+
+namespace lockstep::functions::detail {
+
+LOCKSTEP_INLINE std::vector<Tensor> scattered(const Tensor& tensor,
+                                              const std::vector<Device>& devices,
+                                              const std::vector<std::int64_t>& sizes,
+                                              std::int64_t dim) {
+  if (!lockstep::detail::is_recorded(tensor) && !tensor.is_sparse()) {
+    return comm::scatter(tensor, devices, sizes, dim);
+  }
+  return lockstep::apply(Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim}, tensor);
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> reduced(std::vector<Tensor> flat,
+                                            const std::vector<Device>& devices,
+                                            Device destination) {
+  if (std::none_of(flat.begin(), flat.end(), lockstep::detail::is_recorded)) {
+    return ReduceAddCoalesced::add(std::move(flat), devices, destination);
+  }
+  return lockstep::apply(ReduceAddCoalesced{devices, destination}, flat);
+}
+
+}  // namespace lockstep::functions::detail
+
+namespace lockstep::functions {
+
+LOCKSTEP_INLINE Tensor Scatter::backward(const Backward&, std::vector<Tensor> grads) const {
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) {
+      grads[i] = zeros(shapes[i], {.dtype = options.dtype, .device = devices[i]});
+    }
+  }
+  return lockstep::apply(Gather{.device = input_device, .dim = dim}, grads);
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> Gather::backward(const Backward&, const Tensor& grad) const {
+  std::vector<Tensor> grads = detail::scattered(grad, input_devices, sizes, scalars ? 0 : dim);
+  if (scalars) {
+    for (Tensor& each : grads) each = each.reshape({});
+  }
+  return grads;
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> Broadcast::backward(const Backward&,
+                                                        std::vector<Tensor> grads) const {
+  return detail::reduced(std::move(grads), devices, source_device);
+}
+
+// The gradient of a sum is the sum's gradient, on each device that a summand was on.
+LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::backward(const Backward& context,
+                                                                 std::vector<Tensor> grads) const {
+  std::vector<Tensor> present;
+  std::vector<std::size_t> places;
+  for (std::size_t j = 0; j < grads.size(); ++j) {
+    if (!grads[j].defined()) continue;
+    present.push_back(grads[j]);
+    places.push_back(j);
+  }
+  std::vector<Tensor> flat(devices.size() * grads.size());
+  if (present.empty()) return flat;
+  const std::vector<Tensor> copies = lockstep::apply(Broadcast{devices}, present);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    for (std::size_t p = 0; p < places.size(); ++p) {
+      const std::size_t at = i * grads.size() + places[p];
+      if (context.needs(at)) flat[at] = copies[i * places.size() + p];
+    }
+  }
+  return flat;
+}
+
+}  // namespace lockstep::functions

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
+#include <lockstep/parallel/functions.hpp>
+#include <lockstep/parallel/replicate.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// Throws for the first one that is elsewhere.
+inline void name_tensor_elsewhere(const TensorWalk& walk, Device device) {
+  const auto look = [device](const auto& named, const char* kind) {
+    for (const auto& [name, tensor] : named) {
+      check<ModuleError>(tensor.device() == device,
+                         "module must have its parameters and buffers on device ", device,
+                         " (device_ids[0]) but found one of them on device: ", tensor.device(),
+                         " (", kind, " \"", name, "\")");
+    }
+  };
+  look(named_parameters_of(walk), "parameter");
+  look(named_buffers_of(walk), "buffer");
+}
+
+LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) {
+  bool everywhere = true;
+  const auto compare = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+    everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
+  };
+  walk.for_each(compare, Paths::none);
+  if (!everywhere) name_tensor_elsewhere(walk, device);
+}
+
+LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, const std::vector<Tensor>& tensors,
+                                         Device device) {
+  const auto is_there = [device](const Tensor& tensor) { return tensor.device() == device; };
+  if (!std::all_of(tensors.begin(), tensors.end(), is_there)) name_tensor_elsewhere(walk, device);
+}
+
+LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& walk) {
+  bool everywhere = true;
+  const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+    everywhere = everywhere && (!tensor.defined() || tensor.device().is_host_memory());
+  };
+  walk.for_each(look, Paths::none);
+  return everywhere;
+}
+
+LOCKSTEP_INLINE std::size_t PlaceInList::find(const Tensor& tensor) {
+  if (next_ < list_.size() && list_[next_].is_same(tensor)) return next_++;
+  if (places_.empty()) {
+    for (std::size_t j = 0; j < list_.size(); ++j) places_.emplace(list_[j].impl().get(), j);
+  }
+  const auto found = places_.find(tensor.impl().get());
+  if (found == places_.end()) return kNone;
+  next_ = found->second + 1;
+  return found->second;
+}
+
+// A Broadcast whose copies have been made: forward returns them.
+struct BroadcastOfCopies {
+  static constexpr const char* name = functions::Broadcast::name;
+  std::vector<Device> devices;
+  std::vector<Tensor> copies = {};
+  Device source_device = {};  // what backward needs, set by forward
+
+  std::vector<Tensor> forward(const std::vector<Tensor>& originals) {
+    source_device = originals[0].device();
+    for (Tensor& copy : copies) copy = make_view(copy);
+    return std::move(copies);
+  }
+  std::vector<Tensor> backward(const Backward&, std::vector<Tensor> grads) const {
+    return functions::detail::reduced(std::move(grads), devices, source_device);
+  }
+};
+
+LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
+                                      std::vector<Tensor>& copies,
+                                      const std::vector<Device>& devices) {
+  const auto is_trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
+  if (std::all_of(originals.begin(), originals.end(), is_trained)) {
+    copies = lockstep::apply(BroadcastOfCopies{devices, std::move(copies)}, originals);
+    return;
+  }
+  std::vector<Tensor> trained;
+  std::copy_if(originals.begin(), originals.end(), std::back_inserter(trained), is_trained);
+  BroadcastOfCopies broadcast{devices};
+  std::vector<std::size_t> places;  // of the trained ones' copies
+  for (std::size_t c = 0; c < copies.size(); ++c) {
+    if (!is_trained(originals[c % originals.size()])) continue;
+    places.push_back(c);
+    broadcast.copies.push_back(std::move(copies[c]));
+  }
+  std::vector<Tensor> results = lockstep::apply(std::move(broadcast), trained);
+  for (std::size_t p = 0; p < places.size(); ++p) copies[places[p]] = std::move(results[p]);
+}
+
+}  // namespace lockstep::detail

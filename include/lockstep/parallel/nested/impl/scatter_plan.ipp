@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/nested/scatter_plan.hpp>
+#include <lockstep/parallel/split.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::detail::nested {
+
+LOCKSTEP_INLINE void check_part_device(std::size_t part, Device device, Device expected,
+                                       const Path& path) {
+  check<DeviceError>(device == expected, path, ": part ", part, " is on ", device,
+                     ", but is to be used on ", expected,
+                     ": scatter or prefetch to the devices of the model, in their order");
+}
+
+LOCKSTEP_INLINE ScatterPlan::ScatterPlan(const std::vector<Device>& devices, std::int64_t dim,
+                                         const Split& split)
+    : dim_(dim), split_(split), devices_(&devices) {
+  check<ValueError>(!devices.empty(), "Expected at least one device to scatter to");
+}
+
+LOCKSTEP_INLINE void ScatterPlan::add_parts(std::size_t parts, const Path& path) {
+  check<ValueError>(parts > 0 && parts <= devices_->size(), path, " is scattered over ", parts,
+                    " devices, but there are ", devices_->size());
+  check<ValueError>(!parts_ || *parts_ == parts,
+                    "arguments are scattered differently: ", parts_path_, " has ",
+                    parts_.value_or(0), " parts, but ", path, " has ", parts);
+  parts_ = parts;
+  parts_path_ = path.text();
+}
+
+LOCKSTEP_INLINE void ScatterPlan::decide() {
+  if (parts_) {
+    count_ = *parts_;
+    // Parts without a tensor in them leave the division of the others to the rule.
+    for (const auto& rows : part_rows_) {
+      if (rows) sizes_.push_back(*rows);
+    }
+    if (sizes_.size() != count_) sizes_.clear();
+    if (sizes_.empty() && rows_) sizes_ = split_sizes(*rows_, count_, split_);
+    if (rows_) {
+      std::int64_t total = 0;
+      for (const std::int64_t size : sizes_) total += size;
+      check<ValueError>(sizes_.size() == count_ && total == *rows_,
+                        "arguments disagree in length along dim ", dim_, ": ", rows_path_, " has ",
+                        *rows_, " rows, but ", parts_path_, " has ", total, " over its ", count_,
+                        " parts");
+    }
+  } else if (rows_) {
+    sizes_ = split_sizes(*rows_, devices_->size(), split_);
+    count_ = sizes_.size();
+  } else {
+    count_ = devices_->size();
+  }
+  if (count_ == devices_->size()) return;
+  used_.assign(devices_->begin(), devices_->begin() + static_cast<std::ptrdiff_t>(count_));
+  devices_ = &used_;
+}
+
+LOCKSTEP_INLINE void ScatterPlan::require(std::int64_t rows, const Path& path) {
+  if (!rows_) {
+    rows_ = rows;
+    rows_path_ = path.text();
+    return;
+  }
+  check<ValueError>(rows == *rows_, "arguments disagree in length along dim ", dim_, ": ",
+                    rows_path_, " has ", *rows_, " rows, but ", path, " has ", rows);
+}
+
+}  // namespace lockstep::detail::nested

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/kwargs.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
+
+#include <type_traits>
+
+namespace lockstep::detail::nested {
+
+// Moves every tensor in `value` to `device`, differentiably; those that are there stay as they are.
+template <class T>
+void move_to(T& value, Device device) {
+  const auto move = [device](auto& leaf, const Path&) {
+    using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
+    if (Traits::device(leaf) != device) leaf = Traits::broadcast(leaf, {device})[0];
+  };
+  for_each_leaf(value, Path("output"), move);
+}
+
+// An argument of a call that is not divided, with its tensors on `device`.
+template <class T>
+T on_device(const T& argument, Device device) {
+  T result = argument;
+  move_to(result, device);
+  return result;
+}
+template <class T>
+T on_device(const Kwargs<T>& argument, Device device) {
+  return on_device(argument.values, device);
+}
+
+// An argument as the module itself takes it.
+template <class T>
+const T& undivided(const T& argument) {
+  return argument;
+}
+template <class T>
+const T& undivided(const Kwargs<T>& argument) {
+  return argument.values;
+}
+template <class T>
+const T& undivided(const Scattered<T>& argument) {
+  check<ValueError>(argument.size() == 1, "an argument is scattered over ", argument.size(),
+                    " devices, but there is one");
+  return argument[0];
+}
+// Parts stay where they are.
+template <class T>
+T on_device(const Scattered<T>& argument, Device /*device*/) {
+  return undivided(argument);
+}
+
+}  // namespace lockstep::detail::nested

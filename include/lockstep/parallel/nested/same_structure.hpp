@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/error.hpp>
+#include <lockstep/module/walk/reflect.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/replicas/shared_by_replicas.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+// Whether the results of several replicas fit together. All are compared, not the first alone.
+namespace lockstep::detail::nested {
+
+template <class T>
+inline constexpr bool is_list_of_numbers = false;
+template <class T>
+requires std::is_arithmetic_v<T>
+inline constexpr bool is_list_of_numbers<std::vector<T>> = true;
+template <class T, std::size_t n>
+requires std::is_arithmetic_v<T>
+inline constexpr bool is_list_of_numbers<T[n]> = true;
+
+template <class T>
+bool same_value(const T& a, const T& b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return a == b || (std::isnan(a) && std::isnan(b));
+  } else if constexpr (std::is_pointer_v<T>) {  // C strings
+    return a && b ? std::string_view(a) == std::string_view(b) : a == b;
+  } else {
+    return a == b;
+  }
+}
+
+template <class T>
+std::string value_text(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return str(static_cast<std::int64_t>(value));
+  } else if constexpr (std::is_pointer_v<T>) {
+    return value ? str(value) : "null";
+  } else {
+    return str(value);
+  }
+}
+
+// Throws a ValueError unless two results have the same structure: as many elements, the same keys,
+// the same alternatives, values present in both or in neither, and where there is no tensor but a
+// plain value, the same one. A type of which replica 0's object would silently stand for those of
+// all replicas does not compile, unless shared_by_replicas says that this is meant.
+template <class T>
+void check_same_structure(const T& a, const T& b, const Path& path, std::size_t replica) {
+  if constexpr (shared_by_replicas<T>) {
+    return;
+  } else if constexpr (TensorLike<T>) {
+    const bool defined = tensor_traits<T>::defined(a);
+    check<ValueError>(defined == tensor_traits<T>::defined(b), "gather: ", path,
+                      " is an undefined tensor in replica ", defined ? replica : 0,
+                      ", but defined in replica ", defined ? 0 : replica);
+  } else if constexpr (std::derived_from<T, Tensor>) {
+    check_same_structure(static_cast<const Tensor&>(a), static_cast<const Tensor&>(b), path,
+                         replica);
+  } else if constexpr (TupleLike<T>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (check_same_structure(std::get<I>(a), std::get<I>(b), Path(path, I), replica), ...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<T>>{});
+  } else if constexpr (ListLike<T>) {
+    check<ValueError>(a.size() == b.size(), "gather: ", path, " has ", a.size(),
+                      " elements in replica 0, but ", b.size(), " in replica ", replica);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      check_same_structure(a[i], b[i], Path(path, i), replica);
+    }
+  } else if constexpr (MapLike<T>) {
+    check<ValueError>(a.size() == b.size(),
+                      "All dicts must have the same number of keys: gather: ", path, " has ",
+                      a.size(), " in replica 0, but ", b.size(), " in replica ", replica);
+    for (const auto& [key, value] : a) {
+      const auto other = b.find(key);
+      check<ValueError>(other != b.end(), "gather: ", path, " has the key ", key_text(key),
+                        " in replica 0, but not in replica ", replica);
+      check_same_structure(value, other->second, Path(path, key_text(key)), replica);
+    }
+  } else if constexpr (is_specialization<T, std::optional>) {
+    check<ValueError>(a.has_value() == b.has_value(), "gather: ", path,
+                      a ? " has a value in replica 0, but none in replica "
+                        : " has no value in replica 0, but one in replica ",
+                      replica);
+    if (a) check_same_structure(*a, *b, path, replica);
+  } else if constexpr (is_specialization<T, std::variant>) {
+    check<ValueError>(a.index() == b.index(), "gather: ", path, " holds alternative ", a.index(),
+                      " in replica 0, but ", b.index(), " in replica ", replica);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (
+          [&] {
+            if (a.index() == I)
+              check_same_structure(*std::get_if<I>(&a), *std::get_if<I>(&b), path, replica);
+          }(),
+          ...);
+    }
+    (std::make_index_sequence<std::variant_size_v<T>>{});
+  } else if constexpr (StructLike<T>) {
+    const auto mine = tie_members(a);
+    const auto theirs = tie_members(b);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (check_same_structure(std::get<I>(mine), std::get<I>(theirs), Path(path, member_name<T, I>),
+                            replica),
+       ...);
+    }
+    (std::make_index_sequence<member_count<T>>{});
+  } else if constexpr (is_list_of_numbers<T>) {
+    check<ValueError>(std::equal(std::begin(a), std::end(a), std::begin(b), std::end(b),
+                                 same_value<std::iter_value_t<decltype(std::begin(a))>>),
+                      "gather: the numbers of ", path, " are not the same in replica 0 and ",
+                      "replica ", replica, ": to be gathered, they have to be a tensor");
+  } else if constexpr (PlainValue<T>) {
+    if (!same_value(a, b)) {
+      fail<ValueError>("gather: ", path, " is ", value_text(a), " in replica 0, but ",
+                       value_text(b), " in replica ", replica,
+                       ": to be gathered, a value that differs has to be a tensor");
+    }
+  } else {
+    static_assert(std::is_empty_v<T>,
+                  "lockstep: gather: results of this type cannot be put together, and all but "
+                  "replica 0's would be lost, since it is neither a tensor nor a structure of them "
+                  "nor a plain value: return tensors (in std::vector, std::tuple or the public "
+                  "members of a plain struct), specialise lockstep::tensor_traits for it, or set "
+                  "lockstep::shared_by_replicas if it is the same in all replicas");
+  }
+}
+
+}  // namespace lockstep::detail::nested

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/parallel/kwargs.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/nested/scatterable.hpp>
+#include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/split.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace detail::nested {
+
+// Throws a DeviceError unless part number `part` of an argument is where it is to be used.
+void check_part_device(std::size_t part, Device device, Device expected, const Path& path);
+
+// How one call's arguments are divided: found by looking at all tensors of all arguments before
+// anything is copied, so that every one of them is split alike or none is.
+class ScatterPlan {
+ public:
+  ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split);
+  ScatterPlan(const ScatterPlan&) = delete;
+  ScatterPlan& operator=(const ScatterPlan&) = delete;
+
+  // Takes a tensor into account; one without dimensions goes to every device as it is.
+  template <class Leaf>
+  void add(const Leaf& leaf, const Path& path) {
+    if (tensor_traits<Leaf>::dim(leaf) == 0) return;
+    require(tensor_traits<Leaf>::size(leaf, dim_), path);
+  }
+
+  // Takes an argument into account that is in parts already.
+  void add_parts(std::size_t parts, const Path& path);
+  // Every tensor of a part must be on its device; the first one that has dimensions tells how many
+  // rows the part has.
+  template <class Leaf>
+  void add_part_leaf(std::size_t part, const Leaf& leaf, const Path& path) {
+    check_part_device(part, tensor_traits<Leaf>::device(leaf), (*devices_)[part], path);
+    part_rows_.resize(*parts_);
+    if (part_rows_[part] || tensor_traits<Leaf>::dim(leaf) == 0) return;
+    part_rows_[part] = tensor_traits<Leaf>::size(leaf, dim_);
+  }
+
+  // Call when everything has been added.
+  void decide();
+
+  // How many parts there are.
+  std::size_t count() const { return count_; }
+  // How many rows each has (empty: no argument has rows), when everything has been scattered.
+  std::vector<std::int64_t> rows() && { return std::move(sizes_); }
+
+  template <class Leaf>
+  std::vector<Leaf> scatter(const Leaf& leaf) const {
+    if (!tensor_traits<Leaf>::defined(leaf)) return std::vector<Leaf>(count_, leaf);
+    if (tensor_traits<Leaf>::dim(leaf) == 0) return tensor_traits<Leaf>::broadcast(leaf, *devices_);
+    return tensor_traits<Leaf>::scatter(leaf, *devices_, sizes_, dim_);
+  }
+
+ private:
+  void require(std::int64_t rows, const Path& path);
+
+  const std::int64_t dim_;
+  const Split& split_;
+  const std::vector<Device>* devices_;  // the caller's, or those of them that have work
+  std::vector<Device> used_;
+  std::optional<std::int64_t> rows_;
+  std::string rows_path_;
+  std::optional<std::size_t> parts_;
+  std::string parts_path_;
+  std::vector<std::optional<std::int64_t>> part_rows_;  // by part
+  std::vector<std::int64_t> sizes_;
+  std::size_t count_ = 0;
+};
+
+// Takes an argument into account: all tensors in it, or the parts that it is in already.
+template <class T>
+void plan_argument(ScatterPlan& plan, const T& argument, const Path& path) {
+  const auto add = [&plan](const auto& leaf, const Path& where) { plan.add(leaf, where); };
+  for_each_leaf(argument, path, add);
+}
+template <class T>
+void plan_argument(ScatterPlan& plan, const Scattered<T>& argument, const Path& path) {
+  plan.add_parts(argument.size(), path);
+  for (std::size_t i = 0; i < argument.size(); ++i) {
+    const auto add = [&plan, i](const auto& leaf, const Path& where) {
+      plan.add_part_leaf(i, leaf, where);
+    };
+    for_each_leaf(argument[i], path, add);
+  }
+}
+
+template <class T>
+void plan_argument(ScatterPlan& plan, const Kwargs<T>& argument, const Path&) {
+  plan_argument(plan, argument.values, Path("kwargs"));
+}
+
+// One T for each device. (A std::vector<bool> holds no bool that could be referred to.)
+template <class T>
+using Parts = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>, std::vector<T>>;
+
+// An argument as parts for the devices: copies of the structure, each with its own chunks.
+template <class T>
+Parts<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
+  if constexpr (TensorLike<T>) {
+    return plan.scatter(argument);
+  } else {
+    Parts<T> parts(plan.count(), argument);
+    // The walk meets the tensors of every copy in the same order as those of the original.
+    std::vector<std::shared_ptr<void>> chunks;
+    const auto scatter = [&](const auto& leaf, const Path&) {
+      using Leaf = std::remove_cvref_t<decltype(leaf)>;
+      chunks.push_back(std::make_shared<std::vector<Leaf>>(plan.scatter(leaf)));
+    };
+    const Path root("");
+    for_each_leaf(argument, root, scatter);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      std::size_t next = 0;
+      const auto assign = [&](auto& leaf, const Path&) {
+        using Leaf = std::remove_cvref_t<decltype(leaf)>;
+        leaf = std::move((*static_cast<std::vector<Leaf>*>(chunks[next++].get()))[i]);
+      };
+      for_each_leaf(parts[i], root, assign);
+    }
+    return parts;
+  }
+}
+template <class T>
+const std::vector<T>& scatter_argument(const ScatterPlan&, const Scattered<T>& argument) {
+  return argument.parts();
+}
+
+template <class T>
+Parts<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
+  return scatter_argument(plan, argument.values);
+}
+
+template <class T>
+struct PartOf {
+  using Type = T;
+};
+template <class T>
+struct PartOf<Scattered<T>> {
+  using Type = T;
+};
+
+template <class T>
+struct PartOf<Kwargs<T>> {
+  using Type = T;
+};
+
+// A call's arguments for each device that has work, and the rows of each (empty: there are none).
+template <class... Args>
+struct Calls {
+  std::vector<std::tuple<typename PartOf<Args>::Type...>> arguments = {};
+  std::vector<std::int64_t> rows = {};
+  const std::vector<Device>* all_devices = nullptr;  // the caller's, which outlive this
+  std::vector<Device> fewer_devices = {};            // empty: all have work
+
+  // Those that have work.
+  const std::vector<Device>& devices() const {
+    return fewer_devices.empty() ? *all_devices : fewer_devices;
+  }
+};
+
+template <class... Args>
+concept ScatterableArguments = (Scatterable<typename PartOf<Args>::Type> && ...);
+
+template <class... Args>
+consteval void require_scatterable_arguments() {
+  (require_scatterable<typename PartOf<Args>::Type>(), ...);
+}
+
+// Where an argument's type is refused: nothing of what would divide it is compiled.
+template <class... Args>
+Calls<Args...> scatter(const std::vector<Device>& /*devices*/, std::int64_t /*dim*/,
+                       const Split& /*split*/, const Args&... /*args*/) {
+  require_scatterable_arguments<Args...>();
+  return {};
+}
+
+// All arguments of a call, divided by one plan. Without arguments there is one call, on the first
+// device.
+template <class... Args>
+requires ScatterableArguments<Args...> Calls<Args...> scatter(const std::vector<Device>& devices,
+                                                              std::int64_t dim, const Split& split,
+                                                              const Args&... args) {
+  ScatterPlan plan(devices, dim, split);
+  std::size_t index = 0;
+  const Path root("args");
+  (plan_argument(plan, args, Path(root, index++)), ...);
+  plan.decide();
+  Calls<Args...> calls;
+  const std::size_t count = sizeof...(Args) == 0 ? 1 : plan.count();
+  calls.arguments.reserve(count);
+  [&](auto&&... parts) {
+    for (std::size_t i = 0; i < count; ++i) {
+      calls.arguments.emplace_back(std::move(parts[i])...);
+    }
+  }(scatter_argument(plan, args)...);
+  calls.rows = std::move(plan).rows();
+  calls.all_devices = &devices;
+  if (count < devices.size()) {
+    const auto end = devices.begin() + static_cast<std::ptrdiff_t>(count);
+    calls.fewer_devices.assign(devices.begin(), end);
+  }
+  return calls;
+}
+
+}  // namespace detail::nested
+
+}  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/nested/impl/scatter_plan.ipp>
+#endif

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/module/concepts.hpp>
+#include <lockstep/module/visit.hpp>
+#include <lockstep/module/walk/reflect.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/replicas/shared_by_replicas.hpp>
+#include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <concepts>
+#include <functional>
+#include <ostream>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+// Which types scatter and gather take.
+//
+// Whatever the walk over a structure does not go into is shared with every device as it is: right
+// for a constant, silently wrong for tensors. So a type that has tensors in such a place is
+// refused at compile time, and so is a class that looks like a tensor and has no tensor_traits,
+// unless shared_by_replicas says that this is meant. Never refused, as nobody can know what is in
+// them: other classes that are neither aggregates nor containers, std::function, std::any, pointers
+// to modules or to incomplete types.
+namespace lockstep::detail::nested {
+
+// How a type holds other types.
+enum class Holding {
+  nothing,     // that could be known of
+  tensor,      // is one itself
+  structure,   // the walk goes into it
+  pointer,     // a raw or smart pointer, or a reference_wrapper
+  container,   // the walk does not go into it
+  scattered,   // parts for several devices
+  functor,     // a module, for one: its tensors are no rows of a batch
+  unreadable,  // an aggregate whose members cannot be found
+};
+
+template <Holding holding, class... T>
+struct Content {};
+
+// The elements of a tuple or variant.
+template <class T>
+struct ElementsOf;
+template <template <class...> class Template, class... T>
+struct ElementsOf<Template<T...>> {
+  using Type = Content<Holding::structure, T...>;
+};
+
+// The members of a plain struct; a const reference looks like a const member.
+template <Holding holding, class Members>
+struct MembersOf;
+template <Holding holding, class... T>
+struct MembersOf<holding, std::tuple<T&...>> {
+  using Type = Content<holding, T...>;
+};
+template <Holding holding, class T>
+using ContentOfMembers =
+    typename MembersOf<holding, decltype(tie_members(std::declval<T&>()))>::Type;
+
+// A pointer may point to what is not, or not yet, of a known size.
+template <class T>
+concept Complete = std::is_object_v<T> && requires {
+  sizeof(T);
+};
+
+// Trivially copyable types own no tensor, and what can be assigned has no reference to one.
+template <class T>
+concept PlainData = std::is_trivially_copyable_v<T> && std::is_copy_assignable_v<T>;
+
+// A class that tells its shape and owns memory, as other libraries' tensors and matrices do.
+template <class T>
+concept LooksLikeTensor =
+    std::is_class_v<T> && !std::is_trivially_copyable_v<T> && !HasForward<T> &&
+    (
+        requires(const T& t) { t.sizes(); } || requires(const T& t) { t.shape(); } ||
+        requires(const T& t) { t.dims(); } || requires(const T& t) { t.dim(); } ||
+        requires(const T& t) { t.ndim(); } ||
+        requires(const T& t) {
+          t.rows();
+          t.cols();
+        });
+
+template <class T>
+consteval auto find_content() {
+  if constexpr (shared_by_replicas<T>) {
+    return Content<Holding::nothing>();
+  } else if constexpr (std::is_pointer_v<T>) {
+    return Content<Holding::pointer, std::remove_pointer_t<T>>();
+  } else if constexpr (std::is_array_v<T>) {
+    return Content<Holding::container, std::remove_all_extents_t<T>>();
+  } else if constexpr (!Complete<T>) {
+    return Content<Holding::nothing>();
+  } else if constexpr (HasTensorTraits<T> || std::derived_from<T, Tensor>) {
+    return Content<Holding::tensor>();
+  } else if constexpr (TupleLike<T> || is_specialization<T, std::variant>) {
+    return typename ElementsOf<T>::Type();
+  } else if constexpr (ListLike<T> || is_specialization<T, std::optional>) {
+    return Content<Holding::structure, typename T::value_type>();
+  } else if constexpr (MapLike<T>) {
+    return Content<Holding::structure, typename T::mapped_type>();
+  } else if constexpr (is_specialization<T, std::reference_wrapper>) {
+    return Content<Holding::pointer, typename T::type>();
+  } else if constexpr (!std::is_class_v<T>) {
+    return Content<Holding::nothing>();
+  } else if constexpr (HasForward<T> || HasCallOperator<T>) {
+    if constexpr (HasVisitMembers<T>) {
+      return Content<Holding::functor, Tensor>();  // layers have the hook for their tensors
+    } else if constexpr (std::is_aggregate_v<T> && !PlainData<T> && Reflectable<T>) {
+      return ContentOfMembers<Holding::functor, T>();
+    } else {
+      return Content<Holding::nothing>();
+    }
+  } else if constexpr (StructLike<T>) {
+    return ContentOfMembers<Holding::structure, T>();
+  } else if constexpr (std::is_aggregate_v<T> && !PlainData<T>) {
+    return Content<Holding::unreadable>();
+  } else if constexpr (is_scattered<T>) {
+    return Content<Holding::scattered, typename T::value_type>();
+  } else if constexpr (requires { typename T::mapped_type; }) {
+    return Content<Holding::container, typename T::key_type, typename T::mapped_type>();
+  } else if constexpr (requires { typename T::value_type; }) {
+    return Content<Holding::container, typename T::value_type>();
+  } else if constexpr (requires { typename T::element_type; }) {
+    return Content<Holding::pointer, typename T::element_type>();
+  } else {
+    return Content<Holding::nothing>();
+  }
+}
+
+template <class T>
+using ContentIn = decltype(find_content<std::remove_cv_t<T>>());
+
+// Whether there are tensors in a T, or behind it. Types may lead back to themselves: `Above` are
+// those on the way to T. Structs of plain data are not looked into, as C's defy reflection.
+template <class T, class... Above>
+consteval bool find_tensors();
+
+template <class... Above, Holding holding, class... T>
+consteval bool find_tensors_in(Content<holding, T...> /*content*/) {
+  if constexpr (holding == Holding::functor) return false;  // a pointer to one may be shared
+  return holding == Holding::tensor || (find_tensors<std::remove_cvref_t<T>, Above...>() || ...);
+}
+
+template <class T, class... Above>
+consteval bool find_tensors() {
+  if constexpr ((std::is_same_v<T, Above> || ...)) {
+    return false;
+  } else if constexpr (!Complete<T> && !std::is_array_v<T>) {
+    return false;
+  } else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && PlainData<T>) {
+    return false;
+  } else {
+    return find_tensors_in<T, Above...>(ContentIn<T>());
+  }
+}
+
+template <class T>
+inline constexpr bool holds_tensors = find_tensors<std::remove_cvref_t<T>>();
+
+// Why a type is refused.
+enum class Obstacle {
+  none,
+  not_assignable,
+  pointer,
+  container,
+  scattered,
+  functor,
+  unreadable,
+  half_traits,
+  no_traits,
+  key,
+  array,
+  not_copyable
+};
+
+// A type that is refused: compilers print it with the message.
+template <Obstacle reason, class Culprit = void>
+struct Found {
+  static constexpr Obstacle obstacle = reason;
+};
+
+// The entries of a map are walked in the order of their keys, which error messages print.
+template <class Key>
+concept WalkableKey = requires(const Key& a, const Key& b, std::ostream& out) {
+  { a < b } -> std::convertible_to<bool>;
+  requires std::convertible_to<const Key&, std::string_view> || requires { out << a; };
+};
+
+template <class T, class... Above>
+consteval auto find_obstacle();
+
+template <class... Above>
+consteval auto find_obstacle_in(Content<Holding::structure> /*content*/) {
+  return Found<Obstacle::none>();
+}
+template <class... Above, class First, class... Rest>
+consteval auto find_obstacle_in(Content<Holding::structure, First, Rest...> /*content*/) {
+  using Result = decltype(find_obstacle<First, Above...>());
+  if constexpr (Result::obstacle != Obstacle::none) {
+    return Result();
+  } else {
+    return find_obstacle_in<Above...>(Content<Holding::structure, Rest...>());
+  }
+}
+template <class... Above, class... T>
+consteval auto find_obstacle_in(Content<Holding::functor, T...> /*content*/) {
+  using Type = std::tuple_element_t<0, std::tuple<Above...>>;
+  constexpr bool has_tensors =
+      ((holds_tensors<T> || decltype(find_obstacle<std::remove_cvref_t<T>, Above...>())::obstacle ==
+                                Obstacle::functor) ||
+       ...);
+  constexpr Obstacle obstacle = has_tensors ? Obstacle::functor : Obstacle::none;
+  return Found<obstacle, Type>();
+}
+template <class... Above, Holding holding, class... T>
+consteval auto find_obstacle_in(Content<holding, T...> /*content*/) {
+  using Type = std::tuple_element_t<0, std::tuple<Above...>>;
+  if constexpr (holding == Holding::unreadable) {
+    return Found<Obstacle::unreadable, Type>();
+  } else if constexpr (!(holds_tensors<T> || ...)) {
+    return Found<Obstacle::none>();
+  } else if constexpr (holding == Holding::pointer) {
+    return Found<Obstacle::pointer, Type>();
+  } else if constexpr (holding == Holding::scattered) {
+    return Found<Obstacle::scattered, Type>();
+  } else {
+    return Found<Obstacle::container, Type>();
+  }
+}
+
+template <class T, class... Above>
+consteval auto find_obstacle() {
+  using Plain = std::remove_cvref_t<T>;
+  if constexpr ((std::is_same_v<Plain, Above> || ...)) {
+    return Found<Obstacle::none>();
+  } else if constexpr (HasTensorTraits<Plain> && !TensorLike<Plain> && !shared_by_replicas<Plain>) {
+    return Found<Obstacle::half_traits, Plain>();
+  } else if constexpr (!std::is_same_v<T, Plain> && holds_tensors<T>) {
+    return Found<Obstacle::not_assignable, T>();
+  } else if constexpr (LooksLikeTensor<Plain> && !holds_tensors<Plain> &&
+                       !shared_by_replicas<Plain>) {
+    return Found<Obstacle::no_traits, Plain>();
+  } else {
+    using Result = decltype(find_obstacle_in<Plain, Above...>(ContentIn<Plain>()));
+    if constexpr (Result::obstacle != Obstacle::none) {
+      return Result();
+    } else if constexpr (std::is_array_v<Plain> && sizeof...(Above) > 0) {
+      return Found<Obstacle::none>();  // a struct that has it as a member can be copied
+    } else if constexpr (std::is_array_v<Plain>) {
+      return Found<Obstacle::array, Plain>();
+    } else if constexpr (!std::copy_constructible<Plain>) {
+      return Found<Obstacle::not_copyable, Plain>();
+    } else if constexpr (MapLike<Plain>) {
+      using Key = typename Plain::key_type;
+      constexpr Obstacle obstacle = WalkableKey<Key> ? Obstacle::none : Obstacle::key;
+      return Found<obstacle, Key>();
+    } else {
+      return Found<Obstacle::none>();
+    }
+  }
+}
+
+template <class T>
+consteval void explain(Found<Obstacle::none, T> /*found*/) {}
+
+template <class T>
+consteval void explain(Found<Obstacle::half_traits, T> /*found*/) {
+  require_whole_traits<T>();
+}
+
+template <Obstacle obstacle, class Culprit>
+consteval void explain(Found<obstacle, Culprit> /*found*/) {
+  static_assert(obstacle != Obstacle::not_assignable,
+                "lockstep: cannot be divided among devices: it has tensors that are const or "
+                "references, which cannot be replaced by chunks: hold them by value (a copy of a "
+                "Tensor shares its data)");
+  static_assert(obstacle != Obstacle::pointer,
+                "lockstep: cannot be divided among devices: it points to tensors, and all of them "
+                "would go to every device: hold them by value, in std::optional or in std::vector "
+                "(a copy of a Tensor shares its data)");
+  static_assert(obstacle != Obstacle::container,
+                "lockstep: cannot be divided among devices: it is a container of tensors that is "
+                "not divided, and all of them would go to every device: use std::vector, "
+                "std::array, std::map or std::unordered_map, or specialise tensor_traits for it");
+  static_assert(obstacle != Obstacle::scattered,
+                "lockstep: cannot be divided among devices: it has a Scattered inside, which has "
+                "one part for each device already: pass that as an argument of its own");
+  static_assert(obstacle != Obstacle::functor,
+                "lockstep: cannot be divided among devices: it is a module or functor, whose "
+                "tensors are neither divided nor moved: make it a member of the module that is "
+                "called, or set lockstep::shared_by_replicas for it");
+  static_assert(obstacle != Obstacle::no_traits,
+                "lockstep: cannot be divided among devices: it looks like a tensor, and all of it "
+                "would go to every device: specialise lockstep::tensor_traits for it, or set "
+                "lockstep::shared_by_replicas if this is meant");
+  static_assert(obstacle != Obstacle::unreadable,
+                "lockstep: cannot be divided among devices: this struct may have tensors, but its "
+                "members cannot be found: it may have no members in a base class, none that are "
+                "references, and at most 64");
+  static_assert(obstacle != Obstacle::key,
+                "lockstep: cannot be divided among devices: the keys of this map need operator< "
+                "and operator<<, as its entries are walked in their order and named in errors");
+  static_assert(obstacle != Obstacle::array,
+                "lockstep: cannot be divided among devices: a C array cannot be copied: use "
+                "std::string, std::array or std::vector");
+  static_assert(obstacle != Obstacle::not_copyable,
+                "lockstep: cannot be divided among devices: this type cannot be copied, but each "
+                "device gets a copy of its own: what all of them are to share can be held in "
+                "std::shared_ptr");
+}
+
+}  // namespace lockstep::detail::nested
+
+namespace lockstep {
+
+// Each device can get its part of a T: T is copyable, and has no tensors where they would not be
+// divided, such as behind a pointer, in a std::deque, or in an aggregate that cannot be reflected.
+template <class T>
+concept Scatterable =
+    decltype(detail::nested::find_obstacle<T>())::obstacle == detail::nested::Obstacle::none;
+
+namespace detail {
+
+// Compiles if T is Scatterable; says why not, and what to use instead, otherwise.
+template <class T>
+consteval void require_scatterable() {
+  nested::explain(nested::find_obstacle<T>());
+}
+
+}  // namespace detail
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/module/module.hpp>
+#include <lockstep/module/parameter.hpp>
+#include <lockstep/parallel/data_parallel_options.hpp>
+#include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicate.hpp>
+#include <lockstep/parallel/scatter_gather.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// What data_parallel and DataParallel add to replicate and parallel_apply: the options for buffers,
+// and the case that one device alone has work.
+namespace lockstep::detail {
+
+// The modules that a call runs: replicas or, where one device alone has work, the module itself.
+template <class M>
+class Replicas {
+ public:
+  explicit Replicas(M& module) : modules_(&module, 1) {}
+  explicit Replicas(std::vector<std::remove_const_t<M>> replicas)
+      : replicas_(std::move(replicas)), modules_(replicas_) {}
+  Replicas(const Replicas&) = delete;
+  Replicas& operator=(const Replicas&) = delete;
+
+  std::span<M> modules() { return modules_; }
+
+ private:
+  std::vector<std::remove_const_t<M>> replicas_;
+  std::span<M> modules_;
+};
+
+// Where one device alone has work.
+template <class M>
+Replicas<M> only_replica(M& module, Device device) {
+  check_module_device(module, device);
+  return Replicas<M>(module);
+}
+
+// Brings together what replicas have made of the module's buffers.
+class BufferMerge {
+ public:
+  // Before forward.
+  template <class M, class Replica>
+  BufferMerge(const M& module, std::span<Replica> replicas) : originals_(buffers(module)) {
+    for (const Replica& replica : replicas) {
+      versions_.emplace_back();
+      for (const Buffer& buffer : copies_.emplace_back(buffers(replica))) {
+        versions_.back().push_back(buffer.version());
+      }
+    }
+  }
+
+  // After forward.
+  void finish(const std::vector<double>& weights) const;
+
+ private:
+  std::vector<Buffer> originals_;
+  std::vector<std::vector<Buffer>> copies_;  // [replica][buffer]
+  std::vector<std::vector<std::uint64_t>> versions_;
+};
+
+// replicate, for the devices that have work.
+template <class M>
+Replicas<M> replicate(M& module, const std::vector<Device>& used) {
+  if (used.size() == 1) return only_replica(module, used[0]);
+  return Replicas<M>(lockstep::replicate(module, used, !is_grad_enabled()));
+}
+
+// parallel_apply; then `module`, whose replicas these are, has the `buffers` that are wanted.
+template <class M, class Inputs>
+auto parallel_apply(M& module, Replicas<M>& replicas, const Inputs& inputs,
+                    ReplicaBuffers buffers) {
+  const std::span<M> modules = replicas.modules();
+  std::optional<BufferMerge> merge;
+  if (buffers == ReplicaBuffers::merged && modules.size() > 1) {
+    merge.emplace(module, modules);
+  }
+  const auto parts_of = [&inputs](std::size_t i) { return std::tie(inputs.arguments[i]); };
+  auto outputs =
+      apply_all(modules, inputs.devices(), parts_of, buffers == ReplicaBuffers::synchronized);
+  if (merge) merge->finish(nested::row_weights(inputs.rows, modules.size()));
+  return outputs;
+}
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/replicas/impl/data_parallel_call.ipp>
+#endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/device_properties.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/replicas/balance.hpp>
+#include <lockstep/warning.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE std::optional<std::string> imbalance(
+    const std::vector<Device>& devices, const std::vector<DeviceProperties>& properties) {
+  const auto warning_for = [&](auto property) -> std::optional<std::string> {
+    const auto less = [&](const DeviceProperties& a, const DeviceProperties& b) {
+      return property(a) < property(b);
+    };
+    const auto [least, most] = std::minmax_element(properties.begin(), properties.end(), less);
+    if (property(*least) / property(*most) >= 0.75) return {};
+    const auto device_of = [&](auto place) {
+      return devices[static_cast<std::size_t>(place - properties.begin())];
+    };
+    return str(
+        "There is an imbalance between your devices. You may want to exclude ", device_of(least),
+        " which has less than 75% of the memory or cores of ", device_of(most),
+        ". You can do so by setting the device_ids of DataParallel",
+        device_of(least).is_cuda() ? ", or the CUDA_VISIBLE_DEVICES environment variable" : "",
+        "; Split::weights gives it fewer rows.");
+  };
+  if (properties.empty()) return {};
+  auto warning = warning_for(
+      [](const DeviceProperties& each) { return static_cast<double>(each.total_memory); });
+  if (warning) return warning;
+  return warning_for(
+      [](const DeviceProperties& each) { return static_cast<double>(each.multi_processor_count); });
+}
+
+LOCKSTEP_INLINE void check_devices(const std::vector<Device>& devices) {
+  check<ValueError>(!devices.empty(), "DataParallel: expected at least one device");
+  for (const Device device : devices) check_device(device);
+}
+
+LOCKSTEP_INLINE void check_balance(const std::vector<Device>& devices) {
+  std::vector<DeviceProperties> properties;
+  for (const Device device : devices) properties.push_back(device_properties(device));
+  if (const auto warning = imbalance(devices, properties)) warn(*warning);
+}
+
+}  // namespace lockstep::detail

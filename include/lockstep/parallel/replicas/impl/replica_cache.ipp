@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/inference_mode.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
+#include <lockstep/parallel/comm/detail/fan_out.hpp>
+#include <lockstep/parallel/comm/detail/flat.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
+#include <lockstep/parallel/replicas/replica_cache.hpp>
+#include <lockstep/profile/recording/recorder.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE ReplicaCache& ReplicaCache::operator=(const ReplicaCache&) {
+  originals_.clear();
+  replicas_.clear();
+  return *this;
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tensor>& originals,
+                                                          const std::vector<Device>& devices) {
+  forget_if_changed(originals);
+  if (replicas_.size() < devices.size()) replicas_.resize(devices.size());
+  std::vector<Tensor> result;
+  std::vector<Target> targets;
+  result.reserve(devices.size() * originals.size());
+  targets.reserve(devices.size());
+  bool original_given = false;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (originals.empty() ||
+        (devices[i] == originals[0].device() && !std::exchange(original_given, true))) {
+      result.insert(result.end(), originals.begin(), originals.end());
+      continue;
+    }
+    targets.push_back({&replicas_[i], comm::detail::Transfer(devices[i])});
+    prepare(replicas_[i], targets.back().transfer, originals);
+    const std::vector<Tensor>& parts = replicas_[i].flat.parts;
+    result.insert(result.end(), parts.begin(), parts.end());
+  }
+  update(targets, originals, devices);
+  // Even if this call copied nothing: another compute stream may be current than the one that
+  // waited for the last copy.
+  for (const Target& target : targets) target.transfer.finish(target.replica->flat.buffers);
+  return result;
+}
+
+LOCKSTEP_INLINE void ReplicaCache::forget_if_changed(const std::vector<Tensor>& originals) {
+  bool same = originals.size() == originals_.size();
+  for (std::size_t j = 0; same && j < originals.size(); ++j) {
+    const TensorImpl& now = *originals[j].impl();
+    const Original& then = originals_[j];
+    same = then.tensor.is_same(originals[j]) && then.storage == now.storage &&
+           then.offset == now.offset && then.shape == now.shape && then.strides == now.strides &&
+           then.dtype == now.dtype && then.version == now.version;
+  }
+  if (same) return;
+  originals_.clear();
+  replicas_.clear();
+  for (const Tensor& tensor : originals) {
+    const TensorImpl& now = *tensor.impl();
+    originals_.push_back(
+        {tensor, now.storage, now.offset, now.shape, now.strides, now.dtype, now.version});
+  }
+}
+
+LOCKSTEP_INLINE void ReplicaCache::prepare(Replica& replica, const comm::detail::Transfer& transfer,
+                                           const std::vector<Tensor>& originals) {
+  const Device device = transfer.stream().device();
+  if (!replica.versions.empty() && replica.device == device) return;
+  const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
+  replica.versions.clear();                // nothing is there, should the allocation throw
+  replica.device = device;
+  replica.flat = comm::detail::allocate_groups(transfer.stream(), originals,
+                                               comm::detail::buffer_groups(originals, SIZE_MAX));
+  replica.versions.assign(originals.size(), Versions{});
+}
+
+LOCKSTEP_INLINE void ReplicaCache::update(std::vector<Target>& targets,
+                                          const std::vector<Tensor>& originals,
+                                          const std::vector<Device>& devices) {
+  std::vector<comm::detail::FanOut> stale;
+  std::vector<std::pair<Versions*, Versions>> renewed;
+  stale.reserve(originals.size() * targets.size());
+  renewed.reserve(originals.size() * targets.size());
+  for (std::size_t j = 0; j < originals.size(); ++j) {
+    for (Target& target : targets) {
+      const Tensor& copy = target.replica->flat.parts[j];
+      Versions& seen = target.replica->versions[j];
+      const Versions now{originals[j].version(), copy.version()};
+      if (seen == now) continue;
+      if (!std::exchange(target.ordered, true)) {
+        for (const Tensor& buffer : target.replica->flat.buffers) {
+          target.transfer.after_users(buffer);
+        }
+      }
+      copy.mark_changed();
+      renewed.emplace_back(&seen, Versions{now.original, copy.version()});
+      stale.push_back({&originals[j], &copy, &target.transfer});
+    }
+  }
+  try {
+    comm::detail::fan_out(stale, devices);
+  } catch (...) {
+    // Earlier copies may have been aborted together with these, so all are made again.
+    for (const Target& target : targets) {
+      std::fill(target.replica->versions.begin(), target.replica->versions.end(), Versions{});
+    }
+    throw;
+  }
+  for (const auto& [seen, now] : renewed) *seen = now;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/module/module.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/nested/move_to.hpp>
+#include <lockstep/parallel/nested/scatter_plan.hpp>
+#include <lockstep/parallel/nested/scatterable.hpp>
+#include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicate.hpp>
+#include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/parallel/scattered.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
+#include <lockstep/profile/record_function.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// What a wrapper does that has no device or one: it calls its module, and nothing is divided.
+namespace lockstep::detail {
+
+// The module's own result, with the arguments as they are.
+template <class M, class... Args>
+auto call_as_it_is(M& module, const Args&... args) {
+  return forward_part(module, std::tie(nested::undivided(args)...));
+}
+
+// Those of a Scattered have to be on the device already, as they have where there are several.
+template <class T>
+void check_part_on(const T& /*argument*/, Device /*device*/, const nested::Path& /*path*/) {}
+template <class T>
+void check_part_on(const Scattered<T>& argument, Device device, const nested::Path& path) {
+  const auto look = [device](const auto& leaf, const nested::Path& where) {
+    const Device actual = tensor_traits<std::remove_cvref_t<decltype(leaf)>>::device(leaf);
+    nested::check_part_device(0, actual, device, where);
+  };
+  nested::for_each_leaf(nested::undivided(argument), path, look);
+}
+
+// The module's own result, with the arguments moved to its device.
+template <class M, class... Args>
+auto call_on(M& module, Device device, const Args&... args) {
+  nested::require_scatterable_arguments<Args...>();
+  if constexpr (nested::ScatterableArguments<Args...>) {
+    check_module_device(module, device);
+    [[maybe_unused]] std::size_t index = 0;
+    const nested::Path root("args");
+    (check_part_on(args, device, nested::Path(root, index++)), ...);
+    const profile::RecordFunction range("apply", device);
+    return forward_part(module, std::tuple<typename nested::PartOf<Args>::Type...>(
+                                    nested::on_device(args, device)...));
+  } else {
+    return Tensor();
+  }
+}
+
+// What one module alone returned keeps its shape; it is moved if it has to be elsewhere.
+template <class Output>
+Gathered<Output> gather_one(Output output, std::optional<Device> target) {
+  if constexpr (nested::PlainValue<Output>) {
+    return {std::move(output)};
+  } else {
+    if (target) nested::move_to(output, *target);
+    return output;
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/storage.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace lockstep::detail {
+
+// The replicas' memory of one module, kept from one forward to the next: for each device a copy of
+// every tensor, and what the original's version was when it was made.
+//
+// What has changed since, on either side, is copied again; what has not costs nothing. A copy that
+// is written again counts as changed, so that a backward that still needs its old values is an
+// error.
+//
+// Threads: belongs to one DataParallel, whose calls are made one at a time.
+class ReplicaCache {
+ public:
+  ReplicaCache() = default;
+  // A copy starts empty: two owners would overwrite each other's memory.
+  ReplicaCache(const ReplicaCache&) {}
+  ReplicaCache& operator=(const ReplicaCache&);
+  ReplicaCache(ReplicaCache&&) = default;
+  ReplicaCache& operator=(ReplicaCache&&) = default;
+
+  // Copies of `originals`, all on one device, for each of `devices`, as one list: first those of
+  // all tensors for devices[0]. The first entry for the originals' device has the originals
+  // themselves.
+  std::vector<Tensor> refresh(const std::vector<Tensor>& originals,
+                              const std::vector<Device>& devices);
+
+ private:
+  struct Versions {
+    std::uint64_t original = UINT64_MAX;  // never copied
+    std::uint64_t copy = UINT64_MAX;
+    friend bool operator==(const Versions&, const Versions&) = default;
+  };
+  struct Replica {
+    Device device;
+    comm::detail::FlatCopies flat;
+    std::vector<Versions> versions;  // empty: nothing is there yet
+  };
+  struct Target {
+    Replica* replica;
+    comm::detail::Transfer transfer;
+    bool ordered = false;  // the transfer waits for all that uses the replica's memory
+  };
+  // An original and its memory at the last refresh. Owning both keeps their addresses from being
+  // used for others, which would be taken for these.
+  struct Original {
+    Tensor tensor;
+    std::shared_ptr<Storage> storage;
+    std::int64_t offset;
+    Shape shape;
+    Shape strides;
+    Dtype dtype;
+    std::shared_ptr<VersionCounter> version;
+  };
+
+  // Drops all copies unless the originals are the same tensors in the same memory as before.
+  void forget_if_changed(const std::vector<Tensor>& originals);
+
+  // Allocates the copies on the transfer's device, unless they are there.
+  static void prepare(Replica& replica, const comm::detail::Transfer& transfer,
+                      const std::vector<Tensor>& originals);
+
+  // Issues the copies of what has changed.
+  static void update(std::vector<Target>& targets, const std::vector<Tensor>& originals,
+                     const std::vector<Device>& devices);
+
+  std::vector<Original> originals_;
+  std::vector<Replica> replicas_;  // in the order of the devices
+};
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/replicas/impl/replica_cache.ipp>
+#endif

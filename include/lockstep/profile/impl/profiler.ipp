@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/atomic_file.hpp>
+#include <lockstep/profile/chrome_trace.hpp>
+#include <lockstep/profile/device_timer.hpp>
+#include <lockstep/profile/profiler.hpp>
+#include <lockstep/profile/record_function.hpp>
+#include <lockstep/profile/recording/recorder.hpp>
+#include <lockstep/profile/recording/row.hpp>
+#include <lockstep/profile/recording/thread_log.hpp>
+#include <lockstep/profile/timeline.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <ios>
+#include <memory>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace lockstep::profile {
+
+LOCKSTEP_INLINE Profiler::Profiler(const ProfilerOptions& options)
+    : start_(detail::now()), session_(detail::Recorder::instance().start(options.max_events)) {}
+
+LOCKSTEP_INLINE Profiler::~Profiler() {
+  if (session_ == 0) return;
+  for (const auto& log : detail::Recorder::instance().stop()) {
+    log->drain([](const detail::RecordedEvent& event) { detail::discard(event); });
+  }
+}
+
+LOCKSTEP_INLINE void Profiler::stop() {
+  if (std::exchange(session_, 0) == 0) return;
+  const std::vector<std::shared_ptr<detail::ThreadLog>> logs = detail::Recorder::instance().stop();
+  detail::Timeline timeline;
+  for (std::size_t thread = 0; thread < logs.size(); ++thread) {
+    logs[thread]->drain([&](const detail::RecordedEvent& event) {
+      add(timeline, thread, logs[thread]->label(), event);
+    });
+    dropped_ += logs[thread]->dropped();
+  }
+  events_ = std::move(timeline).arrange();
+}
+
+LOCKSTEP_INLINE const std::vector<FunctionEvent>& Profiler::events() {
+  stop();
+  return events_;
+}
+
+LOCKSTEP_INLINE std::uint64_t Profiler::dropped_events() {
+  stop();
+  return dropped_;
+}
+
+LOCKSTEP_INLINE void Profiler::export_chrome_trace(const std::filesystem::path& path) {
+  stop();
+  std::ostringstream text;
+  text.exceptions(std::ios::badbit);  // else a failed allocation would cut the text short
+  detail::write_chrome_trace(text, events_, dropped_);
+  lockstep::detail::AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text.view())));
+  file.commit();
+}
+
+LOCKSTEP_INLINE void Profiler::add(detail::Timeline& timeline, std::size_t thread,
+                                   const std::string& label,
+                                   const detail::RecordedEvent& event) const {
+  const auto drawn = [&](std::int64_t begin, std::int64_t end) {
+    return FunctionEvent{event.name, "", begin - start_, end - start_, event.bytes};
+  };
+  const bool on_host = event.row.kind != Row::Kind::thread && !event.row.is_gpu();
+  timeline.add(on_host ? detail::RowKey::of_device(event.row) : detail::RowKey::of_thread(label),
+               thread, drawn(event.begin, event.end));
+  if (event.begin_mark == nullptr || event.end_mark == nullptr) return detail::discard(event);
+  auto* const timer = detail::device_timer.load(std::memory_order_acquire);
+  const std::optional<std::int64_t> begin = timer->resolve(event.begin_mark);
+  const std::optional<std::int64_t> end = timer->resolve(event.end_mark);
+  if (!begin || !end) return;
+  timeline.add(detail::RowKey::of_device(event.row), thread, drawn(*begin, std::max(*begin, *end)));
+}
+
+}  // namespace lockstep::profile

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/profile/recording/recorded_event.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep::profile::detail {
+
+// What one thread has recorded during one session, in the order in which its ranges ended.
+//
+// Threads: the thread appends, without a lock; one reader drains, at any time. An event belongs to
+// the reader once its chunk counts it, and a chunk once its `next` is set: the release of either
+// orders what the thread wrote before. The thread touches the last chunk alone. Both own the log,
+// so that neither has to outlive the other; a thread that goes on keeps one chunk of a drained log.
+class ThreadLog {
+ public:
+  ThreadLog(std::string label, std::size_t max_events)
+      : label_(std::move(label)), room_(max_events), first_(new Chunk), last_(first_) {}
+  ThreadLog(const ThreadLog&) = delete;
+  ThreadLog& operator=(const ThreadLog&) = delete;
+  ~ThreadLog();
+
+  // The row of the thread.
+  const std::string& label() const { return label_; }
+
+  // Called by the thread. False if there is no room for the event, which is then counted as
+  // dropped.
+  bool append(const RecordedEvent& event) noexcept;
+
+  // Called by the thread: a copy of a name that lives as long as the log; null if there is no room.
+  const char* keep(std::string_view name) noexcept;
+
+  // Called by the reader: calls `take(event)` for all events that have come since the last time,
+  // and frees the chunks that are full.
+  template <class Take>
+  void drain(Take&& take) {
+    while (true) {
+      // `next` is read before `count`: a chunk that has a next one is full.
+      Chunk* const next = first_->next.load(std::memory_order_acquire);
+      const std::size_t count = first_->count.load(std::memory_order_acquire);
+      while (taken_ < count) take(first_->events[taken_++]);
+      if (next == nullptr) return;
+      drop_first();
+      taken_ = 0;
+    }
+  }
+
+  std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Chunk {
+    std::array<RecordedEvent, 512> events;  // without values from `count` on
+    std::atomic<std::size_t> count{0};
+    std::atomic<Chunk*> next{nullptr};
+
+    Chunk() noexcept {}
+  };
+  static_assert(std::is_trivially_destructible_v<RecordedEvent>);
+
+  bool drop() noexcept;
+  void drop_first() { delete std::exchange(first_, first_->next.load(std::memory_order_relaxed)); }
+
+  const std::string label_;
+  std::size_t room_;       // how many more events may come; the thread's
+  Chunk* first_;           // the reader's
+  std::size_t taken_ = 0;  // events of the first chunk that were taken; the reader's
+  Chunk* last_;            // the thread's
+  std::set<std::string, std::less<>> names_;  // the thread's; nodes stay where they are
+  std::atomic<std::uint64_t> dropped_{0};     // read while the thread may still count
+};
+
+}  // namespace lockstep::profile::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/profile/recording/impl/thread_log.ipp>
+#endif

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/threads/crew.hpp>
+#include <lockstep/backend/threads/worker_team.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <latch>
+#include <string_view>
+#include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace lockstep::detail {
+namespace crew_test {
+
+// What the helpers of a crew do: each leaves its thread, and waits for `gate` if there is one.
+struct Work {
+  std::array<std::thread::id, 8> threads = {};
+  std::atomic<int> came{0};
+  std::latch* gate = nullptr;
+
+  static void help(void* context, std::size_t helper) {
+    auto& work = *static_cast<Work*>(context);
+    work.came.fetch_add(1);
+    if (work.gate) work.gate->wait();
+    work.threads[helper] = std::this_thread::get_id();
+  }
+};
+
+TEST(Crew, HelpersThatAreNotCalledDoNothing) {
+  Work work;
+  for (int round = 0; round < 20; ++round) {
+    Crew crew(3, Work::help, &work);
+    EXPECT_EQ(crew.helpers(), 3U);
+    crew.dismiss();
+  }
+  EXPECT_EQ(work.came, 0);
+}
+
+TEST(Crew, DismissWaitsForTheHelpersThatCame) {
+  for (const Crew::Call how : {Crew::Call::urgent, Crew::Call::casual}) {
+    Work work;
+    Crew crew(3, Work::help, &work);
+    crew.call(1, how);
+    crew.call(3, how);
+    while (work.came < 2) std::this_thread::yield();  // a casual one comes by itself
+    crew.dismiss();
+    EXPECT_NE(work.threads[1], std::thread::id());
+    EXPECT_NE(work.threads[1], std::this_thread::get_id());
+    EXPECT_EQ(work.threads[2], std::thread::id());
+    EXPECT_NE(work.threads[3], std::thread::id());
+    EXPECT_NE(work.threads[3], work.threads[1]);
+  }
+}
+
+TEST(Crew, WhoeverComesAfterDismissIsTurnedAway) {
+  int turned_away = 0;
+  for (int round = 0; round < 2000; ++round) {
+    Work work;
+    Crew crew(2, Work::help, &work);
+    crew.call(1, round % 2 == 0 ? Crew::Call::casual : Crew::Call::urgent);
+    if (round % 3 == 0) crew.hurry(1);
+    crew.dismiss();
+    const int came = work.came;
+    ASSERT_EQ(came == 1, work.threads[1] != std::thread::id());
+    turned_away += 1 - came;
+  }
+  EXPECT_GT(turned_away, 0);
+}
+
+TEST(Crew, HelpersMayCallHelpers) {
+  struct Chain {
+    Crew* crew = nullptr;
+    std::latch last{1};
+    static void help(void* context, std::size_t helper) {
+      auto& chain = *static_cast<Chain*>(context);
+      if (helper == 4) return chain.last.count_down();
+      chain.crew->call(helper + 1, Crew::Call::urgent);
+      chain.last.wait();
+    }
+  };
+  Chain chain;
+  Crew crew(4, Chain::help, &chain);
+  chain.crew = &crew;
+  crew.call(1, Crew::Call::urgent);
+  chain.last.wait();
+  crew.dismiss();
+}
+
+TEST(Crew, ItsThreadsCountAsRunningUntilItIsDestroyed) {
+  EXPECT_EQ(team_stats().running, 0U);
+  {
+    Work work;
+    Crew crew(3, Work::help, &work);
+    EXPECT_EQ(team_stats().running, 4U);
+    run_team(2, [](std::size_t) { EXPECT_EQ(team_stats().running, 5U); });
+    crew.dismiss();
+    EXPECT_EQ(team_stats().running, 4U);
+  }
+  EXPECT_EQ(team_stats().running, 0U);
+}
+
+TEST(Crew, AnExceptionOfTheCallerWaitsForTheHelpers) {
+  Work work;
+  std::latch gate(1);
+  work.gate = &gate;
+  try {
+    Crew crew(1, Work::help, &work);
+    crew.call(1, Crew::Call::urgent);
+    while (work.came < 1) std::this_thread::yield();
+    gate.count_down();
+    throw 1;
+  } catch (int) {
+    EXPECT_NE(work.threads[1], std::thread::id());
+  }
+}
+
+TEST(Crew, AChildForkedMeanwhileDoesNotWait) {
+  Work work;
+  std::latch gate(1);
+  work.gate = &gate;
+  int status = 0;
+  {
+    Crew crew(1, Work::help, &work);
+    crew.call(1, Crew::Call::urgent);
+    while (work.came < 1) std::this_thread::yield();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(60);
+      try {
+        crew.dismiss();
+      } catch (const Error& error) {
+        ::_exit(std::string_view(error.what()).find("forked") != std::string_view::npos ? 0 : 1);
+      }
+      ::_exit(2);
+    }
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    gate.count_down();
+    crew.dismiss();
+  }
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+}  // namespace crew_test
+}  // namespace lockstep::detail

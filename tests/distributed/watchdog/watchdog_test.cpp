@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/distributed/socket/socket.hpp>
+#include <lockstep/distributed/socket/socket_frame.hpp>
+#include <lockstep/distributed/store/hash_store.hpp>
+#include <lockstep/distributed/store/prefix_store.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
+#include <lockstep/distributed/watchdog/watchdog_protocol.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/expect_error.hpp"
+#include "support/warnings.hpp"
+
+namespace lockstep::distributed {
+namespace watchdog_test {
+
+using namespace std::chrono_literals;
+using detail::Call;
+using detail::Collective;
+using testing::throws;
+
+// Quick to notice who waits for whom, and never for want of a heartbeat: the machine may be busy.
+const WatchdogOptions kQuick{
+    .interval = 10ms, .heartbeat_timeout = 10min, .collective_timeout = 1h};
+
+const Call kSum{.collective = Collective::all_reduce, .dtype = Dtype::f32, .count = 4};
+
+// A rank: a watchdog of its own, and a call that its collectives would be released by.
+class Rank {
+ public:
+  Rank(int rank, int size, Store& store, const WatchdogOptions& options = kQuick)
+      : watchdog_(std::in_place, rank, size, store, options, [this] { released_.set_value(); }) {
+    std::vector<int> all;
+    for (int i = 0; i < size; ++i) all.push_back(i);
+    progress_ = watchdog_->watch(all);
+  }
+
+  Watchdog& watchdog() { return *watchdog_; }
+  Progress& progress() { return *progress_; }
+  void end() { watchdog_.reset(); }
+
+  // Waits for the first fault and returns the error's text.
+  std::string fault() {
+    released_.get_future().wait();
+    EXPECT_TRUE(watchdog_->faulted());
+    try {
+      watchdog_->check();
+    } catch (const WatchdogError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+ private:
+  std::promise<void> released_;
+  std::optional<Watchdog> watchdog_;
+  std::shared_ptr<Progress> progress_;
+};
+
+// All ranks of a world, in one process.
+class World {
+ public:
+  explicit World(int size, const WatchdogOptions& options = kQuick) {
+    for (int rank = 0; rank < size; ++rank) {
+      ranks_.push_back(std::make_unique<Rank>(rank, size, store_, options));
+    }
+  }
+  Rank& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  HashStore store_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Watchdog, RanksMayEndInAnyOrder) {
+  std::vector<int> order{0, 1, 2};
+  do {
+    World world(3);
+    for (int rank = 0; rank < 3; ++rank) {
+      world[rank].progress().enter(kSum);
+      world[rank].progress().leave();
+    }
+    for (const int rank : order) {
+      world[rank].watchdog().check();
+      EXPECT_FALSE(world[rank].watchdog().faulted());
+      world[rank].end();
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+// More than a heartbeat has room for.
+TEST(Watchdog, GroupsThatHaveEndedAreForgotten) {
+  World world(2);
+  constexpr int kGroups = 5'000;
+  std::vector<std::shared_ptr<Progress>> kept;
+  for (int i = 0; i < kGroups; ++i) {
+    for (const int rank : {0, 1}) {
+      const std::shared_ptr<Progress> progress = world[rank].watchdog().watch({1, 0});
+      progress->enter(kSum);
+      progress->leave();
+      if (i == kGroups / 2) kept.push_back(progress);
+    }
+  }
+  for (const int rank : {0, 1}) {
+    // That of all ranks and the one that is kept.
+    while (world[rank].watchdog().groups() > 2) {
+      world[rank].watchdog().check();
+      std::this_thread::yield();
+    }
+  }
+  // It is still the same one to both of them, and a later one is no other's.
+  for (const int rank : {0, 1}) kept.push_back(world[rank].watchdog().watch({1, 0}));
+  for (const auto& progress : kept) progress->enter(kSum);
+  for (const auto& progress : kept) progress->leave();
+  kept[0]->enter(kSum);
+  world[1].end();
+  EXPECT_TRUE(contains(world[0].fault(),
+                       "rank 1 has ended after collective #2; rank 0 waits for it "
+                       "in collective #3"));
+}
+
+TEST(Watchdog, AWorldOfOneWatchesNothing) {
+  HashStore store;
+  Watchdog alone(0, 1, store);
+  EXPECT_EQ(alone.watch({0}), nullptr);
+  const InCollective nobody_looks(nullptr, kSum);
+  alone.abort("a failure");
+  EXPECT_FALSE(alone.faulted());
+  EXPECT_EQ(alone.exception(), nullptr);
+  EXPECT_EQ(store.num_keys(), 0);
+}
+
+TEST(Watchdog, ARankThatFailsTellsAllWhy) {
+  // At once, and not with the next heartbeat.
+  WatchdogOptions options = kQuick;
+  options.interval = 1h;
+  options.heartbeat_timeout = 10h;
+  World world(3, options);
+  const InCollective waiting(&world[0].progress(), kSum);
+  world[1].watchdog().abort("ShapeError: 3 does not fit 4");
+  const std::string waits = world[0].fault();
+  EXPECT_TRUE(contains(waits, "rank 1 has failed: ShapeError: 3 does not fit 4")) << waits;
+  EXPECT_TRUE(contains(waits, "this rank, 0, is in collective #1, all_reduce(sum) of 4 x f32"))
+      << waits;
+  EXPECT_EQ(world[2].fault(), "rank 1 has failed: ShapeError: 3 does not fit 4");
+  ASSERT_EQ(world[2].watchdog().faults().size(), 1U);
+  EXPECT_EQ(world[2].watchdog().faults()[0].kind, Fault::Kind::threw);
+  EXPECT_EQ(world[2].watchdog().faults()[0].rank, 1);
+}
+
+TEST(Watchdog, AnExceptionThatUnwindsARankIsAFailure) {
+  HashStore store;
+  Rank zero(0, 2, store);
+  EXPECT_THROW(
+      {
+        Watchdog one(1, 2, store, kQuick);
+        throw std::runtime_error("in forward");
+      },
+      std::runtime_error);
+  EXPECT_EQ(zero.fault(), "rank 1 has failed: an exception has ended it");
+}
+
+TEST(Watchdog, ARankThatLeavesACollectiveOutIsNamed) {
+  WatchdogOptions options = kQuick;
+  options.collective_timeout = 50ms;
+  World world(3, options);
+  for (int rank = 0; rank < 3; ++rank) {
+    world[rank].progress().enter(kSum);
+    world[rank].progress().leave();
+  }
+  const InCollective first(&world[0].progress(), kSum);
+  const InCollective second(&world[1].progress(), kSum);
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string text = world[rank].fault();
+    EXPECT_TRUE(contains(text, "rank 2 has not come to a collective")) << text;
+    EXPECT_TRUE(contains(text, "in collective #2, all_reduce(sum) of 4 x f32")) << text;
+    EXPECT_TRUE(contains(text, "left its last one, #1")) << text;
+  }
+}
+
+TEST(Watchdog, ARankWithFewerBatchesIsNamed) {
+  World world(3);
+  world[1].end();
+  const InCollective waiting(&world[2].progress(), kSum);
+  for (const int rank : {0, 2}) {
+    const std::string text = world[rank].fault();
+    EXPECT_TRUE(contains(text,
+                         "rank 1 has ended without any collective; rank 2 waits for it in "
+                         "collective #1, all_reduce(sum) of 4 x f32"))
+        << text;
+  }
+}
+
+TEST(Watchdog, RankZeroWithFewerBatchesIsNamed) {
+  World world(2);
+  world[0].end();
+  const InCollective waiting(&world[1].progress(), kSum);
+  const std::string text = world[1].fault();
+  EXPECT_TRUE(contains(text, "rank 0 has ended without any collective")) << text;
+  EXPECT_TRUE(contains(text, "this rank, 1, is in collective #1")) << text;
+}
+
+// Rank 0 too.
+TEST(Watchdog, ARankThatHasFinishedIsNamedAndStillHearsOfFaults) {
+  for (const int finished : {0, 1}) {
+    // At once, and not with the next heartbeat, for the one that has finished.
+    World world(2);
+    Rank& waiting = world[1 - finished];
+    world[finished].watchdog().finish();
+    const InCollective here(&waiting.progress(), kSum);
+    const std::string expected =
+        lockstep::detail::str("rank ", finished, " has ended without any collective; rank ",
+                              1 - finished, " waits for it in collective #1, all_reduce(sum)");
+    const std::string got = waiting.fault();
+    EXPECT_TRUE(contains(got, expected)) << got;
+    EXPECT_TRUE(contains(world[finished].fault(), expected));
+  }
+}
+
+TEST(Watchdog, FinishingIsNoFaultAndLeavingComesBeforeTheEnd) {
+  World world(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    { const InCollective here(&world[rank].progress(), kSum); }
+    world[rank].watchdog().finish();
+  }
+  for (const int rank : {1, 0, 2}) {
+    world[rank].watchdog().leave();
+    EXPECT_FALSE(world[rank].watchdog().faulted());
+    world[rank].watchdog().abort("too late to tell");
+  }
+  for (const int rank : {2, 0, 1}) EXPECT_FALSE(world[rank].watchdog().faulted());
+}
+
+TEST(Watchdog, WhoWaitsTooLongAfterRankZeroHasEndedIsReleased) {
+  WatchdogOptions options = kQuick;
+  options.collective_timeout = 50ms;
+  HashStore store;
+  Rank zero(0, 3, store, options);
+  Rank one(1, 3, store, options);
+  Rank two(2, 3, store, options);
+  const auto pair = one.watchdog().watch({1, 2});
+  zero.end();
+  const InCollective waiting(pair.get(), kSum);
+  const std::string text = one.fault();
+  // Rank 0 may have seen it before it ended.
+  EXPECT_TRUE(contains(text, "rank 1 has waited for 0.05 s, and rank 0") ||
+              contains(text, "rank 2 has not come"))
+      << text;
+}
+
+TEST(Watchdog, AnotherDtypeIsNamed) {
+  World world(2);
+  Call other = kSum;
+  other.dtype = Dtype::f64;
+  const InCollective first(&world[0].progress(), kSum);
+  const InCollective second(&world[1].progress(), other);
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string text = world[rank].fault();
+    EXPECT_TRUE(contains(text, "all_reduce(sum) of 4 x f64")) << text;
+    EXPECT_TRUE(contains(text, "all_reduce(sum) of 4 x f32")) << text;
+    EXPECT_TRUE(contains(text, "all ranks must call the same")) << text;
+  }
+}
+
+TEST(Watchdog, TheFirstFaultStaysFirst) {
+  World world(4);
+  world[2].watchdog().abort("first");
+  EXPECT_EQ(world[0].fault(), "rank 2 has failed: first");
+  world[3].watchdog().abort("as follows from it");
+  world[3].end();
+  const std::string heard = world[1].fault();
+  EXPECT_TRUE(heard.starts_with("rank 2 has failed: first")) << heard;
+}
+
+TEST(Watchdog, ARankThatHasNotComeIsNamed) {
+  HashStore store(500ms);
+  Rank zero(0, 2, store);
+  EXPECT_EQ(zero.fault(), "rank 1 has not come: it has not connected to the watchdog within 0.5 s");
+}
+
+TEST(Watchdog, ARankWithoutRankZeroGivesUp) {
+  HashStore store(20ms);
+  EXPECT_TRUE(throws<StoreError>([&] { Watchdog(1, 2, store); }, "'watchdog'", "0.02 s"));
+}
+
+// Although the time limit is far.
+TEST(Watchdog, ARankWhoseRankZeroHasEndedIsRefusedAtOnce) {
+  HashStore store;
+  { const Watchdog ended(0, 2, store, kQuick); }
+  EXPECT_TRUE(throws<NetworkError>([&] { Watchdog(1, 2, store, kQuick); }, "cannot connect to",
+                                   "Connection refused"));
+}
+
+TEST(Watchdog, AWorldThatIsNotOneIsRefused) {
+  HashStore store;
+  Rank zero(0, 3, store);
+  const Rank one(1, 3, store);
+  EXPECT_TRUE(throws<ValueError>([&] { Watchdog(1, 3, store); }, "two processes", "rank 1"));
+  EXPECT_TRUE(throws<ValueError>([&] { Watchdog(1, 2, store); }, "2 ranks", "there are 3"));
+  EXPECT_TRUE(throws<ValueError>([&] { Watchdog(3, 3, store); }, "rank 3 of 3"));
+  EXPECT_TRUE(throws<ValueError>([&] { Watchdog(-1, 3, store); }, "rank -1 of 3"));
+  store.set("watchdog", "nonsense");
+  EXPECT_TRUE(throws<StoreError>([&] { Watchdog(2, 3, store); }, "no watchdog's address"));
+  EXPECT_FALSE(zero.watchdog().faulted());
+}
+
+TEST(Watchdog, GroupsOfOtherRanksAreRefused) {
+  World world(3);
+  Watchdog& watchdog = world[1].watchdog();
+  EXPECT_TRUE(throws<ValueError>([&] { watchdog.watch({0, 2}); }, "rank 1 is not in the group"));
+  EXPECT_TRUE(throws<ValueError>([&] { watchdog.watch({1, 3}); }, "rank 3", "world of 3"));
+  EXPECT_TRUE(throws<ValueError>([&] { watchdog.watch({1, 2, 1}); }, "rank 1", "twice"));
+}
+
+TEST(Watchdog, GarbageAtItsPortHarmsNobody) {
+  HashStore store;
+  Rank zero(0, 2, store);
+  Rank one(1, 2, store);
+  std::istringstream address(store.get("watchdog"));
+  std::uint16_t port = 0;
+  address >> port;
+  const detail::Deadline patience(5min);
+  using detail::FrameWriter;
+  using detail::ToServer;
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1000, '\xFF'),
+        FrameWriter(ToServer::goodbye).take(),
+        // Another run's.
+        FrameWriter(ToServer::hello).number(std::uint64_t{1}).number(0).number(2).take()}) {
+    const detail::Descriptor socket = detail::connect_to("localhost", port, patience);
+    detail::send_all(socket, bytes, patience);
+    std::string ignored(1, '\0');
+    EXPECT_NE(detail::receive_all(socket, ignored, patience), 0);
+  }
+  one.watchdog().abort("the first fault");
+  EXPECT_EQ(zero.fault(), "rank 1 has failed: the first fault");
+}
+
+TEST(Watchdog, ACallbackThatThrowsIsNoEnd) {
+  const testing::CaughtWarnings warnings;
+  {
+    HashStore store;
+    Watchdog zero(0, 2, store, kQuick, [] { throw std::runtime_error("from the callback"); });
+    Watchdog one(1, 2, store, kQuick);
+    one.abort("a failure");
+    while (!zero.faulted()) std::this_thread::yield();
+    EXPECT_TRUE(throws<WatchdogError>([&] { zero.check(); }, "a failure"));
+  }
+  EXPECT_EQ(warnings.count("from the callback"), 1);
+}
+
+TEST(WatchdogOptions, AreReadFromTheEnvironment) {
+  ::setenv("LOCKSTEP_HEARTBEAT_INTERVAL", "0.25", 1);
+  ::setenv("LOCKSTEP_HEARTBEAT_TIMEOUT", "7", 1);
+  ::setenv("LOCKSTEP_COLLECTIVE_TIMEOUT", "1e3", 1);
+  const WatchdogOptions options = WatchdogOptions::from_environment();
+  EXPECT_EQ(options.interval, 250ms);
+  EXPECT_EQ(options.heartbeat_timeout, 7s);
+  EXPECT_EQ(options.collective_timeout, 1000s);
+  for (const char* wrong : {"", "0", "-1", "nan", "inf", "1s", "1e30"}) {
+    ::setenv("LOCKSTEP_HEARTBEAT_TIMEOUT", wrong, 1);
+    EXPECT_TRUE(throws<ValueError>([] { WatchdogOptions::from_environment(); },
+                                   "LOCKSTEP_HEARTBEAT_TIMEOUT", std::string("'") + wrong + "'"));
+  }
+  ::setenv("LOCKSTEP_HEARTBEAT_TIMEOUT", "0.4", 1);
+  EXPECT_TRUE(throws<ValueError>([] { WatchdogOptions::from_environment(); }, "400 ms", "250 ms"));
+  ::unsetenv("LOCKSTEP_HEARTBEAT_INTERVAL");
+  ::unsetenv("LOCKSTEP_HEARTBEAT_TIMEOUT");
+  ::unsetenv("LOCKSTEP_COLLECTIVE_TIMEOUT");
+}
+
+// A process that was stopped has not listened meanwhile, and blames nobody for that time.
+TEST(ListeningClock, CountsOnlyTimeInWhichItListened) {
+  detail::ListeningClock clock(1ms);
+  const auto before = clock.now();
+  const auto end = std::chrono::steady_clock::now() + 50ms;
+  while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_LE(clock.now() - before, 2ms);
+}
+
+// A reader never takes one collective's description for another's.
+TEST(Progress, ASnapshotIsOfOneCollective) {
+  constexpr std::uint64_t kCollectives = 1000000;
+  Progress progress;
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    for (std::uint64_t i = 1; i <= kCollectives; ++i) {
+      const InCollective here(&progress, {.collective = Collective::broadcast,
+                                          .dtype = i % 2 ? Dtype::f32 : Dtype::i64,
+                                          .root = static_cast<int>(i),
+                                          .count = i});
+    }
+    done.store(true, std::memory_order_release);
+  });
+  std::uint64_t last = 0;
+  do {
+    const auto snapshot = progress.snapshot();
+    if (!snapshot) continue;
+    ASSERT_GE(snapshot->number, last);
+    last = snapshot->number;
+    if (!snapshot->inside) continue;
+    ASSERT_EQ(snapshot->call.count, last);
+    ASSERT_EQ(snapshot->call.root, static_cast<int>(last));
+    ASSERT_EQ(snapshot->call.dtype, last % 2 ? Dtype::f32 : Dtype::i64);
+  } while (!done.load(std::memory_order_acquire));
+  writer.join();
+  EXPECT_EQ(progress.snapshot(), Progress::Snapshot{kCollectives});
+}
+
+TEST(Progress, SaysWhereARankIs) {
+  Progress progress;
+  EXPECT_EQ(progress.snapshot(), Progress::Snapshot{});
+  const Call call{Collective::reduce, Dtype::bf16, ReduceOp::max, 3, std::size_t{1} << 40};
+  progress.enter(call);
+  EXPECT_EQ(progress.snapshot(), (Progress::Snapshot{1, true, call}));
+  progress.leave();
+  EXPECT_EQ(progress.snapshot(), Progress::Snapshot{1});
+}
+
+}  // namespace watchdog_test
+}  // namespace lockstep::distributed
