@@ -60,7 +60,12 @@ function(layer_name header result)
 endfunction()
 
 cmake_path(ABSOLUTE_PATH INCLUDE_DIR)
-file(GLOB_RECURSE headers RELATIVE "${INCLUDE_DIR}" "${INCLUDE_DIR}/lockstep/*")
+file(
+  GLOB_RECURSE headers
+  RELATIVE "${INCLUDE_DIR}"
+  "${INCLUDE_DIR}/lockstep/*.hpp"
+  "${INCLUDE_DIR}/lockstep/*.ipp"
+)
 if(NOT headers)
   message(FATAL_ERROR "No headers below ${INCLUDE_DIR}/lockstep")
 endif()
