@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/distributed/default_group.hpp>
 #include <lockstep/distributed/environment.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/ops/to.hpp>
