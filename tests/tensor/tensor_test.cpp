@@ -89,6 +89,7 @@ TEST(Tensor, AGradientFitsItsTensor) {
   EXPECT_THROW(a.set_grad(ones({2}, {.dtype = Dtype::f64})), DtypeError);
   EXPECT_THROW(a.set_grad(ones({2}, {.device = "cpu:0"})), DeviceError);
   a.set_grad({});
+  EXPECT_THROW(Tensor().set_grad({}), ValueError);
   EXPECT_FALSE(a.grad().defined());
 }
 

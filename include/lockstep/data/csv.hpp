@@ -18,7 +18,7 @@
 namespace lockstep::data {
 
 namespace detail {
-class CsvRows;  // data/csv_rows.hpp
+class CsvRows;  // data/files/csv_rows.hpp
 }
 
 // What becomes of a missing value.

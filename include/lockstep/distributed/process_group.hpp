@@ -16,7 +16,7 @@
 namespace lockstep::distributed {
 
 namespace detail {
-class GroupState;  // distributed/group_state.hpp
+class GroupState;  // distributed/group/group_state.hpp
 struct Parts;
 }  // namespace detail
 

@@ -22,8 +22,8 @@ Tensor mm(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b =
 //
 // **Torch counterpart.** torch.matmul.
 // **Devices and streams.** The operands' current stream; on the host one call of the BLAS for each
-// matrix, on a GPU one of cuBLASLt for all (see cuda/precision.hpp for TF32). Half precision is
-// multiplied in f32, and the result rounded once.
+// matrix, on a GPU one of cuBLASLt for all (see cuda/libraries/precision.hpp for TF32). Half
+// precision is multiplied in f32, and the result rounded once.
 // **Backward.** Into both; derivatives of any order.
 // **Threads and exceptions.** A ShapeError, DtypeError or DeviceError that names both operands;
 // both are of one floating-point dtype, unless autocast is on. An Error if the linked BLAS is one

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 // Kernels that add up and write the rows of a matrix that indices name. (Those in
-// ops/embedding_kernels.hpp read them.)
+// ops/kernels/embedding_kernels.hpp read them.)
 namespace lockstep::detail {
 
 // `index` as the number of a row; an IndexError that names `position` if there is no such row.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/poison.hpp>
 #include <lockstep/backend/host/segments.hpp>
 
 #include <gtest/gtest.h>

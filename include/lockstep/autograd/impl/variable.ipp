@@ -25,6 +25,7 @@ LOCKSTEP_INLINE Tensor Tensor::grad() const {
 }
 
 LOCKSTEP_INLINE void Tensor::set_grad(Tensor grad) const {
+  (void)get();
   if (grad.defined()) {
     check<ShapeError>(grad.sizes() == sizes(), "set_grad: a gradient of shape ", grad.sizes(),
                       " for a tensor of shape ", sizes());

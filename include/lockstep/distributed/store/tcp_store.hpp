@@ -18,7 +18,7 @@ namespace lockstep::distributed {
 
 namespace detail {
 class FrameWriter;
-enum class StoreRequest : std::uint8_t;  // distributed/tcp_store_server.hpp
+enum class StoreRequest : std::uint8_t;  // distributed/store/tcp_store_server.hpp
 class TCPStoreServer;
 }  // namespace detail
 

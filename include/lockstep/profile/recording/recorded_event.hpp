@@ -18,7 +18,7 @@ struct RecordedEvent {
   Row row;
 };
 
-// Uses up the marks that the event has of a GPU (profile/thread_log.hpp).
+// Uses up the marks that the event has of a GPU (profile/recording/thread_log.hpp).
 void discard(const RecordedEvent& event) noexcept;
 
 }  // namespace lockstep::profile::detail
