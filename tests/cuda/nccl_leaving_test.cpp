@@ -159,6 +159,48 @@ TEST(NcclLeaving, BecauseOfWhateverTellsTheOthers) {
   });
 }
 
+// NCCL knows first that a rank is gone, but not which.
+TEST(NcclLeaving, NoRankIsBlamedForWhatNcclTellsItOfAnother) {
+  const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
+  distributed::HashStore store;
+  std::barrier<> summed(3);
+  std::barrier<> told(3);
+  std::barrier<> failed(3);
+  on_threads(3, [&](int rank) {
+    const ProcessGroup group = group_of(rank, 3, store);
+    const Tensor value = filled(group, {3}, 1);
+    (void)group.blocking().all_reduce(value);
+    EXPECT_EQ(values_of(value), Values(3, 3));
+    (void)group.blocking().barrier();  // after which nothing is in flight
+    summed.arrive_and_wait();
+    const auto expect_blame = [&](const Work& work) {
+      EXPECT_TRUE(throws<WatchdogError>([&] { std::rethrow_exception(error_of(work)); },
+                                        lockstep::detail::str("on rank ", rank),
+                                        "rank 2 has failed: std::bad_alloc"));
+    };
+    Work flies;
+    if (rank == 0) {
+      flies = group.all_reduce(value);
+      flies.wait();  // for its issue
+      cudasim::record_calls(true);
+      cudasim::fail_next("ncclCommGetAsyncError", cudaErrorUnknown);
+      const auto asked = [] {
+        for (const cudasim::Call& call : cudasim::take_calls()) {
+          if (call.function == "ncclCommGetAsyncError") return true;
+        }
+        return false;
+      };
+      while (!asked()) std::this_thread::yield();
+      cudasim::record_calls(false);
+    }
+    told.arrive_and_wait();
+    if (rank == 2) leave_without_memory(group);
+    if (rank == 0) expect_blame(flies);
+    failed.arrive_and_wait();
+    if (rank == 1) expect_blame(group.all_reduce(value));
+  });
+}
+
 // Its watchdog tells of ranks, not of groups.
 TEST(NcclLeaving, EndsTheGroupsThatHaveItsWatchdogAndNoOther) {
   const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");

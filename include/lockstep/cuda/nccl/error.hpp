@@ -64,6 +64,18 @@ inline std::string text_of(const std::exception_ptr& error) noexcept {
   }
 }
 
+// True of what NCCL and the clock find where another rank has gone.
+inline bool may_be_of_others(const std::exception_ptr& error) noexcept {
+  try {
+    std::rethrow_exception(error);
+  } catch (const NcclError& found) {
+    return found.code() == ncclRemoteError || found.code() == ncclSystemError ||
+           found.code() == ncclInternalError;
+  } catch (...) {
+    return false;
+  }
+}
+
 // Throws an NcclError if what was started with a communicator has met an error on the way: on a
 // GPU, or in a connection.
 inline void check_async(ncclComm_t communicator, std::span<const Device> devices) {

@@ -15,6 +15,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/group/group_watch.hpp>
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
@@ -334,11 +335,27 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
   }
 
+  // `cause`, or what the watchdog says of the ranks: it knows more, and may learn it later.
+  std::exception_ptr known_cause(const std::exception_ptr& cause) const noexcept {
+    const distributed::detail::GroupWatch& watch = in_flight_.watch();
+    if (!watch.progress() || !may_be_of_others(cause)) return cause;
+    try {
+      const distributed::detail::Deadline deadline(std::chrono::seconds(2));
+      while (!watch.faulted() && !deadline.passed()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (const std::exception_ptr found = watch.exception()) return found;
+    } catch (...) {  // no memory
+    }
+    return cause;
+  }
+
   // Gives the communicator up: all that is in flight has failed. The others are told, unless that
   // is how this rank knows.
   template <class Name>
-  void abort(const Name& name, const std::exception_ptr& cause) noexcept {
+  void abort(const Name& name, const std::exception_ptr& found) noexcept {
     if (!comm_) return;
+    const std::exception_ptr cause = known_cause(found);
     failure_ = failure(name, cause);
     if (!is_a<distributed::WatchdogError>(cause)) in_flight_.watch().abort(text_of(cause));
     try {
