@@ -788,12 +788,8 @@ TEST(NcclCalls, ACommunicatorWhoseGroupAnExceptionLeavesIsNotUsedAgain) {
   cuda::Communicator communicator({"cuda:5", "cuda:7"});
   const Tensor tensor = ones({4}, {.device = "cuda:5"});
   const Stream stream = default_stream("cuda:5");
-  std::vector<cuda::CudaStream*> streams;
-  for (const Device& device : communicator.devices()) {
-    streams.push_back(&static_cast<cuda::CudaStream&>(default_stream(device).state()));
-  }
   const auto group = [&] {
-    communicator.group(streams, [&](std::size_t rank, ncclComm_t comm) {
+    communicator.group([&](std::size_t rank, ncclComm_t comm) {
       if (rank == 1) throw std::runtime_error("no more calls");
       void* const data = tensor.impl()->data();
       communicator.check_call(

@@ -319,5 +319,23 @@ TEST(NcclLostResults, AreNoneWhereACallIsRefused) {
   });
 }
 
+// The streams wait for what the program has computed, but not for a collective.
+TEST(NcclLostResults, AreNoneWhereEveryCollectiveHasEnded) {
+  cudasim::set_policy(cudasim::Policy::lazy);
+  distributed::run({"cuda:6", "cuda:4"}, [](const ProcessGroup& group) {
+    const Tensor value = filled(group, {3}, 1);
+    (void)group.blocking().all_reduce(value);
+    EXPECT_EQ(values_of(value), Values(3, 2));
+    value.mul_(3);  // nothing makes it run
+    const Tensor other = full({3}, 1, {.device = group.device()});
+    (void)group.blocking().barrier();
+    if (group.rank() == 0) cudasim::fail_next("ncclGroupEnd", cudaErrorUnknown);
+    (void)group.blocking().barrier();
+    EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(other); },
+                                    "ncclGroupEnd on cuda:6, cuda:4"));
+    EXPECT_EQ(values_of(value), Values(3, 6));
+  });
+}
+
 }  // namespace cuda_nccl_leaving_test
 }  // namespace lockstep

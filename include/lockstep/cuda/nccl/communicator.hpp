@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/cuda/runtime/device_guard.hpp>
+#include <lockstep/cuda/runtime/logical_devices.hpp>
 #include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/logical_devices.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 
 #include <cstddef>
@@ -59,7 +62,7 @@ class NcclGroup {
 class Communicator {
  public:
   explicit Communicator(std::vector<Device> devices)
-      : devices_(std::move(devices)), ranks_(devices_.size()) {
+      : devices_(std::move(devices)), ranks_(devices_.size()), ends_(devices_.size()) {
     std::vector<int> gpus;
     for (const Device& device : devices_) gpus.push_back(gpu_of(device));
     const DeviceGuard guard(devices_[0]);
@@ -71,13 +74,12 @@ class Communicator {
 
   const std::vector<Device>& devices() const { return devices_; }
 
-  // Calls issue(rank, its ncclComm_t) for every rank, as one group, whose calls are work of
-  // `streams`, one of each rank; `check_call` is for what `issue` calls. After a failure every
-  // later group is an error. Where ranks may have started, as when an earlier group has met an
-  // error on a GPU, they may wait for the others for ever, so all are aborted, and with them what
-  // is unfinished on the streams.
+  // Calls issue(rank, its ncclComm_t) for every rank, as one group; `check_call` is for what
+  // `issue` calls. After a failure every later group is an error. Where ranks may have started, as
+  // when an earlier group has met an error on a GPU, they may wait for the others for ever, so all
+  // are aborted, and with them what earlier groups have not ended.
   template <class Issue>
-  void group(std::span<CudaStream* const> streams, const Issue& issue) {
+  void group(const Issue& issue) {
     if (failure_) {
       lockstep::detail::fail<DeviceError>(
           "NCCL cannot be used on ", names_of(devices_),
@@ -94,10 +96,13 @@ class Communicator {
       calls.start();
     } catch (...) {
       failure_ = std::current_exception();
-      if (started) abort(streams);
+      if (started) abort();
       throw;
     }
   }
+
+  // The rank's calls of the last group have ended when `end` has happened; others wait for it.
+  void set_end(std::size_t rank, lockstep::detail::EventPtr end) { ends_[rank] = std::move(end); }
 
   void check_call(ncclResult_t status, const char* call, std::size_t rank) const {
     check_nccl(status, call, devices_, ranks_[rank]);
@@ -110,10 +115,10 @@ class Communicator {
     }
   }
 
-  void abort(std::span<CudaStream* const> streams) const noexcept {
+  void abort() const noexcept {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       // Before it, or who waits for the GPU would go on first.
-      if (!has_ended(*streams[rank])) LostResults::note(devices_[rank], loss());
+      if (!has_ended(rank)) LostResults::note(devices_[rank], loss());
     }
     for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);
   }
@@ -127,9 +132,9 @@ class Communicator {
       return failure_;
     }
   }
-  static bool has_ended(const CudaStream& stream) noexcept {
+  bool has_ended(std::size_t rank) const noexcept {
     try {
-      return stream.idle();
+      return !ends_[rank] || ends_[rank]->query();
     } catch (...) {
       return false;
     }
@@ -137,6 +142,7 @@ class Communicator {
 
   const std::vector<Device> devices_;
   std::vector<ncclComm_t> ranks_;
+  std::vector<lockstep::detail::EventPtr> ends_;  // of the last group, by rank; null: has ended
   std::exception_ptr failure_;
 };
 

@@ -95,13 +95,16 @@ class NcclCollectives final : public lockstep::detail::Collectives {
       own.push_back(&per_device<OwnStream>(gpu).stream);
       Stream(*own.back()).wait_stream(Stream(*stream));
     }
-    communicator.group(own, [&](std::size_t rank, ncclComm_t comm) {
+    communicator.group([&](std::size_t rank, ncclComm_t comm) {
       calls(communicator, rank, comm, own[rank]->handle());
     });
     std::exception_ptr error;
     for (std::size_t rank = 0; rank < named.size(); ++rank) {
       try {
-        Stream(*named[rank]).wait_stream(Stream(*own[rank]));
+        if (own[rank]->idle()) continue;
+        lockstep::detail::EventPtr end = own[rank]->record();
+        communicator.set_end(rank, end);
+        named[rank]->wait(end);
       } catch (...) {
         error = std::current_exception();
         wait_for(*own[rank]);
