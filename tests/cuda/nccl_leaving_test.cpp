@@ -337,5 +337,31 @@ TEST(NcclLostResults, AreNoneWhereEveryCollectiveHasEnded) {
   });
 }
 
+// A refused call aborts nothing, and what it leaves in flight may still meet an error.
+TEST(NcclLostResults, OfWhatARefusedCallHasLeftInFlightAreAnErrorToWhoReads) {
+  const std::vector<Device> devices = {"cuda:6", "cuda:3"};
+  cudasim::set_policy(cudasim::Policy::lazy);
+  distributed::run(devices, [](const ProcessGroup& group) {
+    const Tensor value = filled(group, {3}, 1);
+    (void)group.blocking().all_reduce(value);
+    const Tensor other = filled(group, {3}, 1);
+    (void)group.blocking().all_reduce(value);  // nothing makes it run
+    const auto expect_failure = [&](const char* injected) {
+      (void)group.blocking().barrier();
+      if (group.rank() == 0) cudasim::fail_next(injected, cudaErrorUnknown);
+      (void)group.blocking().barrier();
+      EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(other); },
+                                      "ncclAllReduce on cuda:6"));
+    };
+    expect_failure("ncclAllReduce");
+    expect_failure("ncclCommGetAsyncError");
+    EXPECT_TRUE(throws<NcclError>([&] { (void)values_of(value); },
+                                  "ncclCommGetAsyncError on cuda:6", "which never came"));
+    EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(other); },
+                                    "ncclAllReduce on cuda:6"));
+  });
+  for (const Device& device : devices) nccl::forget_lost_results(device);
+}
+
 }  // namespace cuda_nccl_leaving_test
 }  // namespace lockstep

@@ -77,15 +77,17 @@ class Communicator {
   // Calls issue(rank, its ncclComm_t) for every rank, as one group; `check_call` is for what
   // `issue` calls. After a failure every later group is an error. Where ranks may have started, as
   // when an earlier group has met an error on a GPU, they may wait for the others for ever, so all
-  // are aborted, and with them what earlier groups have not ended.
+  // are aborted, and with them what earlier groups have not ended. That is looked for after a
+  // failure, too.
   template <class Issue>
   void group(const Issue& issue) {
+    const DeviceGuard guard(devices_[0]);
     if (failure_) {
+      check_after_failure();
       lockstep::detail::fail<DeviceError>(
           "NCCL cannot be used on ", names_of(devices_),
           " any more, since it failed there before: ", text_of(failure_));
     }
-    const DeviceGuard guard(devices_[0]);
     bool started = true;
     try {
       check_earlier();
@@ -96,7 +98,7 @@ class Communicator {
       calls.start();
     } catch (...) {
       failure_ = std::current_exception();
-      if (started) abort();
+      if (started) abort(failure_);
       throw;
     }
   }
@@ -115,21 +117,32 @@ class Communicator {
     }
   }
 
-  void abort() const noexcept {
+  // What a refused call has left in flight.
+  void check_after_failure() noexcept {
+    if (ranks_.empty()) return;
+    try {
+      check_earlier();
+    } catch (...) {
+      abort(std::current_exception());
+    }
+  }
+
+  void abort(const std::exception_ptr& cause) noexcept {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       // Before it, or who waits for the GPU would go on first.
-      if (!has_ended(rank)) LostResults::note(devices_[rank], loss());
+      if (!has_ended(rank)) LostResults::note(devices_[rank], loss(cause));
     }
     for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);
+    ranks_.clear();
   }
-  std::exception_ptr loss() const noexcept {
+  std::exception_ptr loss(const std::exception_ptr& cause) const noexcept {
     try {
       return std::make_exception_ptr(
-          NcclError(text_of(failure_) + "; what " + names_of(devices_) +
+          NcclError(text_of(cause) + "; what " + names_of(devices_) +
                         " have computed since may rest on a result of NCCL's, which never came",
                     ncclSystemError));
     } catch (...) {
-      return failure_;
+      return cause;
     }
   }
   bool has_ended(std::size_t rank) const noexcept {
@@ -141,7 +154,7 @@ class Communicator {
   }
 
   const std::vector<Device> devices_;
-  std::vector<ncclComm_t> ranks_;
+  std::vector<ncclComm_t> ranks_;                 // none once they have been aborted
   std::vector<lockstep::detail::EventPtr> ends_;  // of the last group, by rank; null: has ended
   std::exception_ptr failure_;
 };
