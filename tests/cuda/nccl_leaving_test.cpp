@@ -10,6 +10,7 @@
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/distributed/work.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/nccl.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/shape.hpp>
@@ -175,7 +176,7 @@ TEST(NcclLeaving, NoRankIsBlamedForWhatNcclTellsItOfAnother) {
     summed.arrive_and_wait();
     const auto expect_blame = [&](const Work& work) {
       EXPECT_TRUE(throws<WatchdogError>([&] { std::rethrow_exception(error_of(work)); },
-                                        lockstep::detail::str("on rank ", rank),
+                                        detail::str("on rank ", rank),
                                         "rank 2 has failed: std::bad_alloc"));
     };
     Work flies;
@@ -257,7 +258,8 @@ void expect_lost(const std::string& operation,
     cudasim::fail_next("ncclCommGetAsyncError", cudaErrorUnknown);
     const auto told = [&](const std::function<void()>& read) {
       return throws<NcclError>(read, operation, "on rank 0, on cuda:3: ncclCommGetAsyncError",
-                               "which never came");
+                               "which never came",
+                               "nccl::forget_lost_results(\"cuda:3\") ends this error");
     };
     EXPECT_TRUE(told([&] { (void)values_of(of_it); }));
     EXPECT_TRUE(told([&] { (void)values_of(value); }));
@@ -294,8 +296,9 @@ TEST(NcclLostResults, OfThreadsAreAnErrorToWhoReads) {
     (void)group.blocking().barrier();
     EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(value); },
                                     "remote process exited"));
-    EXPECT_TRUE(throws<NcclError>([&] { (void)values_of(value); },
-                                  "ncclCommGetAsyncError on cuda:7", "which never came"));
+    EXPECT_TRUE(throws<NcclError>(
+        [&] { (void)values_of(value); }, "ncclCommGetAsyncError on cuda:7", "which never came",
+        detail::str("nccl::forget_lost_results(\"", group.device(), "\")")));
   });
   for (const Device& device : devices) nccl::forget_lost_results(device);
 }

@@ -130,17 +130,15 @@ class Communicator {
   void abort(const std::exception_ptr& cause) noexcept {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       // Before it, or who waits for the GPU would go on first.
-      if (!has_ended(rank)) LostResults::note(devices_[rank], loss(cause));
+      if (!has_ended(rank)) LostResults::note(devices_[rank], loss(rank, cause));
     }
     for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);
     ranks_.clear();
   }
-  std::exception_ptr loss(const std::exception_ptr& cause) const noexcept {
+  std::exception_ptr loss(std::size_t rank, const std::exception_ptr& cause) const noexcept {
     try {
       return std::make_exception_ptr(
-          NcclError(text_of(cause) + "; what " + names_of(devices_) +
-                        " have computed since may rest on a result of NCCL's, which never came",
-                    ncclSystemError));
+          NcclError(text_of(cause) + text_of_loss(devices_[rank]), ncclSystemError));
     } catch (...) {
       return cause;
     }

@@ -64,6 +64,14 @@ inline std::string text_of(const std::exception_ptr& error) noexcept {
   }
 }
 
+// What the error of lost results (lost_results.hpp) says after what has happened.
+inline std::string text_of_loss(Device device) {
+  return lockstep::detail::str("; what ", device,
+                               " has computed since may rest on the result, which never came: "
+                               "nccl::forget_lost_results(\"",
+                               device, "\") ends this error, once nothing of it is needed");
+}
+
 // True of what NCCL and the clock find where another rank has gone.
 inline bool may_be_of_others(const std::exception_ptr& error) noexcept {
   try {

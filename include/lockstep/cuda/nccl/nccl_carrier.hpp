@@ -317,10 +317,11 @@ class NcclCarrier final : public distributed::detail::Carrier {
   // What an operation fails with that has failed because of `cause`; that itself without memory.
   template <class Name>
   std::exception_ptr failure(const Name& name, const std::exception_ptr& cause,
-                             const char* consequence = "") const noexcept {
+                             bool lost = false) const noexcept {
     try {
-      const std::string text = lockstep::detail::str(name(), " on rank ", rank(), ", on ", device_,
-                                                     ": ", text_of(cause), consequence);
+      const std::string text =
+          lockstep::detail::str(name(), " on rank ", rank(), ", on ", device_, ": ", text_of(cause),
+                                lost ? text_of_loss(device_) : "");
       try {
         std::rethrow_exception(cause);
       } catch (const distributed::WatchdogError& error) {
@@ -365,9 +366,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
     // Before it, or who waits for the GPU would go on first.
     if (const InFlight::Operation* const lost = in_flight_.first_result()) {
-      LostResults::note(device_, failure([&] { return lost->name; }, cause,
-                                         "; what the GPU has computed since may rest on its "
-                                         "result, which never came"));
+      LostResults::note(device_, failure([&] { return lost->name; }, cause, true));
     }
     (void)ncclCommAbort(std::exchange(comm_, nullptr));
     in_flight_.give_up([&](const InFlight::Operation& each) {
