@@ -27,6 +27,7 @@
 
 #include <cudasim/cudasim.hpp>
 
+#include "cuda/lost_results.hpp"
 #include "cuda/schedules.hpp"
 #include "data/files.hpp"
 #include "support/environment_variable.hpp"
@@ -70,7 +71,7 @@ const std::vector<Device> kDevices = {"cuda:2", "cuda:0", "cuda:1"};
 // The ways in which ranks come by NCCL.
 void in_threads(const Body& body) { distributed::run(kDevices, body); }
 
-// As processes: body(rank) on a thread each.
+// As processes: body(rank) on a thread each, which forgets what results are lost.
 void on_threads(std::size_t ranks, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -83,8 +84,7 @@ void on_threads(std::size_t ranks, const std::function<void(int)>& body) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // A process takes what it has lost with it.
-  for (int gpu = 0; gpu < 8; ++gpu) nccl::forget_lost_results(Device(DeviceType::cuda, gpu));
+  testing::end_lost_results();
 }
 
 void as_processes(const Body& body) {
@@ -449,6 +449,7 @@ TEST(NcclWatchdog, WatchesGroupsOfSomeOfTheRanks) {
     EXPECT_TRUE(throws<WatchdogError>([&] { std::rethrow_exception(error_of(waits)); },
                                       "rank 2 has ended after collective #1",
                                       "all_reduce(sum) of 4 x f32 of the group of ranks 2, 0"));
+    nccl::forget_lost_results(group.device());
   });
 }
 
@@ -491,6 +492,7 @@ TEST(NcclWatchdog, IsThatOfTheGroupThatCarriedTheId) {
     EXPECT_TRUE(
         throws<WatchdogError>([&] { std::rethrow_exception(error_of(group.all_reduce(value))); },
                               "rank 1 has failed: it is tired"));
+    nccl::forget_lost_results(group.device());
   });
 }
 
@@ -747,6 +749,7 @@ TEST(NcclGroupErrors, AThreadsCommunicatorThatHasMetAnErrorIsNotUsedAgain) {
         });
       },
       "cannot be used on cuda:6, cuda:5 any more", "remote process exited"));
+  testing::end_lost_results({"cuda:6", "cuda:5"});  // where nothing has made them run
 }
 
 // Calls of some ranks alone would wait for the others: in a communicator's first group on the host,

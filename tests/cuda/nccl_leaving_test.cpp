@@ -19,6 +19,7 @@
 
 #include <cudasim/cudasim.hpp>
 
+#include "cuda/lost_results.hpp"
 #include "support/count_operator_new.hpp"
 #include "support/environment_variable.hpp"
 #include "support/expect_error.hpp"
@@ -52,7 +53,8 @@ using Values = std::vector<float>;
 
 const std::vector<Device> kDevices = {"cuda:3", "cuda:4", "cuda:5"};
 
-// Ranks as processes: body(rank) on a thread each, with what they have in common.
+// Ranks as processes: body(rank) on a thread each, with what they have in common. It forgets what
+// results are lost.
 void on_threads(int ranks, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -65,7 +67,7 @@ void on_threads(int ranks, const std::function<void(int)>& body) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const Device& device : kDevices) nccl::forget_lost_results(device);
+  testing::end_lost_results();
 }
 
 ProcessGroup group_of(int rank, int size, distributed::Store& store) {
@@ -120,6 +122,7 @@ TEST(NcclLeaving, WithoutMemoryEndsWhatIsInFlightAndTellsTheOthers) {
       const Work work = group.all_reduce(value);
       EXPECT_TRUE(throws<WatchdogError>([&] { std::rethrow_exception(error_of(work)); },
                                         "on rank 1", "rank 0 has failed: std::bad_alloc"));
+      nccl::forget_lost_results(group.device());
       return;
     }
     std::promise<void> mine = std::move(promise);  // kept, or broken at the end of this rank
@@ -130,6 +133,7 @@ TEST(NcclLeaving, WithoutMemoryEndsWhatIsInFlightAndTellsTheOthers) {
     EXPECT_THROW((void)values_of(value), std::bad_alloc);
     EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(value); },
                                     "cannot be used on rank 0, on cuda:3, any more"));
+    nccl::forget_lost_results(group.device());
   });
 }
 
@@ -199,6 +203,7 @@ TEST(NcclLeaving, NoRankIsBlamedForWhatNcclTellsItOfAnother) {
     if (rank == 0) expect_blame(flies);
     failed.arrive_and_wait();
     if (rank == 1) expect_blame(group.all_reduce(value));
+    nccl::forget_lost_results(group.device());
   });
 }
 
@@ -300,7 +305,7 @@ TEST(NcclLostResults, OfThreadsAreAnErrorToWhoReads) {
         [&] { (void)values_of(value); }, "ncclCommGetAsyncError on cuda:7", "which never came",
         detail::str("nccl::forget_lost_results(\"", group.device(), "\")")));
   });
-  for (const Device& device : devices) nccl::forget_lost_results(device);
+  testing::end_lost_results(devices);
 }
 
 // The calls of a group that was not started cost nothing but the group.
@@ -320,6 +325,7 @@ TEST(NcclLostResults, AreNoneWhereACallIsRefused) {
     EXPECT_EQ(values_of(value), Values(3, 4));
     EXPECT_EQ(values_of(other), Values(3, 1));
   });
+  testing::end_lost_results();
 }
 
 // The streams wait for what the program has computed, but not for a collective.
@@ -338,6 +344,7 @@ TEST(NcclLostResults, AreNoneWhereEveryCollectiveHasEnded) {
                                     "ncclGroupEnd on cuda:6, cuda:4"));
     EXPECT_EQ(values_of(value), Values(3, 6));
   });
+  testing::end_lost_results();
 }
 
 // A refused call aborts nothing, and what it leaves in flight may still meet an error.
@@ -363,7 +370,7 @@ TEST(NcclLostResults, OfWhatARefusedCallHasLeftInFlightAreAnErrorToWhoReads) {
     EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(other); },
                                     "ncclAllReduce on cuda:6"));
   });
-  for (const Device& device : devices) nccl::forget_lost_results(device);
+  testing::end_lost_results(devices);
 }
 
 }  // namespace cuda_nccl_leaving_test
