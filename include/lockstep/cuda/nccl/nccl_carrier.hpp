@@ -336,12 +336,13 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
   }
 
-  // `cause`, or what the watchdog says of the ranks: it knows more, and may learn it later.
+  // `cause`, or what the watchdog says of the ranks: it knows more, and may learn it later, though
+  // not much: the end of a process closes its connection to the watchdog as those of NCCL.
   std::exception_ptr known_cause(const std::exception_ptr& cause) const noexcept {
     const distributed::detail::GroupWatch& watch = in_flight_.watch();
     if (!watch.progress() || !may_be_of_others(cause)) return cause;
     try {
-      const distributed::detail::Deadline deadline(std::chrono::seconds(2));
+      const distributed::detail::Deadline deadline(std::chrono::milliseconds(500));
       while (!watch.faulted() && !deadline.passed()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
