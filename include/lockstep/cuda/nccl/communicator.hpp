@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/runtime/device_guard.hpp>
-#include <lockstep/cuda/runtime/logical_devices.hpp>
 #include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
