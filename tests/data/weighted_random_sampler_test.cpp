@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/data/sampler.hpp>
 #include <lockstep/data/weighted_random_sampler.hpp>
 
 #include "support/expect_error.hpp"
