@@ -5,7 +5,9 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/warning.hpp>
 
 #include "support/devices.hpp"
