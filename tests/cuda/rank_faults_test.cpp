@@ -164,8 +164,8 @@ struct Place {
 void begin_faults(const ProcessGroup& group, const Place& place) {
   const auto begin = [place, gpu = group.device().index]() noexcept {
     switch (place.fault) {
-      case Fault::call:
-        return cudasim::fail_call(place.number, cudaErrorUnknown);
+      case Fault::call:  // which NCCL does not take for the end of another rank
+        return cudasim::fail_call(place.number, cudaErrorLaunchOutOfResources);
       case Fault::gpu:
         return cudasim::fail_call(place.number, cudaErrorIllegalAddress, gpu);
       case Fault::allocation:

@@ -784,7 +784,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
   return take();
 }
 
-// What a test has the next such call fail with is the answer, as of a rank that is gone.
+// What a test has the next such call fail with is the answer: cudaErrorUnknown that another rank is
+// gone, and whatever else that this one's GPU has failed.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const cudasim::Unseen unseen;
   const cudaError_t injected = enter("ncclCommGetAsyncError");
@@ -793,7 +794,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     cudasim::report("NCCL: ncclCommGetAsyncError of a communicator that is none");
     return failed(ncclInvalidArgument, "ncclCommGetAsyncError: invalid communicator");
   }
-  *error = injected == cudaSuccess ? ncclSuccess : ncclRemoteError;
+  *error = injected == cudaSuccess        ? ncclSuccess
+           : injected == cudaErrorUnknown ? ncclRemoteError
+                                          : ncclUnhandledCudaError;
   if (injected != cudaSuccess || !known->progress || !known->progress->step) return ncclSuccess;
   const std::shared_ptr<cudasim::nccl::InProgress> progress = known->progress;
   *error = progress->step();

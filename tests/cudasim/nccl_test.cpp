@@ -824,6 +824,9 @@ TEST_F(NcclRanks, AreToldOfAnErrorThatATestWants) {
   ncclResult_t met = ncclSuccess;
   nccl_ok(ncclCommGetAsyncError(comms[0], &met));
   EXPECT_EQ(met, ncclRemoteError);
+  fail_next("ncclCommGetAsyncError", cudaErrorIllegalAddress);
+  nccl_ok(ncclCommGetAsyncError(comms[0], &met));
+  EXPECT_EQ(met, ncclUnhandledCudaError);
 }
 
 }  // namespace nccl_test
