@@ -47,6 +47,7 @@ LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes) no
 
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes,
                                                std::vector<EventPtr> busy) noexcept {
+  if (busy.empty()) return deallocate(data, bytes);
   put(size_class(bytes), nullptr, [&](Bin& bin) { bin.busy.push_back({data, std::move(busy)}); });
 }
 
