@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -79,6 +80,14 @@ bool host_goes_on(const void* lost) {
   leave(host_goes_on(data));
 }
 
+// Where the host has waited, it looks for indices that kernels of other GPUs have met, too.
+[[noreturn]] void wait_for_another() {
+  (void)cuda::IndexFaults::instance().of(pool_stream(kGpu).state());
+  const Tensor other = full({kCount}, 3, {.device = "cuda:0"});
+  fail_the_gpu();
+  leave(other.to_vector<float>() == std::vector<float>(kCount, 3));
+}
+
 class FailedGpuDeathTest : public ::testing::TestWithParam<bool> {
  protected:
   FailedGpuDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -90,6 +99,11 @@ TEST_P(FailedGpuDeathTest, HostMemoryThatItUsedIsFreed) {
 
 TEST_P(FailedGpuDeathTest, HostMemoryThatWasFreedBeforeIsNotUsedAgain) {
   EXPECT_EXIT(free_before(GetParam()), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(FailedGpuAndOthersDeathTest, ThoseThatWorkAreRead) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(wait_for_another(), ::testing::ExitedWithCode(0), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, FailedGpuDeathTest, ::testing::Bool(),

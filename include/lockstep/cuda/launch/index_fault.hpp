@@ -107,7 +107,7 @@ class IndexFaults {
     {
       const std::lock_guard lock(mutex_);
       for (const auto& [of, place] : faults_) {
-        if (!place || (of != &stream && !of->idle())) continue;
+        if (!place || (of != &stream && !has_ended(*of))) continue;
         met = take(*place);
         if (met) break;
       }
@@ -123,6 +123,15 @@ class IndexFaults {
   }
 
  private:
+  // False of a GPU that has failed: that is no error to who waits for another one.
+  static bool has_ended(const lockstep::detail::StreamState& stream) noexcept {
+    try {
+      return stream.idle();
+    } catch (...) {
+      return false;
+    }
+  }
+
   // The fault that kernels have written to `place` and the host has not read.
   static std::optional<OutsideIndex> take(IndexFault& place) {
     const unsigned written = std::atomic_ref(place.written).load(std::memory_order_acquire);
