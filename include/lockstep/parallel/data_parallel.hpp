@@ -156,8 +156,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
 
   const std::vector<Device>& devices() const { return device_ids_; }
   const std::vector<Device>& device_ids() const { return device_ids_; }
-  // Where results are; without devices, where the module's first parameter or buffer
-  // is.
+  // Where results are; without devices, where the module's first parameter or buffer is.
   Device output_device() const {
     if (options_.output_device) return *options_.output_device;
     if (!device_ids_.empty()) return device_ids_[0];
