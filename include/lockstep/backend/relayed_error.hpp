@@ -5,8 +5,8 @@
 #include <lockstep/error.hpp>
 
 #include <exception>
+#include <memory>
 #include <new>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -53,12 +53,19 @@ class RelayedError final : public Base,
       : Base(text), Source(source), Relayed(typeid(E)) {}
 };
 
-// The type by which users know an exception, and its text if it has one.
+// What an exception says, for other threads than the one that has thrown it: the exception itself
+// is not shared, since the standard library counts its references where ThreadSanitizer does not
+// see.
 struct DescribedError {
-  std::string type;
-  std::optional<std::string> what;
+  // "type: what", as far as they are known.
+  std::string text() const;
+  // The type by which users know it.
+  std::string type_name() const;
+
+  const std::type_info* type = nullptr;     // null if it is not one of C++
+  std::shared_ptr<const std::string> what;  // null if it has no text, or there was no memory for it
 };
-DescribedError described(const std::exception_ptr& error);
+DescribedError described(const std::exception_ptr& error) noexcept;
 
 // Types of exceptions that are made from a text alone, the most derived first.
 template <class... E>

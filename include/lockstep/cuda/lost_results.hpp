@@ -7,9 +7,11 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <exception>
+#include <memory>
 #include <mutex>
 #include <new>
+#include <string>
+#include <utility>
 
 namespace lockstep::cuda {
 
@@ -20,35 +22,44 @@ namespace lockstep::cuda {
 // Threads: any.
 class LostResults {
  public:
-  // Notes the reason for a GPU, which exists; the first one stays. Needs no memory.
-  static void note(Device device, const std::exception_ptr& why) noexcept {
+  // Throws an exception with this text, or one that says that there was no memory for it.
+  using Raise = void (*)(const std::string* text);
+
+  // Notes the reason for a GPU, which exists; the first one stays. `text` is null if there was no
+  // memory for it; this itself needs none.
+  static void note(Device device, std::shared_ptr<const std::string> text, Raise raise) noexcept {
     Place& place = of(device);
     const std::lock_guard lock(place.mutex);
-    if (!place.why) place.why = why;
+    if (place.any) return;
+    place.text = std::move(text);
+    place.raise = raise;
     place.any.store(true, std::memory_order_release);
   }
 
-  // Throws the reason if there is one. Called after the host has waited for the device.
+  // Throws the reason if there is one, each time a new exception, since any threads may catch it.
+  // Called after the host has waited for the device.
   static void check(Device device) {
     Place& place = of(device);
     if (!place.any.load(std::memory_order_acquire)) [[likely]]
       return;
     const std::lock_guard lock(place.mutex);
-    if (place.why) std::rethrow_exception(place.why);
+    if (!place.any) return;
+    place.raise(place.text.get());
   }
 
   static void forget(Device device) {
     Place& place = of(device);
     const std::lock_guard lock(place.mutex);
     place.any.store(false, std::memory_order_relaxed);
-    place.why = nullptr;
+    place.text = nullptr;
   }
 
  private:
   struct Place {
-    std::atomic<bool> any{false};
-    std::mutex mutex;
-    std::exception_ptr why;  // guarded by it
+    std::atomic<bool> any{false};  // written under the mutex
+    std::mutex mutex;              // guards the rest
+    std::shared_ptr<const std::string> text;
+    Raise raise = nullptr;
   };
 
   static Place& of(Device device) {

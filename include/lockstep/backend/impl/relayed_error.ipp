@@ -13,22 +13,33 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE DescribedError described(const std::exception_ptr& error) {
-  const auto name = [](const std::type_info& type) -> std::string {
-    int status = 0;
-    const std::unique_ptr<char, decltype(&std::free)> demangled(
-        abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
-    return status == 0 ? demangled.get() : type.name();
-  };
+LOCKSTEP_INLINE DescribedError described(const std::exception_ptr& error) noexcept {
+  DescribedError result;
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& exception) {
     const auto* const relayed = dynamic_cast<const Relayed*>(&exception);
-    return {name(relayed ? relayed->caught_as() : typeid(exception)), exception.what()};
+    result.type = relayed ? &relayed->caught_as() : &typeid(exception);
+    try {
+      result.what = std::make_shared<const std::string>(exception.what());
+    } catch (...) {  // no memory
+    }
   } catch (...) {
-    const std::type_info* const type = abi::__cxa_current_exception_type();
-    return {type ? name(*type) : "an exception of unknown type", {}};
+    result.type = abi::__cxa_current_exception_type();
   }
+  return result;
+}
+
+LOCKSTEP_INLINE std::string DescribedError::type_name() const {
+  if (!type) return "an exception of unknown type";
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> demangled(
+      abi::__cxa_demangle(type->name(), nullptr, nullptr, &status), &std::free);
+  return status == 0 ? demangled.get() : type->name();
+}
+
+LOCKSTEP_INLINE std::string DescribedError::text() const {
+  return what ? type_name() + ": " + *what : type_name();
 }
 
 }  // namespace lockstep::detail

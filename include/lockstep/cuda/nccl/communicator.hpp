@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
@@ -12,6 +11,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -82,9 +82,8 @@ class Communicator {
     const DeviceGuard guard(devices_[0]);
     if (failure_) {
       check_after_failure();
-      lockstep::detail::fail<DeviceError>(
-          "NCCL cannot be used on ", names_of(devices_),
-          " any more, since it failed there before: ", text_of(failure_));
+      lockstep::detail::fail<DeviceError>("NCCL cannot be used on ", names_of(devices_),
+                                          " any more, since it failed there before: ", *failure_);
     }
     bool started = true;
     try {
@@ -95,8 +94,8 @@ class Communicator {
       started = true;
       calls.start();
     } catch (...) {
-      failure_ = std::current_exception();
-      if (started) abort(failure_);
+      failure_ = text_of(std::current_exception());
+      if (started) abort(*failure_);
       throw;
     }
   }
@@ -121,25 +120,17 @@ class Communicator {
     try {
       check_earlier();
     } catch (...) {
-      abort(std::current_exception());
+      abort(text_of(std::current_exception()));
     }
   }
 
-  void abort(const std::exception_ptr& cause) noexcept {
+  void abort(const std::string& cause) noexcept {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       // Before it, or who waits for the GPU would go on first.
-      if (!has_ended(rank)) LostResults::note(devices_[rank], loss(rank, cause));
+      if (!has_ended(rank)) note_lost_results(devices_[rank], [&] { return cause; });
     }
     for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);
     ranks_.clear();
-  }
-  std::exception_ptr loss(std::size_t rank, const std::exception_ptr& cause) const noexcept {
-    try {
-      return std::make_exception_ptr(
-          NcclError(text_of(cause) + text_of_loss(devices_[rank]), ncclSystemError));
-    } catch (...) {
-      return cause;
-    }
   }
   bool has_ended(std::size_t rank) const noexcept {
     try {
@@ -152,7 +143,7 @@ class Communicator {
   const std::vector<Device> devices_;
   std::vector<ncclComm_t> ranks_;                 // none once they have been aborted
   std::vector<lockstep::detail::EventPtr> ends_;  // of the last group, by rank; null: has ended
-  std::exception_ptr failure_;
+  std::optional<std::string> failure_;            // what it failed with
 };
 
 }  // namespace lockstep::cuda

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <lockstep/backend/relayed_error.hpp>
+#include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <exception>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <nccl.h>
 
@@ -58,18 +61,32 @@ inline void check_nccl(ncclResult_t status, const char* call, std::span<const De
 inline std::string text_of(const std::exception_ptr& error) noexcept {
   try {
     const lockstep::detail::DescribedError thrown = lockstep::detail::described(error);
-    return thrown.what ? *thrown.what : thrown.type;
+    return thrown.what ? *thrown.what : thrown.type_name();
   } catch (...) {
     return "out of memory";  // short enough to need none
   }
 }
 
-// What the error of lost results (lost_results.hpp) says after what has happened.
-inline std::string text_of_loss(Device device) {
-  return lockstep::detail::str("; what ", device,
-                               " has computed since may rest on the result, which never came: "
-                               "nccl::forget_lost_results(\"",
-                               device, "\") ends this error, once nothing of it is needed");
+// Notes that a collective's results are lost on a GPU: an NcclError to whoever waits for it.
+// `text()` is what has happened.
+template <class Text>
+void note_lost_results(Device device, const Text& text) noexcept {
+  std::shared_ptr<const std::string> what;
+  try {
+    what = std::make_shared<const std::string>(lockstep::detail::str(
+        text(), "; what ", device, " has computed since may rest on the result, which never came: ",
+        "nccl::forget_lost_results(\"", device,
+        "\") ends this error, once nothing of it is needed"));
+  } catch (...) {  // no memory
+  }
+  LostResults::note(device, std::move(what), [](const std::string* said) {
+    throw NcclError(said
+                        ? *said
+                        : "a collective was given up, and there was no memory to say why: what its "
+                          "GPU has computed since may rest on the result, which never came: "
+                          "nccl::forget_lost_results ends this error",
+                    ncclSystemError);
+  });
 }
 
 // True of what NCCL and the clock find where another rank has gone.

@@ -3,7 +3,6 @@
 
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
@@ -72,13 +71,14 @@ class NcclCarrier final : public distributed::detail::Carrier {
       await_all();
       destroy(comm_, device_, still_waits());
     } catch (...) {
-      abort([] { return "the end of the group"; }, std::current_exception());  // unless it has been
+      (void)abort([] { return "the end of the group"; },
+                  std::current_exception());  // unless it has been
     }
   }
 
   // The others wait in NCCL: where somebody watches, they are told.
   void leave(const std::exception_ptr& error) noexcept override {
-    abort([] { return "an operation"; }, error);
+    (void)abort([] { return "an operation"; }, error);
   }
 
   // There is nothing in host memory that NCCL could take.
@@ -196,9 +196,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
   void issue(const Name& name, const Body& body) {
     lockstep::detail::check_not_forked();
     if (!comm_) {
-      lockstep::detail::fail<DeviceError>(
-          name(), ": NCCL cannot be used on rank ", rank(), ", on ", device_,
-          ", any more, since it failed there before: ", text_of(failure_));
+      lockstep::detail::fail<DeviceError>(name(), ": NCCL cannot be used on rank ", rank(), ", on ",
+                                          device_,
+                                          ", any more, since it failed there before: ", failure_);
     }
     try {
       const DeviceGuard guard(device_);
@@ -207,9 +207,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
       body();
     } catch (...) {
       const std::exception_ptr cause = std::current_exception();
-      abort(name, cause);
+      const std::exception_ptr known = abort(name, cause);
       const bool found = is_a<NcclError>(cause) || is_a<distributed::WatchdogError>(cause);
-      std::rethrow_exception(found ? failure_ : cause);
+      std::rethrow_exception(found ? failure(name, known) : cause);
     }
   }
 
@@ -314,14 +314,17 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
   }
 
+  template <class Name>
+  std::string failure_text(const Name& name, const std::exception_ptr& cause) const {
+    return lockstep::detail::str(name(), " on rank ", rank(), ", on ", device_, ": ",
+                                 text_of(cause));
+  }
+
   // What an operation fails with that has failed because of `cause`; that itself without memory.
   template <class Name>
-  std::exception_ptr failure(const Name& name, const std::exception_ptr& cause,
-                             bool lost = false) const noexcept {
+  std::exception_ptr failure(const Name& name, const std::exception_ptr& cause) const noexcept {
     try {
-      const std::string text =
-          lockstep::detail::str(name(), " on rank ", rank(), ", on ", device_, ": ", text_of(cause),
-                                lost ? text_of_loss(device_) : "");
+      const std::string text = failure_text(name, cause);
       try {
         std::rethrow_exception(cause);
       } catch (const distributed::WatchdogError& error) {
@@ -353,12 +356,12 @@ class NcclCarrier final : public distributed::detail::Carrier {
   }
 
   // Gives the communicator up: all that is in flight has failed. The others are told, unless that
-  // is how this rank knows.
+  // is how this rank knows. Returns the cause as far as it is known.
   template <class Name>
-  void abort(const Name& name, const std::exception_ptr& found) noexcept {
-    if (!comm_) return;
-    const std::exception_ptr cause = known_cause(found);
-    failure_ = failure(name, cause);
+  std::exception_ptr abort(const Name& name, const std::exception_ptr& found) noexcept {
+    if (!comm_) return found;
+    std::exception_ptr cause = known_cause(found);
+    failure_ = text_of(failure(name, cause));
     if (!is_a<distributed::WatchdogError>(cause)) in_flight_.watch().abort(text_of(cause));
     try {
       in_flight_.take_ended();
@@ -367,23 +370,24 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
     // Before it, or who waits for the GPU would go on first.
     if (const InFlight::Operation* const lost = in_flight_.first_result()) {
-      LostResults::note(device_, failure([&] { return lost->name; }, cause, true));
+      note_lost_results(device_, [&] { return failure_text([&] { return lost->name; }, cause); });
     }
     (void)ncclCommAbort(std::exchange(comm_, nullptr));
     in_flight_.give_up([&](const InFlight::Operation& each) {
       if (each.failed) each.failed(failure([&] { return each.name; }, cause));
     });
+    return cause;
   }
 
   // The same because of what has been found while the first was in flight.
   void abort_first(const std::exception_ptr& cause) noexcept {
-    abort([this] { return in_flight_.first().name; }, cause);
+    (void)abort([this] { return in_flight_.first().name; }, cause);
   }
 
   const Device device_;
   const OwnStream own_;
-  ncclComm_t comm_;             // null once it has failed,
-  std::exception_ptr failure_;  // because of this
+  ncclComm_t comm_;      // null once it has failed,
+  std::string failure_;  // because of this
   InFlight in_flight_;
   std::chrono::steady_clock::time_point looked_{};  // by `progress`
   std::chrono::steady_clock::time_point asked_{};   // NCCL and the watchdog

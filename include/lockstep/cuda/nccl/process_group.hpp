@@ -226,8 +226,9 @@ inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& 
 //
 // A collective that is given up may have been waited for already. Then streams go on with what is
 // in its tensor's memory, and nobody knows which numbers come of that. So whatever waits for the
-// GPU on the host, such as the reading of a tensor, throws the collective's error, until this is
-// called: also for work of other groups, and when the failed one has gone.
+// GPU on the host, such as the reading of a tensor, throws an NcclError that says why the
+// collective failed, until this is called: also for work of other groups, and when the failed one
+// has gone.
 //
 // **Threads and exceptions.** Any thread. A DeviceError for what is no GPU of this machine.
 inline void forget_lost_results(Device device) {

@@ -9,6 +9,7 @@
 #include <lockstep/distributed/thread/world_collectives.hpp>
 
 #include <cstddef>
+#include <exception>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -66,6 +67,7 @@ class GpuMoves {
   const std::size_t own_;
   const std::size_t ranks_;
   const Call call_;
+  std::exception_ptr error_;  // why the rank has not issued all of its share
 };
 
 }  // namespace lockstep::distributed::detail

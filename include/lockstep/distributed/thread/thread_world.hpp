@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
@@ -50,8 +51,8 @@ class ThreadWorld {
     Event ready;               // recorded before the meeting: inputs and outputs may be used
     WorldCollectives* serves;  // set by rank 0: what serves the ranks' GPUs, or null
     Event done;                // recorded before the parting: the rank's share has ended
-    std::exception_ptr error;  // why not all was issued; set before the parting
-    bool hangs = false;        // what was issued cannot be waited for; set before the parting
+    std::optional<lockstep::detail::DescribedError> failure;  // why not all was issued, and
+    bool hangs = false;  // whether what was cannot be waited for: both set before the parting
   };
 
   struct alignas(128) Slot {
@@ -82,7 +83,7 @@ class ThreadWorld {
 
   // `rank` takes part in nothing any more, because of the error or, without one, because it has
   // returned: all that wait for it, or will, are told so. Only its first call counts. Any thread
-  // may call it, whatever the ranks are doing. Allocates nothing.
+  // may call it, whatever the ranks are doing. Succeeds without memory.
   void leave(int rank, const std::exception_ptr& error) noexcept;
 
   // Adds a world of some of the ranks, which they leave together with this one.
@@ -102,6 +103,8 @@ class ThreadWorld {
   };
 
   explicit ThreadWorld(std::vector<Departure> ranks);
+
+  void set_gone(int rank, const std::optional<lockstep::detail::DescribedError>& thrown) noexcept;
 
   static std::vector<Departure> named(int size, std::span<const Device> devices);
   std::vector<Departure> named(std::span<const int> members) const;

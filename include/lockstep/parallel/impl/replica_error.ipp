@@ -17,7 +17,7 @@ namespace lockstep::detail {
 LOCKSTEP_INLINE std::string describe(const std::exception_ptr& error, std::size_t replica,
                                      Device device) {
   const DescribedError caught = described(error);
-  return str("Caught ", caught.type, " in replica ", replica, " on device ", device, '.',
+  return str("Caught ", caught.type_name(), " in replica ", replica, " on device ", device, '.',
              caught.what ? "\n" + *caught.what : "");
 }
 

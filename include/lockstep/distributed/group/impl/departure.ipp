@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/distributed/group/departure.hpp>
-#include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/error.hpp>
 
 #include <string>
@@ -12,7 +11,7 @@ namespace lockstep::distributed::detail {
 LOCKSTEP_INLINE std::string Departure::text() const {
   std::string who = lockstep::detail::str("rank ", rank);
   if (device) who += lockstep::detail::str(" on device ", *device);
-  return who + (error ? " has thrown " + describe(error) : " has returned and takes part no more");
+  return who + (thrown ? " has thrown " + thrown->text() : " has returned and takes part no more");
 }
 
 }  // namespace lockstep::distributed::detail

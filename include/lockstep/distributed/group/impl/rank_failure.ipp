@@ -15,8 +15,7 @@
 namespace lockstep::distributed::detail {
 
 LOCKSTEP_INLINE std::string describe(const std::exception_ptr& error) {
-  const lockstep::detail::DescribedError thrown = lockstep::detail::described(error);
-  return thrown.what ? thrown.type + ": " + *thrown.what : thrown.type;
+  return lockstep::detail::described(error).text();
 }
 
 // True also for a RankGone that is nested in another exception, as a replica's is.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/group/call.hpp>
-#include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/distributed/thread/gpu_moves.hpp>
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/distributed/thread/reduce_ranks.hpp>
@@ -42,7 +42,7 @@ LOCKSTEP_INLINE void GpuMoves::issue() noexcept {
 
 LOCKSTEP_INLINE void GpuMoves::await_others(bool& in_use) const {
   std::exception_ptr error;
-  if (side(own_).hangs) error = side(own_).error;
+  if (side(own_).hangs) error = error_;
   for (std::size_t r = 0; r < ranks_; ++r) {
     if (r == own_) continue;
     try {
@@ -57,11 +57,11 @@ LOCKSTEP_INLINE void GpuMoves::await_others(bool& in_use) const {
 }
 
 LOCKSTEP_INLINE void GpuMoves::check() const {
-  if (side(own_).error) std::rethrow_exception(side(own_).error);
+  if (error_) std::rethrow_exception(error_);
   for (std::size_t r = 0; r < ranks_; ++r) {
-    if (!side(r).error) continue;
+    if (!side(r).failure) continue;
     lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",
-                                        side(r).stream.device(), ": ", describe(side(r).error));
+                                        side(r).stream.device(), ": ", side(r).failure->text());
   }
 }
 
@@ -87,7 +87,9 @@ LOCKSTEP_INLINE void GpuMoves::start() const {
 }
 
 LOCKSTEP_INLINE void GpuMoves::keep_error() noexcept {
-  if (!side(own_).error) side(own_).error = std::current_exception();
+  if (error_) return;
+  error_ = std::current_exception();
+  side(own_).failure = lockstep::detail::described(error_);
 }
 
 LOCKSTEP_INLINE WorldCollectives* GpuMoves::serving() const {

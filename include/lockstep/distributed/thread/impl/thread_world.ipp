@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/group/departure.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
@@ -11,6 +12,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -55,6 +57,11 @@ LOCKSTEP_INLINE std::vector<Departure> ThreadWorld::named(std::span<const int> m
 }
 
 LOCKSTEP_INLINE void ThreadWorld::leave(int rank, const std::exception_ptr& error) noexcept {
+  set_gone(rank, error ? std::optional(lockstep::detail::described(error)) : std::nullopt);
+}
+
+LOCKSTEP_INLINE void ThreadWorld::set_gone(
+    int rank, const std::optional<lockstep::detail::DescribedError>& thrown) noexcept {
   const std::lock_guard lock(mutex_);
   Departure& mine = ranks_[static_cast<std::size_t>(rank)];
   if (mine.gone) return;
@@ -63,14 +70,14 @@ LOCKSTEP_INLINE void ThreadWorld::leave(int rank, const std::exception_ptr& erro
     first_gone_ = static_cast<std::size_t>(rank);
   }
   mine.gone = true;
-  mine.error = error;
+  mine.thrown = thrown;
   meeting.break_off();
   mailbox.leave(rank, mine);
   for (const Part& part : parts_) {
     const auto at = std::find(part.members.begin(), part.members.end(), rank);
     const auto world = part.world.lock();
     if (world && at != part.members.end()) {
-      world->leave(static_cast<int>(at - part.members.begin()), error);
+      world->set_gone(static_cast<int>(at - part.members.begin()), thrown);
     }
   }
 }
@@ -82,7 +89,7 @@ LOCKSTEP_INLINE void ThreadWorld::add_part(const std::shared_ptr<ThreadWorld>& w
   parts_.push_back({world, {members.begin(), members.end()}});
   for (std::size_t i = 0; i < members.size(); ++i) {
     const Departure& rank = ranks_[static_cast<std::size_t>(members[i])];
-    if (rank.gone) world->leave(static_cast<int>(i), rank.error);
+    if (rank.gone) world->set_gone(static_cast<int>(i), rank.thrown);
   }
 }
 
