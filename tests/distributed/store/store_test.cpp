@@ -12,6 +12,7 @@
 #include <future>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -209,6 +210,65 @@ TEST(PrefixStore, KeepsUsersOfOneStoreApart) {
   a.set_timeout(milliseconds(5));
   EXPECT_TRUE(throws<StoreError>([&] { a.get("other"); }, "0.005 s"));
   EXPECT_TRUE(throws<ValueError>([] { PrefixStore("a", nullptr); }, "no store"));
+}
+
+// Keeps the time limits that its calls come with.
+class LimitsStore final : public Store {
+ public:
+  std::string name() const override { return "LimitsStore"; }
+  std::vector<milliseconds> take() { return std::exchange(limits_, {}); }
+
+ private:
+  using Deadline = detail::Deadline;
+
+  void do_set(const std::string&, const std::string&, const Deadline& d) override { note(d); }
+  std::string do_get(const std::string&, const Deadline& d) override { return note(d), ""; }
+  std::int64_t do_add(const std::string&, std::int64_t, const Deadline& d) override {
+    return note(d), 0;
+  }
+  void do_wait(std::span<const std::string>, const Deadline& d) override { note(d); }
+  bool do_check(std::span<const std::string>, const Deadline& d) override { return note(d), true; }
+  bool do_delete(const std::string&, const Deadline& d) override { return note(d), true; }
+  std::int64_t do_num_keys(const Deadline& d) override { return note(d), 0; }
+
+  void note(const Deadline& deadline) { limits_.push_back(deadline.timeout()); }
+
+  std::vector<milliseconds> limits_;
+};
+
+TEST(PrefixStore, EveryCallHasItsOwnTimeLimit) {
+  const auto whole = std::make_shared<LimitsStore>();
+  const auto a = std::make_shared<PrefixStore>("a", whole);
+  PrefixStore b("b", whole);
+  PrefixStore below("c", a);
+  const auto limits_of = [&](Store& store) {
+    store.set("key", "");
+    (void)store.get("key");
+    (void)store.add("key", 1);
+    store.wait({{"key"}});
+    (void)store.check({{"key"}});
+    (void)store.delete_key("key");
+    (void)store.num_keys();
+    return whole->take();
+  };
+  const auto all = [](milliseconds limit) { return std::vector<milliseconds>(7, limit); };
+  EXPECT_EQ(limits_of(b), all(Store::kDefaultTimeout));
+  a->set_timeout(milliseconds(7));
+  b.set_timeout(milliseconds(8));
+  EXPECT_EQ(limits_of(*a), all(milliseconds(7)));
+  EXPECT_EQ(limits_of(b), all(milliseconds(8)));
+  EXPECT_EQ(limits_of(below), all(Store::kDefaultTimeout));
+  EXPECT_EQ(limits_of(*whole), all(Store::kDefaultTimeout));
+  whole->set_timeout(milliseconds(9));
+  EXPECT_EQ(limits_of(b), all(milliseconds(8)));
+  EXPECT_EQ(limits_of(*whole), all(milliseconds(9)));
+}
+
+TEST(PrefixStore, AKeyIsTooLongTogetherWithThePrefix) {
+  PrefixStore store("prefix", std::make_shared<HashStore>());
+  store.set(std::string(Store::kMaxKey - 7, 'k'), "");
+  EXPECT_TRUE(throws<ValueError>([&] { store.set(std::string(Store::kMaxKey - 6, 'k'), ""); },
+                                 "8193", "8192"));
 }
 
 TEST(Deadline, RefusesNegativeLimitsAndTakesTheLongest) {

@@ -12,10 +12,14 @@ namespace lockstep::distributed {
 
 // A view of another store, which keeps each key there as "prefix/key".
 //
+// Its time limit is its own. It begins with the other store's, and what sets either of them later
+// leaves the other as it is: of several views of one store, each waits as long as it was told to.
 // `num_keys` counts those of the whole store, as torch's does.
 //
-// **Torch counterpart.** torch.distributed.PrefixStore.
-// **Threads and exceptions.** As the other store's; a ValueError for a null one.
+// **Torch counterpart.** torch.distributed.PrefixStore, whose set_timeout sets the other store's
+// time limit, and so that of all views of it.
+// **Threads and exceptions.** As the other store's; a ValueError for a null one, and for a key that
+// is too long together with the prefix.
 class PrefixStore final : public Store {
  public:
   PrefixStore(std::string prefix, std::shared_ptr<Store> store);
@@ -23,22 +27,20 @@ class PrefixStore final : public Store {
   std::string name() const override { return store_->name() + " below '" + prefix_ + '\''; }
 
  private:
-  // `get` and `wait` give the other store their whole time limit again: nothing has used it up yet.
-  // All other calls have that store's own.
   LOCKSTEP_INLINE void do_set(const std::string& key, const std::string& value,
-                              const detail::Deadline&) override;
+                              const detail::Deadline& deadline) override;
   LOCKSTEP_INLINE std::string do_get(const std::string& key,
                                      const detail::Deadline& deadline) override;
   LOCKSTEP_INLINE std::int64_t do_add(const std::string& key, std::int64_t amount,
-                                      const detail::Deadline&) override;
+                                      const detail::Deadline& deadline) override;
   LOCKSTEP_INLINE void do_wait(std::span<const std::string> keys,
                                const detail::Deadline& deadline) override;
   LOCKSTEP_INLINE bool do_check(std::span<const std::string> keys,
-                                const detail::Deadline&) override;
-  LOCKSTEP_INLINE bool do_delete(const std::string& key, const detail::Deadline&) override;
-  std::int64_t do_num_keys(const detail::Deadline&) override { return store_->num_keys(); }
+                                const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE bool do_delete(const std::string& key, const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::int64_t do_num_keys(const detail::Deadline& deadline) override;
 
-  std::string full(const std::string& key) const { return prefix_ + '/' + key; }
+  std::string full(const std::string& key) const;
   std::vector<std::string> full(std::span<const std::string> keys) const;
 
   std::string prefix_;

@@ -98,6 +98,8 @@ class Store {
 
   static void check_key(const std::string& key);
 
+  friend class PrefixStore;  // which hands its calls on with their deadlines
+
   // Any thread reads it. It publishes nothing else, so relaxed order is enough.
   std::atomic<std::chrono::milliseconds> timeout_{kDefaultTimeout};
 };

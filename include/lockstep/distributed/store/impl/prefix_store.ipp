@@ -19,32 +19,43 @@ LOCKSTEP_INLINE PrefixStore::PrefixStore(std::string prefix, std::shared_ptr<Sto
 }
 
 LOCKSTEP_INLINE void PrefixStore::do_set(const std::string& key, const std::string& value,
-                                         const detail::Deadline&) {
-  store_->set(full(key), value);
+                                         const detail::Deadline& deadline) {
+  store_->do_set(full(key), value, deadline);
 }
 
 LOCKSTEP_INLINE std::string PrefixStore::do_get(const std::string& key,
                                                 const detail::Deadline& deadline) {
-  return store_->get(full(key), deadline.timeout());
+  return store_->do_get(full(key), deadline);
 }
 
 LOCKSTEP_INLINE std::int64_t PrefixStore::do_add(const std::string& key, std::int64_t amount,
-                                                 const detail::Deadline&) {
-  return store_->add(full(key), amount);
+                                                 const detail::Deadline& deadline) {
+  return store_->do_add(full(key), amount, deadline);
 }
 
 LOCKSTEP_INLINE void PrefixStore::do_wait(std::span<const std::string> keys,
                                           const detail::Deadline& deadline) {
-  store_->wait(full(keys), deadline.timeout());
+  store_->do_wait(full(keys), deadline);
 }
 
 LOCKSTEP_INLINE bool PrefixStore::do_check(std::span<const std::string> keys,
-                                           const detail::Deadline&) {
-  return store_->check(full(keys));
+                                           const detail::Deadline& deadline) {
+  return store_->do_check(full(keys), deadline);
 }
 
-LOCKSTEP_INLINE bool PrefixStore::do_delete(const std::string& key, const detail::Deadline&) {
-  return store_->delete_key(full(key));
+LOCKSTEP_INLINE bool PrefixStore::do_delete(const std::string& key,
+                                            const detail::Deadline& deadline) {
+  return store_->do_delete(full(key), deadline);
+}
+
+LOCKSTEP_INLINE std::int64_t PrefixStore::do_num_keys(const detail::Deadline& deadline) {
+  return store_->do_num_keys(deadline);
+}
+
+LOCKSTEP_INLINE std::string PrefixStore::full(const std::string& key) const {
+  std::string whole = prefix_ + '/' + key;
+  check_key(whole);
+  return whole;
 }
 
 LOCKSTEP_INLINE std::vector<std::string> PrefixStore::full(
