@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/nn/activation.hpp>
 #include <lockstep/nn/conv.hpp>
@@ -439,6 +440,29 @@ TEST(DistributedCounts, OneAllReduceABucket) {
     EXPECT_EQ(after(5, {.bucket_cap_mb = 0}), 2u + 4u * 4u);
     EXPECT_EQ(after(5, {.bucket_cap_mb = 0, .find_unused_parameters = true}), 5u * (4u + 1u));
     EXPECT_EQ(after(5, {.bucket_cap_mb = 0, .static_graph = true}), 2u + 4u * 4u);
+  });
+}
+
+TEST(DistributedCounts, OnlyForwardsOfIterationsAreTimed) {
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    DistributedDataParallel model{chain(), group};
+    const auto times = [&model](const auto& step) {
+      const auto before = model.logging_data().forward_time;
+      step();
+      return model.logging_data().forward_time > before;
+    };
+    const auto step = [&model] { model(ones({16})).sum().backward(); };
+    EXPECT_TRUE(times(step));
+    EXPECT_FALSE(times([&] {
+      const auto guard = model.no_sync();
+      step();
+    }));
+    EXPECT_FALSE(times([&] {
+      const NoGradGuard guard;
+      (void)model(ones({16}));
+    }));
+    EXPECT_TRUE(times(step));
+    EXPECT_EQ(model.logging_data().num_iterations, 2u);
   });
 }
 

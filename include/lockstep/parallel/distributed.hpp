@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/distributed/default_group.hpp>
@@ -131,9 +132,10 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   // has to call it.
   template <class... Args>
   auto operator()(const Args&... args) {
-    const Timer timer{*reducer_};
     reducer_->check_usable();
-    if (reducer_->synchronizes()) {
+    const bool synchronizes = reducer_->synchronizes();
+    const Timer timer{synchronizes && is_grad_enabled() ? reducer_.get() : nullptr};
+    if (synchronizes) {
       const int root = join_ ? join_->meet(kForward).first_active() : 0;
       if (options_.forward_sync_buffers) synchronize_buffers(root);
     }
@@ -240,9 +242,11 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   }
 
   struct Timer {
-    detail::Reducer& reducer;
+    detail::Reducer* reducer;  // null: not of an iteration
     const Clock::time_point began = Clock::now();
-    ~Timer() { reducer.add_forward_time(Clock::now() - began); }
+    ~Timer() {
+      if (reducer) reducer->add_forward_time(Clock::now() - began);
+    }
   };
 
   // Where the module is to be; moves it there if it is wholly on plain cpu.

@@ -11,7 +11,8 @@
 namespace lockstep {
 
 // What a DistributedDataParallel has done so far on this rank. Sizes are bytes of gradients; times
-// are the host's, summed over all iterations.
+// are the host's, summed over all iterations. What runs within no_sync belongs to none, nor does a
+// forward without grad mode.
 //
 // **Torch counterpart.** DistributedDataParallel._get_ddp_logging_data.
 struct DDPLoggingData {
@@ -32,7 +33,7 @@ struct DDPLoggingData {
   bool can_set_static_graph = false;          // whether all have used the same parameters here
   std::uint64_t num_all_reduces = 0;          // buckets reduced, and what ranks told each other
   std::uint64_t num_gradient_copies = 0;      // gradients that backward had left elsewhere
-  std::chrono::nanoseconds forward_time{0};   // of all forwards, with the buffers' broadcast
+  std::chrono::nanoseconds forward_time{0};   // of forwards, with the buffers' broadcast
   std::chrono::nanoseconds backward_time{0};  // from the first gradient to the last
   std::chrono::nanoseconds wait_time{0};      // from there to the end of the last reduction
 };
