@@ -193,14 +193,26 @@ TEST_F(DevicesDeathTest, GiveTheDriversReasonWhereItFindsNoGpu) {
               ::testing::ExitedWithCode(0), "^no driver\\. threw device cuda:0.*\\(no driver\\)");
 }
 
+// As a static initialiser may be, which runs before the one that registers the CUDA side.
+TEST_F(DevicesDeathTest, WhoAsksTooEarlyIsToldOfNoGpuAndLaterOfThem) {
+  EXPECT_EXIT(report([] {
+                std::cerr << no_cuda_reason() << ". ";
+                detail::cuda_device_counter = [](std::string*) { return 1; };
+                std::cerr << '(' << no_cuda_reason() << ')';
+              }),
+              ::testing::ExitedWithCode(0), "^built without CUDA\\. \\(\\)");
+}
+
 TEST_F(DevicesDeathTest, AreTheGpusWhereThereAreSome) {
   EXPECT_EXIT(report([] {
                 detail::cuda_device_counter = [](std::string*) { return 2; };
                 for (const Device device : devices()) std::cerr << device << ' ';
+                std::cerr << '(' << no_cuda_reason() << ") ";
                 check_device("cuda:1");
                 check_device("cuda:2");
               }),
-              ::testing::ExitedWithCode(0), "^cuda:0 cuda:1 threw device cuda:2.*2 CUDA devices");
+              ::testing::ExitedWithCode(0),
+              "^cuda:0 cuda:1 \\(\\) threw device cuda:2.*2 CUDA devices");
 }
 
 }  // namespace devices_test

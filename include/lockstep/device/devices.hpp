@@ -14,7 +14,7 @@ namespace lockstep {
 namespace detail {
 
 // Counts the GPUs of this machine; the CUDA side of the library puts its function here before
-// `main`. On failure it returns 0 and says why. Empty in a program that was built without CUDA.
+// `main`. If it returns 0 it says why. Empty in a program that was built without CUDA.
 using CountDevices = int (*)(std::string* reason);
 inline constinit std::atomic<CountDevices> cuda_device_counter{nullptr};
 
@@ -48,8 +48,10 @@ void set_host_device_count(int count);
 // environment; a value there that is no valid number is a DeviceError.
 int device_count(DeviceType type);
 
-// Why there is no GPU, if there is none: the driver's own words, or that the program was built
-// without CUDA.
+// Why there is no GPU: the driver's own words, that LOCKSTEP_CUDA_DEVICES is 0, or that the program
+// was built without CUDA. Empty if there are some.
+//
+// **Threads and exceptions.** As device_count of `cuda`.
 std::string no_cuda_reason();
 
 // Throws a DeviceError unless the device exists on this machine. Plain `cpu` always does.

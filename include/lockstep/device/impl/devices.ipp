@@ -54,7 +54,7 @@ struct DeviceCounts {
   int requested_host = 0;  // 0: not asked for by a call
   int host_count = 0;
   int cuda_count = 0;
-  std::string no_cuda_reason = "built without CUDA";
+  std::string no_cuda_reason;  // empty if there are GPUs
 
   static DeviceCounts& instance() {
     static DeviceCounts& counts = *new DeviceCounts;
@@ -117,6 +117,7 @@ LOCKSTEP_INLINE int device_count(DeviceType type) {
 
 LOCKSTEP_INLINE std::string no_cuda_reason() {
   auto& counts = detail::DeviceCounts::instance();
+  if (!detail::cuda_device_counter.load(std::memory_order_acquire)) return "built without CUDA";
   (void)counts.cuda();
   return counts.no_cuda_reason;
 }
