@@ -5,12 +5,14 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/ops/embedding.hpp>
+#include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/clip_grad.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/optim/sparse_adam.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/sparse.hpp>
 
 #include <gtest/gtest.h>
@@ -127,6 +129,29 @@ void expect_nothing_written_outside() {
 TEST(SGDSparse, ARowOutsideTheTableIsAnError) { expect_nothing_written_outside<optim::SGD>(); }
 TEST(SparseAdam, ARowOutsideTheTableIsAnError) {
   expect_nothing_written_outside<optim::SparseAdam>();
+}
+
+// The indices of a gradient are memory that the program may write.
+template <class Optimizer>
+void expect_that_the_gradient_is_named() {
+  const Parameter table = make_table();
+  Optimizer optimizer{std::vector<Parameter>{table}, {.lr = 0.5}};
+  table.set_grad(sparse_coo_tensor(from_values<std::int64_t>({1}, {1, 1}, table.device()),
+                                   ones({1, kWidth}, table.options()), table.sizes()));
+  table.grad().indices().fill_(kRows + 2);
+  EXPECT_TRUE(throws<IndexError>(
+      [&] {
+        optimizer.step();
+        default_stream(table.device()).synchronize();
+      },
+      "sparse tensor: the index 7 at position 0 is outside the 5 rows (expected 0 to 4)"));
+}
+
+TEST(SGDSparse, ARowOutsideTheTableIsTheGradients) {
+  expect_that_the_gradient_is_named<optim::SGD>();
+}
+TEST(SparseAdam, ARowOutsideTheTableIsTheGradients) {
+  expect_that_the_gradient_is_named<optim::SparseAdam>();
 }
 
 TEST(SGDSparse, WeightDecayIsRefusedBeforeAnythingChanges) {

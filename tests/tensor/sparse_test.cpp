@@ -97,6 +97,14 @@ TEST(Sparse, HasCopiesOfWhatItIsMadeOf) {
   EXPECT_EQ(tensor.to_dense().to_vector<double>(), (Values{0, 0, 2, 4}));
 }
 
+TEST(Sparse, AnIndexThatIsChangedToOneOutsideIsAnErrorOfTheDenseForm) {
+  const Tensor tensor = sparse_coo_tensor(rows({1}), numbers({1, 2}, {1, 2}), {4, 2});
+  tensor.indices().fill_(4);
+  EXPECT_TRUE(throws<IndexError>(
+      [&] { (void)tensor.to_dense(); },
+      "sparse tensor: the index 4 at position 0 is outside the 4 rows (expected 0 to 3)"));
+}
+
 TEST(Sparse, SumsListTheRowsOfBothUntilThereAreTooMany) {
   const Tensor tensor = sample();
   const Tensor twice =

@@ -12,11 +12,17 @@
 // ops/kernels/embedding_kernels.hpp read them.)
 namespace lockstep::detail {
 
+// Whose indices name rows: those of a look-up, or those of a sparse tensor.
+enum class RowsOf : unsigned { embedding, sparse_tensor };
+
 // `index` as the number of a row; an IndexError that names `position` if there is no such row.
-inline std::size_t checked_row(std::int64_t index, std::size_t position, std::size_t rows) {
-  check<IndexError>(index >= 0 && index < static_cast<std::int64_t>(rows), "embedding: the index ",
-                    index, " at position ", position, " is outside the ", rows,
-                    " embeddings (expected 0 to ", static_cast<std::int64_t>(rows) - 1, ")");
+inline std::size_t checked_row(RowsOf of, std::int64_t index, std::size_t position,
+                               std::size_t rows) {
+  const bool embeds = of == RowsOf::embedding;
+  check<IndexError>(index >= 0 && index < static_cast<std::int64_t>(rows),
+                    embeds ? "embedding" : "sparse tensor", ": the index ", index, " at position ",
+                    position, " is outside the ", rows, embeds ? " embeddings" : " rows",
+                    " (expected 0 to ", static_cast<std::int64_t>(rows) - 1, ")");
   return static_cast<std::size_t>(index);
 }
 
@@ -24,6 +30,7 @@ inline std::size_t checked_row(std::int64_t index, std::size_t position, std::si
 // (none if negative) is left out.
 template <class T>
 struct EmbeddingGradCall {
+  RowsOf of;
   View<const T> grad;
   View<const std::int64_t> indices;
   View<T> out;
@@ -33,7 +40,7 @@ struct EmbeddingGradCall {
   void operator()() const {
     std::fill_n(out.data, out.size, T(0));
     for (std::size_t i = 0; i < indices.size; ++i) {
-      const std::size_t row = checked_row(indices[i], i, rows);
+      const std::size_t row = checked_row(of, indices[i], i, rows);
       if (indices[i] == padding) continue;
       const T* const from = grad.data + i * width;
       T* const to = out.data + row * width;
@@ -53,7 +60,7 @@ struct PutRowsCall {
 
   void operator()() const {
     for (std::size_t i = 0; i < indices.size; ++i) {
-      const std::size_t row = checked_row(indices[i], i, rows);
+      const std::size_t row = checked_row(RowsOf::sparse_tensor, indices[i], i, rows);
       std::copy_n(values.data + i * width, width, out.data + row * width);
     }
   }

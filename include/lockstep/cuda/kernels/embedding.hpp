@@ -24,12 +24,13 @@ struct EmbeddingElements {
   View<const std::int64_t> indices;
   View<T> out;
   View<IndexFault> fault;
+  Indexed operation;
   std::size_t rows, width;
   std::int64_t padding;
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Division at = divided(i, width);
     const std::int64_t index = indices[at.quotient];
-    if (!in_range(fault, Indexed::embedding, index, at.quotient, rows)) {
+    if (!in_range(fault, operation, index, at.quotient, rows)) {
       out[i] = static_cast<T>(NAN);
     } else if (index == padding) {
       out[i] = T(0);
@@ -46,8 +47,8 @@ struct CudaCall<lockstep::detail::EmbeddingCall<T>> {
                   const lockstep::detail::EmbeddingCall<T>& call) {
     launch_kernel(stream, call.out.size,
                   EmbeddingElements<T>{call.weight, call.indices, call.out,
-                                       IndexFaults::instance().of(stream), call.rows, call.width,
-                                       call.padding});
+                                       IndexFaults::instance().of(stream), indexed(call.of),
+                                       call.rows, call.width, call.padding});
   }
 };
 
@@ -143,7 +144,7 @@ struct PutRowsElements {
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Division at = divided(i, width);
     const std::int64_t index = indices[at.quotient];
-    if (!in_range(fault, Indexed::embedding, index, at.quotient, rows)) return;
+    if (!in_range(fault, Indexed::sparse_tensor, index, at.quotient, rows)) return;
     out[static_cast<std::size_t>(index) * width + at.remainder] = values[i];
   }
 };

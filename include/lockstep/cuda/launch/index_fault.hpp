@@ -5,8 +5,8 @@
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/ops/kernels/embedding_kernels.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
+#include <lockstep/tensor/row_kernels.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -24,7 +24,11 @@
 // that has ended.
 namespace lockstep::cuda {
 
-enum class Indexed : unsigned { nll_loss, cross_entropy, embedding };
+enum class Indexed : unsigned { nll_loss, cross_entropy, embedding, sparse_tensor };
+
+constexpr Indexed indexed(lockstep::detail::RowsOf of) {
+  return of == lockstep::detail::RowsOf::embedding ? Indexed::embedding : Indexed::sparse_tensor;
+}
 
 // An index that was outside [0, bound), and its place among an operation's indices.
 struct OutsideIndex {
@@ -113,12 +117,21 @@ class IndexFaults {
       }
     }
     if (!met) return;
-    if (met->operation == Indexed::embedding) {
-      (void)lockstep::detail::checked_row(met->index, met->position, met->bound);
-    } else {
-      (void)lockstep::detail::checked_label(
-          met->operation == Indexed::nll_loss ? "nll_loss" : "cross_entropy", met->index,
-          met->position, met->bound);
+    const auto check_row = [&](lockstep::detail::RowsOf of) {
+      (void)lockstep::detail::checked_row(of, met->index, met->position, met->bound);
+    };
+    const auto check_label = [&](const char* loss) {
+      (void)lockstep::detail::checked_label(loss, met->index, met->position, met->bound);
+    };
+    switch (met->operation) {
+      case Indexed::nll_loss:
+        return check_label("nll_loss");
+      case Indexed::cross_entropy:
+        return check_label("cross_entropy");
+      case Indexed::embedding:
+        return check_row(lockstep::detail::RowsOf::embedding);
+      case Indexed::sparse_tensor:
+        return check_row(lockstep::detail::RowsOf::sparse_tensor);
     }
   }
 

@@ -38,7 +38,7 @@ struct EmbeddingGradOp {
     return compute_floating(grad.dtype(), name, [&]<class T>(T) {
       Tensor out = empty_on(stream, {rows, width}, dtype_of<T>);
       launch_call(stream,
-                  EmbeddingGradCall<T>{input<T>(from), input<std::int64_t>(at),
+                  EmbeddingGradCall<T>{RowsOf::embedding, input<T>(from), input<std::int64_t>(at),
                                        output<T>(out, stream), static_cast<std::size_t>(rows),
                                        static_cast<std::size_t>(width), padding});
       return out;
@@ -67,9 +67,10 @@ struct EmbeddingOp {
     const Stream stream = current_stream(weight.device());
     return compute_floating(weight.dtype(), name, [&]<class T>(T) {
       Tensor out = empty_on(stream, shape, dtype_of<T>);
-      launch_call(stream, EmbeddingCall<T>{input<T>(table), input<std::int64_t>(at),
-                                           output<T>(out, stream), static_cast<std::size_t>(rows),
-                                           static_cast<std::size_t>(width), padding_of_forward});
+      launch_call(stream,
+                  EmbeddingCall<T>{RowsOf::embedding, input<T>(table), input<std::int64_t>(at),
+                                   output<T>(out, stream), static_cast<std::size_t>(rows),
+                                   static_cast<std::size_t>(width), padding_of_forward});
       return out;
     });
   }

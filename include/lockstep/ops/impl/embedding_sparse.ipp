@@ -27,9 +27,10 @@ LOCKSTEP_INLINE Tensor take_rows(const Tensor& table, const Tensor& indices) {
   const Shape shape = shape_of_rows(table.sizes(), static_cast<std::size_t>(indices.numel()));
   return dispatch_floating(table.dtype(), "take_rows", [&]<class T>(T) {
     Tensor out = empty_on(stream, shape, dtype_of<T>);
-    launch_call(stream, EmbeddingCall<T>{
-                            input<T>(table), input<std::int64_t>(indices), output<T>(out, stream),
-                            static_cast<std::size_t>(table.size(0)), row_width(shape), kNoPadding});
+    launch_call(stream, EmbeddingCall<T>{RowsOf::sparse_tensor, input<T>(table),
+                                         input<std::int64_t>(indices), output<T>(out, stream),
+                                         static_cast<std::size_t>(table.size(0)), row_width(shape),
+                                         kNoPadding});
     return out;
   });
 }

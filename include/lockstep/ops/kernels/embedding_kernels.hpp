@@ -13,6 +13,7 @@ namespace lockstep::detail {
 // out[i] = weight[indices[i]], row by row; zeros for the index `padding` (none if negative).
 template <class T>
 struct EmbeddingCall {
+  RowsOf of;
   View<const T> weight;
   View<const std::int64_t> indices;
   View<T> out;
@@ -21,7 +22,7 @@ struct EmbeddingCall {
 
   void operator()() const {
     for (std::size_t i = 0; i < indices.size; ++i) {
-      const std::size_t row = checked_row(indices[i], i, rows);
+      const std::size_t row = checked_row(of, indices[i], i, rows);
       T* const to = out.data + i * width;
       if (indices[i] == padding) {
         std::fill_n(to, width, T(0));
