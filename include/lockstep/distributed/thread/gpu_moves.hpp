@@ -41,9 +41,6 @@ class GpuMoves {
   void start() const;
 
   void keep_error() noexcept;
-  // Blocks until a stream or an event has ended. False if it cannot be waited for.
-  template <class Waited>
-  static bool has_ended(const Waited& waited) noexcept;
 
   // What serves all ranks' devices, or null; the same on all ranks. Null also if a rank brings
   // memory of another GPU than its own.

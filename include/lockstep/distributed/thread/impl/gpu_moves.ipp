@@ -4,6 +4,7 @@
 #include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/thread/gpu_faults.hpp>
 #include <lockstep/distributed/thread/gpu_moves.hpp>
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/distributed/thread/reduce_ranks.hpp>
@@ -36,7 +37,7 @@ LOCKSTEP_INLINE void GpuMoves::issue() noexcept {
   } catch (...) {
     keep_error();
     // Without an event only the host can wait for what has been issued.
-    if (!has_ended(stream())) side(own_).hangs = true;
+    if (!await_end(stream())) side(own_).hangs = true;
   }
 }
 
@@ -49,7 +50,7 @@ LOCKSTEP_INLINE void GpuMoves::await_others(bool& in_use) const {
       stream().wait_event(side(r).done);
     } catch (...) {
       error = std::current_exception();
-      if (!has_ended(side(r).done)) in_use = true;
+      if (!await_end(side(r).done)) in_use = true;
     }
     if (side(r).hangs) in_use = true;
   }
@@ -62,16 +63,6 @@ LOCKSTEP_INLINE void GpuMoves::check() const {
     if (!side(r).failure) continue;
     lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",
                                         side(r).stream.device(), ": ", side(r).failure->text());
-  }
-}
-
-template <class Waited>
-bool GpuMoves::has_ended(const Waited& waited) noexcept {
-  try {
-    waited.synchronize();
-    return true;
-  } catch (...) {
-    return false;
   }
 }
 

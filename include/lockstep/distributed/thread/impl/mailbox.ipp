@@ -5,6 +5,7 @@
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/group/departure.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
+#include <lockstep/distributed/thread/gpu_faults.hpp>
 #include <lockstep/distributed/thread/mailbox.hpp>
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/error.hpp>
@@ -151,7 +152,7 @@ LOCKSTEP_INLINE void Mailbox::copy_on_gpu(const Posted& sent, const Posted& rece
                  to);
     from.wait_event(to.record_event());
   } catch (...) {
-    to.synchronize();
+    (void)await_end(to);
     throw;
   }
 }

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+
+#include <chrono>
+#include <thread>
+
+// What is asked of a rank's stream, or of an event on it, once a call has failed. The answers are
+// those of a query: a synchronisation would also throw what the program is to be told of when it
+// reads results, such as that some are lost.
+namespace lockstep::distributed::detail {
+
+// Blocks until the work has ended. False if the GPU has failed: nobody knows then whether it has.
+template <class Asked>
+bool await_end(const Asked& asked) noexcept {
+  try {
+    while (!asked.query()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace lockstep::distributed::detail

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/cuda/launch/index_fault.hpp>
+#include <lockstep/cuda/lost_results.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/thread/gpu_moves.hpp>
+#include <lockstep/distributed/thread/mailbox.hpp>
+#include <lockstep/distributed/thread/thread_world.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.hpp>
+
+#include "cuda/schedules.hpp"
+#include "support/expect_error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+// What ranks that are threads do on GPUs where one of these fails: who is named, what is known to
+// have ended, and what is kept.
+namespace lockstep {
+namespace gpu_moves_test {
+
+using distributed::detail::Call;
+using distributed::detail::Collective;
+using distributed::detail::Done;
+using distributed::detail::GpuMoves;
+using distributed::detail::Message;
+using distributed::detail::ThreadWorld;
+using testing::throws;
+
+constexpr int kRanks = 2;
+constexpr std::size_t kCount = 9;
+
+const std::vector<Device>& gpus() {
+  static const std::vector<Device> devices = {"cuda:0", "cuda:1"};
+  return devices;
+}
+
+Stream stream_of(std::size_t rank) {
+  static const std::vector<Stream> streams = {pool_stream(gpus()[0]), pool_stream(gpus()[1])};
+  return streams[rank];
+}
+
+// Mended at its end, with nothing in flight.
+class BrokenGpus {
+ public:
+  BrokenGpus() = default;
+  BrokenGpus(const BrokenGpus&) = delete;
+  BrokenGpus& operator=(const BrokenGpus&) = delete;
+  ~BrokenGpus() {
+    cudasim::mend();
+    for (std::size_t rank = 0; rank < kRanks; ++rank) stream_of(rank).synchronize();
+  }
+};
+
+// Every read of the GPU throws as long as it lives.
+class LostResults {
+ public:
+  explicit LostResults(Device device) : device_(device) {
+    cuda::LostResults::note(device,
+                            std::make_exception_ptr(std::runtime_error("results are lost")));
+  }
+  LostResults(const LostResults&) = delete;
+  LostResults& operator=(const LostResults&) = delete;
+  ~LostResults() { cuda::LostResults::forget(device_); }
+
+ private:
+  const Device device_;
+};
+
+// An all_reduce of both ranks, in one thread.
+class Sum {
+ public:
+  Sum() {
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      const Stream stream = stream_of(rank);
+      tensors_[rank] = full({kCount}, 1, {.device = gpus()[rank]});
+      stream.wait_stream(current_stream(gpus()[rank]));
+      inputs_[rank] = outputs_[rank] = tensors_[rank].impl()->data();
+      ThreadWorld::Slot& slot = world_.slot(rank, 0);
+      slot.call = kCall;
+      slot.on_gpu = true;
+      slot.inputs = {&inputs_[rank], 1};
+      slot.outputs = {&outputs_[rank], 1};
+      slot.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), nullptr, {}, {}});
+    }
+  }
+
+  GpuMoves of(int rank) const { return {world_, 0, rank, kCall}; }
+
+ private:
+  static constexpr Call kCall{
+      .collective = Collective::all_reduce, .dtype = Dtype::f32, .count = kCount};
+
+  ThreadWorld world_{kRanks, gpus()};
+  std::array<Tensor, kRanks> tensors_;
+  std::array<const void*, kRanks> inputs_{};
+  std::array<void*, kRanks> outputs_{};
+  const BrokenGpus broken_;
+};
+
+void under_lazy(const auto& body) { testing::under(cudasim::Policy::lazy, 1, body); }
+
+// Work that has ended has ended, whatever is known of its results.
+TEST(GpuMoves, LostResultsKeepNoMemory) {
+  under_lazy([] {
+    const Sum sum;
+    GpuMoves mine = sum.of(0);
+    GpuMoves others = sum.of(1);
+    mine.issue();
+    others.issue();
+    const LostResults lost(gpus()[1]);
+    cudasim::fail_next("cudaStreamWaitEvent", cudaErrorLaunchOutOfResources);
+    bool in_use = false;
+    EXPECT_TRUE(throws<CudaError>([&] { mine.await_others(in_use); }, "cudaStreamWaitEvent",
+                                  "cudaErrorLaunchOutOfResources"));
+    EXPECT_FALSE(in_use);
+  });
+}
+
+TEST(GpuMoves, WhoWaitsForWorkTakesNoErrorThatTheProgramIsToBeTold) {
+  under_lazy([] {
+    const Sum sum;
+    const detail::StreamState& stream = stream_of(0).state();
+    cuda::IndexFaults& faults = cuda::IndexFaults::instance();
+    (void)cuda::in_range(faults.of(stream), cuda::Indexed::embedding, 12, 3, 10);
+    GpuMoves mine = sum.of(0);
+    cudasim::fail_next("cudaEventRecord", cudaErrorLaunchOutOfResources, 2);
+    mine.issue();
+    cudasim::mend();
+    EXPECT_TRUE(throws<CudaError>([&] { mine.check(); }, "cudaErrorLaunchOutOfResources"));
+    EXPECT_TRUE(throws<IndexError>([&] { faults.raise(stream); }, "index 12"));
+  });
+}
+
+// A message from rank 0 to rank 1, which comes second.
+struct Exchange {
+  Exchange() {
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      stream_of(rank).wait_stream(current_stream(gpus()[rank]));
+    }
+    send();
+  }
+
+  void send() {
+    const Stream stream = stream_of(0);
+    world.mailbox.send(0, to(1), tensors[0].impl()->data(), keep(0), &stream);
+  }
+  void receive() {
+    const Stream stream = stream_of(1);
+    world.mailbox.receive(1, to(0), tensors[1].impl()->data(), keep(1), &stream);
+  }
+
+  static Message to(int peer) { return {.peer = peer, .dtype = Dtype::f32, .count = kCount}; }
+  Done keep(std::size_t rank) {
+    return [this, rank](std::exception_ptr error) { errors[rank] = std::move(error); };
+  }
+  std::string text(std::size_t rank) const {
+    try {
+      if (errors[rank]) std::rethrow_exception(errors[rank]);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return {};
+  }
+
+  ThreadWorld world{kRanks, gpus()};
+  const std::array<Tensor, kRanks> tensors = {full({kCount}, 1, {.device = gpus()[0]}),
+                                              full({kCount}, 2, {.device = gpus()[1]})};
+  std::array<std::exception_ptr, kRanks> errors;
+  const BrokenGpus broken;
+};
+
+// At every call that may fail.
+TEST(GpuMailbox, TheErrorOfACopyIsNotReplacedByLostResults) {
+  under_lazy([] {
+    Exchange().receive();  // tries out what the GPUs can reach, and reads that
+    int failed = 0;
+    for (std::uint64_t n = 0;; ++n) {
+      Exchange message;
+      const LostResults lost(gpus()[1]);
+      cudasim::fail_call(n, cudaErrorLaunchOutOfResources);
+      std::string error;
+      try {
+        message.receive();
+        error = message.text(1);
+      } catch (const CudaError& thrown) {
+        error = thrown.what();
+      }
+      if (cudasim::end_failing_calls().empty()) break;
+      (void)cudaSetDevice(gpus()[0].index);  // in case that it was this call
+      if (error.empty()) continue;
+      EXPECT_NE(error.find("cudaErrorLaunchOutOfResources"), std::string::npos) << error;
+      ++failed;
+    }
+    EXPECT_GT(failed, 3);
+  });
+}
+
+}  // namespace gpu_moves_test
+}  // namespace lockstep
