@@ -2,6 +2,7 @@
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/lost_results.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
@@ -56,6 +57,13 @@ const std::vector<Device>& gpus() {
 Stream stream_of(std::size_t rank) {
   static const std::vector<Stream> streams = {pool_stream(gpus()[0]), pool_stream(gpus()[1])};
   return streams[rank];
+}
+
+// Once a kernel that faults has run on it.
+void break_gpu(std::size_t rank) {
+  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream_of(rank).state()).handle(),
+                        cudaErrorIllegalAddress);
+  EXPECT_THROW(stream_of(rank).synchronize(), CudaError);
 }
 
 // Mended at its end, with nothing in flight.
@@ -117,6 +125,37 @@ class Sum {
 };
 
 void under_lazy(const auto& body) { testing::under(cudasim::Policy::lazy, 1, body); }
+
+TEST(GpuMoves, ARankWhoseGpuFailsAfterItsShareIsNamed) {
+  under_lazy([] {
+    const Sum sum;
+    GpuMoves mine = sum.of(0);
+    GpuMoves others = sum.of(1);
+    mine.issue();
+    others.issue();
+    break_gpu(1);
+    bool in_use = false;
+    EXPECT_TRUE(throws<DeviceError>(
+        [&] { mine.await_others(in_use); },
+        "all_reduce(sum) of 9 x f32: failed on rank 1, on cuda:1: ", "cudaErrorIllegalAddress"));
+    EXPECT_TRUE(in_use);
+    in_use = false;
+    EXPECT_TRUE(throws<CudaError>([&] { others.await_others(in_use); }, "on cuda:1",
+                                  "cudaErrorIllegalAddress"));
+    EXPECT_FALSE(in_use);
+  });
+}
+
+TEST(GpuMoves, ARankWhoseGpuFailsBeforeItsShareIsNamed) {
+  under_lazy([] {
+    const Sum sum;
+    break_gpu(1);
+    GpuMoves mine = sum.of(0);
+    mine.issue();
+    EXPECT_TRUE(throws<DeviceError>([&] { mine.check(); },
+                                    "failed on rank 1, on cuda:1: ", "cudaErrorIllegalAddress"));
+  });
+}
 
 // Work that has ended has ended, whatever is known of its results.
 TEST(GpuMoves, LostResultsKeepNoMemory) {
@@ -187,6 +226,18 @@ struct Exchange {
   std::array<std::exception_ptr, kRanks> errors;
   const BrokenGpus broken;
 };
+
+TEST(GpuMailbox, ASenderWhoseGpuFailsIsNamed) {
+  under_lazy([] {
+    Exchange message;
+    break_gpu(0);
+    message.receive();
+    EXPECT_NE(message.text(0).find("cudaErrorIllegalAddress"), std::string::npos);
+    EXPECT_EQ(message.text(0).find("failed on rank"), std::string::npos);
+    const std::string told = "a message from rank 0 to rank 1: failed on rank 0, on cuda:0: ";
+    EXPECT_NE(message.text(1).find(told), std::string::npos) << message.text(1);
+  });
+}
 
 // At every call that may fail.
 TEST(GpuMailbox, TheErrorOfACopyIsNotReplacedByLostResults) {

@@ -11,6 +11,17 @@
 // reads results, such as that some are lost.
 namespace lockstep::distributed::detail {
 
+// True if the GPU has failed.
+template <class Asked>
+bool has_failed(const Asked& asked) noexcept {
+  try {
+    (void)asked.query();
+    return false;
+  } catch (...) {
+    return true;
+  }
+}
+
 // Blocks until the work has ended. False if the GPU has failed: nobody knows then whether it has.
 template <class Asked>
 bool await_end(const Asked& asked) noexcept {

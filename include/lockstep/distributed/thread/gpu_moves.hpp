@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
@@ -26,8 +27,9 @@ class GpuMoves {
   void issue() noexcept;
 
   // Has the rank's stream wait for what the others have issued. Called after the parting. If the
-  // stream cannot wait for another rank, the host does, and the error is thrown. Sets `in_use` if
-  // the host cannot, either: that rank's GPU may use this rank's memory for ever.
+  // stream cannot wait for another rank, the host does, and the error is thrown, which names that
+  // rank if its GPU has failed. Sets `in_use` if the host cannot, either: that GPU may use this
+  // rank's memory for ever.
   void await_others(bool& in_use) const;
 
   // Throws this rank's error, or else a DeviceError that names the first rank that has failed.
@@ -40,7 +42,11 @@ class GpuMoves {
 
   void start() const;
 
+  // Has the rank's stream wait for an event on rank r's.
+  void wait_for(std::size_t r, const Event& event) const;
+
   void keep_error() noexcept;
+  [[noreturn]] void fail_of(std::size_t r, const lockstep::detail::DescribedError& cause) const;
 
   // What serves all ranks' devices, or null; the same on all ranks. Null also if a rank brings
   // memory of another GPU than its own.

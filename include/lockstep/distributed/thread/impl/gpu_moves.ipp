@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/thread/gpu_faults.hpp>
 #include <lockstep/distributed/thread/gpu_moves.hpp>
@@ -47,9 +48,9 @@ LOCKSTEP_INLINE void GpuMoves::await_others(bool& in_use) const {
   for (std::size_t r = 0; r < ranks_; ++r) {
     if (r == own_) continue;
     try {
-      stream().wait_event(side(r).done);
+      wait_for(r, side(r).done);
     } catch (...) {
-      error = std::current_exception();
+      if (!error) error = std::current_exception();
       if (!await_end(side(r).done)) in_use = true;
     }
     if (side(r).hangs) in_use = true;
@@ -60,9 +61,7 @@ LOCKSTEP_INLINE void GpuMoves::await_others(bool& in_use) const {
 LOCKSTEP_INLINE void GpuMoves::check() const {
   if (error_) std::rethrow_exception(error_);
   for (std::size_t r = 0; r < ranks_; ++r) {
-    if (!side(r).failure) continue;
-    lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",
-                                        side(r).stream.device(), ": ", side(r).failure->text());
+    if (side(r).failure) fail_of(r, *side(r).failure);
   }
 }
 
@@ -72,15 +71,31 @@ LOCKSTEP_INLINE void GpuMoves::start() const {
     return;
   }
   for (std::size_t r = 0; r < ranks_; ++r) {
-    if (r != own_) stream().wait_event(side(r).ready);
+    if (r != own_) wait_for(r, side(r).ready);
   }
   move();
+}
+
+LOCKSTEP_INLINE void GpuMoves::wait_for(std::size_t r, const Event& event) const {
+  try {
+    stream().wait_event(event);
+  } catch (...) {
+    if (!has_failed(stream()) && has_failed(event))
+      fail_of(r, lockstep::detail::described(std::current_exception()));
+    throw;
+  }
 }
 
 LOCKSTEP_INLINE void GpuMoves::keep_error() noexcept {
   if (error_) return;
   error_ = std::current_exception();
   side(own_).failure = lockstep::detail::described(error_);
+}
+
+LOCKSTEP_INLINE void GpuMoves::fail_of(std::size_t r,
+                                       const lockstep::detail::DescribedError& cause) const {
+  lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",
+                                      side(r).stream.device(), ": ", cause.text());
 }
 
 LOCKSTEP_INLINE WorldCollectives* GpuMoves::serving() const {

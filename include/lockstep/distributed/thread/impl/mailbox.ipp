@@ -16,6 +16,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -127,16 +128,20 @@ LOCKSTEP_INLINE void Mailbox::deliver(const Posted& sent, const Posted& received
     sent.done(nullptr);
     return received.done(nullptr);
   }
-  // `rank` gets the error as it is, and the other one an error that names it.
-  const Posted& mine = rank == sent.from ? sent : received;
-  const Posted& other = rank == sent.from ? received : sent;
+  // The rank whose GPU has failed gets the error as it is, `rank` where that is nobody else's, and
+  // the other one an error that names it.
+  const auto& [caller, peer] =
+      rank == sent.from ? std::tie(sent, received) : std::tie(received, sent);
+  const bool of_peer = !has_failed(caller.gpu->stream) && has_failed(peer.gpu->stream);
+  const auto& [mine, other] = of_peer ? std::tie(peer, caller) : std::tie(caller, peer);
+  const int failed = mine.sends ? mine.from : mine.to;
   std::exception_ptr told;
   try {
     told = std::make_exception_ptr(DeviceError(lockstep::detail::str(
-        "a message from rank ", sent.from, " to rank ", received.to, ": failed on rank ", rank,
+        "a message from rank ", sent.from, " to rank ", received.to, ": failed on rank ", failed,
         ", on ", mine.gpu->stream.device(), ": ", describe(cause))));
   } catch (...) {
-    told = std::make_exception_ptr(RankGoneWithoutMemory(rank, spare_, "failed"));
+    told = std::make_exception_ptr(RankGoneWithoutMemory(failed, spare_, "failed"));
   }
   other.done(std::move(told));
   mine.done(std::move(cause));
