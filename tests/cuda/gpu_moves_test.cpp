@@ -7,9 +7,12 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/run.hpp>
 #include <lockstep/distributed/thread/gpu_moves.hpp>
 #include <lockstep/distributed/thread/mailbox.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
+#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -20,6 +23,7 @@
 
 #include "cuda/schedules.hpp"
 #include "support/expect_error.hpp"
+#include "support/sanitizers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -38,6 +42,7 @@
 namespace lockstep {
 namespace gpu_moves_test {
 
+using distributed::ProcessGroup;
 using distributed::detail::Call;
 using distributed::detail::Collective;
 using distributed::detail::Done;
@@ -262,6 +267,69 @@ TEST(GpuMailbox, TheErrorOfACopyIsNotReplacedByLostResults) {
       ++failed;
     }
     EXPECT_GT(failed, 3);
+  });
+}
+
+class Mends {
+ public:
+  Mends() = default;
+  Mends(const Mends&) = delete;
+  Mends& operator=(const Mends&) = delete;
+  ~Mends() { cudasim::mend(); }
+};
+
+class WithoutNccl {
+ public:
+  WithoutNccl() : nccl_(distributed::detail::nccl_world.exchange(nullptr)) {}
+  ~WithoutNccl() { distributed::detail::nccl_world.store(nccl_); }
+
+ private:
+  distributed::detail::WorldCollectives* const nccl_;
+};
+
+// A rank's memory may be in use for ever where another one's GPU has failed in a collective. What
+// comes after that is not, on the GPU as on the host.
+TEST(ProcessGroupCuda, NothingThatIsIssuedAfterTheEndOfAGroupIsKept) {
+  const WithoutNccl copies;
+  const testing::MayLeak memory;
+  under_lazy([] {
+    int kept = 0;
+    for (std::uint64_t n = 0;; ++n) {
+      SCOPED_TRACE("call " + std::to_string(n));
+      std::string failed;
+      const Mends mends;
+      distributed::run(gpus(), [&](const ProcessGroup& group) {
+        const testing::MayLeak its_memory;
+        const auto in_its_thread = [&](const auto& body) {
+          group.impl()->thread()->issue(detail::Task([&]() noexcept { body(); }));
+          group.impl()->thread()->drain();
+        };
+        const auto refused = [&](const Tensor& tensor) {
+          try {
+            group.all_reduce(tensor).wait();
+          } catch (const std::exception&) {
+            group.impl()->thread()->drain();
+            return true;
+          }
+          return false;
+        };
+        const Tensor met = full({kCount}, 1, {.device = group.device()});
+        (void)group.blocking().barrier();
+        if (group.rank() == 0) {
+          in_its_thread([&] { cudasim::fail_call(n, cudaErrorIllegalAddress, gpus()[1].index); });
+        }
+        (void)refused(met);
+        if (group.rank() != 0) return;
+        in_its_thread([&] { failed = cudasim::end_failing_calls(); });
+        if (met.impl().use_count() == 1) return;
+        const Device device = kept++ % 2 == 0 ? group.device() : "cpu";
+        const Tensor later = full({kCount}, 1, {.device = device});
+        EXPECT_TRUE(refused(later));
+        EXPECT_EQ(later.impl().use_count(), 1) << device;
+      });
+      if (failed.empty()) break;
+    }
+    EXPECT_GT(kept, 1);
   });
 }
 
