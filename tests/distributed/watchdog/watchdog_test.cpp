@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -23,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/allocation_faults.hpp"
 #include "support/expect_error.hpp"
 #include "support/warnings.hpp"
 
@@ -136,6 +138,35 @@ TEST(Watchdog, GroupsThatHaveEndedAreForgotten) {
   EXPECT_TRUE(contains(world[0].fault(),
                        "rank 1 has ended after collective #2; rank 0 waits for it "
                        "in collective #3"));
+}
+
+TEST(Watchdog, AGroupThatARankHasNoMemoryForIsNoOther) {
+  World world(2);
+  const std::vector<int> ranks{1, 0};
+  const auto watch = [&](int rank) { return world[rank].watchdog().watch(ranks); };
+  for (const int rank : {0, 1}) (void)watch(rank);
+  std::shared_ptr<Progress> zero;
+  std::shared_ptr<Progress> one;
+  for (std::uint64_t n = 0; !one; ++n) {
+    zero = watch(0);
+    testing::fail_allocation(n);
+    try {
+      one = watch(1);
+    } catch (const std::bad_alloc&) {
+    }
+    EXPECT_EQ(testing::end_allocation_faults(), one == nullptr);
+  }
+  for (Progress* const progress : {zero.get(), one.get()}) {
+    progress->enter(kSum);
+    progress->leave();
+  }
+  zero->enter(kSum);
+  world[1].end();
+  const std::string text = world[0].fault();
+  EXPECT_TRUE(contains(text,
+                       "rank 1 has ended after collective #1; rank 0 waits for it in "
+                       "collective #2"))
+      << text;
 }
 
 TEST(Watchdog, AWorldOfOneWatchesNothing) {

@@ -49,7 +49,7 @@ class WatchdogClient {
   void leave();
 
   // Watches a group until the Progress that is returned has no owner.
-  std::shared_ptr<Progress> watch(std::vector<int> members);
+  std::shared_ptr<Progress> watch(const std::vector<int>& members);
 
   // How many it watches.
   std::size_t groups() const;

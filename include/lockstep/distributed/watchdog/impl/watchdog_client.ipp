@@ -57,11 +57,13 @@ LOCKSTEP_INLINE void WatchdogClient::leave() {
   if (thread_.joinable()) thread_.join();
 }
 
-LOCKSTEP_INLINE std::shared_ptr<Progress> WatchdogClient::watch(std::vector<int> members) {
-  const auto place = std::make_shared<Place>();
+LOCKSTEP_INLINE std::shared_ptr<Progress> WatchdogClient::watch(const std::vector<int>& members) {
   const std::lock_guard lock(mutex_);
+  // Counted even if there is no memory for the rest: the other ranks count this group, too.
   const std::uint32_t before = made_[members]++;
-  groups_.push_back({{std::move(members), before}, ids_++, place});
+  const auto place = std::make_shared<Place>();
+  groups_.push_back({{members, before}, ids_, place});
+  ++ids_;
   return {&place->progress,
           [place](Progress*) noexcept { place->ended.store(true, std::memory_order_release); }};
 }
