@@ -210,6 +210,20 @@ TEST(Watchdog, AnExceptionThatUnwindsARankIsAFailure) {
   EXPECT_EQ(zero.fault(), "rank 1 has failed: an exception has ended it");
 }
 
+TEST(Watchdog, AnExceptionThatUnwindsARankWithoutMemoryIsAFailure) {
+  HashStore store;
+  Rank zero(0, 2, store);
+  EXPECT_THROW(
+      {
+        Watchdog one(1, 2, store, kQuick);
+        testing::fail_allocation(0, true);
+        throw std::bad_alloc();
+      },
+      std::bad_alloc);
+  testing::end_allocation_faults();
+  EXPECT_EQ(zero.fault(), "rank 1 has failed: an exception has ended it");
+}
+
 TEST(Watchdog, ARankThatLeavesACollectiveOutIsNamed) {
   WatchdogOptions options = kQuick;
   options.collective_timeout = 50ms;

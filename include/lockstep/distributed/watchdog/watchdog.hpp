@@ -119,7 +119,8 @@ class Watchdog : public detail::RankWatcher {
   const int rank_;
   const int size_;
   const WatchdogOptions options_;
-  const int exceptions_;  // under way when it was made
+  const int exceptions_;                               // under way when it was made
+  std::string unwound_ = "an exception has ended it";  // there may be no memory for it later
   // Before the client, which says goodbye while the server is there.
   std::unique_ptr<detail::WatchdogServer> server_;
   std::unique_ptr<detail::WatchdogClient> client_;

@@ -59,7 +59,7 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
 }
 
 LOCKSTEP_INLINE Watchdog::~Watchdog() {
-  if (std::uncaught_exceptions() > exceptions_) abort("an exception has ended it");
+  if (std::uncaught_exceptions() > exceptions_) abort(std::move(unwound_));
 }
 
 LOCKSTEP_INLINE std::shared_ptr<Progress> Watchdog::watch(const std::vector<int>& ranks) {
