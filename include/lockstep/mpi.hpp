@@ -7,18 +7,21 @@
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/environment.hpp>
+#include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/group/group_state.hpp>
 #include <lockstep/distributed/group/group_watch.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/communicator.hpp>
 #include <lockstep/mpi/mpi_carrier.hpp>
-#include <lockstep/mpi/requests.hpp>
 #include <lockstep/mpi/runtime.hpp>
 
+#include <array>
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -47,29 +50,43 @@ namespace lockstep::mpi {
 // **Threads and exceptions.** One thread communicates, for all groups together. The program must
 // not call MPI itself at the same time: either it makes no calls while operations are in flight, or
 // it initialises MPI with MPI_THREAD_MULTIPLE beforehand. A failure of MPI is an Error with MPI's
-// text.
+// text. Where one process cannot make the group, as for want of memory, the others get an Error that
+// names its rank: at once, or from the group's first operation.
 inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
   detail::Runtime& runtime = detail::Runtime::instance();
   if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;
-  std::unique_ptr<detail::MpiCarrier> carrier;
-  std::vector<int> ranks;
+  std::shared_ptr<distributed::detail::GroupState> state;
   runtime.thread()->between_operations([&] {
     if (detail::has_all_processes(comm)) runtime.watch();
-    const MPI_Comm own = detail::duplicate(comm, runtime.watchdog());
-    ranks = detail::world_ranks(own);
-    int compares = detail::debug_detail() ? 1 : 0;
-    detail::Requests all(own, runtime.watchdog());
-    all.start("MPI_Iallreduce", [&](MPI_Request* request) {
-      return MPI_Iallreduce(MPI_IN_PLACE, &compares, 1, MPI_INT, MPI_MAX, own, request);
+    const int rank = detail::rank_in(comm);
+    const int size = detail::size_of(comm);
+    std::unique_ptr<distributed::detail::Carrier> carrier;
+    detail::MpiCarrier* connects = nullptr;
+    std::vector<int> ranks;
+    std::exception_ptr error;
+    try {
+      ranks = detail::world_ranks(comm);
+      carrier.reset(connects = new detail::MpiCarrier(rank, size, runtime.watchdog()));
+    } catch (...) {
+      error = std::current_exception();
+    }
+    // All ranks come here, whatever fails before: the others would wait for ever.
+    MPI_Comm own = detail::duplicate(comm, runtime.watchdog().get());
+    const auto [plain, failed] =
+        detail::least_of_all(std::array{detail::debug_detail() ? 0 : 1, error ? rank : size}, own,
+                             runtime.watchdog().get());
+    if (failed < size) MPI_Comm_free(&own);
+    if (error) std::rethrow_exception(error);
+    check<distributed::RankGone>(failed == size, "process_group on rank ", rank, ": rank ", failed,
+                                 " has failed to make it");
+    connects->connect(own, plain == 0);
+    carrier->alone([&] {
+      distributed::detail::GroupWatch watch(runtime.watchdog(), std::move(ranks));
+      state = std::make_shared<distributed::detail::GroupState>(
+          std::move(carrier), runtime.thread(), Device(), std::move(watch));
     });
-    all.wait();
-    carrier = std::make_unique<detail::MpiCarrier>(detail::rank_in(own), detail::size_of(own),
-                                                   compares != 0, runtime.watchdog());
-    carrier->connect(own);
   });
-  return distributed::ProcessGroup(std::make_shared<distributed::detail::GroupState>(
-      std::move(carrier), runtime.thread(), Device(),
-      distributed::detail::GroupWatch(runtime.watchdog(), std::move(ranks))));
+  return distributed::ProcessGroup(std::move(state));
 }
 
 namespace detail {

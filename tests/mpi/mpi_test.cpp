@@ -18,6 +18,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -53,6 +54,7 @@ extern "C" int MPI_Improbe(int source, int tag, MPI_Comm comm, int* found, MPI_M
 namespace mpi_test {
 
 dist::ProcessGroup world() { return dist::default_group(); }
+int last_rank() { return world().size() - 1; }
 
 // One whose ranks compare their calls.
 dist::ProcessGroup watched_world() {
@@ -82,9 +84,9 @@ TEST(Mpi, ReducesEveryDtypeByEveryOperationInRankOrder) {
 dist::ProcessGroup group_by_mpis_collectives() {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  auto carrier = std::make_unique<ls::mpi::detail::MpiCarrier>(world().rank(), world().size(),
-                                                               false, nullptr, 0);
-  carrier->connect(comm);
+  auto carrier =
+      std::make_unique<ls::mpi::detail::MpiCarrier>(world().rank(), world().size(), nullptr, 0);
+  carrier->connect(comm, false);
   return dist::ProcessGroup(std::make_shared<dist::detail::GroupState>(
       std::move(carrier), world().impl()->thread(), ls::Device()));
 }
@@ -462,6 +464,36 @@ void run_in(const dist::ProcessGroup& group, bool communicating, const Body& bod
   group.impl()->thread()->drain();
 }
 
+// What others wait for once a rank has failed, as long as nothing that counts can come in it.
+class ShortLastChance {
+ public:
+  ShortLastChance() { FailureNotice::last_chance = std::chrono::milliseconds(2); }
+  ShortLastChance(const ShortLastChance&) = delete;
+  ShortLastChance& operator=(const ShortLastChance&) = delete;
+  ~ShortLastChance() { FailureNotice::last_chance = before_; }
+
+ private:
+  using FailureNotice = ls::mpi::detail::FailureNotice;
+
+  const std::chrono::milliseconds before_ = FailureNotice::last_chance;
+};
+
+// What the last rank tells all others: whether it has met a fault, and whether it has failed.
+struct Told {
+  bool met;
+  bool failed;
+};
+Told tell_all(bool met, bool failed) {
+  const ls::Tensor state = ls::zeros({2});
+  if (world().rank() == last_rank()) {
+    state.narrow(0, 0, 1).fill_(met ? 1 : 0);
+    state.narrow(0, 1, 1).fill_(failed ? 1 : 0);
+  }
+  (void)world().blocking().all_reduce(state);
+  const std::vector<float> known = state.to_vector<float>();
+  return {known[0] != 0, known[1] != 0};
+}
+
 // Allocation n of the last rank fails in the operation; then all go on as if nothing had been.
 // Returns whether there was an allocation n.
 bool survive_fault(const FaultyOperation& operation, bool communicating, std::uint64_t n,
@@ -482,15 +514,8 @@ bool survive_fault(const FaultyOperation& operation, bool communicating, std::ui
   }
   const std::string second = error_of([&] { (void)result.blocking().all_reduce(next); });
   const std::string third = error_of([&] { (void)group.blocking().all_reduce(next); });
-  // What the last rank has met, and whether it has failed: all know.
-  const ls::Tensor state = ls::zeros({2});
-  if (faulty) {
-    state.narrow(0, 0, 1).fill_(met ? 1 : 0);
-    state.narrow(0, 1, 1).fill_(first.empty() ? 0 : 1);
-  }
-  (void)world().blocking().all_reduce(state);
-  const std::vector<float> known = state.to_vector<float>();
-  if (known[1] == 0) {
+  const Told told = tell_all(met, !first.empty());
+  if (!told.failed) {
     EXPECT_EQ(first + second + third, "");
   } else if (faulty) {
     EXPECT_TRUE(met);
@@ -502,11 +527,12 @@ bool survive_fault(const FaultyOperation& operation, bool communicating, std::ui
     EXPECT_NE(second.find(name), std::string::npos) << second;
     EXPECT_NE(third.find(name), std::string::npos) << third;
   }
-  return known[0] != 0;
+  return told.met;
 }
 
 TEST(Mpi, ARankWithoutMemoryEndsTheGroup) {
   if (world().size() == 1) return;
+  const ShortLastChance soon;
   std::uint64_t places = 0;
   for (const FaultyOperation& operation : faulty_operations()) {
     for (const bool communicating : {false, true}) {
@@ -521,6 +547,85 @@ TEST(Mpi, ARankWithoutMemoryEndsTheGroup) {
   }
   if (world().rank() == world().size() - 1) std::cout << places << " places\n";
   EXPECT_GT(places, 50U);
+}
+
+// The same for making a group of all processes. Its first operation is as far as it gets.
+bool survive_fault_in_making(std::uint64_t n, bool lasting) {
+  const int last = last_rank();
+  const bool faulty = world().rank() == last;
+  const ls::Tensor value = ls::full({3}, 1);
+  dist::ProcessGroup group;
+  if (faulty) ls::testing::fail_allocation(n, lasting);
+  const std::string first = error_of([&] { group = ls::mpi::process_group(); });
+  const bool met = faulty && ls::testing::end_allocation_faults();
+  const std::string error =
+      first.empty() ? error_of([&] { (void)group.blocking().all_reduce(value); }) : first;
+  const Told told = tell_all(met, !first.empty());
+  if (!told.failed) {
+    EXPECT_EQ(error, "");
+  } else if (faulty) {
+    EXPECT_EQ(first, "std::bad_alloc");
+  } else {
+    EXPECT_NE(error.find(ls::detail::str("rank ", last, " has ")), std::string::npos) << error;
+  }
+  return told.met;
+}
+
+TEST(Mpi, ARankWithoutMemoryForAGroupIsAnErrorOfAll) {
+  if (world().size() == 1) return;
+  const ShortLastChance soon;
+  std::uint64_t places = 0;
+  for (const bool lasting : {false, true}) {
+    SCOPED_TRACE(lasting ? "lasting" : "once");
+    std::uint64_t n = 0;
+    while (survive_fault_in_making(n, lasting)) ++n;
+    places += n;
+  }
+  if (world().rank() == last_rank()) std::cout << places << " places\n";
+  EXPECT_GT(places, 10U);
+  ls::testing::expect_reductions(ls::mpi::process_group(), 3);
+}
+
+// What the first group of all processes does before. Rank 0 has what the others join.
+TEST(Mpi, ARankWithoutMemoryForTheWatchdogIsAnErrorOfAll) {
+  if (world().size() == 1) return;
+  MPI_Comm comm = MPI_COMM_NULL;
+  ASSERT_EQ(MPI_Comm_dup(MPI_COMM_WORLD, &comm), MPI_SUCCESS);
+  // Returns whether there was an allocation n.
+  const auto survive = [comm](int rank, std::uint64_t n, bool lasting) {
+    const bool faulty = world().rank() == rank;
+    std::string error;
+    if (faulty) ls::testing::fail_allocation(n, lasting);
+    try {
+      (void)ls::mpi::detail::watch_world(comm);
+    } catch (const std::bad_alloc&) {
+      error = "std::bad_alloc";
+    } catch (const ls::Error& thrown) {
+      error = thrown.what();
+    }
+    int met = faulty && ls::testing::end_allocation_faults() ? 1 : 0;
+    int failed = error.empty() ? 0 : 1;
+    MPI_Allreduce(MPI_IN_PLACE, &met, 1, MPI_INT, MPI_SUM, comm);
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_SUM, comm);
+    EXPECT_TRUE(failed == 0 || failed == world().size()) << error;
+    if (failed != 0 && faulty) {
+      EXPECT_EQ(error, "std::bad_alloc");
+    } else if (failed != 0) {
+      EXPECT_NE(error.find(ls::detail::str("rank ", rank, ' ')), std::string::npos) << error;
+    }
+    return met != 0;
+  };
+  std::uint64_t places = 0;
+  for (const int rank : {0, last_rank()}) {
+    for (const bool lasting : {false, true}) {
+      std::uint64_t n = 0;
+      while (survive(rank, n, lasting)) ++n;
+      places += n;
+    }
+  }
+  if (world().rank() == last_rank()) std::cout << places << " places\n";
+  EXPECT_GT(places, 20U);
+  MPI_Comm_free(&comm);
 }
 
 // Issues an operation of which an allocation of this rank fails, so that it leaves the group.
@@ -635,8 +740,8 @@ TEST(Mpi, NothingThatIsIssuedAfterTheEndOfAGroupIsKept) {
 TEST(Mpi, ACollectiveThatFailsBeforeItStartsUsesNoMemory) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_SELF, &comm);
-  ls::mpi::detail::MpiCarrier carrier(0, 1, false, nullptr);
-  carrier.connect(comm);
+  ls::mpi::detail::MpiCarrier carrier(0, 1, nullptr);
+  carrier.connect(comm, false);
   const std::vector<float> value(3, 1);
   std::vector<float> sum(3);
   const void* const input = value.data();

@@ -7,11 +7,10 @@
 #include <lockstep/mpi/requests.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
-#include <memory>
 #include <numeric>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace lockstep::mpi::detail {
@@ -35,15 +34,28 @@ inline bool has_all_processes(MPI_Comm comm) {
   return result != MPI_UNEQUAL;
 }
 
-// Another communicator of the same processes, which all call this. It returns errors.
-inline MPI_Comm duplicate(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog) {
-  MPI_Comm copy = MPI_COMM_NULL;
-  Requests all(comm, std::move(watchdog));
-  all.start("MPI_Comm_idup",
-            [&](MPI_Request* request) { return MPI_Comm_idup(comm, &copy, request); });
-  all.wait();
+// Another communicator of the same processes, which all call this between operations; lockstep
+// needs no memory for it. It returns errors.
+inline MPI_Comm duplicate(MPI_Comm comm, const distributed::Watchdog* watchdog) {
+  static MPI_Comm copy;  // not on the stack: see `complete`
+  complete("MPI_Comm_idup", watchdog,
+           [&](MPI_Request* request) { return MPI_Comm_idup(comm, &copy, request); });
   check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return copy;
+}
+
+// The least that any process of the communicator brings, for each of several numbers. All of them
+// call it between operations; lockstep needs no memory for it.
+template <std::size_t N>
+std::array<int, N> least_of_all(const std::array<int, N>& own, MPI_Comm comm,
+                                const distributed::Watchdog* watchdog) {
+  static std::array<int, N> least;  // not on the stack: see `complete`
+  least = own;
+  complete("MPI_Iallreduce", watchdog, [&](MPI_Request* request) {
+    return MPI_Iallreduce(MPI_IN_PLACE, least.data(), static_cast<int>(N), MPI_INT, MPI_MIN, comm,
+                          request);
+  });
+  return least;
 }
 
 // The communicator of the members alone, in the order listed; MPI_COMM_NULL on a rank that is none

@@ -31,8 +31,9 @@ class FailureNotice {
   // The first byte of a message: the calls do not match, or the sender has failed.
   static constexpr char kDiffer = 'd';
   static constexpr char kGone = 'g';
-  // How long operations may still take once it is known that a rank comes to nothing any more.
-  static constexpr std::chrono::milliseconds kLastChance{100};
+  // How long operations may still take once it is known that a rank comes to nothing any more. Set
+  // while none runs.
+  static inline std::chrono::milliseconds last_chance{100};
 
   // `rank` is this one's among `size`. The communicator may follow with `connect`: it is
   // MPI_COMM_NULL till then.

@@ -260,7 +260,7 @@ class Messages {
     leave([&](Flight& flight) -> std::exception_ptr {
       const std::exception_ptr& gone = notice_->gone(flight.message.peer);
       if (!gone || (flight.receives && flight.has_started())) return nullptr;
-      if (!flight.last_chance) flight.last_chance.emplace(FailureNotice::kLastChance);
+      if (!flight.last_chance) flight.last_chance.emplace(FailureNotice::last_chance);
       return flight.last_chance->passed() ? gone_error(flight, gone) : nullptr;
     });
   }

@@ -50,10 +50,9 @@ class MpiCarrier final : public Carrier {
   // than the collectives of MPIs that do not block. Among more ranks MPI's collectives are used,
   // which may write behind the memory that they are given where the lengths differ: so ranks
   // compare their calls before them.
-  MpiCarrier(int rank, int size, bool compares,
-             std::shared_ptr<const distributed::Watchdog> watchdog, int direct = 16)
+  MpiCarrier(int rank, int size, std::shared_ptr<const distributed::Watchdog> watchdog,
+             int direct = 16)
       : Carrier(rank, size),
-        compares_(compares),
         direct_(size <= direct),
         watchdog_(watchdog),
         notice_(MPI_COMM_NULL, rank, size),
@@ -77,8 +76,9 @@ class MpiCarrier final : public Carrier {
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
   }
 
-  // Takes the communicator, which nobody else uses and which returns errors.
-  void connect(MPI_Comm comm) noexcept {
+  // Takes a communicator that is its own and returns errors. `compares` is the same on all ranks.
+  void connect(MPI_Comm comm, bool compares) noexcept {
+    compares_ = compares;
     notice_.connect(comm);
     requests_.connect(comm);
     messages_.connect(comm);
@@ -120,13 +120,13 @@ class MpiCarrier final : public Carrier {
     alone([&] {
       if (at == members.end()) return;
       part = std::make_unique<MpiCarrier>(static_cast<int>(at - members.begin()),
-                                          static_cast<int>(members.size()), compares_, watchdog_);
+                                          static_cast<int>(members.size()), watchdog_);
     });
     // All ranks have come after that, and have the memory that they need.
     compare({.collective = Collective::new_group, .count = members.size()}, hash_of(members));
     alone([&] {
       const MPI_Comm comm = part_of(requests_.comm(), members, rank());
-      if (part) part->connect(comm);
+      if (part) part->connect(comm, compares_);
     });
     return part;
   }
@@ -386,7 +386,7 @@ class MpiCarrier final : public Carrier {
     check_same_calls(all, ranks());
   }
 
-  const bool compares_;
+  bool compares_ = false;
   const bool direct_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice notice_;

@@ -44,6 +44,43 @@ class Patience {
   Clock::time_point since_{};
 };
 
+// What the watchdog knows, if it comes to know of something soon: where a rank has died, MPI may
+// find an error before the watchdog does, which knows more. Null without a fault.
+inline std::exception_ptr await_fault(const distributed::Watchdog* watchdog) {
+  if (!watchdog) return nullptr;
+  const distributed::detail::Deadline deadline(std::chrono::seconds(2));
+  while (!watchdog->faulted() && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return watchdog->exception();
+}
+
+// Runs what `start(request)` starts, to which all processes of a communicator come, outside of all
+// groups. Lockstep needs no memory for it, so a rank that has none can still tell the others. Once
+// the watchdog has found a fault it fails, as `Requests::wait` does; MPI may use the memory that it
+// was given for ever then. `watchdog` is null if nobody watches.
+template <class Start>
+void complete(const char* call, const distributed::Watchdog* watchdog, const Start& start) {
+  const auto check = [&](int code) {
+    if (code == MPI_SUCCESS) return;
+    if (const std::exception_ptr fault = await_fault(watchdog)) std::rethrow_exception(fault);
+    throw mpi_error(code, call);
+  };
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(start(&request));
+  Patience patience;
+  std::optional<distributed::detail::Deadline> deadline;
+  while (true) {
+    const bool late = deadline && deadline->passed();
+    int ended = 0;
+    check(MPI_Test(&request, &ended, MPI_STATUS_IGNORE));
+    if (ended) return;
+    if (late) std::rethrow_exception(watchdog->exception());
+    if (!deadline && watchdog && watchdog->faulted()) deadline.emplace(FailureNotice::last_chance);
+    patience();
+  }
+}
+
 // What one rank has under way in a communicator, and waits for: messages to and from other ranks,
 // and collectives of MPI's. It waits by asking MPI again and again, so that it can stop when the
 // watchdog knows of a fault.
@@ -58,10 +95,10 @@ class Requests {
   // notices.
   static constexpr int kTag = FailureNotice::kTag + 1;
 
-  // If `watchdog` is null, nobody watches. Ranks tell each other of their failures by `notice`,
-  // which all ranks have or none; nobody else uses the communicator.
+  // If `watchdog` is null, nobody watches. Ranks tell each other of their failures by `notice`;
+  // nobody else uses the communicator.
   Requests(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog,
-           FailureNotice* notice = nullptr)
+           FailureNotice* notice)
       : comm_(comm), watchdog_(std::move(watchdog)), notice_(notice) {}
 
   // Gives the communicator, if it was MPI_COMM_NULL.
@@ -80,7 +117,7 @@ class Requests {
     if (left_) return;
     left_ = error;
     if (!error_) error_ = error;
-    if (notice_) notice_->tell_gone(error);
+    notice_->tell_gone(error);
   }
   // Runs `body`, a collective or a part of one. If it throws, this rank leaves, unless a wait in it
   // has failed.
@@ -154,16 +191,14 @@ class Requests {
         std::rethrow_exception(error_);
       }
       const bool faulted = watchdog_ && watchdog_->faulted();
-      const bool told = notice_ && notice_->told();
-      if (!faulted && !told && notice_) {
+      const bool told = notice_->told() != nullptr;
+      if (!faulted && !told) {
         const int code = notice_->look();
         if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
-      }
-      if (!faulted && !told) {
         patience();
         continue;
       }
-      if (!deadline) deadline.emplace(FailureNotice::kLastChance);
+      if (!deadline) deadline.emplace(FailureNotice::last_chance);
       if (deadline->passed() && !has_ended(pending_[at])) {
         give_up(faulted ? watchdog_->exception() : notice_->told());
       }
@@ -229,19 +264,12 @@ class Requests {
                                    " expected; with LOCKSTEP_DISTRIBUTED_DEBUG=DETAIL the ranks "
                                    "compare their calls");
     };
-    if (notice_) notice_->tell(text(lockstep::detail::str("rank ", notice_->rank())));
+    notice_->tell(text(lockstep::detail::str("rank ", notice_->rank())));
     give_up(std::make_exception_ptr(ValueError(text("this rank"))));
   }
 
-  // Where a rank has died, MPI may find an error before the watchdog does, which knows more.
   [[noreturn]] void fail(int code, const char* call) {
-    if (watchdog_) {
-      const distributed::detail::Deadline deadline(std::chrono::seconds(2));
-      while (!watchdog_->faulted() && !deadline.passed()) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      if (watchdog_->faulted()) give_up(watchdog_->exception());
-    }
+    if (std::exception_ptr fault = await_fault(watchdog_.get())) give_up(std::move(fault));
     leave(std::make_exception_ptr(mpi_error(code, call)));
     std::rethrow_exception(error_);
   }

@@ -142,11 +142,9 @@ class Runtime {
   void end_watch() {
     try {
       watchdog_->finish();
-      Requests all(world_, watchdog_);
-      all.check_usable();
-      all.start("MPI_Ibarrier",
-                [&](MPI_Request* request) { return MPI_Ibarrier(world_, request); });
-      all.wait();
+      watchdog_->check();
+      complete("MPI_Ibarrier", watchdog_.get(),
+               [&](MPI_Request* request) { return MPI_Ibarrier(world_, request); });
     } catch (const std::exception& error) {
       warn(lockstep::detail::str("this process ends without MPI_Finalize: ", error.what()));
       quit(EXIT_FAILURE);

@@ -8,7 +8,6 @@
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/communicator.hpp>
-#include <lockstep/mpi/requests.hpp>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +17,8 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <string>
+#include <new>
+#include <string_view>
 
 namespace lockstep::mpi::detail {
 
@@ -32,64 +32,67 @@ struct WatchInvitation {
   std::array<char, 1024> error{};
 
   template <std::size_t N>
-  static void write(std::array<char, N>& to, const std::string& text) {
+  static void write(std::array<char, N>& to, std::string_view text) {
     to.fill('\0');
     std::copy_n(text.begin(), std::min(text.size(), N - 1), to.begin());
   }
 };
 
 // Has the processes of a communicator watch each other, as rank 0's environment says: all of them
-// call it. Null if there is only one process, or if watching is not wanted. An Error on all ranks
-// if one of them cannot reach rank 0.
+// call it, between operations. Null if there is only one process, or if watching is not wanted. An
+// Error on all ranks if one of them cannot take part; on a rank without memory a bad_alloc.
 inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
   const int rank = rank_in(world);
   const int size = size_of(world);
   if (size == 1) return nullptr;
 
-  // All ranks are here, or about to be.
-  constexpr std::chrono::minutes kJoinTimeout{1};
-  distributed::HashStore store(kJoinTimeout);
   distributed::WatchdogOptions options;
   std::shared_ptr<distributed::Watchdog> watchdog;
   WatchInvitation invitation;
+  // From here on a rank that fails comes to what the others wait in, and throws then.
+  std::exception_ptr error;
+  const auto join = [&] {
+    // All ranks are here, or about to be.
+    constexpr std::chrono::minutes kJoinTimeout{1};
+    distributed::HashStore store(kJoinTimeout);
+    if (rank != 0) store.set("watchdog", invitation.address.data());
+    watchdog = std::make_shared<distributed::Watchdog>(rank, size, store, options);
+    if (rank == 0) WatchInvitation::write(invitation.address, store.get("watchdog"));
+  };
   if (rank == 0 && distributed::detail::watch_is_wanted()) {
     try {
       options = distributed::WatchdogOptions::from_environment();
-      watchdog = std::make_shared<distributed::Watchdog>(rank, size, store, options);
-      WatchInvitation::write(invitation.address, store.get("watchdog"));
-    } catch (const std::exception& error) {
-      WatchInvitation::write(invitation.error, error.what());
+      join();
+    } catch (const std::exception& thrown) {
+      watchdog.reset();
+      if (dynamic_cast<const std::bad_alloc*>(&thrown)) error = std::current_exception();
+      WatchInvitation::write(invitation.error, thrown.what());
     }
     invitation.interval = options.interval.count();
     invitation.heartbeat_timeout = options.heartbeat_timeout.count();
     invitation.collective_timeout = options.collective_timeout.count();
   }
   check_mpi(MPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, world), "MPI_Bcast");
+  if (error) std::rethrow_exception(error);
   check<Error>(invitation.error[0] == '\0',
                "rank 0 cannot watch the others: ", invitation.error.data());
   if (invitation.address[0] == '\0') return nullptr;
 
-  std::exception_ptr error;
   if (rank != 0) {
     options.interval = std::chrono::milliseconds(invitation.interval);
     options.heartbeat_timeout = std::chrono::milliseconds(invitation.heartbeat_timeout);
     options.collective_timeout = std::chrono::milliseconds(invitation.collective_timeout);
-    store.set("watchdog", invitation.address.data());
     try {
-      watchdog = std::make_shared<distributed::Watchdog>(rank, size, store, options);
+      join();
     } catch (...) {
       error = std::current_exception();
     }
   }
-  // The lowest rank that cannot reach rank 0, or the number of ranks.
-  int failed = error ? rank : size;
-  Requests all(world, watchdog);
-  all.start("MPI_Iallreduce", [&](MPI_Request* request) {
-    return MPI_Iallreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, world, request);
-  });
-  all.wait();
+  // The lowest rank that cannot join, or the number of ranks.
+  const auto [failed] = least_of_all(std::array{error ? rank : size}, world, watchdog.get());
+  if (failed < size) watchdog.reset();  // in good order, not because of an exception
   if (error) std::rethrow_exception(error);
-  check<Error>(failed == size, "rank ", failed, " cannot reach the watchdog of rank 0 at ",
+  check<Error>(failed == size, "rank ", failed, " has failed to join the watchdog of rank 0 at ",
                invitation.address.data());
   return watchdog;
 }
