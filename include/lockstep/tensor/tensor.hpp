@@ -314,11 +314,11 @@ View<T> output(const Tensor& tensor, const Stream& stream) {
   return {static_cast<T*>(tensor.impl()->data()), static_cast<std::size_t>(tensor.impl()->numel)};
 }
 
-}  // namespace detail
-
-inline void detail::fail_undefined() {
+inline void fail_undefined() {
   fail<OperandError>("the tensor is undefined: made without a value, or moved from");
 }
+
+}  // namespace detail
 
 inline const Shape& Tensor::sizes() const { return shaped().shape; }
 inline const Shape& Tensor::strides() const { return strided().strides; }
