@@ -50,8 +50,8 @@ namespace lockstep::mpi {
 // **Threads and exceptions.** One thread communicates, for all groups together. The program must
 // not call MPI itself at the same time: either it makes no calls while operations are in flight, or
 // it initialises MPI with MPI_THREAD_MULTIPLE beforehand. A failure of MPI is an Error with MPI's
-// text. Where one process cannot make the group, as for want of memory, the others get an Error that
-// names its rank: at once, or from the group's first operation.
+// text. Where one process cannot make the group, as for want of memory, the others get an Error
+// that names its rank: at once, or from the group's first operation.
 inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
   detail::Runtime& runtime = detail::Runtime::instance();
   if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;
