@@ -58,9 +58,9 @@ class GradBucket {
 // one bucket after the other; that runs the steps that `then` has added.
 class BucketFuture {
  public:
-  // One whose result is there.
+  // A future whose result is there already.
   BucketFuture(Tensor result) : result_(std::move(result)) {}
-  // One whose result is there once `work` has ended.
+  // A future whose result is there once `work` has ended.
   BucketFuture(distributed::Work work, Tensor result)
       : work_(std::move(work)), result_(std::move(result)) {}
 

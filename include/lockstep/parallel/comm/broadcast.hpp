@@ -13,41 +13,50 @@
 
 namespace lockstep::comm {
 
-// The tensor on each device. The first entry for the device that it is on already is the tensor
-// itself, every other one a copy of its own. `devices` default to devices().
+// Returns the tensor on each device: entry i is on devices[i]. The first entry for the tensor's own
+// device is the tensor itself; every other entry is a new contiguous copy, also where a device is
+// listed again. `devices` default to devices().
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast.
-// **Devices and streams.** Copied on each device's copy stream, as in scatter; where all devices
-// are distinct GPUs and lockstep/nccl.hpp is there, by one collective of these streams.
+// **Devices and streams.** Each copy is made on its device's copy stream, after what is on the
+// current stream of the tensor's device; the copy's device's current stream waits for it. Where the
+// devices and the tensor's own are distinct GPUs and lockstep/nccl.hpp is there, one collective of
+// the copy streams makes all copies. The caller is blocked as in scatter.
 // **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** ValueError without devices.
+// **Threads and exceptions.** Any thread. ValueError without devices; DeviceError for one that does
+// not exist; OperandError for an undefined or a sparse tensor.
 std::vector<Tensor> broadcast(const Tensor& tensor,
                               const std::vector<Device>& devices = lockstep::devices());
 
-// Writes the tensor's elements into each of `outs`, wherever they are, and returns these.
+// Writes the tensor's elements into each of `outs`, on whatever devices these are, and returns
+// them.
 //
-// They may be strided, but must not share memory with the tensor or with one another.
+// All have the tensor's shape and dtype. They may be strided, but must not share memory with the
+// tensor or with one another.
 //
 // **Torch counterpart.** torch::cuda::broadcast_out, the `out` of torch.nn.parallel.comm.broadcast.
-// **Devices and streams.** Copied on each out's copy stream; what uses its memory already comes
-// first.
+// **Devices and streams.** Each copy is made on the copy stream of its out's device, after
+// everything issued before that uses the out's memory; the device's current stream waits for it,
+// and writes a strided out.
 // **Backward.** None: an out that requires grad is an AutogradError while recording is on. The
 // versions of the outs count the change.
-// **Threads and exceptions.** ValueError without outs, or for memory that is shared; ShapeError and
-// DtypeError name the index. Nothing has been written then.
+// **Threads and exceptions.** Any thread. ValueError without outs, for an undefined one, or for
+// contiguous tensors that share memory; ShapeError and DtypeError name the out's index. Nothing has
+// been written then.
 std::vector<Tensor> broadcast_out(const Tensor& tensor, const std::vector<Tensor>& outs);
 
-// Several tensors of one device on each device, small ones collected into buffers of about
-// `buffer_size` bytes. Result [i][j] is tensor j on devices[i].
+// Returns several tensors of one device on each device: entry [i][j] is tensor j on devices[i].
 //
-// The first entry for the device that the tensors are on holds the tensors themselves. The copies
-// of a device lie together in one buffer for each dtype, but each has a version of its own.
+// The first entry for the tensors' own device holds the tensors themselves. The copies on any other
+// device are contiguous and lie together: a flat buffer holds copies of one dtype, in order, until
+// it has reached `buffer_size` bytes. Each copy has a version of its own. So there are few
+// allocations; each tensor is still copied by itself, but all copies are issued together.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.broadcast_coalesced.
 // **Devices and streams.** As broadcast.
 // **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** ValueError without devices; DeviceError for tensors of several
-// devices names the first that is elsewhere.
+// **Threads and exceptions.** As broadcast; DeviceError for tensors of several devices, which names
+// the first that is not where tensor 0 is.
 std::vector<std::vector<Tensor>> broadcast_coalesced(
     const std::vector<Tensor>& tensors, const std::vector<Device>& devices = lockstep::devices(),
     std::size_t buffer_size = kDefaultBufferSize);

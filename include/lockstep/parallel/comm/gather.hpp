@@ -13,9 +13,9 @@ namespace lockstep::comm {
 
 // Concatenates tensors, wherever they are, along `dim` into one on `destination`.
 //
-// They must agree in dtype and in all other sizes. Tensors without dimensions are taken as vectors
-// of one element, whatever `dim` is. Without a destination the result is where the first tensor is.
-// It is contiguous, or in channels_last if all tensors are.
+// They must agree in dtype and in all other sizes. Tensors without dimensions count as vectors of
+// one element; then `dim` does not matter. Without a destination the result is where the first
+// tensor is. It is new: contiguous, or channels_last if all tensors are.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.gather, whose default is the current device; the
 // CPU is an ordinary source and target.
@@ -23,8 +23,9 @@ namespace lockstep::comm {
 // current stream; the destination's current stream waits. A result in plain host memory is complete
 // when this returns.
 // **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** ValueError for no tensors; one for an undefined tensor, ShapeError
-// and DtypeError name the index.
+// **Threads and exceptions.** Any thread. ValueError for no tensors or an undefined one,
+// DtypeError, and ShapeError for other sizes or numbers of dimensions; these name the tensor's
+// index. IndexError for a dim out of range; DeviceError for a destination that does not exist.
 Tensor gather(const std::vector<Tensor>& tensors, std::int64_t dim = 0,
               std::optional<Device> destination = {});
 
@@ -34,11 +35,12 @@ Tensor gather(const std::vector<Tensor>& tensors, std::int64_t dim = 0,
 // share memory with one of the tensors.
 //
 // **Torch counterpart.** torch::cuda::gather_out, the `out` of torch.nn.parallel.comm.gather.
-// **Devices and streams.** As gather; what uses the memory of `out` already comes first.
+// **Devices and streams.** As gather, after everything issued before that uses the memory of `out`.
 // **Backward.** None: an `out` that requires grad is an AutogradError while recording is on. Its
 // version counts the change.
 // **Threads and exceptions.** As gather; ShapeError and DtypeError for an `out` that does not fit,
-// ValueError for one that shares memory. Nothing has been written then.
+// ValueError for an undefined one or a contiguous one that shares memory with a contiguous tensor.
+// Nothing has been written then.
 Tensor gather_out(const std::vector<Tensor>& tensors, const Tensor& out, std::int64_t dim = 0);
 
 }  // namespace lockstep::comm

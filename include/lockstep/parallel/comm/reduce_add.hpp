@@ -26,48 +26,56 @@ struct AddKernel {
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = a[i] + b[i]; }
 };
 
-// 5x4, as torch prints sizes in this place.
+// "5x4": how torch prints sizes in reduce_add's errors.
 std::string times(const Shape& shape);
 
-// Throws unless the summands can be added up on `destination`.
+// Throws unless there are summands, they agree in shape and dtype, and one of them is on
+// `destination`.
 void check_summands(const char* operation, Summands inputs, Device destination);
 
 }  // namespace detail
 
-// The sum of tensors of one shape, each on a device of its own, on `destination`: a new tensor.
+// Adds up tensors of one shape and dtype, each on whatever device, and returns the sum on
+// `destination`: a new tensor.
 //
-// Added in the order given, so the same inputs give the same bits; NCCL, which does it where all
-// inputs are on distinct GPUs and lockstep/nccl.hpp is there, has an order of its own. Without a
-// destination the sum is where the first input is. The sum of sparse tensors is sparse, and lists
-// the rows of all of them; of sparse and dense ones it is dense.
+// They are added in the order given, so the same inputs give the same bits; NCCL, which does it
+// where all inputs are on distinct GPUs and lockstep/nccl.hpp is there, has an order of its own.
+// Half precision is added in f32 and rounded once, never by NCCL. Without a destination the sum is
+// where the first input is. The sum of sparse tensors is sparse, and lists the rows of all of them;
+// the sum of sparse and dense ones is dense.
 //
-// **Torch counterpart.** torch.nn.parallel.comm.reduce_add, whose default is the current device;
-// there is none here. As there, `destination` must be the device of one of the inputs.
-// **Devices and streams.** On the destination's current stream, after what is on each input's; by
-// NCCL, as a collective of all these streams.
+// **Torch counterpart.** torch.nn.parallel.comm.reduce_add, whose `destination` defaults to the
+// current device. As there, it must be the device of one of the inputs.
+// **Devices and streams.** The additions are work of the destination's current stream, after what
+// is on each input's; NCCL's collective is work of all these streams.
 // **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** ShapeError, DtypeError and DeviceError name the input.
+// **Threads and exceptions.** Any thread. ValueError for no inputs; ShapeError and DtypeError for
+// an input that differs from the first, which they name; DtypeError for several inputs of u8 or
+// booleans; DeviceError if no input is on `destination`; OperandError for an undefined input.
 Tensor reduce_add(const std::vector<Tensor>& inputs, std::optional<Device> destination = {});
 
-// reduce_add of several tensors at once: inputs[i][j] is tensor j of device i, and the result's
-// j-th entry the sum over i.
+// Makes several sums at once: inputs[i][j] is tensor j of device i, and entry j of the result is
+// the sum of inputs[i][j] over all i.
 //
-// The sums of one dtype lie together in buffers of at most `buffer_size` bytes, or of one tensor
-// that is larger, but each has a version of its own. A buffer lives as long as one of its sums.
+// The sums of one dtype lie together in buffers of at most `buffer_size` bytes, or of a single sum
+// that is larger, but each has a version of its own. A buffer lives as long as any of its sums.
+// Sparse sums lie alone.
 //
 // **Torch counterpart.** torch.nn.parallel.comm.reduce_add_coalesced.
 // **Devices and streams.** As reduce_add. One allocation for each buffer.
 // **Backward.** None: see functions.hpp.
-// **Threads and exceptions.** As reduce_add; ValueError for lists of different lengths.
+// **Threads and exceptions.** As reduce_add; ValueError for no lists or for lists of different
+// lengths.
 std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>& inputs,
                                          std::optional<Device> destination = {},
                                          std::size_t buffer_size = kDefaultBufferSize);
 
 namespace detail {
 
-// sums[j] := the sum of summands[j], where that is not empty. As sum_coalesced; but where nobody
-// else can see a list's first summand any more, the sum takes its memory, which spares the buffer
-// and a pass over it: that summand has changed afterwards.
+// sums[j] := the sum of summands[j]; where that list is empty sums[j] stays what it is. Where the
+// list holds the only handle on its first summand's memory (may_hold_sum), the sum is made in that
+// memory, which saves a buffer and a pass over it: that summand has changed afterwards. The other
+// sums lie together, as reduce_add_coalesced's do.
 void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands, Device destination,
                      std::size_t buffer_size);
 

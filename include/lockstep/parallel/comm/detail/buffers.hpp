@@ -19,11 +19,11 @@ namespace detail {
 
 std::size_t bytes_of(const Tensor& tensor);
 
-// Tensors by their index, in the order in which their groups were opened or closed.
+// Each group lists the indices of its tensors, in ascending order.
 using Groups = std::vector<std::vector<std::size_t>>;
 
-// Puts tensors into groups of one dtype and device. One group of each kind is open; the caller adds
-// the members to it and decides when it is closed.
+// Puts tensors into groups, each of one kind, that is, one dtype and device. One group of each kind
+// is open; the caller adds members to it and decides when it is closed.
 class Grouping {
  public:
   struct Group {
@@ -31,14 +31,14 @@ class Grouping {
     Device device;
     std::vector<std::size_t> members = {};
     std::size_t bytes = 0;
-    std::size_t closed = 0;  // how many of this kind before this one
+    std::size_t closed = 0;  // how many groups of this kind are closed
   };
 
   // The open group of this kind.
   Group& open(Dtype dtype, Device device = {});
 
   void close(Group& group);
-  // A group of one tensor, of no kind and closed.
+  // Adds a closed group of this tensor alone, which belongs to no kind.
   void add_alone(std::size_t tensor) { closed_.push_back({tensor}); }
 
   // All groups: in the order in which they were closed, then the open ones in the order in which
@@ -50,7 +50,7 @@ class Grouping {
   std::vector<Group> open_;
 };
 
-// The groups in the order in which they were opened.
+// Sorts the groups by their first members, which is the order in which they were opened.
 Groups by_first_member(Groups groups);
 
 // Which tensors share a buffer when they are broadcast: those of one dtype in order, a buffer being
@@ -60,15 +60,15 @@ Groups by_first_member(Groups groups);
 Groups buffer_groups(const std::vector<Tensor>& tensors, std::size_t buffer_size);
 
 // Which tensors share a buffer when they are reduced: those of one dtype in order, a group being
-// closed before it would exceed `size_limit` bytes, so that only a tensor that does so alone makes
-// a larger one. Groups come in the order in which they are closed; those still open at the end, in
-// the order in which their dtypes were first met.
+// closed before it would exceed `size_limit` bytes, so that a larger group has one tensor alone.
+// Groups come in the order in which they are closed; those still open at the end, in the order in
+// which their dtypes were first met.
 //
 // **Torch counterpart.** torch._utils._take_tensors.
 Groups take_tensors(const std::vector<Tensor>& tensors, std::size_t size_limit);
 
-// Room for results as large as several tensors: each a variable of its own, lying together in
-// buffers.
+// Tensors as large as several others, without values, that lie together in flat buffers. Each has a
+// version of its own.
 struct FlatCopies {
   std::vector<Tensor> parts;
   std::vector<Tensor> buffers;

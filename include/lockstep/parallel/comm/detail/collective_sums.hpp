@@ -14,27 +14,29 @@
 
 namespace lockstep::comm::detail {
 
-// As what a collective adds up tensors of a dtype, if it does.
+// The type as which a collective adds up tensors of a dtype; nothing if none does.
 std::optional<lockstep::detail::SumType> sum_type(Dtype dtype);
 
-// The sums over one list of devices that lockstep/nccl.hpp makes together, as one collective.
+// Collects sums over one list of devices, which NCCL (lockstep/nccl.hpp) then makes together, as
+// one collective.
 //
-// Devices and streams: work of each device's current stream, where the summands are made and the
-// total is wanted, so that no further order is needed.
+// Devices and streams: the collective is work of each device's current stream. The summands are
+// made and the total is used on these streams, so nothing else has to be ordered.
 class CollectiveSums {
  public:
-  // Adds total := the sum of the inputs, if the collective can make it: together with the sums
-  // before, that is, on the same devices. The inputs have been checked; the total is new, and lives
-  // until `issue`.
+  // Adds total := the sum of the inputs and returns true; returns false if a collective cannot make
+  // that sum, or not together with those added before, which have other devices. The inputs have
+  // been checked; the total is new, and the caller keeps it until `issue`.
   bool add(const Tensor& total, std::span<const Tensor> inputs);
 
+  // Issues the collective; does nothing if no sum was added.
   void issue() const;
 
  private:
   lockstep::detail::Collectives* collectives_ = nullptr;
   std::vector<Device> devices_;
   std::size_t root_ = 0;
-  std::vector<Tensor> inputs_;  // as they are read
+  std::vector<Tensor> inputs_;  // contiguous; kept while this lives
   std::vector<lockstep::detail::Collectives::Sum> sums_;
 };
 

@@ -13,31 +13,33 @@
 #include <span>
 #include <vector>
 
-// What broadcast and the replicas' refreshing have in common: tensors of one device copied to
-// several others.
+// Copies tensors of one device to several others, for broadcast and for the replicas' cache.
 namespace lockstep::comm::detail {
 
-// One copy of a tensor, by one of several Transfers: contiguous, and as large as the source, whose
-// strides are any. Whoever lists it keeps all three.
+// One copy to make, by one of several Transfers: `copy` is contiguous and as large as `source`,
+// which may be strided. The caller keeps all three alive.
 struct FanOut {
   const Tensor* source;
   const Tensor* copy;
   const Transfer* transfer;
 };
 
-// The ranks of one collective that copies from the source's device to the Transfers' streams.
+// Collects copies from one device to several others, which NCCL (lockstep/nccl.hpp) then makes
+// together, as one collective. Each device is a rank, the source's is the root.
 class FanOutRanks {
  public:
   using Collectives = lockstep::detail::Collectives;
 
-  // Empty unless `devices`, those of the broadcast, are several that a collective serves. The
-  // source's own may be among them or not.
+  // `devices`: those of the broadcast, the source's own among them or not. `add` takes no copies
+  // unless a collective serves all of them.
   FanOutRanks(Device source, const std::vector<Device>& devices);
 
-  // Adds the copies of a contiguous tensor, if the collective can make them.
+  // Adds the copies of a contiguous tensor and returns true; returns false if the collective cannot
+  // make them.
   bool add(const Tensor& source, std::span<const FanOut> copies);
 
-  // Issues what was added: on each device's copy stream, the root's after the source's current one.
+  // Issues the collective, if copies were added, as work of each device's copy stream. The root's
+  // copy stream waits for its current stream before.
   void issue() const;
 
  private:
@@ -49,9 +51,10 @@ class FanOutRanks {
   std::vector<Collectives::Broadcast> broadcasts_;
 };
 
-// Issues the copies of several tensors of one device, those of each together and in the order of
-// the devices, to their Transfers' streams: as one collective where all `devices` of the broadcast
-// are distinct GPUs and lockstep/nccl.hpp is there, each by itself elsewhere.
+// Issues the copies of several tensors of one device to their Transfers' streams. `copies` lists
+// those of one tensor after another, each tensor's in the order of the devices; `devices` are those
+// of the broadcast. One collective makes the copies where all devices are distinct GPUs and
+// lockstep/nccl.hpp is there; elsewhere each is a copy of its own.
 void fan_out(std::span<const FanOut> copies, const std::vector<Device>& devices);
 
 }  // namespace lockstep::comm::detail

@@ -13,8 +13,8 @@
 // Tensors that lie together in flat buffers.
 namespace lockstep::comm::detail {
 
-// The places of several tensors of one dtype in a flat buffer, each aligned as a tensor of its own
-// would be. In elements.
+// Where several tensors of one dtype lie in a flat buffer, and how long that is, in elements. Each
+// tensor starts at a multiple of kAlignment bytes, as one that is allocated alone does.
 struct FlatLayout {
   std::vector<std::int64_t> offsets;
   std::int64_t total = 0;
@@ -24,7 +24,8 @@ struct FlatLayout {
   static constexpr std::size_t kAlignment = 64;
 };
 
-// One buffer on `stream` for each group, in which the group's members get their parts.
+// Allocates a flat buffer on `stream` for each group. Part i of the result lies in its group's
+// buffer, contiguous and with the shape and dtype of tensors[i].
 FlatCopies allocate_groups(const Stream& stream, const std::vector<Tensor>& tensors,
                            const Groups& groups);
 

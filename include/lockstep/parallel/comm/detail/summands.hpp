@@ -10,13 +10,13 @@
 // The tensors that reduce_add adds up.
 namespace lockstep::comm::detail {
 
-// The tensors of one sum. Whoever calls keeps the list.
+// The tensors of one sum. The caller keeps the list that this refers to.
 using Summands = std::span<const Tensor>;
 
 bool any_sparse(Summands summands);
 bool any_sparse(const std::vector<Summands>& lists);
 
-// Makes them dense if only some are sparse; returns whether all are sparse.
+// Returns true if all are sparse; otherwise makes all of them dense and returns false.
 bool densify_unless_all_sparse(std::vector<Tensor>& summands);
 
 }  // namespace lockstep::comm::detail

@@ -17,14 +17,14 @@
 #include <span>
 #include <vector>
 
-// What scatter, gather and broadcast have in common: part of a tensor copied to another device on
-// that device's background copy stream.
+// How scatter, gather and broadcast copy part of a tensor to another device, on that device's
+// background copy stream.
 namespace lockstep::comm::detail {
 
 using lockstep::detail::copying_backend;
 
-// The place of a chunk within a contiguous tensor of shape `whole`: `size` indices along `dim`,
-// from `start` on. In bytes.
+// Where a part of a contiguous tensor lies, in bytes: `rows` runs of `width` bytes, the first at
+// `offset`, `pitch` apart.
 struct Slice {
   std::size_t offset;
   std::size_t width;  // of one contiguous run
@@ -32,20 +32,24 @@ struct Slice {
   std::size_t pitch;  // from run to run within the whole
 };
 
+// The slice of a contiguous tensor of shape `whole` that has `size` indices along `dim`, from
+// `start` on.
 Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
                std::int64_t size);
 
 // How many copies all threads have issued, by Transfers or by collectives in place of them. Tests
-// count these instead of time.
+// look at this number instead of the time.
 std::atomic<std::uint64_t>& copies_issued();
 
-// Copies of several Transfers. Small ones are issued when they are added, large ones together by
-// `issue`, which the tensors are kept for; without it they are not made.
+// Issues the copies of several Transfers: small ones as they are added, large ones together in
+// `issue`, until which it keeps their tensors. A large copy that no `issue` follows is not made.
 class CopiesTogether {
  public:
-  // A smaller copy, in bytes, costs less than dividing it among cores.
+  // In bytes; a smaller copy takes less time than dividing it among cores.
   static constexpr std::size_t kLarge = std::size_t{64} << 10;
 
+  // Adds the copy `order`, of `src` to `dst`. Copies for another backend than before issue those
+  // first.
   void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
            const Tensor& dst, const Tensor& src);
 
@@ -58,8 +62,8 @@ class CopiesTogether {
   std::uint64_t count_ = 0;  // since the last issue
 };
 
-// Copies that end on one device: issued to its copy stream, or another one that is given, and
-// closed by `finish`.
+// Copies to one device, issued to its copy stream or to a stream that is given, and completed by
+// `finish`.
 //
 // Devices and streams: each copy is ordered after what is on the source's current stream, and the
 // source is recorded on the copy stream, so that memory that is still being read is neither freed
@@ -76,23 +80,23 @@ class Transfer {
   // A tensor to copy into, without values.
   Tensor allocate(const Shape& shape, Dtype dtype) const;
 
-  // For a result that is not new: copies into it wait for all that has been issued so far to the
-  // device's compute stream and to every other stream that was recorded as using its memory.
+  // For a result that is not new: makes copies into it wait for everything issued so far to the
+  // device's compute stream and to every other stream that is recorded as using its memory.
   void after_users(const Tensor& result) const;
 
-  // after_users; also counts as a change, and keeps the memory until the copies are made even if an
-  // exception prevents `finish`.
+  // Does after_users, counts a change of the result, and keeps its memory until the copies are
+  // made, even if an exception prevents `finish`.
   void overwrite(const Tensor& result) const;
 
-  // dst := src[slice], where dst is contiguous and just as large.
+  // dst := src[slice]; dst is contiguous and as large as the slice.
   void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice,
                 CopiesTogether& together) const;
   void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice) const;
-  // dst[slice] := src, where src is contiguous and just as large.
+  // dst[slice] := src; src is contiguous and as large as the slice.
   void copy_in(const Tensor& dst, const Tensor& src, const Slice& slice,
                CopiesTogether& together) const;
 
-  // From here on the device's compute stream may use the results.
+  // Makes the device's compute stream wait for the copies; from here on it may use the results.
   void finish(std::span<const Tensor> results) const;
   void finish(const Tensor& result) const { finish({&result, 1}); }
 
@@ -105,7 +109,7 @@ class Transfer {
   const Stream compute_;
 };
 
-// The whole of a tensor, as a slice.
+// The slice that is the whole tensor.
 Slice whole_of(const Tensor& tensor);
 
 }  // namespace lockstep::comm::detail

@@ -21,7 +21,7 @@
 
 namespace lockstep::comm::detail {
 
-// What a gather makes of its inputs, and where each of them goes.
+// The shape of a gather's result, and where in it each input goes.
 class GatherPlan {
  public:
   // Throws unless the inputs agree.

@@ -40,18 +40,18 @@ LOCKSTEP_INLINE std::string times(const Shape& shape) {
   return text;
 }
 
-// A tensor as kernels on `compute` can read it: itself where that stream's device reaches the other
-// one's memory, otherwise a copy. The tensor lives longer than this.
+// A tensor that kernels on `compute` can read: the given one if that stream's device can access its
+// memory, otherwise a copy on that device. The given tensor has to live longer than this.
 class WithinReach {
  public:
   WithinReach(const Tensor& tensor, const Stream& compute)
       : source_(tensor), copy_(copy_of(*source_, compute)) {}
-  WithinReach(const Tensor&&, const Stream&) = delete;  // nobody would hold it
+  WithinReach(const Tensor&&, const Stream&) = delete;  // a temporary would not live long enough
 
   const Tensor& operator*() const { return copy_.defined() ? copy_ : *source_; }
 
  private:
-  // Undefined if none is needed.
+  // Undefined if no copy is needed.
   static Tensor copy_of(const Tensor& source, const Stream& compute) {
     const Device destination = compute.device();
     if (source.device() == destination) return {};
@@ -90,8 +90,8 @@ LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Devi
       destination);
 }
 
-// total := the sum of the inputs, in the order given, on the current stream of its device. Half
-// precision is summed in f32 and rounded once.
+// total := the sum of the inputs, added in the order given. `stream`: the current one of the
+// total's device. Half precision is added in f32 and rounded once.
 inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream) {
   using lockstep::detail::input;
   using lockstep::detail::output;
@@ -115,9 +115,9 @@ inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream)
   });
 }
 
-// totals[j], on `destination`, := the sum of summands[j], where that is not empty: by one
-// collective where the summands' devices are distinct GPUs and lockstep/nccl.hpp is there, by adds
-// elsewhere.
+// totals[j], on `destination`, := the sum of summands[j], unless that list is empty. One collective
+// makes the sums where the summands' devices are distinct GPUs and lockstep/nccl.hpp is there,
+// additions elsewhere.
 inline void sum_each(const std::vector<Tensor>& totals, const std::vector<Summands>& summands,
                      Device destination) {
   const auto is_empty = [](Summands inputs) { return inputs.empty(); };
@@ -132,9 +132,9 @@ inline void sum_each(const std::vector<Tensor>& totals, const std::vector<Summan
   together.issue();
 }
 
-// The sums of several lists of summands, which have been checked. They lie together in buffers on
-// the destination, one for each of take_tensors' groups, and each has a version of its own; sparse
-// ones lie alone.
+// The sums of several lists of summands, which have been checked: new tensors on the destination,
+// in one buffer for each of take_tensors' groups, each with a version of its own. Sparse sums lie
+// alone.
 inline std::vector<Tensor> sum_coalesced(const std::vector<Summands>& summands, Device destination,
                                          std::size_t buffer_size) {
   if (any_sparse(summands)) [[unlikely]] {
@@ -164,8 +164,8 @@ inline std::vector<Tensor> sum_coalesced(const std::vector<Summands>& summands, 
   return sums;
 }
 
-// True if the sum of these tensors, on the host device `destination`, may be made in the memory of
-// the first.
+// True if the sum of these tensors may be made in the memory of the first one: `destination` is a
+// host device, and the first is there, contiguous, not of half precision, and has no other owner.
 inline bool may_hold_sum(Summands inputs, Device destination) {
   const Tensor& first = inputs[0];
   return destination.is_cpu() && !any_sparse(inputs) && first.device() == destination &&

@@ -32,7 +32,7 @@ LOCKSTEP_INLINE FanOutRanks::FanOutRanks(Device source, const std::vector<Device
 }
 
 LOCKSTEP_INLINE bool FanOutRanks::add(const Tensor& source, std::span<const FanOut> copies) {
-  // Every rank takes part.
+  // A collective needs a copy for every rank but the root.
   if (!collectives_ || copies.size() + 1 != size_) return false;
   Collectives::Broadcast broadcast{{}, whole_of(source).width};
   if (broadcast.bytes == 0) return false;

@@ -28,9 +28,9 @@ LOCKSTEP_INLINE FlatLayout::FlatLayout(const std::vector<Tensor>& tensors,
   }
 }
 
-// A part of a flat buffer as a variable of its own: it shares the memory, not the version. Its
-// handle on the storage is counted apart from those of the other parts, so that whoever holds the
-// only one may take the part over (is_sole_owner); the memory goes when all parts have gone.
+// A part of a flat buffer as a tensor with a version of its own. Its handle on the storage is
+// counted apart from those of the other parts, so that whoever holds the part's only handle may
+// reuse its memory (is_sole_owner); the buffer is freed when all parts are gone.
 inline Tensor carve(const Tensor& flat, std::int64_t offset, const Shape& shape) {
   Tensor part = lockstep::detail::make_view(flat, shape, contiguous_strides(shape), offset);
   auto& storage = part.impl()->storage;
