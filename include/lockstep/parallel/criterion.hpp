@@ -26,7 +26,7 @@ namespace lockstep {
 
 namespace detail {
 
-// Where the first tensor of output `i` is.
+// The device of the first tensor in output `i`; a ValueError if there is none.
 template <class T>
 Device device_of_output(const T& output, std::size_t i) {
   std::optional<Device> device;
@@ -41,15 +41,16 @@ Device device_of_output(const T& output, std::size_t i) {
 
 }  // namespace detail
 
-// DataParallel without the gather: the outputs stay on the devices that made them.
+// DataParallel without the gather: returns a Scattered with the output of each replica, where that
+// replica made it. With one device or none it has one output.
 //
-// Of the options, output_device and scalar_outputs concern the gather and play no part.
+// The options output_device and scalar_outputs, which are the gather's, are ignored.
 //
 // **Torch counterpart.** DataParallelModel of PyTorch-Encoding.
-// **Devices and streams.** As DataParallel; output i is on the i-th device.
+// **Devices and streams.** As DataParallel; no output is moved.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
-// **Threads and exceptions.** As DataParallel; but outputs need not fit together, since nothing
-// puts them together.
+// **Threads and exceptions.** As DataParallel, without gather's errors: outputs of any shapes and
+// structures may come.
 template <class M>
 class DataParallelModel : public DataParallel<M> {
  public:
@@ -78,8 +79,8 @@ class DataParallelModel : public DataParallel<M> {
   }
 };
 
-// A loss that is computed where the outputs are: criterion(output i, target i) on each device, and
-// the results brought together on the first one.
+// Computes a loss where the outputs are: criterion(output i, target i) on each device, and one
+// tensor made of the results on the first device.
 //
 // With Reduction::mean each device's loss is weighted with its share of the rows along `dim`, so
 // that the mean of chunks that differ in size stays the batch's mean. With sum, for a criterion
@@ -88,13 +89,15 @@ class DataParallelModel : public DataParallel<M> {
 //
 // **Torch counterpart.** DataParallelCriterion of PyTorch-Encoding, which divides by the number of
 // devices.
-// **Devices and streams.** Targets are scattered to the outputs' devices by the outputs' rows, and
-// taken as they are where they are Scattered already.
+// **Devices and streams.** Targets are scattered to the outputs' devices by the outputs' rows;
+// those that are Scattered already stay as they are. A criterion with parameters is replicated; it
+// is on the first output's device, or wholly on plain `cpu` and is moved there by the first call.
 // **Backward.** Reaches each device's output, and the criterion's parameters.
-// **Threads and exceptions.** As parallel_apply. ValueError for no outputs, for targets that have
-// other rows than the outputs, and for an output without a tensor or an undefined loss, which it
-// names; ShapeError, unless the reduction is none, for a loss that is no single value; DeviceError
-// for parts of a target that are elsewhere than the outputs.
+// **Threads and exceptions.** As parallel_apply; one thread at a time. ValueError for no outputs,
+// for targets that have other rows than the outputs, and for an output without a tensor or an
+// undefined loss, which it names; ShapeError, unless the reduction is none, for a loss that is no
+// single value; DeviceError for parts of a target that are elsewhere than the outputs; ModuleError
+// for a criterion that is elsewhere.
 // **Example.** criterion(model(images), labels).backward();
 template <class C>
 class DataParallelCriterion {

@@ -104,11 +104,12 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // **Devices and streams.** Arguments may be on any device, but the parts of a Scattered have to be
 // on theirs; results are on output_device.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
-// **Threads and exceptions.** Two threads may call two DataParallels; one at a time may call one.
-// The constructor throws a ValueError for no devices and a DeviceError for one that does not exist;
-// a call what scatter, parallel_apply and gather throw.
-// Replicas that take a few microseconds may run one after another on the calling thread; one may
-// wait for another all the same.
+// **Threads and exceptions.** Two threads may call two DataParallels at once; a single one is
+// called by one thread at a time. The constructor throws a ValueError for no devices, a DeviceError
+// for one that does not exist, and a ModuleError for a module that is mixed, elsewhere, or not
+// initialised yet. A call throws what scatter, parallel_apply and gather throw, and a ModuleError
+// if the module has been moved away. Replicas that take a few microseconds may run one after
+// another on the calling thread; one may wait for another all the same.
 // **Example.**
 //   ls::DataParallel model{Net{}, ls::devices()};
 //   ls::Tensor out = model(images);
@@ -156,7 +157,8 @@ class DataParallel : public detail::ModuleWrapper<M> {
 
   const std::vector<Device>& devices() const { return device_ids_; }
   const std::vector<Device>& device_ids() const { return device_ids_; }
-  // Where results are; without devices, where the module's first parameter or buffer is.
+  // The device of results: the options' or the first; without either, that of the module's first
+  // parameter or buffer.
   Device output_device() const {
     if (options_.output_device) return *options_.output_device;
     if (!device_ids_.empty()) return device_ids_[0];
@@ -166,8 +168,9 @@ class DataParallel : public detail::ModuleWrapper<M> {
   std::int64_t dim() const { return options_.dim; }
   const DataParallelOptions& options() const { return options_; }
 
-  // As part of a replica it starts from where the replica's parameters are, and so do its results
-  // if they were to be on the first device.
+  // Called for the copy of this in a replica of an outer module: puts the replica's device first in
+  // the list, with its size or weight of the split, or, if the list does not have it, in the first
+  // device's place. Results that were to be on the first device will be on that one.
   void data_parallel_replicate(const std::shared_ptr<CallbackContext>& context,
                                std::size_t copy_id) {
     if (device_ids_.empty()) return;
@@ -186,13 +189,14 @@ class DataParallel : public detail::ModuleWrapper<M> {
  protected:
   using detail::ModuleWrapper<M>::module_;
 
-  // A part of the arguments for each device that has work.
+  // Divides the arguments: a part for each device that has work.
   template <class... Args>
   auto scatter(const Args&... args) const {
     return detail::nested::scatter(device_ids_, options_.dim, options_.split, args...);
   }
 
-  // A replica for each of `used`, in memory that persists; for one device the module itself.
+  // Makes a replica for each of `used`, in memory that persists; for a single device it is the
+  // module itself.
   detail::Replicas<M> replicate(const std::vector<Device>& used) const {
     if (used.size() == 1) return detail::only_replica(module_, used[0]);
     const profile::RecordFunction range("replicate");
@@ -202,7 +206,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
         module_, originals, cache_.refresh(originals, used), used, !is_grad_enabled()));
   }
 
-  // What each replica returns, where it is made.
+  // Runs the replicas and returns what each returns, on whatever device that is.
   template <class Inputs>
   auto parallel_apply(detail::Replicas<M>& replicas, const Inputs& inputs) const {
     return detail::parallel_apply(module_, replicas, inputs, options_.buffers);
@@ -214,7 +218,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
                                   {options_.scalar_outputs, inputs.rows});
   }
 
-  // The module's own result, for no device or one.
+  // Calls the module itself, which has one device or none, and returns its result.
   template <class... Args>
   auto call_alone(const Args&... args) const {
     if (!device_ids_.empty()) return detail::call_on(module_, device_ids_[0], args...);
@@ -222,7 +226,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
   }
 
  private:
-  // Where results have to be moved to, if anywhere.
+  // The device that a single module's result is moved to; nothing if it stays where it is.
   std::optional<Device> output_target() const {
     if (options_.output_device || device_ids_.empty()) return options_.output_device;
     return device_ids_[0];

@@ -11,13 +11,13 @@
 namespace lockstep {
 
 // What becomes of buffers that replicas change in forward, such as running statistics. A layer that
-// knows of `synchronized` asks replicas::synchronized(), and meets the others in
+// supports `synchronized`, as BatchNorm does, asks replicas::synchronized() and calls
 // replicas::all_reduce.
 enum class ReplicaBuffers {
   first,   // the first replica's stay, the others' are lost: torch's way
   merged,  // floating-point ones become the replicas' mean, weighted with their rows; others as
            // first
-  synchronized,  // layers that know of it take their statistics over all replicas, inside forward
+  synchronized,  // layers that support it take their statistics over all replicas, inside forward
 };
 
 // How a DataParallel divides its arguments and brings together its results.

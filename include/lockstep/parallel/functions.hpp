@@ -18,13 +18,13 @@ namespace lockstep::functions {
 
 namespace detail {
 
-// [device][tensor] as one list, in Broadcast's order.
+// The lists of all devices one after another, which is the order of Broadcast's results.
 std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies);
 
 }  // namespace detail
 
 // One tensor → a chunk for each device. Backward gathers the chunks' gradients onto the input's
-// device; a chunk that contributed nothing counts as zeros.
+// device; a chunk without a gradient counts as zeros.
 //
 // **Torch counterpart.** torch.nn.parallel._functions.Scatter.
 // **Devices and streams.** comm::scatter.
@@ -83,8 +83,9 @@ struct Broadcast {
   Device source_device = {};
 };
 
-// The opposite: `devices` times as many tensors as there are results, in Broadcast's order, → the
-// sums on `destination`. Undefined inputs count as zeros; where all are undefined, so is the sum.
+// The reverse of Broadcast: for each device as many tensors as there are results, in Broadcast's
+// order, → the sums on `destination`. Undefined inputs count as zeros; where all are undefined, so
+// is the sum. Backward broadcasts the sums' gradients to the devices.
 //
 // **Torch counterpart.** torch.nn.parallel._functions.ReduceAddCoalesced.
 // **Devices and streams.** comm::reduce_add_coalesced.
@@ -98,17 +99,19 @@ struct ReduceAddCoalesced {
   std::vector<Tensor> forward(const std::vector<Tensor>& flat) const;
   std::vector<Tensor> backward(const Backward& context, std::vector<Tensor> grads) const;
 
-  // What forward does. A sum may take over the memory of a tensor that nobody else has.
+  // What forward does; but a sum may be made in the memory of a tensor that `flat` is the only
+  // owner of.
   static std::vector<Tensor> add(std::vector<Tensor> flat, const std::vector<Device>& devices,
                                  Device destination);
 
  private:
+  // A copy of the tensor, dense or sparse, on `destination`.
   static Tensor copied(const Tensor& tensor, Device destination);
 };
 
 namespace detail {
 
-// As the operations do it; where nothing is recorded, without what those keep for backward.
+// Scatter and ReduceAddCoalesced, applied; where nothing is to be recorded, without the operation.
 std::vector<Tensor> scattered(const Tensor& tensor, const std::vector<Device>& devices,
                               const std::vector<std::int64_t>& sizes, std::int64_t dim);
 

@@ -29,7 +29,8 @@ Kwargs<T> kwargs(T values) {
   return {std::move(values)};
 }
 
-// For keywords that are only known at run time: the same as a struct, looked up by name.
+// For keywords that are only known at run time: what the module's forward takes in place of a
+// struct, and looks up by name.
 using KwargsMap =
     std::map<std::string,
              std::variant<std::monostate, Tensor, double, std::int64_t, bool, std::string>>;

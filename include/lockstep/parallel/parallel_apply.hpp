@@ -70,8 +70,8 @@ decltype(auto) forward_parts(M& module, const Parts& parts) {
       [&](const auto&... part) -> decltype(auto) { return forward_part(module, part...); }, parts);
 }
 
-// The device that each replica is meant for, for messages: the first parameter's or buffer's, or
-// plain cpu.
+// The device that messages give for each replica: that of its first parameter or buffer, or plain
+// cpu.
 template <class M>
 std::vector<Device> devices_of_replicas(std::span<M> modules) {
   std::vector<Device> devices;
@@ -82,7 +82,7 @@ std::vector<Device> devices_of_replicas(std::span<M> modules) {
   return devices;
 }
 
-// Where a timeline has what replica i does: on its device or, if it knows of none, in its thread.
+// The timeline's row for what replica i does: its device's or, where none is known, its thread's.
 template <class M>
 profile::Row replica_row(const M& module, const std::vector<Device>& devices, std::size_t i) {
   if (!profile::enabled()) return {};
@@ -92,8 +92,8 @@ profile::Row replica_row(const M& module, const std::vector<Device>& devices, st
 }
 
 // What one replica returns or throws, and its mark that it has ended: all that its thread writes
-// and others read. The padding keeps two replicas' slots from sharing cache lines (cores fetch
-// lines of 64 bytes in pairs).
+// and others read. The padding keeps two replicas' slots out of one cache line (cores fetch lines
+// of 64 bytes in pairs).
 template <class Output>
 struct OutputSlot {
   union {
@@ -101,7 +101,7 @@ struct OutputSlot {
   };
   bool filled = false;  // whether there is an output
   std::atomic<bool> ended{false};
-  std::exception_ptr error;  // the caller's, once all have ended
+  std::exception_ptr error;  // set by the calling thread once all have ended
   std::byte padding[128];
 
   OutputSlot() {}
@@ -165,8 +165,8 @@ class OutputSlots {
   Slot* const slots_;
 };
 
-// All that the threads of one apply read, in 128 bytes: cores exchange these lines and each
-// thread's own slot, and no others.
+// What all threads of one apply read lies in the first 128 bytes: cores exchange these lines and
+// each thread's own slot, and no others.
 template <class M, class PartsOf, class Output>
 struct alignas(128) ApplyJob {
   M* modules;
@@ -178,8 +178,8 @@ struct alignas(128) ApplyJob {
   ReplicaGroup group;
 
   void operator()(std::size_t i) {
-    // Before the state is set: if that throws, the scope's end releases whoever waits for this
-    // replica.
+    // Before the state is set: if that throws, the end of this scope wakes the replicas that wait
+    // for this one.
     const ReplicaScope replica(group, i, slots[i].ended);
     const ThreadState::Scope thread_state(state);
     slots[i].fill([&]() -> Output {
@@ -202,12 +202,13 @@ struct alignas(128) ApplyJob {
 // Which threads run the modules of an apply.
 enum class ApplyThreads {
   one_each,
-  // As many as pays; where each module is done in a few microseconds, mostly the caller's alone.
+  // As many as save time; where each module takes a few microseconds, mostly the caller's alone.
   shared
 };
 
 // Calls all modules at once and returns their results in that order. `parts_of(i)` gives module i's
 // arguments as a tuple of references: its part of the inputs, and its keyword arguments if any.
+// `synchronized`: what replicas::synchronized() returns.
 template <class M, class PartsOf>
 auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf parts_of,
                bool synchronized = false, ApplyThreads threads = ApplyThreads::shared) {
@@ -227,7 +228,7 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
   const ReplicaStreams streams(devices);
   std::optional<TeamLease> team;
   if (threads == ApplyThreads::one_each) team.emplace(modules.size());
-  // Each replica makes its own output; the end of the team orders that before the reads below.
+  // Each replica's thread makes its output; the end of the team orders that before the reads below.
   const OutputSlots<Output> slots(modules.size());
   using Job = ApplyJob<M, PartsOf, Output>;
   static_assert(sizeof(Job) <= TeamLease::kRoom && alignof(Job) <= TeamLease::kRoomAlignment);
@@ -290,15 +291,17 @@ void move_each(std::vector<Output>& outputs, const std::vector<Device>& devices)
 // inside forward (replicas::all_reduce, replicas::barrier). Module 0 runs on the calling thread; so
 // does a single module.
 //
-// With `devices`, the tensors of result i are moved to devices[i], if they are elsewhere.
+// With `devices`, the tensors of result i are moved to devices[i] if they are elsewhere, and
+// derivatives flow through the move.
 //
 // **Torch counterpart.** torch.nn.parallel.parallel_apply, which starts a thread a module each
 // time; moving the results is torch::nn::parallel::parallel_apply's.
 // **Devices and streams.** Every thread sees the caller's state: grad and inference mode, autocast
 // and current streams. Where `devices` lists a GPU again, that module runs on a stream of its own,
-// between what the device's current stream holds before and after; a tensor that is no argument,
-// parameter, buffer or result of it, or lies in a type that is walked past, has to be recorded by
-// whoever owns it.
+// between what the device's current stream holds before and after; the module's arguments,
+// parameters, buffers and results are recorded on the streams that use them. Any other tensor that
+// the module uses, and one within a type that holds no tensors as far as scatter knows, has to be
+// recorded by its owner (record_stream).
 // **Threads and exceptions.** Persistent worker threads, leased for the call. Once all modules have
 // ended, the lowest one's exception is thrown as a ReplicaFailure of its own type, naming replica
 // and device (without `devices`, where the module's first parameter is), with the others listed and

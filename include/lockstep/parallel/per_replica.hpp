@@ -24,14 +24,14 @@ namespace lockstep {
 // counter, a cache, running statistics. In forward `*state` is the replica's own; in the module
 // itself, and where there are no replicas, it is replica 0's.
 //
-// `merge` brings two replicas' values together; without it replica 0's is what merged() gives. Each
-// replica begins with the initial value, so that is what a merge has to leave as it is. Within a
-// nested DataParallel every inner replica of every outer one has a value. Copies of the module
-// share the state, as they share parameters; a clone has its own.
+// `merge` makes one value of two replicas'; without it merged() returns replica 0's. Each replica
+// begins with the initial value, so merging that with another value has to give the other one.
+// Within a nested DataParallel every inner replica of every outer one has a value. Copies of the
+// module share the state, as they share parameters; a clone has its own.
 //
 // **Torch counterpart.** None: what a replica of torch's writes into itself is lost.
-// **Threads and exceptions.** Each replica uses its own value. values, merged and reset are for
-// when none runs, and of copies that share the state one may run at a time.
+// **Threads and exceptions.** Each replica uses its own value. values, merged and reset are called
+// while no replica runs. Of modules that share the state, as copies do, one may run at a time.
 // **Example.**
 //   struct Net {
 //     ls::PerReplica<std::int64_t> rows{0, std::plus<>{}};
@@ -47,7 +47,7 @@ class PerReplica {
   explicit PerReplica(T initial = T(), Merge merge = {})
       : shared_(std::make_shared<Shared>(std::move(initial), std::move(merge))),
         slot_(&shared_->slots.front()) {}
-  // There is no move: what was moved from would have no value.
+  // No move: what had been moved from would have no value.
   PerReplica(const PerReplica&) = default;
   PerReplica& operator=(const PerReplica&) = default;
   ~PerReplica() = default;
@@ -78,14 +78,16 @@ class PerReplica {
 
   template <class Self, class Visitor>
   static void visit_members(Self& /*self*/, Visitor&& /*visit*/) {}
-  // The first copy goes on with the value of what is copied.
+  // Called for the copy of this in a replica: replica 0's refers to the value of the original,
+  // others to a value of their own.
   void data_parallel_replicate(const std::shared_ptr<CallbackContext>& /*context*/,
                                std::size_t copy_id) {
     ++depth_;
     if (copy_id > 0) slot_ = shared_->slot_of(slot_, depth_, copy_id);
   }
-  // What lockstep::clone calls: goes on with a copy of all replicas' values, the one that `states`
-  // has for this state, if any. Tensors in it are those that `tensors` has for them.
+  // Called by lockstep::clone: makes this refer to a copy of all replicas' values. `states` has it
+  // already if another clone of the same state was made before, so that those that shared the state
+  // still do. Tensors in the values become those that `tensors` has for them.
   void unshare(std::map<const void*, std::shared_ptr<void>>& states,
                detail::TensorCopies& tensors) {
     std::shared_ptr<void>& copy = states[shared_.get()];
@@ -101,7 +103,7 @@ class PerReplica {
     T value;
   };
 
-  // All replicas' values. They stay where they are; `mutex` guards that there come to be more.
+  // All replicas' values, whose addresses stay. `mutex` guards adding slots.
   struct Shared {
     Shared(T first, Merge how) : initial(std::move(first)), merge(std::move(how)) {
       slots.push_back({initial});
@@ -136,7 +138,7 @@ class PerReplica {
       return value;
     }
 
-    // The slot in the place that `slot` has among the other's.
+    // The slot here with the index that `slot` has in `other`.
     Slot* slot_like(const Shared& other, const Slot* slot) {
       std::size_t place = 0;
       while (&other.slots[place] != slot) ++place;
@@ -152,7 +154,7 @@ class PerReplica {
 
   std::shared_ptr<Shared> shared_;
   Slot* slot_;
-  std::size_t depth_ = 0;  // of how many DataParallels, one within another, it is a replica
+  std::size_t depth_ = 0;  // how many DataParallels, one within another, it is a replica of
 };
 
 }  // namespace lockstep

@@ -15,8 +15,8 @@ namespace lockstep::ddp_comm_hooks {
 //
 // A gradient is taken as a matrix of as many rows as its first dimension has; vectors, and matrices
 // for which it does not pay, are sent as they are. What a pass loses is added to the next one's
-// gradient. Memory: for each compressed gradient the error, which is as large, and while a bucket
-// is on its way the gradient again.
+// gradient. Memory: for each compressed gradient the error, which is as large, and while its bucket
+// is being reduced the gradient again.
 //
 // **Torch counterpart.** powerSGD_hook. Errors belong to parameters, not to buckets, and what is
 // sent as it is has none; half precision is compressed in f32.

@@ -12,11 +12,11 @@
 
 namespace lockstep {
 
-// Which replica an exception comes from. What parallel_apply throws derives from this and from the
-// type that the replica threw, or the nearest base of it that is made from a text alone: one of
-// lockstep's, std::bad_alloc, or one of <stdexcept>'s; from Error, where there is none. The
-// original is nested within it: std::rethrow_if_nested throws it, of whatever type of the user's
-// own it is. Where there is no memory for all that, the original itself comes out.
+// Says which replica an exception comes from. What parallel_apply throws derives from this and from
+// the type that the replica threw, if that is one of lockstep/error.hpp, std::bad_alloc, or one of
+// <stdexcept>; otherwise from the nearest base of it that is, or from Error where there is none.
+// The original is nested within it: std::rethrow_if_nested throws it, with its own type. Without
+// memory for all that, parallel_apply throws the original itself.
 //
 // **Example.**
 //   try {
@@ -37,8 +37,8 @@ class ReplicaFailure {
   Device device_;
 };
 
-// What is thrown in a replica that waits for another one which has ended. It is never the cause, so
-// parallel_apply throws the other one's error, if it has one.
+// Thrown in a replica that waits for another one which has ended. It is never the cause, so
+// parallel_apply throws the other one's error, if there is one.
 class ReplicaReleased : public Error {
  public:
   using Error::Error;
@@ -46,10 +46,11 @@ class ReplicaReleased : public Error {
 
 namespace detail {
 
+// "Caught TYPE in replica 1 on device cuda:1." and the text of the error.
 std::string describe(const std::exception_ptr& error, std::size_t replica, Device device);
 
-// Throws the lowest replica's error, naming replica and device, with the others listed in its text.
-// Does nothing if no replica failed.
+// Throws the lowest replica's error, naming replica and device, with the others listed in its text;
+// a ReplicaReleased only if there is nothing else. Does nothing if no replica failed.
 void throw_first_failure(const std::vector<std::exception_ptr>& errors,
                          const std::vector<Device>& devices);
 

@@ -24,13 +24,14 @@ namespace detail {
 
 // The replicas that one parallel_apply runs at once, and where they meet inside forward.
 //
-// Threads: one a replica. `mutex_` guards everything but the atomics: a replica that ends first
-// sets its mark and then looks for waiting ones, a replica that waits first counts itself and then
-// looks for ended ones, so that one of the two always sees the other. The marks are not in here,
-// but where their replicas write anyway: a line that all of them wrote would go from core to core.
+// Threads: one a replica. `mutex_` guards everything but the atomics. A replica that ends sets its
+// mark, and then looks whether any waits; a replica that waits counts itself in `waiting_`, and
+// then looks whether any has ended: so one of the two always sees the other. Each mark lies where
+// its replica writes anyway, not in here: a cache line that all of them wrote would go from core to
+// core.
 class ReplicaGroup {
  public:
-  // Whether some replica has set its mark.
+  // Tells whether any replica has set its mark: any(marks, size).
   struct Ended {
     bool (*any)(const void* marks, std::size_t size);
     const void* marks;
@@ -42,15 +43,17 @@ class ReplicaGroup {
   std::size_t size() const { return size_; }
   bool synchronized() const { return synchronized_; }
 
-  // Blocks until every replica has come here with a tensor (or every one without), and returns the
-  // sum of all, on this replica's device.
+  // Blocks until every replica has called this, and returns the sum of their tensors on this
+  // replica's device. With undefined tensors it is a barrier. Throws as replicas::all_reduce does.
   Tensor all_reduce(std::size_t index, const Tensor& mine);
 
-  // A replica has ended, in whatever way: nobody need wait for it any more.
+  // Called when a replica has returned or thrown: sets its mark and wakes the replicas that wait,
+  // which then throw.
   void leave(std::atomic<bool>& mark);
 
  private:
-  // A tensor, and what was current where it was made: the stream of its device, and the modes.
+  // A replica's tensor, with what was current in the replica: the stream of the tensor's device,
+  // and the autograd modes.
   struct Place {
     Tensor tensor = {};
     std::optional<Stream> stream = {};
@@ -59,17 +62,20 @@ class ReplicaGroup {
 
   static std::optional<Stream> stream_of(const Tensor& tensor);
 
-  // From here on `stream` may use the tensor: replicas may have set streams of their own.
+  // Makes `stream` wait for the tensor's, and records the tensor on it. They differ where a replica
+  // has set a stream of its own.
   static void follow(const Stream& stream, const Place& place);
 
-  // The results of a round stay until the next one is complete, which no replica can be without.
+  // Called by the replica that comes last: makes the results, or keeps the error, and wakes the
+  // others. They read the results before the next round is complete, for which all of them have to
+  // come again.
   void complete();
 
   void wait(std::unique_lock<std::mutex>& lock, std::size_t index);
 
   static std::vector<Place> sums(const std::vector<Place>& inputs);
 
-  // In front: what every replica reads, which ends ApplyJob's first 128 bytes.
+  // These two come first, since every replica reads them: they end ApplyJob's first 128 bytes.
   std::atomic<std::uint32_t> waiting_{0};
   const bool synchronized_;
 
@@ -84,7 +90,8 @@ class ReplicaGroup {
   std::size_t round_ = 0;
 };
 
-// Makes the calling thread a replica of a group until destroyed, and then sets its mark.
+// Makes the calling thread replica `index` of a group until destroyed, and then sets that replica's
+// mark.
 class ReplicaScope {
  public:
   ReplicaScope(ReplicaGroup& group, std::size_t index, std::atomic<bool>& mark);
@@ -97,8 +104,8 @@ class ReplicaScope {
   std::atomic<bool>& mark_;
 };
 
-// While a module runs alone where several might have run: it has no others to meet, and is no part
-// of a group that it runs within.
+// Lives while a module runs alone where several might have run: `replicas` sees a single replica,
+// also where this runs within a replica of an outer group.
 class LoneReplicaScope {
  public:
   LoneReplicaScope() : before_(std::exchange(current_replica, CurrentReplica{})) {}
@@ -112,20 +119,22 @@ class LoneReplicaScope {
 
 }  // namespace detail
 
-// For a module's forward: the replicas that run with this one. Outside of parallel_apply, and where
-// there is one chunk only, that is one replica, for which nothing here does anything; so a layer
-// that uses this needs no other code for one device. A DataParallel with one device or none adds
-// nothing to its module: within a replica of another, its module is that replica.
+// What a module's forward may ask of the replicas that run with it. Outside of parallel_apply, and
+// where there is one chunk only, there is one replica: all_reduce returns its tensor and barrier
+// returns at once, so a layer that uses them needs no other code for one device. A DataParallel
+// with one device or none starts no replicas: within a replica of another DataParallel, its module
+// is part of that replica.
 namespace replicas {
 
 std::size_t count();
 inline std::size_t index() { return detail::current_replica.index; }
 
-// Whether statistics of the batch are to be taken over all replicas: DataParallel was given
-// ReplicaBuffers::synchronized.
+// True if statistics of the batch are to be taken over all replicas, that is, if the DataParallel
+// was given ReplicaBuffers::synchronized.
 bool synchronized();
 
-// The sum of every replica's `tensor`, for each on its own device; waits until all have called.
+// Returns the sum of every replica's `tensor`, to each replica on its tensor's device; waits until
+// all have called.
 //
 // **Torch counterpart.** torch.distributed.nn.functional.all_reduce, among replicas.
 // **Devices and streams.** As functions::ReduceAddCoalesced and Broadcast, on the current streams
@@ -134,9 +143,10 @@ bool synchronized();
 // **Backward.** Each replica's gradient is the sum of those of all results, to any order. A replica
 // that records nothing (NoGradGuard, inference mode) neither gets a gradient through its `tensor`
 // nor passes one on through its result; for the others it is a constant.
-// **Threads and exceptions.** Each replica calls it equally often, with equal shapes: a ShapeError
-// or DtypeError otherwise, in all of them. If a replica ends or throws instead, those that wait for
-// it are released with a ReplicaReleased.
+// **Threads and exceptions.** Every replica calls it equally often, on the thread that runs its
+// forward. All of them get a ShapeError or DtypeError where tensors differ, and a ValueError where
+// some call `barrier` instead. If a replica ends or throws instead, those that wait for it get a
+// ReplicaReleased.
 Tensor all_reduce(const Tensor& tensor);
 
 // Waits until all replicas have called it.

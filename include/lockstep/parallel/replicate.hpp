@@ -31,15 +31,16 @@ namespace detail {
 // Throws a ModuleError unless all parameters and buffers of the module are on `device`. Names are
 // only made where one is not.
 void check_module_device(const TensorWalk& module, Device device);
-// The same, where the module's tensors_of are known.
+// The same for a module whose tensors_of the caller has: `tensors`.
 void check_module_device(const TensorWalk& module, const std::vector<Tensor>& tensors,
                          Device device);
 
-// All parameters and buffers of the module, if there are any, are on plain `cpu`: it can be put on
-// any device.
+// True if all parameters and buffers of the module are on plain `cpu`, or there are none: a wrapper
+// may move it to a device then.
 bool is_on_host_memory(const TensorWalk& module);
 
-// Where each variable is in a list of tensors. Asked in the order of the list it compares once.
+// Finds tensors in a list. Those that are looked for in the order of the list cost one comparison
+// each.
 class PlaceInList {
  public:
   static constexpr std::size_t kNone = SIZE_MAX;
@@ -47,7 +48,7 @@ class PlaceInList {
   explicit PlaceInList(const std::vector<Tensor>& list) : list_(list) {}
 
   std::size_t find(const Tensor& tensor);
-  // From the front again.
+  // Expects the list's order from its front again.
   void restart() { next_ = 0; }
 
  private:
@@ -56,14 +57,15 @@ class PlaceInList {
   std::unordered_map<const TensorImpl*, std::size_t> places_;
 };
 
-// Records the copies, those of all originals for one device after another, as what a Broadcast of
-// the originals returned. Copies of what does not require grad stay as they are.
+// Makes the copies results of a Broadcast of the originals in the graph. `copies` lists those of
+// all originals for one device after another. Copies of originals that do not require grad stay as
+// they are.
 void record_broadcast(const std::vector<Tensor>& originals, std::vector<Tensor>& copies,
                       const std::vector<Device>& devices);
 
 // Makes a copy of a module a replica in one walk: gives it objects of its own (UnsharingVisitor),
-// puts this replica's copies of the originals, from `copies` on, into its handles, and notes which
-// of its sub-modules are to be told.
+// replaces its handles of the originals by this replica's copies, which begin at `copies`, and
+// lists its sub-modules that have a data_parallel_replicate.
 class ReplicaVisitor : public UnsharingVisitor {
  public:
   ReplicaVisitor(PlaceInList& places, const Tensor* copies, std::size_t copy_id,
@@ -131,7 +133,8 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 
 }  // namespace detail
 
-// One copy of the module for each device, with its parameters and buffers there.
+// Returns one copy of the module for each device, with its parameters and buffers there; none for
+// no devices.
 //
 // Replicas are real modules: parameters() lists theirs, tied ones stay tied. On devices[0], where
 // the module must be, the replica shares the module's memory: what forward writes into its buffers
@@ -140,11 +143,13 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 // `detach` no replica's parameter requires grad.
 //
 // **Torch counterpart.** torch.nn.parallel.replicate, whose replicas have no parameters().
-// **Devices and streams.** comm::broadcast_coalesced: one flat buffer a device and dtype.
+// **Devices and streams.** comm::broadcast_coalesced, with buffers of its default size.
 // **Backward.** The replicas' gradients are summed into the module's parameters, in the order of
 // the devices; a parameter that no replica used gets none.
-// **Threads and exceptions.** ModuleError naming a parameter that is not on devices[0], or is not
-// initialised yet.
+// **Threads and exceptions.** Any thread, while none changes the module. ModuleError naming a
+// parameter or buffer that is not on devices[0], or a layer that is not initialised yet;
+// DeviceError for a device that does not exist; what the sub-modules' data_parallel_replicate
+// throw.
 template <class M>
 std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bool detach = false) {
   detail::require_module<M>();

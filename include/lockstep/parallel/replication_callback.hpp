@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-// What one sub-module of a module and its counterparts in all replicas have in common: where the
-// replicas are, and a place for whatever the sub-module wants to share with its counterparts.
+// Given to a sub-module and its counterparts in all replicas alike: where the replicas are, and
+// room for whatever these sub-modules want to share.
 //
 // Threads: filled while replicate runs, on one thread. What `shared` holds is used by all replicas
 // at once during forward, and must be made for that.
@@ -24,7 +24,7 @@ struct CallbackContext {
   std::any shared = {};
 };
 
-// M wants to know when it has become part of a replica: it has a member function
+// M is told when it has become part of a replica: it has a member function
 //
 //   void data_parallel_replicate(const std::shared_ptr<ls::CallbackContext>& context,
 //                                std::size_t copy_id);
@@ -41,7 +41,7 @@ concept HasReplicationCallback = requires(M& replica,
 
 namespace detail {
 
-// The call of one sub-module of one replica.
+// The call of one sub-module's data_parallel_replicate, in one replica.
 struct ReplicationCallback {
   template <class M>
   ReplicationCallback(M& replica, std::size_t id)
@@ -56,13 +56,13 @@ struct ReplicationCallback {
   std::size_t copy_id;
 };
 
-// Calls those of replica 0, then those of replica 1, and so on, which is their order in the list.
-// The n-th sub-modules of all replicas share a context.
+// Makes the calls, which are listed by replica. The n-th calls of all replicas share a context.
 void execute(const std::vector<ReplicationCallback>& callbacks, const std::vector<Device>& devices);
 
 }  // namespace detail
 
-// Tells the sub-modules of all replicas that they are such.
+// Calls the data_parallel_replicate of every sub-module that has one, in all replicas. replicate
+// does this itself; it is for replicas that come from elsewhere.
 //
 // **Torch counterpart.** execute_replication_callbacks of PyTorch-Encoding.
 template <class M>

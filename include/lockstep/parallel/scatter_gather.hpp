@@ -30,16 +30,18 @@ namespace lockstep {
 //
 // `inputs` is a tensor or any nesting of std::tuple, pair, array, vector, map, unordered_map,
 // optional, variant and plain structs; anything else in it, and a tensor without dimensions, goes
-// to every device. A type that is Scatterable has no tensors there; for any other one the compiler
-// says why not. The number of chunks is that of the tensors' rows: all must have as many along
-// `dim`, and there are fewer parts than devices where the rows do not suffice.
+// to every device. A type that hides tensors in something else is not Scatterable: it does not
+// compile, and the message says why. All tensors must have as many rows along `dim`; `split` says
+// how many each device gets, and there are fewer parts than devices where the rows do not suffice.
+// Without rows there is a part for every device.
 //
 // **Torch counterpart.** torch.nn.parallel.scatter, which drops rows where tensors disagree.
-// **Devices and streams.** comm::scatter: from host memory on each device's copy stream. A chunk
-// for the device that the tensor is on already is a view.
-// **Backward.** Gathers the chunks' gradients onto the input's device.
-// **Threads and exceptions.** ValueError without devices, or for tensors that disagree (both are
-// named with their paths and lengths); IndexError for a dim out of range.
+// **Devices and streams.** As comm::scatter. A chunk for the tensor's own device is a view.
+// **Backward.** Gathers the chunks' gradients onto the input's device; adds up those of a tensor
+// without dimensions.
+// **Threads and exceptions.** Any thread. ValueError without devices, for tensors that disagree
+// (both are named with their paths and lengths), or for a split that does not fit; IndexError for a
+// dim out of range; DeviceError for a device that does not exist.
 // **Example.** auto chunks = ls::scatter(batch, {"cpu:0", "cpu:1"});  // 15 rows: 8 and 7
 template <class T>
 Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::int64_t dim = 0,
@@ -55,10 +57,11 @@ Scattered<T> scatter(const T& inputs, const std::vector<Device>& devices, std::i
   }
 }
 
-// Splits the positional and the keyword arguments of a call by one plan: as many parts of either,
-// so that neither needs padding and a constant follows the tensors.
+// Splits the positional and the keyword arguments of a call together: there are as many parts of
+// either, and a constant in one goes with the tensors in the other.
 //
-// **Torch counterpart.** torch.nn.parallel.scatter_kwargs, which divides the two separately.
+// **Torch counterpart.** torch.nn.parallel.scatter_kwargs, which divides the two separately and
+// pads the shorter.
 // **Devices and streams.** **Backward.** As scatter.
 // **Threads and exceptions.** As scatter; paths start with `args` and `kwargs`.
 template <class... Args, class K>
@@ -89,14 +92,14 @@ auto scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
   }
 }
 
-// What gathering values of type T gives: something of the same type; but plain values (numbers,
-// strings) as a list with one for each part.
+// The type of what gather makes of parts of type T: T, but for plain values (numbers, strings) a
+// list of them, one for each part.
 template <class T>
 using Gathered = std::conditional_t<detail::nested::PlainValue<T>, std::vector<T>, T>;
 
 namespace detail::nested {
 
-// The share that each of several parts has in all rows; the same for all where there are none.
+// The share that each of several parts has in all rows; equal shares where there are no rows.
 std::vector<double> row_weights(std::span<const std::int64_t> rows, std::size_t parts);
 
 // The sum of scalars, each times its weight. One whose weight is 0 is left out, since the mean of
@@ -114,8 +117,8 @@ Leaf weighted_sum(std::vector<Leaf> scalars, std::vector<double> weights, Device
   return tensor_traits<Leaf>::weighted_sum(scalars, weights, device);
 }
 
-// How leaves that are scalars in every part come together, and how many rows each part stands for
-// (empty: all count the same).
+// How leaves that are scalars in every part are gathered, and how many rows each part stands for
+// (empty: all parts count the same).
 struct ScalarRule {
   Reduction reduction = Reduction::none;
   std::span<const std::int64_t> rows = {};
@@ -179,21 +182,22 @@ Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
 
 }  // namespace detail::nested
 
-// Puts the parts together again: every tensor concatenated along `dim` on `device`, in the order of
-// the parts, within a structure like theirs.
+// Puts the parts together: returns a structure like theirs, in which every tensor is the
+// concatenation of the parts' tensors along `dim`, in the order of the parts, on `device`.
 //
-// All parts must have the same structure, and the same numbers and strings within it. A type of
-// which part 0 alone would be kept does not compile, unless shared_by_replicas is set for it. Parts
-// that are nothing but a number or a string become a std::vector of them. Tensors without
-// dimensions become a vector with one element a part, and a warning says so; with Reduction::sum or
-// mean, their sum or mean.
+// All parts must have the same structure, and the same numbers and strings within it. A type that
+// can be neither concatenated nor compared, so that part 0's object would stand for all, does not
+// compile unless shared_by_replicas is set for it. Parts that are nothing but a number or a string
+// become a std::vector of them. Tensors without dimensions become a vector with one element a part,
+// and a warning says so; with Reduction::sum or mean, their sum or mean.
 //
 // **Torch counterpart.** torch.nn.parallel.gather, which looks at part 0 alone.
 // **Devices and streams.** comm::gather. Any device, plain `cpu` included; a result there is
 // complete when this returns.
 // **Backward.** Scatters the gradient back to where the parts' tensors were.
-// **Threads and exceptions.** ValueError for no outputs, or for structures that differ, naming the
-// place and the replica; ShapeError, naming index and shapes.
+// **Threads and exceptions.** Any thread. ValueError for no outputs, or for structures that differ,
+// naming the place and the replica; ShapeError and DtypeError for tensors that do not fit together,
+// naming the index; DtypeError for the mean of integers.
 template <class T>
 Gathered<T> gather(const std::vector<T>& outputs, Device device, std::int64_t dim = 0,
                    Reduction scalars = Reduction::none) {

@@ -9,14 +9,14 @@
 
 namespace lockstep {
 
-// One T for each device that has work: what scatter returns and prefetch yields. Part i is for the
-// i-th device. parallel_apply, DataParallel and gather take it as it is, so that nothing is
-// scattered twice.
+// One T for each device that has work: scatter returns and prefetch yields it. Part i is for the
+// i-th device. parallel_apply, DataParallel and gather take the parts as they are, so that nothing
+// is scattered twice.
 //
 // **Torch counterpart.** The tuple or list that torch.nn.parallel.scatter returns.
-// **Devices and streams.** Parts are never moved. To a DataParallel, also over one device, and to a
-// DataParallelCriterion a tensor of part i that is not on the i-th device is a DeviceError, which
-// names the argument, the part and both devices.
+// **Devices and streams.** Parts are never moved. A DataParallel, also over one device, and a
+// DataParallelCriterion throw a DeviceError for a tensor of part i that is not on the i-th device;
+// it names the argument, the part and both devices.
 template <class T>
 class Scattered {
  public:

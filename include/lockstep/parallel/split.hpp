@@ -29,11 +29,13 @@ class Split {
   // No device is idle while there is a row for it.
   static Split weights(std::vector<double> weights);
 
-  // The same, but over as many of the first devices only as get at least so many rows each: for
-  // layers that need more than one, such as BatchNorm. Split::sizes does not change.
+  // The same rule over fewer devices, from the front of the list, so that each of them gets at
+  // least so many rows: for layers that need more than one, such as BatchNorm. Split::sizes stays
+  // what it is.
   Split at_least(std::int64_t rows) const;
 
-  // The same where device i has come to the front of the list: its size or weight comes along.
+  // The same for a list of devices in which device i has been moved to the front: moves its size or
+  // weight, too.
   Split with_first(std::size_t i) const;
 
   friend bool operator==(const Split&, const Split&) = default;
@@ -52,7 +54,7 @@ class Split {
   static std::vector<std::int64_t> in_proportion(std::int64_t rows, std::int64_t devices,
                                                  const std::vector<double>& weights);
 
-  // Over `devices` of the devices; there are rows.
+  // The sizes for the first `devices` devices; there is at least one row.
   std::vector<std::int64_t> divide(std::int64_t rows, std::int64_t devices) const;
 
   Rule rule_;
@@ -66,19 +68,20 @@ inline constinit const Split Split::balanced(Split::Rule::balanced);
 
 // The sizes of the chunks of `rows` rows over `devices` devices.
 //
-// There may be fewer chunks than devices, and none is empty unless Split::sizes asks for it; but 0
-// rows are one chunk of 0 rows for each device, so that the module still runs.
+// There may be fewer chunks than devices, and none is empty unless Split::sizes asks for it. 0 rows
+// give one chunk of 0 rows for each device, so that the module still runs.
 //
 // **Torch counterpart.** Tensor.chunk, for Split::chunk; the `chunk_sizes` of
 // torch.nn.parallel.comm.scatter, for Split::sizes.
-// **Threads and exceptions.** ValueError without devices, for as many sizes or weights as there are
-// not devices, and for sizes that are negative or do not sum to the rows.
+// **Threads and exceptions.** Any thread. ValueError without devices, unless there is one size or
+// weight for each device, and for sizes that are negative or do not sum to the rows.
 std::vector<std::int64_t> split_sizes(std::int64_t rows, std::size_t devices,
                                       const Split& split = Split::chunk);
 
 namespace detail {
 
-// Throws a ValueError unless the sizes are those of one chunk of the rows for each device.
+// Throws a ValueError unless there is one size for each device, none is negative, and they sum to
+// the rows.
 void check_chunk_sizes(std::int64_t rows, std::size_t devices,
                        const std::vector<std::int64_t>& sizes);
 

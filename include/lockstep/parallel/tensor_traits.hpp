@@ -68,7 +68,7 @@ struct tensor_traits<Tensor> {
 
 namespace detail {
 
-// There is a specialisation of tensor_traits for T.
+// True if there is a specialisation of tensor_traits for T.
 template <class T>
 concept HasTensorTraits = requires {
   sizeof(tensor_traits<T>);
@@ -138,7 +138,8 @@ consteval TraitsMember find_missing_member() {
   }
 }
 
-// Compiles if the specialisation for T is whole; names the member that is missing otherwise.
+// Compiles if the specialisation for T has all members; otherwise the message names the one that is
+// missing.
 template <class T>
 consteval void require_whole_traits() {
   constexpr TraitsMember missing = find_missing_member<T>();
@@ -175,12 +176,13 @@ consteval void require_whole_traits() {
 
 }  // namespace detail
 
-// A type at the leaves of nested arguments: tensor_traits has all that it must have for it.
+// A type that scatter and gather treat as a tensor: tensor_traits<T> has all members that it must
+// have.
 template <class T>
 concept TensorLike = detail::HasTensorTraits<T> && detail::find_missing_member<T>()
 == detail::TraitsMember::none;
 
-// One whose scalars can be added up.
+// A TensorLike type whose scalars can be added up.
 template <class T>
 concept SummableTensor = TensorLike<T> &&
     requires(const std::vector<T>& scalars, const std::vector<double>& weights) {

@@ -56,13 +56,13 @@ inline void orthogonalize_rows(const Tensor& rows, double epsilon) {
   }
 }
 
-// Records that the current stream goes on to use memory of another one.
+// Records the tensor on the current stream, if its memory belongs to another one.
 inline void hand_over(const Tensor& tensor) {
   const Stream stream = current_stream(tensor.device());
   if (stream != tensor.impl()->storage->owner()) tensor.record_stream(stream);
 }
 
-// One bucket on its way.
+// One bucket that is being reduced.
 //
 // Each gradient M [rows, columns] that is worth it is approximated by P·Q: P = mean of M·Qᵀ with Q
 // from the last pass, its columns made orthonormal; then Q = mean of Pᵀ·M. If P spans the columns

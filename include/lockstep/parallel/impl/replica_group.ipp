@@ -82,7 +82,8 @@ LOCKSTEP_INLINE void ReplicaGroup::wait(std::unique_lock<std::mutex>& lock, std:
 
 LOCKSTEP_INLINE std::vector<ReplicaGroup::Place> ReplicaGroup::sums(
     const std::vector<Place>& inputs) {
-  // Not the modes of the replica that happens to come last.
+  // The modes that all replicas' together ask for, not those of the replica that happens to come
+  // last.
   const auto records = [](const Place& replica) { return replica.state.records(); };
   const auto infers = [](const Place& replica) { return replica.state.inference; };
   AutogradState state = autograd_state();
@@ -114,7 +115,7 @@ LOCKSTEP_INLINE std::vector<ReplicaGroup::Place> ReplicaGroup::sums(
   return results;
 }
 
-// replicas::all_reduce as a function of its own, for the layers of nn.
+// What CurrentReplica gives the layers of nn, which do not include this header.
 inline Tensor sum_over_replicas(const Tensor& tensor) {
   return current_replica.group->all_reduce(current_replica.index, tensor);
 }

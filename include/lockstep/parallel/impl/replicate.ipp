@@ -19,7 +19,7 @@
 
 namespace lockstep::detail {
 
-// Throws for the first one that is elsewhere.
+// Throws the ModuleError that names the first parameter, or else buffer, that is not on `device`.
 inline void name_tensor_elsewhere(const TensorWalk& walk, Device device) {
   const auto look = [device](const auto& named, const char* kind) {
     for (const auto& [name, tensor] : named) {
@@ -68,7 +68,7 @@ LOCKSTEP_INLINE std::size_t PlaceInList::find(const Tensor& tensor) {
   return found->second;
 }
 
-// A Broadcast whose copies have been made: forward returns them.
+// A Broadcast whose copies have been made already: forward returns these.
 struct BroadcastOfCopies {
   static constexpr const char* name = functions::Broadcast::name;
   std::vector<Device> devices;

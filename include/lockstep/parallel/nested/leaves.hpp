@@ -25,7 +25,8 @@
 #include <variant>
 #include <vector>
 
-// Nested arguments and results: which types are structure, and where their tensors are.
+// Nested arguments and results: which types are structures, and a walk to the tensors in them, the
+// leaves.
 namespace lockstep::detail::nested {
 
 // Where in a structure a walk is, as a list of steps on the stack: args[1].mask
@@ -35,7 +36,8 @@ class Path {
   Path(const Path& parent, std::string_view member) : parent_(&parent), name_(member) {}
   Path(const Path& parent, std::size_t index) : parent_(&parent), index_(index) {}
 
-  // Without a stream: a plan keeps the text of a path for each call's arguments.
+  // Made without a std::ostream, which is slow: a plan keeps the text of a path for each call's
+  // arguments.
   std::string text() const;
   friend std::ostream& operator<<(std::ostream& out, const Path& path) {
     return out << path.text();
@@ -66,8 +68,8 @@ concept MapLike = is_specialization<T, std::map> || is_specialization<T, std::un
 template <class T>
 concept ListLike = is_std_array<T> ||
     (is_specialization<T, std::vector> && !std::is_arithmetic_v<typename T::value_type>);
-// A plain struct whose fields can be found; the library's own handles are no such thing. Nor is a
-// module or functor: the rows of its tensors are not those of a batch.
+// A plain struct whose fields can be found by reflection. The library's own handles are none, and
+// neither is a module or functor: its tensors have no rows of a batch.
 template <class T>
 concept StructLike = std::is_class_v<T> && std::is_aggregate_v<T> && !HasForward<T> &&
                      !HasCallOperator<T> && Reflectable<T>;
@@ -98,7 +100,7 @@ std::string key_text(const Key& key) {
 }
 
 // Calls `visit(leaf, path)` for every tensor in `value` that is defined, in an order that depends
-// on the structure alone. Works on a const and on a mutable value; whatever is no structure is
+// on the structure alone. `value` may be const or not; what is neither tensor nor structure is
 // passed over.
 template <class T, class Visit>
 void for_each_leaf(T& value, const Path& path, Visit& visit) {

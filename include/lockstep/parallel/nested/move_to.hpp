@@ -12,7 +12,7 @@
 
 namespace lockstep::detail::nested {
 
-// Moves every tensor in `value` to `device`, differentiably; those that are there stay as they are.
+// Moves every tensor in `value` to `device`, differentiably; those that are there already stay.
 template <class T>
 void move_to(T& value, Device device) {
   const auto move = [device](auto& leaf, const Path&) {
@@ -22,7 +22,8 @@ void move_to(T& value, Device device) {
   for_each_leaf(value, Path("output"), move);
 }
 
-// An argument of a call that is not divided, with its tensors on `device`.
+// An argument as the module takes it in a call that is not divided: with its tensors moved to
+// `device`.
 template <class T>
 T on_device(const T& argument, Device device) {
   T result = argument;
@@ -34,7 +35,8 @@ T on_device(const Kwargs<T>& argument, Device device) {
   return on_device(argument.values, device);
 }
 
-// An argument as the module itself takes it.
+// An argument as the module takes it in a call that is not divided, its tensors wherever they are.
+// A ValueError for a Scattered of several parts.
 template <class T>
 const T& undivided(const T& argument) {
   return argument;
@@ -49,7 +51,7 @@ const T& undivided(const Scattered<T>& argument) {
                     " devices, but there is one");
   return argument[0];
 }
-// Parts stay where they are.
+// A Scattered's only part stays where it is.
 template <class T>
 T on_device(const Scattered<T>& argument, Device /*device*/) {
   return undivided(argument);

@@ -23,7 +23,7 @@
 #include <variant>
 #include <vector>
 
-// Whether the results of several replicas fit together. All are compared, not the first alone.
+// Whether gather can put the results of several replicas together. It compares each with the first.
 namespace lockstep::detail::nested {
 
 template <class T>

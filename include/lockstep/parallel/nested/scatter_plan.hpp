@@ -25,11 +25,11 @@ namespace lockstep {
 
 namespace detail::nested {
 
-// Throws a DeviceError unless part number `part` of an argument is where it is to be used.
+// Throws a DeviceError unless part number `part` of an argument is on the device that will use it.
 void check_part_device(std::size_t part, Device device, Device expected, const Path& path);
 
-// How one call's arguments are divided: found by looking at all tensors of all arguments before
-// anything is copied, so that every one of them is split alike or none is.
+// Decides how one call's arguments are divided, by looking at all tensors of all arguments before
+// anything is copied: so all of them are split alike, or none is.
 class ScatterPlan {
  public:
   ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split);
@@ -43,10 +43,10 @@ class ScatterPlan {
     require(tensor_traits<Leaf>::size(leaf, dim_), path);
   }
 
-  // Takes an argument into account that is in parts already.
+  // Takes an argument into account that is Scattered already.
   void add_parts(std::size_t parts, const Path& path);
-  // Every tensor of a part must be on its device; the first one that has dimensions tells how many
-  // rows the part has.
+  // Takes a tensor of such a part into account, which must be on the part's device. The first one
+  // with dimensions tells how many rows the part has.
   template <class Leaf>
   void add_part_leaf(std::size_t part, const Leaf& leaf, const Path& path) {
     check_part_device(part, tensor_traits<Leaf>::device(leaf), (*devices_)[part], path);
@@ -55,12 +55,14 @@ class ScatterPlan {
     part_rows_[part] = tensor_traits<Leaf>::size(leaf, dim_);
   }
 
-  // Call when everything has been added.
+  // Called when everything has been added. Throws a ValueError if arguments disagree, or the split
+  // does not fit their rows.
   void decide();
 
   // How many parts there are.
   std::size_t count() const { return count_; }
-  // How many rows each has (empty: no argument has rows), when everything has been scattered.
+  // How many rows each part has (empty: no argument has rows). Called last, when everything has
+  // been scattered.
   std::vector<std::int64_t> rows() && { return std::move(sizes_); }
 
   template <class Leaf>
@@ -86,7 +88,7 @@ class ScatterPlan {
   std::size_t count_ = 0;
 };
 
-// Takes an argument into account: all tensors in it, or the parts that it is in already.
+// Takes an argument into account: all tensors in it, or the parts of a Scattered.
 template <class T>
 void plan_argument(ScatterPlan& plan, const T& argument, const Path& path) {
   const auto add = [&plan](const auto& leaf, const Path& where) { plan.add(leaf, where); };
@@ -108,11 +110,13 @@ void plan_argument(ScatterPlan& plan, const Kwargs<T>& argument, const Path&) {
   plan_argument(plan, argument.values, Path("kwargs"));
 }
 
-// One T for each device. (A std::vector<bool> holds no bool that could be referred to.)
+// One T for each device. (The elements of a std::vector<bool> are no bools, so that no reference
+// could refer to them.)
 template <class T>
 using Parts = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>, std::vector<T>>;
 
-// An argument as parts for the devices: copies of the structure, each with its own chunks.
+// Divides an argument into parts for the devices: copies of the structure, each with its own
+// chunks.
 template <class T>
 Parts<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
   if constexpr (TensorLike<T>) {
@@ -148,6 +152,8 @@ Parts<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
   return scatter_argument(plan, argument.values);
 }
 
+// What the module gets for an argument of type T: a T, but a Scattered's part and the values of
+// Kwargs.
 template <class T>
 struct PartOf {
   using Type = T;
@@ -170,7 +176,7 @@ struct Calls {
   const std::vector<Device>* all_devices = nullptr;  // the caller's, which outlive this
   std::vector<Device> fewer_devices = {};            // empty: all have work
 
-  // Those that have work.
+  // The devices that have work.
   const std::vector<Device>& devices() const {
     return fewer_devices.empty() ? *all_devices : fewer_devices;
   }
@@ -184,7 +190,8 @@ consteval void require_scatterable_arguments() {
   (require_scatterable<typename PartOf<Args>::Type>(), ...);
 }
 
-// Where an argument's type is refused: nothing of what would divide it is compiled.
+// Chosen where an argument's type is refused: nothing that would divide it is compiled, so that the
+// one message says why.
 template <class... Args>
 Calls<Args...> scatter(const std::vector<Device>& /*devices*/, std::int64_t /*dim*/,
                        const Split& /*split*/, const Args&... /*args*/) {
@@ -192,7 +199,7 @@ Calls<Args...> scatter(const std::vector<Device>& /*devices*/, std::int64_t /*di
   return {};
 }
 
-// All arguments of a call, divided by one plan. Without arguments there is one call, on the first
+// Divides all arguments of a call by one plan. Without arguments there is one part, on the first
 // device.
 template <class... Args>
 requires ScatterableArguments<Args...> Calls<Args...> scatter(const std::vector<Device>& devices,

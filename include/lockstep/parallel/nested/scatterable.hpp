@@ -21,23 +21,23 @@
 
 // Which types scatter and gather take.
 //
-// Whatever the walk over a structure does not go into is shared with every device as it is: right
-// for a constant, silently wrong for tensors. So a type that has tensors in such a place is
-// refused at compile time, and so is a class that looks like a tensor and has no tensor_traits,
-// unless shared_by_replicas says that this is meant. Never refused, as nobody can know what is in
-// them: other classes that are neither aggregates nor containers, std::function, std::any, pointers
-// to modules or to incomplete types.
+// What the walk over a structure does not go into, every device gets as it is: right for a
+// constant, silently wrong for tensors. So a type that has tensors in such a place is refused at
+// compile time, and so is a class that looks like a tensor and has no tensor_traits, unless
+// shared_by_replicas says that every device is to get all of it. Types whose content cannot be
+// known are never refused: other classes that are neither aggregates nor containers, std::function,
+// std::any, pointers to modules or to incomplete types.
 namespace lockstep::detail::nested {
 
 // How a type holds other types.
 enum class Holding {
-  nothing,     // that could be known of
-  tensor,      // is one itself
+  nothing,     // as far as can be known
+  tensor,      // it is one itself
   structure,   // the walk goes into it
   pointer,     // a raw or smart pointer, or a reference_wrapper
   container,   // the walk does not go into it
   scattered,   // parts for several devices
-  functor,     // a module, for one: its tensors are no rows of a batch
+  functor,     // such as a module: its tensors have no rows of a batch
   unreadable,  // an aggregate whose members cannot be found
 };
 
@@ -63,13 +63,13 @@ template <Holding holding, class T>
 using ContentOfMembers =
     typename MembersOf<holding, decltype(tie_members(std::declval<T&>()))>::Type;
 
-// A pointer may point to what is not, or not yet, of a known size.
+// A pointer may point to a type that has no size, or whose definition has not come yet.
 template <class T>
 concept Complete = std::is_object_v<T> && requires {
   sizeof(T);
 };
 
-// Trivially copyable types own no tensor, and what can be assigned has no reference to one.
+// Trivially copyable types own no tensor, and those that can be assigned have no reference to one.
 template <class T>
 concept PlainData = std::is_trivially_copyable_v<T> && std::is_copy_assignable_v<T>;
 
@@ -136,8 +136,9 @@ consteval auto find_content() {
 template <class T>
 using ContentIn = decltype(find_content<std::remove_cv_t<T>>());
 
-// Whether there are tensors in a T, or behind it. Types may lead back to themselves: `Above` are
-// those on the way to T. Structs of plain data are not looked into, as C's defy reflection.
+// Whether a T holds tensors or points to them. Types may contain themselves, behind a pointer:
+// `Above` are those on the way to T. Structs of plain data are not looked into: those of C
+// libraries often cannot be reflected.
 template <class T, class... Above>
 consteval bool find_tensors();
 
@@ -179,7 +180,8 @@ enum class Obstacle {
   not_copyable
 };
 
-// A type that is refused: compilers print it with the message.
+// Why a type is refused, and which type it is that is in the way: compilers print this with the
+// message.
 template <Obstacle reason, class Culprit = void>
 struct Found {
   static constexpr Obstacle obstacle = reason;

@@ -12,8 +12,8 @@
 
 namespace lockstep::detail {
 
-// The warning that is due if one of the devices has less than 75 % of the memory or the
-// multiprocessors of another. properties[i] are devices[i]'s.
+// The text of the warning if one of the devices has less than 75 % of the memory or the
+// multiprocessors of another; nothing otherwise. properties[i] are devices[i]'s.
 //
 // **Torch counterpart.** torch.nn.parallel.data_parallel._check_balance.
 std::optional<std::string> imbalance(const std::vector<Device>& devices,
@@ -22,7 +22,7 @@ std::optional<std::string> imbalance(const std::vector<Device>& devices,
 // Throws a ValueError for no devices, and a DeviceError for one that does not exist.
 void check_devices(const std::vector<Device>& devices);
 
-// Warns if the devices are not about equally large.
+// Gives that warning if it is due.
 void check_balance(const std::vector<Device>& devices);
 
 }  // namespace lockstep::detail

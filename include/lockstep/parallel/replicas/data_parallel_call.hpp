@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-// What data_parallel and DataParallel add to replicate and parallel_apply: the options for buffers,
-// and the case that one device alone has work.
+// What data_parallel and DataParallel add to replicate and parallel_apply: ReplicaBuffers, and that
+// the module itself runs where one device alone has work.
 namespace lockstep::detail {
 
 // The modules that a call runs: replicas or, where one device alone has work, the module itself.
@@ -41,17 +41,17 @@ class Replicas {
   std::span<M> modules_;
 };
 
-// Where one device alone has work.
+// The module itself, where one device alone has work; a ModuleError unless it is on that device.
 template <class M>
 Replicas<M> only_replica(M& module, Device device) {
   check_module_device(module, device);
   return Replicas<M>(module);
 }
 
-// Brings together what replicas have made of the module's buffers.
+// Makes one value of what replicas have written to the module's buffers (ReplicaBuffers::merged).
 class BufferMerge {
  public:
-  // Before forward.
+  // Made before forward: notes the versions of all replicas' buffers.
   template <class M, class Replica>
   BufferMerge(const M& module, std::span<Replica> replicas) : originals_(buffers(module)) {
     for (const Replica& replica : replicas) {
@@ -62,7 +62,8 @@ class BufferMerge {
     }
   }
 
-  // After forward.
+  // Called after forward: sets each floating-point buffer that a replica has changed to the
+  // replicas' mean, weighted with `weights`.
   void finish(const std::vector<double>& weights) const;
 
  private:
@@ -71,14 +72,15 @@ class BufferMerge {
   std::vector<std::vector<std::uint64_t>> versions_;
 };
 
-// replicate, for the devices that have work.
+// replicate, for the devices that have work: if that is one, the module itself.
 template <class M>
 Replicas<M> replicate(M& module, const std::vector<Device>& used) {
   if (used.size() == 1) return only_replica(module, used[0]);
   return Replicas<M>(lockstep::replicate(module, used, !is_grad_enabled()));
 }
 
-// parallel_apply; then `module`, whose replicas these are, has the `buffers` that are wanted.
+// parallel_apply; then the buffers of `module`, whose replicas these are, are what `buffers` asks
+// for.
 template <class M, class Inputs>
 auto parallel_apply(M& module, Replicas<M>& replicas, const Inputs& inputs,
                     ReplicaBuffers buffers) {

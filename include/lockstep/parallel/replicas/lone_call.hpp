@@ -21,16 +21,17 @@
 #include <type_traits>
 #include <utility>
 
-// What a wrapper does that has no device or one: it calls its module, and nothing is divided.
+// What a wrapper with one device or none does: it calls its module, and divides nothing.
 namespace lockstep::detail {
 
-// The module's own result, with the arguments as they are.
+// Calls the module with the arguments as they are, and returns its own result.
 template <class M, class... Args>
 auto call_as_it_is(M& module, const Args&... args) {
   return forward_part(module, std::tie(nested::undivided(args)...));
 }
 
-// Those of a Scattered have to be on the device already, as they have where there are several.
+// Throws a DeviceError for a tensor of a Scattered that is not on the device: such a tensor is
+// never moved. Other arguments may be anywhere.
 template <class T>
 void check_part_on(const T& /*argument*/, Device /*device*/, const nested::Path& /*path*/) {}
 template <class T>
@@ -42,7 +43,7 @@ void check_part_on(const Scattered<T>& argument, Device device, const nested::Pa
   nested::for_each_leaf(nested::undivided(argument), path, look);
 }
 
-// The module's own result, with the arguments moved to its device.
+// Calls the module with the arguments moved to its device, and returns its own result.
 template <class M, class... Args>
 auto call_on(M& module, Device device, const Args&... args) {
   nested::require_scatterable_arguments<Args...>();
@@ -59,7 +60,8 @@ auto call_on(M& module, Device device, const Args&... args) {
   }
 }
 
-// What one module alone returned keeps its shape; it is moved if it has to be elsewhere.
+// The result of a single module in gather's place: it keeps its shape, and is moved to `target` if
+// there is one.
 template <class Output>
 Gathered<Output> gather_one(Output output, std::optional<Device> target) {
   if constexpr (nested::PlainValue<Output>) {

@@ -8,8 +8,8 @@
 
 namespace lockstep::detail {
 
-// What DataParallel and DistributedDataParallel are besides their calls: owners of a module, which
-// give its parameters and buffers under its own names.
+// The base of DataParallel and DistributedDataParallel: owns the module, and gives its parameters
+// and buffers under the module's own names.
 template <class M>
 class ModuleWrapper {
  public:
@@ -29,7 +29,7 @@ class ModuleWrapper {
   void eval() { lockstep::eval(module_); }
   void zero_grad() { lockstep::zero_grad(module_); }
 
-  // Transparent to whatever walks a module.
+  // Whatever walks a module walks the wrapped one instead.
   template <class Self>
   static auto& wrapped_module(Self& self) {
     return self.module();

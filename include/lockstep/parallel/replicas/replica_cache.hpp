@@ -21,9 +21,9 @@ namespace lockstep::detail {
 // The replicas' memory of one module, kept from one forward to the next: for each device a copy of
 // every tensor, and what the original's version was when it was made.
 //
-// What has changed since, on either side, is copied again; what has not costs nothing. A copy that
-// is written again counts as changed, so that a backward that still needs its old values is an
-// error.
+// A tensor is copied again if the original or the copy has changed since; otherwise it costs
+// nothing. Writing a copy again counts as a change of it, so that a backward that still needs its
+// old values is an error.
 //
 // Threads: belongs to one DataParallel, whose calls are made one at a time.
 class ReplicaCache {
@@ -35,9 +35,10 @@ class ReplicaCache {
   ReplicaCache(ReplicaCache&&) = default;
   ReplicaCache& operator=(ReplicaCache&&) = default;
 
-  // Copies of `originals`, all on one device, for each of `devices`, as one list: first those of
-  // all tensors for devices[0]. The first entry for the originals' device has the originals
-  // themselves.
+  // Brings the copies of `originals`, which are on one device, up to date on each of `devices`, and
+  // returns them: those of all tensors for devices[0], then for devices[1]. The first entry for the
+  // originals' device has the originals themselves. Copies are issued as
+  // comm::broadcast_coalesced's are.
   std::vector<Tensor> refresh(const std::vector<Tensor>& originals,
                               const std::vector<Device>& devices);
 
@@ -76,7 +77,7 @@ class ReplicaCache {
   static void prepare(Replica& replica, const comm::detail::Transfer& transfer,
                       const std::vector<Tensor>& originals);
 
-  // Issues the copies of what has changed.
+  // Issues the copies of what has changed, and notes the versions.
   static void update(std::vector<Target>& targets, const std::vector<Tensor>& originals,
                      const std::vector<Device>& devices);
 

@@ -14,13 +14,13 @@
 #include <type_traits>
 #include <vector>
 
-// A GPU that is listed several times computes for its replicas at the same time: the first on the
-// device's current stream, each further one on a stream of its own. On host devices, whose compute
-// streams work in the threads that issue to them, that is so anyway.
+// Streams of replicas that share a GPU: the first runs on the device's current stream, each further
+// one on a stream of its own, so that they compute at the same time. Replicas on one host device
+// need none: its compute stream works in the threads that issue to it.
 namespace lockstep::detail {
 
-// The stream of the n-th repetition of a device: always the same one, so that the memory that is
-// freed there is found again by the next step.
+// The stream of a device that is listed for the n-th time again: always the same one, so that
+// memory that one step frees there is reused by the next.
 //
 // Threads: any.
 Stream repetition_stream(Device device, std::size_t n);
@@ -36,9 +36,9 @@ class ReplicaStreams {
   bool own(std::size_t i) const { return !own_.empty() && own_[i]; }
 
   // Returns `body()`, run on the stream that replica i has of its own: after all that the device's
-  // current stream holds, which then waits for it, also if body throws. What the replica reads and
-  // what it leaves in its buffers and in its result keep their memory until the streams that use it
-  // are through with it.
+  // current stream holds, which then waits for it, also if body throws. The replica's arguments,
+  // parameters, buffers and result are recorded, so that their memory stays until the streams that
+  // use it are done.
   template <class M, class Parts, class Body>
   auto run(std::size_t i, const M& module, const Parts& parts, const Body& body) const {
     const Stream own(*own_[i]);

@@ -5,9 +5,9 @@
 
 namespace lockstep {
 
-// Set to true by whoever says that a T is the same for all replicas, so that neither scatter nor
-// gather has to look into it: each device gets a copy of an argument as it is, tensors in it
-// included, and of results replica 0's stands for all.
+// Set to true for a type whose values are the same for all replicas. Neither scatter nor gather
+// looks into it: each device gets a copy of an argument as it is, tensors in it included, and
+// replica 0's result stands for all.
 //
 // Specialise it for a type that scatter or gather refuses, because parts or results would be lost
 // otherwise. Like a specialisation of tensor_traits it comes before the type's first use.
