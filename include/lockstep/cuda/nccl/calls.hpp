@@ -19,7 +19,7 @@
 
 #include <nccl.h>
 
-// The collectives of process groups in NCCL's words.
+// The collectives of process groups, as calls of NCCL.
 namespace lockstep::cuda {
 
 inline ncclDataType_t nccl_type(Dtype dtype) {
@@ -62,14 +62,15 @@ inline ncclRedOp_t nccl_op(distributed::ReduceOp op, Dtype dtype) {
   return boolean ? ncclMax : ncclSum;
 }
 
-// One rank's part of a collective: what NCCL is called with, and copies on the rank's stream before
-// and after it where NCCL wants all parts in one piece.
+// One rank's part of a collective: makes NCCL's calls for the rank. NCCL wants the parts of an
+// all_gather or a reduce_scatter in one piece; where they are not, this copies them on the rank's
+// stream before the calls or after.
 class NcclPart {
  public:
   using Call = distributed::detail::Call;
   using Collective = distributed::detail::Collective;
 
-  // `stream`: of the rank's GPU; what it has to do before the calls is issued to it.
+  // `stream`: of the rank's GPU. The copies before the calls are issued to it at once.
   NcclPart(const Stream& stream, int rank, int size, const Call& call,
            std::span<const void* const> inputs, std::span<void* const> outputs)
       : stream_(stream), rank_(rank), size_(size), call_(call), inputs_(inputs), outputs_(outputs) {
@@ -78,7 +79,7 @@ class NcclPart {
       gather_pieces();
       for (int r = 0; r < size_; ++r) copy(piece(r), inputs_[at(r)]);
     }
-    // What the root has for itself.
+    // The root's own part: NCCL carries only what goes to or comes from other ranks.
     if (rank == call.root && call.collective == Collective::scatter) {
       copy(outputs_[0], inputs_[at(rank)]);
     }
@@ -87,8 +88,8 @@ class NcclPart {
     }
   }
 
-  // Makes the calls, within a group, on NCCL's stream, which has waited for the rank's. `devices`
-  // are for messages.
+  // Makes the calls, within a group, on `on`: NCCL's stream, which has waited for the rank's.
+  // Messages name `devices`.
   void issue(ncclComm_t comm, cudaStream_t on, std::span<const Device> devices) const {
     const auto check = [&](ncclResult_t status, const char* name) {
       check_nccl(status, name, devices, comm);
@@ -140,7 +141,8 @@ class NcclPart {
     }
   }
 
-  // When the rank's stream has been made to wait for the calls.
+  // Issues the copies after the calls. Called when the rank's stream has been made to wait for the
+  // calls.
   void finish() const {
     if (!pieces_ || call_.collective != Collective::all_gather) return;
     for (int r = 0; r < size_; ++r) copy(outputs_[at(r)], piece(r));

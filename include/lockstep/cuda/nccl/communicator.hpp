@@ -21,7 +21,8 @@
 
 namespace lockstep::cuda {
 
-// Calls of NCCL that start together: one thread may speak for several GPUs only in such a group.
+// Calls of NCCL that start together: one thread can make the calls of several GPUs only in such a
+// group.
 class NcclGroup {
  public:
   // `communicator`: one of those that the calls are for.
@@ -31,15 +32,16 @@ class NcclGroup {
   }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
-  // A group that an exception leaves may lack the calls of some ranks, for which the others would
-  // wait for ever, here or on their GPUs. NCCL starts nothing of a group that has a call which it
-  // refuses, so this makes one: there is no root -1.
+  // If an exception ends the group before `start`, the calls of some ranks may be missing, for
+  // which the others would wait for ever, here or on their GPUs. NCCL starts no call of a group in
+  // which it refuses one, so this makes a call that it refuses: there is no root -1.
   ~NcclGroup() {
     if (!open_) return;
     (void)ncclBroadcast(nullptr, nullptr, 0, ncclUint8, -1, communicator_, nullptr);
     (void)ncclGroupEnd();
   }
 
+  // Starts the calls of the group. Throws an NcclError if NCCL refuses one.
   void start() {
     open_ = false;
     check_nccl(ncclGroupEnd(), "ncclGroupEnd", devices_, nullptr);
@@ -51,10 +53,11 @@ class NcclGroup {
   bool open_ = true;
 };
 
-// NCCL's view of a set of distinct GPUs: rank i is devices[i]. Never destroyed, unless it fails.
+// NCCL's communicators of a set of distinct GPUs: rank i is devices[i]. They live until the process
+// ends, or are aborted by a failure.
 //
-// One of these GPUs is current while NCCL is called: it goes from one to the next and comes back,
-// by which a GPU that the process does not use would get a context.
+// While NCCL is called one of these GPUs is current. NCCL makes its GPUs current in turn, and then
+// the one that was before: if the process did not use that GPU, this would give it a context.
 //
 // Threads: one at a time.
 class Communicator {
@@ -72,11 +75,11 @@ class Communicator {
 
   const std::vector<Device>& devices() const { return devices_; }
 
-  // Calls issue(rank, its ncclComm_t) for every rank, as one group; `check_call` is for what
-  // `issue` calls. After a failure every later group is an error. Where ranks may have started, as
-  // when an earlier group has met an error on a GPU, they may wait for the others for ever, so all
-  // are aborted, and with them what earlier groups have not ended. That is looked for after a
-  // failure, too.
+  // Calls issue(rank, its ncclComm_t) for every rank, as one group; `issue` checks its calls of
+  // NCCL by `check_call`. After a failure every later call of `group` throws a DeviceError. If
+  // ranks may have started, or an earlier group has met an error on a GPU, some may wait for others
+  // for ever: then all communicators are aborted, and with them what earlier groups have not ended.
+  // A call after a failure looks for such an error, too.
   template <class Issue>
   void group(const Issue& issue) {
     const DeviceGuard guard(devices_[0]);
@@ -100,7 +103,8 @@ class Communicator {
     }
   }
 
-  // The rank's calls of the last group have ended when `end` has happened; others wait for it.
+  // Called after a group: the rank's calls have ended when `end` has happened, for which other
+  // streams wait.
   void set_end(std::size_t rank, lockstep::detail::EventPtr end) { ends_[rank] = std::move(end); }
 
   void check_call(ncclResult_t status, const char* call, std::size_t rank) const {
@@ -114,7 +118,7 @@ class Communicator {
     }
   }
 
-  // What a refused call has left in flight.
+  // Aborts if what was in flight when a call was refused has met an error since.
   void check_after_failure() noexcept {
     if (ranks_.empty()) return;
     try {
@@ -126,7 +130,8 @@ class Communicator {
 
   void abort(const std::string& cause) noexcept {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      // Before it, or who waits for the GPU would go on first.
+      // Noted before the abort, which ends the GPU's wait: a thread that waits for the GPU must not
+      // miss it.
       if (!has_ended(rank)) note_lost_results(devices_[rank], [&] { return cause; });
     }
     for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);

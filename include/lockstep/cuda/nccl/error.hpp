@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-// A call of NCCL that failed: the message has the call, the devices, and NCCL's own texts.
+// A call of NCCL that failed. The message names the call and the devices, and quotes NCCL.
 //
 // **Torch counterpart.** torch.distributed.DistBackendError.
 class NcclError : public DeviceError {
@@ -42,8 +42,8 @@ inline std::string names_of(std::span<const Device> devices) {
   return names;
 }
 
-// Throws an NcclError unless a call for `devices` succeeded, or has been begun, as those of a
-// non-blocking communicator may be (see non_blocking.hpp). `communicator` may be null.
+// Throws an NcclError unless the call for `devices` has succeeded or, as with a non-blocking
+// communicator, is still being made (see non_blocking.hpp). `communicator` may be null.
 inline void check_nccl(ncclResult_t status, const char* call, std::span<const Device> devices,
                        ncclComm_t communicator) {
   if (status == ncclSuccess || status == ncclInProgress) [[likely]]
@@ -57,7 +57,8 @@ inline void check_nccl(ncclResult_t status, const char* call, std::span<const De
   throw NcclError(message, status);
 }
 
-// What an exception says, in as many words as there is memory for.
+// An exception's text, or its type's name if it has none; "out of memory" where there is no memory
+// for these.
 inline std::string text_of(const std::exception_ptr& error) noexcept {
   try {
     const lockstep::detail::DescribedError thrown = lockstep::detail::described(error);
@@ -67,8 +68,8 @@ inline std::string text_of(const std::exception_ptr& error) noexcept {
   }
 }
 
-// Notes that a collective's results are lost on a GPU: an NcclError to whoever waits for it.
-// `text()` is what has happened.
+// Notes that a collective's results are lost on a GPU: whoever waits for it gets an NcclError.
+// `text()` says what has happened.
 template <class Text>
 void note_lost_results(Device device, const Text& text) noexcept {
   std::shared_ptr<const std::string> what;
@@ -89,7 +90,8 @@ void note_lost_results(Device device, const Text& text) noexcept {
   });
 }
 
-// True of what NCCL and the clock find where another rank has gone.
+// True if the error may come of another rank's end: what NCCL reports then, and a time limit that
+// is over.
 inline bool may_be_of_others(const std::exception_ptr& error) noexcept {
   try {
     std::rethrow_exception(error);
@@ -101,8 +103,8 @@ inline bool may_be_of_others(const std::exception_ptr& error) noexcept {
   }
 }
 
-// Throws an NcclError if what was started with a communicator has met an error on the way: on a
-// GPU, or in a connection.
+// Throws an NcclError if what was started with a communicator has met an error since, on a GPU or
+// in a connection.
 inline void check_async(ncclComm_t communicator, std::span<const Device> devices) {
   ncclResult_t met = ncclSuccess;
   check_nccl(ncclCommGetAsyncError(communicator, &met), "ncclCommGetAsyncError", devices,

@@ -21,8 +21,9 @@
 
 namespace lockstep::cuda {
 
-// What one rank has issued to a communicator and what has not ended on its GPU, in order. Tells the
-// rank's watchdog in which collective the GPU is, and when one has been under way for too long.
+// The operations that one rank has issued to a communicator and that have not ended on its GPU, in
+// order. Tells the rank's watchdog which collective the GPU is in; its time limit ends an operation
+// that takes too long.
 //
 // Threads: one at a time.
 class InFlight {
@@ -31,14 +32,14 @@ class InFlight {
 
   struct Operation {
     std::string name;
-    std::optional<distributed::detail::Call> call;  // of a collective
+    std::optional<distributed::detail::Call> call;  // if it is a collective
     distributed::detail::Done failed;               // may be empty
-    bool gives_result;                              // to those who have waited for its issue
-    Event end = {};                                 // by `push`
+    bool gives_result;  // somebody who has waited for its issue may use its result
+    Event end = {};     // set by `push`
     Clock::time_point since = Clock::now();
   };
 
-  // `limit`: for how long an operation may take, from when it is the first in the queue.
+  // `limit`: how long an operation may take, counted from when it is the first in the queue.
   InFlight(distributed::detail::GroupWatch watch, std::chrono::milliseconds limit)
       : watch_(std::move(watch)), limit_(limit) {}
   InFlight(const InFlight&) = delete;
@@ -48,26 +49,27 @@ class InFlight {
   std::chrono::milliseconds limit() const { return limit_; }
   bool empty() const { return operations_.empty(); }
   const Operation& first() const { return operations_.front(); }
-  // The first of which somebody may have the result before it has ended, or null.
+  // The first operation that gives a result, or null.
   const Operation* first_result() const {
     const auto found = std::find_if(operations_.begin(), operations_.end(),
                                     [](const Operation& each) { return each.gives_result; });
     return found == operations_.end() ? nullptr : &*found;
   }
 
-  // The rank is about to issue the collective: NCCL may wait for the others even then.
+  // Called before the rank issues the collective, in which NCCL may already wait for other ranks.
   void come_to(const distributed::detail::Call& call) {
     coming_ = call;
     if (!inside_) enter(call);
   }
-  // What it has issued last to the stream: its `end` is where the stream is now.
+  // Called after the rank has issued the operation to `stream`: it ends when the stream has come
+  // this far.
   void push(const Stream& stream, Operation operation) {
     operation.end = stream.record_event();
     if (operation.call) coming_.reset();
     operations_.push_back(std::move(operation));
   }
 
-  // Takes what has ended off the queue. A DeviceError if the GPU has failed.
+  // Takes the operations that have ended off the queue. Throws a DeviceError if the GPU has failed.
   void take_ended() {
     while (!operations_.empty() && operations_.front().end.query()) {
       const bool collective = operations_.front().call.has_value();
@@ -85,12 +87,13 @@ class InFlight {
     }
   }
 
-  // A WatchdogError if something has happened to a rank, an NcclError if the time limit is over.
+  // Throws a WatchdogError if something has happened to a rank, an NcclError if the first
+  // operation's time is over.
   void check() const {
     watch_.check();
     if (!operations_.empty()) check_since(first().since);
   }
-  // The time limit alone, of something that has begun `since`.
+  // Throws an NcclError if the time is over for something that began at `since`.
   void check_since(Clock::time_point since) const {
     if (Clock::now() - since <= limit_) return;
     throw NcclError(
@@ -100,7 +103,7 @@ class InFlight {
         ncclRemoteError);
   }
 
-  // Nothing is in flight any more: calls fail(operation) for what was.
+  // Empties the queue: calls fail(operation) for each that was in flight.
   template <class Fail>
   void give_up(const Fail& fail) noexcept {
     if (inside_) leave();
@@ -122,7 +125,7 @@ class InFlight {
   const std::chrono::milliseconds limit_;
   std::deque<Operation> operations_;
   std::optional<distributed::detail::Call> coming_;  // until it has been issued
-  bool inside_ = false;  // the watchdog takes this rank to be in the first collective
+  bool inside_ = false;  // the watchdog has been told that this rank is in the first collective
 };
 
 }  // namespace lockstep::cuda

@@ -39,14 +39,14 @@
 
 namespace lockstep::cuda {
 
-// One rank of a non-blocking NCCL communicator, on a GPU of its own. Its operations are work of one
-// stream, in the order in which they are issued, messages included. Ranks connect when they first
-// have to do with each other, so that the issue of such an operation waits for the others' as well.
+// One rank of a non-blocking NCCL communicator, on a GPU of its own. Its operations, messages
+// included, are work of one stream, in the order of their issue. NCCL connects two ranks in their
+// first operation with each other, so the issue of that waits until the other rank issues it, too.
 //
-// While something is in flight `progress` asks NCCL for errors, every few milliseconds, the
-// watchdog for ranks that are gone, and the clock. After an error the communicator is aborted, so
-// that what waits for a rank that is gone ends; everything that was in flight has failed then, and
-// everything that is issued later.
+// While something is in flight, `progress` looks every few milliseconds whether NCCL has met an
+// error, the watchdog has found a rank that is gone, or the time limit is over. Then it aborts the
+// communicator, so that what waits for a rank that is gone ends. All that was in flight fails then,
+// and so does all that is issued later.
 class NcclCarrier final : public distributed::detail::Carrier {
  public:
   using Call = distributed::detail::Call;
@@ -54,8 +54,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
   using Done = distributed::detail::Done;
   using Message = distributed::detail::Message;
 
-  // Takes over the communicator, which is ready and whose GPU is that of `device`. `watch`: of
-  // these ranks, and of nothing else. `limit`: for how long an operation may take.
+  // Takes over the communicator, which is ready, on the GPU of `device`. `watch` watches these
+  // ranks alone. `limit`: how long an operation may take.
   NcclCarrier(int rank, int size, Device device, ncclComm_t comm,
               distributed::detail::GroupWatch watch, std::chrono::milliseconds limit)
       : Carrier(rank, size),
@@ -63,7 +63,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
         own_(device),
         comm_(comm),
         in_flight_(std::move(watch), limit) {}
-  // What is in flight ends before, or fails.
+  // Waits until what is in flight has ended, or aborts it.
   ~NcclCarrier() override {
     if (!comm_ || lockstep::detail::forked()) return;
     try {
@@ -72,16 +72,17 @@ class NcclCarrier final : public distributed::detail::Carrier {
       destroy(comm_, device_, still_waits());
     } catch (...) {
       (void)abort([] { return "the end of the group"; },
-                  std::current_exception());  // unless it has been
+                  std::current_exception());  // does nothing if it has been aborted already
     }
   }
 
-  // The others wait in NCCL: where somebody watches, they are told.
+  // Aborts the communicator. The other ranks, which wait in NCCL, are told if there is a watchdog.
   void leave(const std::exception_ptr& error) noexcept override {
     (void)abort([] { return "an operation"; }, error);
   }
 
-  // There is nothing in host memory that NCCL could take.
+  // NCCL takes no tensors in host memory: of operations without a stream only a barrier is
+  // possible.
   void run(const Call& call, std::span<const void* const>, std::span<void* const>) override {
     if (call.collective == Collective::barrier) return barrier(call);
     lockstep::detail::fail<DeviceError>(call, " on rank ", rank(), ": ", expected());
@@ -97,7 +98,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
   void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
               std::span<void* const> outputs, const Done& failed) override {
     const auto name = [&] { return lockstep::detail::str(call); };
-    std::optional<NcclPart> part;  // outlives the abort of what it issues
+    std::optional<NcclPart> part;  // its memory has to outlive the abort of what it issues
     issue(name, [&] {
       in_flight_.come_to(call);
       if (call.count > 0) {
@@ -122,7 +123,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     });
   }
 
-  // It would have to be in one group of calls.
+  // False: NCCL would need the send and the receive in one group of calls.
   bool reaches_itself() const override { return false; }
 
   // True while anything is in flight.
@@ -139,14 +140,15 @@ class NcclCarrier final : public distributed::detail::Carrier {
     return !in_flight_.empty();
   }
 
-  // Waits until all ranks of this have called it.
+  // Returns the carrier of `members`, null for other ranks. Waits until all ranks of this one have
+  // called it.
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     const auto at = std::find(members.begin(), members.end(), rank());
     ncclComm_t part = nullptr;
     Room room;
     issue([] { return std::string("new_group"); },
           [&] {
-            // The communicator must be idle.
+            // NCCL splits only a communicator that is idle.
             meet({.collective = Collective::new_group, .count = members.size()}, room);
             check(ncclCommSplit(comm_, at == members.end() ? NCCL_SPLIT_NOCOLOR : members.front(),
                                 static_cast<int>(at - members.begin()), &part, nullptr),
@@ -161,7 +163,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
       result = std::make_unique<NcclCarrier>(static_cast<int>(at - members.begin()),
                                              static_cast<int>(members.size()), device_, part,
                                              std::move(watch), in_flight_.limit());
-    } catch (...) {  // the others have theirs
+    } catch (...) {  // the other ranks have their carriers
       leave(std::current_exception());
       (void)ncclCommAbort(part);
       throw;
@@ -188,10 +190,10 @@ class NcclCarrier final : public distributed::detail::Carrier {
     done(std::move(error));
   }
 
-  // Runs `body`, which calls NCCL with the rank's GPU current, unless the communicator has failed;
-  // it has if that throws, and is aborted. Until then NCCL may make use of what it was given:
-  // memory for it is freed by the caller, not by `body`. What is thrown says which operation it
-  // was, where NCCL or the watchdog has found the trouble.
+  // Runs `body`, which calls NCCL, with the rank's GPU current; throws a DeviceError if the
+  // communicator has failed. If `body` throws, the communicator is aborted. Until then NCCL may use
+  // the memory that `body` gave it, so the caller frees that, not `body`. An error that NCCL or the
+  // watchdog has found is thrown again with the name of the operation.
   template <class Name, class Body>
   void issue(const Name& name, const Body& body) {
     lockstep::detail::check_not_forked();
@@ -213,7 +215,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
   }
 
-  // Makes calls that start together, and returns when they are work of the stream.
+  // Makes calls that start together, and returns when NCCL has issued them to its stream.
   template <class Body>
   void in_group(const Body& body) {
     NcclGroup calls({&device_, 1}, comm_);
@@ -222,7 +224,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     settle(comm_, "ncclGroupEnd", device_, still_waits());
   }
 
-  // For what waits in NCCL, from here on: throws if that may never end.
+  // Returns the check for a wait in NCCL that begins now: it throws if that wait may never end.
   std::function<void()> still_waits() {
     return [this, since = InFlight::Clock::now()] {
       in_flight_.take_ended();
@@ -256,17 +258,17 @@ class NcclCarrier final : public distributed::detail::Carrier {
     } catch (...) {
       error = std::current_exception();
     }
-    // Not within the handler, which would keep a reference to it.
+    // Not within the handler, which would hold a reference to the error.
     done(std::move(error));
   }
 
-  // All ranks' GPUs have come to it when it returns.
+  // Returns when all ranks' GPUs have come to it.
   void barrier(const Call& call) {
     Room room;
     issue([&] { return lockstep::detail::str(call); }, [&] { meet(call, room); });
   }
 
-  // The same within an operation, with memory that outlives it.
+  // The same within an operation; `room` gets memory that has to outlive that.
   void meet(const Call& call, Room& room) {
     in_flight_.come_to(call);
     const Stream stream(own_.get());
@@ -279,7 +281,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     await_all();
   }
 
-  // Waits for what is in flight, and sees to it meanwhile that it can end.
+  // Waits for what is in flight. Aborts it and throws if it may never end.
   void await_all() {
     while (!in_flight_.empty()) {
       try {
@@ -320,7 +322,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
                                  text_of(cause));
   }
 
-  // What an operation fails with that has failed because of `cause`; that itself without memory.
+  // The error of an operation that failed because of `cause`: its text names the operation, its
+  // type is that of `cause` if NCCL or the watchdog threw that. Without memory, `cause` itself.
   template <class Name>
   std::exception_ptr failure(const Name& name, const std::exception_ptr& cause) const noexcept {
     try {
@@ -339,8 +342,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
     }
   }
 
-  // `cause`, or what the watchdog says of the ranks: it knows more, and may learn it later, though
-  // not much: the end of a process closes its connection to the watchdog as those of NCCL.
+  // `cause`, or the watchdog's error if it has one: that names the rank which failed. Waits up to
+  // half a second for it: the end of a process closes NCCL's connections and the watchdog's at
+  // about the same time, and NCCL may notice first.
   std::exception_ptr known_cause(const std::exception_ptr& cause) const noexcept {
     const distributed::detail::GroupWatch& watch = in_flight_.watch();
     if (!watch.progress() || !may_be_of_others(cause)) return cause;
@@ -355,8 +359,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
     return cause;
   }
 
-  // Gives the communicator up: all that is in flight has failed. The others are told, unless that
-  // is how this rank knows. Returns the cause as far as it is known.
+  // Aborts the communicator, and fails all that is in flight. Tells the other ranks through the
+  // watchdog, unless the watchdog told this one. Returns the cause as far as it is known.
   template <class Name>
   std::exception_ptr abort(const Name& name, const std::exception_ptr& found) noexcept {
     if (!comm_) return found;
@@ -366,9 +370,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
     try {
       in_flight_.take_ended();
     } catch (...) {
-      (void)cudaGetLastError();  // then it has not
+      (void)cudaGetLastError();  // the GPU has failed: nothing more has ended
     }
-    // Before it, or who waits for the GPU would go on first.
+    // Before the abort, which ends the GPU's wait: who waits for the GPU must not miss it.
     if (const InFlight::Operation* const lost = in_flight_.first_result()) {
       note_lost_results(device_, [&] { return failure_text([&] { return lost->name; }, cause); });
     }
@@ -379,18 +383,18 @@ class NcclCarrier final : public distributed::detail::Carrier {
     return cause;
   }
 
-  // The same because of what has been found while the first was in flight.
+  // The same for an error found while operations were in flight: its text names the first one.
   void abort_first(const std::exception_ptr& cause) noexcept {
     (void)abort([this] { return in_flight_.first().name; }, cause);
   }
 
   const Device device_;
   const OwnStream own_;
-  ncclComm_t comm_;      // null once it has failed,
-  std::string failure_;  // because of this
+  ncclComm_t comm_;      // null once it has failed
+  std::string failure_;  // why `comm_` is null
   InFlight in_flight_;
-  std::chrono::steady_clock::time_point looked_{};  // by `progress`
-  std::chrono::steady_clock::time_point asked_{};   // NCCL and the watchdog
+  std::chrono::steady_clock::time_point looked_{};  // when `progress` last looked
+  std::chrono::steady_clock::time_point asked_{};   // when NCCL and the watchdog were last asked
 };
 
 }  // namespace lockstep::cuda

@@ -25,14 +25,14 @@
 
 namespace lockstep::cuda {
 
-// Collectives between distinct GPUs, by NCCL: one communicator for each list of devices, made at
-// its first use.
+// Makes collectives between distinct GPUs by NCCL, with one Communicator for each list of devices,
+// made at its first use.
 //
-// All ranks of a collective wait for one another, so a GPU must not be given anything, between the
-// start of one rank and that of the next, that the other rank's start would then wait for. Another
-// thread could do just that to the streams that a call names. Therefore NCCL has a stream of its
-// own on each GPU, which is joined with the named one before and after, and all calls of a process
-// are made one at a time, in the same order on all GPUs.
+// All ranks of a collective wait for one another on their GPUs. So between the start of one rank
+// and that of the next, no other work may come onto the streams for which a rank would wait:
+// another thread could issue just that to the streams that a call names. Therefore NCCL has a
+// stream of its own on each GPU, which waits for the named one before and for which that one waits
+// afterwards; and all calls of a process are made one at a time, in the same order on all GPUs.
 class NcclCollectives final : public lockstep::detail::Collectives {
  public:
   using StreamState = lockstep::detail::StreamState;
@@ -42,8 +42,8 @@ class NcclCollectives final : public lockstep::detail::Collectives {
     return collectives;
   }
 
-  // Two ranks on one GPU are more than NCCL can do; and where copies between GPUs do not arrive,
-  // neither would what it sends.
+  // False if two of the devices are one GPU, which NCCL refuses; and if copies between GPUs have
+  // been found broken, as what NCCL sends would not arrive either.
   bool serves(std::span<const Device> devices) override {
     if (devices.size() < 2) return false;
     std::bitset<LogicalDevices::kMost> taken;
@@ -121,7 +121,8 @@ class NcclCollectives final : public lockstep::detail::Collectives {
 
   NcclCollectives() = default;
 
-  // Where the named stream cannot: NCCL uses the ranks' memory until it has ended.
+  // Blocks until NCCL's stream has ended its work, where the named stream cannot be made to wait:
+  // until then NCCL uses the ranks' memory.
   static void wait_for(CudaStream& own) noexcept {
     try {
       own.synchronize();
@@ -150,7 +151,7 @@ class NcclCollectives final : public lockstep::detail::Collectives {
     for (const auto& made : communicators_) {
       if (made->devices() == devices) return *made;
     }
-    // NCCL reaches the buffers of another GPU of the process where they are.
+    // Enables peer access: NCCL reads and writes the memory of the process's other GPUs directly.
     for (const Device& reader : devices) {
       for (const Device& owner : devices) {
         (void)PeerAccess::instance().can_access(reader, owner);
@@ -159,7 +160,7 @@ class NcclCollectives final : public lockstep::detail::Collectives {
     return *communicators_.emplace_back(std::make_unique<Communicator>(std::move(devices)));
   }
 
-  std::mutex mutex_;  // held over every call of NCCL; guards the list
+  std::mutex mutex_;  // held during every call of NCCL; guards the list
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 

@@ -21,9 +21,9 @@
 
 namespace lockstep::cuda {
 
-// The collectives of ranks that are threads on distinct GPUs: rank 0's thread speaks for all of
-// them, with the communicators that broadcast and reduce_add have, too. So no rank can wait in NCCL
-// for one that does not come.
+// The collectives of ranks that are threads on distinct GPUs: rank 0's thread makes NCCL's calls
+// for all of them, with the communicators of NcclCollectives. So no rank can wait in NCCL for one
+// that does not come.
 class NcclWorld final : public distributed::detail::WorldCollectives {
  public:
   static NcclWorld& instance() {

@@ -11,17 +11,17 @@
 
 #include <nccl.h>
 
-// Communicators whose calls leave what waits for other ranks to threads of NCCL's own: connecting,
-// splitting, a rank's first collective. The host asks how far they have come, and may give the
-// communicator up meanwhile, by which these threads end.
+// Non-blocking communicators: where a call has to wait for other ranks (connecting, splitting, a
+// rank's first collective), NCCL's own threads wait. The caller asks whether they are done, and may
+// abort the communicator meanwhile, which ends them.
 namespace lockstep::cuda {
 
-// Waits until what a communicator was last called for has been done: issued to its stream, if it is
-// a collective or a message. Until then it takes no other call. Every call of a non-blocking
-// communicator, or the end of its group, is followed by this.
+// Waits until the communicator's last call has been done: a collective or a message has been issued
+// to its stream then. Follows every call of a non-blocking communicator, or the end of the calls'
+// group: until then the communicator takes no other call.
 //
-// An NcclError, with the name of the `call`, if it has failed. While NCCL is not done, `check()` is
-// called every so often, to throw when there is no use in waiting.
+// Throws an NcclError that names `call` if that has failed. Meanwhile calls `check()` again and
+// again, which throws if waiting is of no use.
 template <class Check>
 void settle(ncclComm_t communicator, const char* call, Device device, const Check& check) {
   constexpr int kYields = 100;  // a call that waits for nobody takes some microseconds
@@ -39,7 +39,8 @@ void settle(ncclComm_t communicator, const char* call, Device device, const Chec
   }
 }
 
-// One rank's communicator, on the GPU of `device`; returns when all ranks have come with this id.
+// Makes one rank's communicator, on the GPU of `device`; returns when all ranks have called this
+// with the same id.
 template <class Check>
 ncclComm_t connect_rank(int rank, int size, const ncclUniqueId& id, Device device,
                         const Check& check) {
@@ -59,8 +60,8 @@ ncclComm_t connect_rank(int rank, int size, const ncclUniqueId& id, Device devic
   return communicator;
 }
 
-// Ends a communicator all of whose operations have run, and whose GPU is current; it is given up
-// where that would wait for a rank that is gone, which is `check`'s to say.
+// Ends a communicator all of whose operations have run, and whose GPU is current. If `check`
+// throws, since a rank is gone for which that would wait, or NCCL fails, aborts the communicator.
 template <class Check>
 void destroy(ncclComm_t communicator, Device device, const Check& check) noexcept {
   try {

@@ -13,8 +13,9 @@
 
 namespace lockstep::cuda {
 
-// A stream that a communicator has to itself while this lives. NCCL's work waits for other
-// processes, so what shared a stream with it in another order there might never come to its turn.
+// A stream that one communicator has to itself while this lives. NCCL's work waits for other
+// processes: if two communicators shared a stream and other processes issued their work in another
+// order, each would wait for the other for ever.
 class OwnStream {
  public:
   explicit OwnStream(Device device) : streams_(per_device<Streams>(device)), stream_(take()) {}
@@ -28,7 +29,8 @@ class OwnStream {
   CudaStream& get() const { return stream_; }
 
  private:
-  // Those of a device that nobody has; they live until the process ends, as memory may name them.
+  // The streams of a device that nobody has. All live until the process ends, since blocks of
+  // memory may refer to them.
   struct Streams {
     explicit Streams(Device at) : device(at) {}
     const Device device;

@@ -66,15 +66,17 @@ inline void check_place(int rank, int size, Device device) {
   check_device(device);
 }
 
-// For how long an operation may take. The watchdog, which can say whose fault it is, comes first.
+// How long an operation may take. With a watchdog it is longer, so that the watchdog, which can
+// name the rank at fault, reports first.
 inline std::chrono::milliseconds time_limit(const distributed::detail::GroupWatch& watch) {
   const auto options = distributed::WatchdogOptions::from_environment();
   if (watch.progress() == nullptr) return options.collective_timeout;
   return options.collective_timeout + options.heartbeat_timeout;
 }
 
-// Connects the ranks that come with this id. An NcclError once `deadline` has passed, with what
-// `missing()` says of the others then. A rank that fails tells the others, if they are watched.
+// Connects the ranks that call this with the same id. Throws an NcclError once `deadline` has
+// passed; its text ends with what `missing()` says of the others then. A rank that fails tells the
+// others through the watchdog, if there is one.
 template <class Missing>
 distributed::ProcessGroup connect(int rank, int size, Device device, const ncclUniqueId& id,
                                   const distributed::detail::GroupWatch& watch,
@@ -103,7 +105,8 @@ distributed::ProcessGroup connect(int rank, int size, Device device, const ncclU
   }
 }
 
-// The id of the ranks that share a store, which rank 0 makes.
+// The id of the ranks that share a store: rank 0 makes it and sets it in the store, from which the
+// others take it.
 inline ncclUniqueId share_id(int rank, Device device, distributed::Store& store) {
   ncclUniqueId id{};
   if (rank == 0) {
@@ -135,7 +138,8 @@ inline distributed::ProcessGroup connect_by(distributed::Store& store, int rank,
     if (missing.empty()) throw;
     throw distributed::StoreError(lockstep::detail::str(error.what(), "; not there: ", missing));
   }
-  // From when the last rank has come, so that all ranks' time is up at about the same moment.
+  // Counted from when the last rank has come, so that all ranks' time is up at about the same
+  // moment.
   const distributed::detail::Deadline connecting(store.timeout());
   return connect(rank, size, device, id, watch, connecting, [&] {
     const std::string silent = RollCall(rank, size, store, "late").silent();
@@ -144,8 +148,8 @@ inline distributed::ProcessGroup connect_by(distributed::Store& store, int rank,
   });
 }
 
-// Where the processes' own store is. torchrun has one of its own at MASTER_PORT, if it says
-// so, which lives as long as the processes do.
+// The port of the processes' own store: MASTER_PORT, but the port beside it where torchrun says
+// that it has a store of its own there, which lives as long as the processes do.
 inline std::uint16_t store_port(const distributed::LaunchEnvironment& environment) {
   if (environment.master_port == 0) return distributed::TCPStoreOptions().port;
   const auto port = static_cast<std::uint16_t>(environment.master_port);
@@ -157,17 +161,17 @@ inline std::uint16_t store_port(const distributed::LaunchEnvironment& environmen
 
 }  // namespace detail
 
-// The group of `size` processes, each on a GPU of its own, connected by NCCL. All of them call it,
-// and it returns when all have; how they find each other is the store's to say: a FileStore on one
+// Makes the group of `size` processes, each on a GPU of its own, connected by NCCL. All of them
+// call it, and it returns when all have. They find each other through the store: a FileStore on one
 // machine, a TCPStore on several.
 //
-// Its operations take tensors on `device`. A `Work` of them is issued by the communication thread
-// as work of a stream of its own; `wait` makes the current stream wait and does not block the host
-// for longer, apart from the first between any ranks, whose issue takes until these have come. Sums
-// are NCCL's: of half precision too, in an order of its own, and what a NaN does to a minimum is
-// its matter. Tensors on other devices are a DeviceError. Messages have NCCL's order: each waits
-// for what the rank has issued before it, so that two ranks that send to each other must agree on
-// who is first; their tags are not looked at.
+// Its operations take tensors on `device`; tensors on other devices are a DeviceError. The
+// communication thread issues each operation to a stream of the group's own; `Work::wait` makes the
+// current stream wait, and blocks the host only until the operation has been issued. The first
+// operation between two ranks is issued when both have come to it. Sums are NCCL's, also those of
+// half precision: it adds in an order of its own, and decides what a NaN does to a minimum.
+// Messages have NCCL's order: each waits for what the rank has issued before it, so that two ranks
+// that send to each other must agree on who is first; their tags are not looked at.
 //
 // **Torch counterpart.** torch.distributed.init_process_group(backend="nccl", store, device_id).
 // **Devices and streams.** As ProcessGroup. NCCL refuses two ranks on one GPU.
@@ -189,16 +193,16 @@ inline std::uint16_t store_port(const distributed::LaunchEnvironment& environmen
 inline distributed::ProcessGroup process_group(int rank, int size, Device device,
                                                distributed::Store& store) {
   detail::check_place(rank, size, device);
-  // The ranks make their groups in one order, so each may count for itself.
+  // All ranks make their groups in the same order, so each can number them by itself.
   const std::int64_t number = store.add(lockstep::detail::str("nccl/groups/", rank), 1);
   const std::shared_ptr<distributed::Store> not_owned(std::shared_ptr<void>(), &store);
   distributed::PrefixStore own(lockstep::detail::str("nccl/", number), not_owned);
   return detail::connect_by(own, rank, size, device);
 }
 
-// The same ranks as in `group`, such as one of MPI, which carries the id. The watchdog is that of
-// `group`; without one only the time limit, LOCKSTEP_COLLECTIVE_TIMEOUT, ends what waits for a rank
-// that is gone, the connecting as well.
+// The same for the ranks of `group`, such as one of MPI, which carries NCCL's id: all of them call
+// it. The watchdog is that of `group`. Without one only the time limit,
+// LOCKSTEP_COLLECTIVE_TIMEOUT, ends what waits for a rank that is gone, connecting included.
 inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& group,
                                                Device device) {
   detail::check_place(group.rank(), group.size(), device);
@@ -220,17 +224,18 @@ inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& 
                          [] { return " (LOCKSTEP_COLLECTIVE_TIMEOUT)"; });
 }
 
-// From here on waiting for `device` on the host does not throw because of results that a failed
-// group has not given: what the GPU has computed since is not used any more, and what is needed is
-// loaded or computed again.
+// Ends the error of lost results: from here on waiting for `device` on the host does not throw
+// because of results that a failed group has not given. To be called when nothing that the GPU has
+// computed since is used any more, that is, when what is needed is going to be loaded or computed
+// again.
 //
-// A collective that is given up may have been waited for already. Then streams go on with what is
-// in its tensor's memory, and nobody knows which numbers come of that. So whatever waits for the
-// GPU on the host, such as the reading of a tensor, throws an NcclError that says why the
-// collective failed, until this is called: also for work of other groups, and when the failed one
-// has gone.
+// Streams may have waited for a collective that is aborted later. Then they go on with what is in
+// its tensor's memory, and nobody knows which numbers come of that. So whatever waits for the GPU
+// on the host, such as reading a tensor, throws an NcclError that says why the collective failed,
+// until this is called, also for work of other groups, and after the failed group's end.
 //
-// **Threads and exceptions.** Any thread. A DeviceError for what is no GPU of this machine.
+// **Threads and exceptions.** Any thread. A DeviceError for a device that is no GPU of this
+// machine.
 inline void forget_lost_results(Device device) {
   lockstep::check<DeviceError>(device.is_cuda(), "nccl::forget_lost_results: expected a GPU, got ",
                                device);
@@ -239,12 +244,14 @@ inline void forget_lost_results(Device device) {
 }
 
 // Makes the group of all processes that were launched together, connected by NCCL, the default one
-// and returns it. Each process is on the GPU of its number on its machine unless it says otherwise.
+// and returns it. Each process is on `device`; by default that is the GPU whose index is its local
+// rank.
 //
-// The id travels by the TCP port that MASTER_ADDR and MASTER_PORT name; without these by MPI, where
-// lockstep/mpi.hpp is in the program. Where torchrun has started the processes, its own store is at
-// MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE is True), and the port is the one after it, or before
-// it if there is none: two jobs on one machine want MASTER_PORTs that are two apart.
+// Rank 0 gives the others NCCL's id through a TCPStore at MASTER_ADDR and MASTER_PORT; without
+// MASTER_ADDR through MPI, if lockstep/mpi.hpp is in the program. Where torchrun has started the
+// processes, its own store is at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE is True), and the port
+// is the one after it, or before it if there is none: two jobs on one machine want MASTER_PORTs
+// that are two apart.
 //
 // **Torch counterpart.** torch.distributed.init_process_group(backend="nccl").
 // **Threads and exceptions.** As distributed::init_process_group and process_group.

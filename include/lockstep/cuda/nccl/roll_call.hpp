@@ -15,18 +15,19 @@
 
 namespace lockstep::nccl::detail {
 
-// Which of the ranks that share a store have come: each leaves a key in it, so that those that wait
-// can name the others.
+// Finds out which of the ranks that share a store have come: each sets a key in it, so that those
+// that wait can name the others.
 class RollCall {
  public:
-  // `about` tells this one from the store's others.
+  // `about`: the prefix of this one's keys in the store.
   RollCall(int rank, int size, distributed::Store& store, std::string about)
       : rank_(rank), size_(size), store_(store), about_(std::move(about)) {}
 
-  // This rank has come.
+  // Sets this rank's key.
   void come() { store_.set(key(rank_), ""); }
 
-  // The ranks that have not: "rank 1, rank 3". Empty if there are none, or the store says nothing.
+  // The ranks whose keys are missing: "rank 1, rank 3". Empty if there are none, or the store
+  // fails.
   std::string missing() {
     std::string list;
     try {
@@ -42,8 +43,9 @@ class RollCall {
     return list;
   }
 
-  // Returns when all have come, of which rank 0 tells the others. A StoreError if that takes too
-  // long, a WatchdogError if the watchdog has found one that never will.
+  // Returns when all have come: rank 0 waits for the others' keys, and then sets the one that they
+  // wait for. Throws a StoreError if that takes too long, a WatchdogError if the watchdog has found
+  // a rank that will never come.
   void meet(const distributed::detail::Deadline& deadline,
             const distributed::detail::GroupWatch& watch) {
     std::vector<std::string> keys{about_ + "/all"};
@@ -62,8 +64,9 @@ class RollCall {
     if (rank_ == 0) store_.set(about_ + "/all", "");
   }
 
-  // For a rank whose time is up, as it is for the others at about this time: who is not there to
-  // say so. Waits a little for them.
+  // For a rank whose time is up. The others' time is up at about the same moment: sets this rank's
+  // key, waits up to a second for theirs, and returns the ranks whose keys are still missing, that
+  // is, those that have ended. Empty if the store fails.
   std::string silent() {
     try {
       come();

@@ -19,9 +19,9 @@
 
 namespace lockstep::nccl::detail {
 
-// Has the processes that share a store watch each other, as rank 0's environment says: all of them
-// call it, with a store for this alone. Watches nothing if there is one rank, or LOCKSTEP_WATCHDOG
-// is 0.
+// Starts a watchdog between the processes that share a store, with the options of rank 0's
+// environment. All of them call it, with a store for this alone. With one rank, or if
+// LOCKSTEP_WATCHDOG is 0 on rank 0, there is none.
 inline distributed::detail::GroupWatch watch_over(int rank, int size, distributed::Store& store) {
   if (size == 1) return {};
   distributed::WatchdogOptions options;
