@@ -42,12 +42,13 @@ TEST(Crew, HelpersThatAreNotCalledDoNothing) {
 }
 
 TEST(Crew, DismissWaitsForTheHelpersThatCame) {
-  for (const Crew::Call how : {Crew::Call::urgent, Crew::Call::casual}) {
+  for (const Crew::Call how : {Crew::Call::urgent, Crew::Call::low_priority}) {
     Work work;
     Crew crew(3, Work::help, &work);
     crew.call(1, how);
     crew.call(3, how);
-    while (work.came < 2) std::this_thread::yield();  // a casual one comes by itself
+    while (work.came < 2)
+      std::this_thread::yield();  // a helper called with low priority comes by itself
     crew.dismiss();
     EXPECT_NE(work.threads[1], std::thread::id());
     EXPECT_NE(work.threads[1], std::this_thread::get_id());
@@ -62,8 +63,8 @@ TEST(Crew, WhoeverComesAfterDismissIsTurnedAway) {
   for (int round = 0; round < 2000; ++round) {
     Work work;
     Crew crew(2, Work::help, &work);
-    crew.call(1, round % 2 == 0 ? Crew::Call::casual : Crew::Call::urgent);
-    if (round % 3 == 0) crew.hurry(1);
+    crew.call(1, round % 2 == 0 ? Crew::Call::low_priority : Crew::Call::urgent);
+    if (round % 3 == 0) crew.make_urgent(1);
     crew.dismiss();
     const int came = work.came;
     ASSERT_EQ(came == 1, work.threads[1] != std::thread::id());

@@ -58,7 +58,7 @@ TEST(LetterBox, OnlyAnOfferThatNobodyHasTakenCanBeWithdrawn) {
   Box box;
   std::atomic<std::uint64_t> parks{0};
   EXPECT_FALSE(box.withdraw());
-  for (const Post kind : {Post::offer, Post::casual_offer}) {
+  for (const Post kind : {Post::offer, Post::low_priority_offer}) {
     box.post(7, kind);
     EXPECT_TRUE(box.withdraw());
     EXPECT_FALSE(box.withdraw());
@@ -80,15 +80,15 @@ TEST(LetterBox, OnlyAnOfferThatNobodyHasTakenCanBeWithdrawn) {
 TEST(LetterBox, AnOfferAfterOneThatWasWithdrawnUnseenIsAccepted) {
   Box box;
   std::atomic<std::uint64_t> parks{0};
-  box.post(7, Post::casual_offer);
+  box.post(7, Post::low_priority_offer);
   EXPECT_TRUE(box.withdraw());
-  box.post(7, Post::casual_offer);
+  box.post(7, Post::low_priority_offer);
   box.wait(false, parks);
   EXPECT_TRUE(box.accept());
 }
 
 TEST(LetterBox, AParkedWorkerIsWokenByAnyPost) {
-  for (const Post kind : {Post::order, Post::offer, Post::casual_offer}) {
+  for (const Post kind : {Post::order, Post::offer, Post::low_priority_offer}) {
     Box box(kLong);
     Worker worker(box, 1);
     worker.await_parks(1);
@@ -107,26 +107,26 @@ TEST(LetterBox, AWorkerThatWasWokenForNothingParksAgain) {
   }
 }
 
-TEST(LetterBox, ACasualOfferIsFoundWithoutBeingAnnounced) {
+TEST(LetterBox, ALowPriorityOfferIsFoundWithoutBeingAnnounced) {
   Box box;
   Worker worker(box, 20);
   for (int offer = 1; offer <= 20; ++offer) {
-    box.post(7, Post::casual_offer);
+    box.post(7, Post::low_priority_offer);
     worker.await_accepted(offer);
   }
 }
 
-TEST(LetterBox, ACasualOfferIsTakenAtTheSecondLook) {
+TEST(LetterBox, ALowPriorityOfferIsTakenAtTheSecondLook) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kShort{2};
   Box box(kShort);
   std::atomic<std::uint64_t> parks{0};
-  box.post(7, Post::casual_offer);
+  box.post(7, Post::low_priority_offer);
   box.wait(false, parks);
   EXPECT_TRUE(box.accept());
   for (int i = 0; i < 3; ++i) {
     const Clock::time_point begin = Clock::now();
-    box.post(7, Post::casual_offer);
+    box.post(7, Post::low_priority_offer);
     box.wait(false, parks);
     EXPECT_GE(Clock::now() - begin, kShort);
     EXPECT_TRUE(box.accept());
@@ -134,12 +134,12 @@ TEST(LetterBox, ACasualOfferIsTakenAtTheSecondLook) {
   EXPECT_EQ(parks, 0U);
 }
 
-TEST(LetterBox, AnOfferWithHurryIsTakenAtTheFirstLook) {
+TEST(LetterBox, AnOfferMadeUrgentIsTakenAtTheFirstLook) {
   Box box(kLong);
   std::atomic<std::uint64_t> parks{0};
   for (int i = 0; i < 3; ++i) {
-    box.post(7, Post::casual_offer);
-    box.hurry();
+    box.post(7, Post::low_priority_offer);
+    box.make_urgent();
     box.wait(false, parks);
     EXPECT_TRUE(box.accept());
   }
@@ -156,7 +156,7 @@ long long time_of(std::thread& thread) {
   return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
 }
 
-TEST(LetterBox, AParkedWorkerSleepsOnAfterAHurryAndASignal) {
+TEST(LetterBox, AParkedWorkerSleepsOnAfterMakeUrgentAndASignal) {
   struct sigaction nothing {};
   nothing.sa_handler = [](int) {};
   struct sigaction before;
@@ -165,7 +165,7 @@ TEST(LetterBox, AParkedWorkerSleepsOnAfterAHurryAndASignal) {
   std::atomic<std::uint64_t> parks{0};
   std::thread worker([&] { box.wait(false, parks); });
   while (parks == 0) std::this_thread::yield();
-  box.hurry();
+  box.make_urgent();
   EXPECT_EQ(::pthread_kill(worker.native_handle(), SIGUSR1), 0);
   constexpr std::chrono::milliseconds kWatched{100};
   const long long begin = time_of(worker);
@@ -183,29 +183,29 @@ void yield_often() {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
 }
 
-TEST(LetterBox, AnOrderAndHurryEndANap) {
+TEST(LetterBox, AnOrderAndMakeUrgentEndANap) {
   Box box(kLong);
   Worker worker(box, 4);
-  box.post(7, Post::casual_offer);
+  box.post(7, Post::low_priority_offer);
   worker.await_accepted(1);
   yield_often();
   box.post(7, Post::order);
   worker.await_accepted(2);
-  box.post(7, Post::casual_offer);  // after an order it parks, and is woken
+  box.post(7, Post::low_priority_offer);  // after an order it parks, and is woken
   worker.await_accepted(3);
   yield_often();
-  box.post(7, Post::casual_offer);
-  box.hurry();
+  box.post(7, Post::low_priority_offer);
+  box.make_urgent();
   worker.await_accepted(4);
 }
 
-TEST(LetterBox, AnUrgentOfferEndsANapAlsoAfterACasualOneThatWasWithdrawn) {
+TEST(LetterBox, AnOfferEndsANapAlsoAfterALowPriorityOneThatWasWithdrawn) {
   Box box(kLong);
   Worker worker(box, 2);
-  box.post(7, Post::casual_offer);
+  box.post(7, Post::low_priority_offer);
   worker.await_accepted(1);
   yield_often();
-  box.post(7, Post::casual_offer);
+  box.post(7, Post::low_priority_offer);
   if (box.withdraw()) box.post(7, Post::offer);
   worker.await_accepted(2);
 }
@@ -214,7 +214,7 @@ TEST(LetterBox, AfterNapsWithoutOffersTheWorkerParks) {
   Box box;
   Worker worker(box, 2);
   worker.await_parks(1);
-  EXPECT_TRUE(box.post(7, Post::casual_offer));
+  EXPECT_TRUE(box.post(7, Post::low_priority_offer));
   worker.await_accepted(1);
   worker.await_parks(2);
   EXPECT_TRUE(box.post(7, Post::order));
@@ -240,8 +240,8 @@ TEST(LetterBox, EveryOfferIsEitherAcceptedOrWithdrawn) {
   });
   for (int i = 1; i <= kOffers; ++i) {
     value = i;
-    box.post(i, i % 3 == 0 ? Post::offer : Post::casual_offer);
-    if (i % 2 == 0) box.hurry();
+    box.post(i, i % 3 == 0 ? Post::offer : Post::low_priority_offer);
+    if (i % 2 == 0) box.make_urgent();
     if (i < kOffers && box.withdraw()) {
       ++withdrawn;
       ASSERT_EQ(value, i);

@@ -88,7 +88,7 @@ class LaneWorkers {
   };
   // What a thread does before it runs an item so that others run theirs.
   struct Help {
-    enum { none, notify, hurry, call } what = none;
+    enum { none, notify, make_urgent, call } what = none;
     std::size_t helper = 0;
     Crew::Call how = Crew::Call::urgent;
   };
@@ -110,12 +110,12 @@ class LaneWorkers {
   }
 
   void run_together(Pace& pace) {
-    casual_ = pace.is_short();
+    low_priority_ = pace.is_short();
     begin_ = Pace::Clock::now();
     crew_.emplace(lanes_.size() - 1, help, this);
     work();
     crew_->dismiss();
-    pace.measured(casual_ ? Pace::Clock::now() - begin_ : busy_);
+    pace.measured(low_priority_ ? Pace::Clock::now() - begin_ : busy_);
     crew_.reset();
   }
 
@@ -143,7 +143,7 @@ class LaneWorkers {
       const Help help = choice.more ? help_wanted() : Help{};
       lock.unlock();
       give(help);
-      const auto begin = casual_ ? Pace::Clock::time_point() : Pace::Clock::now();
+      const auto begin = low_priority_ ? Pace::Clock::time_point() : Pace::Clock::now();
       std::exception_ptr error;
       try {
         if (!scope) scope.emplace(job_);
@@ -152,7 +152,7 @@ class LaneWorkers {
       } catch (...) {
         error = std::current_exception();
       }
-      const auto end = casual_ ? Pace::Clock::time_point() : Pace::Clock::now();
+      const auto end = low_priority_ ? Pace::Clock::time_point() : Pace::Clock::now();
       lock.lock();
       busy_ += end - begin;
       lanes_[lane].taken = false;
@@ -209,19 +209,19 @@ class LaneWorkers {
     if (waiting_ > 0) return {.what = Help::notify};
     // Helper 1 may come by itself as long as the work is short.
     const auto is_long = [this] {
-      return !casual_ || !Pace::is_short(Pace::Clock::now() - begin_);
+      return !low_priority_ || !Pace::is_short(Pace::Clock::now() - begin_);
     };
     if (coming_ > 0) {
       if (woken_ || !is_long()) return {};
       woken_ = true;
-      return {.what = Help::hurry, .helper = 1};
+      return {.what = Help::make_urgent, .helper = 1};
     }
     if (called_ == crew_->helpers()) return {};
     woken_ = called_ > 0 || is_long();
     ++coming_;
     return {.what = Help::call,
             .helper = ++called_,
-            .how = woken_ ? Crew::Call::urgent : Crew::Call::casual};
+            .how = woken_ ? Crew::Call::urgent : Crew::Call::low_priority};
   }
 
   void give(const Help& help) noexcept {
@@ -232,8 +232,8 @@ class LaneWorkers {
         news_.fetch_add(1, std::memory_order_release);
         unpark_listed(news_, 1);
         break;
-      case Help::hurry:
-        crew_->hurry(help.helper);
+      case Help::make_urgent:
+        crew_->make_urgent(help.helper);
         break;
       case Help::call:
         crew_->call(help.helper, help.how);
@@ -242,7 +242,7 @@ class LaneWorkers {
   }
 
   Job& job_;
-  bool casual_ = false;  // constant while the threads work, as is begin_
+  bool low_priority_ = false;  // constant while the threads work, as is begin_
   Pace::Clock::time_point begin_;
   std::optional<Crew> crew_;
 
@@ -254,7 +254,7 @@ class LaneWorkers {
   std::size_t coming_ = 0;        // those called that have not come yet
   std::size_t waiting_ = 0;       // threads in `wait`
   bool woken_ = false;            // whether the last one called was woken
-  Pace::Clock::duration busy_{};  // the time of all items, unless casual_
+  Pace::Clock::duration busy_{};  // the time of all items, unless low_priority_
 
   // Counts how often waiting threads were told to look again; whoever increments it wakes them.
   std::atomic<std::uint32_t> news_{0};

@@ -16,12 +16,12 @@ namespace lockstep::detail {
 // `dismiss`. `invoke` must not throw.
 //
 // **Threads and exceptions.** Made, dismissed and destroyed by one thread. That thread and helpers
-// that have come may `call` and `hurry` others, but nobody calls a helper a second time.
+// that have come may `call` and `make_urgent` others, but nobody calls a helper a second time.
 // The constructor throws as run_team does; in a child forked meanwhile `dismiss` throws an Error.
 class Crew {
  public:
-  // urgent: the helper is woken. casual: it comes when it looks for work itself.
-  enum class Call { urgent, casual };
+  // urgent: the helper is woken. low_priority: it comes when it looks for work itself.
+  enum class Call { urgent, low_priority };
 
   Crew(std::size_t helpers, Share::Invoke invoke, void* context);
   Crew(const Crew&) = delete;
@@ -32,8 +32,10 @@ class Crew {
 
   void call(std::size_t helper, Call how) noexcept;
 
-  // Lets a helper that was called casually come at once.
-  void hurry(std::size_t helper) noexcept { share_.team->workers[helper - 1]->box.hurry(); }
+  // Lets a helper that was called with low priority come at once.
+  void make_urgent(std::size_t helper) noexcept {
+    share_.team->workers[helper - 1]->box.make_urgent();
+  }
 
   // A place for one error of a helper, null at first. Any thread of the crew may put one there; the
   // crew's end makes it visible to the crew's maker, which takes it out again.

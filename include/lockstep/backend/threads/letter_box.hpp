@@ -14,25 +14,25 @@
 
 namespace lockstep::detail {
 
-// How long a worker naps before it looks for casual offers (the kernel adds its slack, some 50 µs),
-// and how many naps it takes without finding a new one. Then it parks, and the next post has to
-// wake it.
+// How long a worker naps before it looks for low-priority offers (the kernel adds its slack, some
+// 50 µs), and how many naps it takes without finding a new one. Then it parks, and the next post
+// has to wake it.
 inline constexpr std::chrono::microseconds kNap{50};
 inline constexpr int kNaps = 40;
 
-enum class Post { order, offer, casual_offer };
+enum class Post { order, offer, low_priority_offer };
 
 // How a worker thread learns that there is work for it: a letter, and a word that tells it to look.
 //
 // A post is an order, which the worker will follow, or an offer, which the poster may withdraw as
-// long as the worker has not accepted it. A casual offer does not end a nap: the worker finds it at
-// the end of the nap, and accepts it if it is still there after another nap. (Most casual offers
-// are withdrawn when they are young, by callers that need no help.) So nobody pays for waking the
-// worker, and yet every casual offer that stands is accepted within two naps.
+// long as the worker has not accepted it. A low-priority offer does not end a nap: the worker finds
+// it at the end of the nap, and accepts it if it is still there after another nap. (Most of them
+// are withdrawn soon, by callers that need no help.) So nobody pays for waking the worker, and yet
+// every low-priority offer that stands is accepted within two naps.
 //
 // Threads: the posters order their posts among themselves, and after the worker's last access to
-// the letter that it accepted. Any thread may call `withdraw` and `hurry` while nobody posts; the
-// worker alone calls the rest.
+// the letter that it accepted. Any thread may call `withdraw` and `make_urgent` while nobody posts;
+// the worker alone calls the rest.
 template <class Letter>
 class LetterBox {
  public:
@@ -43,8 +43,8 @@ class LetterBox {
     letter_ = letter;
     posts_ += kOnePost;
     std::uint32_t before = word_.load(std::memory_order_relaxed);
-    if (kind == Post::casual_offer) {
-      const std::uint32_t value = posts_ | kOffered | kCasual;
+    if (kind == Post::low_priority_offer) {
+      const std::uint32_t value = posts_ | kOffered | kLowPriority;
       while (!word_.compare_exchange_weak(before, value | (before & kNapping),
                                           std::memory_order_release, std::memory_order_relaxed)) {
       }
@@ -71,15 +71,16 @@ class LetterBox {
     return false;
   }
 
-  // Makes the worker look at a casual offer at once, and accept it.
-  void hurry() {
-    if ((word_.fetch_or(kHurried, std::memory_order_relaxed) & kNapping) == 0) return;
+  // Makes the worker look at a low-priority offer at once, and accept it.
+  void make_urgent() {
+    if ((word_.fetch_or(kUrgent, std::memory_order_relaxed) & kNapping) == 0) return;
     if ((word_.fetch_and(~kNapping, std::memory_order_relaxed) & kNapping) != 0) end_nap();
   }
 
   // Returns when something has been posted since the last `accept`. If `spin`, it first yields (if
-  // this core is the poster's and the last offer was not casual) and spins. It then naps if the
-  // last offer was casual. If nothing has come by then, it parks, and counts that in `parks`.
+  // this core is the poster's and the last offer had no low priority) and spins. It then naps if
+  // the last offer had low priority. If nothing has come by then, it parks, and counts that in
+  // `parks`.
   //
   // `enclosed`, unless null, are 128 bytes that posters write before a post. The worker prefetches
   // them while it spins, so that they come together with the letter and not after it.
@@ -98,7 +99,7 @@ class LetterBox {
       const std::uint32_t value = word_.load(std::memory_order_acquire);
       if (number(value) == seen_) {
         --naps_left_;
-      } else if (!is_young(value)) {
+      } else if (!is_recent(value)) {
         return;
       } else {
         looked_at_ = number(value);
@@ -112,7 +113,7 @@ class LetterBox {
       if (number(value) != seen_) return;
     } while (!word_.compare_exchange_weak(value, value | kParked, std::memory_order_acquire));
     parks.fetch_add(1, std::memory_order_relaxed);
-    // The value is read anew each time, since `hurry` changes it without a post.
+    // The value is read anew each time, since `make_urgent` changes it without a post.
     for (value |= kParked; number(value) == seen_; value = word_.load(std::memory_order_acquire)) {
       park(word_, value);
     }
@@ -124,7 +125,7 @@ class LetterBox {
     std::uint32_t value = word_.load(std::memory_order_acquire);
     while (true) {
       seen_ = number(value);
-      naps_left_ = (value & kCasual) != 0 ? kNaps : 0;
+      naps_left_ = (value & kLowPriority) != 0 ? kNaps : 0;
       if ((value & kWithdrawn) != 0) return nullptr;
       if ((value & kOffered) == 0) return &letter_;
       if (word_.compare_exchange_weak(value, value & ~kOffered, std::memory_order_acquire)) {
@@ -139,25 +140,25 @@ class LetterBox {
   static constexpr std::uint32_t kNapping = 2;    // the worker sleeps for a while
   static constexpr std::uint32_t kOffered = 4;    // the last post is an offer that nobody has taken
   static constexpr std::uint32_t kWithdrawn = 8;  // the last post was taken back
-  static constexpr std::uint32_t kCasual = 16;    // the last post was a casual offer
-  static constexpr std::uint32_t kHurried = 32;   // the worker is to take it without a nap
+  static constexpr std::uint32_t kLowPriority = 16;  // the last post was a low-priority offer
+  static constexpr std::uint32_t kUrgent = 32;       // the worker is to take it without a nap
   static constexpr std::uint32_t kOnePost = 64;
 
   static std::uint32_t number(std::uint32_t value) { return value & ~(kOnePost - 1); }
 
-  // A casual offer that the worker may leave until it has looked again.
-  bool is_young(std::uint32_t value) const {
-    return (value & (kOffered | kCasual | kHurried)) == (kOffered | kCasual) &&
+  // True for a low-priority offer that the worker may leave until it has looked again.
+  bool is_recent(std::uint32_t value) const {
+    return (value & (kOffered | kLowPriority | kUrgent)) == (kOffered | kLowPriority) &&
            number(value) != looked_at_;
   }
 
-  // Sleeps for a nap, or until `post` or `hurry` clears kNapping. Does not sleep if there is a post
-  // newer than `known`, or a hurried offer.
+  // Sleeps for a nap, or until `post` or `make_urgent` clears kNapping. Does not sleep if there is
+  // a post newer than `known`, or an urgent offer.
   void nap(std::uint32_t known) {
     std::unique_lock lock(nap_mutex_);
     std::uint32_t value = word_.load(std::memory_order_relaxed);
     do {
-      if (number(value) != known || (value & (kOffered | kHurried)) == (kOffered | kHurried)) {
+      if (number(value) != known || (value & (kOffered | kUrgent)) == (kOffered | kUrgent)) {
         return;
       }
     } while (!word_.compare_exchange_weak(value, value | kNapping, std::memory_order_relaxed));
@@ -181,8 +182,8 @@ class LetterBox {
   // poster has written it.
   std::atomic<int> core_of_poster_{-1};
 
-  // The worker's own: the number that it has dealt with, that of the casual offer that it has left
-  // for another nap, and what is left of kNaps.
+  // The worker's own: the number that it has dealt with, that of the low-priority offer that it has
+  // left for another nap, and what is left of kNaps.
   alignas(64) std::uint32_t seen_ = 0;
   std::uint32_t looked_at_ = 0;
   int naps_left_ = 0;

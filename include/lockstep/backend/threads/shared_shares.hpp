@@ -14,14 +14,14 @@
 
 namespace lockstep::detail {
 
-// The crew of the calling thread's innermost `run_shared` if its first helper was called casually;
-// null otherwise.
-inline constinit thread_local Crew* expected_crew = nullptr;
+// The crew of the calling thread's innermost `run_shared` if its first helper was called with low
+// priority; null otherwise.
+inline constinit thread_local Crew* low_priority_crew = nullptr;
 
 // To be called before the calling thread waits for another share of its run_shared: makes the first
-// helper come at once if it was called casually.
-inline void call_expected_crew() {
-  if (expected_crew != nullptr) expected_crew->hurry(1);
+// helper come at once if it was called with low priority.
+inline void make_first_helper_urgent() {
+  if (low_priority_crew != nullptr) low_priority_crew->make_urgent(1);
 }
 
 // The shares of one `run_shared`: a thread that is free takes the next one.
@@ -36,11 +36,11 @@ class SharedShares {
  public:
   using Share = void (*)(void* context, std::size_t index);
 
-  SharedShares(std::size_t count, Share share, void* context, bool casual)
+  SharedShares(std::size_t count, Share share, void* context, bool low_priority)
       : count_(count),
         share_(share),
         context_(context),
-        casual_(casual),
+        low_priority_(low_priority),
         crew_(count - 1, help, this) {}
   ~SharedShares() {
     if (!failed_.load(std::memory_order_relaxed)) return;
@@ -81,8 +81,8 @@ class SharedShares {
   const std::size_t count_;
   const Share share_;
   void* const context_;
-  const bool casual_;                      // whether the first helper is called casually
-  std::atomic<Pace::Clock::rep> work_{0};  // the time that all shares took, unless casual_
+  const bool low_priority_;                // whether the first helper is called with low priority
+  std::atomic<Pace::Clock::rep> work_{0};  // the time that all shares took, unless low_priority_
   std::atomic<std::size_t> next_{1};
   std::atomic<bool> failed_{false};  // whether any share has thrown
   std::exception_ptr first_error_;   // share 0's

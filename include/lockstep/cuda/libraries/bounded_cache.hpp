@@ -12,8 +12,8 @@ namespace lockstep::cuda {
 // A map of at most `capacity` values, which drops those that were not used lately, so that a
 // program whose shapes never repeat does not grow.
 //
-// It keeps two generations instead of an order of use: a value that is used moves to the young one.
-// When that holds half of the capacity, it becomes the old one, and the old one's values are
+// It keeps two generations instead of an order of use: a value that is used moves to the recent
+// one. When that holds half of the capacity, it becomes the old one, and the old one's values are
 // dropped.
 template <class Key, class Value>
 class BoundedCache {
@@ -23,28 +23,28 @@ class BoundedCache {
   // The value of `key`: what `make()` returns if it is not known. Valid until the next call.
   template <class Make>
   Value& find_or(const Key& key, const Make& make) {
-    const auto found = young_.find(key);
-    if (found != young_.end()) return found->second;
+    const auto found = recent_.find(key);
+    if (found != recent_.end()) return found->second;
     auto node = old_.extract(key);
     if (node) {
       age();
-      return young_.insert(std::move(node)).position->second;
+      return recent_.insert(std::move(node)).position->second;
     }
     Value made = make();
     age();
-    return young_.emplace(key, std::move(made)).first->second;
+    return recent_.emplace(key, std::move(made)).first->second;
   }
 
-  std::size_t size() const { return young_.size() + old_.size(); }
+  std::size_t size() const { return recent_.size() + old_.size(); }
 
  private:
   void age() {
-    if (young_.size() < half_) return;
-    old_ = std::exchange(young_, {});
+    if (recent_.size() < half_) return;
+    old_ = std::exchange(recent_, {});
   }
 
   const std::size_t half_;
-  std::map<Key, Value> young_;
+  std::map<Key, Value> recent_;
   std::map<Key, Value> old_;
 };
 

@@ -70,7 +70,7 @@ LOCKSTEP_INLINE void ReplicaGroup::complete() {
 
 LOCKSTEP_INLINE void ReplicaGroup::wait(std::unique_lock<std::mutex>& lock, std::size_t index) {
   const std::size_t round = round_;
-  call_expected_crew();
+  make_first_helper_urgent();
   waiting_.fetch_add(1);
   meeting_.wait(lock, [&] { return round_ != round || ended_.any(ended_.marks, size_); });
   waiting_.fetch_sub(1);

@@ -32,7 +32,7 @@ LOCKSTEP_INLINE Crew::~Crew() {
 
 LOCKSTEP_INLINE void Crew::call(std::size_t helper, Call how) noexcept {
   share_.team->pending.fetch_add(Team::kShare, std::memory_order_relaxed);
-  pool_.post(share_, helper, how == Call::urgent ? Post::offer : Post::casual_offer);
+  pool_.post(share_, helper, how == Call::urgent ? Post::offer : Post::low_priority_offer);
 }
 
 LOCKSTEP_INLINE void Crew::dismiss() {

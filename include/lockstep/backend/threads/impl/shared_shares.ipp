@@ -14,16 +14,16 @@ namespace lockstep::detail {
 
 LOCKSTEP_INLINE void SharedShares::run_all(Pace& pace) {
   const Pace::Clock::time_point begin = Pace::Clock::now();
-  crew_.call(1, casual_ ? Crew::Call::casual : Crew::Call::urgent);
-  Crew* const outer = std::exchange(expected_crew, casual_ ? &crew_ : nullptr);
+  crew_.call(1, low_priority_ ? Crew::Call::low_priority : Crew::Call::urgent);
+  Crew* const outer = std::exchange(low_priority_crew, low_priority_ ? &crew_ : nullptr);
   run_share(0);
-  if (casual_ && !Pace::is_short(Pace::Clock::now() - begin)) crew_.hurry(1);
+  if (low_priority_ && !Pace::is_short(Pace::Clock::now() - begin)) crew_.make_urgent(1);
   run_rest();
-  expected_crew = outer;
+  low_priority_crew = outer;
   crew_.dismiss();
-  // Called casually, the elapsed time will do: without a helper the caller has done all the work,
+  // With low priority the elapsed time will do: without a helper the caller has done all the work,
   // and with one the work was not short.
-  pace.measured(casual_ ? Pace::Clock::now() - begin : Pace::Clock::duration(work_.load()));
+  pace.measured(low_priority_ ? Pace::Clock::now() - begin : Pace::Clock::duration(work_.load()));
 }
 
 LOCKSTEP_INLINE void SharedShares::help(void* context, std::size_t helper) {
@@ -40,14 +40,15 @@ LOCKSTEP_INLINE void SharedShares::help(void* context, std::size_t helper) {
 }
 
 LOCKSTEP_INLINE void SharedShares::run_share(std::size_t index) noexcept {
-  const auto begin = casual_ ? Pace::Clock::time_point() : Pace::Clock::now();
+  const auto begin = low_priority_ ? Pace::Clock::time_point() : Pace::Clock::now();
   try {
     share_(context_, index);
   } catch (...) {
     error_of(index) = std::current_exception();
     failed_.store(true, std::memory_order_relaxed);
   }
-  if (!casual_) work_.fetch_add((Pace::Clock::now() - begin).count(), std::memory_order_relaxed);
+  if (!low_priority_)
+    work_.fetch_add((Pace::Clock::now() - begin).count(), std::memory_order_relaxed);
 }
 
 }  // namespace lockstep::detail
