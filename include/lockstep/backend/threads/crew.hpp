@@ -34,7 +34,7 @@ class Crew {
 
   // Lets a helper that was called with low priority come at once.
   void make_urgent(std::size_t helper) noexcept {
-    share_.team->workers[helper - 1]->box.make_urgent();
+    share_.team->workers[helper - 1]->mailbox.make_urgent();
   }
 
   // A place for one error of a helper, null at first. Any thread of the crew may put one there; the
@@ -47,7 +47,7 @@ class Crew {
   void dismiss();
 
  private:
-  void part() noexcept;
+  void withdraw_and_join() noexcept;
 
   WorkerPool& pool_;
   Share share_;

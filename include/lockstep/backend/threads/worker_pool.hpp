@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/backend/threads/letter_box.hpp>
+#include <lockstep/backend/threads/worker_mailbox.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
 
@@ -49,12 +49,12 @@ struct Team {
   std::atomic<int> core_of_waker{-1};
 
   // Room for what the shares are to read. The first worker prefetches the first 128 bytes before it
-  // has read the letter. Only the caller uses it but while the shares run.
+  // has read the message. Only the caller uses it but while the shares run.
   static constexpr std::size_t kRoom = 512;
   alignas(128) std::byte room[kRoom];
 };
 
-// One share: the letter that a worker gets.
+// One share: the message that a worker gets.
 struct Share {
   using Invoke = void (*)(void* context, std::size_t index);
   // of_team: an order, and its worker posts two further ones. helpers: an offer to a Crew's helper.
@@ -73,14 +73,14 @@ struct Share {
 };
 
 // One thread of the pool. What moves between two cores in a call is one line to the worker (the
-// letter box, which a worker that spins for an order only reads) and one back (`pending`); the rest
+// mailbox's, which a worker that spins for an order only reads) and one back (`pending`); the rest
 // stays put.
 //
 // While the worker is free, the pool's mutex guards the plain members; while it is leased they
 // belong to the team: to the poster until it posts, to the worker until it decrements `pending`,
 // then to the caller, who gives it back.
 struct alignas(128) Worker {
-  LetterBox<Share> box;
+  WorkerMailbox<Share> mailbox;
   std::size_t index = 0;     // of the share; written only if that has thrown
   std::exception_ptr error;  // what it threw, or null; a Crew's to use as it likes
   Team own_team;             // used when this worker is the first of a team

@@ -3,7 +3,7 @@
 
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/threads/crew.hpp>
-#include <lockstep/backend/threads/letter_box.hpp>
+#include <lockstep/backend/threads/worker_mailbox.hpp>
 #include <lockstep/backend/threads/worker_pool.hpp>
 
 #include <atomic>
@@ -26,7 +26,7 @@ LOCKSTEP_INLINE Crew::~Crew() {
   inside_team = was_inside_;
   // A forked child has no helpers to wait for, and nobody may lease them again.
   if (forked()) return;
-  part();
+  withdraw_and_join();
   pool_.give_back(*share_.team);
 }
 
@@ -37,14 +37,14 @@ LOCKSTEP_INLINE void Crew::call(std::size_t helper, Call how) noexcept {
 
 LOCKSTEP_INLINE void Crew::dismiss() {
   check_not_forked();
-  part();
+  withdraw_and_join();
 }
 
-LOCKSTEP_INLINE void Crew::part() noexcept {
+LOCKSTEP_INLINE void Crew::withdraw_and_join() noexcept {
   std::atomic<std::uint32_t>& pending = share_.team->pending;
   if (pending.load(std::memory_order_acquire) == share_.settled) return;
   for (Worker* worker : share_.team->workers) {
-    if (worker->box.withdraw()) pending.fetch_sub(Team::kShare, std::memory_order_relaxed);
+    if (worker->mailbox.withdraw()) pending.fetch_sub(Team::kShare, std::memory_order_relaxed);
   }
   WorkerPool::join(share_);
 }

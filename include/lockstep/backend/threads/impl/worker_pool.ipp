@@ -2,10 +2,10 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/backend/threads/letter_box.hpp>
 #include <lockstep/backend/threads/park.hpp>
 #include <lockstep/backend/threads/shared_core.hpp>
 #include <lockstep/backend/threads/spin_wait.hpp>
+#include <lockstep/backend/threads/worker_mailbox.hpp>
 #include <lockstep/backend/threads/worker_pool.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
@@ -85,7 +85,7 @@ LOCKSTEP_INLINE void WorkerPool::create_worker(std::size_t team_size) {
 LOCKSTEP_INLINE void WorkerPool::post(const Share& from, std::size_t index, Post kind) noexcept {
   Share share = from;
   share.index = index;
-  if (from.team->workers[index - 1]->box.post(share, kind)) {
+  if (from.team->workers[index - 1]->mailbox.post(share, kind)) {
     wake_ups_.fetch_add(1, std::memory_order_relaxed);
   }
 }
@@ -110,11 +110,11 @@ LOCKSTEP_INLINE void WorkerPool::join(const Share& own) noexcept {
 LOCKSTEP_INLINE void WorkerPool::serve(Worker& self) noexcept {
   inside_team = true;
   for (bool spin = false;;) {
-    self.box.wait(spin, parks_, self.own_team.room);
+    self.mailbox.wait(spin, parks_, self.own_team.room);
     spin = false;
-    const Share* const letter = self.box.accept();
-    if (letter == nullptr) continue;
-    const Share share = *letter;
+    const Share* const message = self.mailbox.accept();
+    if (message == nullptr) continue;
+    const Share share = *message;
     if (share.kind == Share::Kind::of_team) {
       for (std::size_t next = 2 * share.index; next <= 2 * share.index + 1; ++next) {
         if (next < share.team_size) post(share, next, Post::order);

@@ -22,7 +22,8 @@ inline constexpr int kNaps = 40;
 
 enum class Post { order, offer, low_priority_offer };
 
-// How a worker thread learns that there is work for it: a letter, and a word that tells it to look.
+// How a worker thread learns that there is work for it: a message, and a word that tells it to
+// look.
 //
 // A post is an order, which the worker will follow, or an offer, which the poster may withdraw as
 // long as the worker has not accepted it. A low-priority offer does not end a nap: the worker finds
@@ -31,16 +32,16 @@ enum class Post { order, offer, low_priority_offer };
 // every low-priority offer that stands is accepted within two naps.
 //
 // Threads: the posters order their posts among themselves, and after the worker's last access to
-// the letter that it accepted. Any thread may call `withdraw` and `make_urgent` while nobody posts;
-// the worker alone calls the rest.
-template <class Letter>
-class LetterBox {
+// the message that it accepted. Any thread may call `withdraw` and `make_urgent` while nobody
+// posts; the worker alone calls the rest.
+template <class Message>
+class WorkerMailbox {
  public:
-  explicit LetterBox(std::chrono::microseconds nap = kNap) : nap_(nap) {}
+  explicit WorkerMailbox(std::chrono::microseconds nap = kNap) : nap_(nap) {}
 
   // True if the worker was parked and had to be woken.
-  bool post(const Letter& letter, Post kind) {
-    letter_ = letter;
+  bool post(const Message& message, Post kind) {
+    message_ = message;
     posts_ += kOnePost;
     std::uint32_t before = word_.load(std::memory_order_relaxed);
     if (kind == Post::low_priority_offer) {
@@ -83,7 +84,7 @@ class LetterBox {
   // `parks`.
   //
   // `enclosed`, unless null, are 128 bytes that posters write before a post. The worker prefetches
-  // them while it spins, so that they come together with the letter and not after it.
+  // them while it spins, so that they come together with the message and not after it.
   void wait(bool spin, std::atomic<std::uint64_t>& parks, const std::byte* enclosed = nullptr) {
     const auto posted = [this] { return number(word_.load(std::memory_order_acquire)) != seen_; };
     const auto look = [&] {
@@ -120,16 +121,16 @@ class LetterBox {
     shared_core_.woken_from(core_of_poster_.load(std::memory_order_relaxed));
   }
 
-  // The letter that was posted last, or null if it was withdrawn.
-  const Letter* accept() {
+  // The message that was posted last, or null if it was withdrawn.
+  const Message* accept() {
     std::uint32_t value = word_.load(std::memory_order_acquire);
     while (true) {
       seen_ = number(value);
       naps_left_ = (value & kLowPriority) != 0 ? kNaps : 0;
       if ((value & kWithdrawn) != 0) return nullptr;
-      if ((value & kOffered) == 0) return &letter_;
+      if ((value & kOffered) == 0) return &message_;
       if (word_.compare_exchange_weak(value, value & ~kOffered, std::memory_order_acquire)) {
-        return &letter_;
+        return &message_;
       }
     }
   }
@@ -173,10 +174,10 @@ class LetterBox {
     nap_over_.notify_one();
   }
 
-  // What goes to the worker's core with a post: one cache line if the letter is short.
+  // What goes to the worker's core with a post: one cache line if the message is short.
   alignas(64) std::atomic<std::uint32_t> word_{0};
   std::uint32_t posts_ = 0;  // the number in `word_`, for the posters
-  Letter letter_ = {};
+  Message message_ = {};
 
   // The core of the poster that last woke the worker. A hint: the worker may read it before the
   // poster has written it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/backend/threads/letter_box.hpp>
+#include <lockstep/backend/threads/worker_mailbox.hpp>
 
 #include <gtest/gtest.h>
 
@@ -15,9 +15,9 @@
 #endif
 
 namespace lockstep::detail {
-namespace letter_box_test {
+namespace worker_mailbox_test {
 
-using Box = LetterBox<int>;
+using Mailbox = WorkerMailbox<int>;
 
 // Naps that nobody lives to see the end of.
 constexpr std::chrono::hours kLong{24};
@@ -25,7 +25,8 @@ constexpr std::chrono::hours kLong{24};
 // A worker that counts what it accepts, until it has accepted `last`.
 class Worker {
  public:
-  explicit Worker(Box& box, int last) : box_(box), last_(last), thread_([this] { serve(); }) {}
+  explicit Worker(Mailbox& mailbox, int last)
+      : box_(mailbox), last_(last), thread_([this] { serve(); }) {}
   ~Worker() { thread_.join(); }
 
   int accepted() const { return accepted_.load(std::memory_order_acquire); }
@@ -47,101 +48,101 @@ class Worker {
     }
   }
 
-  Box& box_;
+  Mailbox& box_;
   const int last_;
   std::atomic<int> accepted_{0};
   std::atomic<std::uint64_t> parks_{0};
   std::thread thread_;
 };
 
-TEST(LetterBox, OnlyAnOfferThatNobodyHasTakenCanBeWithdrawn) {
-  Box box;
+TEST(WorkerMailbox, OnlyAnOfferThatNobodyHasTakenCanBeWithdrawn) {
+  Mailbox mailbox;
   std::atomic<std::uint64_t> parks{0};
-  EXPECT_FALSE(box.withdraw());
+  EXPECT_FALSE(mailbox.withdraw());
   for (const Post kind : {Post::offer, Post::low_priority_offer}) {
-    box.post(7, kind);
-    EXPECT_TRUE(box.withdraw());
-    EXPECT_FALSE(box.withdraw());
-    box.wait(false, parks);
-    EXPECT_FALSE(box.accept());
+    mailbox.post(7, kind);
+    EXPECT_TRUE(mailbox.withdraw());
+    EXPECT_FALSE(mailbox.withdraw());
+    mailbox.wait(false, parks);
+    EXPECT_FALSE(mailbox.accept());
 
-    box.post(7, kind);
-    box.wait(false, parks);
-    EXPECT_TRUE(box.accept());
-    EXPECT_FALSE(box.withdraw());
+    mailbox.post(7, kind);
+    mailbox.wait(false, parks);
+    EXPECT_TRUE(mailbox.accept());
+    EXPECT_FALSE(mailbox.withdraw());
   }
-  box.post(7, Post::order);
-  EXPECT_FALSE(box.withdraw());
-  box.wait(false, parks);
-  EXPECT_TRUE(box.accept());
+  mailbox.post(7, Post::order);
+  EXPECT_FALSE(mailbox.withdraw());
+  mailbox.wait(false, parks);
+  EXPECT_TRUE(mailbox.accept());
   EXPECT_EQ(parks, 0U);
 }
 
-TEST(LetterBox, AnOfferAfterOneThatWasWithdrawnUnseenIsAccepted) {
-  Box box;
+TEST(WorkerMailbox, AnOfferAfterOneThatWasWithdrawnUnseenIsAccepted) {
+  Mailbox mailbox;
   std::atomic<std::uint64_t> parks{0};
-  box.post(7, Post::low_priority_offer);
-  EXPECT_TRUE(box.withdraw());
-  box.post(7, Post::low_priority_offer);
-  box.wait(false, parks);
-  EXPECT_TRUE(box.accept());
+  mailbox.post(7, Post::low_priority_offer);
+  EXPECT_TRUE(mailbox.withdraw());
+  mailbox.post(7, Post::low_priority_offer);
+  mailbox.wait(false, parks);
+  EXPECT_TRUE(mailbox.accept());
 }
 
-TEST(LetterBox, AParkedWorkerIsWokenByAnyPost) {
+TEST(WorkerMailbox, AParkedWorkerIsWokenByAnyPost) {
   for (const Post kind : {Post::order, Post::offer, Post::low_priority_offer}) {
-    Box box(kLong);
-    Worker worker(box, 1);
+    Mailbox mailbox(kLong);
+    Worker worker(mailbox, 1);
     worker.await_parks(1);
-    EXPECT_TRUE(box.post(7, kind));
+    EXPECT_TRUE(mailbox.post(7, kind));
   }
 }
 
-TEST(LetterBox, AWorkerThatWasWokenForNothingParksAgain) {
-  Box box;
-  Worker worker(box, 1);
+TEST(WorkerMailbox, AWorkerThatWasWokenForNothingParksAgain) {
+  Mailbox mailbox;
+  Worker worker(mailbox, 1);
   worker.await_parks(1);
-  EXPECT_TRUE(box.post(7, Post::offer));
-  if (box.withdraw()) {
+  EXPECT_TRUE(mailbox.post(7, Post::offer));
+  if (mailbox.withdraw()) {
     worker.await_parks(2);
-    EXPECT_TRUE(box.post(7, Post::order));
+    EXPECT_TRUE(mailbox.post(7, Post::order));
   }
 }
 
-TEST(LetterBox, ALowPriorityOfferIsFoundWithoutBeingAnnounced) {
-  Box box;
-  Worker worker(box, 20);
+TEST(WorkerMailbox, ALowPriorityOfferIsFoundWithoutBeingAnnounced) {
+  Mailbox mailbox;
+  Worker worker(mailbox, 20);
   for (int offer = 1; offer <= 20; ++offer) {
-    box.post(7, Post::low_priority_offer);
+    mailbox.post(7, Post::low_priority_offer);
     worker.await_accepted(offer);
   }
 }
 
-TEST(LetterBox, ALowPriorityOfferIsTakenAtTheSecondLook) {
+TEST(WorkerMailbox, ALowPriorityOfferIsTakenAtTheSecondLook) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kShort{2};
-  Box box(kShort);
+  Mailbox mailbox(kShort);
   std::atomic<std::uint64_t> parks{0};
-  box.post(7, Post::low_priority_offer);
-  box.wait(false, parks);
-  EXPECT_TRUE(box.accept());
+  mailbox.post(7, Post::low_priority_offer);
+  mailbox.wait(false, parks);
+  EXPECT_TRUE(mailbox.accept());
   for (int i = 0; i < 3; ++i) {
     const Clock::time_point begin = Clock::now();
-    box.post(7, Post::low_priority_offer);
-    box.wait(false, parks);
+    mailbox.post(7, Post::low_priority_offer);
+    mailbox.wait(false, parks);
     EXPECT_GE(Clock::now() - begin, kShort);
-    EXPECT_TRUE(box.accept());
+    EXPECT_TRUE(mailbox.accept());
   }
   EXPECT_EQ(parks, 0U);
 }
 
-TEST(LetterBox, AnOfferMadeUrgentIsTakenAtTheFirstLook) {
-  Box box(kLong);
+TEST(WorkerMailbox, AnOfferMadeUrgentIsTakenAtTheFirstLook) {
+  Mailbox mailbox(kLong);
   std::atomic<std::uint64_t> parks{0};
   for (int i = 0; i < 3; ++i) {
-    box.post(7, Post::low_priority_offer);
-    box.make_urgent();
-    box.wait(false, parks);
-    EXPECT_TRUE(box.accept());
+    mailbox.post(7, Post::low_priority_offer);
+    mailbox.make_urgent();
+    mailbox.wait(false, parks);
+    EXPECT_TRUE(mailbox.accept());
   }
   EXPECT_EQ(parks, 0U);
 }
@@ -156,23 +157,23 @@ long long time_of(std::thread& thread) {
   return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
 }
 
-TEST(LetterBox, AParkedWorkerSleepsOnAfterMakeUrgentAndASignal) {
+TEST(WorkerMailbox, AParkedWorkerSleepsOnAfterMakeUrgentAndASignal) {
   struct sigaction nothing {};
   nothing.sa_handler = [](int) {};
   struct sigaction before;
   ASSERT_EQ(::sigaction(SIGUSR1, &nothing, &before), 0);
-  Box box;
+  Mailbox mailbox;
   std::atomic<std::uint64_t> parks{0};
-  std::thread worker([&] { box.wait(false, parks); });
+  std::thread worker([&] { mailbox.wait(false, parks); });
   while (parks == 0) std::this_thread::yield();
-  box.make_urgent();
+  mailbox.make_urgent();
   EXPECT_EQ(::pthread_kill(worker.native_handle(), SIGUSR1), 0);
   constexpr std::chrono::milliseconds kWatched{100};
   const long long begin = time_of(worker);
   const auto end = std::chrono::steady_clock::now() + kWatched;
   while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_LT(std::chrono::nanoseconds(time_of(worker) - begin), kWatched / 4);
-  box.post(7, Post::order);
+  mailbox.post(7, Post::order);
   worker.join();
   ASSERT_EQ(::sigaction(SIGUSR1, &before, nullptr), 0);
 }
@@ -183,56 +184,56 @@ void yield_often() {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
 }
 
-TEST(LetterBox, AnOrderAndMakeUrgentEndANap) {
-  Box box(kLong);
-  Worker worker(box, 4);
-  box.post(7, Post::low_priority_offer);
+TEST(WorkerMailbox, AnOrderAndMakeUrgentEndANap) {
+  Mailbox mailbox(kLong);
+  Worker worker(mailbox, 4);
+  mailbox.post(7, Post::low_priority_offer);
   worker.await_accepted(1);
   yield_often();
-  box.post(7, Post::order);
+  mailbox.post(7, Post::order);
   worker.await_accepted(2);
-  box.post(7, Post::low_priority_offer);  // after an order it parks, and is woken
+  mailbox.post(7, Post::low_priority_offer);  // after an order it parks, and is woken
   worker.await_accepted(3);
   yield_often();
-  box.post(7, Post::low_priority_offer);
-  box.make_urgent();
+  mailbox.post(7, Post::low_priority_offer);
+  mailbox.make_urgent();
   worker.await_accepted(4);
 }
 
-TEST(LetterBox, AnOfferEndsANapAlsoAfterALowPriorityOneThatWasWithdrawn) {
-  Box box(kLong);
-  Worker worker(box, 2);
-  box.post(7, Post::low_priority_offer);
+TEST(WorkerMailbox, AnOfferEndsANapAlsoAfterALowPriorityOneThatWasWithdrawn) {
+  Mailbox mailbox(kLong);
+  Worker worker(mailbox, 2);
+  mailbox.post(7, Post::low_priority_offer);
   worker.await_accepted(1);
   yield_often();
-  box.post(7, Post::low_priority_offer);
-  if (box.withdraw()) box.post(7, Post::offer);
+  mailbox.post(7, Post::low_priority_offer);
+  if (mailbox.withdraw()) mailbox.post(7, Post::offer);
   worker.await_accepted(2);
 }
 
-TEST(LetterBox, AfterNapsWithoutOffersTheWorkerParks) {
-  Box box;
-  Worker worker(box, 2);
+TEST(WorkerMailbox, AfterNapsWithoutOffersTheWorkerParks) {
+  Mailbox mailbox;
+  Worker worker(mailbox, 2);
   worker.await_parks(1);
-  EXPECT_TRUE(box.post(7, Post::low_priority_offer));
+  EXPECT_TRUE(mailbox.post(7, Post::low_priority_offer));
   worker.await_accepted(1);
   worker.await_parks(2);
-  EXPECT_TRUE(box.post(7, Post::order));
+  EXPECT_TRUE(mailbox.post(7, Post::order));
 }
 
-TEST(LetterBox, EveryOfferIsEitherAcceptedOrWithdrawn) {
+TEST(WorkerMailbox, EveryOfferIsEitherAcceptedOrWithdrawn) {
   constexpr int kOffers = 20000;
-  Box box;
+  Mailbox mailbox;
   int withdrawn = 0;
   int value = 0;  // written before each post, read and written by whoever has the offer
   std::atomic<int> accepted{0};
   std::thread worker([&] {
     std::atomic<std::uint64_t> parks{0};
     for (bool last = false; !last;) {
-      box.wait(true, parks);
-      const int* const letter = box.accept();
-      if (letter == nullptr) continue;
-      if (*letter != value) continue;  // and the test would not end
+      mailbox.wait(true, parks);
+      const int* const message = mailbox.accept();
+      if (message == nullptr) continue;
+      if (*message != value) continue;  // and the test would not end
       last = value == kOffers;
       value = -value;
       accepted.fetch_add(1, std::memory_order_release);
@@ -240,9 +241,9 @@ TEST(LetterBox, EveryOfferIsEitherAcceptedOrWithdrawn) {
   });
   for (int i = 1; i <= kOffers; ++i) {
     value = i;
-    box.post(i, i % 3 == 0 ? Post::offer : Post::low_priority_offer);
-    if (i % 2 == 0) box.make_urgent();
-    if (i < kOffers && box.withdraw()) {
+    mailbox.post(i, i % 3 == 0 ? Post::offer : Post::low_priority_offer);
+    if (i % 2 == 0) mailbox.make_urgent();
+    if (i < kOffers && mailbox.withdraw()) {
       ++withdrawn;
       ASSERT_EQ(value, i);
     } else {
@@ -254,5 +255,5 @@ TEST(LetterBox, EveryOfferIsEitherAcceptedOrWithdrawn) {
   EXPECT_EQ(accepted + withdrawn, kOffers);
 }
 
-}  // namespace letter_box_test
+}  // namespace worker_mailbox_test
 }  // namespace lockstep::detail
