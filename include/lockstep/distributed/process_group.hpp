@@ -81,11 +81,11 @@ class ProcessGroup {
   Device device() const;
 
   // The same group. Its operations return when they have ended, and throw what went wrong.
-  ProcessGroup blocking() const { return with(detail::Issue::blocking); }
+  ProcessGroup blocking() const { return with(detail::Execution::blocking); }
   // The same group, for a caller that has nothing else to do: its collectives on host memory run in
   // the calling thread if no issued operation is unfinished, which spares two hand-overs between
   // threads. Errors still come from the Work.
-  ProcessGroup idle() const { return with(detail::Issue::idle); }
+  ProcessGroup inline_if_idle() const { return with(detail::Execution::inline_if_idle); }
 
   // Replaces `tensor` on every rank by the reduction over all ranks.
   Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
@@ -142,7 +142,7 @@ class ProcessGroup {
 
  private:
   detail::GroupState& state() const;
-  ProcessGroup with(detail::Issue issue) const;
+  ProcessGroup with(detail::Execution execution) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
 
   Work issue(detail::Collective collective, const Tensor& part, ReduceOp op, int root,
@@ -159,7 +159,7 @@ class ProcessGroup {
                    const char* part_name, const Tensor& part) const;
 
   std::shared_ptr<detail::GroupState> state_;
-  detail::Issue issue_ = detail::Issue::queued;
+  detail::Execution execution_ = detail::Execution::queued;
 };
 
 }  // namespace lockstep::distributed

@@ -57,10 +57,10 @@ struct Call {
 };
 
 // Where a collective runs, and whether its caller waits for the end.
-enum class Issue {
-  queued,   // in the communication thread; the caller goes on
-  idle,     // in the calling thread if no operation is unfinished, else queued
-  blocking  // as idle, and the caller waits
+enum class Execution {
+  queued,          // in the communication thread; the caller goes on
+  inline_if_idle,  // in the calling thread if no operation is unfinished, else queued
+  blocking         // as inline_if_idle, and the caller waits
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Call& call) {

@@ -99,7 +99,7 @@ class GroupState {
   const GroupWatch& watch() const { return link_->watch(); }
 
   // Runs a collective after all that was issued before it.
-  Work collective(const Call& call, const Parts& reads, const Parts& writes, Issue issue);
+  Work collective(const Call& call, const Parts& reads, const Parts& writes, Execution execution);
 
   bool reaches_itself() const { return link_->carrier().reaches_itself(); }
   // Starts a message after all that was issued before it. A send to this rank itself is of a copy,

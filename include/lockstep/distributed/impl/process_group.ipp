@@ -92,7 +92,7 @@ LOCKSTEP_INLINE Work ProcessGroup::gather(const Tensor& input, const std::vector
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::barrier() const {
-  return state().collective({}, {}, {}, issue_);
+  return state().collective({}, {}, {}, execution_);
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::send(const Tensor& tensor, int to, int tag) const {
@@ -114,9 +114,9 @@ LOCKSTEP_INLINE detail::GroupState& ProcessGroup::state() const {
   return *state_;
 }
 
-LOCKSTEP_INLINE ProcessGroup ProcessGroup::with(detail::Issue issue) const {
+LOCKSTEP_INLINE ProcessGroup ProcessGroup::with(detail::Execution execution) const {
   ProcessGroup result = *this;
-  result.issue_ = issue;
+  result.execution_ = execution;
   return result;
 }
 
@@ -129,7 +129,7 @@ LOCKSTEP_INLINE Work ProcessGroup::issue(detail::Collective collective, const Te
                           .op = op,
                           .root = root,
                           .count = static_cast<std::size_t>(part.numel())};
-  return state().collective(call, reads, writes, issue_);
+  return state().collective(call, reads, writes, execution_);
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::message(const char* operation, const Tensor& tensor, int peer,
@@ -144,7 +144,7 @@ LOCKSTEP_INLINE Work ProcessGroup::message(const char* operation, const Tensor& 
                                      .dtype = tensor.dtype(),
                                      .count = static_cast<std::size_t>(tensor.numel())},
                                     tensor, sends);
-  if (issue_ == detail::Issue::blocking) work.wait();
+  if (execution_ == detail::Execution::blocking) work.wait();
   return work;
 }
 

@@ -127,7 +127,7 @@ LOCKSTEP_INLINE void GroupState::leave(const std::exception_ptr& error) noexcept
 }
 
 LOCKSTEP_INLINE Work GroupState::collective(const Call& call, const Parts& reads,
-                                            const Parts& writes, Issue issue) {
+                                            const Parts& writes, Execution execution) {
   Work work;
   issuing([&] {
     Operands operands(reads.tensors, reads.count, writes.tensors, writes.count);
@@ -137,11 +137,11 @@ LOCKSTEP_INLINE Work GroupState::collective(const Call& call, const Parts& reads
     auto execute = [link = link_, call, operands = std::move(operands),
                     completion]() mutable noexcept { link->run(call, operands, completion); };
     // On a GPU the communication thread may have to poll the carrier afterwards.
-    if (issue == Issue::queued || on_gpu || !thread_->run_here(execute)) {
+    if (execution == Execution::queued || on_gpu || !thread_->run_here(execute)) {
       thread_->issue(CommunicationThread::Task(std::move(execute)));
     }
   });
-  if (issue == Issue::blocking) work.wait();
+  if (execution == Execution::blocking) work.wait();
   return work;
 }
 

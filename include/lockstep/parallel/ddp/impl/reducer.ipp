@@ -217,7 +217,7 @@ LOCKSTEP_INLINE void Reducer::launch(ReducerBuckets::Bucket& bucket) {
   ++log_.num_all_reduces;
   const bool last = next_bucket_ == buckets_.buckets().size() &&
                     (!current_backward_pass || current_backward_pass->at_last_node());
-  buckets_.launch(bucket, last ? group_.idle() : group_, comm_hook_);
+  buckets_.launch(bucket, last ? group_.inline_if_idle() : group_, comm_hook_);
 }
 
 LOCKSTEP_INLINE void Reducer::finish() {
