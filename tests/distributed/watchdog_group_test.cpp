@@ -42,7 +42,7 @@ struct Script {
   std::atomic<int> runs{0};
   std::atomic<bool> waits{false};  // for a fault, which it then ends with in words of its own
   std::atomic<bool> fails{false};
-  std::atomic<bool> may_use_memory{false};
+  std::atomic<bool> buffers_in_flight{false};
   const void* input = nullptr;
 };
 
@@ -63,7 +63,7 @@ class ScriptedCarrier final : public Carrier {
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     return std::make_unique<ScriptedCarrier>(0, static_cast<int>(members.size()), script_);
   }
-  bool may_use_memory() const override { return script_.may_use_memory; }
+  bool buffers_in_flight() const override { return script_.buffers_in_flight; }
 
  private:
   Script& script_;
@@ -142,7 +142,7 @@ TEST_F(WatchdogGroup, AGroupOfTheGroupIsWatchedByItself) {
 
 TEST_F(WatchdogGroup, MemoryThatACarrierMayStillUseIsNotFreed) {
   script.waits = true;
-  script.may_use_memory = true;
+  script.buffers_in_flight = true;
   const Tensor tensor = [] {
     const lockstep::testing::MayLeak memory;
     return full({1024}, 7);

@@ -752,7 +752,7 @@ TEST(Mpi, ACollectiveThatFailsBeforeItStartsUsesNoMemory) {
   ls::testing::fail_allocation(0);  // the carrier's buffer
   EXPECT_THROW(carrier.run(call, {&input, 1}, {&output, 1}), std::bad_alloc);
   EXPECT_TRUE(ls::testing::end_allocation_faults());
-  EXPECT_FALSE(carrier.may_use_memory());
+  EXPECT_FALSE(carrier.buffers_in_flight());
   MPI_Comm_free(&comm);
 }
 

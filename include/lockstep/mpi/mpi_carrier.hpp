@@ -84,7 +84,7 @@ class MpiCarrier final : public Carrier {
     messages_.connect(comm);
   }
 
-  bool may_use_memory() const override { return carrying_ && requests_.under_way(); }
+  bool buffers_in_flight() const override { return carrying_ && requests_.under_way(); }
 
   void leave(const std::exception_ptr& error) noexcept override { requests_.leave(error); }
   void break_off(const std::exception_ptr& error) noexcept override { requests_.break_off(error); }

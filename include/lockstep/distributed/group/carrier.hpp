@@ -88,7 +88,7 @@ class Carrier {
 
   // After `run` or `run_on` has thrown: true if that call's inputs and outputs may still be read or
   // written, nobody knows for how long. The caller then never frees them.
-  virtual bool may_use_memory() const { return false; }
+  virtual bool buffers_in_flight() const { return false; }
 
   // Start a message and return. Any thread calls `done` when the message has been taken or has
   // failed, perhaps before the return. Messages between two ranks with one tag are taken in order.

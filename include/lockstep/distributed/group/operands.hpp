@@ -56,7 +56,7 @@ class Operands {
   void release() noexcept;
 
   // The same, but never frees the memory, since the carrier may still use it.
-  void forget() noexcept;
+  void leak() noexcept;
 
  private:
   // Stages in the order of the stream: the host waits for nothing.

@@ -32,7 +32,7 @@ class ThreadCarrier final : public Carrier {
 
   LOCKSTEP_INLINE void leave(const std::exception_ptr& error) noexcept override;
   void break_off(const std::exception_ptr& error) noexcept override { leave(error); }
-  bool may_use_memory() const override { return in_use_; }
+  bool buffers_in_flight() const override { return in_use_; }
 
   LOCKSTEP_INLINE void send(const Message& message, const void* data, Done done) override;
   LOCKSTEP_INLINE void receive(const Message& message, void* data, Done done) override;

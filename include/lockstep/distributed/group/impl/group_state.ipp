@@ -81,7 +81,7 @@ LOCKSTEP_INLINE void GroupLink::carry(const Call& call, Operands& operands, cons
       carrier_->run(call, operands.inputs(), operands.outputs());
     }
   } catch (...) {
-    if (carrier_->may_use_memory()) operands.forget();
+    if (carrier_->buffers_in_flight()) operands.leak();
     throw;
   }
 }

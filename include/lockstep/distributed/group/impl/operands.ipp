@@ -100,7 +100,7 @@ LOCKSTEP_INLINE void Operands::release() noexcept {
   memory_.clear();
 }
 
-LOCKSTEP_INLINE void Operands::forget() noexcept {
+LOCKSTEP_INLINE void Operands::leak() noexcept {
   leak_all();
   reads_.clear();
   writes_.clear();
