@@ -11,9 +11,9 @@ namespace lockstep::detail {
 
 [[noreturn]] void fail_second_gradient(int rank, const std::string& parameter);
 
-[[noreturn]] void fail_used_at_last(int rank, const std::string& parameter);
+[[noreturn]] void fail_static_graph_used(int rank, const std::string& parameter);
 
-[[noreturn]] void fail_unused_at_last(int rank, const std::string& parameters);
+[[noreturn]] void fail_static_graph_unused(int rank, const std::string& parameters);
 
 [[noreturn]] void fail_other_layout(bool expected_sparse, const std::string& parameter);
 

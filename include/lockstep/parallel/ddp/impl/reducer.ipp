@@ -264,7 +264,7 @@ LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& miss
                                      [expected](std::int32_t count) { return count < expected; });
   const std::string where = somewhere ? where_missing(joined) : std::string();
   const std::string names = buckets_.names(missing);
-  if (!missing.empty() && static_graph_) fail_unused_at_last(group_.rank(), names);
+  if (!missing.empty() && static_graph_) fail_static_graph_unused(group_.rank(), names);
   if (!missing.empty()) fail_unused(group_.rank(), names);
   if (somewhere) fail_unused_elsewhere(group_.rank(), where, joined);
 }
@@ -295,7 +295,7 @@ LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
 
 LOCKSTEP_INLINE void Reducer::fail_unexpected(std::size_t i) const {
   const bool unused = usage_.state(i) == State::unused;
-  if (unused && static_graph_) fail_used_at_last(group_.rank(), buckets_.names({i}));
+  if (unused && static_graph_) fail_static_graph_used(group_.rank(), buckets_.names({i}));
   fail_second_gradient(group_.rank(), buckets_.names({i}));
 }
 

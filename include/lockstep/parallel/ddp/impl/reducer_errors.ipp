@@ -16,7 +16,7 @@ LOCKSTEP_INLINE void fail_second_gradient(int rank, const std::string& parameter
       "within its own?");
 }
 
-LOCKSTEP_INLINE void fail_used_at_last(int rank, const std::string& parameter) {
+LOCKSTEP_INLINE void fail_static_graph_used(int rank, const std::string& parameter) {
   fail<AutogradError>(
       "DistributedDataParallel: Your training graph has changed in this iteration, e.g., one "
       "parameter is unused in first iteration, but then got used in the second iteration. this is "
@@ -24,7 +24,7 @@ LOCKSTEP_INLINE void fail_used_at_last(int rank, const std::string& parameter) {
       rank, ", it is parameter ", parameter);
 }
 
-LOCKSTEP_INLINE void fail_unused_at_last(int rank, const std::string& parameters) {
+LOCKSTEP_INLINE void fail_static_graph_unused(int rank, const std::string& parameters) {
   fail<AutogradError>(
       "DistributedDataParallel: Your training graph has changed in this iteration, e.g., one "
       "parameter is used in first iteration, but then got unused in the second iteration. this is "
