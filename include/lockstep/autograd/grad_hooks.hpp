@@ -19,10 +19,10 @@ struct GradHooks {
   struct Hook {
     std::uint64_t id;
     std::function<void(const Tensor&)> function;
-    // Returns memory for the leaf's gradient in the current pass, as Node::place_for_gradient does.
-    // May be empty. A hook with places waits for the gradients, so its function is also called if
-    // there is none because the leaf has been frozen since forward.
-    std::function<Tensor()> place = {};
+    // Returns memory for the leaf's gradient in the current pass, as Node::gradient_slot does. May
+    // be empty. A hook with a gradient_slot waits for the gradients, so its function is also called
+    // if there is none because the leaf has been frozen since forward.
+    std::function<Tensor()> gradient_slot = {};
   };
   std::vector<Hook> hooks;
 };
@@ -30,7 +30,7 @@ struct GradHooks {
 // Adds a hook to a leaf. Checks nothing.
 RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
                               std::function<void(const Tensor&)> function,
-                              std::function<Tensor()> place = {});
+                              std::function<Tensor()> gradient_slot = {});
 
 }  // namespace detail
 
@@ -49,7 +49,7 @@ class RemovableHandle {
  private:
   friend RemovableHandle detail::add_grad_hook(const std::shared_ptr<detail::TensorImpl>& leaf,
                                                std::function<void(const Tensor&)> function,
-                                               std::function<Tensor()> place);
+                                               std::function<Tensor()> gradient_slot);
 
   std::weak_ptr<detail::TensorImpl> leaf_;
   std::uint64_t id_ = 0;

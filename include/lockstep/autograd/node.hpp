@@ -44,7 +44,7 @@ class Node {
   // Memory to which the current stream may write the gradient that comes here in this pass, of its
   // shape, dtype and device; usually there is none, and the result is undefined. Asked for once in
   // a pass.
-  virtual Tensor place_for_gradient() { return {}; }
+  virtual Tensor gradient_slot() { return {}; }
 
   // The shared_ptr that owns this node. Null unless an operation has saved an output, for which
   // `set_self` is called.

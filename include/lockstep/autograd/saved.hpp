@@ -63,7 +63,7 @@ class Backward {
   // operation may write it there; undefined in most cases. The operation need not use it: the
   // memory may have any layout. Only the code that returns that gradient asks, once, with the
   // stream current that is going to write it.
-  Tensor place(std::size_t i) const;
+  Tensor gradient_slot(std::size_t i) const;
 
  private:
   const Node* node_;

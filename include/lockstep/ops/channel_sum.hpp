@@ -15,7 +15,7 @@ namespace lockstep::detail {
 struct ChannelSum {
   static constexpr const char* name = "channel_sum";
   std::size_t dim;
-  const Tensor* place = nullptr;  // for the result
+  const Tensor* slot = nullptr;  // for the result
   Shape shape = {};
 
   Tensor forward(const Tensor& tensor);
@@ -23,7 +23,7 @@ struct ChannelSum {
   Tensor backward(const Backward&, const Tensor& grad) const;
 };
 
-Tensor channel_sum(const Tensor& tensor, std::size_t dim, const Tensor& place = {});
+Tensor channel_sum(const Tensor& tensor, std::size_t dim, const Tensor& slot = {});
 
 }  // namespace lockstep::detail
 

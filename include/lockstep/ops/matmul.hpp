@@ -8,9 +8,9 @@ namespace lockstep {
 
 namespace detail {
 
-// op(a) · op(b), at `place` if it fits there. The caller has checked that the shapes fit.
+// op(a) · op(b), at `slot` if it fits there. The caller has checked that the shapes fit.
 Tensor mm(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false,
-          const Tensor& place = {});
+          const Tensor& slot = {});
 
 }  // namespace detail
 

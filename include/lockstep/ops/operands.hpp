@@ -23,10 +23,10 @@ void check_same_device(const char* operation, const char* name_a, const Tensor& 
 void check_same_kind(const char* operation, const char* name_a, const Tensor& a, const char* name_b,
                      const Tensor& b);
 
-// Memory for the result of an operation that is not recorded: `place`, if that is contiguous, of
+// Memory for the result of an operation that is not recorded: `slot`, if that is contiguous, of
 // this shape, dtype and device, and shares no memory with what the operation reads; otherwise new
 // memory.
-Tensor empty_at(const Tensor* place, std::initializer_list<const Tensor*> reads,
+Tensor empty_at(const Tensor* slot, std::initializer_list<const Tensor*> reads,
                 const Stream& stream, const Shape& shape, Dtype dtype);
 
 // What a kernel reads of a tensor with any strides: everything from its first to its last element.

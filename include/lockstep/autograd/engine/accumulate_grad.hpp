@@ -36,8 +36,8 @@ bool repeats_elements(const Tensor& tensor);
 // The node at which a gradient arrives at a leaf: adds it to the leaf's `grad`, then calls the
 // leaf's hooks. A new `grad` has the leaf's layout if that is contiguous or channels_last and the
 // pass is not recorded. The sum of sparse gradients is sparse; that of a sparse and a dense one is
-// dense. A leaf that has been frozen since forward keeps its `grad`, and only hooks with a place
-// are called.
+// dense. A leaf that has been frozen since forward keeps its `grad`, and only hooks with a
+// gradient_slot are called.
 //
 // Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
 // `grad` changes, and not while the hooks run, which may ask for it.
@@ -50,7 +50,7 @@ class AccumulateGrad final : public Node {
   bool is_accumulator() const override { return true; }
   const Tensor& variable() const { return variable_; }
 
-  LOCKSTEP_INLINE Tensor place_for_gradient() override;
+  LOCKSTEP_INLINE Tensor gradient_slot() override;
 
   LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
 
@@ -61,10 +61,10 @@ class AccumulateGrad final : public Node {
   static Tensor sum_of_sparse(const Tensor& total, Tensor gradient);
 
   const Tensor variable_;
-  // The place given out last, by this pass or by another one that came in between. A gradient that
-  // does not lie there is treated as one for which there was no place. Guarded by the variable's
+  // The slot given out last, by this pass or by another one that came in between. A gradient that
+  // does not lie there is treated as one for which there was no slot. Guarded by the variable's
   // mutex.
-  Tensor place_;
+  Tensor gradient_slot_;
 };
 
 // The AccumulateGrad of a leaf: the same one as long as a graph holds it.

@@ -36,11 +36,13 @@ class BackwardPass {
   // work.
   bool at_last_node() const { return !outer_ && is_last_node(); }
 
-  // Says that leaves may have places for their gradients (grad_hooks.hpp), and so lets nodes ask
-  // for them. A pass that captures gradients does not ask.
-  void offer_places() { outermost_->offers_places_.store(true, std::memory_order_relaxed); }
-  // Whether nodes of this pass are to ask leaves for places.
-  bool offers_places();
+  // Says that leaves may have slots for their gradients (grad_hooks.hpp), and so lets nodes ask for
+  // them. A pass that captures gradients does not ask.
+  void offer_gradient_slots() {
+    outermost_->offers_gradient_slots_.store(true, std::memory_order_relaxed);
+  }
+  // Whether nodes of this pass are to ask leaves for slots.
+  bool offers_gradient_slots();
 
   void queue_callback(std::function<void()> callback);
 
@@ -66,8 +68,8 @@ class BackwardPass {
   BackwardPass* const outermost_;
   const std::uint64_t number_;
   bool captures_any_ = false;
-  std::atomic<bool> offers_places_{false};  // relaxed: who offers has locks of its own
-  std::mutex mutex_;                        // guards callbacks_ while the lanes run
+  std::atomic<bool> offers_gradient_slots_{false};  // relaxed: who offers has locks of its own
+  std::mutex mutex_;                                // guards callbacks_ while the lanes run
   std::vector<std::function<void()>> callbacks_;
 };
 

@@ -36,7 +36,7 @@ namespace lockstep::detail {
 
 LOCKSTEP_INLINE RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
                                               std::function<void(const Tensor&)> function,
-                                              std::function<Tensor()> place) {
+                                              std::function<Tensor()> gradient_slot) {
   static constinit std::atomic<std::uint64_t> last_id{0};
   RemovableHandle handle;
   handle.leaf_ = leaf;
@@ -44,7 +44,7 @@ LOCKSTEP_INLINE RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>&
   const std::lock_guard lock(leaf->mutex);
   auto hooks =
       leaf->hooks ? std::make_shared<GradHooks>(*leaf->hooks) : std::make_shared<GradHooks>();
-  hooks->hooks.push_back({handle.id_, std::move(function), std::move(place)});
+  hooks->hooks.push_back({handle.id_, std::move(function), std::move(gradient_slot)});
   leaf->hooks = std::move(hooks);
   return handle;
 }

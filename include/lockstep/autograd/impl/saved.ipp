@@ -61,11 +61,11 @@ LOCKSTEP_INLINE Tensor Backward::operator()(const Saved& saved) const {
   return linked;
 }
 
-LOCKSTEP_INLINE Tensor Backward::place(std::size_t i) const {
+LOCKSTEP_INLINE Tensor Backward::gradient_slot(std::size_t i) const {
   detail::BackwardPass* const pass = detail::current_backward_pass;
-  if (!pass || !pass->offers_places() || !needs(i)) [[likely]]
+  if (!pass || !pass->offers_gradient_slots() || !needs(i)) [[likely]]
     return {};
-  return node_->next_edges[i].node->place_for_gradient();
+  return node_->next_edges[i].node->gradient_slot();
 }
 
 }  // namespace lockstep

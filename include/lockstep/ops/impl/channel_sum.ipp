@@ -27,7 +27,7 @@ LOCKSTEP_INLINE Tensor ChannelSum::forward(const Tensor& tensor) {
   for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= static_cast<std::size_t>(shape[d]);
   return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
     Tensor result =
-        empty_at(std::exchange(place, nullptr), {&tensor}, stream, {shape[dim]}, dtype_of<T>);
+        empty_at(std::exchange(slot, nullptr), {&tensor}, stream, {shape[dim]}, dtype_of<T>);
     launch_call(stream, ChannelSumCall<T>{input<T>(*from), output<T>(result, stream), outer,
                                           static_cast<std::size_t>(shape[dim]), inner});
     return result;
@@ -40,8 +40,8 @@ LOCKSTEP_INLINE Tensor ChannelSum::backward(const Backward&, const Tensor& grad)
   return expand(grad.reshape(aligned), shape);
 }
 
-LOCKSTEP_INLINE Tensor channel_sum(const Tensor& tensor, std::size_t dim, const Tensor& place) {
-  return apply(ChannelSum{dim, &place}, tensor);
+LOCKSTEP_INLINE Tensor channel_sum(const Tensor& tensor, std::size_t dim, const Tensor& slot) {
+  return apply(ChannelSum{dim, &slot}, tensor);
 }
 
 }  // namespace lockstep::detail

@@ -49,7 +49,7 @@ struct ConvInputGradOp {
 struct ConvWeightGradOp {
   static constexpr const char* name = "conv2d_weight_grad";
   ConvGeometry g;
-  const Tensor* place = nullptr;  // for the result
+  const Tensor* slot = nullptr;  // for the result
   Saved x = {};
   Saved grad = {};
   Tensor forward(const Tensor& images, const Tensor& gradient);
@@ -104,7 +104,7 @@ LOCKSTEP_INLINE Tensor ConvWeightGradOp::forward(const Tensor& images, const Ten
   const Stream stream = current_stream(images.device());
   return compute_floating(images.dtype(), name, [&]<class T>(T) {
     Tensor out =
-        empty_at(std::exchange(place, nullptr), {&images, &gradient}, stream,
+        empty_at(std::exchange(slot, nullptr), {&images, &gradient}, stream,
                  {g.out_channels, g.group_in(), g.kernel_height, g.kernel_width}, dtype_of<T>);
     const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
     const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);
@@ -120,10 +120,10 @@ LOCKSTEP_INLINE std::array<Tensor, 3> ConvOp::backward(const Backward& saved, co
   std::array<Tensor, 3> grads;
   if (saved.needs(0)) grads[0] = apply(ConvInputGradOp{g}, grad, saved(weight));
   if (saved.needs(1)) {
-    const Tensor place = saved.place(1);
-    grads[1] = apply(ConvWeightGradOp{g, &place}, saved(x), grad);
+    const Tensor slot = saved.gradient_slot(1);
+    grads[1] = apply(ConvWeightGradOp{g, &slot}, saved(x), grad);
   }
-  if (saved.needs(2)) grads[2] = channel_sum(grad, 1, saved.place(2));
+  if (saved.needs(2)) grads[2] = channel_sum(grad, 1, saved.gradient_slot(2));
   return grads;
 }
 

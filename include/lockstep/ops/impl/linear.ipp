@@ -62,8 +62,8 @@ struct LinearOp {
   std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) {
     std::array<Tensor, 3> grads;
     if (saved.needs(0)) grads[0] = mm(grad, saved(weight));
-    if (saved.needs(1)) grads[1] = mm(grad, saved(x), true, false, saved.place(1));
-    if (saved.needs(2)) grads[2] = channel_sum(grad, 1, saved.place(2));
+    if (saved.needs(1)) grads[1] = mm(grad, saved(x), true, false, saved.gradient_slot(1));
+    if (saved.needs(2)) grads[2] = channel_sum(grad, 1, saved.gradient_slot(2));
     return grads;
   }
 };

@@ -32,7 +32,7 @@ struct Mm {
   static constexpr const char* name = "matmul";
   bool trans_a = false;
   bool trans_b = false;
-  const Tensor* place = nullptr;  // for the result
+  const Tensor* slot = nullptr;  // for the result
   Saved a = {};
   Saved b = {};
 
@@ -51,7 +51,7 @@ struct Mm {
     const Stream stream = current_stream(left.device());
     return compute_floating(left.dtype(), name, [&]<class T>(T) {
       Tensor result =
-          empty_at(std::exchange(place, nullptr), {&left, &right}, stream, shape, dtype_of<T>);
+          empty_at(std::exchange(slot, nullptr), {&left, &right}, stream, shape, dtype_of<T>);
       Gemm<T> call{.a = strided_input<T>(from_a.tensor()),
                    .b = strided_input<T>(from_b.tensor()),
                    .bias = {},
@@ -90,8 +90,8 @@ struct Mm {
 };
 
 LOCKSTEP_INLINE Tensor mm(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b,
-                          const Tensor& place) {
-  return apply(Mm{trans_a, trans_b, &place}, a, b);
+                          const Tensor& slot) {
+  return apply(Mm{trans_a, trans_b, &slot}, a, b);
 }
 
 // The dimensions before the last two, broadcast against each other.

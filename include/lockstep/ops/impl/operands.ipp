@@ -35,15 +35,15 @@ LOCKSTEP_INLINE void check_same_kind(const char* operation, const char* name_a, 
                     ", but ", name_b, " of ", b.dtype());
 }
 
-LOCKSTEP_INLINE Tensor empty_at(const Tensor* place, std::initializer_list<const Tensor*> reads,
+LOCKSTEP_INLINE Tensor empty_at(const Tensor* slot, std::initializer_list<const Tensor*> reads,
                                 const Stream& stream, const Shape& shape, Dtype dtype) {
-  const auto apart = [place](const Tensor* read) {
-    return read->impl()->storage != place->impl()->storage;
+  const auto apart = [slot](const Tensor* read) {
+    return read->impl()->storage != slot->impl()->storage;
   };
-  const bool fits = place && place->defined() && place->dtype() == dtype &&
-                    place->sizes() == shape && place->device() == stream.device() &&
-                    place->is_contiguous() && std::all_of(reads.begin(), reads.end(), apart);
-  return fits ? *place : empty_on(stream, shape, dtype);
+  const bool fits = slot && slot->defined() && slot->dtype() == dtype && slot->sizes() == shape &&
+                    slot->device() == stream.device() && slot->is_contiguous() &&
+                    std::all_of(reads.begin(), reads.end(), apart);
+  return fits ? *slot : empty_on(stream, shape, dtype);
 }
 
 LOCKSTEP_INLINE MatrixArgument as_matrix(const Tensor& tensor) {

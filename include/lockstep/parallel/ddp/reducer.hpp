@@ -104,7 +104,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // Where backward may write parameter i's gradient of the pass that is being reduced. Undefined
   // until the pass has begun: an earlier one may still own the buckets.
-  Tensor place(std::size_t i);
+  Tensor gradient_slot(std::size_t i);
 
   void on_gradient(std::size_t i);
 

@@ -89,9 +89,9 @@ class ReducerBuckets {
   // Gives up the gradients in full buckets, which may have been launched and be written to still.
   void drop_full() noexcept;
 
-  // The parameter's place in its bucket, for the current stream to write the gradient there.
-  // Undefined after the first call in a pass, and for a sparse gradient.
-  Tensor place(std::size_t i);
+  // The memory of the parameter's gradient in its bucket, for the current stream to write the
+  // gradient there. Undefined after the first call in a pass, and for a sparse gradient.
+  Tensor gradient_slot(std::size_t i);
 
   // Makes the parameter's `grad` a part of the bucket, zero if it is frozen and has none; true if
   // it had to be copied there.
@@ -109,7 +109,7 @@ class ReducerBuckets {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   // Where a parameter's gradient is.
-  struct Place {
+  struct GradientSlot {
     std::string name;
     bool sparse;  // it gets sparse gradients
     std::size_t bucket = kNone;
@@ -117,7 +117,7 @@ class ReducerBuckets {
     Tensor kept = {};        // what was there before `stand_in`
     Tensor withdrawn = {};   // the gradient, between `withdraw` and `give_back`
     bool stands_in = false;  // no gradient has come in this pass
-    bool given = false;      // `place` has given `view` in this pass
+    bool given = false;      // `gradient_slot` has returned `view` in this pass
   };
 
   void allocate();
@@ -129,8 +129,8 @@ class ReducerBuckets {
 
   std::vector<std::vector<std::size_t>> assignment_;
   std::vector<Tensor> parameters_;
-  std::vector<Place> places_;    // one for each
-  std::vector<Bucket> buckets_;  // empty until the first pass with this assignment
+  std::vector<GradientSlot> slots_;  // one for each
+  std::vector<Bucket> buckets_;      // empty until the first pass with this assignment
 };
 
 }  // namespace lockstep::detail

@@ -54,7 +54,7 @@ LOCKSTEP_INLINE bool repeats_elements(const Tensor& tensor) {
   return false;
 }
 
-LOCKSTEP_INLINE Tensor AccumulateGrad::place_for_gradient() {
+LOCKSTEP_INLINE Tensor AccumulateGrad::gradient_slot() {
   if (is_grad_enabled() || !variable_.requires_grad()) return {};
   if (current_stream(variable_.device()) != stream()) return {};
   std::shared_ptr<const GradHooks> hooks;
@@ -65,10 +65,10 @@ LOCKSTEP_INLINE Tensor AccumulateGrad::place_for_gradient() {
   }
   if (!hooks) return {};
   for (const GradHooks::Hook& hook : hooks->hooks) {
-    Tensor place = hook.place ? hook.place() : Tensor();
-    if (!place.defined()) continue;
+    Tensor slot = hook.gradient_slot ? hook.gradient_slot() : Tensor();
+    if (!slot.defined()) continue;
     const std::lock_guard lock(variable_.impl()->mutex);
-    return place_ = std::move(place);
+    return gradient_slot_ = std::move(slot);
   }
   return {};
 }
@@ -84,7 +84,7 @@ LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
   const bool frozen = !variable_.requires_grad();
   if (const std::shared_ptr<const GradHooks> hooks = accumulate(gradient, frozen)) {
     for (const GradHooks::Hook& hook : hooks->hooks) {
-      if (!frozen || hook.place) hook.function(variable_);
+      if (!frozen || hook.gradient_slot) hook.function(variable_);
     }
   }
   gradients.clear();
@@ -94,7 +94,7 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
                                                                             bool frozen) {
   const std::lock_guard lock(variable_.impl()->mutex);
   Tensor& total = variable_.impl()->grad;
-  const Tensor place = std::exchange(place_, {});
+  const Tensor slot = std::exchange(gradient_slot_, {});
   if (frozen) return variable_.impl()->hooks;
   if (gradient.is_sparse()) [[unlikely]] {
     if (!total.defined() || total.is_sparse()) {
@@ -107,7 +107,7 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
   }
   if (!total.defined()) {
     const bool images = is_channels_last(variable_);
-    if (gradient.is_same(place)) {
+    if (gradient.is_same(slot)) {
       total = std::move(gradient);
     } else if (is_sole_owner(gradient) &&
                (images ? is_channels_last(gradient) : gradient.is_contiguous())) {

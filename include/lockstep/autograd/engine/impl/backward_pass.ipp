@@ -26,8 +26,8 @@ LOCKSTEP_INLINE bool BackwardPass::reaches(const Tensor& leaf) const {
   return pass != nullptr;
 }
 
-LOCKSTEP_INLINE bool BackwardPass::offers_places() {
-  return !captures_any_ && outermost_->offers_places_.load(std::memory_order_relaxed);
+LOCKSTEP_INLINE bool BackwardPass::offers_gradient_slots() {
+  return !captures_any_ && outermost_->offers_gradient_slots_.load(std::memory_order_relaxed);
 }
 
 LOCKSTEP_INLINE void BackwardPass::queue_callback(std::function<void()> callback) {

@@ -72,11 +72,11 @@ LOCKSTEP_INLINE void Reducer::attach() {
     const auto on_gradient = [reducer = weak_from_this(), i](const Tensor&) {
       if (const auto self = reducer.lock()) self->on_gradient(i);
     };
-    const auto place = [reducer = weak_from_this(), i] {
+    const auto slot = [reducer = weak_from_this(), i] {
       const auto self = reducer.lock();
-      return self ? self->place(i) : Tensor();
+      return self ? self->gradient_slot(i) : Tensor();
     };
-    hooks_.push_back(add_grad_hook(buckets_.parameter(i).impl(), on_gradient, place));
+    hooks_.push_back(add_grad_hook(buckets_.parameter(i).impl(), on_gradient, slot));
   }
 }
 
@@ -145,11 +145,11 @@ LOCKSTEP_INLINE void Reducer::abandon() noexcept {
   }
 }
 
-LOCKSTEP_INLINE Tensor Reducer::place(std::size_t i) {
+LOCKSTEP_INLINE Tensor Reducer::gradient_slot(std::size_t i) {
   const std::lock_guard lock(mutex_);
   const bool may =
       pass_ != 0 && pass_ == current_backward_pass->number() && usage_.state(i) == State::waiting;
-  return may ? buckets_.place(i) : Tensor();
+  return may ? buckets_.gradient_slot(i) : Tensor();
 }
 
 LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
@@ -179,7 +179,7 @@ LOCKSTEP_INLINE void Reducer::begin(BackwardPass& pass) {
   pass.queue_callback(
       [end = std::make_shared<PassEnd<Reducer>>(weak_from_this())] { end->reached(); });
   pass_ = pass.number();
-  pass.offer_places();
+  pass.offer_gradient_slots();
   join_.announce();
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const bool known_unused =

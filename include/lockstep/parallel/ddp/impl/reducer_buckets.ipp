@@ -46,27 +46,27 @@ LOCKSTEP_INLINE ReducerBuckets::ReducerBuckets(const std::vector<NamedParameter>
   for (const NamedParameter& parameter : parameters) {
     parameters_.push_back(parameter.tensor);
     sparse.push_back(expects_sparse_gradient(parameter.tensor));
-    places_.push_back({.name = parameter.name, .sparse = sparse.back()});
+    slots_.push_back({.name = parameter.name, .sparse = sparse.back()});
   }
   assignment_ = compute_bucket_assignment_by_size(parameters_, size_limits, sparse);
   std::reverse(assignment_.begin(), assignment_.end());
 }
 
 LOCKSTEP_INLINE ReducerBuckets::Bucket* ReducerBuckets::bucket_of(std::size_t i) {
-  return places_[i].bucket == kNone ? nullptr : &buckets_[places_[i].bucket];
+  return slots_[i].bucket == kNone ? nullptr : &buckets_[slots_[i].bucket];
 }
 
 LOCKSTEP_INLINE std::vector<bool> ReducerBuckets::sparse_among(
     const std::vector<std::size_t>& parameters) const {
   std::vector<bool> marks;
-  for (const std::size_t i : parameters) marks.push_back(places_[i].sparse);
+  for (const std::size_t i : parameters) marks.push_back(slots_[i].sparse);
   return marks;
 }
 
 LOCKSTEP_INLINE std::vector<std::size_t> ReducerBuckets::with_sparse_gradients() const {
   std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (places_[i].sparse) found.push_back(i);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].sparse) found.push_back(i);
   }
   return found;
 }
@@ -75,7 +75,7 @@ LOCKSTEP_INLINE std::string ReducerBuckets::names(
     const std::vector<std::size_t>& parameters) const {
   std::string text;
   for (const std::size_t i : parameters) {
-    text += (text.empty() ? "" : ", ") + std::to_string(i) + " (" + places_[i].name + ")";
+    text += (text.empty() ? "" : ", ") + std::to_string(i) + " (" + slots_[i].name + ")";
   }
   return text;
 }
@@ -93,9 +93,9 @@ LOCKSTEP_INLINE std::vector<std::size_t> ReducerBuckets::bucket_sizes() const {
 LOCKSTEP_INLINE void ReducerBuckets::assign(std::vector<std::vector<std::size_t>> assignment) {
   assignment_ = std::move(assignment);
   buckets_.clear();
-  for (Place& place : places_) {
-    place.bucket = kNone;
-    place.view = {};
+  for (GradientSlot& slot : slots_) {
+    slot.bucket = kNone;
+    slot.view = {};
   }
 }
 
@@ -107,7 +107,7 @@ LOCKSTEP_INLINE void ReducerBuckets::prepare() {
     bucket.future.reset();
     bucket.mean.reset();
   }
-  for (Place& place : places_) place.given = false;
+  for (GradientSlot& slot : slots_) slot.given = false;
 }
 
 LOCKSTEP_INLINE void ReducerBuckets::join_streams(Bucket& bucket) {
@@ -124,7 +124,7 @@ LOCKSTEP_INLINE void ReducerBuckets::launch(Bucket& bucket, const distributed::P
   const Tensor& buffer = bucket.gradients.buffer();
   withdraw(bucket);
   if (!buffer.defined()) {
-    const Tensor& own = places_[bucket.members[0]].withdrawn;
+    const Tensor& own = slots_[bucket.members[0]].withdrawn;
     const Tensor& parameter = parameters_[bucket.members[0]];
     bucket.mean.emplace(group,
                         own.defined() ? own : empty_sparse(parameter.sizes(), parameter.options()));
@@ -137,9 +137,9 @@ LOCKSTEP_INLINE void ReducerBuckets::launch(Bucket& bucket, const distributed::P
 
 LOCKSTEP_INLINE void ReducerBuckets::wait(Bucket& bucket, double factor) {
   if (bucket.mean) {
-    Place& place = places_[bucket.members[0]];
-    place.view = bucket.mean->wait(factor);
-    if (!place.stands_in) place.withdrawn = place.view;
+    GradientSlot& slot = slots_[bucket.members[0]];
+    slot.view = bucket.mean->wait(factor);
+    if (!slot.stands_in) slot.withdrawn = slot.view;
     bucket.mean.reset();
     return;
   }
@@ -182,14 +182,14 @@ LOCKSTEP_INLINE void ReducerBuckets::wait_for_all(double factor) {
 
 LOCKSTEP_INLINE void ReducerBuckets::withdraw(const Bucket& bucket) {
   for (const std::size_t i : bucket.members) {
-    places_[i].withdrawn = parameters_[i].grad();
+    slots_[i].withdrawn = parameters_[i].grad();
     parameters_[i].set_grad({});
   }
 }
 
 LOCKSTEP_INLINE void ReducerBuckets::give_back() {
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    Tensor grad = std::exchange(places_[i].withdrawn, {});
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Tensor grad = std::exchange(slots_[i].withdrawn, {});
     if (grad.defined()) parameters_[i].set_grad(std::move(grad));
   }
 }
@@ -199,23 +199,23 @@ LOCKSTEP_INLINE void ReducerBuckets::drop_full() noexcept {
     if (bucket.pending > 0) continue;
     for (const std::size_t i : bucket.members) parameters_[i].set_grad({});
   }
-  for (Place& place : places_) place.withdrawn = {};
+  for (GradientSlot& slot : slots_) slot.withdrawn = {};
   buckets_.clear();
 }
 
-LOCKSTEP_INLINE Tensor ReducerBuckets::place(std::size_t i) {
+LOCKSTEP_INLINE Tensor ReducerBuckets::gradient_slot(std::size_t i) {
   Bucket* const bucket = bucket_of(i);
-  if (!bucket || places_[i].sparse || std::exchange(places_[i].given, true)) return {};
+  if (!bucket || slots_[i].sparse || std::exchange(slots_[i].given, true)) return {};
   join_streams(*bucket);
-  const Tensor& view = places_[i].view;
+  const Tensor& view = slots_[i].view;
   if (*bucket->stream != view.impl()->storage->owner()) view.record_stream(*bucket->stream);
   return view;
 }
 
 LOCKSTEP_INLINE bool ReducerBuckets::take_gradient(std::size_t i) {
-  const Tensor& view = places_[i].view;
+  const Tensor& view = slots_[i].view;
   const Tensor grad = parameters_[i].grad();
-  places_[i].stands_in = false;
+  slots_[i].stands_in = false;
   if (is_sparse(i, grad)) return false;
   if (!grad.defined() && !parameters_[i].requires_grad()) {
     parameters_[i].set_grad(view.zero_());
@@ -229,30 +229,30 @@ LOCKSTEP_INLINE bool ReducerBuckets::take_gradient(std::size_t i) {
 }
 
 LOCKSTEP_INLINE void ReducerBuckets::stand_in(std::size_t i) {
-  Place& place = places_[i];
+  GradientSlot& slot = slots_[i];
   const Tensor grad = parameters_[i].grad();
-  place.stands_in = true;
+  slot.stands_in = true;
   if (is_sparse(i, grad)) return;
   if (!grad.defined()) {
-    place.view.zero_();
+    slot.view.zero_();
     return;
   }
   check_unchanged(i, grad);
-  if (same_memory(grad, place.view)) {
-    place.kept = empty_in_layout_of(grad);
-    copy_gradient(place.kept, grad);
+  if (same_memory(grad, slot.view)) {
+    slot.kept = empty_in_layout_of(grad);
+    copy_gradient(slot.kept, grad);
   } else {
-    copy_gradient(place.view, grad);
+    copy_gradient(slot.view, grad);
   }
 }
 
 LOCKSTEP_INLINE void ReducerBuckets::settle(std::size_t i, bool used_anywhere) {
-  Place& place = places_[i];
-  const Tensor kept = std::exchange(place.kept, {});
+  GradientSlot& slot = slots_[i];
+  const Tensor kept = std::exchange(slot.kept, {});
   if (used_anywhere) {
-    parameters_[i].set_grad(place.view);
+    parameters_[i].set_grad(slot.view);
   } else if (kept.defined()) {
-    copy_gradient(place.view, kept);
+    copy_gradient(slot.view, kept);
   }
 }
 
@@ -262,8 +262,8 @@ LOCKSTEP_INLINE void ReducerBuckets::allocate() {
     const bool last = b + 1 == assignment_.size();
     std::vector<Tensor> own;
     for (const std::size_t i : members) own.push_back(parameters_[i]);
-    if (places_[members[0]].sparse) {
-      places_[members[0]].bucket = b;
+    if (slots_[members[0]].sparse) {
+      slots_[members[0]].bucket = b;
       buckets_.push_back(
           {.gradients = {b, last, Tensor(), std::move(own), {0}}, .members = members});
       continue;
@@ -273,20 +273,20 @@ LOCKSTEP_INLINE void ReducerBuckets::allocate() {
     buckets_.push_back({.gradients = {b, last, std::move(buffer), std::move(own), layout.offsets},
                         .members = members});
     for (std::size_t m = 0; m < members.size(); ++m) {
-      places_[members[m]].bucket = b;
-      places_[members[m]].view = buckets_[b].gradients.gradient(m);
+      slots_[members[m]].bucket = b;
+      slots_[members[m]].view = buckets_[b].gradients.gradient(m);
     }
   }
 }
 
 LOCKSTEP_INLINE bool ReducerBuckets::is_sparse(std::size_t i, const Tensor& grad) const {
-  const bool sparse = places_[i].sparse;
+  const bool sparse = slots_[i].sparse;
   if (grad.defined() && grad.is_sparse() != sparse) fail_other_layout(sparse, names({i}));
   return sparse;
 }
 
 LOCKSTEP_INLINE void ReducerBuckets::check_unchanged(std::size_t i, const Tensor& grad) const {
-  const Tensor& view = places_[i].view;
+  const Tensor& view = slots_[i].view;
   if (grad.defined() && grad.sizes() == view.sizes() && grad.dtype() == view.dtype() &&
       grad.device() == view.device()) {
     return;

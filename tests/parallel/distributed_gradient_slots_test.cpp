@@ -35,7 +35,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace distributed_places_test {
+namespace distributed_gradient_slots_test {
 
 using distributed::ProcessGroup;
 using testing::first_devices;
@@ -114,7 +114,7 @@ std::uint64_t copies_of(const Model& model, const std::function<void()>& step) {
 }
 
 // The last layer's two come before the pass is known; the first step makes the buckets as well.
-TEST(DistributedPlaces, GradientsAreComputedWhereTheyAreReduced) {
+TEST(DistributedGradientSlots, GradientsAreComputedWhereTheyAreReduced) {
   const Tensor x = images();
   manual_seed(1);
   const Layers net;
@@ -133,7 +133,7 @@ TEST(DistributedPlaces, GradientsAreComputedWhereTheyAreReduced) {
   });
 }
 
-TEST(DistributedPlaces, NotWhereTheyAreAddedToOthers) {
+TEST(DistributedGradientSlots, NotWhereTheyAreAddedToOthers) {
   const Tensor x = images();
   manual_seed(1);
   const Layers net;
@@ -159,8 +159,8 @@ TEST(DistributedPlaces, NotWhereTheyAreAddedToOthers) {
   });
 }
 
-// The first gradient of it takes the place, the sum is elsewhere.
-TEST(DistributedPlaces, AWeightThatIsUsedTwiceGetsTheSum) {
+// Its first gradient takes the slot, the sum is elsewhere.
+TEST(DistributedGradientSlots, AWeightThatIsUsedTwiceGetsTheSum) {
   struct Tied {
     nn::Linear fc1{4, 4, {.dtype = Dtype::f64}};
     nn::Linear fc2{4, 2, {.dtype = Dtype::f64}};
@@ -185,7 +185,7 @@ TEST(DistributedPlaces, AWeightThatIsUsedTwiceGetsTheSum) {
 }
 
 // Products of half precision are taken in f32 and rounded to memory of their own.
-TEST(DistributedPlaces, NotOfAnotherDtypeThanWhatIsComputed) {
+TEST(DistributedGradientSlots, NotOfAnotherDtypeThanWhatIsComputed) {
   struct Half {
     Parameter first{ones({4, 4}, {.dtype = Dtype::bf16})};
     Parameter second{ones({2, 4}, {.dtype = Dtype::bf16})};
@@ -208,7 +208,7 @@ TEST(DistributedPlaces, NotOfAnotherDtypeThanWhatIsComputed) {
 }
 
 // What a hook changes afterwards is what the ranks get the mean of.
-TEST(DistributedPlaces, AHookMayReplaceTheGradient) {
+TEST(DistributedGradientSlots, AHookMayReplaceTheGradient) {
   const Tensor x = images();
   manual_seed(1);
   const Layers net;
@@ -261,7 +261,7 @@ Values third_gradient(Layer layer, nn::Linear head, bool copied) {
   return found;
 }
 
-TEST(DistributedPlaces, NotWhereWhatTheyAreComputedFromLies) {
+TEST(DistributedGradientSlots, NotWhereWhatTheyAreComputedFromLies) {
   const auto linear = [](bool copied) {
     manual_seed(1);
     const nn::LinearOptions options{.dtype = Dtype::f64};
@@ -287,11 +287,11 @@ struct Within {
   }
 };
 
-// A weight with a place for its gradient, which passes may offer.
+// A weight with a slot for its gradient, which passes may offer.
 struct Offered {
   Device device = first_devices(1)[0];
   Tensor weight = ones({3, 2}, {.device = device}).requires_grad_();
-  Tensor place = zeros({3, 2}, {.device = device});
+  Tensor slot = zeros({3, 2}, {.device = device});
   int asked = 0;
   bool offers = true;
 
@@ -300,30 +300,30 @@ struct Offered {
         weight.impl(), [](const Tensor&) {},
         [this] {
           ++asked;
-          return place;
+          return slot;
         });
   }
   Tensor loss() {
     const auto offer = [this] {
-      if (offers) detail::current_backward_pass->offer_places();
+      if (offers) detail::current_backward_pass->offer_gradient_slots();
     };
     return apply(Within{offer}, linear(ones({4, 2}, {.device = device}), weight)).sum();
   }
-  bool taken() const { return weight.grad().is_same(place); }
+  bool taken() const { return weight.grad().is_same(slot); }
 };
 
-TEST(GradientPlaces, AreTakenByTheFirstGradient) {
+TEST(GradientSlots, AreTakenByTheFirstGradient) {
   Offered test;
   test.loss().backward();
   EXPECT_EQ(test.asked, 1);
   EXPECT_TRUE(test.taken());
-  EXPECT_EQ(test.place.to_vector<float>(), std::vector<float>(6, 4));
+  EXPECT_EQ(test.slot.to_vector<float>(), std::vector<float>(6, 4));
   test.loss().backward();  // added to it, in place
   EXPECT_EQ(test.asked, 1);
-  EXPECT_EQ(test.place.to_vector<float>(), std::vector<float>(6, 8));
+  EXPECT_EQ(test.slot.to_vector<float>(), std::vector<float>(6, 8));
 }
 
-TEST(GradientPlaces, AreNotAskedForWhereThePassOffersNone) {
+TEST(GradientSlots, AreNotAskedForWhereThePassOffersNone) {
   Offered test;
   test.offers = false;
   test.loss().backward();
@@ -331,14 +331,14 @@ TEST(GradientPlaces, AreNotAskedForWhereThePassOffersNone) {
   EXPECT_FALSE(test.taken());
 }
 
-TEST(GradientPlaces, AreNotForGradientsWithDerivatives) {
+TEST(GradientSlots, AreNotForGradientsWithDerivatives) {
   Offered test;
   test.loss().backward({}, true, true);
   EXPECT_EQ(test.asked, 0);
   EXPECT_FALSE(test.taken());
 }
 
-TEST(GradientPlaces, AreNotForAnotherStreamThanTheLeafs) {
+TEST(GradientSlots, AreNotForAnotherStreamThanTheLeafs) {
   Offered test;
   const Tensor other = test.loss();  // its leaf's stream is the current one
   const Stream side = pool_stream(test.device);
@@ -354,37 +354,37 @@ TEST(GradientPlaces, AreNotForAnotherStreamThanTheLeafs) {
   EXPECT_EQ(test.weight.grad().to_vector<float>(), std::vector<float>(6, 4));
 }
 
-TEST(GradientPlaces, OfAnotherLayoutAreLeftAlone) {
+TEST(GradientSlots, OfAnotherLayoutAreLeftAlone) {
   Offered test;
-  test.place = zeros({2, 3}, {.device = test.device}).t();
+  test.slot = zeros({2, 3}, {.device = test.device}).t();
   test.loss().backward();
   EXPECT_EQ(test.asked, 1);
   EXPECT_FALSE(test.taken());
-  EXPECT_EQ(test.place.to_vector<float>(), std::vector<float>(6, 0));
+  EXPECT_EQ(test.slot.to_vector<float>(), std::vector<float>(6, 0));
   EXPECT_EQ(test.weight.grad().to_vector<float>(), std::vector<float>(6, 4));
 }
 
-TEST(GradientPlaces, AutogradGradLeavesThemAlone) {
+TEST(GradientSlots, AutogradGradLeavesThemAlone) {
   Offered test;
   const std::vector<Tensor> gradients = autograd::grad({test.loss()}, {test.weight});
   EXPECT_EQ(test.asked, 0);
   EXPECT_EQ(gradients[0].to_vector<float>(), std::vector<float>(6, 4));
-  EXPECT_EQ(test.place.to_vector<float>(), std::vector<float>(6, 0));
+  EXPECT_EQ(test.slot.to_vector<float>(), std::vector<float>(6, 0));
 }
 
 // The other pass takes what this one was given for its own; nothing may be lost.
-TEST(GradientPlaces, AnotherPassMayReachTheLeafMeanwhile) {
+TEST(GradientSlots, AnotherPassMayReachTheLeafMeanwhile) {
   const Tensor weight = ones({3, 2}).requires_grad_();
-  const Tensor place = zeros({3, 2});
+  const Tensor slot = zeros({3, 2});
   std::atomic<int> turn{0};  // relaxed: it orders the passes for no race detector
   detail::add_grad_hook(
       weight.impl(), [](const Tensor&) {},
       [&] {
         turn.store(1, std::memory_order_relaxed);
         while (turn.load(std::memory_order_relaxed) != 2) std::this_thread::yield();
-        return place;
+        return slot;
       });
-  const auto offer = [] { detail::current_backward_pass->offer_places(); };
+  const auto offer = [] { detail::current_backward_pass->offer_gradient_slots(); };
   const Tensor loss = apply(Within{offer}, linear(ones({4, 2}), weight)).sum();
   const Tensor other_loss = (weight * 2.0).sum();
   std::thread other([&] {
@@ -397,5 +397,5 @@ TEST(GradientPlaces, AnotherPassMayReachTheLeafMeanwhile) {
   EXPECT_EQ(weight.grad().to_vector<float>(), std::vector<float>(6, 6));
 }
 
-}  // namespace distributed_places_test
+}  // namespace distributed_gradient_slots_test
 }  // namespace lockstep
