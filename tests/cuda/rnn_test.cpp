@@ -43,8 +43,8 @@ template <class Cell, class T>
 A arguments_on(Device device, const Sizes& s, int biases = 3) {
   const std::int64_t rows = static_cast<std::int64_t>(Cell::kGates) * s.width;
   A arguments;
-  const auto set = [&](A::Place place, const Shape& shape) {
-    arguments.tensors[place] = varied_leaf<T>(shape, place + 1, device);
+  const auto set = [&](A::Argument which, const Shape& shape) {
+    arguments.tensors[which] = varied_leaf<T>(shape, which + 1, device);
   };
   set(A::x, {s.length, s.batch, s.features});
   set(A::h0, {s.batch, s.width});

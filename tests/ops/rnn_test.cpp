@@ -112,7 +112,7 @@ TYPED_TEST(Recurrent, AResultThatIsNotUsedGivesNoGradient) {
 }
 
 TYPED_TEST(Recurrent, ArgumentsThatNeedNoGradientGetNone) {
-  for (const A::Place wanted :
+  for (const A::Argument wanted :
        {A::x, A::h0, A::c0, A::weight_ih, A::weight_hh, A::bias_ih, A::bias_hh}) {
     RecurrentArguments arguments = arguments_for<TypeParam>();
     if (!arguments[wanted].defined()) continue;
@@ -136,9 +136,9 @@ TYPED_TEST(Recurrent, ArgumentsThatNeedNoGradientGetNone) {
 TYPED_TEST(Recurrent, UndefinedStatesAreZerosAndBiasesMayBeAbsent) {
   RecurrentArguments with = arguments_for<TypeParam>();
   RecurrentArguments without = with;
-  for (const A::Place place : {A::h0, A::c0, A::bias_ih, A::bias_hh}) {
-    if (with[place].defined()) with.tensors[place] = zeros_like(with[place]);
-    without.tensors[place] = Tensor();
+  for (const A::Argument which : {A::h0, A::c0, A::bias_ih, A::bias_hh}) {
+    if (with[which].defined()) with.tensors[which] = zeros_like(with[which]);
+    without.tensors[which] = Tensor();
   }
   const auto expected = detail::recurrent<TypeParam>(with, false);
   const auto found = detail::recurrent<TypeParam>(without, false);
@@ -274,9 +274,9 @@ TEST(RecurrentErrors, NameTheArgumentThatDiffers) {
 
 TEST(RecurrentErrors, NameTheArgumentThatDoesNotFit) {
   using Cell = detail::GruCell;
-  const auto expect = [](A::Place place, const Shape& shape, const char* message) {
+  const auto expect = [](A::Argument which, const Shape& shape, const char* message) {
     RecurrentArguments arguments = arguments_for<Cell>();
-    arguments.tensors[place] = varied_leaf(shape);
+    arguments.tensors[which] = varied_leaf(shape);
     EXPECT_TRUE(throws<ShapeError>([&] { detail::recurrent<Cell>(arguments, false); }, message));
   };
   expect(A::x, {3, 2}, "GRU: expected an input of shape [length, batch, features]");

@@ -87,8 +87,8 @@ class CudaBackend final : public lockstep::detail::Backend {
   void copy_pitched(void* dst, Device dst_device, const void* src, Device src_device,
                     const Pitched& shape, StreamState& stream) override {
     if (shape.width == 0 || shape.rows == 0) return;
-    const Place to{dst_device, static_cast<std::byte*>(dst)};
-    const Place from{src_device, const_cast<std::byte*>(static_cast<const std::byte*>(src))};
+    const CopyEnd to{dst_device, static_cast<std::byte*>(dst)};
+    const CopyEnd from{src_device, const_cast<std::byte*>(static_cast<const std::byte*>(src))};
     const std::size_t bytes = shape.width * shape.rows;
     if (stream.device().is_cuda()) {
       const profile::RecordFunction range("copy", row_of(stream),

@@ -328,9 +328,9 @@ std::vector<Tensor> recurrent(RecurrentArguments arguments, bool reverse) {
     }
   }
   const Tensor& x = tensors[A::x];
-  for (const auto place : {A::h0, A::c0}) {
-    if (tensors[place].defined() || (place == A::c0 && !Cell::kHasC)) continue;
-    tensors[place] = zeros({x.size(1), tensors[A::weight_hh].size(1)}, x.options());
+  for (const auto which : {A::h0, A::c0}) {
+    if (tensors[which].defined() || (which == A::c0 && !Cell::kHasC)) continue;
+    tensors[which] = zeros({x.size(1), tensors[A::weight_hh].size(1)}, x.options());
   }
   std::vector<Tensor> results = lockstep::apply(
       RecurrentOp<Cell>{reverse}, x, tensors[A::h0], tensors[A::c0], tensors[A::weight_ih],

@@ -54,7 +54,7 @@ class ReplicaGroup {
  private:
   // A replica's tensor, with what was current in the replica: the stream of the tensor's device,
   // and the autograd modes.
-  struct Place {
+  struct ReplicaTensor {
     Tensor tensor = {};
     std::optional<Stream> stream = {};
     AutogradState state = {};
@@ -64,7 +64,7 @@ class ReplicaGroup {
 
   // Makes `stream` wait for the tensor's, and records the tensor on it. They differ where a replica
   // has set a stream of its own.
-  static void follow(const Stream& stream, const Place& place);
+  static void wait_and_record(const Stream& stream, const ReplicaTensor& result);
 
   // Called by the replica that comes last: makes the results, or keeps the error, and wakes the
   // others. They read the results before the next round is complete, for which all of them have to
@@ -73,7 +73,7 @@ class ReplicaGroup {
 
   void wait(std::unique_lock<std::mutex>& lock, std::size_t index);
 
-  static std::vector<Place> sums(const std::vector<Place>& inputs);
+  static std::vector<ReplicaTensor> sums(const std::vector<ReplicaTensor>& inputs);
 
   // These two come first, since every replica reads them: they end ApplyJob's first 128 bytes.
   std::atomic<std::uint32_t> waiting_{0};
@@ -83,8 +83,8 @@ class ReplicaGroup {
   const std::size_t size_;
   std::mutex mutex_;
   std::condition_variable meeting_;
-  std::vector<Place> inputs_;
-  std::vector<Place> outputs_;
+  std::vector<ReplicaTensor> inputs_;
+  std::vector<ReplicaTensor> outputs_;
   std::exception_ptr error_;
   std::size_t arrived_ = 0;
   std::size_t round_ = 0;

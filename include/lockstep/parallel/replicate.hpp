@@ -41,11 +41,11 @@ bool is_on_host_memory(const TensorWalk& module);
 
 // Finds tensors in a list. Those that are looked for in the order of the list cost one comparison
 // each.
-class PlaceInList {
+class IndexInList {
  public:
   static constexpr std::size_t kNone = SIZE_MAX;
 
-  explicit PlaceInList(const std::vector<Tensor>& list) : list_(list) {}
+  explicit IndexInList(const std::vector<Tensor>& list) : list_(list) {}
 
   std::size_t find(const Tensor& tensor);
   // Expects the list's order from its front again.
@@ -54,7 +54,7 @@ class PlaceInList {
  private:
   const std::vector<Tensor>& list_;
   std::size_t next_ = 0;
-  std::unordered_map<const TensorImpl*, std::size_t> places_;
+  std::unordered_map<const TensorImpl*, std::size_t> indices_;
 };
 
 // Makes the copies results of a Broadcast of the originals in the graph. `copies` lists those of
@@ -68,9 +68,9 @@ void record_broadcast(const std::vector<Tensor>& originals, std::vector<Tensor>&
 // lists its sub-modules that have a data_parallel_replicate.
 class ReplicaVisitor : public UnsharingVisitor {
  public:
-  ReplicaVisitor(PlaceInList& places, const Tensor* copies, std::size_t copy_id,
+  ReplicaVisitor(IndexInList& indices, const Tensor* copies, std::size_t copy_id,
                  std::vector<ReplicationCallback>& callbacks)
-      : places_(places), copies_(copies), copy_id_(copy_id), callbacks_(callbacks) {}
+      : indices_(indices), copies_(copies), copy_id_(copy_id), callbacks_(callbacks) {}
 
   template <class Node>
   void operator()(const std::string& /*path*/, Node& node) {
@@ -87,11 +87,11 @@ class ReplicaVisitor : public UnsharingVisitor {
  private:
   // A handle that the walk meets a second time, by another pointer, holds its copy already.
   void rebind(Tensor& handle) {
-    const std::size_t place = places_.find(handle);
-    if (place != PlaceInList::kNone) handle = copies_[place];
+    const std::size_t index = indices_.find(handle);
+    if (index != IndexInList::kNone) handle = copies_[index];
   }
 
-  PlaceInList& places_;
+  IndexInList& indices_;
   const Tensor* const copies_;
   const std::size_t copy_id_;
   std::vector<ReplicationCallback>& callbacks_;
@@ -119,11 +119,11 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
   std::vector<M> replicas;
   replicas.reserve(devices.size());
   std::vector<ReplicationCallback> callbacks;
-  PlaceInList places(originals);
+  IndexInList indices(originals);
   if constexpr (CopyableModule<M>) {
     for (std::size_t i = 0; i < devices.size(); ++i) {
-      places.restart();
-      ReplicaVisitor visitor(places, copies.data() + i * originals.size(), i, callbacks);
+      indices.restart();
+      ReplicaVisitor visitor(indices, copies.data() + i * originals.size(), i, callbacks);
       walk_module(replicas.emplace_back(module), visitor, Paths::none);
     }
   }

@@ -54,11 +54,11 @@ LOCKSTEP_HD T gradient_above(const View<const T>& grad, LossReduction reduction,
 }
 
 // Which row and class an element of [outer, classes, inner] belongs to.
-struct ClassPlace {
+struct ClassPosition {
   std::size_t row;
   std::size_t label;
 };
-LOCKSTEP_HD inline ClassPlace class_place(const Axis& axis, std::size_t i) {
+LOCKSTEP_HD inline ClassPosition class_position(const Axis& axis, std::size_t i) {
   const Division outside = divided(i, axis.inner);
   const Division place = divided(outside.quotient, axis.count);
   return {place.quotient * axis.inner + outside.remainder, place.remainder};
@@ -103,7 +103,7 @@ struct NllGradElements {
   Axis axis;
   LossReduction reduction;
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const ClassPlace at = class_place(axis, i);
+    const ClassPosition at = class_position(axis, i);
     const bool chosen = labels[at.row] == static_cast<std::int64_t>(at.label);
     out[i] = chosen ? -gradient_above(grad, reduction, at.row, labels.size) : T(0);
   }
@@ -182,7 +182,7 @@ struct CrossEntropyGradElements {
   Axis axis;
   LossReduction reduction;
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const ClassPlace at = class_place(axis, i);
+    const ClassPosition at = class_position(axis, i);
     const bool chosen = labels[at.row] == static_cast<std::int64_t>(at.label);
     const T p = probs[i];
     out[i] = gradient_above(grad, reduction, at.row, labels.size) * (chosen ? p - 1 : p);

@@ -16,11 +16,12 @@
 // and y, which are not needed and would have to be kept.
 namespace lockstep::cuda {
 
-// The place of element i in planes of height · width.
-struct PlanePlace {
+// The position of element i in planes of height · width.
+struct PlanePosition {
   std::int64_t plane, y, x;
 };
-LOCKSTEP_HD inline PlanePlace plane_place(std::size_t i, std::int64_t height, std::int64_t width) {
+LOCKSTEP_HD inline PlanePosition plane_position(std::size_t i, std::int64_t height,
+                                                std::int64_t width) {
   const Division line = divided(i, static_cast<std::size_t>(width));
   const Division plane = divided(line.quotient, static_cast<std::size_t>(height));
   return {static_cast<std::int64_t>(plane.quotient), static_cast<std::int64_t>(plane.remainder),
@@ -42,7 +43,7 @@ struct MaxPoolWindows {
   View<std::int32_t> indices;
   lockstep::detail::PoolGeometry g;
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const PlanePlace at = plane_place(i, g.out_height, g.out_width);
+    const PlanePosition at = plane_position(i, g.out_height, g.out_width);
     const T* const plane = in.data + at.plane * g.in_plane();
     const std::int64_t y = at.y * g.stride_height - g.padding_height;
     const std::int64_t x = at.x * g.stride_width - g.padding_width;
@@ -93,7 +94,7 @@ struct PoolScatterPixels {
   View<T> out;
   lockstep::detail::PoolGeometry g;
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const PlanePlace at = plane_place(i, g.in_height, g.in_width);
+    const PlanePosition at = plane_position(i, g.in_height, g.in_width);
     const std::int64_t pixel = at.y * g.in_width + at.x;
     const Windows rows = rows_of_windows(g, at.y);
     const Windows cols = cols_of_windows(g, at.x);
@@ -128,7 +129,7 @@ struct AvgPoolWindows {
   lockstep::detail::PoolGeometry g;
   bool include_pad;
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const PlanePlace at = plane_place(i, g.out_height, g.out_width);
+    const PlanePosition at = plane_position(i, g.out_height, g.out_width);
     const T* const plane = in.data + at.plane * g.in_plane();
     const std::int64_t y = at.y * g.stride_height - g.padding_height;
     const std::int64_t x = at.x * g.stride_width - g.padding_width;
@@ -152,7 +153,7 @@ struct AvgSpreadPixels {
   lockstep::detail::PoolGeometry g;
   bool include_pad;
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const PlanePlace at = plane_place(i, g.in_height, g.in_width);
+    const PlanePosition at = plane_position(i, g.in_height, g.in_width);
     const Windows rows = rows_of_windows(g, at.y);
     const Windows cols = cols_of_windows(g, at.x);
     const T* const plane = in.data + at.plane * g.out_plane();

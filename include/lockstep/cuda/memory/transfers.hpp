@@ -25,7 +25,7 @@ namespace lockstep::cuda {
 using lockstep::detail::Pitched;
 
 // One end of a copy.
-struct Place {
+struct CopyEnd {
   Device device;
   std::byte* data;
 };
@@ -144,7 +144,7 @@ inline void copy_to_host(std::byte* dst, const std::byte* src, const Pitched& sh
 
 // Copies between two GPUs that cannot reach each other: through page-locked memory, each half on a
 // stream of the GPU whose memory it is, as work of `stream`.
-inline void copy_through_host(const Place& dst, const Place& src, const Pitched& shape,
+inline void copy_through_host(const CopyEnd& dst, const CopyEnd& src, const Pitched& shape,
                               CudaStream& stream) {
   const auto stream_of = [&](Device device) -> CudaStream& {
     const bool own = gpu_of(device) == gpu_of(stream.device());
@@ -169,7 +169,7 @@ inline void copy_through_host(const Place& dst, const Place& src, const Pitched&
 }
 
 // Makes any copy of which at least one end is a GPU's. Neither width nor rows is 0.
-inline void copy(const Place& dst, const Place& src, const Pitched& shape, CudaStream& stream) {
+inline void copy(const CopyEnd& dst, const CopyEnd& src, const Pitched& shape, CudaStream& stream) {
   const auto direct = [&] {
     copy_direct(dst.data, shape.dst_pitch, src.data, shape.src_pitch, shape.width, shape.rows,
                 stream);

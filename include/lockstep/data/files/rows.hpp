@@ -24,24 +24,24 @@ Tensor row_of(const Tensor& tensor, std::int64_t row);
 Tensor select_rows(const Tensor& tensor, std::span<const std::int64_t> rows);
 
 // Tensors of one shape, dtype and device as the rows of a new one; if none is defined, the result
-// is not either. `place` names it in errors.
-template <class Place>
-Tensor stack_rows(std::span<const Tensor> tensors, const Place& place) {
+// is not either. Errors name it by `where`.
+template <class Where>
+Tensor stack_rows(std::span<const Tensor> tensors, const Where& where) {
   check<ValueError>(!tensors.empty(), "collate: there are no samples");
   const Tensor& first = tensors[0];
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     const Tensor& other = tensors[i];
-    check<ValueError>(other.defined() == first.defined(), "collate: ", place,
+    check<ValueError>(other.defined() == first.defined(), "collate: ", where,
                       " is a tensor in one of sample 0 of the batch and sample ", i,
                       ", and undefined in the other");
     if (!first.defined()) continue;
-    check<ShapeError>(other.sizes() == first.sizes(), "collate: ", place,
+    check<ShapeError>(other.sizes() == first.sizes(), "collate: ", where,
                       ": sample 0 of the batch has shape ", first.sizes(), ", but sample ", i,
                       " has ", other.sizes());
-    check<DtypeError>(other.dtype() == first.dtype(), "collate: ", place,
+    check<DtypeError>(other.dtype() == first.dtype(), "collate: ", where,
                       ": sample 0 of the batch is of ", first.dtype(), ", but sample ", i, " of ",
                       other.dtype());
-    check<DeviceError>(other.device() == first.device(), "collate: ", place,
+    check<DeviceError>(other.device() == first.device(), "collate: ", where,
                        ": sample 0 of the batch is on ", first.device(), ", but sample ", i, " on ",
                        other.device());
   }

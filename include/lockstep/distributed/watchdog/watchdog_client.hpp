@@ -70,7 +70,7 @@ class WatchdogClient {
  private:
   friend class SocketLoop;
 
-  struct Place {
+  struct SharedProgress {
     Progress progress;
     std::atomic<bool> ended{false};  // `progress` has no owner: nothing will change in it
   };
@@ -78,7 +78,7 @@ class WatchdogClient {
   struct Watched {
     WatchdogLedger::GroupKey key;
     std::uint32_t id;  // for rank 0's watchdog
-    std::shared_ptr<Place> place;
+    std::shared_ptr<SharedProgress> shared;
     // Used by the watchdog's thread alone:
     Progress::Snapshot last{};  // where the rank was at the last look
     WatchdogLedger::Time since{0};

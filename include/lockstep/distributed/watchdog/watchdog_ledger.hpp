@@ -85,12 +85,12 @@ class WatchdogLedger {
     bool faulty = false;
     Time heard{0};
   };
-  struct Place {
+  struct RankPosition {
     Position position;
     Time since{0};
     bool forgotten = false;
   };
-  using Group = std::vector<Place>;  // in the order of the group's ranks
+  using Group = std::vector<RankPosition>;  // in the order of the group's ranks
   using Groups = std::map<GroupKey, Group>;
 
   template <class... Parts>

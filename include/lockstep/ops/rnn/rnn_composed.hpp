@@ -25,9 +25,9 @@ namespace lockstep::detail {
 // What a recurrent layer in one direction takes: a sequence x [length, batch, features], the first
 // states [batch, width], weights and biases. c0 and the biases may be undefined.
 struct RecurrentArguments {
-  enum Place : std::size_t { x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, count };
+  enum Argument : std::size_t { x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, count };
   std::array<Tensor, count> tensors;
-  const Tensor& operator[](Place place) const { return tensors[place]; }
+  const Tensor& operator[](Argument which) const { return tensors[which]; }
 };
 
 struct RecurrentState {
@@ -81,14 +81,14 @@ std::array<Tensor, RecurrentArguments::count> recurrent_composed_grads(
   // aliases, and the graph that asks for them goes on from the arguments.
   RecurrentArguments aliases;
   std::vector<Tensor> wanted;
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> indices;
   for (std::size_t i = 0; i < arguments.tensors.size(); ++i) {
     const Tensor& tensor = arguments.tensors[i];
     if (!tensor.defined()) continue;
     aliases.tensors[i] = apply(AliasOp{}, tensor);
     if (!tensor.requires_grad()) continue;
     wanted.push_back(aliases.tensors[i]);
-    places.push_back(i);
+    indices.push_back(i);
   }
   const std::vector<Tensor> results = recurrent_composed<Cell>(aliases, reverse);
   std::vector<Tensor> roots;
@@ -100,7 +100,7 @@ std::array<Tensor, RecurrentArguments::count> recurrent_composed_grads(
   }
   const std::vector<Tensor> found = autograd::grad(roots, wanted, given, true, true, true);
   std::array<Tensor, RecurrentArguments::count> all;
-  for (std::size_t i = 0; i < places.size(); ++i) all[places[i]] = found[i];
+  for (std::size_t i = 0; i < indices.size(); ++i) all[indices[i]] = found[i];
   return all;
 }
 

@@ -68,8 +68,8 @@ class RecurrentLibrary {
     return results;
   }
 
-  // The gradients of the arguments for which `needs(place)` is true. The library computes those of
-  // all parameters together.
+  // The gradients of the arguments for which `needs(argument)` is true. The library computes those
+  // of all parameters together.
   template <class Needs>
   std::array<Tensor, A::count> backward(const Tensor& y, const Tensor& reserve, int math,
                                         const std::vector<Tensor>& grads,
@@ -94,8 +94,8 @@ class RecurrentLibrary {
       call.grad_y = optional_input<T>(grad_y);
       call.grad_h = optional_input<T>(grad_h);
       call.grad_c = optional_input<T>(grad_c);
-      const auto wanted = [&](typename A::Place place) {
-        return found[place].defined() ? output<T>(found[place], stream_) : View<T>{};
+      const auto wanted = [&](typename A::Argument which) {
+        return found[which].defined() ? output<T>(found[which], stream_) : View<T>{};
       };
       call.grad_x = wanted(A::x);
       call.grad_h0 = wanted(A::h0);

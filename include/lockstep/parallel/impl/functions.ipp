@@ -164,19 +164,19 @@ LOCKSTEP_INLINE std::vector<Tensor> Broadcast::backward(const Backward&,
 LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::backward(const Backward& context,
                                                                  std::vector<Tensor> grads) const {
   std::vector<Tensor> present;
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> indices;
   for (std::size_t j = 0; j < grads.size(); ++j) {
     if (!grads[j].defined()) continue;
     present.push_back(grads[j]);
-    places.push_back(j);
+    indices.push_back(j);
   }
   std::vector<Tensor> flat(devices.size() * grads.size());
   if (present.empty()) return flat;
   const std::vector<Tensor> copies = lockstep::apply(Broadcast{devices}, present);
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    for (std::size_t p = 0; p < places.size(); ++p) {
-      const std::size_t at = i * grads.size() + places[p];
-      if (context.needs(at)) flat[at] = copies[i * places.size() + p];
+    for (std::size_t p = 0; p < indices.size(); ++p) {
+      const std::size_t at = i * grads.size() + indices[p];
+      if (context.needs(at)) flat[at] = copies[i * indices.size() + p];
     }
   }
   return flat;

@@ -32,8 +32,8 @@ LOCKSTEP_INLINE Tensor ReplicaGroup::all_reduce(std::size_t index, const Tensor&
     wait(lock, index);
   }
   if (error_) std::rethrow_exception(error_);
-  const Place& result = outputs_[index];
-  if (result.stream) follow(*stream_of(result.tensor), result);
+  const ReplicaTensor& result = outputs_[index];
+  if (result.stream) wait_and_record(*stream_of(result.tensor), result);
   return result.tensor;
 }
 
@@ -49,10 +49,11 @@ LOCKSTEP_INLINE std::optional<Stream> ReplicaGroup::stream_of(const Tensor& tens
   return current_stream(tensor.device());
 }
 
-LOCKSTEP_INLINE void ReplicaGroup::follow(const Stream& stream, const Place& place) {
-  if (stream == *place.stream) return;
-  stream.wait_stream(*place.stream);
-  place.tensor.record_stream(stream);
+LOCKSTEP_INLINE void ReplicaGroup::wait_and_record(const Stream& stream,
+                                                   const ReplicaTensor& result) {
+  if (stream == *result.stream) return;
+  stream.wait_stream(*result.stream);
+  result.tensor.record_stream(stream);
 }
 
 LOCKSTEP_INLINE void ReplicaGroup::complete() {
@@ -62,7 +63,7 @@ LOCKSTEP_INLINE void ReplicaGroup::complete() {
   } catch (...) {
     error_ = std::current_exception();
   }
-  inputs_.assign(size_, Place());
+  inputs_.assign(size_, ReplicaTensor());
   arrived_ = 0;
   ++round_;
   meeting_.notify_all();
@@ -75,22 +76,22 @@ LOCKSTEP_INLINE void ReplicaGroup::wait(std::unique_lock<std::mutex>& lock, std:
   meeting_.wait(lock, [&] { return round_ != round || ended_.any(ended_.marks, size_); });
   waiting_.fetch_sub(1);
   if (round_ != round) return;
-  inputs_[index] = Place();
+  inputs_[index] = ReplicaTensor();
   --arrived_;
   throw ReplicaReleased(str("replica ", index, " waits for the others, but one of them has ended"));
 }
 
-LOCKSTEP_INLINE std::vector<ReplicaGroup::Place> ReplicaGroup::sums(
-    const std::vector<Place>& inputs) {
+LOCKSTEP_INLINE std::vector<ReplicaGroup::ReplicaTensor> ReplicaGroup::sums(
+    const std::vector<ReplicaTensor>& inputs) {
   // The modes that all replicas' together ask for, not those of the replica that happens to come
   // last.
-  const auto records = [](const Place& replica) { return replica.state.records(); };
-  const auto infers = [](const Place& replica) { return replica.state.inference; };
+  const auto records = [](const ReplicaTensor& replica) { return replica.state.records(); };
+  const auto infers = [](const ReplicaTensor& replica) { return replica.state.inference; };
   AutogradState state = autograd_state();
   state.grad = std::any_of(inputs.begin(), inputs.end(), records);
   state.inference = std::all_of(inputs.begin(), inputs.end(), infers);
   const AutogradStateScope modes(state);
-  const auto seen_by = [&](const Place& replica, const Tensor& tensor) {
+  const auto seen_by = [&](const ReplicaTensor& replica, const Tensor& tensor) {
     return state.grad && !records(replica) ? tensor.detach() : tensor;
   };
   std::vector<Device> devices;
@@ -101,14 +102,14 @@ LOCKSTEP_INLINE std::vector<ReplicaGroup::Place> ReplicaGroup::sums(
                       "replicas meet, but only one of replica 0 and replica ", i,
                       " brings a tensor");
     if (!tensor.defined()) continue;
-    follow(*stream_of(tensor), inputs[i]);
+    wait_and_record(*stream_of(tensor), inputs[i]);
     devices.push_back(tensor.device());
     tensors.push_back(seen_by(inputs[i], tensor));
   }
   if (devices.empty()) return inputs;
   const std::vector<Tensor> total =
       lockstep::apply(functions::ReduceAddCoalesced{devices, devices[0]}, tensors);
-  std::vector<Place> results;
+  std::vector<ReplicaTensor> results;
   for (const Tensor& sum : lockstep::apply(functions::Broadcast{devices}, total)) {
     results.push_back({seen_by(inputs[results.size()], sum), stream_of(sum)});
   }

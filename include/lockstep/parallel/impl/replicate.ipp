@@ -57,13 +57,13 @@ LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& walk) {
   return everywhere;
 }
 
-LOCKSTEP_INLINE std::size_t PlaceInList::find(const Tensor& tensor) {
+LOCKSTEP_INLINE std::size_t IndexInList::find(const Tensor& tensor) {
   if (next_ < list_.size() && list_[next_].is_same(tensor)) return next_++;
-  if (places_.empty()) {
-    for (std::size_t j = 0; j < list_.size(); ++j) places_.emplace(list_[j].impl().get(), j);
+  if (indices_.empty()) {
+    for (std::size_t j = 0; j < list_.size(); ++j) indices_.emplace(list_[j].impl().get(), j);
   }
-  const auto found = places_.find(tensor.impl().get());
-  if (found == places_.end()) return kNone;
+  const auto found = indices_.find(tensor.impl().get());
+  if (found == indices_.end()) return kNone;
   next_ = found->second + 1;
   return found->second;
 }
@@ -96,14 +96,14 @@ LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
   std::vector<Tensor> trained;
   std::copy_if(originals.begin(), originals.end(), std::back_inserter(trained), is_trained);
   BroadcastOfCopies broadcast{devices};
-  std::vector<std::size_t> places;  // of the trained ones' copies
+  std::vector<std::size_t> indices;  // of the trained ones' copies
   for (std::size_t c = 0; c < copies.size(); ++c) {
     if (!is_trained(originals[c % originals.size()])) continue;
-    places.push_back(c);
+    indices.push_back(c);
     broadcast.copies.push_back(std::move(copies[c]));
   }
   std::vector<Tensor> results = lockstep::apply(std::move(broadcast), trained);
-  for (std::size_t p = 0; p < places.size(); ++p) copies[places[p]] = std::move(results[p]);
+  for (std::size_t p = 0; p < indices.size(); ++p) copies[indices[p]] = std::move(results[p]);
 }
 
 }  // namespace lockstep::detail

@@ -61,11 +61,11 @@ LOCKSTEP_INLINE std::shared_ptr<Progress> WatchdogClient::watch(const std::vecto
   const std::lock_guard lock(mutex_);
   // Counted even if there is no memory for the rest: the other ranks count this group, too.
   const std::uint32_t before = made_[members]++;
-  const auto place = std::make_shared<Place>();
-  groups_.push_back({{members, before}, ids_, place});
+  const auto shared = std::make_shared<SharedProgress>();
+  groups_.push_back({{members, before}, ids_, shared});
   ++ids_;
-  return {&place->progress,
-          [place](Progress*) noexcept { place->ended.store(true, std::memory_order_release); }};
+  return {&shared->progress,
+          [shared](Progress*) noexcept { shared->ended.store(true, std::memory_order_release); }};
 }
 
 LOCKSTEP_INLINE std::size_t WatchdogClient::groups() const {
@@ -81,7 +81,7 @@ LOCKSTEP_INLINE std::vector<Fault> WatchdogClient::faults() const {
 LOCKSTEP_INLINE std::string WatchdogClient::where() const {
   const std::lock_guard lock(mutex_);
   for (const Watched& watched : groups_) {
-    const auto snapshot = watched.place->progress.snapshot();
+    const auto snapshot = watched.shared->progress.snapshot();
     if (snapshot && snapshot->inside) return describe(snapshot->number, text(snapshot->call));
   }
   return {};
@@ -196,8 +196,8 @@ LOCKSTEP_INLINE Connection* WatchdogClient::connection() {
 LOCKSTEP_INLINE void WatchdogClient::look(WatchdogLedger::Time now) {
   const std::lock_guard lock(mutex_);
   for (Watched& watched : groups_) {
-    watched.ended = watched.place->ended.load(std::memory_order_acquire);
-    const auto snapshot = watched.place->progress.snapshot();
+    watched.ended = watched.shared->ended.load(std::memory_order_acquire);
+    const auto snapshot = watched.shared->progress.snapshot();
     if (!snapshot || *snapshot == watched.last) continue;
     watched.last = *snapshot;
     watched.since = now;

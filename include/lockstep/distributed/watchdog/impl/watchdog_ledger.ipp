@@ -27,10 +27,10 @@ LOCKSTEP_INLINE void WatchdogLedger::report(int rank, const GroupKey& key, Posit
                                             Time now) {
   Group& group = groups_[key];
   if (group.empty()) group.resize(key.first.size());
-  Place& place = group[index(key, rank)];
-  place.position = std::move(position);
-  place.since = now - place.position.age;
-  if (!place.position.inside) return;
+  RankPosition& mine = group[index(key, rank)];
+  mine.position = std::move(position);
+  mine.since = now - mine.position.age;
+  if (!mine.position.inside) return;
   find_mismatch(key, group, rank);
   find_left(key, group, rank);
 }
@@ -91,8 +91,8 @@ LOCKSTEP_INLINE std::map<WatchdogLedger::GroupKey, std::uint64_t> WatchdogLedger
     int rank) const {
   std::map<GroupKey, std::uint64_t> all;
   for (const auto& [key, group] : groups_) {
-    const std::size_t place = index(key, rank);
-    if (place < group.size()) all.emplace(key, group[place].position.number);
+    const std::size_t at = index(key, rank);
+    if (at < group.size()) all.emplace(key, group[at].position.number);
   }
   return all;
 }
@@ -142,8 +142,8 @@ LOCKSTEP_INLINE void WatchdogLedger::note(Fault::Kind kind, int rank, std::strin
 
 LOCKSTEP_INLINE std::string WatchdogLedger::who_waits_for(int rank) const {
   for (const auto& [key, group] : groups_) {
-    const std::size_t place = index(key, rank);
-    if (place == group.size()) continue;
+    const std::size_t at = index(key, rank);
+    if (at == group.size()) continue;
     const std::string waiting = who_waits(key, group, rank);
     if (!waiting.empty()) return "; by the last heartbeats, " + waiting;
   }
@@ -181,11 +181,11 @@ LOCKSTEP_INLINE std::string WatchdogLedger::name_of(const GroupKey& key) const {
 LOCKSTEP_INLINE std::string WatchdogLedger::what_it_does(int rank, const Position& here, Time since,
                                                          Time now) const {
   for (const auto& [key, group] : groups_) {
-    const std::size_t place = index(key, rank);
-    if (place == group.size() || !group[place].position.inside) continue;
-    const Position& there = group[place].position;
+    const std::size_t at = index(key, rank);
+    if (at == group.size() || !group[at].position.inside) continue;
+    const Position& there = group[at].position;
     return str("it has been in ", describe(there.number, there.call), " for ",
-               whole_seconds(now - group[place].since));
+               whole_seconds(now - group[at].since));
   }
   if (here.number == 0) return "it has been in no collective yet";
   return str("it is in no collective, and left its last one, #", here.number, ", ",
@@ -216,13 +216,14 @@ LOCKSTEP_INLINE void WatchdogLedger::find_left(const GroupKey& key, const Group&
 }
 
 LOCKSTEP_INLINE void WatchdogLedger::find_late(const GroupKey& key, const Group& group, Time now) {
-  const Place* waiting = nullptr;  // of those that have waited for too long, the furthest behind
+  const RankPosition* waiting =
+      nullptr;  // of those that have waited for too long, the furthest behind
   int rank_waiting = -1;
   for (std::size_t i = 0; i < group.size(); ++i) {
-    const Place& place = group[i];
-    if (!place.position.inside || now - place.since <= options_.collective_timeout) continue;
-    if (waiting && waiting->position.number <= place.position.number) continue;
-    waiting = &place;
+    const RankPosition& one = group[i];
+    if (!one.position.inside || now - one.since <= options_.collective_timeout) continue;
+    if (waiting && waiting->position.number <= one.position.number) continue;
+    waiting = &one;
     rank_waiting = key.first[i];
   }
   if (!waiting) return;

@@ -71,7 +71,7 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
   std::vector<Tensor> sources;
   for (const Tensor& tensor : tensors) sources.push_back(lockstep::detail::packed(tensor));
   std::vector<detail::Transfer> transfers;
-  std::vector<std::size_t> places;           // in `devices`, of each transfer
+  std::vector<std::size_t> indices;          // in `devices`, of each transfer
   std::vector<std::vector<Tensor>> buffers;  // of each transfer
   bool original_given = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -84,13 +84,13 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
                                                       detail::buffer_groups(tensors, buffer_size));
     copies[i] = std::move(flat.parts);
     buffers.push_back(std::move(flat.buffers));
-    places.push_back(i);
+    indices.push_back(i);
   }
   std::vector<detail::FanOut> made;
   made.reserve(tensors.size() * transfers.size());
   for (std::size_t j = 0; j < tensors.size(); ++j) {
     for (std::size_t t = 0; t < transfers.size(); ++t) {
-      made.push_back({&sources[j], &copies[places[t]][j], &transfers[t]});
+      made.push_back({&sources[j], &copies[indices[t]][j], &transfers[t]});
     }
   }
   detail::fan_out(made, devices);

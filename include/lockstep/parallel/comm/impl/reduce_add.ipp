@@ -141,18 +141,18 @@ inline std::vector<Tensor> sum_coalesced(const std::vector<Summands>& summands, 
     std::vector<Tensor> sums(summands.size());
     std::vector<std::vector<Tensor>> inputs;
     std::vector<Summands> dense;
-    std::vector<std::size_t> places;
+    std::vector<std::size_t> indices;
     for (std::size_t j = 0; j < summands.size(); ++j) {
       auto& mine = inputs.emplace_back(summands[j].begin(), summands[j].end());
       if (densify_unless_all_sparse(mine)) {
         sums[j] = lockstep::detail::concatenated(mine, destination);
       } else {
         dense.push_back(mine);
-        places.push_back(j);
+        indices.push_back(j);
       }
     }
     const std::vector<Tensor> together = sum_coalesced(dense, destination, buffer_size);
-    for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = together[p];
+    for (std::size_t p = 0; p < indices.size(); ++p) sums[indices[p]] = together[p];
     return sums;
   }
   std::vector<Tensor> likes;
@@ -176,20 +176,20 @@ inline bool may_hold_sum(Summands inputs, Device destination) {
 LOCKSTEP_INLINE void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands,
                                      Device destination, std::size_t buffer_size) {
   std::vector<Summands> others;
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> indices;
   for (std::size_t j = 0; j < sums.size(); ++j) {
     if (summands[j].empty()) continue;
     if (may_hold_sum(summands[j], destination)) {
       sums[j] = summands[j][0];
     } else {
       others.push_back(std::exchange(summands[j], {}));
-      places.push_back(j);
+      indices.push_back(j);
     }
   }
   sum_each(sums, summands, destination);
   if (others.empty()) return;
   std::vector<Tensor> together = sum_coalesced(others, destination, buffer_size);
-  for (std::size_t p = 0; p < places.size(); ++p) sums[places[p]] = std::move(together[p]);
+  for (std::size_t p = 0; p < indices.size(); ++p) sums[indices[p]] = std::move(together[p]);
 }
 
 }  // namespace lockstep::comm::detail
