@@ -14,22 +14,22 @@
 
 namespace lockstep::detail {
 
-// A part of each exception that is thrown in the place of another one: the type as which users
-// catch it.
+// A base of each exception that is thrown in place of another one: the type as which users catch
+// it.
 //
 // Without virtual functions, as each of those is compiled for every type that is relayed.
-class Relayed {
+class CaughtAs {
  public:
-  explicit Relayed(const std::type_info& caught_as) : caught_as_(&caught_as) {}
+  explicit CaughtAs(const std::type_info& caught_as) : caught_as_(&caught_as) {}
   const std::type_info& caught_as() const { return *caught_as_; }
 
  private:
   const std::type_info* caught_as_;
 };
 
-class BadAllocSaying : public std::bad_alloc {
+class BadAllocWithText : public std::bad_alloc {
  public:
-  explicit BadAllocSaying(const std::string& text) : text_(text) {}
+  explicit BadAllocWithText(const std::string& text) : text_(text) {}
   const char* what() const noexcept override { return text_.what(); }
 
  private:
@@ -38,19 +38,19 @@ class BadAllocSaying : public std::bad_alloc {
 
 // An E that is made from a text.
 template <class E>
-using Saying = std::conditional_t<std::is_same_v<E, std::bad_alloc>, BadAllocSaying, E>;
+using WithText = std::conditional_t<std::is_same_v<E, std::bad_alloc>, BadAllocWithText, E>;
 
 // An E that says where it comes from, with the exception that is being handled nested within it.
 // The base is a template parameter, since nvcc initialises a base that is named by an alias after
 // the other bases.
-template <class E, class Source, class Base = Saying<E>>
+template <class E, class Source, class Base = WithText<E>>
 class RelayedError final : public Base,
                            public Source,
                            public std::nested_exception,
-                           public Relayed {
+                           public CaughtAs {
  public:
   RelayedError(const std::string& text, const Source& source)
-      : Base(text), Source(source), Relayed(typeid(E)) {}
+      : Base(text), Source(source), CaughtAs(typeid(E)) {}
 };
 
 // What an exception says, for other threads than the one that has thrown it: the exception itself

@@ -18,7 +18,7 @@ LOCKSTEP_INLINE DescribedError described(const std::exception_ptr& error) noexce
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& exception) {
-    const auto* const relayed = dynamic_cast<const Relayed*>(&exception);
+    const auto* const relayed = dynamic_cast<const CaughtAs*>(&exception);
     result.type = relayed ? &relayed->caught_as() : &typeid(exception);
     try {
       result.what = std::make_shared<const std::string>(exception.what());
