@@ -60,12 +60,12 @@ class CommunicationThread {
   // Blocks until what was issued has ended; messages need not have been taken.
   void drain();
 
-  // `attend` has the thread poll the carrier until nothing of it is in flight or `forget` is
-  // called. All three are called within an operation. After `make_room`, `attend` allocates
-  // nothing.
-  void make_room() { attended_.reserve(attended_.size() + 1); }
-  void attend(Carrier& carrier);
-  void forget(Carrier& carrier) noexcept { std::erase(attended_, &carrier); }
+  // After `start_polling` the thread polls the carrier until nothing of it is in flight or
+  // `stop_polling` is called. All three are called within an operation. After `make_room`,
+  // `start_polling` allocates nothing.
+  void make_room() { polled_.reserve(polled_.size() + 1); }
+  void start_polling(Carrier& carrier);
+  void stop_polling(Carrier& carrier) noexcept { std::erase(polled_, &carrier); }
 
   // Calls `function` while no operation runs.
   template <class F>
@@ -75,9 +75,9 @@ class CommunicationThread {
   }
   // The same, and polls no carrier after that.
   template <class F>
-  void stop_attending(F&& function) {
+  void stop_polling_all(F&& function) {
     const std::lock_guard running(running_);
-    attended_.clear();
+    polled_.clear();
     function();
   }
 
@@ -87,7 +87,7 @@ class CommunicationThread {
 
   void serve();
 
-  bool attend_all();
+  bool poll_all();
 
   // How many operations were issued, written under `mutex_`, and how many have ended: the release
   // of `completed_` publishes what they did.
@@ -97,8 +97,8 @@ class CommunicationThread {
   const std::string name_;  // the thread's, in timelines
   const Waits waits_;
 
-  std::mutex running_;  // held while an operation runs, here or in a caller; guards `attended_`
-  std::vector<Carrier*> attended_;
+  std::mutex running_;  // held while an operation runs, here or in a caller; guards `polled_`
+  std::vector<Carrier*> polled_;
 
   std::mutex mutex_;  // guards all below
   lockstep::detail::TaskQueue queue_;

@@ -58,9 +58,9 @@ LOCKSTEP_INLINE void CommunicationThread::drain() {
   const std::lock_guard running(running_);
 }
 
-LOCKSTEP_INLINE void CommunicationThread::attend(Carrier& carrier) {
-  if (std::find(attended_.begin(), attended_.end(), &carrier) == attended_.end()) {
-    attended_.push_back(&carrier);
+LOCKSTEP_INLINE void CommunicationThread::start_polling(Carrier& carrier) {
+  if (std::find(polled_.begin(), polled_.end(), &carrier) == polled_.end()) {
+    polled_.push_back(&carrier);
   }
 }
 
@@ -76,14 +76,14 @@ LOCKSTEP_INLINE void CommunicationThread::start() {
 LOCKSTEP_INLINE void CommunicationThread::serve() {
   profile::name_thread(name_);
   if (waits_ == Waits::asleep) lockstep::detail::ask_for_short_slice();
-  bool attends = false;
+  bool polls = false;
   for (std::uint32_t completed = 0;;) {
     const auto more = [completed](std::uint32_t issued) { return issued != completed; };
-    if (!attends) lockstep::detail::spin_then_park(issued_, more);
+    if (!polls) lockstep::detail::spin_then_park(issued_, more);
     if (!more(issued_.load(std::memory_order_acquire))) {
-      attends = attend_all();
+      polls = poll_all();
       // Nothing wakes this thread when a message arrives, so it looks.
-      if (attends) std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (polls) std::this_thread::sleep_for(std::chrono::microseconds(20));
       continue;
     }
     Task task;
@@ -96,7 +96,7 @@ LOCKSTEP_INLINE void CommunicationThread::serve() {
       const std::lock_guard running(running_);
       task();
       task = Task();  // what it holds is released before it counts as done
-      attends = !attended_.empty();
+      polls = !polled_.empty();
     }
     // An exchange, since a store might become visible after the look for parked threads.
     completed_.exchange(++completed, std::memory_order_acq_rel);
@@ -104,10 +104,10 @@ LOCKSTEP_INLINE void CommunicationThread::serve() {
   }
 }
 
-LOCKSTEP_INLINE bool CommunicationThread::attend_all() {
+LOCKSTEP_INLINE bool CommunicationThread::poll_all() {
   const std::lock_guard running(running_);
-  std::erase_if(attended_, [](Carrier* carrier) { return !carrier->progress(); });
-  return !attended_.empty();
+  std::erase_if(polled_, [](Carrier* carrier) { return !carrier->progress(); });
+  return !polled_.empty();
 }
 
 }  // namespace lockstep::distributed::detail

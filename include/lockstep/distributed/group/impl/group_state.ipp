@@ -21,7 +21,7 @@
 namespace lockstep::distributed::detail {
 
 LOCKSTEP_INLINE GroupLink::~GroupLink() {
-  if (carrier_) thread_.forget(*carrier_);
+  if (carrier_) thread_.stop_polling(*carrier_);
 }
 
 LOCKSTEP_INLINE void GroupLink::run(const Call& call, Operands& operands,
@@ -43,7 +43,7 @@ LOCKSTEP_INLINE void GroupLink::run(const Call& call, Operands& operands,
   }
   operands.release();
   completion.finish(std::move(error));
-  if (operands.stream() && carrier_->progress()) thread_.attend(*carrier_);
+  if (operands.stream() && carrier_->progress()) thread_.start_polling(*carrier_);
 }
 
 LOCKSTEP_INLINE void GroupLink::start(const Message& message, Operands& operands, bool sends,
@@ -58,7 +58,7 @@ LOCKSTEP_INLINE void GroupLink::start(const Message& message, Operands& operands
       thread_.make_room();
     });
     issue(message, operands, sends, std::move(carriers));
-    if (carrier_->progress()) thread_.attend(*carrier_);
+    if (carrier_->progress()) thread_.start_polling(*carrier_);
   } catch (...) {
     error = std::current_exception();
   }
