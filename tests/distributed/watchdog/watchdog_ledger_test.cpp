@@ -69,21 +69,21 @@ TEST_F(Ledger, AGroupIsForgottenWhenAllOfItsRanksHaveDoneWithIt) {
   const WatchdogLedger::GroupKey pair{{2, 0}, 7};
   outside(0, 3, 1s, pair);
   inside(2, 4, 1s, kSum, pair);
-  ledger.forget(0, pair);
+  ledger.leave_group(0, pair);
   EXPECT_EQ(ledger.numbers(0), (std::map<WatchdogLedger::GroupKey, std::uint64_t>{{pair, 3}}));
   all_heard(100s);
   ASSERT_EQ(ledger.faults().size(), 1U);  // rank 2 still waits in it
   EXPECT_EQ(ledger.faults()[0].rank, 0);
-  ledger.forget(2, pair);
+  ledger.leave_group(2, pair);
   EXPECT_TRUE(ledger.numbers(0).empty());
   EXPECT_TRUE(ledger.numbers(2).empty());
-  ledger.forget(2, pair);  // there is no such group
+  ledger.leave_group(2, pair);  // there is no such group
 }
 
 TEST_F(Ledger, ARankThatIsGoneHasDoneWithItsGroups) {
   const WatchdogLedger::GroupKey pair{{1, 0}, 0};
   for (const int rank : {0, 1}) outside(rank, 3, 1s, pair);
-  ledger.forget(0, pair);
+  ledger.leave_group(0, pair);
   EXPECT_EQ(ledger.numbers(0).size(), 1U);
   ledger.leave(1);
   EXPECT_TRUE(ledger.numbers(0).empty());
@@ -186,9 +186,9 @@ TEST_F(Ledger, WhatIsKnownOfAGroupThatHasEndedIsForgotten) {
   };
   EXPECT_EQ(times_stuck(1s), 1);
   EXPECT_EQ(times_stuck(100s), 1);
-  for (const int rank : {2, 0}) ledger.forget(rank, pair);
+  for (const int rank : {2, 0}) ledger.leave_group(rank, pair);
   EXPECT_EQ(times_stuck(200s), 2);
-  ledger.forget(0, pair);
+  ledger.leave_group(0, pair);
   ledger.leave(2);
   EXPECT_TRUE(ledger.numbers(0).empty());
   EXPECT_EQ(times_stuck(300s), 3);

@@ -55,7 +55,7 @@ class WatchdogLedger {
 
   // The rank comes to no collective of the group any more. Once that holds for all its ranks,
   // nothing of the group is kept.
-  void forget(int rank, const GroupKey& key);
+  void leave_group(int rank, const GroupKey& key);
 
   // The rank has ended in good order.
   void leave(int rank);
@@ -88,7 +88,7 @@ class WatchdogLedger {
   struct RankPosition {
     Position position;
     Time since{0};
-    bool forgotten = false;
+    bool left = false;
   };
   using Group = std::vector<RankPosition>;  // in the order of the group's ranks
   using Groups = std::map<GroupKey, Group>;
@@ -100,8 +100,8 @@ class WatchdogLedger {
   // Prints a measured time, in whole seconds from 10 s on: it is only as exact as the interval.
   static std::string whole_seconds(Time time);
 
-  bool is_over(const std::pair<const GroupKey, Group>& one) const;
-  void forget_what_is_over();
+  bool all_have_left(const std::pair<const GroupKey, Group>& one) const;
+  void erase_left_groups();
   // Returns the group after it.
   Groups::iterator erase_group(Groups::iterator group);
 
@@ -122,7 +122,7 @@ class WatchdogLedger {
   std::string name_of(const GroupKey& key) const;
 
   // What a rank that others wait for does instead of coming.
-  std::string what_it_does(int rank, const Position& here, Time since, Time now) const;
+  std::string activity_of(int rank, const Position& here, Time since, Time now) const;
 
   void find_mismatch(const GroupKey& key, const Group& group, int rank);
 

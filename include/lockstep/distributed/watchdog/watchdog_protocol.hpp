@@ -17,11 +17,11 @@ enum class ToServer : std::uint8_t {
   hello,      // token, rank, size; the first on a connection
   group,      // a new one, numbered in this order: how many of the same ranks before it, the ranks
   heartbeat,  // for groups in which something has changed: the group's number, a position
-  forget,     // a group's number: this rank has done with it; after its last position
-  abort,      // a text: this rank has failed
-  told,       // it knows of a fault
-  finished,   // it comes to no collective any more; after a heartbeat
-  goodbye,    // it has ended in good order; after a last heartbeat
+  leave_group,  // a group's number: this rank has done with it; after its last position
+  abort,        // a text: this rank has failed
+  told,         // it knows of a fault
+  finished,     // it comes to no collective any more; after a heartbeat
+  goodbye,      // it has ended in good order; after a last heartbeat
 };
 
 // What rank 0's watchdog says to a rank's.

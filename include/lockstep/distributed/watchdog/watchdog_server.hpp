@@ -54,7 +54,7 @@ class WatchdogServer {
 
   static const WatchdogLedger::GroupKey& group_of(const Client& client, std::uint32_t number);
 
-  void forget_group(Client& client, std::uint32_t number);
+  void leave_group(Client& client, std::uint32_t number);
 
   void read_heartbeat(Client& client, FrameReader& frame);
 

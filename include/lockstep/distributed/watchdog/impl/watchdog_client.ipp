@@ -234,7 +234,7 @@ LOCKSTEP_INLINE void WatchdogClient::send_heartbeat(Connection& connection,
   } while (sent < changed.size());
   std::erase_if(groups_, [&](const Watched& watched) {
     if (!watched.ended) return false;
-    frames += FrameWriter(ToServer::forget).number(watched.id).take();
+    frames += FrameWriter(ToServer::leave_group).number(watched.id).take();
     return true;
   });
   connection.send(std::move(frames));

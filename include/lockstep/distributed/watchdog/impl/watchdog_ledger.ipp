@@ -35,17 +35,17 @@ LOCKSTEP_INLINE void WatchdogLedger::report(int rank, const GroupKey& key, Posit
   find_left(key, group, rank);
 }
 
-LOCKSTEP_INLINE void WatchdogLedger::forget(int rank, const GroupKey& key) {
+LOCKSTEP_INLINE void WatchdogLedger::leave_group(int rank, const GroupKey& key) {
   const auto found = groups_.find(key);
   if (found == groups_.end()) return;
-  found->second[index(key, rank)].forgotten = true;
-  if (is_over(*found)) erase_group(found);
+  found->second[index(key, rank)].left = true;
+  if (all_have_left(*found)) erase_group(found);
 }
 
 LOCKSTEP_INLINE void WatchdogLedger::leave(int rank) {
   of(rank).gone = true;
   finish(rank);
-  forget_what_is_over();
+  erase_left_groups();
 }
 
 LOCKSTEP_INLINE void WatchdogLedger::finish(int rank) {
@@ -63,7 +63,7 @@ LOCKSTEP_INLINE void WatchdogLedger::lose(int rank, const std::string& reason) {
       Fault::Kind::died, rank,
       str("rank ", rank, " has died: its connection was lost (", reason, ')', who_waits_for(rank)));
   of(rank).gone = true;
-  forget_what_is_over();
+  erase_left_groups();
 }
 
 LOCKSTEP_INLINE void WatchdogLedger::abort(int rank, const std::string& reason) {
@@ -103,17 +103,18 @@ LOCKSTEP_INLINE std::string WatchdogLedger::whole_seconds(Time time) {
              : str(std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
 }
 
-LOCKSTEP_INLINE bool WatchdogLedger::is_over(const std::pair<const GroupKey, Group>& one) const {
+LOCKSTEP_INLINE bool WatchdogLedger::all_have_left(
+    const std::pair<const GroupKey, Group>& one) const {
   const auto& [key, group] = one;
   for (std::size_t i = 0; i < group.size(); ++i) {
-    if (!group[i].forgotten && !of(key.first[i]).gone) return false;
+    if (!group[i].left && !of(key.first[i]).gone) return false;
   }
   return true;
 }
 
-LOCKSTEP_INLINE void WatchdogLedger::forget_what_is_over() {
+LOCKSTEP_INLINE void WatchdogLedger::erase_left_groups() {
   for (auto one = groups_.begin(); one != groups_.end();) {
-    one = is_over(*one) ? erase_group(one) : std::next(one);
+    one = all_have_left(*one) ? erase_group(one) : std::next(one);
   }
 }
 
@@ -178,8 +179,8 @@ LOCKSTEP_INLINE std::string WatchdogLedger::name_of(const GroupKey& key) const {
   return text;
 }
 
-LOCKSTEP_INLINE std::string WatchdogLedger::what_it_does(int rank, const Position& here, Time since,
-                                                         Time now) const {
+LOCKSTEP_INLINE std::string WatchdogLedger::activity_of(int rank, const Position& here, Time since,
+                                                        Time now) const {
   for (const auto& [key, group] : groups_) {
     const std::size_t at = index(key, rank);
     if (at == group.size() || !group[at].position.inside) continue;
@@ -236,7 +237,7 @@ LOCKSTEP_INLINE void WatchdogLedger::find_late(const GroupKey& key, const Group&
     note(Fault::Kind::late, rank,
          str("rank ", rank, " has not come to a collective for ",
              whole_seconds(now - waiting->since), "; ", who_waits(key, group, rank), "; ",
-             what_it_does(rank, other, group[i].since, now)));
+             activity_of(rank, other, group[i].since, now)));
   }
   if (found || !stuck_.insert({key, waiting->position.number}).second) return;
   if (of(rank_waiting).told) return;

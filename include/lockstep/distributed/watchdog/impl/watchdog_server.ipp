@@ -75,8 +75,8 @@ LOCKSTEP_INLINE void WatchdogServer::on_frame(Connection& connection, std::strin
       // One at a time is enough: they say no more than that this thread lives.
       if (!connection.is_sending()) connection.send(FrameWriter(FromServer::heartbeat).take());
       break;
-    case ToServer::forget:
-      forget_group(client, frame.number<std::uint32_t>());
+    case ToServer::leave_group:
+      leave_group(client, frame.number<std::uint32_t>());
       break;
     case ToServer::abort:
       ledger_.abort(client.rank, frame.text());
@@ -141,8 +141,8 @@ LOCKSTEP_INLINE const WatchdogLedger::GroupKey& WatchdogServer::group_of(const C
   return found->second;
 }
 
-LOCKSTEP_INLINE void WatchdogServer::forget_group(Client& client, std::uint32_t number) {
-  ledger_.forget(client.rank, group_of(client, number));
+LOCKSTEP_INLINE void WatchdogServer::leave_group(Client& client, std::uint32_t number) {
+  ledger_.leave_group(client.rank, group_of(client, number));
   client.groups.erase(number);
 }
 
