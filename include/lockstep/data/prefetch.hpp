@@ -67,7 +67,7 @@ class Prefetch {
 
    private:
     friend Prefetch;
-    using Item = detail::OnItsWay<Placed>;
+    using Item = detail::BatchInFlight<Placed>;
     using Queue = detail::PrefetchQueue<Item>;
 
     // In a forked child there is no thread to join.

@@ -55,58 +55,58 @@ class Messages {
 
   // Both are called after `check`. If they throw, nothing has begun.
   void send(const Message& message, const void* data, Done done) {
-    flights_.push_back(begin(message, std::move(done), false));
-    flights_.back()->start(static_cast<const std::byte*>(data), comm_);
+    in_flight_.push_back(begin(message, std::move(done), false));
+    in_flight_.back()->start(static_cast<const std::byte*>(data), comm_);
   }
 
   // The message is taken when it has come: see Requests::receive.
   void receive(const Message& message, void* data, Done done) {
-    std::unique_ptr<Flight> flight = begin(message, std::move(done), true);
-    flight->into = static_cast<std::byte*>(data);
-    flights_.push_back(std::move(flight));
+    std::unique_ptr<MessageInFlight> pending = begin(message, std::move(done), true);
+    pending->into = static_cast<std::byte*>(data);
+    in_flight_.push_back(std::move(pending));
   }
 
   // Tells those whose message has been taken, or never will be, as when the watchdog has found a
   // fault. True while there are other messages.
   bool progress() noexcept {
-    for (std::size_t i = 0; i < flights_.size(); ++i) {
+    for (std::size_t i = 0; i < in_flight_.size(); ++i) {
       // Of receives that are alike, the earlier one gets the earlier message.
-      if (flights_[i]->awaited() && !awaited_before(i)) flights_[i]->match(comm_);
+      if (in_flight_[i]->awaited() && !awaited_before(i)) in_flight_[i]->match(comm_);
     }
-    for (std::size_t i = 0; i < flights_.size();) {
-      if (flights_[i]->advance()) {
-        const std::unique_ptr<Flight> ended = take(i);
+    for (std::size_t i = 0; i < in_flight_.size();) {
+      if (in_flight_[i]->advance()) {
+        const std::unique_ptr<MessageInFlight> ended = take(i);
         ended->done(std::move(ended->error));
       } else {
         ++i;
       }
     }
     if (watchdog_ && watchdog_->faulted()) {
-      desert();
+      fail_in_flight();
     } else {
-      look_for_the_gone();
-      look_at_the_clock();
+      fail_messages_of_lost_ranks();
+      check_deadlines();
     }
-    return !flights_.empty();
+    return !in_flight_.empty();
   }
 
   // Fails all messages that are under way. The memory that MPI may still read or write is kept for
   // ever.
-  void desert() noexcept {
-    if (flights_.empty()) return;
+  void fail_in_flight() noexcept {
+    if (in_flight_.empty()) return;
     const std::exception_ptr error = made([&] {
       const std::exception_ptr known = watchdog_ ? watchdog_->exception() : nullptr;
       return known ? known : std::make_exception_ptr(Error("the process group was destroyed"));
     });
-    leave([&](const Flight&) { return error; });
+    leave([&](const MessageInFlight&) { return error; });
   }
 
   // Fails all messages that are under way, as the group has gone. MPI still delivers what was sent.
   void abandon() noexcept {
-    leave([](const Flight& flight) {
+    leave([](const MessageInFlight& pending) {
       return made([&] {
         return std::make_exception_ptr(
-            Error(lockstep::detail::str(flight.name(), ": the process group was destroyed")));
+            Error(lockstep::detail::str(pending.name(), ": the process group was destroyed")));
       });
     });
   }
@@ -127,7 +127,7 @@ class Messages {
     }
   }
 
-  struct Flight {
+  struct MessageInFlight {
     Message message;
     bool receives;
     int tag;  // MPI's
@@ -227,9 +227,9 @@ class Messages {
 
   // Whether an earlier message from the same rank, with the same tag, is still to come.
   bool awaited_before(std::size_t i) const noexcept {
-    const Flight& mine = *flights_[i];
+    const MessageInFlight& mine = *in_flight_[i];
     for (std::size_t j = 0; j < i; ++j) {
-      const Flight& other = *flights_[j];
+      const MessageInFlight& other = *in_flight_[j];
       if (other.awaited() && other.message.peer == mine.message.peer && other.tag == mine.tag) {
         return true;
       }
@@ -237,54 +237,54 @@ class Messages {
     return false;
   }
 
-  std::unique_ptr<Flight> begin(const Message& message, Done done, bool receives) const {
+  std::unique_ptr<MessageInFlight> begin(const Message& message, Done done, bool receives) const {
     const std::size_t pieces = std::max<std::size_t>(1, (message.bytes() + kMost - 1) / kMost);
-    auto flight = std::make_unique<Flight>(
-        Flight{.message = message,
-               .receives = receives,
-               .tag = message.tag + Requests::kTag + 1,
-               .done = std::move(done),
-               .deadline = {},
-               .last_chance = {},
-               .requests = std::vector<MPI_Request>(pieces, MPI_REQUEST_NULL)});
-    if (watchdog_) flight->deadline.emplace(watchdog_->options().collective_timeout);
-    return flight;
+    auto pending = std::make_unique<MessageInFlight>(
+        MessageInFlight{.message = message,
+                        .receives = receives,
+                        .tag = message.tag + Requests::kTag + 1,
+                        .done = std::move(done),
+                        .deadline = {},
+                        .last_chance = {},
+                        .requests = std::vector<MPI_Request>(pieces, MPI_REQUEST_NULL)});
+    if (watchdog_) pending->deadline.emplace(watchdog_->options().collective_timeout);
+    return pending;
   }
 
   // Ends messages whose other rank has told that it has failed, and which it does nothing about.
-  void look_for_the_gone() noexcept {
-    if (flights_.empty()) return;
+  void fail_messages_of_lost_ranks() noexcept {
+    if (in_flight_.empty()) return;
     if (const int code = notice_->look(); code != MPI_SUCCESS) {
       return fail_all([&] { return mpi_error(code, "MPI_Improbe"); });
     }
-    leave([&](Flight& flight) -> std::exception_ptr {
-      const std::exception_ptr& gone = notice_->gone(flight.message.peer);
-      if (!gone || (flight.receives && flight.has_started())) return nullptr;
-      if (!flight.last_chance) flight.last_chance.emplace(FailureNotice::last_chance);
-      return flight.last_chance->passed() ? gone_error(flight, gone) : nullptr;
+    leave([&](MessageInFlight& pending) -> std::exception_ptr {
+      const std::exception_ptr& gone = notice_->gone(pending.message.peer);
+      if (!gone || (pending.receives && pending.has_started())) return nullptr;
+      if (!pending.last_chance) pending.last_chance.emplace(FailureNotice::last_chance);
+      return pending.last_chance->passed() ? gone_error(pending, gone) : nullptr;
     });
   }
 
-  static std::exception_ptr gone_error(const Flight& flight,
+  static std::exception_ptr gone_error(const MessageInFlight& pending,
                                        const std::exception_ptr& gone) noexcept {
     try {
       std::rethrow_exception(gone);
     } catch (const std::exception& told) {
       try {
-        return std::make_exception_ptr(distributed::RankGone(flight.text() + ": " + told.what()));
+        return std::make_exception_ptr(distributed::RankGone(pending.text() + ": " + told.what()));
       } catch (const std::exception&) {
         return gone;
       }
     }
   }
 
-  void look_at_the_clock() noexcept {
-    const auto is_late = [](const std::unique_ptr<Flight>& one) {
+  void check_deadlines() noexcept {
+    const auto is_late = [](const std::unique_ptr<MessageInFlight>& one) {
       return one->deadline && one->deadline->passed();
     };
-    const auto found = std::find_if(flights_.begin(), flights_.end(), is_late);
-    if (found == flights_.end()) return;
-    const Flight& late = **found;
+    const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), is_late);
+    if (found == in_flight_.end()) return;
+    const MessageInFlight& late = **found;
     fail_all([&] {
       return Error(lockstep::detail::str(
           late.text(),
@@ -298,7 +298,7 @@ class Messages {
   template <class Make>
   void fail_all(const Make& make) noexcept {
     error_ = made([&] { return std::make_exception_ptr(make()); });
-    leave([&](const Flight&) { return error_; });
+    leave([&](const MessageInFlight&) { return error_; });
   }
 
   // Ends the messages for which `error_of` has an error, but none that a `done` starts meanwhile.
@@ -306,9 +306,9 @@ class Messages {
   template <class ErrorOf>
   void leave(const ErrorOf& error_of) noexcept {
     std::size_t i = 0;
-    for (std::size_t left = flights_.size(); left > 0 && i < flights_.size(); --left) {
-      if (std::exception_ptr error = error_of(*flights_[i])) {
-        std::unique_ptr<Flight> ended = take(i);
+    for (std::size_t left = in_flight_.size(); left > 0 && i < in_flight_.size(); --left) {
+      if (std::exception_ptr error = error_of(*in_flight_[i])) {
+        std::unique_ptr<MessageInFlight> ended = take(i);
         ended->done(std::move(error));
         if (ended->started > ended->taken) (void)ended.release();
       } else {
@@ -318,16 +318,16 @@ class Messages {
   }
 
   // Takes a message off the list: its `done`, which is called then, may start another.
-  std::unique_ptr<Flight> take(std::size_t i) noexcept {
-    std::unique_ptr<Flight> flight = std::move(flights_[i]);
-    flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
-    return flight;
+  std::unique_ptr<MessageInFlight> take(std::size_t i) noexcept {
+    std::unique_ptr<MessageInFlight> pending = std::move(in_flight_[i]);
+    in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
+    return pending;
   }
 
   MPI_Comm comm_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice* const notice_;
-  std::vector<std::unique_ptr<Flight>> flights_;
+  std::vector<std::unique_ptr<MessageInFlight>> in_flight_;
   std::exception_ptr error_;  // of all messages: one was too late, or MPI has failed
 };
 

@@ -66,7 +66,7 @@ class MpiCarrier final : public Carrier {
   ~MpiCarrier() override {
     if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
         notice_.told()) {
-      messages_.desert();
+      messages_.fail_in_flight();
       // MPI may still read and write it.
       if (requests_.failed()) (void)scratch_.release();
       return;

@@ -28,9 +28,9 @@
 // One pass over a loader, as the thread of prefetch makes it.
 namespace lockstep::data::detail {
 
-// A batch on its way: its copies have been issued, and have ended once the events have happened.
+// A batch whose copies have been issued; they have ended once the events have happened.
 template <class Placed>
-struct OnItsWay {
+struct BatchInFlight {
   Placed batch;
   std::vector<Event> copied;  // one for each device
 };
@@ -125,9 +125,9 @@ void read_ahead(Loader& loader, const Placement& placement, const std::vector<De
   const std::size_t in_threads = loaded_in_threads(loader);
   std::optional<Placed> first;
   for (std::size_t number = 0; next != last; ++number) {
-    OnItsWay<Placed> item = [&] {
+    BatchInFlight<Placed> item = [&] {
       const profile::RecordFunction range("prefetch");
-      OnItsWay<Placed> sent{placement.place(*next), {}};
+      BatchInFlight<Placed> sent{placement.place(*next), {}};
       for (const Device device : devices) sent.copied.push_back(copy_stream(device).record_event());
       return sent;
     }();
