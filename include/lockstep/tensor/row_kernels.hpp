@@ -29,7 +29,7 @@ inline std::size_t checked_row(RowsOf of, std::int64_t index, std::size_t positi
 // out[indices[i]] += grad[i], row by row and in this order, the rest zero; the index `padding`
 // (none if negative) is left out.
 template <class T>
-struct EmbeddingGradCall {
+struct SumRowsCall {
   RowsOf of;
   View<const T> grad;
   View<const std::int64_t> indices;

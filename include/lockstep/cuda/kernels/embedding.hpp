@@ -55,7 +55,7 @@ struct CudaCall<lockstep::detail::EmbeddingCall<T>> {
 // Adds up the gradients of one row of the weight in the order of the indices: each row looks
 // through all of them, or through those of one part. `out` is [parts, rows, width].
 template <class T>
-struct EmbeddingGradRows {
+struct SumRowsKernel {
   View<const T> grad;
   View<const std::int64_t> indices;
   View<T> out;
@@ -96,7 +96,7 @@ struct EmbeddingGradRows {
 
 // The sum of the parts, in their order.
 template <class T>
-struct EmbeddingGradParts {
+struct SumRowsPartsKernel {
   View<const T> parts;
   View<T> out;
   std::size_t count;
@@ -108,10 +108,10 @@ struct EmbeddingGradParts {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::EmbeddingGradCall<T>> {
-  using kernels = Kernels<EmbeddingGradRows<T>, EmbeddingGradParts<T>>;
+struct CudaCall<lockstep::detail::SumRowsCall<T>> {
+  using kernels = Kernels<SumRowsKernel<T>, SumRowsPartsKernel<T>>;
   static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::EmbeddingGradCall<T>& call) {
+                  const lockstep::detail::SumRowsCall<T>& call) {
     if (call.out.size == 0) return;
     // If there are few rows, the indices are divided into parts of at least kShortest, so that
     // about kRows rows are launched.
@@ -122,14 +122,14 @@ struct CudaCall<lockstep::detail::EmbeddingGradCall<T>> {
     const std::size_t each = std::max<std::size_t>(1, (call.indices.size + about - 1) / about);
     const std::size_t parts = std::max<std::size_t>(1, (call.indices.size + each - 1) / each);
     const auto launch_rows = [&](const View<T>& to) {
-      launch_kernel(stream, parts * call.rows,
-                    EmbeddingGradRows<T>{call.grad, call.indices, to, call.rows, call.width, each,
-                                         call.padding});
+      launch_kernel(
+          stream, parts * call.rows,
+          SumRowsKernel<T>{call.grad, call.indices, to, call.rows, call.width, each, call.padding});
     };
     if (parts == 1) return launch_rows(call.out);
     const ScratchOf<T> sums(stream, parts * call.out.size);
     launch_rows(sums.view());
-    launch_kernel(stream, call.out.size, EmbeddingGradParts<T>{sums.const_view(), call.out, parts});
+    launch_kernel(stream, call.out.size, SumRowsPartsKernel<T>{sums.const_view(), call.out, parts});
   }
 };
 
@@ -162,7 +162,7 @@ struct CudaCall<lockstep::detail::PutRowsCall<T>> {
 };
 
 using EmbeddingCalls = Join<ForFloating<lockstep::detail::EmbeddingCall>::type,
-                            ForFloating<lockstep::detail::EmbeddingGradCall>::type,
+                            ForFloating<lockstep::detail::SumRowsCall>::type,
                             ForFloating<lockstep::detail::PutRowsCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -37,10 +37,9 @@ struct EmbeddingGradOp {
     const Stream stream = current_stream(grad.device());
     return compute_floating(grad.dtype(), name, [&]<class T>(T) {
       Tensor out = empty_on(stream, {rows, width}, dtype_of<T>);
-      launch_call(stream,
-                  EmbeddingGradCall<T>{RowsOf::embedding, input<T>(from), input<std::int64_t>(at),
-                                       output<T>(out, stream), static_cast<std::size_t>(rows),
-                                       static_cast<std::size_t>(width), padding});
+      launch_call(stream, SumRowsCall<T>{RowsOf::embedding, input<T>(from), input<std::int64_t>(at),
+                                         output<T>(out, stream), static_cast<std::size_t>(rows),
+                                         static_cast<std::size_t>(width), padding});
       return out;
     });
   }

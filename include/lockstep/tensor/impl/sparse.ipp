@@ -77,9 +77,9 @@ inline Tensor sum_rows(const Tensor& values, const Tensor& indices, const Shape&
   return dispatch_floating(values.dtype(), "to_dense", [&]<class T>(T) {
     Tensor out = empty_on(stream, shape, dtype_of<T>);
     launch_call(stream,
-                EmbeddingGradCall<T>{RowsOf::sparse_tensor, input<T>(values),
-                                     input<std::int64_t>(indices), output<T>(out, stream),
-                                     static_cast<std::size_t>(shape[0]), row_width(shape), kNone});
+                SumRowsCall<T>{RowsOf::sparse_tensor, input<T>(values),
+                               input<std::int64_t>(indices), output<T>(out, stream),
+                               static_cast<std::size_t>(shape[0]), row_width(shape), kNone});
     return out;
   });
 }
