@@ -255,15 +255,15 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
                       "device_ids can only be None or contain a single element, got ",
                       options_.device_ids.size());
     const std::vector<Tensor> tensors = detail::tensors_of(module_);
-    const bool at_home = detail::is_on_host_memory(module_);
+    const bool on_host = detail::is_on_host_memory(module_);
     Device device = process_group_.device();
     if (!options_.device_ids.empty()) {
       device = options_.device_ids[0];
       check_device(device);
-    } else if (!at_home) {
+    } else if (!on_host) {
       device = tensors[0].device();
     }
-    if (at_home) to(module_, device);
+    if (on_host) to(module_, device);
     return device;
   }
 

@@ -27,7 +27,7 @@ struct AddKernel {
 };
 
 // "5x4": how torch prints sizes in reduce_add's errors.
-std::string times(const Shape& shape);
+std::string sizes_text(const Shape& shape);
 
 // Throws unless there are summands, they agree in shape and dtype, and one of them is on
 // `destination`.

@@ -18,7 +18,7 @@ namespace lockstep::comm::detail {
 
 // One copy to make, by one of several Transfers: `copy` is contiguous and as large as `source`,
 // which may be strided. The caller keeps all three alive.
-struct FanOut {
+struct FanOutCopy {
   const Tensor* source;
   const Tensor* copy;
   const Transfer* transfer;
@@ -26,17 +26,17 @@ struct FanOut {
 
 // Collects copies from one device to several others, which NCCL (lockstep/nccl.hpp) then makes
 // together, as one collective. Each device is a rank, the source's is the root.
-class FanOutRanks {
+class FanOutCollective {
  public:
   using Collectives = lockstep::detail::Collectives;
 
   // `devices`: those of the broadcast, the source's own among them or not. `add` takes no copies
   // unless a collective serves all of them.
-  FanOutRanks(Device source, const std::vector<Device>& devices);
+  FanOutCollective(Device source, const std::vector<Device>& devices);
 
   // Adds the copies of a contiguous tensor and returns true; returns false if the collective cannot
   // make them.
-  bool add(const Tensor& source, std::span<const FanOut> copies);
+  bool add(const Tensor& source, std::span<const FanOutCopy> copies);
 
   // Issues the collective, if copies were added, as work of each device's copy stream. The root's
   // copy stream waits for its current stream before.
@@ -55,7 +55,7 @@ class FanOutRanks {
 // those of one tensor after another, each tensor's in the order of the devices; `devices` are those
 // of the broadcast. One collective makes the copies where all devices are distinct GPUs and
 // lockstep/nccl.hpp is there; elsewhere each is a copy of its own.
-void fan_out(std::span<const FanOut> copies, const std::vector<Device>& devices);
+void fan_out(std::span<const FanOutCopy> copies, const std::vector<Device>& devices);
 
 }  // namespace lockstep::comm::detail
 

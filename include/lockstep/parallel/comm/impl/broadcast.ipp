@@ -25,7 +25,7 @@ LOCKSTEP_INLINE std::vector<Tensor> broadcast(const Tensor& tensor,
   std::vector<Tensor> copies(devices.size(), tensor);
   std::vector<detail::Transfer> transfers;
   const lockstep::detail::Packed source(tensor);
-  std::vector<detail::FanOut> made;
+  std::vector<detail::FanOutCopy> made;
   transfers.reserve(devices.size());
   bool original_given = false;
   for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -35,7 +35,7 @@ LOCKSTEP_INLINE std::vector<Tensor> broadcast(const Tensor& tensor,
     made.push_back({&*source, &copies[i], &transfer});
   }
   detail::fan_out(made, devices);
-  for (const detail::FanOut& each : made) each.transfer->finish(*each.copy);
+  for (const detail::FanOutCopy& each : made) each.transfer->finish(*each.copy);
   return copies;
 }
 
@@ -86,7 +86,7 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
     buffers.push_back(std::move(flat.buffers));
     indices.push_back(i);
   }
-  std::vector<detail::FanOut> made;
+  std::vector<detail::FanOutCopy> made;
   made.reserve(tensors.size() * transfers.size());
   for (std::size_t j = 0; j < tensors.size(); ++j) {
     for (std::size_t t = 0; t < transfers.size(); ++t) {

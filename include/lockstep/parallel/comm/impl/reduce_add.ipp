@@ -31,7 +31,7 @@
 
 namespace lockstep::comm::detail {
 
-LOCKSTEP_INLINE std::string times(const Shape& shape) {
+LOCKSTEP_INLINE std::string sizes_text(const Shape& shape) {
   std::string text;
   for (const std::int64_t size : shape) {
     if (!text.empty()) text += 'x';
@@ -42,11 +42,11 @@ LOCKSTEP_INLINE std::string times(const Shape& shape) {
 
 // A tensor that kernels on `compute` can read: the given one if that stream's device can access its
 // memory, otherwise a copy on that device. The given tensor has to live longer than this.
-class WithinReach {
+class ReadableTensor {
  public:
-  WithinReach(const Tensor& tensor, const Stream& compute)
+  ReadableTensor(const Tensor& tensor, const Stream& compute)
       : source_(tensor), copy_(copy_of(*source_, compute)) {}
-  WithinReach(const Tensor&&, const Stream&) = delete;  // a temporary would not live long enough
+  ReadableTensor(const Tensor&&, const Stream&) = delete;  // a temporary would not live long enough
 
   const Tensor& operator*() const { return copy_.defined() ? copy_ : *source_; }
 
@@ -77,7 +77,8 @@ LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Devi
   for (std::size_t i = 1; i < inputs.size(); ++i) {
     if (inputs[i].sizes() != shape) {
       lockstep::detail::fail<ShapeError>(operation, ": input ", i, " has invalid size: got ",
-                                         times(inputs[i].sizes()), ", but expected ", times(shape));
+                                         sizes_text(inputs[i].sizes()), ", but expected ",
+                                         sizes_text(shape));
     }
     check<DtypeError>(inputs[i].dtype() == inputs[0].dtype(), operation, ": input ", i,
                       " has dtype ", inputs[i].dtype(), ", but expected ", inputs[0].dtype());
@@ -104,10 +105,10 @@ inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream)
     return lockstep::detail::copy_into(total, sum);
   }
   dispatch_numeric(total.dtype(), "reduce_add", [&]<class T>(T) {
-    const WithinReach first(inputs[0], stream);
+    const ReadableTensor first(inputs[0], stream);
     View<const T> before = input<T>(*first);
     for (std::size_t i = 1; i < inputs.size(); ++i) {
-      const WithinReach next(inputs[i], stream);
+      const ReadableTensor next(inputs[i], stream);
       launch_in_pieces<sizeof(T)>(stream, static_cast<std::size_t>(total.numel()),
                                   AddKernel<T>{before, input<T>(*next), output<T>(total, stream)});
       before = input<T>(total);

@@ -85,7 +85,7 @@ LOCKSTEP_INLINE void ReplicaCache::prepare(Replica& replica, const comm::detail:
 LOCKSTEP_INLINE void ReplicaCache::update(std::vector<Target>& targets,
                                           const std::vector<Tensor>& originals,
                                           const std::vector<Device>& devices) {
-  std::vector<comm::detail::FanOut> stale;
+  std::vector<comm::detail::FanOutCopy> stale;
   std::vector<std::pair<Versions*, Versions>> renewed;
   stale.reserve(originals.size() * targets.size());
   renewed.reserve(originals.size() * targets.size());

@@ -20,7 +20,8 @@
 
 namespace lockstep::comm::detail {
 
-LOCKSTEP_INLINE FanOutRanks::FanOutRanks(Device source, const std::vector<Device>& devices) {
+LOCKSTEP_INLINE FanOutCollective::FanOutCollective(Device source,
+                                                   const std::vector<Device>& devices) {
   if (!lockstep::detail::nccl_collectives.load(std::memory_order_acquire)) return;
   if (devices.size() < 2) return;
   std::vector<Device> ranks = devices;
@@ -31,24 +32,25 @@ LOCKSTEP_INLINE FanOutRanks::FanOutRanks(Device source, const std::vector<Device
   size_ = ranks.size();
 }
 
-LOCKSTEP_INLINE bool FanOutRanks::add(const Tensor& source, std::span<const FanOut> copies) {
+LOCKSTEP_INLINE bool FanOutCollective::add(const Tensor& source,
+                                           std::span<const FanOutCopy> copies) {
   // A collective needs a copy for every rank but the root.
   if (!collectives_ || copies.size() + 1 != size_) return false;
   Collectives::Broadcast broadcast{{}, whole_of(source).width};
   if (broadcast.bytes == 0) return false;
   const auto root = static_cast<std::ptrdiff_t>(root_);
   if (streams_.empty()) {
-    for (const FanOut& each : copies) streams_.push_back(&each.transfer->stream().state());
+    for (const FanOutCopy& each : copies) streams_.push_back(&each.transfer->stream().state());
     streams_.insert(streams_.begin() + root, &copy_stream(source.device()).state());
   }
-  for (const FanOut& each : copies) broadcast.data.push_back(each.copy->impl()->data());
+  for (const FanOutCopy& each : copies) broadcast.data.push_back(each.copy->impl()->data());
   broadcast.data.insert(broadcast.data.begin() + root, source.impl()->data());
   sources_.push_back(source);
   broadcasts_.push_back(std::move(broadcast));
   return true;
 }
 
-LOCKSTEP_INLINE void FanOutRanks::issue() const {
+LOCKSTEP_INLINE void FanOutCollective::issue() const {
   if (broadcasts_.empty()) return;
   const Stream reader(*streams_[root_]);
   reader.wait_stream(current_stream(reader.device()));
@@ -57,11 +59,12 @@ LOCKSTEP_INLINE void FanOutRanks::issue() const {
   collectives_->broadcast(streams_, root_, broadcasts_);
 }
 
-LOCKSTEP_INLINE void fan_out(std::span<const FanOut> copies, const std::vector<Device>& devices) {
+LOCKSTEP_INLINE void fan_out(std::span<const FanOutCopy> copies,
+                             const std::vector<Device>& devices) {
   if (copies.empty()) return;
   const profile::RecordFunction range("broadcast");
   CopiesTogether alone;
-  FanOutRanks together(copies[0].source->device(), devices);
+  FanOutCollective together(copies[0].source->device(), devices);
   while (!copies.empty()) {
     const Tensor* const original = copies[0].source;
     std::size_t count = 1;
@@ -70,7 +73,7 @@ LOCKSTEP_INLINE void fan_out(std::span<const FanOut> copies, const std::vector<D
     const auto of_source = copies.first(count);
     copies = copies.subspan(count);
     if (together.add(source, of_source)) continue;
-    for (const FanOut& each : of_source) {
+    for (const FanOutCopy& each : of_source) {
       each.transfer->copy_out(*each.copy, source, whole_of(source), alone);
     }
   }

@@ -31,7 +31,7 @@ LOCKSTEP_INLINE FlatLayout::FlatLayout(const std::vector<Tensor>& tensors,
 // A part of a flat buffer as a tensor with a version of its own. Its handle on the storage is
 // counted apart from those of the other parts, so that whoever holds the part's only handle may
 // reuse its memory (is_sole_owner); the buffer is freed when all parts are gone.
-inline Tensor carve(const Tensor& flat, std::int64_t offset, const Shape& shape) {
+inline Tensor part_of_flat(const Tensor& flat, std::int64_t offset, const Shape& shape) {
   Tensor part = lockstep::detail::make_view(flat, shape, contiguous_strides(shape), offset);
   auto& storage = part.impl()->storage;
   using Handle = std::shared_ptr<lockstep::detail::Storage>;
@@ -50,7 +50,7 @@ LOCKSTEP_INLINE FlatCopies allocate_groups(const Stream& stream, const std::vect
     const Tensor flat =
         lockstep::detail::empty_on(stream, {layout.total}, tensors[group[0]].dtype());
     for (std::size_t m = 0; m < group.size(); ++m) {
-      copies.parts[group[m]] = carve(flat, layout.offsets[m], tensors[group[m]].sizes());
+      copies.parts[group[m]] = part_of_flat(flat, layout.offsets[m], tensors[group[m]].sizes());
     }
     copies.buffers.push_back(flat);
   }
