@@ -19,10 +19,10 @@ namespace detail {
 // written before `ended`, whose release publishes them together with the results, and only read
 // after it.
 struct WorkState {
-  enum : std::uint32_t { kRuns, kWell, kFailed };
+  enum : std::uint32_t { kRunning, kSucceeded, kFailed };
 
-  // From kWell it may still go to kFailed, with the error of a GPU.
-  std::atomic<std::uint32_t> ended{kRuns};
+  // From kSucceeded it may still go to kFailed, with the error of a GPU.
+  std::atomic<std::uint32_t> ended{kRunning};
   // The GPU that has the operation's last work, if there is one, and the point that users of the
   // result wait for.
   std::optional<Device> gpu;

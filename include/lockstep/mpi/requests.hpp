@@ -25,7 +25,7 @@ namespace lockstep::mpi::detail {
 
 // The pause between two looks for what another rank brings about: none at first, then the core is
 // left to any other thread that wants it, and after some time the thread sleeps.
-class Patience {
+class PollPause {
  public:
   void operator()() {
     constexpr int kSpins = 200;
@@ -178,7 +178,7 @@ class Requests {
   // within 100 ms: a rank that is missing comes to nothing any more, but what it had done before
   // still counts.
   void wait() {
-    Patience patience;
+    PollPause pause;
     std::optional<distributed::detail::Deadline> deadline;
     for (std::size_t at = 0; at < pending_.size();) {
       for (Pending& one : pending_) (void)has_come(one);
@@ -195,14 +195,14 @@ class Requests {
       if (!faulted && !told) {
         const int code = notice_->look();
         if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
-        patience();
+        pause();
         continue;
       }
       if (!deadline) deadline.emplace(FailureNotice::last_chance);
       if (deadline->passed() && !has_ended(pending_[at])) {
         give_up(faulted ? watchdog_->exception() : notice_->told());
       }
-      patience();
+      pause();
     }
     pending_.clear();
     under_way_ = false;

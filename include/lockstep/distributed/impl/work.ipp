@@ -18,10 +18,10 @@ namespace lockstep::distributed {
 LOCKSTEP_INLINE void Work::wait() const {
   if (!state_) return;
   std::uint32_t last = state_->ended.load(std::memory_order_acquire);
-  if (last == detail::WorkState::kRuns) lockstep::detail::check_not_forked();
+  if (last == detail::WorkState::kRunning) lockstep::detail::check_not_forked();
   lockstep::detail::spin_then_park(state_->ended, [&last](std::uint32_t ended) {
     last = ended;
-    return ended != detail::WorkState::kRuns;
+    return ended != detail::WorkState::kRunning;
   });
   if (last == detail::WorkState::kFailed) std::rethrow_exception(*error_);
   if (state_->gpu) current_stream(*state_->gpu).wait_event(state_->issued);
@@ -31,7 +31,7 @@ LOCKSTEP_INLINE bool Work::is_completed() const {
   if (!state_) return true;
   const std::uint32_t ended = state_->ended.load(std::memory_order_acquire);
   return ended == detail::WorkState::kFailed ||
-         (ended == detail::WorkState::kWell && (!state_->gpu || state_->issued.query()));
+         (ended == detail::WorkState::kSucceeded && (!state_->gpu || state_->issued.query()));
 }
 
 LOCKSTEP_INLINE std::exception_ptr Work::exception() const {
@@ -55,7 +55,7 @@ LOCKSTEP_INLINE Work Completion::work() {
 }
 
 LOCKSTEP_INLINE void Completion::finish(std::exception_ptr error) const noexcept {
-  const std::uint32_t ended = error ? WorkState::kFailed : WorkState::kWell;
+  const std::uint32_t ended = error ? WorkState::kFailed : WorkState::kSucceeded;
   if (const auto seen = error_.lock()) *seen = std::move(error);
   // An exchange, since a store might become visible after the look for parked threads.
   state_->ended.exchange(ended, std::memory_order_acq_rel);
@@ -64,7 +64,7 @@ LOCKSTEP_INLINE void Completion::finish(std::exception_ptr error) const noexcept
 
 LOCKSTEP_INLINE void Completion::fail(std::exception_ptr error) const noexcept {
   // Only this thread writes `ended`.
-  if (state_->ended.load(std::memory_order_relaxed) != WorkState::kWell) return;
+  if (state_->ended.load(std::memory_order_relaxed) != WorkState::kSucceeded) return;
   if (const auto seen = error_.lock()) *seen = std::move(error);
   state_->ended.store(WorkState::kFailed, std::memory_order_release);
 }

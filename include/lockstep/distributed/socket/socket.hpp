@@ -92,8 +92,8 @@ Listener listen_on(std::uint16_t port);
 // Tries once to connect. Returns 0, or the reason in errno's terms.
 int connect_once(const Descriptor& socket, const addrinfo& address, const Deadline& deadline);
 
-// How often a connection is tried.
-enum class Dial {
+// For how long `connect_to` tries again.
+enum class ConnectAttempts {
   once,
   until_refused,   // the other side has been there: if nobody is at its port, it has ended
   until_deadline,  // the other side may not have been started yet, or its name not be known
@@ -101,7 +101,7 @@ enum class Dial {
 
 // Connects to the first of the host's addresses that answers. A NetworkError where none does.
 Descriptor connect_to(const std::string& host, std::uint16_t port, const Deadline& deadline,
-                      Dial dial = Dial::until_deadline);
+                      ConnectAttempts attempts = ConnectAttempts::until_deadline);
 
 }  // namespace detail
 

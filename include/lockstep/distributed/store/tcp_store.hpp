@@ -91,7 +91,8 @@ class TCPStore final : public Store {
   // for, but never less than five seconds from here.
   static detail::Deadline answer_by(const detail::Deadline& deadline);
 
-  detail::Descriptor connect(const detail::Deadline& deadline, detail::Dial dial) const;
+  detail::Descriptor connect(const detail::Deadline& deadline,
+                             detail::ConnectAttempts attempts) const;
 
   // `take` returns an idle connection or a new one; `keep` makes one idle.
   detail::Descriptor take(const detail::Deadline& deadline);

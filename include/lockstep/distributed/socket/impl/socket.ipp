@@ -165,7 +165,7 @@ LOCKSTEP_INLINE int connect_once(const Descriptor& socket, const addrinfo& addre
 }
 
 LOCKSTEP_INLINE Descriptor connect_to(const std::string& host, std::uint16_t port,
-                                      const Deadline& deadline, Dial dial) {
+                                      const Deadline& deadline, ConnectAttempts attempts) {
   constexpr std::chrono::milliseconds kLongestAttempt{10000};
   constexpr std::chrono::milliseconds kLongestPause{200};
   std::string reason;
@@ -184,7 +184,9 @@ LOCKSTEP_INLINE Descriptor connect_to(const std::string& host, std::uint16_t por
       reason = std::strerror(error);
       refused = refused && error == ECONNREFUSED;
     }
-    if (dial == Dial::once || (dial == Dial::until_refused && refused) || deadline.passed()) break;
+    if (attempts == ConnectAttempts::once ||
+        (attempts == ConnectAttempts::until_refused && refused) || deadline.passed())
+      break;
   }
   lockstep::detail::fail<NetworkError>("cannot connect to ", endpoint(host, port), " within ",
                                        Seconds{deadline.timeout()}, ": ", reason);

@@ -32,7 +32,7 @@ LOCKSTEP_INLINE TCPStore::TCPStore(std::string host, const TCPStoreOptions& opti
     port_ = server_->port();
   }
   const detail::Deadline deadline(options.timeout);
-  keep(connect(deadline, detail::Dial::until_deadline));
+  keep(connect(deadline, detail::ConnectAttempts::until_deadline));
 }
 
 LOCKSTEP_INLINE TCPStore::~TCPStore() = default;
@@ -126,10 +126,10 @@ LOCKSTEP_INLINE detail::Deadline TCPStore::answer_by(const detail::Deadline& dea
 }
 
 LOCKSTEP_INLINE detail::Descriptor TCPStore::connect(const detail::Deadline& deadline,
-                                                     detail::Dial dial) const {
+                                                     detail::ConnectAttempts attempts) const {
   // The server in the same process is reached whatever the host is called.
   detail::Descriptor connection =
-      detail::connect_to(server_ ? "localhost" : host_, port_, deadline, dial);
+      detail::connect_to(server_ ? "localhost" : host_, port_, deadline, attempts);
   converse(connection, detail::FrameWriter(Request::hello).text(detail::kStoreGreeting).take(),
            deadline, false);
   return connection;
@@ -144,7 +144,7 @@ LOCKSTEP_INLINE detail::Descriptor TCPStore::take(const detail::Deadline& deadli
       return connection;
     }
   }
-  return connect(answer_by(deadline), detail::Dial::once);
+  return connect(answer_by(deadline), detail::ConnectAttempts::once);
 }
 
 LOCKSTEP_INLINE void TCPStore::keep(detail::Descriptor connection) {

@@ -106,7 +106,8 @@ LOCKSTEP_INLINE void WatchdogClient::abort(std::string reason) {
 LOCKSTEP_INLINE Descriptor WatchdogClient::greet(int size, const WatchdogAddress& address,
                                                  const Deadline& deadline) const {
   // Rank 0 listens before it tells its address: if nobody is there, it has ended.
-  Descriptor socket = connect_to(address.host, address.port, deadline, Dial::until_refused);
+  Descriptor socket =
+      connect_to(address.host, address.port, deadline, ConnectAttempts::until_refused);
   const std::string hello = FrameWriter(ToServer::hello)
                                 .number(address.token)
                                 .number(static_cast<std::int32_t>(rank_))
