@@ -596,7 +596,7 @@ TEST(NcclConnecting, ARankThatNeverComesIsNamed) {
     distributed::HashStore other(std::chrono::milliseconds(200));
     for (const int rank : {1, 2}) {  // both are there, whichever goes on first
       distributed::PrefixStore own("nccl/1", {std::shared_ptr<void>(), &other});
-      nccl::detail::RollCall(rank, 4, own, "here").come();
+      nccl::detail::RankArrivals(rank, 4, own, "here").arrive();
     }
     on_threads(2, [&](int rank) {
       EXPECT_TRUE(throws<distributed::StoreError>(
@@ -610,11 +610,11 @@ TEST(NcclConnecting, ARankThatNeverComesIsNamed) {
 struct Comer {
   Comer(int rank, distributed::Store& store)
       : own("nccl/1", std::shared_ptr<distributed::Store>(std::shared_ptr<void>(), &store)) {
-    nccl::detail::RollCall here(rank, 2, own, "here");
-    here.come();
+    nccl::detail::RankArrivals here(rank, 2, own, "here");
+    here.arrive();
     watch = nccl::detail::watch_over(rank, 2, own);
     id = nccl::detail::share_id(rank, "cuda:4", own);
-    here.meet(distributed::detail::Deadline(own.timeout()), watch);
+    here.wait_for_all(distributed::detail::Deadline(own.timeout()), watch);
   }
 
   distributed::PrefixStore own;
@@ -630,7 +630,7 @@ TEST(NcclConnecting, ARankThatGoesMeanwhileIsNamed) {
     if (rank == 1) {
       (void)nccl::detail::share_id(1, "cuda:4", store);  // rank 0 is there
       store.set_timeout(std::chrono::milliseconds(200));
-      return nccl::detail::RollCall(1, 2, store, "here").come();
+      return nccl::detail::RankArrivals(1, 2, store, "here").arrive();
     }
     EXPECT_TRUE(throws<NcclError>([&] { (void)nccl::detail::connect_by(store, 0, 2, "cuda:3"); },
                                   "rank 0 of 2, on cuda:3, has waited for the others to connect",

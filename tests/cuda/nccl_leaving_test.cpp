@@ -153,11 +153,11 @@ TEST(NcclLeaving, BecauseOfWhateverTellsTheOthers) {
     }
     // What process_group makes.
     distributed::PrefixStore own("nccl/1", {std::shared_ptr<void>(), &store});
-    nccl::detail::RollCall here(1, 2, own, "here");
-    here.come();
+    nccl::detail::RankArrivals here(1, 2, own, "here");
+    here.arrive();
     const distributed::detail::GroupWatch watch = nccl::detail::watch_over(1, 2, own);
     const ncclUniqueId id = nccl::detail::share_id(1, kDevices[1], own);
-    here.meet(distributed::detail::Deadline(own.timeout()), watch);
+    here.wait_for_all(distributed::detail::Deadline(own.timeout()), watch);
     const ncclComm_t comm = cuda::connect_rank(1, 2, id, kDevices[1], [&] { watch.check(); });
     cuda::NcclCarrier carrier(1, 2, kDevices[1], comm, watch, std::chrono::seconds(300));
     connected.get_future().wait();

@@ -57,15 +57,15 @@ class InFlight {
   }
 
   // Called before the rank issues the collective, in which NCCL may already wait for other ranks.
-  void come_to(const distributed::detail::Call& call) {
-    coming_ = call;
+  void about_to_issue(const distributed::detail::Call& call) {
+    next_ = call;
     if (!inside_) enter(call);
   }
   // Called after the rank has issued the operation to `stream`: it ends when the stream has come
   // this far.
   void push(const Stream& stream, Operation operation) {
     operation.end = stream.record_event();
-    if (operation.call) coming_.reset();
+    if (operation.call) next_.reset();
     operations_.push_back(std::move(operation));
   }
 
@@ -81,8 +81,8 @@ class InFlight {
                                      [](const Operation& each) { return each.call.has_value(); });
       if (next != operations_.end()) {
         enter(*next->call);
-      } else if (coming_) {
-        enter(*coming_);
+      } else if (next_) {
+        enter(*next_);
       }
     }
   }
@@ -107,7 +107,7 @@ class InFlight {
   template <class Fail>
   void give_up(const Fail& fail) noexcept {
     if (inside_) leave();
-    coming_.reset();
+    next_.reset();
     for (; !operations_.empty(); operations_.pop_front()) fail(operations_.front());
   }
 
@@ -124,7 +124,7 @@ class InFlight {
   const distributed::detail::GroupWatch watch_;
   const std::chrono::milliseconds limit_;
   std::deque<Operation> operations_;
-  std::optional<distributed::detail::Call> coming_;  // until it has been issued
+  std::optional<distributed::detail::Call> next_;  // until it has been issued
   bool inside_ = false;  // the watchdog has been told that this rank is in the first collective
 };
 

@@ -100,7 +100,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     const auto name = [&] { return lockstep::detail::str(call); };
     std::optional<NcclPart> part;  // its memory has to outlive the abort of what it issues
     issue(name, [&] {
-      in_flight_.come_to(call);
+      in_flight_.about_to_issue(call);
       if (call.count > 0) {
         part.emplace(stream, rank(), size(), call, inputs, outputs);
         in_group([&] { part->issue(comm_, own_.get().handle(), {&device_, 1}); });
@@ -270,7 +270,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
 
   // The same within an operation; `room` gets memory that has to outlive that.
   void meet(const Call& call, Room& room) {
-    in_flight_.come_to(call);
+    in_flight_.about_to_issue(call);
     const Stream stream(own_.get());
     void* const one = room.emplace(stream, 1).data();
     in_group([&] {

@@ -5,7 +5,7 @@
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/cuda/nccl/nccl_carrier.hpp>
 #include <lockstep/cuda/nccl/non_blocking.hpp>
-#include <lockstep/cuda/nccl/roll_call.hpp>
+#include <lockstep/cuda/nccl/rank_arrivals.hpp>
 #include <lockstep/cuda/nccl/store_watch.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
@@ -58,7 +58,7 @@ inline ncclUniqueId new_id(Device device) {
   return id;
 }
 
-inline void check_place(int rank, int size, Device device) {
+inline void check_rank_and_device(int rank, int size, Device device) {
   check<ValueError>(size >= 1 && rank >= 0 && rank < size, "nccl::process_group: rank ", rank,
                     " of ", size, " ranks");
   check<DeviceError>(device.is_cuda(), "nccl::process_group: NCCL connects GPUs, but rank ", rank,
@@ -124,15 +124,15 @@ inline ncclUniqueId share_id(int rank, Device device, distributed::Store& store)
 // Connects the ranks that share a store.
 inline distributed::ProcessGroup connect_by(distributed::Store& store, int rank, int size,
                                             Device device) {
-  const distributed::detail::Deadline coming(store.timeout());
-  RollCall here(rank, size, store, "here");
+  const distributed::detail::Deadline arriving(store.timeout());
+  RankArrivals here(rank, size, store, "here");
   distributed::detail::GroupWatch watch;
   ncclUniqueId id{};
   try {
-    here.come();
+    here.arrive();
     watch = watch_over(rank, size, store);
     id = share_id(rank, device, store);
-    here.meet(coming, watch);
+    here.wait_for_all(arriving, watch);
   } catch (const distributed::StoreError& error) {
     const std::string missing = here.missing();
     if (missing.empty()) throw;
@@ -142,7 +142,7 @@ inline distributed::ProcessGroup connect_by(distributed::Store& store, int rank,
   // moment.
   const distributed::detail::Deadline connecting(store.timeout());
   return connect(rank, size, device, id, watch, connecting, [&] {
-    const std::string silent = RollCall(rank, size, store, "late").silent();
+    const std::string silent = RankArrivals(rank, size, store, "late").missing_after_grace();
     return silent.empty() ? std::string(": they are there, and cannot reach each other")
                           : "; not there any more: " + silent;
   });
@@ -192,7 +192,7 @@ inline std::uint16_t store_port(const distributed::LaunchEnvironment& environmen
 // longer than these limits.
 inline distributed::ProcessGroup process_group(int rank, int size, Device device,
                                                distributed::Store& store) {
-  detail::check_place(rank, size, device);
+  detail::check_rank_and_device(rank, size, device);
   // All ranks make their groups in the same order, so each can number them by itself.
   const std::int64_t number = store.add(lockstep::detail::str("nccl/groups/", rank), 1);
   const std::shared_ptr<distributed::Store> not_owned(std::shared_ptr<void>(), &store);
@@ -205,7 +205,7 @@ inline distributed::ProcessGroup process_group(int rank, int size, Device device
 // LOCKSTEP_COLLECTIVE_TIMEOUT, ends what waits for a rank that is gone, connecting included.
 inline distributed::ProcessGroup process_group(const distributed::ProcessGroup& group,
                                                Device device) {
-  detail::check_place(group.rank(), group.size(), device);
+  detail::check_rank_and_device(group.rank(), group.size(), device);
   ncclUniqueId id{};
   constexpr std::int64_t kBytes = sizeof(id.internal);
   const Tensor bytes = zeros({kBytes}, {.dtype = Dtype::u8});
@@ -261,7 +261,7 @@ inline distributed::ProcessGroup init_process_group(std::optional<Device> device
   const distributed::LaunchEnvironment environment = distributed::launch_environment();
   const Device mine = device.value_or(Device(DeviceType::cuda, environment.local_rank));
   distributed::ProcessGroup group;
-  detail::check_place(environment.rank, environment.world_size, mine);
+  detail::check_rank_and_device(environment.rank, environment.world_size, mine);
   if (environment.world_size == 1) {
     distributed::HashStore store;
     group = process_group(0, 1, mine, store);

@@ -17,14 +17,14 @@ namespace lockstep::nccl::detail {
 
 // Finds out which of the ranks that share a store have come: each sets a key in it, so that those
 // that wait can name the others.
-class RollCall {
+class RankArrivals {
  public:
   // `about`: the prefix of this one's keys in the store.
-  RollCall(int rank, int size, distributed::Store& store, std::string about)
+  RankArrivals(int rank, int size, distributed::Store& store, std::string about)
       : rank_(rank), size_(size), store_(store), about_(std::move(about)) {}
 
   // Sets this rank's key.
-  void come() { store_.set(key(rank_), ""); }
+  void arrive() { store_.set(key(rank_), ""); }
 
   // The ranks whose keys are missing: "rank 1, rank 3". Empty if there are none, or the store
   // fails.
@@ -46,8 +46,8 @@ class RollCall {
   // Returns when all have come: rank 0 waits for the others' keys, and then sets the one that they
   // wait for. Throws a StoreError if that takes too long, a WatchdogError if the watchdog has found
   // a rank that will never come.
-  void meet(const distributed::detail::Deadline& deadline,
-            const distributed::detail::GroupWatch& watch) {
+  void wait_for_all(const distributed::detail::Deadline& deadline,
+                    const distributed::detail::GroupWatch& watch) {
     std::vector<std::string> keys{about_ + "/all"};
     if (rank_ == 0) {
       keys.clear();
@@ -67,9 +67,9 @@ class RollCall {
   // For a rank whose time is up. The others' time is up at about the same moment: sets this rank's
   // key, waits up to a second for theirs, and returns the ranks whose keys are still missing, that
   // is, those that have ended. Empty if the store fails.
-  std::string silent() {
+  std::string missing_after_grace() {
     try {
-      come();
+      arrive();
       const distributed::detail::Deadline grace(
           std::min<std::chrono::milliseconds>(store_.timeout(), std::chrono::seconds(1)));
       distributed::detail::Pause pause;
