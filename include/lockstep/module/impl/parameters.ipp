@@ -39,9 +39,9 @@ std::vector<Named<T>> named_tensors(const TensorWalk& walk) {
   return result;
 }
 
-// Whether two of the handles name one variable.
+// Whether two of the handles refer to one variable.
 template <class T>
-bool names_one_twice(const std::vector<T>& handles) {
+bool has_duplicates(const std::vector<T>& handles) {
   constexpr std::size_t kFew = 16;  // comparing these with each other costs less than sorting them
   if (handles.size() <= kFew) {
     for (std::size_t i = 0; i < handles.size(); ++i) {
@@ -72,7 +72,7 @@ std::vector<T> tensors_of_type(const TensorWalk& walk) {
     if (tensor.defined()) result.push_back(static_cast<const T&>(tensor));
   };
   walk.for_each(append, Paths::none);
-  if (!names_one_twice(result)) return result;
+  if (!has_duplicates(result)) return result;
   std::unordered_set<const TensorImpl*> seen;
   const auto repeated = [&seen](const T& handle) {
     return !seen.insert(handle.impl().get()).second;

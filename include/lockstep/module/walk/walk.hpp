@@ -122,21 +122,21 @@ class Walker {
     if constexpr (walkable<T>) {
       walk(node);
     } else {
-      pass_by(node);
+      skip_node(node);
     }
   }
 
-  // Passes by a node that is no part of the module. The visitor may see the plain tensors in it.
+  // Leaves out a node that is no part of the module. The visitor may see the plain tensors in it.
   template <class T>
-  void pass_by(T& node) {
+  void skip_node(T& node) {
     using Plain = std::remove_const_t<T>;
-    require_nothing_lost<Plain>();
+    require_no_hidden_parameters<Plain>();
     if constexpr (holds_plain_tensors<Plain> && requires { visitor_.sees_plain(); }) {
       if (!visitor_.sees_plain()) return;
       if constexpr (std::derived_from<Plain, Tensor>) {
         visitor_.plain(path_.text(), node);
       } else if constexpr (node_kind<T> == NodeKind::map) {
-        for (auto& [key, value] : node) pass_by(value);  // the keys need not be names
+        for (auto& [key, value] : node) skip_node(value);  // the keys need not be names
       } else {
         walk(node);
       }
@@ -147,7 +147,7 @@ class Walker {
   template <class Name, class T>
   void walk_child(const Name& name, T& child) {
     if constexpr (!walkable<T> && !holds_plain_tensors<std::remove_const_t<T>>) {
-      require_nothing_lost<std::remove_const_t<T>>();
+      require_no_hidden_parameters<std::remove_const_t<T>>();
     } else {
       const WalkPath::Part part(path_, name);
       walk_if_walkable(child);

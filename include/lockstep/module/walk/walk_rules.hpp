@@ -252,11 +252,11 @@ concept PartOfModule = requires {
 };
 
 template <class Held>
-struct NothingLostIn;
+struct NoHiddenParametersIn;
 
 // Compiles if leaving a T out of the walk loses no parameter that a walk could know of.
 template <class T>
-consteval void require_nothing_lost() {
+consteval void require_no_hidden_parameters() {
   using Plain = std::remove_const_t<T>;
   if constexpr (std::is_pointer_v<Plain>) {
     static_assert(
@@ -266,17 +266,17 @@ consteval void require_nothing_lost() {
         "parameters) or in std::shared_ptr; if it is no part of this module, leave it out "
         "in a static member template visit_members (examples/guides/your_own.md)");
   } else if constexpr (Holder<Plain>::kind != NodeKind::opaque) {
-    NothingLostIn<typename Holder<Plain>::Held>::require();
+    NoHiddenParametersIn<typename Holder<Plain>::Held>::require();
   } else if constexpr (MapLike<Plain>) {
-    require_nothing_lost<typename Plain::mapped_type>();
+    require_no_hidden_parameters<typename Plain::mapped_type>();
   } else if constexpr (SequenceLike<Plain>) {
-    require_nothing_lost<typename Plain::value_type>();
+    require_no_hidden_parameters<typename Plain::value_type>();
   } else if constexpr (std::is_unbounded_array_v<Plain>) {
     static_assert(!walkable<std::remove_extent_t<Plain>>,
                   "lockstep: the length of an array behind a pointer is not known: hold modules "
                   "and parameters in a std::vector");
   } else if constexpr (node_kind<Plain> == NodeKind::members) {
-    NothingLostIn<decltype(tie_members(std::declval<Plain&>()))>::require();
+    NoHiddenParametersIn<decltype(tie_members(std::declval<Plain&>()))>::require();
   } else if constexpr (std::is_class_v<Plain>) {
     static_assert(
         !is_unwalkable_module<Plain>() || !std::is_abstract_v<Plain>,
@@ -294,14 +294,16 @@ consteval void require_nothing_lost() {
 }
 
 template <class... T>
-struct NothingLostIn<std::tuple<T...>> {
-  static consteval void require() { (require_nothing_lost<std::remove_reference_t<T>>(), ...); }
+struct NoHiddenParametersIn<std::tuple<T...>> {
+  static consteval void require() {
+    (require_no_hidden_parameters<std::remove_reference_t<T>>(), ...);
+  }
 };
 
 // The same for a type that is meant to be a module: it has to be clear whether it holds parameters.
 template <class M>
 consteval void require_walkable_module() {
-  require_nothing_lost<M>();
+  require_no_hidden_parameters<M>();
   static_assert(!std::is_class_v<M> || node_kind<M> != NodeKind::opaque ||
                     std::is_trivially_copyable_v<M> || is_unwalkable_module<M>(),
                 "lockstep: the parameters of this module cannot be found: make it a struct with "
