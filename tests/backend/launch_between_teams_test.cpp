@@ -23,11 +23,11 @@ struct Count {
 bool shares(std::size_t count) {
   std::vector<int> calls(count);
   detail::BackgroundThreads& threads = detail::BackgroundThreads::instance();
-  const std::uint32_t before = threads.news();
+  const std::uint32_t before = threads.announcements();
   launch_between_teams<sizeof(int)>(current_stream(Device("cpu:0")), count,
                                     Count{{calls.data(), calls.size()}});
   EXPECT_EQ(calls, std::vector<int>(count, 1));
-  return threads.news() != before;
+  return threads.announcements() != before;
 }
 
 constexpr std::size_t kLarge = 2 * detail::kWorthDividing / sizeof(int) + 3;

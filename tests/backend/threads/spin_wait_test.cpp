@@ -49,7 +49,7 @@ TEST(SpinWait, WaitsForAValueThroughOthersAndSeesWhatCameBefore) {
     for (std::uint32_t i = 1; i <= kLast; ++i) {
       plain = i;
       published.exchange(i, std::memory_order_acq_rel);
-      unpark_listed(published);
+      unpark_counted(published);
       spin_then_park(taken, [i](std::uint32_t value) { return value >= i; });
     }
   });
@@ -57,7 +57,7 @@ TEST(SpinWait, WaitsForAValueThroughOthersAndSeesWhatCameBefore) {
     spin_then_park(published, [i](std::uint32_t value) { return value >= i; });
     EXPECT_EQ(plain, i);
     taken.exchange(i, std::memory_order_acq_rel);
-    unpark_listed(taken);
+    unpark_counted(taken);
   }
   other.join();
 }

@@ -33,7 +33,7 @@ namespace lockstep::detail {
 // its first item, and whose `enter(lane)` it calls before each item.
 //
 // Threads: the caller and its helpers. `mutex_` guards all that is not constant while they work,
-// but for what an item holds while it runs, and `news_`.
+// but for what an item holds while it runs, and `notifications_`.
 template <class Job>
 class LaneWorkers {
  public:
@@ -172,8 +172,8 @@ class LaneWorkers {
     const bool others_wait = waiting_ > 0;
     lock.unlock();
     if (!others_wait) return;
-    news_.fetch_add(1, std::memory_order_release);
-    unpark_listed(news_);
+    notifications_.fetch_add(1, std::memory_order_release);
+    unpark_counted(notifications_);
   }
 
   // Takes an item of lane `last` if that has any, otherwise of another one.
@@ -195,10 +195,10 @@ class LaneWorkers {
 
   // Blocks, without the lock, until there may be something to choose or everything has ended.
   void wait(std::unique_lock<std::mutex>& lock) {
-    const std::uint32_t seen = news_.load(std::memory_order_relaxed);
+    const std::uint32_t seen = notifications_.load(std::memory_order_relaxed);
     ++waiting_;
     lock.unlock();
-    spin_then_park(news_, [seen](std::uint32_t news) { return news != seen; });
+    spin_then_park(notifications_, [seen](std::uint32_t count) { return count != seen; });
     lock.lock();
     --waiting_;
   }
@@ -229,8 +229,8 @@ class LaneWorkers {
       case Help::none:
         break;
       case Help::notify:
-        news_.fetch_add(1, std::memory_order_release);
-        unpark_listed(news_, 1);
+        notifications_.fetch_add(1, std::memory_order_release);
+        unpark_counted(notifications_, 1);
         break;
       case Help::make_urgent:
         crew_->make_urgent(help.helper);
@@ -257,7 +257,7 @@ class LaneWorkers {
   Pace::Clock::duration busy_{};  // the time of all items, unless low_priority_
 
   // Counts how often waiting threads were told to look again; whoever increments it wakes them.
-  std::atomic<std::uint32_t> news_{0};
+  std::atomic<std::uint32_t> notifications_{0};
 };
 
 }  // namespace lockstep::detail

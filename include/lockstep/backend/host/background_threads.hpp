@@ -71,7 +71,9 @@ class BackgroundThreads {
 
   // Changes with every offer and every shared work: a thread that finds no change need not look for
   // work again.
-  std::uint32_t news() const { return front_.news.load(std::memory_order_acquire); }
+  std::uint32_t announcements() const {
+    return front_.announcements.load(std::memory_order_acquire);
+  }
 
   // Helps with shared work until none is left or `go_on()` is false. Returns whether there was
   // some.
@@ -89,12 +91,12 @@ class BackgroundThreads {
 
   // While it lives, the calling thread may wait for others: if it is one of these threads, another
   // one takes its place.
-  class Away {
+  class BlockingScope {
    public:
-    Away();
-    Away(const Away&) = delete;
-    Away& operator=(const Away&) = delete;
-    ~Away();
+    BlockingScope();
+    BlockingScope(const BlockingScope&) = delete;
+    BlockingScope& operator=(const BlockingScope&) = delete;
+    ~BlockingScope();
 
    private:
     const bool counted_;
@@ -107,7 +109,7 @@ class BackgroundThreads {
   // For a thread that would only wait otherwise, and is missing nowhere.
   static constexpr std::uint32_t kNoLimit = UINT32_MAX;
 
-  // True on one of these threads, but not while it is away.
+  // True on one of these threads, but not within a BlockingScope.
   static inline constinit thread_local bool is_background = false;
 
   // The end from which the calling thread takes pieces of any work: these threads from the back,
@@ -145,15 +147,15 @@ class BackgroundThreads {
 
   void leave();
 
-  void come_back();
+  void end_blocking();
 
   // The life of a thread.
   [[noreturn]] void run();
 
   bool serve_one();
 
-  // These two help until all pieces are taken or `news` is no longer `seen`, since a stream with
-  // work comes first. They wake a further thread if the work takes one more helper.
+  // These two help until all pieces are taken or `announcements` is no longer `seen`, since a
+  // stream with work comes first. They wake a further thread if the work takes one more helper.
   bool help_latest(std::uint32_t seen);
 
   bool help_one(std::uint32_t seen);
@@ -184,7 +186,7 @@ class BackgroundThreads {
   // What threads that look for work read: one cache line. A thread that reads a new number of news
   // sees the stream or the work that came with it.
   struct alignas(64) Front {
-    std::atomic<std::uint32_t> news{0};
+    std::atomic<std::uint32_t> announcements{0};
     // The first of the streams that were offered and that no thread has taken. Changed under the
     // mutex; read without it as a hint.
     std::atomic<Servable*> ready{nullptr};

@@ -63,7 +63,7 @@ class HostStream final : public StreamState, private Servable {
 
   // Waits for the events that the next operation would wait for, if that runs in the thread that
   // issues it.
-  void settle();
+  void prepare_operation();
 
   LOCKSTEP_INLINE bool idle() const override;
 
@@ -108,12 +108,12 @@ class HostStream final : public StreamState, private Servable {
 
   // Waits for all of them. Several threads may call this at once, and each has to wait before it
   // goes on, so an event is removed only once it has happened.
-  void pay_waits();
+  void finish_waits();
 
   template <class F>
   void submit(F&& operation, bool may_wait) {
     if (mode() == Mode::immediate) {
-      settle();
+      prepare_operation();
       operation();
     } else {
       enqueue(Task(std::forward<F>(operation)), may_wait);
@@ -151,8 +151,8 @@ class HostStream final : public StreamState, private Servable {
   TaskQueue queue_;
   std::vector<EventPtr> waits_;
   std::exception_ptr error_;
-  bool offered_ = false;                  // to the background threads, and none has come yet
-  std::uint64_t last_that_may_wait_ = 0;  // the last operation that may wait for a thread
+  bool offered_ = false;             // to the background threads, and none has come yet
+  std::uint64_t last_blocking_ = 0;  // the last operation that may wait for a thread
 };
 
 }  // namespace lockstep::detail

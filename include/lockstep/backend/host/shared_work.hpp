@@ -55,7 +55,7 @@ class alignas(64) SharedWork {
   void help(End end, GoOn go_on) {
     run_while(end, go_on);
     if (helpers_.fetch_sub(kHelper, std::memory_order_release) != kHelper) return;
-    if (!anybody_listed(helpers_)) return;
+    if (!any_parked(helpers_)) return;
     core_of_waker_.store(current_core(), std::memory_order_relaxed);
     unpark(helpers_, 1);
   }

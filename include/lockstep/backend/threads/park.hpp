@@ -46,9 +46,9 @@ inline void unpark(std::atomic<std::uint32_t>& word, int threads = INT_MAX) noex
 #endif
 }
 
-// How many threads are parked in `park_listed`, or about to be, at this word or at another one that
-// has the same counter.
-inline std::atomic<std::uint32_t>& listed_at(const void* word) noexcept {
+// How many threads are parked in `park_counted`, or about to be, at this word or at another one
+// that has the same counter.
+inline std::atomic<std::uint32_t>& parked_at(const void* word) noexcept {
   struct alignas(64) Count {
     std::atomic<std::uint32_t> threads{0};
   };
@@ -57,18 +57,18 @@ inline std::atomic<std::uint32_t>& listed_at(const void* word) noexcept {
 }
 
 // As `park` and `unpark`, for words whose value does not say whether a thread is parked:
-// `unpark_listed` is one load if none is.
-inline void park_listed(const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept {
-  std::atomic<std::uint32_t>& listed = listed_at(&word);
-  listed.fetch_add(1, std::memory_order_seq_cst);
+// `unpark_counted` is one load if none is.
+inline void park_counted(const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept {
+  std::atomic<std::uint32_t>& parked = parked_at(&word);
+  parked.fetch_add(1, std::memory_order_seq_cst);
   park(word, value);
-  listed.fetch_sub(1, std::memory_order_relaxed);
+  parked.fetch_sub(1, std::memory_order_relaxed);
 }
-inline bool anybody_listed(const std::atomic<std::uint32_t>& word) noexcept {
-  return listed_at(&word).load(std::memory_order_seq_cst) != 0;
+inline bool any_parked(const std::atomic<std::uint32_t>& word) noexcept {
+  return parked_at(&word).load(std::memory_order_seq_cst) != 0;
 }
-inline void unpark_listed(std::atomic<std::uint32_t>& word, int threads = INT_MAX) noexcept {
-  if (anybody_listed(word)) unpark(word, threads);
+inline void unpark_counted(std::atomic<std::uint32_t>& word, int threads = INT_MAX) noexcept {
+  if (any_parked(word)) unpark(word, threads);
 }
 
 }  // namespace lockstep::detail

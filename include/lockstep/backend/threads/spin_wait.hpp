@@ -41,13 +41,13 @@ bool spin_until(Ready ready) {
 }
 
 // Returns once `ready(value)` is true for the value of `word`, read with acquire order: spins for
-// `kSpinTime`, then parks. A thread that changes the value calls `unpark_listed` afterwards.
+// `kSpinTime`, then parks. A thread that changes the value calls `unpark_counted` afterwards.
 template <class Ready>
 void spin_then_park(const std::atomic<std::uint32_t>& word, Ready ready) {
   if (spin_until([&] { return ready(word.load(std::memory_order_acquire)); })) return;
   for (std::uint32_t value = word.load(std::memory_order_acquire); !ready(value);
        value = word.load(std::memory_order_acquire)) {
-    park_listed(word, value);
+    park_counted(word, value);
   }
 }
 

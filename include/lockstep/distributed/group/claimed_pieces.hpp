@@ -33,7 +33,7 @@ class ClaimedPieces {
     for (std::uint32_t i = claim(); i < count; i = claim()) {
       piece(static_cast<std::size_t>(i));
       if (ended_.fetch_add(1, std::memory_order_acq_rel) + 1 == count)
-        lockstep::detail::unpark_listed(ended_);
+        lockstep::detail::unpark_counted(ended_);
     }
     lockstep::detail::spin_then_park(ended_,
                                      [count](std::uint32_t ended) { return ended == count; });

@@ -59,7 +59,7 @@ LOCKSTEP_INLINE void Completion::finish(std::exception_ptr error) const noexcept
   if (const auto seen = error_.lock()) *seen = std::move(error);
   // An exchange, since a store might become visible after the look for parked threads.
   state_->ended.exchange(ended, std::memory_order_acq_rel);
-  lockstep::detail::unpark_listed(state_->ended);
+  lockstep::detail::unpark_counted(state_->ended);
 }
 
 LOCKSTEP_INLINE void Completion::fail(std::exception_ptr error) const noexcept {

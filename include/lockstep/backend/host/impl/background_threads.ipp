@@ -77,12 +77,13 @@ LOCKSTEP_INLINE BackgroundStats BackgroundThreads::stats() {
   return {thread_count_, awake_, asleep_, wanted_};
 }
 
-LOCKSTEP_INLINE BackgroundThreads::Away::Away() : counted_(std::exchange(is_background, false)) {
+LOCKSTEP_INLINE BackgroundThreads::BlockingScope::BlockingScope()
+    : counted_(std::exchange(is_background, false)) {
   if (counted_) instance().leave();
 }
 
-LOCKSTEP_INLINE BackgroundThreads::Away::~Away() {
-  if (counted_) instance().come_back();
+LOCKSTEP_INLINE BackgroundThreads::BlockingScope::~BlockingScope() {
+  if (counted_) instance().end_blocking();
   is_background = counted_;
 }
 
@@ -146,7 +147,7 @@ LOCKSTEP_INLINE SharedWork* BackgroundThreads::join_latest(std::uint32_t most) {
 }
 
 LOCKSTEP_INLINE void BackgroundThreads::announce(bool wake) {
-  front_.news.fetch_add(1, std::memory_order_release);
+  front_.announcements.fetch_add(1, std::memory_order_release);
   if (wake) wake_one();
 }
 
@@ -165,7 +166,7 @@ LOCKSTEP_INLINE void BackgroundThreads::leave() {
   if (wake) wake_one();
 }
 
-LOCKSTEP_INLINE void BackgroundThreads::come_back() {
+LOCKSTEP_INLINE void BackgroundThreads::end_blocking() {
   const std::lock_guard lock(mutex_);
   ++awake_;
 }
@@ -174,12 +175,12 @@ LOCKSTEP_INLINE void BackgroundThreads::run() {
   is_background = true;
   SharedCore shared_core;
   for (;;) {
-    const std::uint32_t seen = news();
+    const std::uint32_t seen = announcements();
     if (serve_one()) continue;
     // A thread that has helped with the latest work does not look at the list of works, whose lock
     // the work's owner needs now; `sleep` looks at it if nothing new comes before.
     if (!help_latest(seen) && help_one(seen)) continue;
-    const auto called = [&] { return news() != seen; };
+    const auto called = [&] { return announcements() != seen; };
     if (shared_core.yield_until(called) || spin_until(called)) continue;
     if (sleep()) shared_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
   }
@@ -209,7 +210,7 @@ LOCKSTEP_INLINE bool BackgroundThreads::help_latest(std::uint32_t seen) {
     }
     if (wake) wake_one();
   }
-  work->help(my_end(), [&] { return news() == seen; });
+  work->help(my_end(), [&] { return announcements() == seen; });
   return true;
 }
 
@@ -223,7 +224,7 @@ LOCKSTEP_INLINE bool BackgroundThreads::help_one(std::uint32_t seen) {
   }
   if (wake) wake_one();
   if (!work) return false;
-  work->help(my_end(), [&] { return news() == seen; });
+  work->help(my_end(), [&] { return announcements() == seen; });
   return true;
 }
 

@@ -91,7 +91,7 @@ LOCKSTEP_INLINE void HostBackend::copy_all(std::span<const CopyOrder> orders) {
     return stream.mode() == HostStream::Mode::immediate || (bytes <= kSmallCopies && stream.idle());
   };
   if (!std::all_of(orders.begin(), orders.end(), by_caller)) return Backend::copy_all(orders);
-  for (const CopyOrder& order : orders) stream_of(order).settle();
+  for (const CopyOrder& order : orders) stream_of(order).prepare_operation();
   if (!profile::enabled()) return copy_in_pieces(orders);
   std::deque<profile::RecordFunction> ranges;
   for (const CopyOrder& order : orders) {

@@ -29,15 +29,15 @@ LOCKSTEP_INLINE void HostStream::set_mode(Mode mode) {
 LOCKSTEP_INLINE void HostStream::submit(Task::Function function, std::size_t count,
                                         const void* bytes, std::size_t size) {
   if (mode() == Mode::immediate) {
-    settle();
+    prepare_operation();
     function(count, bytes);
   } else {
     enqueue(Task::of_bytes(function, count, bytes, size), true);
   }
 }
 
-LOCKSTEP_INLINE void HostStream::settle() {
-  if (has_waits_.load(std::memory_order_acquire)) pay_waits();
+LOCKSTEP_INLINE void HostStream::prepare_operation() {
+  if (has_waits_.load(std::memory_order_acquire)) finish_waits();
 }
 
 LOCKSTEP_INLINE bool HostStream::idle() const {
@@ -66,7 +66,7 @@ LOCKSTEP_INLINE void HostStream::wait(const EventPtr& event) {
 }
 
 LOCKSTEP_INLINE void HostStream::synchronize() {
-  settle();
+  prepare_operation();
   wait_for(issued_.load(std::memory_order_acquire));
   if (failed_.load(std::memory_order_acquire)) {
     std::exception_ptr error;
@@ -106,7 +106,7 @@ LOCKSTEP_INLINE bool HostStream::waits_have_happened() const {
   return std::all_of(waits_.begin(), waits_.end(), [](auto& event) { return event->query(); });
 }
 
-LOCKSTEP_INLINE void HostStream::pay_waits() {
+LOCKSTEP_INLINE void HostStream::finish_waits() {
   std::vector<EventPtr> waits;
   {
     const std::lock_guard lock(mutex_);
@@ -127,7 +127,7 @@ LOCKSTEP_INLINE void HostStream::enqueue(Task task, bool may_wait) {
     const std::lock_guard lock(mutex_);
     queue_.push(std::move(task));
     const std::uint64_t number = issued_.load(std::memory_order_relaxed) + 1;
-    if (may_wait) last_that_may_wait_ = number;
+    if (may_wait) last_blocking_ = number;
     issued_.store(number, std::memory_order_release);
     offer = !served_.load(std::memory_order_relaxed) && !std::exchange(offered_, true);
   }
@@ -149,7 +149,7 @@ LOCKSTEP_INLINE bool HostStream::serve_until(std::uint64_t last) {
   std::uint64_t next = completed_.load(std::memory_order_relaxed) + 1;
   for (; !queue_.empty() && next <= last; ++next) {
     Task task = queue_.pop();
-    const bool may_wait = next <= last_that_may_wait_;
+    const bool may_wait = next <= last_blocking_;
     lock.unlock();
     run(std::move(task), may_wait);
     completed_.store(next, std::memory_order_release);
@@ -166,7 +166,7 @@ LOCKSTEP_INLINE bool HostStream::serve_until(std::uint64_t last) {
 LOCKSTEP_INLINE void HostStream::run(Task task, bool may_wait) {
   try {
     if (may_wait) {
-      const BackgroundThreads::Away away;
+      const BackgroundThreads::BlockingScope blocking;
       task();
     } else {
       task();
@@ -184,12 +184,13 @@ LOCKSTEP_INLINE void HostStream::wait_for(std::uint64_t number) {
   while (!done()) {
     check_not_forked();  // a thread that serves the stream exists in the parent only
     if (serve_until(number)) continue;
-    const std::uint32_t news = threads.news();
+    const std::uint32_t announcements = threads.announcements();
     threads.help_while([&] { return !done(); });
-    const auto worth_a_look = [&] {
-      return done() || threads.news() != news || !served_.load(std::memory_order_relaxed);
+    const auto may_go_on = [&] {
+      return done() || threads.announcements() != announcements ||
+             !served_.load(std::memory_order_relaxed);
     };
-    if (spin_until(worth_a_look)) continue;
+    if (spin_until(may_go_on)) continue;
     const std::uint64_t completed = completed_.load(std::memory_order_acquire);
     if (completed < number) completed_.wait(completed, std::memory_order_acquire);
   }

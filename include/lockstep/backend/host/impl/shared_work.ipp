@@ -25,7 +25,7 @@ LOCKSTEP_INLINE void SharedWork::close() {
   if (callers_core.yield_until(ended) || spin_until(ended)) return;
   core_of_waker_.store(-1, std::memory_order_relaxed);  // before a helper can see a parked owner
   while (const std::uint32_t helpers = helpers_.load(std::memory_order_acquire)) {
-    park_listed(helpers_, helpers);
+    park_counted(helpers_, helpers);
   }
   callers_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
 }

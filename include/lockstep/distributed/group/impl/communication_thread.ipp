@@ -34,7 +34,7 @@ LOCKSTEP_INLINE CommunicationThread::~CommunicationThread() {
     stopping_ = true;
     issued_.fetch_add(1, std::memory_order_release);
   }
-  lockstep::detail::unpark_listed(issued_);
+  lockstep::detail::unpark_counted(issued_);
   thread_.join();
 }
 
@@ -46,7 +46,7 @@ LOCKSTEP_INLINE void CommunicationThread::issue(Task task) {
     queue_.push(std::move(task));
     issued_.fetch_add(1, std::memory_order_release);
   }
-  lockstep::detail::unpark_listed(issued_);
+  lockstep::detail::unpark_counted(issued_);
 }
 
 LOCKSTEP_INLINE void CommunicationThread::drain() {
@@ -100,7 +100,7 @@ LOCKSTEP_INLINE void CommunicationThread::serve() {
     }
     // An exchange, since a store might become visible after the look for parked threads.
     completed_.exchange(++completed, std::memory_order_acq_rel);
-    lockstep::detail::unpark_listed(completed_);
+    lockstep::detail::unpark_counted(completed_);
   }
 }
 

@@ -24,7 +24,7 @@ LOCKSTEP_INLINE bool Rendezvous::meet() noexcept {
     if (word_.compare_exchange_weak(word, next, std::memory_order_acq_rel,
                                     std::memory_order_relaxed)) {
       if (last) {
-        lockstep::detail::unpark_listed(word_);
+        lockstep::detail::unpark_counted(word_);
         return true;
       }
       return await_end_of(round(word));
@@ -34,7 +34,7 @@ LOCKSTEP_INLINE bool Rendezvous::meet() noexcept {
 
 LOCKSTEP_INLINE void Rendezvous::break_off() noexcept {
   word_.fetch_or(kBroken, std::memory_order_acq_rel);
-  lockstep::detail::unpark_listed(word_);
+  lockstep::detail::unpark_counted(word_);
 }
 
 LOCKSTEP_INLINE std::uint32_t Rendezvous::arrived(std::uint32_t word) {
@@ -50,7 +50,7 @@ LOCKSTEP_INLINE bool Rendezvous::await_end_of(std::uint32_t mine) const noexcept
   };
   const bool found = (fits_ && shared_core.yield_until(over)) || lockstep::detail::spin_until(over);
   if (!found) {
-    while (!over()) lockstep::detail::park_listed(word_, word);
+    while (!over()) lockstep::detail::park_counted(word_, word);
     shared_core.woken_from(core_of_last_.load(std::memory_order_relaxed));
   }
   return round(word) != mine;
