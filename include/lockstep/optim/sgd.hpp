@@ -85,8 +85,8 @@ class SGD : public GroupedOptimizer<SGDOptions, SGDGroup, SGDState> {
   void descend(const SGDOptions& options, const Tensor& parameter, const Tensor& gradient,
                const Stream& stream) const;
 
-  void roll(const SGDOptions& options, const Tensor& parameter, const Tensor& velocity,
-            const Tensor& gradient, double share, const Stream& stream) const;
+  void apply_momentum(const SGDOptions& options, const Tensor& parameter, const Tensor& velocity,
+                      const Tensor& gradient, double share, const Stream& stream) const;
 };
 
 }  // namespace optim

@@ -116,7 +116,7 @@ class GraphTask final : public BackwardPass {
 
   // Puts a gradient at the end of its way, and the node there to its lane if nothing else is
   // missing. Called with the workers' lock, or before they run.
-  void bring(const PassGraph::Way& way, Tensor&& gradient, const Stream& stream);
+  void bring(const PassGraph::Target& target, Tensor&& gradient, const Stream& stream);
 
   void execute(NodeState& state);
 

@@ -15,19 +15,19 @@
 
 namespace lockstep::detail {
 
-// The part of a graph that a backward pass goes through: what its roots reach, and a place for each
-// gradient that comes along an edge.
+// The part of a graph that a backward pass goes through: what its roots reach, and an Arrival for
+// each gradient that comes along an edge.
 //
 // A depth-first walk from the roots numbers the nodes. The gradients that come to a node lie side
 // by side, whenever they come: first the roots' own, then the others in the order of the nodes that
 // they come from.
 //
-// Threads: one thread builds it before other threads use it. From then on the places are constant;
+// Threads: one thread builds it before other threads use it. From then on the targets are constant;
 // GraphTask says which thread may use the gradients that lie there.
 class PassGraph {
  public:
-  // An edge, or what leads to a root.
-  struct Way {
+  // Where the gradient that comes along an edge, or that is given to a root, goes.
+  struct Target {
     std::size_t to = NodeIndex::kNone;  // the node's number; none for an edge to nowhere
     std::size_t arrival = 0;
   };
@@ -39,7 +39,7 @@ class PassGraph {
   };
   struct NodeState {
     Node* node;  // the roots own it
-    std::size_t first_way = 0;
+    std::size_t first_target = 0;
     std::size_t first_arrival = 0;
     std::size_t end_arrival = 0;
     std::size_t waiting = 0;  // how many edges have not brought their gradient yet
@@ -53,12 +53,12 @@ class PassGraph {
   struct Root {
     Edge edge;
     Tensor gradient;
-    Way way;
+    Target target;
   };
 
   // `memory` has to outlive this object; nothing is taken from it once the graph is built.
   explicit PassGraph(std::pmr::memory_resource* memory)
-      : roots_(memory), states_(memory), ways_(memory), arrivals_(memory), index_(memory) {}
+      : roots_(memory), states_(memory), targets_(memory), arrivals_(memory), index_(memory) {}
 
   // `edge` has a node.
   void add_root(Edge edge, Tensor gradient);
@@ -71,13 +71,13 @@ class PassGraph {
   std::span<Root> roots() { return roots_; }
   std::span<NodeState> states() { return states_; }
   std::span<const NodeState> states() const { return states_; }
-  // The ways of the node's edges.
-  std::span<const Way> ways(const NodeState& from) const;
+  // The targets of the node's edges.
+  std::span<const Target> targets(const NodeState& from) const;
   std::span<Arrival> arrivals(const NodeState& at);
 
-  // Puts a gradient, which may be undefined, at the end of its way. Returns the node there if it
-  // waits for no other.
-  NodeState* bring(const Way& way, Tensor&& gradient, const Stream& stream);
+  // Puts a gradient, which may be undefined, at its target. Returns the node there if it waits for
+  // no other.
+  NodeState* bring(const Target& target, Tensor&& gradient, const Stream& stream);
 
  private:
   // A step of a walk: a node, and which of its edges comes next.
@@ -94,9 +94,9 @@ class PassGraph {
   // the nodes as the walk leaves them: children before parents.
   void walk(std::pmr::vector<Step>& path, std::vector<std::size_t>* finished);
 
-  // Gives a place to each gradient that is to come.
-  void lay_out();
-  void place(Way& way, const Edge& edge);
+  // Gives each target the arrival at which its gradient will lie.
+  void assign_arrivals();
+  void assign_arrival(Target& target, const Edge& edge);
 
   void mark_needed(std::span<const Node* const> wanted, const std::vector<std::size_t>& finished);
 
@@ -105,7 +105,7 @@ class PassGraph {
 
   std::pmr::vector<Root> roots_;
   std::pmr::vector<NodeState> states_;
-  std::pmr::vector<Way> ways_;  // those of one node side by side
+  std::pmr::vector<Target> targets_;  // those of one node side by side
   std::pmr::vector<Arrival> arrivals_;
   NodeIndex index_;
 };

@@ -49,9 +49,9 @@ class ComputedOrder {
   // What the library is to read: the sequence, or its steps in the opposite order.
   const T* input(const View<const T>& sequence) {
     if (!reverse_) return sequence.data;
-    const View<T> turned = room(sequence.size);
-    turn(sequence, turned);
-    return turned.data;
+    const View<T> reversed = room(sequence.size);
+    reverse(sequence, reversed);
+    return reversed.data;
   }
   // Where the library is to write; `finish` brings it to `sequence`.
   T* output(const View<T>& sequence) {
@@ -60,12 +60,12 @@ class ComputedOrder {
     return room(sequence.size).data;
   }
   void finish() {
-    if (out_.size > 0) turn(turned_->const_view(), out_);
+    if (out_.size > 0) reverse(reversed_->const_view(), out_);
   }
 
  private:
-  View<T> room(std::size_t size) { return turned_.emplace(on_, size).view(); }
-  void turn(const View<const T>& in, const View<T>& out) {
+  View<T> room(std::size_t size) { return reversed_.emplace(on_, size).view(); }
+  void reverse(const View<const T>& in, const View<T>& out) {
     launch_kernel(on_, in.size, ReverseSteps<T>{in, out, in.size / length_});
   }
 
@@ -73,7 +73,7 @@ class ComputedOrder {
   const std::size_t length_;
   const bool reverse_;
   View<T> out_;
-  std::optional<ScratchOf<T>> turned_;
+  std::optional<ScratchOf<T>> reversed_;
 };
 
 // Calls visit(parameter, place, bytes) for each run of the parameters and its place in the

@@ -48,16 +48,16 @@ class PeerAccess {
   enum class Answer : unsigned char { unknown, yes, no };
 
   // A block of a device's memory that the destructor gives back.
-  class Trial {
+  class TestBlock {
    public:
-    Trial(CudaDevice& device, std::size_t bytes, cudaStream_t stream)
+    TestBlock(CudaDevice& device, std::size_t bytes, cudaStream_t stream)
         : memory_(device.memory),
           bytes_(bytes),
           stream_(stream),
           data_(memory_.allocate(bytes, stream)) {}
-    Trial(const Trial&) = delete;
-    Trial& operator=(const Trial&) = delete;
-    ~Trial() { memory_.deallocate(data_, bytes_, stream_); }
+    TestBlock(const TestBlock&) = delete;
+    TestBlock& operator=(const TestBlock&) = delete;
+    ~TestBlock() { memory_.deallocate(data_, bytes_, stream_); }
     void* data() const { return data_; }
 
    private:
@@ -92,8 +92,8 @@ class PeerAccess {
     for (std::size_t i = 0; i < kBytes; ++i) {
       block.data()[i] = static_cast<std::byte>(i * 167 + i / 251);
     }
-    const Trial source(from, kBytes, fill.handle());
-    const Trial target(to, kBytes, send.handle());
+    const TestBlock source(from, kBytes, fill.handle());
+    const TestBlock target(to, kBytes, send.handle());
     const Staging::Block result(to.staging, kBytes, send);
     copy(source.data(), block.data(), kBytes, fill);
     fill.synchronize();

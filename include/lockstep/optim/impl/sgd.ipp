@@ -96,7 +96,8 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
     Tensor& velocity = state(i).velocity;
     const bool first = !velocity.defined();
     follow(velocity, i, parameter, stream);
-    roll(options, parameter, velocity, gradient, first ? 1 : 1 - options.dampening, stream);
+    apply_momentum(options, parameter, velocity, gradient, first ? 1 : 1 - options.dampening,
+                   stream);
   }
 }
 
@@ -110,9 +111,9 @@ LOCKSTEP_INLINE void SGD::descend(const SGDOptions& options, const Tensor& param
   });
 }
 
-LOCKSTEP_INLINE void SGD::roll(const SGDOptions& options, const Tensor& parameter,
-                               const Tensor& velocity, const Tensor& gradient, double share,
-                               const Stream& stream) const {
+LOCKSTEP_INLINE void SGD::apply_momentum(const SGDOptions& options, const Tensor& parameter,
+                                         const Tensor& velocity, const Tensor& gradient,
+                                         double share, const Stream& stream) const {
   dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
     launch_between_teams<sizeof(T)>(
         stream, static_cast<std::size_t>(parameter.numel()),

@@ -50,7 +50,7 @@ LOCKSTEP_INLINE void GraphTask::run() {
   workers_.set_lanes(lanes_.size());
   for (PassGraph::Root& root : graph_.roots()) {
     const Stream stream = current_stream(root.gradient.device());
-    bring(root.way, std::move(root.gradient), stream);
+    bring(root.target, std::move(root.gradient), stream);
   }
   // One for each thread, whose passes usually take equally long.
   static constinit thread_local Pace pace;
@@ -115,9 +115,9 @@ LOCKSTEP_INLINE void GraphTask::join_streams() const {
   }
 }
 
-LOCKSTEP_INLINE void GraphTask::bring(const PassGraph::Way& way, Tensor&& gradient,
+LOCKSTEP_INLINE void GraphTask::bring(const PassGraph::Target& target, Tensor&& gradient,
                                       const Stream& stream) {
-  NodeState* const ready = graph_.bring(way, std::move(gradient), stream);
+  NodeState* const ready = graph_.bring(target, std::move(gradient), stream);
   if (ready) workers_.put(ready->lane, *ready);
 }
 
@@ -172,16 +172,16 @@ LOCKSTEP_INLINE void GraphTask::collect(NodeState& state, std::vector<Tensor>& s
 
 LOCKSTEP_INLINE void GraphTask::deliver(NodeState& from) {
   std::vector<Tensor>& results = lanes_[from.lane].gradients;
-  const std::span<const PassGraph::Way> ways = graph_.ways(from);
-  results.resize(ways.size());  // a node that was not applied has left none
+  const std::span<const PassGraph::Target> targets = graph_.targets(from);
+  results.resize(targets.size());  // a node that was not applied has left none
   const Stream& own = from.node->stream();
-  for (std::size_t i = 0; i < ways.size(); ++i) {
-    if (ways[i].to == NodeIndex::kNone) continue;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i].to == NodeIndex::kNone) continue;
     Tensor& gradient = results[i];
     // A result on another device was issued to that device's current stream.
     const bool elsewhere = gradient.defined() && gradient.device() != own.device();
     const Stream stream = elsewhere ? current_stream(gradient.device()) : own;
-    bring(ways[i], std::move(gradient), stream);
+    bring(targets[i], std::move(gradient), stream);
   }
   results.clear();
 }

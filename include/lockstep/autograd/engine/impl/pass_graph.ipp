@@ -24,13 +24,13 @@ LOCKSTEP_INLINE void PassGraph::build(std::span<const Node* const> wanted) {
   std::vector<std::size_t> finished;
   const bool all = wanted.empty();
   states_.reserve(kUsualNodes);
-  ways_.reserve(2 * kUsualNodes);
+  targets_.reserve(2 * kUsualNodes);
   path.reserve(kUsualNodes);
   for (Root& root : roots_) {
-    root.way.to = visit(*root.edge.node, path);
+    root.target.to = visit(*root.edge.node, path);
     walk(path, all ? nullptr : &finished);
   }
-  lay_out();
+  assign_arrivals();
   if (all) {
     for (NodeState& state : states_) state.needed = state.applied = true;
   } else {
@@ -38,19 +38,19 @@ LOCKSTEP_INLINE void PassGraph::build(std::span<const Node* const> wanted) {
   }
 }
 
-LOCKSTEP_INLINE std::span<const PassGraph::Way> PassGraph::ways(const NodeState& from) const {
-  return std::span(ways_).subspan(from.first_way, from.node->next_edges.size());
+LOCKSTEP_INLINE std::span<const PassGraph::Target> PassGraph::targets(const NodeState& from) const {
+  return std::span(targets_).subspan(from.first_target, from.node->next_edges.size());
 }
 
 LOCKSTEP_INLINE std::span<PassGraph::Arrival> PassGraph::arrivals(const NodeState& at) {
   return std::span(arrivals_).subspan(at.first_arrival, at.end_arrival - at.first_arrival);
 }
 
-LOCKSTEP_INLINE PassGraph::NodeState* PassGraph::bring(const Way& way, Tensor&& gradient,
+LOCKSTEP_INLINE PassGraph::NodeState* PassGraph::bring(const Target& target, Tensor&& gradient,
                                                        const Stream& stream) {
-  NodeState& state = states_[way.to];
+  NodeState& state = states_[target.to];
   if (gradient.defined()) {
-    Arrival& arrival = arrivals_[way.arrival];
+    Arrival& arrival = arrivals_[target.arrival];
     arrival.gradient = std::move(gradient);
     arrival.stream = stream;
     state.reached = true;
@@ -61,8 +61,8 @@ LOCKSTEP_INLINE PassGraph::NodeState* PassGraph::bring(const Way& way, Tensor&& 
 LOCKSTEP_INLINE std::size_t PassGraph::visit(Node& node, std::pmr::vector<Step>& path) {
   const std::size_t number = index_.add(&node, states_.size());
   if (number == states_.size()) {
-    states_.push_back({.node = &node, .first_way = ways_.size()});
-    ways_.resize(ways_.size() + node.next_edges.size());
+    states_.push_back({.node = &node, .first_target = targets_.size()});
+    targets_.resize(targets_.size() + node.next_edges.size());
     path.push_back({number, 0});
   }
   ++states_[number].waiting;
@@ -79,32 +79,32 @@ LOCKSTEP_INLINE void PassGraph::walk(std::pmr::vector<Step>& path,
       path.pop_back();
       continue;
     }
-    const std::size_t way = state.first_way + step.edge;
+    const std::size_t target = state.first_target + step.edge;
     Node* const child = state.node->next_edges[step.edge++].node.get();
     if (!child) continue;
     const std::size_t number = visit(*child, path);
-    ways_[way].to = number;
+    targets_[target].to = number;
   }
 }
 
-LOCKSTEP_INLINE void PassGraph::lay_out() {
+LOCKSTEP_INLINE void PassGraph::assign_arrivals() {
   std::size_t count = 0;
   for (NodeState& state : states_) {
     state.first_arrival = state.end_arrival = count;
     count += state.waiting;
   }
   arrivals_.resize(count);
-  for (Root& root : roots_) place(root.way, root.edge);
-  std::size_t way = 0;
+  for (Root& root : roots_) assign_arrival(root.target, root.edge);
+  std::size_t target = 0;
   for (const NodeState& state : states_) {
-    for (const Edge& edge : state.node->next_edges) place(ways_[way++], edge);
+    for (const Edge& edge : state.node->next_edges) assign_arrival(targets_[target++], edge);
   }
 }
 
-LOCKSTEP_INLINE void PassGraph::place(Way& way, const Edge& edge) {
-  if (way.to == NodeIndex::kNone) return;
-  way.arrival = states_[way.to].end_arrival++;
-  arrivals_[way.arrival].input_nr = edge.input_nr;
+LOCKSTEP_INLINE void PassGraph::assign_arrival(Target& target, const Edge& edge) {
+  if (target.to == NodeIndex::kNone) return;
+  target.arrival = states_[target.to].end_arrival++;
+  arrivals_[target.arrival].input_nr = edge.input_nr;
 }
 
 LOCKSTEP_INLINE void PassGraph::mark_needed(std::span<const Node* const> wanted,
@@ -115,8 +115,8 @@ LOCKSTEP_INLINE void PassGraph::mark_needed(std::span<const Node* const> wanted,
   }
   for (const std::size_t number : finished) {
     NodeState& state = states_[number];
-    for (const Way& way : ways(state)) {
-      if (way.to != NodeIndex::kNone && states_[way.to].needed) state.applied = true;
+    for (const Target& target : targets(state)) {
+      if (target.to != NodeIndex::kNone && states_[target.to].needed) state.applied = true;
     }
     if (state.applied) state.needed = true;
   }
