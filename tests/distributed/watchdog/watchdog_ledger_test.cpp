@@ -30,16 +30,16 @@ class Ledger : public ::testing::Test {
   // A heartbeat of a rank that has just come where it is.
   void inside(int rank, std::uint64_t number, WatchdogLedger::Time now,
               const std::string& call = kSum, const WatchdogLedger::GroupKey& group = kAll) {
-    ledger.hear(rank, now);
+    ledger.note_frame(rank, now);
     ledger.report(rank, group, {number, true, 0ms, call}, now);
   }
   void outside(int rank, std::uint64_t number, WatchdogLedger::Time now,
                const WatchdogLedger::GroupKey& group = kAll) {
-    ledger.hear(rank, now);
+    ledger.note_frame(rank, now);
     ledger.report(rank, group, {number}, now);
   }
   void all_heard(WatchdogLedger::Time now) {
-    for (int rank = 0; rank < ledger.size(); ++rank) ledger.hear(rank, now);
+    for (int rank = 0; rank < ledger.size(); ++rank) ledger.note_frame(rank, now);
     ledger.examine(now);
   }
 
@@ -110,13 +110,13 @@ TEST_F(Ledger, WhoHasDoneItsPartIsNotWaitedFor) {
 TEST_F(Ledger, ARankThatDoesNotAnswerIsNamed) {
   inside(0, 17, 1s);
   for (const auto now : {2s, 8s, 10s}) {
-    ledger.hear(0, now);
-    ledger.hear(1, now);
+    ledger.note_frame(0, now);
+    ledger.note_frame(1, now);
     ledger.examine(now);
     EXPECT_EQ(found(), Texts{});
   }
-  ledger.hear(0, 12s);
-  ledger.hear(1, 12s);
+  ledger.note_frame(0, 12s);
+  ledger.note_frame(1, 12s);
   ledger.examine(12s);
   ledger.examine(13s);
   EXPECT_EQ(found(), Texts{"rank 2 has not answered for 12 s: it is stopped, or its machine is "
@@ -251,7 +251,7 @@ TEST_F(Ledger, AnotherCollectiveIsAFaultAtOnce) {
 TEST_F(Ledger, ARankThatHasNeverComeIsNamed) {
   WatchdogLedger fresh(2, 60s, {.heartbeat_timeout = 10s, .collective_timeout = 60s});
   fresh.join(0, 5s);
-  fresh.hear(0, 61s);
+  fresh.note_frame(0, 61s);
   fresh.examine(60s);
   EXPECT_TRUE(fresh.faults().empty());
   fresh.examine(61s);
@@ -283,7 +283,7 @@ TEST_F(Ledger, WhatARankDoesThatKnowsOfAFaultIsNone) {
 TEST_F(Ledger, ARankThatStopsAfterAFaultIsOne) {
   ledger.lose(2, "gone");
   ledger.tell(1);
-  ledger.hear(0, 11s);
+  ledger.note_frame(0, 11s);
   ledger.examine(11s);
   ASSERT_EQ(found().size(), 2U);
   EXPECT_EQ(ledger.faults()[1].rank, 1);

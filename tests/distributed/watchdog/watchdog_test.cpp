@@ -332,8 +332,8 @@ TEST(Watchdog, TheFirstFaultStaysFirst) {
   EXPECT_EQ(world[0].fault(), "rank 2 has failed: first");
   world[3].watchdog().abort("as follows from it");
   world[3].end();
-  const std::string heard = world[1].fault();
-  EXPECT_TRUE(heard.starts_with("rank 2 has failed: first")) << heard;
+  const std::string fault = world[1].fault();
+  EXPECT_TRUE(fault.starts_with("rank 2 has failed: first")) << fault;
 }
 
 TEST(Watchdog, ARankThatHasNotComeIsNamed) {

@@ -142,8 +142,8 @@ class WatchdogClient {
   std::atomic<bool> faulted_{false};  // true from the first fault on; publishes nothing
 
   ListeningClock clock_;
-  WatchdogLedger::Time heard_{0};  // when a frame of rank 0's came last
-  bool closed_ = false;            // rank 0 has ended in good order, after these collectives:
+  WatchdogLedger::Time last_frame_{0};  // when a frame of rank 0's came last
+  bool closed_ = false;                 // rank 0 has ended in good order, after these collectives:
   std::map<WatchdogLedger::GroupKey, std::uint64_t> of_rank_0_;
   SocketLoop loop_;
   std::thread thread_;  // runs `run` until `loop_` is stopped; owns what `mutex_` does not guard

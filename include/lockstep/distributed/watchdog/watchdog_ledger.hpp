@@ -49,7 +49,7 @@ class WatchdogLedger {
   bool has_joined(int rank) const { return of(rank).joined; }
 
   void join(int rank, Time now);
-  void hear(int rank, Time now) { of(rank).heard = now; }
+  void note_frame(int rank, Time now) { of(rank).last_frame = now; }
 
   void report(int rank, const GroupKey& key, Position position, Time now);
 
@@ -83,7 +83,7 @@ class WatchdogLedger {
     bool finished = false;
     bool told = false;
     bool faulty = false;
-    Time heard{0};
+    Time last_frame{0};
   };
   struct RankPosition {
     Position position;

@@ -130,7 +130,7 @@ LOCKSTEP_INLINE void JsonReader::expect(char c, const char* what) {
 
 LOCKSTEP_INLINE std::string JsonReader::escape() {
   constexpr std::string_view kLetters = "\"\\/bfnrt";
-  constexpr std::string_view kMeaning = "\"\\/\b\f\n\r\t";
+  constexpr std::string_view kEscaped = "\"\\/\b\f\n\r\t";
   ++at_;
   const char letter = peek();
   if (letter == 'u') {
@@ -145,7 +145,7 @@ LOCKSTEP_INLINE std::string JsonReader::escape() {
   const std::size_t at = kLetters.find(letter);
   if (at_ == text_.size() || at == std::string_view::npos) fail("an unknown escape");
   ++at_;
-  return {kMeaning[at]};
+  return {kEscaped[at]};
 }
 
 LOCKSTEP_INLINE std::uint32_t JsonReader::code_unit() {

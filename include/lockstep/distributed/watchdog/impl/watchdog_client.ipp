@@ -39,7 +39,7 @@ LOCKSTEP_INLINE WatchdogClient::WatchdogClient(int rank, int size, const Watchdo
       loop_(kMaxWatchdogFrame) {
   lockstep::detail::check_not_forked();
   loop_.add(greet(size, address, deadline));
-  heard_ = clock_.now();
+  last_frame_ = clock_.now();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -138,7 +138,7 @@ LOCKSTEP_INLINE void WatchdogClient::run() noexcept {
 }
 
 LOCKSTEP_INLINE void WatchdogClient::on_frame(Connection& connection, std::string_view bytes) {
-  heard_ = clock_.now();
+  last_frame_ = clock_.now();
   FrameReader frame(bytes);
   switch (static_cast<FromServer>(frame.number<std::uint8_t>())) {
     case FromServer::heartbeat:
@@ -182,7 +182,7 @@ LOCKSTEP_INLINE void WatchdogClient::on_tick() {
   Connection* const connection = this->connection();
   if (!connection) return look_alone(now);
   if (!connection->is_sending()) send_heartbeat(*connection, now);
-  if (now - heard_ > options_.heartbeat_timeout) {
+  if (now - last_frame_ > options_.heartbeat_timeout) {
     add_fault(
         {Fault::Kind::silent, 0,
          lockstep::detail::str("rank 0 has not answered for ", Seconds{options_.heartbeat_timeout},

@@ -20,7 +20,7 @@ namespace lockstep::distributed::detail {
 
 LOCKSTEP_INLINE void WatchdogLedger::join(int rank, Time now) {
   of(rank).joined = true;
-  of(rank).heard = now;
+  of(rank).last_frame = now;
 }
 
 LOCKSTEP_INLINE void WatchdogLedger::report(int rank, const GroupKey& key, Position position,
@@ -78,9 +78,9 @@ LOCKSTEP_INLINE void WatchdogLedger::examine(Time now) {
       note(Fault::Kind::absent, rank,
            str("rank ", rank, " has not come: it has not connected to the watchdog within ",
                Seconds{join_timeout_}, who_waits_for(rank)));
-    } else if (state.joined && now - state.heard > options_.heartbeat_timeout) {
+    } else if (state.joined && now - state.last_frame > options_.heartbeat_timeout) {
       note(Fault::Kind::silent, rank,
-           str("rank ", rank, " has not answered for ", whole_seconds(now - state.heard),
+           str("rank ", rank, " has not answered for ", whole_seconds(now - state.last_frame),
                ": it is stopped, or its machine is lost", who_waits_for(rank)));
     }
   }

@@ -65,7 +65,7 @@ LOCKSTEP_INLINE void WatchdogServer::on_frame(Connection& connection, std::strin
   }
   Client& client = found->second;
   if (client.ended) return;
-  ledger_.hear(client.rank, clock_.now());
+  ledger_.note_frame(client.rank, clock_.now());
   switch (message) {
     case ToServer::group:
       read_new_group(client, frame);

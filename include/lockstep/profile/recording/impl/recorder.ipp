@@ -66,7 +66,7 @@ LOCKSTEP_INLINE std::vector<std::shared_ptr<ThreadLog>> Recorder::stop() {
 LOCKSTEP_INLINE ThreadLog* Recorder::log(std::uint64_t number) noexcept {
   // Without destructors, so that a range may still ask when the owner is gone.
   thread_local ThreadLog* mine = nullptr;
-  thread_local std::uint64_t session_of_mine = 0;
+  thread_local std::uint64_t session_of_log = 0;
   thread_local bool ended = false;
   struct Owner {
     std::shared_ptr<ThreadLog> log;
@@ -75,7 +75,7 @@ LOCKSTEP_INLINE ThreadLog* Recorder::log(std::uint64_t number) noexcept {
       ended = true;
     }
   };
-  if (session_of_mine == number || ended) return mine;
+  if (session_of_log == number || ended) return mine;
   try {
     thread_local Owner owner;
     std::string label = thread_label();
@@ -85,7 +85,7 @@ LOCKSTEP_INLINE ThreadLog* Recorder::log(std::uint64_t number) noexcept {
     mine = nullptr;
     logs_.push_back(owner.log);
     mine = owner.log.get();
-    session_of_mine = number;
+    session_of_log = number;
   } catch (...) {
     mine = nullptr;
   }
