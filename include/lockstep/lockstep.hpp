@@ -55,6 +55,7 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/from_blob.hpp>
 #include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/pin_memory.hpp>
 #include <lockstep/tensor/print.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/distributed/collectives.hpp>
 #include <lockstep/distributed/environment.hpp>
 #include <lockstep/distributed/group/group_state.hpp>
@@ -9,6 +10,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/from_blob.hpp>
 
 #include "distributed/collective_cases.hpp"
 #include "support/allocation_faults.hpp"
@@ -101,6 +103,25 @@ TEST(Mpi, ReducesAndMovesByMpisOwnCollectives) {
 
 TEST(Mpi, MovesEveryDtype) {
   for (const std::size_t count : {0U, 1U, 64U, 5001U}) ls::testing::expect_moves(world(), count);
+}
+
+TEST(Mpi, WorksInMemoryOfTheProgramsOwn) {
+  const auto rank = static_cast<double>(world().rank());
+  const int size = world().size();
+  const std::int64_t count = 5001;
+  std::vector<double> mine(count, rank + 1);
+  const ls::Tensor x = ls::from_blob(mine.data(), {count});
+  const auto taken = ls::memory_stats("cpu").allocations;
+  dist::all_reduce(x);
+  EXPECT_EQ(mine, std::vector<double>(count, size * (size + 1) / 2.0));
+  mine.assign(count, rank);
+  dist::broadcast(x, last_rank());
+  EXPECT_EQ(mine, std::vector<double>(count, last_rank()));
+  mine.assign(count, rank);
+  std::vector<double> all(static_cast<std::size_t>(size * count));
+  dist::all_gather_into_tensor(ls::from_blob(all.data(), {size * count}), x);
+  for (int i = 0; i < size; ++i) EXPECT_EQ(all[static_cast<std::size_t>(i * count)], i);
+  EXPECT_EQ(ls::memory_stats("cpu").allocations, taken);
 }
 
 // More than goes through the buffer at once.

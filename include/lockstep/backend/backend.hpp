@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <span>
+#include <string>
 
 namespace lockstep::detail {
 
@@ -34,22 +35,28 @@ struct CopyOrder {
   std::size_t bytes() const { return shape.width * shape.rows; }
 };
 
-// Where the memory of tensors comes from. A device's backend is one; page-locked memory on plain
-// `cpu` is another.
+// Whom a block of memory is given back to.
 //
-// Threads: every member may be called from any thread. Objects live until the process ends.
-class MemoryResource {
+// Threads: every member may be called from any thread.
+class BlockOwner {
  public:
-  MemoryResource() = default;
-  MemoryResource(const MemoryResource&) = delete;
-  MemoryResource& operator=(const MemoryResource&) = delete;
-  virtual ~MemoryResource() = default;
+  BlockOwner() = default;
+  BlockOwner(const BlockOwner&) = delete;
+  BlockOwner& operator=(const BlockOwner&) = delete;
+  virtual ~BlockOwner() = default;
 
-  // Memory in stream order: usable by work issued to `owner` from now on. Given back, it is reused
-  // only after all work issued so far to `owner` and to the streams in `used_on`.
-  virtual void* allocate(std::size_t bytes, StreamState& owner) = 0;
+  // The block is used for something else only after all work issued so far to `owner` and to the
+  // streams in `used_on`.
   virtual void deallocate(void* data, std::size_t bytes, StreamState& owner,
                           std::span<StreamState* const> used_on) noexcept = 0;
+};
+
+// Where the memory of tensors comes from. A device's backend is one; page-locked memory on plain
+// `cpu` is another. Objects live until the process ends.
+class MemoryResource : public BlockOwner {
+ public:
+  // Memory in stream order: usable by work issued to `owner` from now on.
+  virtual void* allocate(std::size_t bytes, StreamState& owner) = 0;
   virtual MemoryStats memory_stats(Device device) = 0;
   virtual void empty_cache(Device device) = 0;
 };
@@ -86,6 +93,9 @@ class Backend : public MemoryResource {
   // Several copies issued together, none of which writes what another one touches. Each is work of
   // its own stream; a backend may do better than to issue one after the other.
   LOCKSTEP_INLINE virtual void copy_all(std::span<const CopyOrder> orders);
+
+  // What the memory at `data` is, if it is known that work of `device` cannot use it; else empty.
+  virtual std::string misplaced(const void* data, Device device) = 0;
 };
 
 // The CUDA side of the library puts its backend here before `main`.

@@ -9,11 +9,13 @@
 #include <lockstep/cuda/memory/transfers.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
+#include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/cuda/runtime/logical_devices.hpp>
 #include <lockstep/cuda/runtime/peer_access.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/profile/record_function.hpp>
 
 #include <cuda_runtime_api.h>
@@ -21,6 +23,7 @@
 #include <atomic>
 #include <cstddef>
 #include <span>
+#include <string>
 
 namespace lockstep::cuda {
 
@@ -104,6 +107,26 @@ class CudaBackend final : public lockstep::detail::Backend {
       cuda::copy(to, from, shape, bridge);
       bridge.synchronize();
     });
+  }
+
+  // Managed memory is every device's. Host memory is asked about only where a GPU is in use, since
+  // asking takes a context.
+  std::string misplaced(const void* data, Device device) override {
+    const int first = CudaDevice::first_used().load(std::memory_order_relaxed);
+    if (device.is_cpu() && first < 0) return {};
+    cudaPointerAttributes found{};
+    const DeviceGuard guard(device.is_cpu() ? Device(DeviceType::cuda, first) : device);
+    const cudaError_t status = cudaPointerGetAttributes(&found, data);
+    if (status != cudaSuccess) {
+      if (device.is_cuda()) fail(status, "cudaPointerGetAttributes", device);
+      (void)cudaGetLastError();
+      return {};
+    }
+    if (found.type == cudaMemoryTypeManaged) return {};
+    const bool on_gpu = found.type == cudaMemoryTypeDevice;
+    if (device.is_cpu() ? !on_gpu : on_gpu && found.device == gpu_of(device)) return {};
+    if (on_gpu) return lockstep::detail::str("memory of GPU ", found.device);
+    return found.type == cudaMemoryTypeHost ? "page-locked host memory" : "ordinary host memory";
   }
 
  private:

@@ -43,6 +43,8 @@ MemoryResource& memory_of(Device device);
 class Storage {
  public:
   Storage(std::size_t bytes, Stream owner);
+  // A block that the storage has not allocated, but gives back to `memory`.
+  Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory);
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   ~Storage();
@@ -72,10 +74,12 @@ class Storage {
     Event end;
   };
 
+  Storage(MemoryResource& memory, std::size_t bytes, Stream owner);
+
   void order_after_readers(const Stream& writer);
 
   const Stream owner_;
-  MemoryResource& memory_;
+  BlockOwner& memory_;
   const std::size_t bytes_;
   void* const data_;
   std::atomic<StreamState*> first_{nullptr};

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace lockstep::detail {
@@ -58,6 +59,9 @@ class HostBackend final : public Backend {
   // immediate, or idle and the copies are small. The bytes are divided as one work, so that each
   // core has the same part of the copies whenever they come again.
   LOCKSTEP_INLINE void copy_all(std::span<const CopyOrder> orders) override;
+
+  // Only a GPU's driver tells its memory from the host's.
+  LOCKSTEP_INLINE std::string misplaced(const void* data, Device device) override;
 
   // A copy of up to this size may run in its issuer when the stream is idle.
   static constexpr std::size_t kSmallCopy = std::size_t{64} << 10;

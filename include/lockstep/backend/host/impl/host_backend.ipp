@@ -20,6 +20,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace lockstep::detail {
 
@@ -99,6 +100,11 @@ LOCKSTEP_INLINE void HostBackend::copy_all(std::span<const CopyOrder> orders) {
                         profile::RangeDetails{.bytes = order.bytes()});
   }
   copy_in_pieces(orders);
+}
+
+LOCKSTEP_INLINE std::string HostBackend::misplaced(const void* data, Device device) {
+  Backend* const cuda = cuda_backend.load(std::memory_order_acquire);
+  return cuda ? cuda->misplaced(data, device) : std::string();
 }
 
 LOCKSTEP_INLINE HostBackend::PerDevice::PerDevice(Device device)
