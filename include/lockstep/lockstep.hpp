@@ -53,6 +53,7 @@
 #include <lockstep/profile/profiler.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dlpack.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/from_blob.hpp>

@@ -5,6 +5,7 @@
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dlpack.hpp>
 #include <lockstep/tensor/from_blob.hpp>
 #include <lockstep/tensor/storage.hpp>
 
@@ -150,6 +151,97 @@ TEST(LentCudaMemory, OfWhichTheDriverCannotTellIsAnErrorOnAGpuAlone) {
   EXPECT_TRUE(
       throws<DeviceError>([&] { (void)from_blob(foreign.data(), {4}, {.device = "cuda:1"}); },
                           "cudaPointerGetAttributes"));
+}
+
+TEST(DlpackCuda, TheConsumersStreamWaitsForTheTensors) {
+  const Foreign foreign("cuda:1");
+  under_each_policy([&] {
+    const Tensor x = full({kCount}, 1, {.device = "cuda:1"});
+    x.mul_(4);
+    dlpack::DLManagedTensorVersioned* const managed = to_dlpack(x, foreign.stream());
+    EXPECT_EQ(managed->dl_tensor.device.device_type, dlpack::kDLCUDA);
+    EXPECT_EQ(managed->dl_tensor.device.device_id, 1);
+    EXPECT_EQ(foreign.read(managed->dl_tensor.data), Values(kCount, 4));
+    managed->deleter(managed);
+  });
+}
+
+TEST(DlpackCuda, WithoutAStreamNothingIsOrdered) {
+  const Foreign foreign("cuda:1");
+  cudasim::set_policy(cudasim::Policy::lazy);
+  const Tensor x = full({kCount}, 1, {.device = "cuda:1"});
+  dlpack::DLManagedTensorVersioned* const managed = to_dlpack(x, -1);
+  (void)foreign.read(managed->dl_tensor.data);
+  EXPECT_FALSE(cudasim::take_errors().empty());  // a race, as the simulator sees it
+  managed->deleter(managed);
+  synchronize("cuda:1");
+  (void)cudasim::take_errors();
+}
+
+// None and 1 are the legacy default stream, which the simulator has not, but knows by its handle.
+TEST(DlpackCuda, NoneIsTheLegacyDefaultStream) {
+  const Tensor x = full({kCount}, 1, {.device = "cuda:1"});
+  for (const std::optional<std::intptr_t> stream : {std::optional<std::intptr_t>(), {1}, {2}}) {
+    EXPECT_TRUE(throws<DeviceError>([&] { (void)to_dlpack(x, stream); }, "cudaStreamWaitEvent"));
+    const std::vector<std::string> errors = cudasim::take_errors();
+    ASSERT_EQ(errors.size(), 1U);
+    EXPECT_NE(errors[0].find("NULL STREAM: cudaStreamWaitEvent"), std::string::npos) << errors[0];
+  }
+  for (const std::intptr_t stream : {0, -2}) {
+    EXPECT_TRUE(throws<ValueError>([&] { (void)to_dlpack(x, stream); }, "to_dlpack", "cudaStream_t",
+                                   std::to_string(stream)));
+  }
+}
+
+TEST(DlpackCuda, ComesBackOntoItsDevice) {
+  const Foreign foreign("cuda:1");
+  cudasim::set_policy(cudasim::Policy::lazy);
+  std::array<std::int64_t, 1> shape{kCount};
+  int returns = 0;
+  dlpack::DLManagedTensorVersioned managed{.version = {1, 0},
+                                           .manager_ctx = &returns,
+                                           .deleter =
+                                               [](dlpack::DLManagedTensorVersioned* self) {
+                                                 EXPECT_TRUE(current_stream("cuda:1").query());
+                                                 ++*static_cast<int*>(self->manager_ctx);
+                                               },
+                                           .flags = 0,
+                                           .dl_tensor = {.data = foreign.data(),
+                                                         .device = {dlpack::kDLCUDA, 1},
+                                                         .ndim = 1,
+                                                         .dtype = {dlpack::kDLFloat, 32, 1},
+                                                         .shape = shape.data(),
+                                                         .strides = nullptr,
+                                                         .byte_offset = 0}};
+  {
+    const Tensor x = from_dlpack(&managed);
+    EXPECT_EQ(x.device(), Device("cuda:1"));
+    EXPECT_EQ(x.impl()->data(), foreign.data());
+    x.fill_(2);
+    synchronize("cuda:1");
+  }
+  EXPECT_EQ(returns, 1);
+  managed.flags = dlpack::kReadOnly;
+  const Tensor copy = from_dlpack(&managed);
+  EXPECT_EQ(returns, 2);
+  EXPECT_NE(copy.impl()->data(), foreign.data());
+  EXPECT_EQ(copy.to_vector<float>(), Values(kCount, 2));
+  const Tensor host = from_dlpack(&managed, {.device = "cpu"});
+  EXPECT_EQ(returns, 3);
+  EXPECT_EQ(host.to_vector<float>(), Values(kCount, 2));
+  managed.dl_tensor.device.device_id = 99;
+  EXPECT_TRUE(throws<DeviceError>([&] { (void)from_dlpack(&managed); }, "cuda:99"));
+  EXPECT_EQ(returns, 3);
+  EXPECT_TRUE(cudasim::take_errors().empty());
+}
+
+TEST(DlpackCuda, NamesItsStreamToAProducer) {
+  const Stream stream = current_stream("cuda:1");
+  const std::optional<std::intptr_t> handle = dlpack_stream(stream);
+  ASSERT_TRUE(handle.has_value());
+  EXPECT_EQ(reinterpret_cast<cudaStream_t>(*handle),
+            static_cast<const cuda::CudaStream&>(stream.state()).handle());
+  EXPECT_EQ(dlpack_device(ones({2}, {.device = "cuda:1"})).device_id, 1);
 }
 
 }  // namespace lent_memory_test

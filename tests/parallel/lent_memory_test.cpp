@@ -7,6 +7,7 @@
 #include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dlpack.hpp>
 #include <lockstep/tensor/from_blob.hpp>
 
 #include "support/devices.hpp"
@@ -89,9 +90,25 @@ TEST(LentMemory, OutputsAreWrittenWhereTheyAre) {
 TEST(LentMemory, IsItsOwnersWhereMemoryRunsShort) {
   Values values = counting(4);
   int returns = 0;
+  std::int64_t shape = 4;
+  dlpack::DLManagedTensorVersioned managed{
+      .version = {1, 0},
+      .manager_ctx = &returns,
+      .deleter =
+          [](dlpack::DLManagedTensorVersioned* self) { ++*static_cast<int*>(self->manager_ctx); },
+      .flags = 0,
+      .dl_tensor = {.data = values.data(),
+                    .device = {dlpack::kDLCPU, 0},
+                    .ndim = 1,
+                    .dtype = {dlpack::kDLFloat, 32, 1},
+                    .shape = &shape,
+                    .strides = nullptr,
+                    .byte_offset = 0}};
   const auto lend = [&] {
     return from_blob(values.data(), {4}, {.deleter = [&returns](void*) { ++returns; }});
   };
+  const auto share = [&] { return from_dlpack(&managed); };
+  const auto copy = [&] { return from_dlpack(&managed, {.copy = true}); };
   const auto walk = [&](const auto& make, int returned_with_the_tensor) {
     bool failed = true;
     for (std::uint64_t n = 1; failed; ++n) {
@@ -104,6 +121,8 @@ TEST(LentMemory, IsItsOwnersWhereMemoryRunsShort) {
     }
   };
   walk(lend, 0);
+  walk(share, 0);
+  walk(copy, 1);
 }
 
 TEST(LentMemory, CollectivesOfRanksWorkInIt) {

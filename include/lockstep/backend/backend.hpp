@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -94,8 +95,18 @@ class Backend : public MemoryResource {
   // its own stream; a backend may do better than to issue one after the other.
   LOCKSTEP_INLINE virtual void copy_all(std::span<const CopyOrder> orders);
 
+  // The rest is for memory that is shared with other libraries.
+
   // What the memory at `data` is, if it is known that work of `device` cannot use it; else empty.
   virtual std::string misplaced(const void* data, Device device) = 0;
+
+  // The number and the handle by which the driver knows a device and a stream; 0 for the host's.
+  virtual int native_index(Device device) = 0;
+  virtual std::intptr_t native_handle(StreamState& stream) = 0;
+
+  // All that has been issued to `stream` comes before what another library issues to its stream
+  // `consumer` from now on. On the host, which has no such streams, the caller waits for it.
+  virtual void hand_over(StreamState& stream, std::intptr_t consumer) = 0;
 };
 
 // The CUDA side of the library puts its backend here before `main`.

@@ -8,6 +8,7 @@
 #include <lockstep/cuda/memory/pinned_memory.hpp>
 #include <lockstep/cuda/memory/transfers.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
+#include <lockstep/cuda/runtime/cuda_event.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
@@ -22,6 +23,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -127,6 +130,19 @@ class CudaBackend final : public lockstep::detail::Backend {
     if (device.is_cpu() ? !on_gpu : on_gpu && found.device == gpu_of(device)) return {};
     if (on_gpu) return lockstep::detail::str("memory of GPU ", found.device);
     return found.type == cudaMemoryTypeHost ? "page-locked host memory" : "ordinary host memory";
+  }
+
+  int native_index(Device device) override { return gpu_of(device); }
+
+  std::intptr_t native_handle(StreamState& stream) override {
+    return reinterpret_cast<std::intptr_t>(handle(stream));
+  }
+
+  void hand_over(StreamState& stream, std::intptr_t consumer) override {
+    const auto event = std::static_pointer_cast<const CudaEvent>(stream.record());
+    const DeviceGuard guard(stream.device());
+    check(cudaStreamWaitEvent(reinterpret_cast<cudaStream_t>(consumer), event->handle(), 0),
+          "cudaStreamWaitEvent", stream.device());
   }
 
  private:

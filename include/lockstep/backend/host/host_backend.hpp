@@ -15,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -62,6 +63,9 @@ class HostBackend final : public Backend {
 
   // Only a GPU's driver tells its memory from the host's.
   LOCKSTEP_INLINE std::string misplaced(const void* data, Device device) override;
+  int native_index(Device) override { return 0; }
+  std::intptr_t native_handle(StreamState&) override { return 0; }
+  void hand_over(StreamState& stream, std::intptr_t) override { stream.synchronize(); }
 
   // A copy of up to this size may run in its issuer when the stream is idle.
   static constexpr std::size_t kSmallCopy = std::size_t{64} << 10;

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dlpack.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/from_blob.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/storage.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace lockstep::detail {
+
+inline constexpr std::uint32_t kDlpackMajor = 1;
+
+// A tensor that a consumer has, and what its DLTensor points to.
+struct Exported {
+  Tensor tensor;  // a handle of its own: the variable may change
+  Shape sizes;
+  Shape strides;
+  dlpack::DLManagedTensorVersioned managed;
+};
+
+LOCKSTEP_INLINE dlpack::DLDataType dlpack_dtype(Dtype dtype) {
+  const auto bits = static_cast<std::uint8_t>(8 * element_size(dtype));
+  switch (dtype) {
+    case Dtype::f32:
+    case Dtype::f64:
+    case Dtype::f16:
+      return {dlpack::kDLFloat, bits, 1};
+    case Dtype::bf16:
+      return {dlpack::kDLBfloat, bits, 1};
+    case Dtype::i64:
+    case Dtype::i32:
+      return {dlpack::kDLInt, bits, 1};
+    case Dtype::u8:
+      return {dlpack::kDLUInt, bits, 1};
+    case Dtype::boolean:
+      return {dlpack::kDLBool, bits, 1};
+  }
+  fail_dtype();
+}
+
+// As NumPy calls it, where that has a name for it.
+LOCKSTEP_INLINE std::string dlpack_name(const dlpack::DLDataType& type) {
+  constexpr const char* kNames[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  std::string name = type.code < std::size(kNames)
+                         ? str(kNames[type.code], int{type.bits})
+                         : str("code ", int{type.code}, " of ", int{type.bits}, " bits");
+  if (type.lanes != 1) name += str(" in vectors of ", type.lanes);
+  return name;
+}
+
+LOCKSTEP_INLINE Dtype dtype_of_dlpack(const dlpack::DLDataType& type) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16, Dtype::i64, Dtype::i32,
+                            Dtype::u8, Dtype::boolean}) {
+    const dlpack::DLDataType known = dlpack_dtype(dtype);
+    if (type.code == known.code && type.bits == known.bits && type.lanes == 1) return dtype;
+  }
+  fail<DtypeError>("from_dlpack: expected f32, f64, f16, bf16, i64, i32, u8 or bool, got ",
+                   dlpack_name(type));
+}
+
+// Where the memory is that a producer has.
+LOCKSTEP_INLINE Device device_of_dlpack(const dlpack::DLDevice& device) {
+  switch (device.device_type) {
+    case dlpack::kDLCPU:
+    case dlpack::kDLCUDAHost:
+      return {};
+    case dlpack::kDLCUDA: {
+      const Device cuda(DeviceType::cuda, device.device_id);
+      check_device(cuda);
+      return cuda;
+    }
+  }
+  fail<DeviceError>("from_dlpack: expected memory of kDLCPU (1), kDLCUDA (2) or kDLCUDAHost (3), ",
+                    "got device type ", static_cast<int>(device.device_type));
+}
+
+// Whether memory of `place` is memory of `device` as well.
+LOCKSTEP_INLINE bool same_memory(Device device, Device place) {
+  if (device.type != place.type) return false;
+  Backend& backend = backend_of(device);
+  return backend.native_index(device) == backend.native_index(place);
+}
+
+// The sizes or strides of a producer's tensor.
+LOCKSTEP_INLINE Shape shape_of_dlpack(const char* what, const std::int64_t* values, int count) {
+  check<DataError>(values != nullptr || count == 0, "from_dlpack: expected ", count, " ", what,
+                   ", got a null pointer");
+  const auto most = static_cast<int>(Shape::kMaxDims);
+  check<ShapeError>(count <= most, "from_dlpack: expected at most ", most, " dimensions, got ",
+                    count);
+  return Shape(std::span(values, static_cast<std::size_t>(count)));
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE dlpack::DLDevice dlpack_device(const Tensor& tensor) {
+  const Device device = tensor.device();
+  if (device.is_cuda()) {
+    return {dlpack::kDLCUDA, detail::backend_of(device).native_index(device)};
+  }
+  return {tensor.impl()->storage->is_pinned() ? dlpack::kDLCUDAHost : dlpack::kDLCPU, 0};
+}
+
+LOCKSTEP_INLINE std::optional<std::intptr_t> dlpack_stream(const Stream& stream) {
+  if (stream.device().is_cpu()) return std::nullopt;
+  return detail::backend_of(stream.device()).native_handle(stream.state());
+}
+
+LOCKSTEP_INLINE dlpack::DLManagedTensorVersioned* to_dlpack(const Tensor& tensor,
+                                                            std::optional<std::intptr_t> stream) {
+  constexpr std::intptr_t kLegacyStream = 1;
+  constexpr std::intptr_t kNoOrder = -1;
+  (void)tensor.strides();  // throws for a sparse tensor
+  const Device device = tensor.device();
+  check<AutogradError>(!tensor.impl()->requires_grad, "to_dlpack: a tensor of shape ",
+                       tensor.sizes(), " on ", device,
+                       " requires grad, of which other libraries know nothing: detach() it first");
+  const std::intptr_t consumer = stream.value_or(kLegacyStream);
+  check<ValueError>(!device.is_cpu() || !stream || consumer == kNoOrder,
+                    "to_dlpack: expected no stream for a tensor on ", device, ", got ", consumer);
+  check<ValueError>(consumer > 0 || consumer == kNoOrder,
+                    "to_dlpack: expected -1, 1 (the legacy default stream), 2 (the thread's) or a "
+                    "cudaStream_t, got ",
+                    consumer);
+
+  auto exported = std::make_unique<detail::Exported>(
+      detail::Exported{detail::make_view(tensor), tensor.sizes(), tensor.strides(), {}});
+  exported->managed = {.version = {detail::kDlpackMajor, 0},
+                       .manager_ctx = exported.get(),
+                       .deleter =
+                           [](dlpack::DLManagedTensorVersioned* self) {
+                             delete static_cast<detail::Exported*>(self->manager_ctx);
+                           },
+                       .flags = 0,
+                       .dl_tensor = {.data = tensor.numel() == 0 ? nullptr : tensor.impl()->data(),
+                                     .device = dlpack_device(tensor),
+                                     .ndim = static_cast<std::int32_t>(tensor.dim()),
+                                     .dtype = detail::dlpack_dtype(tensor.dtype()),
+                                     .shape = exported->sizes.begin(),
+                                     .strides = exported->strides.begin(),
+                                     .byte_offset = 0}};
+
+  if (consumer != kNoOrder) {
+    const Stream own = current_stream(device);
+    tensor.impl()->storage->order_write(own);
+    detail::backend_of(device).hand_over(own.state(), consumer);
+  }
+  return &exported.release()->managed;
+}
+
+LOCKSTEP_INLINE Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed,
+                                   const FromDlpackOptions& options) {
+  check<ValueError>(managed != nullptr, "from_dlpack: expected a tensor, got a null pointer");
+  check<DataError>(managed->version.major == detail::kDlpackMajor,
+                   "from_dlpack: expected a tensor of DLPack 1, got one of ",
+                   managed->version.major, ".", managed->version.minor);
+  const dlpack::DLTensor& from = managed->dl_tensor;
+  check<DataError>(from.ndim >= 0, "from_dlpack: expected 0 dimensions or more, got ", from.ndim);
+  const Shape sizes = detail::shape_of_dlpack("sizes", from.shape, from.ndim);
+  BlobOptions blob{.dtype = detail::dtype_of_dlpack(from.dtype)};
+  if (from.strides) blob.strides = detail::shape_of_dlpack("strides", from.strides, from.ndim);
+  auto* const data = from.data ? static_cast<std::byte*>(from.data) + from.byte_offset : nullptr;
+
+  const Device place = detail::device_of_dlpack(from.device);
+  const Device device = options.device.value_or(place);
+  check_device(device);
+  const bool read_only = (managed->flags & dlpack::kReadOnly) != 0;
+  const bool shared = !read_only && detail::same_memory(device, place);
+  if (shared && !options.copy.value_or(false)) {
+    blob.device = device;
+    if (managed->deleter) blob.deleter = [managed](void*) { managed->deleter(managed); };
+    return detail::lend("from_dlpack", data, sizes, std::move(blob));
+  }
+  check<ValueError>(options.copy.value_or(true), "from_dlpack: only a copy can be ",
+                    read_only ? "written, since the memory is read-only" : "on ",
+                    read_only ? "" : device.str(), ", and none is allowed");
+  blob.device = place;
+  const Tensor source = detail::lend("from_dlpack", data, sizes, std::move(blob));
+  Tensor result = empty(sizes, {.dtype = source.dtype(), .device = device});
+  detail::copy_into(result, source);
+  for (const Device end : {place, device}) current_stream(end).synchronize();
+  if (managed->deleter) managed->deleter(managed);
+  return result;
+}
+
+}  // namespace lockstep
