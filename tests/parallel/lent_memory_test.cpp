@@ -87,6 +87,17 @@ TEST(LentMemory, OutputsAreWrittenWhereTheyAre) {
   EXPECT_EQ(sum.to_vector<float>()[7], 21);
 }
 
+TEST(LentMemory, ThatWasLentTwiceIsKnownToBeShared) {
+  Values values = counting(6);
+  const Tensor x = from_blob(values.data(), {4});
+  const Tensor again = from_blob(values.data() + 2, {4});
+  const Tensor behind = from_blob(values.data() + 4, {2});
+  EXPECT_TRUE(
+      throws<ValueError>([&] { comm::broadcast_out(x, {again}); }, "index 0", "shares memory"));
+  comm::broadcast_out(x.narrow(0, 0, 2), {behind});
+  EXPECT_EQ(values, (Values{0, 1, 2, 3, 0, 1}));
+}
+
 TEST(LentMemory, IsItsOwnersWhereMemoryRunsShort) {
   Values values = counting(4);
   int returns = 0;

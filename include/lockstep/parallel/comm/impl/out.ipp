@@ -17,14 +17,13 @@
 namespace lockstep::comm::detail {
 
 LOCKSTEP_INLINE bool overlap(const Tensor& a, const Tensor& b) {
-  if (a.impl()->storage != b.impl()->storage || a.numel() == 0 || b.numel() == 0) return false;
+  if (a.numel() == 0 || b.numel() == 0) return false;
   if (!a.is_contiguous() || !b.is_contiguous()) return false;
+  // Memory may have been lent twice, so it does not suffice to compare the storages.
   const auto begin = [](const Tensor& tensor) {
-    return tensor.impl()->offset * static_cast<std::int64_t>(element_size(tensor.dtype()));
+    return reinterpret_cast<std::uintptr_t>(tensor.impl()->data());
   };
-  const auto end = [&](const Tensor& tensor) {
-    return begin(tensor) + static_cast<std::int64_t>(whole_of(tensor).width);
-  };
+  const auto end = [&](const Tensor& tensor) { return begin(tensor) + whole_of(tensor).width; };
   return begin(a) < end(b) && begin(b) < end(a);
 }
 
