@@ -68,7 +68,7 @@ void complete(const char* call, const distributed::Watchdog* watchdog, const Sta
   };
   MPI_Request request = MPI_REQUEST_NULL;
   check(start(&request));
-  Patience patience;
+  PollPause pause;
   std::optional<distributed::detail::Deadline> deadline;
   while (true) {
     const bool late = deadline && deadline->passed();
@@ -77,7 +77,7 @@ void complete(const char* call, const distributed::Watchdog* watchdog, const Sta
     if (ended) return;
     if (late) std::rethrow_exception(watchdog->exception());
     if (!deadline && watchdog && watchdog->faulted()) deadline.emplace(FailureNotice::last_chance);
-    patience();
+    pause();
   }
 }
 
