@@ -119,6 +119,7 @@ TEST(LentCudaMemory, IsGivenBackAfterTheCopiesThatReadIt) {
 
 TEST(LentCudaMemory, ElsewhereIsAnError) {
   const Foreign foreign("cuda:1");
+  (void)ones({1}, {.device = "cuda:1"});  // host memory is asked about where a GPU is in use
   Values values(4);
   const auto lent_to = [](float* data, Device device) {
     (void)from_blob(data, {4}, {.device = device});
