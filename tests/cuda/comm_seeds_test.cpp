@@ -11,6 +11,7 @@
 #include <cudasim/cudasim.hpp>
 
 #include "cuda/schedules.hpp"
+#include "cuda/without_nccl.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,17 +26,6 @@ namespace lockstep {
 namespace comm_seeds_test {
 
 using Values = std::vector<float>;
-
-class WithoutNccl {
- public:
-  WithoutNccl() : nccl_(detail::nccl_collectives.exchange(nullptr)) {}
-  WithoutNccl(const WithoutNccl&) = delete;
-  WithoutNccl& operator=(const WithoutNccl&) = delete;
-  ~WithoutNccl() { detail::nccl_collectives.store(nccl_); }
-
- private:
-  detail::Collectives* nccl_;
-};
 
 Values values_of(const Tensor& tensor) {
   const Tensor host = tensor.to("cpu");
@@ -65,8 +55,8 @@ class CommUnderEachSeed : public ::testing::TestWithParam<std::size_t> {
     for (const bool nccl : {true, false}) {
       if (nccl && detail::nccl_collectives.load() == nullptr) continue;
       SCOPED_TRACE(nccl ? "by NCCL" : "by copies");
-      std::optional<WithoutNccl> without;
-      if (!nccl) without.emplace();
+      std::optional<testing::WithoutNccl<detail::Collectives>> without;
+      if (!nccl) without.emplace(detail::nccl_collectives);
       testing::under_seeds(testing::kManySeeds, body);
     }
   }

@@ -21,6 +21,7 @@
 #include <cudasim/cudasim.hpp>
 
 #include "cuda/schedules.hpp"
+#include "cuda/without_nccl.hpp"
 
 #include <gtest/gtest.h>
 
@@ -165,17 +166,8 @@ void as_processes(const std::vector<Device>& devices, const Body& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-class WithoutNccl {
- public:
-  WithoutNccl() : nccl_(distributed::detail::nccl_world.exchange(nullptr)) {}
-  ~WithoutNccl() { distributed::detail::nccl_world.store(nccl_); }
-
- private:
-  distributed::detail::WorldCollectives* const nccl_;
-};
-
 TEST(DistributedCuda, TrainsByCopiesAsOneDeviceDoes) {
-  const WithoutNccl copies;
+  const testing::WithoutNccl copies(distributed::detail::nccl_world);
   under_each_policy([] {
     expect_same_losses([](const Body& body) { distributed::run({"cuda:0", "cuda:1"}, body); });
     expect_same_losses([](const Body& body) {
@@ -267,7 +259,7 @@ void expect_overlap(const std::function<void(const Body&)>& with_ranks) {
 TEST(DistributedCuda, BucketsAreReducedBesideBackward) {
   cudasim::set_policy(cudasim::Policy::lazy);  // so that nothing is idle once work was issued
   {
-    const WithoutNccl copies;
+    const testing::WithoutNccl copies(distributed::detail::nccl_world);
     expect_overlap([](const Body& body) { distributed::run({"cuda:0", "cuda:1"}, body); });
   }
   expect_overlap([](const Body& body) { distributed::run({"cuda:0", "cuda:1"}, body); });

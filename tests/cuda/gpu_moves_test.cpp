@@ -22,6 +22,7 @@
 #include <cudasim/cudasim.hpp>
 
 #include "cuda/schedules.hpp"
+#include "cuda/without_nccl.hpp"
 #include "support/expect_error.hpp"
 #include "support/sanitizers.hpp"
 
@@ -278,19 +279,10 @@ class Mends {
   ~Mends() { cudasim::mend(); }
 };
 
-class WithoutNccl {
- public:
-  WithoutNccl() : nccl_(distributed::detail::nccl_world.exchange(nullptr)) {}
-  ~WithoutNccl() { distributed::detail::nccl_world.store(nccl_); }
-
- private:
-  distributed::detail::WorldCollectives* const nccl_;
-};
-
 // A rank's memory may be in use for ever where another one's GPU has failed in a collective. What
 // comes after that is not, on the GPU as on the host.
 TEST(ProcessGroupCuda, NothingThatIsIssuedAfterTheEndOfAGroupIsKept) {
-  const WithoutNccl copies;
+  const testing::WithoutNccl copies(distributed::detail::nccl_world);
   const testing::MayLeak memory;
   under_lazy([] {
     int kept = 0;

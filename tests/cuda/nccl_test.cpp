@@ -16,6 +16,7 @@
 #include <cudasim/cudasim.hpp>
 
 #include "cuda/schedules.hpp"
+#include "cuda/without_nccl.hpp"
 #include "support/environment_variable.hpp"
 #include "support/expect_error.hpp"
 
@@ -40,15 +41,6 @@ using testing::throws;
 using testing::under_each_policy;
 using Lines = std::vector<std::string>;
 using Values = std::vector<double>;
-
-class WithoutNccl {
- public:
-  WithoutNccl() : nccl_(detail::nccl_collectives.exchange(nullptr)) {}
-  ~WithoutNccl() { detail::nccl_collectives.store(nccl_); }
-
- private:
-  detail::Collectives* nccl_;
-};
 
 // Where a communicator was given up what it had not ended was not needed.
 void forget_lost_results(const std::vector<Device>& devices) {
@@ -162,7 +154,7 @@ TEST(NcclReduceAdd, GivesWhatAddsGive) {
       const auto groups =
           count_calls("ncclGroupEnd", [&] { sum = comm::reduce_add(inputs, "cuda:1"); });
       EXPECT_EQ(groups, dtype == Dtype::f16 ? 0 : 1);  // summed in f32, by adds
-      const WithoutNccl by_adds;
+      const testing::WithoutNccl by_adds(detail::nccl_collectives);
       const Tensor expected = comm::reduce_add(inputs, "cuda:1");
       EXPECT_EQ(values_of(sum), values_of(expected));
       EXPECT_EQ(sum.device(), Device("cuda:1"));
@@ -188,7 +180,7 @@ TEST(NcclReduceAdd, CoalescedIsOneGroupAndTheRestIsAdded) {
     EXPECT_EQ(std::count_if(calls.begin(), calls.end(),
                             [](const auto& call) { return call.function == "ncclGroupEnd"; }),
               1);
-    const WithoutNccl by_adds;
+    const testing::WithoutNccl by_adds(detail::nccl_collectives);
     EXPECT_EQ(values_of(sums), values_of(comm::reduce_add_coalesced(inputs)));
   });
 }
@@ -411,7 +403,7 @@ TEST(NcclReplicas, AreRefreshedByOneGroupAndAgainAfterAFailure) {
   cudasim::fail_next("ncclGroupEnd", cudaErrorLaunchFailure);
   EXPECT_THROW((void)cache.refresh(originals, devices), NcclError);
   forget_lost_results(devices);
-  const WithoutNccl by_copies;
+  const testing::WithoutNccl by_copies(detail::nccl_collectives);
   const std::vector<Tensor> copies = cache.refresh(originals, devices);
   EXPECT_EQ(values_of({copies[2], copies[3]}), values_of(originals));
 }
@@ -428,7 +420,7 @@ TEST(NcclReplicas, DataParallelTrainsAsWithCopies) {
   under_each_policy([&] {
     std::vector<Values> gradients;
     EXPECT_EQ(count_calls("ncclGroupEnd", [&] { gradients = step(); }), 2);
-    const WithoutNccl by_copies;
+    const testing::WithoutNccl by_copies(detail::nccl_collectives);
     EXPECT_EQ(gradients, step());
   });
 }

@@ -13,6 +13,7 @@
 #include <cudasim/cudasim.hpp>
 
 #include "cuda/schedules.hpp"
+#include "cuda/without_nccl.hpp"
 #include "support/allocation_faults.hpp"
 #include "support/environment_variable.hpp"
 #include "support/sanitizers.hpp"
@@ -298,17 +299,8 @@ void walk(const WithRanks& with_ranks, int rank, const std::vector<Fault>& fault
   std::cout << '\n';
 }
 
-class WithoutNccl {
- public:
-  WithoutNccl() : nccl_(distributed::detail::nccl_world.exchange(nullptr)) {}
-  ~WithoutNccl() { distributed::detail::nccl_world.store(nccl_); }
-
- private:
-  distributed::detail::WorldCollectives* const nccl_;
-};
-
 TEST(RankFaultsOnGpus, OfThreadsThatCopyAndAdd) {
-  const WithoutNccl copies;
+  const testing::WithoutNccl copies(distributed::detail::nccl_world);
   const WithRanks with_ranks{[](const auto& body) {
     distributed::run({"cuda:0", "cuda:1"}, body);
   }};
