@@ -30,6 +30,8 @@
 #include <typeinfo>
 #include <vector>
 
+#include "support/sanitizers.hpp"
+
 namespace lockstep {
 namespace engine_test {
 
@@ -496,6 +498,7 @@ TEST(Engine, AnExceptionOfAHookNamesTheLeaf) {
 }
 
 TEST(Engine, DeepGraphsNeedNoDeepStack) {
+  if (testing::kThreadSanitizer) GTEST_SKIP() << "one thread, which would take minutes";
   constexpr int kDepth = 200000;
   const Tensor x = leaf(1);
   {
