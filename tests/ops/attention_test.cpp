@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/attention.hpp>
 #include <lockstep/ops/compare.hpp>
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/matmul.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -154,7 +159,14 @@ TEST(ScaledDotProductAttention, SaysWhatDoesNotFit) {
       [&] {
         scaled_dot_product_attention(x, ones({2, 3}), x);
       },
-      {"matmul", "[2, 4]"});
+      {"scaled_dot_product_attention", "[2, 4]", "[2, 3]"});
+  expect_error<ShapeError>(
+      [&] {
+        scaled_dot_product_attention(x, x, ones({3, 4}));
+      },
+      {"scaled_dot_product_attention", "[*, keys, any]", "[3, 4]"});
+  expect_error<DtypeError>([&] { scaled_dot_product_attention(x, x, x.to(Dtype::f64)); },
+                           {"scaled_dot_product_attention", "the value", "f64"});
   expect_error<ValueError>([&] { run({.dropout_p = 2}); }, {"scaled_dot_product_attention", "2"});
   expect_error<ValueError>(
       [&] {
@@ -167,6 +179,126 @@ TEST(ScaledDotProductAttention, SaysWhatDoesNotFit) {
       },
       {"mask", "i64"});
   expect_error<ShapeError>([&] { run({.attn_mask = ones({3, 2})}); }, {"[3, 2]"});
+  expect_error<ShapeError>(
+      [&] {
+        scaled_dot_product_attention(ones({1, 4}), x, x, {.attn_mask = ones({2, 2})});
+      },
+      {"stretches to [*, 1, 2]", "[2, 2]"});
+}
+
+// Operands of more than one block of queries and of keys.
+struct Blocks {
+  Tensor query = varied_leaf({2, 3, 150, 5}, 1);
+  Tensor key = varied_leaf({3, 600, 5}, 2);
+  Tensor value = varied_leaf({2, 1, 600, 7}, 3);
+
+  // The output, and the gradients of the three.
+  template <class F>
+  std::vector<Tensor> run(const F& attend) const {
+    std::vector<Tensor> results{attend(query, key, value)};
+    autograd::backward({results[0]}, {varied({2, 3, 150, 7}, 4)});
+    for (const Tensor& x : {query, key, value}) {
+      results.push_back(x.grad());
+      x.set_grad({});
+    }
+    return results;
+  }
+
+  // Expects what two products give, with all scores in memory between them.
+  void expect_same(const AttentionOptions& options) const {
+    manual_seed(3);
+    const auto got = run([&](const Tensor& q, const Tensor& k, const Tensor& v) {
+      return scaled_dot_product_attention(q, k, v, options);
+    });
+    manual_seed(3);
+    const auto expected = run([&](const Tensor& q, const Tensor& k, const Tensor& v) {
+      const Tensor all_k = expand(k, {2, 3, 600, 5});
+      Tensor bias;
+      if (options.is_causal) bias = detail::causal_bias(q, 150, 600);
+      if (options.attn_mask.defined()) bias = detail::mask_bias("", options.attn_mask, false, q);
+      const auto dropout = detail::AttentionDropout::draw(options.dropout_p, q, all_k);
+      return matmul(detail::attention_weights(q, all_k, bias, dropout, 1 / std::sqrt(5.0)), v);
+    });
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(all_close(got[i], expected[i], 1e-11, 1e-13)) << "result " << i;
+    }
+  }
+};
+
+TEST(ScaledDotProductAttention, BlocksGiveWhatAllScoresGive) {
+  const Blocks blocks;
+  blocks.expect_same({});
+  blocks.expect_same({.is_causal = true});
+  blocks.expect_same({.dropout_p = 0.3});
+  blocks.expect_same({.dropout_p = 0.3, .is_causal = true});
+  blocks.expect_same({.attn_mask = varied({150, 600}, 5)});
+  blocks.expect_same({.attn_mask = varied({2, 1, 1, 600}, 6), .dropout_p = 0.5});
+  // Great scores come late, and some queries see nothing of their first blocks.
+  const Tensor places = arange(600, {.dtype = Dtype::f64, .device = blocks.query.device()});
+  blocks.expect_same({.attn_mask = places * 0.5});
+  blocks.expect_same({.attn_mask = places * -0.5});
+  blocks.expect_same({.attn_mask = eq(relu(570 - places - varied({150, 1}, 7)), 0)});
+  blocks.expect_same({.attn_mask = eq(relu(varied({3, 150, 600}, 8)), 0)});
+}
+
+TEST(ScaledDotProductAttention, TheSameOperandsGiveTheSameBits) {
+  const Blocks blocks;
+  const auto attend = [](const Tensor& q, const Tensor& k, const Tensor& v) {
+    return scaled_dot_product_attention(q, k, v, {.is_causal = true});
+  };
+  const std::vector<Tensor> first = blocks.run(attend);
+  const std::vector<Tensor> second = blocks.run(attend);
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(first[i].to_vector<double>(), second[i].to_vector<double>()) << "result " << i;
+  }
+}
+
+// Heads side by side, as a projection gives them, are read and written where they lie.
+TEST(ScaledDotProductAttention, TheResultLiesInTheOrderOfTheQuery) {
+  const auto heads = [](const Tensor& x) { return permute(x, {1, 2, 0, 3}); };
+  const Tensor query = heads(varied({6, 2, 3, 4}, 1));
+  const Tensor key = heads(varied({5, 2, 3, 4}, 2));
+  const Tensor value = heads(varied({5, 2, 3, 7}, 3));
+  const Tensor y = scaled_dot_product_attention(query, key, value);
+  EXPECT_TRUE(y.device().is_cuda() || permute(y, {2, 0, 1, 3}).is_contiguous());
+  EXPECT_TRUE(all_close(
+      y, scaled_dot_product_attention(query.contiguous(), key.contiguous(), value.contiguous()),
+      1e-14));
+  const Tensor rows = narrow(query, 2, 0, 1);  // contiguous in no direction
+  const Tensor columns = transpose(transpose(key, -2, -1).contiguous(), -2, -1);
+  EXPECT_TRUE(all_close(
+      scaled_dot_product_attention(expand(rows, {2, 3, 6, 4}), columns, value),
+      expand(scaled_dot_product_attention(rows.contiguous(), key, value), {2, 3, 6, 7}), 1e-13));
+}
+
+TEST(ScaledDotProductAttention, AMaskOfNumbersHasDerivatives) {
+  const auto f = [](const Tensor& query, const Tensor& key, const Tensor& mask) {
+    return scaled_dot_product_attention(query, key, key, {.attn_mask = mask});
+  };
+  EXPECT_TRUE(
+      gradcheck(f, {varied_leaf({2, 3, 4}, 1), varied_leaf({2, 5, 4}, 2), varied_leaf({3, 5}, 3)}));
+}
+
+TEST(AttentionMemory, GrowsWithTheLengthAndNotWithItsSquare) {
+  const Device device = "cpu:6";
+  std::vector<std::size_t> most;
+  for (std::int64_t length = 256; length <= 4096; length *= 2) {
+    const auto leaf = [&](std::size_t seed) {
+      return varied_leaf<float>({2, length, 16}, seed, device);
+    };
+    const Tensor query = leaf(1);
+    const Tensor key = leaf(2);
+    const Tensor value = leaf(3);
+    for (const bool causal : {false, true}) {
+      sum(scaled_dot_product_attention(query, key, value, {.is_causal = causal})).backward();
+    }
+    most.push_back(memory_stats(device).peak_bytes);  // each length takes more than the one before
+  }
+  for (std::size_t i = 1; i < most.size(); ++i) {
+    EXPECT_LE(static_cast<double>(most[i]), 2.1 * static_cast<double>(most[i - 1]));
+  }
+  // Three operands, their gradients twice, output and its gradient are 11 · 512 KiB.
+  EXPECT_LE(most.back(), std::size_t{8} << 20);
 }
 
 }  // namespace attention_test

@@ -45,7 +45,8 @@ struct MultiheadAttentionMasks {
 // **Torch counterpart.** torch.nn.MultiheadAttention, with its first values; without kdim, vdim,
 // add_bias_kv and add_zero_attn. `is_causal` needs no attn_mask beside it.
 // **Devices and streams.** One product projects queries, keys and values if they are the same
-// tensor; the scores of all heads lie in memory.
+// tensor. The scores of all heads lie in memory with `need_weights`; without, as
+// scaled_dot_product_attention has it.
 // **Threads and exceptions.** A ValueError for sizes that do not fit each other, a DtypeError for a
 // dtype other than f32 and f64; forward throws a ShapeError that names the shapes.
 // **Example.** nn::MultiheadAttention attention{64, 4, {.batch_first = true}};
@@ -94,7 +95,8 @@ struct MultiheadAttention {
   // From there back to the layout of `like`.
   Tensor joined(const Tensor& heads, const Tensor& like) const;
 
-  // The sum of all masks: undefined, or of a shape that stretches to [batch, heads, queries, keys].
+  // The sum of all masks but is_causal: undefined, or of a shape that stretches to [batch, heads,
+  // queries, keys].
   Tensor bias_of(const MultiheadAttentionMasks& masks, const Tensor& query,
                  const Tensor& key) const;
 };

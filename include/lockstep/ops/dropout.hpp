@@ -2,13 +2,23 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/tensor.hpp>
+
+#include <cstdint>
 
 namespace lockstep {
 
 namespace detail {
 
 void check_probability(const char* operation, double p);
+
+// The next `count` numbers that dropout draws in this thread's replica on a device.
+RandomRange dropout_numbers(Device device, std::int64_t count);
+
+// Dropout with p in (0, 1] by given numbers: one for each element of x, in row-major order.
+Tensor dropout_by(const Tensor& x, double p, const RandomRange& random);
 
 }  // namespace detail
 

@@ -46,12 +46,27 @@ LOCKSTEP_INLINE std::tuple<Tensor, Tensor> MultiheadAttention::forward(
     const MultiheadAttentionMasks& masks) const {
   check_inputs(query, key, value);
   const std::array<Tensor, 3> projected = project(query, key, value);
-  const Tensor bias = bias_of(masks, query, key);
+  const Tensor q = heads_of(projected[0]);
+  const Tensor k = heads_of(projected[1]);
+  const Tensor v = heads_of(projected[2]);
+  const double p = training ? dropout : 0;
   const double scale = 1 / std::sqrt(static_cast<double>(embed_dim / num_heads));
+  if (!masks.need_weights) {
+    const Tensor seen = lockstep::detail::attention("MultiheadAttention", q, k, v,
+                                                    {.attn_mask = bias_of(masks, query, key),
+                                                     .dropout_p = p,
+                                                     .is_causal = masks.is_causal,
+                                                     .scale = scale});
+    return {out_proj(joined(seen, query)), Tensor()};
+  }
+  Tensor bias = bias_of(masks, query, key);
+  if (masks.is_causal) {
+    const Tensor after = lockstep::detail::causal_bias(query, length_of(query), length_of(key));
+    bias = bias.defined() ? bias + after : after;
+  }
   const Tensor weights = lockstep::detail::attention_weights(
-      heads_of(projected[0]), heads_of(projected[1]), bias, training ? dropout : 0, scale);
-  const Tensor output = out_proj(joined(matmul(weights, heads_of(projected[2])), query));
-  if (!masks.need_weights) return {output, Tensor()};
+      q, k, bias, lockstep::detail::AttentionDropout::draw(p, q, k), scale);
+  const Tensor output = out_proj(joined(matmul(weights, v), query));
   const Tensor shown = masks.average_attn_weights ? mean(weights, {1}) : weights;
   return {output, query.dim() == 2 ? squeeze(shown, 0) : shown};
 }
@@ -129,7 +144,6 @@ LOCKSTEP_INLINE Tensor MultiheadAttention::bias_of(const MultiheadAttentionMasks
   const std::int64_t keys = length_of(key);
   Tensor bias;
   const auto add = [&](const Tensor& more) { bias = bias.defined() ? bias + more : more; };
-  if (masks.is_causal) add(lockstep::detail::causal_bias(query, queries, keys));
   if (masks.attn_mask.defined()) {
     const Shape& sizes = masks.attn_mask.sizes();
     const bool same = sizes == Shape{queries, keys};

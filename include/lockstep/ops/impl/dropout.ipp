@@ -48,6 +48,14 @@ LOCKSTEP_INLINE void check_probability(const char* operation, double p) {
                     ": dropout probability has to be between 0 and 1, but got ", p);
 }
 
+LOCKSTEP_INLINE RandomRange dropout_numbers(Device device, std::int64_t count) {
+  return device_random().take(device, current_replica.index, static_cast<std::size_t>(count));
+}
+
+LOCKSTEP_INLINE Tensor dropout_by(const Tensor& x, double p, const RandomRange& random) {
+  return apply(DropoutOp{p, random}, x);
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -56,9 +64,7 @@ LOCKSTEP_INLINE Tensor dropout(const Tensor& x, double p, bool training) {
   detail::check_probability("dropout", p);
   if (!training || p == 0) return x;
   detail::check_defined("dropout", "the input", x);
-  const detail::RandomRange random = detail::device_random().take(
-      x.device(), detail::current_replica.index, static_cast<std::size_t>(x.numel()));
-  return apply(detail::DropoutOp{p, random}, x);
+  return detail::dropout_by(x, p, detail::dropout_numbers(x.device(), x.numel()));
 }
 
 }  // namespace lockstep

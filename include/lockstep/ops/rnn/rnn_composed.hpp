@@ -2,11 +2,9 @@
 #pragma once
 
 #include <lockstep/autograd/autocast.hpp>
-#include <lockstep/autograd/engine.hpp>
-#include <lockstep/autograd/function.hpp>
-#include <lockstep/autograd/saved.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/ops/cat.hpp>
+#include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/shape.hpp>
@@ -66,42 +64,13 @@ std::vector<Tensor> recurrent_composed(const RecurrentArguments& arguments, bool
   }
 }
 
-// The same tensor as a variable of its own.
-struct AliasOp {
-  static constexpr const char* name = "alias";
-  Tensor forward(const Tensor& x) const { return x; }
-  Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
-};
-
 // The recorded gradients of the arguments that require them, given the gradients of the results.
 template <class Cell>
 std::array<Tensor, RecurrentArguments::count> recurrent_composed_grads(
     const RecurrentArguments& arguments, bool reverse, const std::vector<Tensor>& grads) {
-  // Aliases, since one argument may have been computed from another: these gradients stop at the
-  // aliases, and the graph that asks for them goes on from the arguments.
-  RecurrentArguments aliases;
-  std::vector<Tensor> wanted;
-  std::vector<std::size_t> indices;
-  for (std::size_t i = 0; i < arguments.tensors.size(); ++i) {
-    const Tensor& tensor = arguments.tensors[i];
-    if (!tensor.defined()) continue;
-    aliases.tensors[i] = apply(AliasOp{}, tensor);
-    if (!tensor.requires_grad()) continue;
-    wanted.push_back(aliases.tensors[i]);
-    indices.push_back(i);
-  }
-  const std::vector<Tensor> results = recurrent_composed<Cell>(aliases, reverse);
-  std::vector<Tensor> roots;
-  std::vector<Tensor> given;
-  for (std::size_t k = 0; k < results.size(); ++k) {
-    if (!grads[k].defined()) continue;
-    roots.push_back(results[k]);
-    given.push_back(grads[k]);
-  }
-  const std::vector<Tensor> found = autograd::grad(roots, wanted, given, true, true, true);
-  std::array<Tensor, RecurrentArguments::count> all;
-  for (std::size_t i = 0; i < indices.size(); ++i) all[indices[i]] = found[i];
-  return all;
+  return composed_grads(arguments.tensors, grads, [&](const auto& aliases) {
+    return recurrent_composed<Cell>({aliases}, reverse);
+  });
 }
 
 }  // namespace lockstep::detail

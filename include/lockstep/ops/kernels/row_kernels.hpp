@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+// Loops over the elements of one row, on the host. A sum or a maximum is taken in lanes, so that it
+// can be vectorised, and always in the same order.
+namespace lockstep::detail {
+
+inline constexpr std::int64_t kRowLanes = 16;
+
+// row[i] = exp(row[i] − shift).
+template <class T>
+void exp_minus(T* row, std::int64_t count, T shift) {
+  for (std::int64_t i = 0; i < count; ++i) row[i] = std::exp(row[i] - shift);
+}
+
+template <class T>
+void scale_row(T* row, std::int64_t count, T factor) {
+  for (std::int64_t i = 0; i < count; ++i) row[i] *= factor;
+}
+
+// Minus infinity if there are no elements. NaN is not seen.
+template <class T>
+T greatest_of(const T* row, std::int64_t count) {
+  T lanes[kRowLanes];
+  std::fill(lanes, lanes + kRowLanes, -std::numeric_limits<T>::infinity());
+  std::int64_t i = 0;
+  for (; i + kRowLanes <= count; i += kRowLanes) {
+    for (std::int64_t l = 0; l < kRowLanes; ++l) {
+      lanes[l] = lanes[l] < row[i + l] ? row[i + l] : lanes[l];
+    }
+  }
+  for (; i < count; ++i) lanes[0] = std::max(lanes[0], row[i]);
+  return *std::max_element(lanes, lanes + kRowLanes);
+}
+
+// The lanes are summed up in double.
+template <class T>
+double sum_of(const T* row, std::int64_t count) {
+  T lanes[kRowLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kRowLanes <= count; i += kRowLanes) {
+    for (std::int64_t l = 0; l < kRowLanes; ++l) lanes[l] += row[i + l];
+  }
+  double sum = 0;
+  for (; i < count; ++i) sum += static_cast<double>(row[i]);
+  for (const T lane : lanes) sum += static_cast<double>(lane);
+  return sum;
+}
+
+template <class T>
+double dot(const T* a, const T* b, std::int64_t count) {
+  T lanes[kRowLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kRowLanes <= count; i += kRowLanes) {
+    for (std::int64_t l = 0; l < kRowLanes; ++l) lanes[l] += a[i + l] * b[i + l];
+  }
+  double sum = 0;
+  for (; i < count; ++i) sum += static_cast<double>(a[i] * b[i]);
+  for (const T lane : lanes) sum += static_cast<double>(lane);
+  return sum;
+}
+
+}  // namespace lockstep::detail
