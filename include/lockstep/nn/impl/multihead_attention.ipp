@@ -12,15 +12,18 @@
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/split.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
+#include <vector>
 
 namespace lockstep::nn {
 
@@ -107,10 +110,8 @@ LOCKSTEP_INLINE std::array<Tensor, 3> MultiheadAttention::project(const Tensor& 
                                                                   const Tensor& value) const {
   std::array<Tensor, 3> parts = {query, key, value};
   if (query.is_same(key) && key.is_same(value)) {
-    const Tensor all = linear(query, in_proj_weight, in_proj_bias);
-    for (std::int64_t i = 0; i < 3; ++i) {
-      parts[static_cast<std::size_t>(i)] = narrow(all, -1, i * embed_dim, embed_dim);
-    }
+    const std::vector<Tensor> thirds = chunk(linear(query, in_proj_weight, in_proj_bias), 3, -1);
+    std::copy(thirds.begin(), thirds.end(), parts.begin());
     return parts;
   }
   for (std::int64_t i = 0; i < 3; ++i) {
