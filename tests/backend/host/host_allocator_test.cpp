@@ -230,6 +230,19 @@ TEST_F(HostAllocatorTest, BlocksFrom64KiBOnShareAHugePage) {
   allocator.deallocate(less, 57344, {});
 }
 
+// Clearing a huge page would cost several times what the pages of one such block do.
+TEST_F(HostAllocatorTest, TheFirstBlockOf64KiBTakesNoHugePage) {
+  constexpr std::size_t kBytes = std::size_t{64} << 10;
+  void* const first = allocate(kBytes);
+  EXPECT_EQ(allocator.stats().reserved_bytes, 2 * kBytes);
+  std::vector<void*> others{allocate(kBytes), allocate(kBytes)};
+  EXPECT_EQ(allocator.stats().reserved_bytes, 2 * kBytes + (2U << 20));
+  for (void* block : others) allocator.deallocate(block, kBytes, {});
+  allocator.deallocate(first, kBytes, {});
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.stats().reserved_bytes, 0U);
+}
+
 TEST_F(HostAllocatorTest, LargeBlocksShareHugePagesUnlessTheyFillThem) {
   std::vector<void*> blocks;
   for (int i = 0; i < 5; ++i) blocks.push_back(allocate(3 << 20));

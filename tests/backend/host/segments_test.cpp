@@ -18,10 +18,12 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 // Memory that the tests count, and that ends when they say so.
 int taken = 0;
 int most = 0;
+std::size_t last = 0;  // how many bytes were asked for
 
 void* take(std::size_t bytes) {
   if (taken == most) return nullptr;
   ++taken;
+  last = bytes;
   return OrdinaryMemory::take(bytes);
 }
 void give_back(void* data) {
@@ -116,6 +118,32 @@ TEST_F(SegmentsTest, CutsWhatIsThereWhenThereIsNoMoreMemory) {
   EXPECT_EQ(segments.bytes(), 2 * kMiB);
   EXPECT_EQ(cut(kMiB), first + kMiB);
   EXPECT_EQ(cut(1), nullptr);
+}
+
+TEST_F(SegmentsTest, TheFirstOfAllMayBeASmallOne) {
+  Segments some{2 * kMiB, kMiB / 8};
+  const auto release = [&](const std::vector<void*>& idle) {
+    for (void* block : idle) some.count_idle(block);
+    some.release(source);
+  };
+  for (int round = 0; round < 2; ++round) {
+    void* const first = some.cut(kMiB / 16, source);
+    EXPECT_EQ(last, kMiB / 8) << "no whole huge page";
+    void* const second = some.cut(kMiB / 16, source);
+    EXPECT_EQ(second, static_cast<std::byte*>(first) + kMiB / 16);
+    EXPECT_EQ(some.bytes(), kMiB / 8);
+    void* const third = some.cut(kMiB / 16, source);
+    EXPECT_EQ(last, 2 * kMiB);
+    EXPECT_EQ(some.bytes(), 2 * kMiB + kMiB / 8);
+    release({first, second});
+    EXPECT_EQ(some.bytes(), 2 * kMiB);
+    release({third});
+    EXPECT_EQ(some.bytes(), 0U);
+  }
+  void* const large = some.cut(kMiB / 4, source);
+  EXPECT_EQ(last, 2 * kMiB);
+  release({large});
+  EXPECT_EQ(taken, 0);
 }
 
 }  // namespace segments_test

@@ -59,6 +59,8 @@ class HostAllocator {
 
  private:
   static constexpr std::size_t kLeastOfSegments = std::size_t{64} << 10;
+  // As much as the system clears page by page in the time of less than a huge page.
+  static constexpr std::size_t kFirstSegment = std::size_t{128} << 10;
   static constexpr std::size_t kLargeSegment = std::size_t{16} << 20;
   // Unused bytes behind a block of a segment, so that AddressSanitizer sees writes past its end.
   static constexpr std::size_t kRedZone = kPoisons ? kAlignment : 0;
@@ -134,7 +136,7 @@ class HostAllocator {
   mutable std::mutex mutex_;
   std::array<Bin, 4 * (64 - 7)> bins_;
   std::size_t bins_used_ = 0;  // the others have always been empty
-  Segments medium_{OrdinaryMemory::kHugePage};
+  Segments medium_{OrdinaryMemory::kHugePage, kFirstSegment};
   Segments large_{kLargeSegment};
   MemoryStats stats_;  // reserved_bytes: without the segments'
 };

@@ -19,18 +19,23 @@ namespace lockstep::detail {
 // system only when all of its blocks are idle, so at worst one stays for each block in use.
 // (torch.cuda's caching allocator has such segments, too; it also joins idle neighbours again.)
 //
+// Whoever needs few small blocks should not pay for a huge page: the first segment of all may be a
+// small one, in ordinary pages, of which only those that are touched are cleared.
+//
 // Threads: one at a time, which the allocator's mutex ensures.
 class Segments {
  public:
-  // segment_bytes: a whole number of huge pages.
-  explicit Segments(std::size_t segment_bytes) : segment_bytes_(segment_bytes) {}
+  // segment_bytes: a whole number of huge pages. first_bytes: the size of a segment that is taken
+  // while there is no other, for a block that fits in.
+  explicit Segments(std::size_t segment_bytes, std::size_t first_bytes = 0)
+      : segment_bytes_(segment_bytes), first_bytes_(first_bytes) {}
 
   // A block of at most a segment's size, cut from a segment that has room or else from a new one of
   // `source`. Null if there is no memory. The block is poisoned, like those that the allocator
   // keeps.
   void* cut(std::size_t bytes, const HostMemorySource& source);
 
-  std::size_t bytes() const { return segments_.size() * segment_bytes_; }
+  std::size_t bytes() const { return bytes_; }
 
   // Idle memory is given back in three steps: `count_idle` for each idle block, `all_idle` to learn
   // which blocks' memory will be gone, then `release`. No other call may come in between, or a
@@ -42,6 +47,7 @@ class Segments {
  private:
   struct Segment {
     std::byte* begin;
+    std::size_t bytes;
     std::size_t blocks = 0;  // that have been cut from it
     std::size_t idle = 0;    // of these, while memory is given back
     bool all_idle() const { return idle == blocks; }
@@ -50,14 +56,16 @@ class Segments {
   // How many segments' uncut ends are kept for further blocks: those of the newest.
   static constexpr std::size_t kRests = 8;
 
-  // Adds a segment. False if there is no memory for it, or for its places in the lists, which are
-  // made first.
-  bool add(const HostMemorySource& source);
+  // Adds a segment for a block of `least` bytes. False if there is no memory for it, or for its
+  // places in the lists, which are made first.
+  bool add(std::size_t least, const HostMemorySource& source);
 
   std::vector<Segment>::iterator after(void* data);
   Segment& of(void* data) { return *std::prev(after(data)); }
 
   const std::size_t segment_bytes_;
+  const std::size_t first_bytes_;
+  std::size_t bytes_ = 0;                    // of all segments
   std::vector<Segment> segments_;            // in the order of their addresses
   std::vector<std::span<std::byte>> rests_;  // what has not been cut yet, oldest first
 };

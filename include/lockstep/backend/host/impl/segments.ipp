@@ -19,7 +19,7 @@ LOCKSTEP_INLINE void* Segments::cut(std::size_t bytes, const HostMemorySource& s
   const auto has_room = [&](std::span<std::byte> rest) { return rest.size() >= bytes; };
   auto rest = std::find_if(rests_.begin(), rests_.end(), has_room);
   if (rest == rests_.end()) {
-    if (!add(source)) return nullptr;
+    if (!add(bytes, source)) return nullptr;
     rest = std::prev(rests_.end());
   }
   std::byte* const data = rest->data();
@@ -33,26 +33,30 @@ LOCKSTEP_INLINE void Segments::release(const HostMemorySource& source) noexcept 
   std::erase_if(rests_, [&](std::span<std::byte> rest) { return all_idle(rest.data()); });
   for (const Segment& segment : segments_) {
     if (!segment.all_idle()) continue;
-    unpoison(segment.begin, segment_bytes_);
+    unpoison(segment.begin, segment.bytes);
     source.give_back(segment.begin);
+    bytes_ -= segment.bytes;
   }
   std::erase_if(segments_, [](const Segment& segment) { return segment.all_idle(); });
   for (Segment& segment : segments_) segment.idle = 0;
 }
 
-LOCKSTEP_INLINE bool Segments::add(const HostMemorySource& source) {
+LOCKSTEP_INLINE bool Segments::add(std::size_t least, const HostMemorySource& source) {
   try {
     if (segments_.size() == segments_.capacity()) segments_.reserve(2 * segments_.size() + 8);
     rests_.reserve(kRests);
   } catch (const std::bad_alloc&) {
     return false;
   }
-  auto* const begin = static_cast<std::byte*>(source.take(segment_bytes_));
+  const bool small = segments_.empty() && least <= first_bytes_;
+  const std::size_t bytes = small ? first_bytes_ : segment_bytes_;
+  auto* const begin = static_cast<std::byte*>(source.take(bytes));
   if (!begin) return false;
-  poison(begin, segment_bytes_);
-  segments_.insert(after(begin), {begin});
+  poison(begin, bytes);
+  segments_.insert(after(begin), {begin, bytes});
+  bytes_ += bytes;
   if (rests_.size() == kRests) rests_.erase(rests_.begin());
-  rests_.emplace_back(begin, segment_bytes_);
+  rests_.emplace_back(begin, bytes);
   return true;
 }
 
