@@ -172,7 +172,7 @@ BENCHMARK(fresh<ReduceAdd>)->Name("reduce_add/fresh")->Apply(large_sizes);
 int main(int argc, char** argv) {
   // Without this malloc keeps large blocks that are given back to it, and fresh memory is not
   // fresh.
-  mallopt(M_MMAP_THRESHOLD, 1 << 18);
+  mallopt(M_MMAP_THRESHOLD, 1 << 16);
   lockstep::set_host_device_count(2);
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

@@ -236,7 +236,7 @@ void serve_all() {
 int main(int argc, char** argv) {
   // Without this malloc keeps large blocks that are given back to it, and fresh memory is not
   // fresh.
-  mallopt(M_MMAP_THRESHOLD, 1 << 18);
+  mallopt(M_MMAP_THRESHOLD, 1 << 16);
   if (argc == 3 && std::string_view(argv[1]) == "memory") {
     lockstep::set_host_device_count(16);
     return compare::memory(std::stoul(argv[2]));

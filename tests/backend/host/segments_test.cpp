@@ -18,7 +18,8 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 // Memory that the tests count, and that ends when they say so.
 int taken = 0;
 int most = 0;
-std::size_t last = 0;  // how many bytes were asked for
+std::size_t last = 0;       // how many bytes were asked for
+std::size_t populated = 0;  // how many were to be cleared at once
 
 void* take(std::size_t bytes) {
   if (taken == most) return nullptr;
@@ -31,9 +32,14 @@ void give_back(void* data) {
   OrdinaryMemory::give_back(data);
 }
 
+void populate(void* data, std::size_t bytes) {
+  populated += bytes;
+  OrdinaryMemory::populate(data, bytes);
+}
+
 class SegmentsTest : public ::testing::Test {
  protected:
-  SegmentsTest() { taken = 0, most = 1000; }
+  SegmentsTest() { taken = 0, most = 1000, populated = 0; }
   ~SegmentsTest() override {
     release(held);
     EXPECT_EQ(taken, 0);
@@ -59,7 +65,7 @@ class SegmentsTest : public ::testing::Test {
     return idle;
   }
 
-  const HostMemorySource source{&take, &give_back, true};
+  const HostMemorySource source{&take, &give_back, true, &populate};
   Segments segments{2 * kMiB};
   std::vector<void*> held;
 };
@@ -135,6 +141,7 @@ TEST_F(SegmentsTest, TheFirstOfAllMayBeASmallOne) {
     void* const third = some.cut(kMiB / 16, source);
     EXPECT_EQ(last, 2 * kMiB);
     EXPECT_EQ(some.bytes(), 2 * kMiB + kMiB / 8);
+    EXPECT_EQ(std::exchange(populated, 0), kMiB / 8) << "a huge page needs no advice";
     release({first, second});
     EXPECT_EQ(some.bytes(), 2 * kMiB);
     release({third});

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 
 namespace lockstep::detail {
@@ -15,6 +16,8 @@ struct HostMemorySource {
   void* (*take)(std::size_t bytes);  // null if there is none left
   void (*give_back)(void* data);
   bool in_huge_pages = false;  // if so, blocks that do not fill them are cut from segments
+  // Has the pages of memory that is going to be written cleared in one go; null if it cannot.
+  void (*populate)(void* data, std::size_t bytes) = nullptr;
 };
 
 // The process's own memory, in huge pages as far as a block has room for them.
@@ -32,7 +35,16 @@ struct OrdinaryMemory {
   }
   static void give_back(void* data) { std::free(data); }
 
-  static constexpr HostMemorySource source() { return {&take, &give_back, true}; }
+  // Advice: 64 KiB take 9 µs, and 22 where each page is cleared when it is first touched.
+  static void populate([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
+#if defined(MADV_POPULATE_WRITE)
+    constexpr std::size_t kPage = 4096;
+    const std::size_t before = reinterpret_cast<std::uintptr_t>(data) % kPage;
+    (void)::madvise(static_cast<std::byte*>(data) - before, before + bytes, MADV_POPULATE_WRITE);
+#endif
+  }
+
+  static constexpr HostMemorySource source() { return {&take, &give_back, true, &populate}; }
 };
 
 }  // namespace lockstep::detail

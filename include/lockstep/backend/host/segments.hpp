@@ -20,7 +20,7 @@ namespace lockstep::detail {
 // (torch.cuda's caching allocator has such segments, too; it also joins idle neighbours again.)
 //
 // Whoever needs few small blocks should not pay for a huge page: the first segment of all may be a
-// small one, in ordinary pages, of which only those that are touched are cleared.
+// small one, in ordinary pages, of which those of a block are cleared when it is cut.
 //
 // Threads: one at a time, which the allocator's mutex ensures.
 class Segments {

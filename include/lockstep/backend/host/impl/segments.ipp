@@ -25,7 +25,9 @@ LOCKSTEP_INLINE void* Segments::cut(std::size_t bytes, const HostMemorySource& s
   std::byte* const data = rest->data();
   *rest = rest->subspan(bytes);
   if (rest->empty()) rests_.erase(rest);
-  ++of(data).blocks;
+  Segment& segment = of(data);
+  ++segment.blocks;
+  if (segment.bytes != segment_bytes_ && source.populate != nullptr) source.populate(data, bytes);
   return data;
 }
 
