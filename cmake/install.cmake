@@ -44,6 +44,7 @@ install(
     cmake/lockstep-compiled.cmake
     cmake/lockstep-cuda.cmake
     cmake/lockstep-mpi.cmake
+    cmake/lockstep-torch.cmake
   DESTINATION "${package_dir}"
 )
 install(FILES LICENSE TYPE DOC)

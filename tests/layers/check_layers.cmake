@@ -28,10 +28,10 @@ set(
   "distributed"
   "nn optim parallel"
   "data io"
-  "cuda mpi"
+  "cuda mpi torch"
   "data.hpp distributed.hpp nn.hpp optim.hpp parallel.hpp"
   "lockstep.hpp"
-  "cuda.hpp mpi.hpp nccl.hpp src.hpp"
+  "cuda.hpp mpi.hpp nccl.hpp src.hpp torch.hpp"
   "cuda_src.hpp"
 )
 set(max_lines 400)
@@ -123,7 +123,8 @@ foreach(header IN LISTS headers)
   endif()
 endforeach()
 
-# What lockstep.hpp reaches; headers that need CUDA are reached from cuda.hpp, nccl.hpp or mpi.hpp instead.
+# What lockstep.hpp reaches; headers that need something more are reached from cuda.hpp, nccl.hpp, mpi.hpp or
+# torch.hpp instead.
 # Definitions are reached from src.hpp, which compiles them, those of cuda/ from cuda_src.hpp.
 set(reached)
 macro(reach)
@@ -148,10 +149,10 @@ foreach(header IN LISTS headers)
     problem("${header}: not reached from cuda_src.hpp")
   endif()
 endforeach()
-reach(lockstep/cuda.hpp lockstep/mpi.hpp lockstep/nccl.hpp)
+reach(lockstep/cuda.hpp lockstep/mpi.hpp lockstep/nccl.hpp lockstep/torch.hpp)
 foreach(header IN LISTS headers)
   if(NOT header IN_LIST reached)
-    problem("${header}: not reached from lockstep.hpp, cuda.hpp, nccl.hpp or mpi.hpp")
+    problem("${header}: not reached from lockstep.hpp, cuda.hpp, nccl.hpp, mpi.hpp or torch.hpp")
   endif()
 endforeach()
 

@@ -49,7 +49,7 @@ endfunction()
 
 expect_refused_project(
   unknown "COMPONENTS gpu" lockstep::lockstep
-  "lockstep has no component \"gpu\": it has cuda, mpi and compiled."
+  "lockstep has no component \"gpu\": it has cuda, mpi, torch and compiled."
 )
 expect_refused_project(
   forgotten "" lockstep::mpi

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/module/module_traits.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
@@ -68,6 +69,12 @@ concept ForwardableWith = ForwardTakes<M, Args...> || CallOperatorTakes<M, Args.
 
 namespace detail {
 
+// `module_traits<M>::forward(module, args...)` compiles.
+template <class M, class... Args>
+concept ForeignForwardTakes = ForeignModule<M> && requires(M& module, Args&&... args) {
+  module_traits<M>::forward(module, std::forward<Args>(args)...);
+};
+
 template <class M>
 concept PointsToModule = requires(M& pointer) {
   *pointer;
@@ -103,7 +110,13 @@ consteval void require_callable() {
 // no caller fails as well.
 template <class M, class... Args>
 decltype(auto) forward(M& module, Args&&... args) {
-  if constexpr (ForwardGives<M, Args...>) {
+  if constexpr (ForeignForwardTakes<M, Args...>) {
+    return module_traits<M>::forward(module, std::forward<Args>(args)...);
+  } else if constexpr (ForeignModule<M>) {
+    static_assert(!ForeignModule<M>,
+                  "lockstep: the forward of this module does not take these arguments");
+    return Tensor();
+  } else if constexpr (ForwardGives<M, Args...>) {
     return module.forward(std::forward<Args>(args)...);
   } else if constexpr (CallOperatorGives<M, Args...>) {
     return module(std::forward<Args>(args)...);

@@ -14,6 +14,7 @@
 #include <lockstep/module/clone.hpp>
 #include <lockstep/module/concepts.hpp>
 #include <lockstep/module/hooks.hpp>
+#include <lockstep/module/module_traits.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>

@@ -8,6 +8,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
+#include <lockstep/module/module_traits.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/replica_error.hpp>
@@ -70,15 +71,23 @@ decltype(auto) forward_parts(M& module, const Parts& parts) {
       [&](const auto&... part) -> decltype(auto) { return forward_part(module, part...); }, parts);
 }
 
+// Where the module's first parameter or buffer is.
+template <class M>
+std::optional<Device> device_of_module(const M& module) {
+  if constexpr (ForeignModule<M>) {
+    return module_traits<M>::device(module);
+  } else {
+    const std::vector<Tensor> list = tensors_of(module);
+    return list.empty() ? std::nullopt : std::optional(list[0].device());
+  }
+}
+
 // The device that messages give for each replica: that of its first parameter or buffer, or plain
 // cpu.
 template <class M>
 std::vector<Device> devices_of_replicas(std::span<M> modules) {
   std::vector<Device> devices;
-  for (const M& module : modules) {
-    const std::vector<Tensor> list = tensors_of(module);
-    devices.push_back(list.empty() ? Device() : list[0].device());
-  }
+  for (const M& module : modules) devices.push_back(device_of_module(module).value_or(Device()));
   return devices;
 }
 
@@ -87,8 +96,8 @@ template <class M>
 profile::Row replica_row(const M& module, const std::vector<Device>& devices, std::size_t i) {
   if (!profile::enabled()) return {};
   if (!devices.empty()) return devices[i];
-  const std::vector<Tensor> list = tensors_of(module);
-  return list.empty() ? profile::Row() : profile::Row(list[0].device());
+  const std::optional<Device> device = device_of_module(module);
+  return device ? profile::Row(*device) : profile::Row();
 }
 
 // What one replica returns or throws, and its mark that it has ended: all that its thread writes

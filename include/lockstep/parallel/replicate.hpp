@@ -7,6 +7,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
+#include <lockstep/module/module_traits.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/module/walk/walk.hpp>
@@ -152,15 +153,19 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
 // throw.
 template <class M>
 std::vector<M> replicate(const M& module, const std::vector<Device>& devices, bool detach = false) {
-  detail::require_module<M>();
   if (devices.empty()) return {};
   const profile::RecordFunction range("replicate");
-  detail::check_initialized(module);
-  const std::vector<Tensor> originals = detail::tensors_of(module);
-  detail::check_module_device(module, originals, devices[0]);
-  std::vector<Tensor> copies =
-      functions::detail::flattened(comm::broadcast_coalesced(originals, devices));
-  return detail::make_replicas(module, originals, std::move(copies), devices, detach);
+  if constexpr (ForeignModule<M>) {
+    return module_traits<M>::replicate(module, devices, detach);
+  } else {
+    detail::require_module<M>();
+    detail::check_initialized(module);
+    const std::vector<Tensor> originals = detail::tensors_of(module);
+    detail::check_module_device(module, originals, devices[0]);
+    std::vector<Tensor> copies =
+        functions::detail::flattened(comm::broadcast_coalesced(originals, devices));
+    return detail::make_replicas(module, originals, std::move(copies), devices, detach);
+  }
 }
 
 }  // namespace lockstep

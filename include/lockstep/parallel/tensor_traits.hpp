@@ -42,6 +42,11 @@ namespace lockstep {
 //   void record_stream(const T&, const Stream&)      its memory stays until the stream, which uses
 //                                                    it, is through with it
 //
+// and, if other devices than its own can use a tensor where it is, as those that are one to its
+// library:
+//
+//   bool is_on(const T&, Device)                     default: whether device(t) is the device
+//
 // Those that return a T are differentiable if the type is, and order their work on streams
 // themselves.
 template <class T>
@@ -84,11 +89,12 @@ enum class TraitsMember {
   broadcast,
   gather,
   weighted_sum,
-  record_stream
+  record_stream,
+  is_on
 };
 
 // The first member that the specialisation for T lacks, or has in a form that cannot be called as
-// it has to be. The last two may be absent, but not be there in another form.
+// it has to be. The last three may be absent, but not be there in another form.
 template <class T>
 consteval TraitsMember find_missing_member() {
   using Traits = tensor_traits<T>;
@@ -133,6 +139,12 @@ consteval TraitsMember find_missing_member() {
       requires { &Traits::record_stream; } &&
       !requires(const T& t, const Stream& stream) { Traits::record_stream(t, stream); }) {
     return TraitsMember::record_stream;
+  } else if constexpr (
+      requires { &Traits::is_on; } &&
+      !requires(const T& t) {
+        { Traits::is_on(t, Device()) } -> std::convertible_to<bool>;
+      }) {
+    return TraitsMember::is_on;
   } else {
     return TraitsMember::none;
   }
@@ -172,6 +184,9 @@ consteval void require_whole_traits() {
   static_assert(missing != TraitsMember::record_stream,
                 "lockstep: this specialisation of tensor_traits has a record_stream, but not "
                 "`static void record_stream(const T&, const Stream&)`");
+  static_assert(missing != TraitsMember::is_on,
+                "lockstep: this specialisation of tensor_traits has an is_on, but not `static bool "
+                "is_on(const T&, Device)`");
 }
 
 }  // namespace detail
@@ -181,6 +196,20 @@ consteval void require_whole_traits() {
 template <class T>
 concept TensorLike = detail::HasTensorTraits<T> && detail::find_missing_member<T>()
 == detail::TraitsMember::none;
+
+namespace detail {
+
+// Whether a device can use the tensor where it is.
+template <TensorLike T>
+bool is_on(const T& tensor, Device device) {
+  if constexpr (requires { tensor_traits<T>::is_on(tensor, device); }) {
+    return tensor_traits<T>::is_on(tensor, device);
+  } else {
+    return tensor_traits<T>::device(tensor) == device;
+  }
+}
+
+}  // namespace detail
 
 // A TensorLike type whose scalars can be added up.
 template <class T>

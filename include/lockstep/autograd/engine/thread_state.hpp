@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/engine/foreign_thread_state.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
@@ -14,7 +15,8 @@
 namespace lockstep::detail {
 
 // The library's state of a thread, as guards set it: grad mode, inference mode, autocast, current
-// streams and random numbers. A replica that runs on another thread takes over its caller's.
+// streams and random numbers; and that of other libraries (ForeignThreadState). A replica that runs
+// on another thread takes over its caller's.
 class ThreadState {
  public:
   static ThreadState capture();
@@ -28,6 +30,9 @@ class ThreadState {
     ~Scope();
 
    private:
+    static std::vector<ForeignThreadState::Handle> enter(const ThreadState& state);
+
+    const std::vector<ForeignThreadState::Handle> foreign_;
     const AutogradStateScope autograd_;
     const AutocastStateScope autocast_;
     std::vector<Stream> streams_before_;
@@ -35,14 +40,20 @@ class ThreadState {
   };
 
  private:
+  struct Foreign {
+    const ForeignThreadState* library;
+    ForeignThreadState::Handle captured;
+  };
+
   ThreadState(const AutogradState& autograd, const AutocastState& autocast,
               std::shared_ptr<RandomNumbers> random)
       : autograd_(autograd), autocast_(autocast), random_(std::move(random)) {}
 
   AutogradState autograd_;
   AutocastState autocast_;
-  std::unique_ptr<const std::vector<Stream>> streams_;  // null, as usual: no guard has set any
-  std::shared_ptr<RandomNumbers> random_;               // null, as usual: the process's
+  std::unique_ptr<const std::vector<Stream>> streams_;   // null, as usual: no guard has set any
+  std::shared_ptr<RandomNumbers> random_;                // null, as usual: the process's
+  std::unique_ptr<const std::vector<Foreign>> foreign_;  // null, as usual: there are none
 };
 
 }  // namespace lockstep::detail

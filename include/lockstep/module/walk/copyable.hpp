@@ -67,8 +67,13 @@ consteval void require_copyable() {
 
 template <class M>
 consteval void require_module() {
-  require_callable<M>();
-  require_copyable<M>();
+  static_assert(!ForeignModule<M>,
+                "lockstep: this is another library's module, which goes to replicate and "
+                "parallel_apply alone: LibTorch's have lockstep::libtorch::DataParallel");
+  if constexpr (!ForeignModule<M>) {
+    require_callable<M>();
+    require_copyable<M>();
+  }
 }
 
 }  // namespace lockstep::detail

@@ -17,7 +17,7 @@ template <class T>
 void move_to(T& value, Device device) {
   const auto move = [device](auto& leaf, const Path&) {
     using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
-    if (Traits::device(leaf) != device) leaf = Traits::broadcast(leaf, {device})[0];
+    if (!is_on(leaf, device)) leaf = Traits::broadcast(leaf, {device})[0];
   };
   for_each_leaf(value, Path("output"), move);
 }

@@ -25,8 +25,15 @@ namespace lockstep {
 
 namespace detail::nested {
 
-// Throws a DeviceError unless part number `part` of an argument is on the device that will use it.
-void check_part_device(std::size_t part, Device device, Device expected, const Path& path);
+// Throws the DeviceError of part number `part` of an argument, which is not on the device that will
+// use it.
+[[noreturn]] void refuse_part(std::size_t part, Device device, Device expected, const Path& path);
+
+// Throws that error for a tensor in the part that the device cannot use where it is.
+template <class Leaf>
+void check_part_device(std::size_t part, const Leaf& leaf, Device expected, const Path& path) {
+  if (!is_on(leaf, expected)) refuse_part(part, tensor_traits<Leaf>::device(leaf), expected, path);
+}
 
 // Decides how one call's arguments are divided, by looking at all tensors of all arguments before
 // anything is copied: so all of them are split alike, or none is.
@@ -49,7 +56,7 @@ class ScatterPlan {
   // with dimensions tells how many rows the part has.
   template <class Leaf>
   void add_part_leaf(std::size_t part, const Leaf& leaf, const Path& path) {
-    check_part_device(part, tensor_traits<Leaf>::device(leaf), (*devices_)[part], path);
+    check_part_device(part, leaf, (*devices_)[part], path);
     part_rows_.resize(*parts_);
     if (part_rows_[part] || tensor_traits<Leaf>::dim(leaf) == 0) return;
     part_rows_[part] = tensor_traits<Leaf>::size(leaf, dim_);

@@ -73,6 +73,11 @@ concept Complete = std::is_object_v<T> && requires {
 template <class T>
 concept PlainData = std::is_trivially_copyable_v<T> && std::is_copy_assignable_v<T>;
 
+// Whether a class of another library, which the walk does not go into, holds tensors though its
+// declaration does not tell. The header that adapts the library sets it.
+template <class T>
+inline constexpr bool is_foreign_container = false;
+
 // A class that tells its shape and owns memory, as other libraries' tensors and matrices do.
 template <class T>
 concept LooksLikeTensor =
@@ -98,6 +103,8 @@ consteval auto find_content() {
     return Content<Holding::nothing>();
   } else if constexpr (HasTensorTraits<T> || std::derived_from<T, Tensor>) {
     return Content<Holding::tensor>();
+  } else if constexpr (is_foreign_container<T>) {
+    return Content<Holding::container, Tensor>();
   } else if constexpr (TupleLike<T> || is_specialization<T, std::variant>) {
     return typename ElementsOf<T>::Type();
   } else if constexpr (ListLike<T> || is_specialization<T, std::optional>) {

@@ -37,8 +37,7 @@ void check_part_on(const T& /*argument*/, Device /*device*/, const nested::Path&
 template <class T>
 void check_part_on(const Scattered<T>& argument, Device device, const nested::Path& path) {
   const auto look = [device](const auto& leaf, const nested::Path& where) {
-    const Device actual = tensor_traits<std::remove_cvref_t<decltype(leaf)>>::device(leaf);
-    nested::check_part_device(0, actual, device, where);
+    nested::check_part_device(0, leaf, device, where);
   };
   nested::for_each_leaf(nested::undivided(argument), path, look);
 }

@@ -13,11 +13,10 @@
 
 namespace lockstep::detail::nested {
 
-LOCKSTEP_INLINE void check_part_device(std::size_t part, Device device, Device expected,
-                                       const Path& path) {
-  check<DeviceError>(device == expected, path, ": part ", part, " is on ", device,
-                     ", but is to be used on ", expected,
-                     ": scatter or prefetch to the devices of the model, in their order");
+LOCKSTEP_INLINE void refuse_part(std::size_t part, Device device, Device expected,
+                                 const Path& path) {
+  fail<DeviceError>(path, ": part ", part, " is on ", device, ", but is to be used on ", expected,
+                    ": scatter or prefetch to the devices of the model, in their order");
 }
 
 LOCKSTEP_INLINE ScatterPlan::ScatterPlan(const std::vector<Device>& devices, std::int64_t dim,

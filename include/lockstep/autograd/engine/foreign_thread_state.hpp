@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+
+#include <atomic>
+#include <memory>
+
+namespace lockstep::detail {
+
+// What another library keeps for each thread, such as its own grad mode: a replica takes it over
+// from its caller as it does lockstep's. Whoever adapts the library makes one of these, which is
+// never destroyed, before the program's threads call lockstep.
+//
+// `capture` returns the calling thread's state. `enter` makes that the state of the thread that
+// calls it, until what it returns is destroyed there. Both may throw.
+class ForeignThreadState {
+ public:
+  using Handle = std::shared_ptr<const void>;
+  using Capture = Handle (*)();
+  using Enter = Handle (*)(const Handle& captured);
+
+  ForeignThreadState(Capture capturing, Enter entering)
+      : capture_(capturing), enter_(entering), next_(first_.load(std::memory_order_relaxed)) {
+    while (!first_.compare_exchange_weak(next_, this, std::memory_order_release)) {
+    }
+  }
+  ForeignThreadState(const ForeignThreadState&) = delete;
+  ForeignThreadState& operator=(const ForeignThreadState&) = delete;
+
+  static const ForeignThreadState* first() { return first_.load(std::memory_order_acquire); }
+  const ForeignThreadState* next() const { return next_; }
+
+  Handle capture() const { return capture_(); }
+  Handle enter(const Handle& captured) const { return enter_(captured); }
+
+ private:
+  const Capture capture_;
+  const Enter enter_;
+  const ForeignThreadState* next_;
+
+  // The one that was made last, which has the others behind it; null, as usual: there is none.
+  static inline constinit std::atomic<const ForeignThreadState*> first_{nullptr};
+};
+
+}  // namespace lockstep::detail

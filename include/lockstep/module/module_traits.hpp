@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+
+// All that replicate and parallel_apply know of a module of another library, whose parameters no
+// walk over its members finds. Specialise it to let such modules take part, as tensor_traits lets
+// tensors.
+//
+// A specialisation has these static members:
+//
+//   forward(M&, const Args&...)             calls the module; only for arguments that it takes
+//   std::optional<Device> device(const M&)  where its first tensor is, for messages
+//   std::vector<M> replicate(const M&, const std::vector<Device>&, bool detach)
+//                                           as lockstep::replicate, for one device at least
+template <class M>
+struct module_traits;
+
+// A module that has module_traits.
+template <class M>
+concept ForeignModule = requires(const M& m, const std::vector<Device>& devices) {
+  sizeof(module_traits<M>);
+  { module_traits<M>::device(m) } -> std::same_as<std::optional<Device>>;
+  { module_traits<M>::replicate(m, devices, true) } -> std::same_as<std::vector<M>>;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The primitives over LibTorch's tensors: the cases of the reference's scatter, gather and
+// parallel_apply, by their ids. Left out are those of what LibTorch does itself.
+#include <lockstep/torch.hpp>
+
+#include "support/expect_error.hpp"
+#include "support/warnings.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+namespace ls = lockstep;
+using ls::testing::throws;
+
+namespace torch_primitives_test {
+
+using Devices = std::vector<ls::Device>;
+
+const Devices kTwo{"cpu:0", "cpu:1"};
+const Devices kThree{"cpu:0", "cpu:1", "cpu:2"};
+
+torch::Tensor rows(std::int64_t count, std::int64_t width = 1) {
+  return torch::arange(count * width, torch::kFloat64).reshape({count, width});
+}
+
+std::vector<std::int64_t> lengths(const ls::Scattered<torch::Tensor>& chunks,
+                                  std::int64_t dim = 0) {
+  std::vector<std::int64_t> result;
+  for (const torch::Tensor& chunk : chunks) result.push_back(chunk.size(dim));
+  return result;
+}
+
+using Lengths = std::vector<std::int64_t>;
+
+TEST(TorchScatter, S01ToS11TakesTheChunkRule) {
+  const auto split = [](std::int64_t count, std::size_t devices) {
+    return lengths(ls::scatter(rows(count), Devices(devices, "cpu:0")));
+  };
+  EXPECT_EQ(split(10, 3), (Lengths{4, 4, 2}));
+  EXPECT_EQ(split(15, 2), (Lengths{8, 7}));
+  EXPECT_EQ(split(1, 2), (Lengths{1}));
+  EXPECT_EQ(split(5, 4), (Lengths{2, 2, 1}));
+  EXPECT_EQ(split(36, 7), (Lengths{6, 6, 6, 6, 6, 6}));
+  EXPECT_EQ(split(0, 3), (Lengths{0, 0, 0}));
+  const auto chunks = ls::scatter(rows(10), kThree);
+  EXPECT_TRUE(torch::equal(chunks[1], rows(10).slice(0, 4, 8)));
+}
+
+TEST(TorchScatter, S12ToS15TakesAnyDimension) {
+  const torch::Tensor x = torch::randn({2, 3, 4});
+  EXPECT_EQ(lengths(ls::scatter(x, kTwo, 1), 1), (Lengths{2, 1}));
+  EXPECT_EQ(lengths(ls::scatter(torch::randn({4, 4}), kTwo, -2)), (Lengths{2, 2}));
+  EXPECT_TRUE(throws<ls::IndexError>(
+      [] {
+        ls::scatter(torch::randn({4, 4}), kTwo, 5);
+      },
+      "[-2, 1]", "got 5"));
+}
+
+TEST(TorchScatter, S16GivesTensorsWithoutDimensionsToAll) {
+  const auto parts = ls::scatter(std::tuple(rows(4), torch::scalar_tensor(3.0)), kTwo);
+  EXPECT_EQ(std::get<1>(parts[1]).item<double>(), 3);
+  // No replica writes into another one's.
+  std::get<1>(parts[1]).add_(1);
+  EXPECT_EQ(std::get<1>(parts[0]).item<double>(), 3);
+}
+
+TEST(TorchScatter, S17ToS22RefusesSizesThatDoNotFit) {
+  const auto sizes = [](std::vector<std::int64_t> list, const Devices& devices) {
+    return lengths(ls::scatter(rows(6, 4), devices, 0, ls::Split::sizes(list)));
+  };
+  EXPECT_EQ(sizes({2, 4}, kTwo), (Lengths{2, 4}));
+  EXPECT_TRUE(throws<ls::ValueError>([&] { sizes({2, 3}, kTwo); }, "6"));
+  EXPECT_TRUE(throws<ls::ValueError>([&] { sizes({2, 4}, kThree); }, "3"));
+  EXPECT_TRUE(throws<ls::ValueError>([&] { sizes({-1, 7}, kTwo); }, "-1"));
+  EXPECT_TRUE(throws<ls::ValueError>([] { ls::scatter(rows(6), {}); }, "at least one device"));
+}
+
+TEST(TorchScatter, S23ChunksAreViews) {
+  const torch::Tensor x = rows(4);
+  const auto chunks = ls::scatter(x, kTwo);
+  EXPECT_EQ(chunks[0].data_ptr(), x.data_ptr());
+  // Its changes are the batch's: a graph that has saved that notices.
+  chunks[1].zero_();
+  EXPECT_EQ(x[3].item<double>(), 0);
+  EXPECT_EQ(x._version(), 1);
+}
+
+TEST(TorchScatter, S24AndS25Differentiates) {
+  const torch::Tensor x = torch::ones({4, 4}, torch::kFloat64).requires_grad_();
+  const auto chunks = ls::scatter(x, kTwo);
+  chunks[0].backward(torch::full({2, 4}, 2.0, torch::kFloat64));
+  EXPECT_EQ(x.grad().slice(0, 0, 2).sum().item<double>(), 16);
+  EXPECT_EQ(x.grad().slice(0, 2, 4).sum().item<double>(), 0);
+
+  const torch::Tensor ten = torch::ones(10, torch::kFloat64).requires_grad_();
+  const auto halves = ls::scatter(ten, kTwo);
+  (halves[0] + halves[1]).backward(torch::ones(5, torch::kFloat64));
+  EXPECT_EQ(ten.grad().sum().item<double>(), 10);
+}
+
+struct Record {
+  torch::Tensor a;
+  int b;
+};
+using Nested = std::map<std::string, std::vector<std::optional<torch::Tensor>>>;
+
+TEST(TorchScatter, S26AndS27DividesNestedArguments) {
+  const auto parts =
+      ls::scatter(std::tuple(Nested{{"a", {rows(4), std::nullopt}}, {"b", {rows(4)}}},
+                             std::string("s"), Record{rows(4), 3}, torch::Tensor()),
+                  kTwo);
+  ASSERT_EQ(parts.size(), 2u);
+  const auto& [nested, text, record, none] = parts[1];
+  EXPECT_TRUE(torch::equal(*nested.at("a")[0], rows(4).slice(0, 2, 4)));
+  EXPECT_FALSE(nested.at("a")[1].has_value());
+  EXPECT_EQ(text, "s");
+  EXPECT_EQ(record.a.size(0), 2);
+  EXPECT_EQ(record.b, 3);
+  EXPECT_FALSE(none.defined());
+  EXPECT_TRUE(
+      throws<ls::ValueError>([] { ls::scatter(std::tuple(rows(4), std::vector{rows(2)}), kTwo); },
+                             "inputs[0]", "inputs[1][0]"));
+}
+
+TEST(TorchScatter, S31KeepsChannelsLast) {
+  const torch::Tensor x = torch::randn({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast);
+  for (const torch::Tensor& chunk : ls::scatter(x, kTwo)) {
+    EXPECT_TRUE(chunk.is_contiguous(at::MemoryFormat::ChannelsLast));
+  }
+}
+
+TEST(TorchScatter, TakesEveryDtype) {
+  for (const auto dtype : {torch::kComplexFloat, torch::kInt8, torch::kInt16, torch::kBFloat16}) {
+    const auto chunks = ls::scatter(torch::ones({3, 2}).to(dtype), kTwo);
+    const torch::Tensor whole = ls::gather(chunks, "cpu:1");
+    EXPECT_EQ(whole.scalar_type(), dtype);
+    EXPECT_EQ(whole.size(0), 3);
+  }
+}
+
+// What the walk does not go into does not pass undivided.
+template <class T>
+constexpr bool kDivided = ls::Scatterable<T>;
+static_assert(kDivided<torch::Tensor> && kDivided<std::vector<torch::Tensor>> && kDivided<Record>);
+static_assert(!kDivided<torch::OrderedDict<std::string, torch::Tensor>>);
+static_assert(!kDivided<c10::IValue>);
+static_assert(!kDivided<std::vector<c10::IValue>>);
+static_assert(!kDivided<c10::List<torch::Tensor>>);
+static_assert(!kDivided<c10::Dict<std::string, torch::Tensor>>);
+static_assert(!kDivided<torch::data::Example<>>);
+static_assert(!kDivided<torch::nn::utils::rnn::PackedSequence>);
+static_assert(!kDivided<at::TensorList>);
+static_assert(!kDivided<at::TensorBase>);
+
+TEST(TorchGather, G01AndG02PutsRowsTogether) {
+  const torch::Tensor a = rows(2, 3).requires_grad_(), b = rows(3, 3).requires_grad_();
+  const torch::Tensor whole = ls::gather(std::vector{a, b}, "cpu:0");
+  EXPECT_TRUE(torch::equal(whole, torch::cat({a, b})));
+  whole.backward(rows(5, 3));
+  EXPECT_TRUE(torch::equal(b.grad(), rows(5, 3).slice(0, 2, 5)));
+}
+
+TEST(TorchGather, G03ToG05MakesAVectorOfScalars) {
+  const torch::Tensor a = torch::scalar_tensor(1.0).requires_grad_();
+  const torch::Tensor b = torch::scalar_tensor(2.0).requires_grad_();
+  for (const std::int64_t dim : {0, 1}) {
+    const ls::testing::CaughtWarnings warnings;
+    const torch::Tensor both = ls::gather(std::vector{a, b}, "cpu", dim);
+    EXPECT_EQ(both.sizes(), (std::vector<std::int64_t>{2}));
+    EXPECT_EQ(warnings.count(), 1);
+    (both * torch::tensor({3.0F, 4.0F})).sum().backward();
+  }
+  EXPECT_EQ(b.grad().item<float>(), 8);
+  EXPECT_EQ(ls::gather(std::vector{a, b}, "cpu", 0, ls::Reduction::sum).item<float>(), 3);
+  EXPECT_EQ(ls::gather(std::vector{a, b}, "cpu", 0, ls::Reduction::mean).item<float>(), 1.5);
+  EXPECT_TRUE(throws<ls::ShapeError>(
+      [&] {
+        ls::gather(std::vector{a, torch::ones(1)}, "cpu");
+      },
+      "tensor 1"));
+}
+
+TEST(TorchGather, G06ToG19ComparesStructures) {
+  const torch::Tensor none;
+  EXPECT_FALSE(ls::gather(std::vector{none, none}, "cpu").defined());
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] {
+        ls::gather(std::vector{rows(1), none}, "cpu");
+      },
+      "undefined"));
+  using Map = std::map<std::string, torch::Tensor>;
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] {
+        ls::gather(std::vector{Map{{"x", rows(1)}}, Map{{"z", rows(1)}}}, "cpu");
+      },
+      "key x"));
+  const Record whole =
+      ls::gather(std::vector{Record{rows(2), 3}, Record{rows(1), 3}}, ls::Device("cpu:1"));
+  EXPECT_EQ(whole.a.size(0), 3);
+  EXPECT_TRUE(throws<ls::ShapeError>(
+      [] {
+        ls::gather(std::vector{rows(2, 2), rows(3, 2)}, "cpu", 1);
+      },
+      "tensor 1", "[3, 2]"));
+  EXPECT_TRUE(throws<ls::DtypeError>(
+      [] {
+        ls::gather(std::vector{rows(2), rows(2).to(torch::kFloat32)}, "cpu");
+      },
+      "tensor 1"));
+  EXPECT_TRUE(throws<ls::ValueError>([] { ls::gather(std::vector<torch::Tensor>(), "cpu"); },
+                                     "no outputs"));
+}
+
+// What LibTorch keeps for each thread.
+struct Seen {
+  bool grad = torch::GradMode::is_enabled();
+  bool inference = c10::InferenceMode::is_enabled();
+  bool autocast = at::autocast::is_cpu_enabled();
+  at::ScalarType dtype = at::autocast::get_autocast_gpu_dtype();
+  bool cache = at::autocast::is_autocast_cache_enabled();
+  friend bool operator==(const Seen&, const Seen&) = default;
+};
+
+std::vector<Seen> seen_by_replicas() {
+  std::vector<Seen> seen(4);
+  const auto look = [](Seen* slot) {
+    *slot = Seen();
+    return 0;
+  };
+  std::vector modules(4, look);
+  std::vector<Seen*> slots;
+  for (Seen& slot : seen) slots.push_back(&slot);
+  ls::parallel_apply(modules, slots);
+  return seen;
+}
+
+TEST(TorchParallelApply, P08ToP10AndX01GivesReplicasTheCallersState) {
+  const auto all = [](const Seen& expected) { return std::vector<Seen>(4, expected); };
+  const Seen usual;
+  EXPECT_TRUE(usual.grad);
+  {
+    const torch::NoGradGuard guard;
+    EXPECT_FALSE(Seen().grad);
+    EXPECT_EQ(seen_by_replicas(), all(Seen()));
+  }
+  EXPECT_EQ(seen_by_replicas(), all(usual));
+  {
+    const c10::InferenceMode guard;
+    EXPECT_TRUE(Seen().inference);
+    EXPECT_EQ(seen_by_replicas(), all(Seen()));
+  }
+  at::autocast::set_cpu_enabled(true);
+  at::autocast::set_autocast_gpu_dtype(torch::kBFloat16);  // the CPU has this one alone
+  at::autocast::set_autocast_cache_enabled(false);
+  EXPECT_EQ(seen_by_replicas(), all(Seen()));
+  at::autocast::set_cpu_enabled(usual.autocast);
+  at::autocast::set_autocast_gpu_dtype(usual.dtype);
+  at::autocast::set_autocast_cache_enabled(usual.cache);
+  EXPECT_EQ(seen_by_replicas(), all(usual));
+}
+
+TEST(TorchInference, P10ScattersAndGathers) {
+  const c10::InferenceMode guard;
+  const auto chunks = ls::scatter(rows(4), kTwo);
+  EXPECT_TRUE(torch::equal(ls::gather(chunks, "cpu"), rows(4)));
+}
+
+}  // namespace torch_primitives_test
