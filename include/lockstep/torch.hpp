@@ -2,11 +2,17 @@
 #pragma once
 
 // lockstep over LibTorch: data parallelism for programs that have LibTorch's tensors and modules,
-// and keep them. The program links lockstep::torch. Nothing of it is in lockstep.hpp.
+// and keep them. Nothing of it is in lockstep.hpp; the program links lockstep::torch.
+//
+//   auto net = std::make_shared<Net>();  // a torch::nn::Module
+//   lockstep::libtorch::DataParallel model{net, {"cpu:0", "cpu:1"}};
+//   torch::nll_loss(model(images), labels).backward();
 
 #include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/torch/module_traits.hpp>
 #include <lockstep/torch/tensor_traits.hpp>
 #include <lockstep/torch/thread_state.hpp>

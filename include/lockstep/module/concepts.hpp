@@ -71,7 +71,7 @@ namespace detail {
 
 // `module_traits<M>::forward(module, args...)` compiles.
 template <class M, class... Args>
-concept ForeignForwardTakes = ForeignModule<M> && requires(M& module, Args&&... args) {
+concept ForeignForwardTakes = ForeignModule<M> && requires(const M& module, Args&&... args) {
   module_traits<M>::forward(module, std::forward<Args>(args)...);
 };
 
@@ -110,10 +110,11 @@ consteval void require_callable() {
 // no caller fails as well.
 template <class M, class... Args>
 decltype(auto) forward(M& module, Args&&... args) {
-  if constexpr (ForeignForwardTakes<M, Args...>) {
-    return module_traits<M>::forward(module, std::forward<Args>(args)...);
-  } else if constexpr (ForeignModule<M>) {
-    static_assert(!ForeignModule<M>,
+  using Plain = std::remove_const_t<M>;
+  if constexpr (ForeignForwardTakes<Plain, Args...>) {
+    return module_traits<Plain>::forward(module, std::forward<Args>(args)...);
+  } else if constexpr (ForeignModule<Plain>) {
+    static_assert(!ForeignModule<Plain>,
                   "lockstep: the forward of this module does not take these arguments");
     return Tensor();
   } else if constexpr (ForwardGives<M, Args...>) {
@@ -121,7 +122,7 @@ decltype(auto) forward(M& module, Args&&... args) {
   } else if constexpr (CallOperatorGives<M, Args...>) {
     return module(std::forward<Args>(args)...);
   } else {
-    require_callable<std::remove_const_t<M>>();
+    require_callable<Plain>();
     static_assert(ForwardableWith<M, Args...> || !(HasForward<M> || HasCallOperator<M>),
                   "lockstep: neither forward nor operator() of this module takes these arguments, "
                   "or it is private");

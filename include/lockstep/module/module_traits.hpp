@@ -5,9 +5,7 @@
 #include <lockstep/device/device.hpp>
 
 #include <concepts>
-#include <cstddef>
 #include <optional>
-#include <vector>
 
 namespace lockstep {
 
@@ -17,8 +15,11 @@ namespace lockstep {
 //
 // A specialisation has these static members:
 //
-//   forward(M&, const Args&...)             calls the module; only for arguments that it takes
+//   forward(const M&, const Args&...)       calls the module; only for arguments that it takes
 //   std::optional<Device> device(const M&)  where its first tensor is, for messages
+
+// and, for replicate:
+//
 //   std::vector<M> replicate(const M&, const std::vector<Device>&, bool detach)
 //                                           as lockstep::replicate, for one device at least
 template <class M>
@@ -26,10 +27,9 @@ struct module_traits;
 
 // A module that has module_traits.
 template <class M>
-concept ForeignModule = requires(const M& m, const std::vector<Device>& devices) {
+concept ForeignModule = requires(const M& m) {
   sizeof(module_traits<M>);
   { module_traits<M>::device(m) } -> std::same_as<std::optional<Device>>;
-  { module_traits<M>::replicate(m, devices, true) } -> std::same_as<std::vector<M>>;
 };
 
 }  // namespace lockstep

@@ -13,7 +13,6 @@
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
-#include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +36,15 @@ Device device_of_output(const T& output, std::size_t i) {
   check<ValueError>(device.has_value(), "DataParallelCriterion: output ", i,
                     " has no tensor in it that is defined");
   return *device;
+}
+
+template <TensorLike T>
+std::int64_t count_elements(const T& tensor) {
+  std::int64_t count = 1;
+  for (std::int64_t d = 0; d < tensor_traits<T>::dim(tensor); ++d) {
+    count *= tensor_traits<T>::size(tensor, d);
+  }
+  return count;
 }
 
 }  // namespace detail
@@ -109,7 +117,7 @@ class DataParallelCriterion {
   }
 
   template <class Output, class... Targets>
-  Tensor operator()(const Scattered<Output>& outputs, const Targets&... targets) {
+  auto operator()(const Scattered<Output>& outputs, const Targets&... targets) {
     check<ValueError>(!outputs.empty(), "DataParallelCriterion: there are no outputs");
     std::vector<Device> devices;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -118,23 +126,25 @@ class DataParallelCriterion {
     const auto calls = detail::nested::scatter(devices, dim_, Split::chunk, outputs, targets...);
     if (detail::is_on_host_memory(criterion_)) to(criterion_, devices[0]);
     auto criteria = replicate(criterion_, devices, !is_grad_enabled());
-    const std::vector<Tensor> losses = parallel_apply(criteria, calls.arguments, devices);
+    const auto losses = parallel_apply(criteria, calls.arguments, devices);
+    using Loss = typename decltype(losses)::value_type;
+    static_assert(TensorLike<Loss>, "lockstep: a criterion returns one tensor, the loss");
     for (std::size_t i = 0; i < losses.size(); ++i) {
-      check<ValueError>(losses[i].defined(),
+      check<ValueError>(tensor_traits<Loss>::defined(losses[i]),
                         "DataParallelCriterion: the criterion gave an undefined tensor on ",
                         devices[i], ", replica ", i);
     }
     if (reduction_ == Reduction::none) return gather(losses, devices[0], dim_);
     for (std::size_t i = 0; i < losses.size(); ++i) {
-      check<ShapeError>(losses[i].numel() == 1,
-                        "DataParallelCriterion: the criterion gave a tensor of shape ",
-                        losses[i].sizes(), " on ", devices[i], "; expected a single value");
+      const std::int64_t elements = detail::count_elements(losses[i]);
+      check<ShapeError>(elements == 1, "DataParallelCriterion: the criterion gave ", elements,
+                        " values on ", devices[i], "; expected a single value");
     }
     const detail::nested::ScalarRule rule{reduction_, calls.rows};
     return detail::nested::weighted_sum(losses, rule.weights(losses.size()), devices[0]);
   }
   template <class... Args>
-  Tensor forward(const Args&... args) {
+  auto forward(const Args&... args) {
     return (*this)(args...);
   }
 

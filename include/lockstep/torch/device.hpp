@@ -18,7 +18,7 @@ inline at::Device at_device(Device device) {
 }
 
 // A DeviceError for a tensor on hardware that lockstep has no name for.
-inline Device device_of(const at::Tensor& tensor) {
+inline Device lockstep_device(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return Device();
   lockstep::check<DeviceError>(tensor.is_cuda(), "lockstep knows CPUs and CUDA devices; this ",
                                "tensor of LibTorch is on ", tensor.device().str());

@@ -28,7 +28,9 @@ namespace lockstep {
 template <>
 struct tensor_traits<at::Tensor> {
   static bool defined(const at::Tensor& tensor) { return tensor.defined(); }
-  static Device device(const at::Tensor& tensor) { return libtorch::detail::device_of(tensor); }
+  static Device device(const at::Tensor& tensor) {
+    return libtorch::detail::lockstep_device(tensor);
+  }
   static bool is_on(const at::Tensor& tensor, Device device) {
     return libtorch::detail::is_on(tensor, device);
   }

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host/blas.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/data_parallel_options.hpp>
+#include <lockstep/parallel/nested/move_to.hpp>
+#include <lockstep/parallel/nested/scatter_plan.hpp>
+#include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicas/lone_call.hpp>
+#include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/torch/device.hpp>
+#include <lockstep/torch/join_backward.hpp>
+#include <lockstep/torch/module_copy.hpp>
+#include <lockstep/torch/module_traits.hpp>
+#include <lockstep/torch/replica_set.hpp>
+#include <lockstep/torch/running_replica.hpp>
+#include <lockstep/torch/tensor_traits.hpp>
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace lockstep::libtorch {
+
+// A list of devices, lockstep's or LibTorch's: of the latter each CPU is a host device of its own.
+// Made without a list, all of LibTorch's GPUs or, if there are none, lockstep's host devices.
+class DeviceList {
+ public:
+  DeviceList() {
+    const auto gpus = static_cast<int>(::torch::cuda::device_count());
+    for (int i = 0; i < gpus; ++i) devices_.emplace_back(DeviceType::cuda, i);
+    if (gpus == 0) devices_ = host_devices();
+  }
+  DeviceList(std::initializer_list<Device> devices) : devices_(devices) {}
+  DeviceList(std::vector<Device> devices) : devices_(std::move(devices)) {}
+  DeviceList(const std::vector<at::Device>& devices) {
+    int cpus = 0;
+    for (const at::Device device : devices) {
+      lockstep::check<DeviceError>(device.is_cpu() || device.is_cuda(),
+                                   "lockstep knows CPUs and CUDA devices, not ", device.str());
+      if (device.is_cpu()) {
+        devices_.emplace_back(DeviceType::cpu, cpus++);
+      } else {
+        devices_.emplace_back(DeviceType::cuda, std::max<int>(device.index(), 0));
+      }
+    }
+  }
+
+  const std::vector<Device>& list() const { return devices_; }
+
+ private:
+  std::vector<Device> devices_;
+};
+
+// A module of LibTorch's that runs on several devices at once: each call divides its arguments
+// among them, and the results come back together on one. The module, its optimiser and its training
+// loop stay as they are.
+//
+// Arguments and results are what scatter and gather take: tensors, and tuples, vectors, maps,
+// optionals and plain structs of them; keyword arguments are a struct in ls::kwargs(…).
+//
+// The module itself is the first device's replica: buffers that it changes in forward, and all else
+// that it keeps, stay as without DataParallel. The others are copies, made once, at the first call,
+// by clone(); a module that is no torch::nn::Cloneable needs a `factory`, which makes a module of
+// the same structure. On the CPU they share the module's parameters, which forward therefore must
+// not write into. Buffers, and on GPUs parameters, are copied to them at each call: LibTorch does
+// not tell whether they have changed. They follow its requires_grad and training modes. Anything
+// else of the module, such as a plain attribute that is set later, they have as it was when they
+// were made: call renew() then.
+//
+// **Torch counterpart.** torch::nn::parallel::data_parallel, which clones at each call, takes and
+// returns one tensor, and refuses CPUs; torch.nn.DataParallel.
+// **Devices and streams.** Every host device is LibTorch's CPU: its memory is shared, its replica
+// has a thread of its own. A module on the CPU is moved to the first device if that is a GPU. Work
+// on GPUs runs on their current streams. Each replica has its share of the intra-op threads, and
+// OpenBLAS one thread a caller: see HostMathThreadsGuard.
+// **Backward.** Gradients of all replicas are summed into the module's parameters, in the order of
+// the devices; one that no replica used gets none. On CPUs the replicas' backwards run at once,
+// each in its thread. autograd::grad, retained graphs and double backward work as without
+// DataParallel.
+// **Threads and exceptions.** As ls::DataParallel; a call is made by one thread at a time. Replicas
+// draw from LibTorch's one generator, in no fixed order. ModuleError for a module that cannot be
+// copied, whose tensors are not all on the first device, or that has had one replaced or registered
+// since; DeviceError for a GPU that is not there; ValueError for no devices.
+// **Example.**
+//   ls::libtorch::DataParallel model{net, {"cpu:0", "cpu:1"}};
+//   torch::nll_loss(model(images), labels).backward();
+template <TorchModule Net>
+class DataParallel {
+ public:
+  // Makes a module whose parameters, buffers and sub-modules have the wrapped one's names.
+  using Factory = std::function<std::shared_ptr<Net>()>;
+
+  DataParallel(std::shared_ptr<Net> module, DeviceList devices = {},
+               DataParallelOptions options = {})
+      : DataParallel(std::move(module), std::move(devices), Factory(), std::move(options)) {}
+
+  template <std::invocable Make>
+  DataParallel(std::shared_ptr<Net> module, DeviceList devices, Make factory,
+               DataParallelOptions options = {})
+      : module_(std::move(module)), devices_(devices.list()), options_(std::move(options)) {
+    detail::check_devices(devices_);
+    lockstep::check<ModuleError>(module_ != nullptr, "the pointer to the module is null");
+    lockstep::check<ValueError>(options_.buffers != ReplicaBuffers::synchronized,
+                                "LibTorch's layers do not synchronise their buffers: choose "
+                                "ReplicaBuffers::merged or first");
+    detail::check_devices({output_device()});
+    const std::vector<detail::ModuleTensor> tensors = detail::tensors_of(*module_);
+    const auto on_cpu = [](const auto& tensor) { return tensor.tensor.is_cpu(); };
+    if (std::all_of(tensors.begin(), tensors.end(), on_cpu)) {
+      if (devices_[0].is_cuda()) module_->to(detail::at_device(devices_[0]));
+    } else {
+      detail::check_device(tensors, devices_[0]);
+    }
+    if (devices_.size() > 1) (void)lockstep::detail::HostMath::instance();
+    replicas_ =
+        std::make_unique<detail::ReplicaSet>(module_, devices_, factory_of(std::move(factory)));
+  }
+
+  // The same for a holder, such as torch::nn::Sequential.
+  template <ModuleHolder Holder>
+  requires std::same_as<typename Holder::ContainedType, Net> DataParallel(
+      const Holder& module, DeviceList devices = {}, DataParallelOptions options = {})
+      : DataParallel(module.ptr(), std::move(devices), std::move(options)) {}
+  template <ModuleHolder Holder, std::invocable Make>
+  requires std::same_as<typename Holder::ContainedType, Net> DataParallel(
+      const Holder& module, DeviceList devices, Make factory, DataParallelOptions options = {})
+      : DataParallel(module.ptr(), std::move(devices), std::move(factory), std::move(options)) {}
+
+  template <class... Args>
+  auto operator()(const Args&... args) const {
+    if (devices_.size() < 2) {
+      return lockstep::detail::gather_one(call_alone(args...), std::optional(output_device()));
+    }
+    const auto inputs = scatter(args...);
+    return lockstep::detail::nested::gather(run(inputs), output_device(), options_.dim,
+                                            {options_.scalar_outputs, inputs.rows});
+  }
+  template <class... Args>
+  auto forward(const Args&... args) const {
+    return (*this)(args...);
+  }
+
+  // The module that was handed over.
+  const std::shared_ptr<Net>& module() const { return module_; }
+  // Drops the copies; the next call makes new ones, of the module as it is then.
+  void renew() { replicas_->forget(); }
+
+  std::vector<at::Tensor> parameters() const { return module_->parameters(); }
+  std::vector<at::Tensor> buffers() const { return module_->buffers(); }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+  void zero_grad() { module_->zero_grad(); }
+
+  const std::vector<Device>& devices() const { return devices_; }
+  const std::vector<Device>& device_ids() const { return devices_; }
+  Device output_device() const { return options_.output_device.value_or(devices_[0]); }
+  const DataParallelOptions& options() const { return options_; }
+
+ protected:
+  template <class... Args>
+  auto scatter(const Args&... args) const {
+    return lockstep::detail::nested::scatter(devices_, options_.dim, options_.split, args...);
+  }
+
+  // Runs the replicas of the devices that have work, and returns what each returns.
+  template <class Inputs>
+  auto run(const Inputs& inputs) const {
+    const std::vector<Device>& used = inputs.devices();
+    std::vector<detail::RunningReplica<Net>> replicas;
+    const int threads = detail::IntraopScope::share(used.size());
+    const std::vector<detail::ModulePtr> modules = replicas_->refresh(used.size());
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      replicas.push_back({std::dynamic_pointer_cast<Net>(modules[i]), used[i], threads});
+    }
+    const auto parts_of = [&inputs](std::size_t i) { return std::tie(inputs.arguments[i]); };
+    auto outputs = lockstep::detail::apply_all(std::span(replicas), used, parts_of);
+    if (used.size() > 1) {
+      replicas_->check_shared(used.size());
+      if (options_.buffers == ReplicaBuffers::merged) {
+        replicas_->merge_buffers(lockstep::detail::nested::row_weights(inputs.rows, used.size()));
+      }
+      detail::join_backward(outputs, inputs.arguments, *replicas_);
+    }
+    return outputs;
+  }
+
+  // Calls the module itself, which has one device, and returns its result.
+  template <class... Args>
+  auto call_alone(const Args&... args) const {
+    lockstep::detail::nested::require_scatterable_arguments<Args...>();
+    replicas_->check_originals();
+    std::size_t index = 0;
+    const lockstep::detail::nested::Path root("args");
+    (lockstep::detail::check_part_on(args, devices_[0],
+                                     lockstep::detail::nested::Path(root, index++)),
+     ...);
+    return lockstep::detail::forward_part(
+        module_, std::tuple(lockstep::detail::nested::on_device(args, devices_[0])...));
+  }
+
+ private:
+  template <class Make>
+  static detail::ModuleFactory factory_of(Make make) {
+    if constexpr (std::is_same_v<Make, Factory>) {
+      if (!make) return {};
+    }
+    return [make] { return detail::ModulePtr(make()); };
+  }
+
+  std::shared_ptr<Net> module_;
+  std::vector<Device> devices_;
+  DataParallelOptions options_;
+  std::unique_ptr<detail::ReplicaSet> replicas_;
+};
+
+template <ModuleHolder Holder>
+DataParallel(const Holder&, DeviceList = {}, DataParallelOptions = {})
+    -> DataParallel<typename Holder::ContainedType>;
+template <ModuleHolder Holder, std::invocable Make>
+DataParallel(const Holder&, DeviceList, Make, DataParallelOptions = {})
+    -> DataParallel<typename Holder::ContainedType>;
+
+// DataParallel without the gather: returns a Scattered with the output of each replica, on its
+// device, for ls::DataParallelCriterion.
+//
+// The options output_device and scalar_outputs, which are the gather's, are ignored.
+//
+// **Torch counterpart.** DataParallelModel of PyTorch-Encoding.
+template <TorchModule Net>
+class DataParallelModel : public DataParallel<Net> {
+ public:
+  using DataParallel<Net>::DataParallel;
+
+  template <class... Args>
+  auto operator()(const Args&... args) const {
+    if (this->devices().size() > 1) return Scattered(this->run(this->scatter(args...)));
+    std::vector<decltype(this->call_alone(args...))> outputs;
+    outputs.push_back(this->call_alone(args...));
+    return Scattered(std::move(outputs));
+  }
+  template <class... Args>
+  auto forward(const Args&... args) const {
+    return (*this)(args...);
+  }
+};
+
+template <class Net>
+DataParallelModel(std::shared_ptr<Net>, DeviceList = {}, DataParallelOptions = {})
+    -> DataParallelModel<Net>;
+template <class Net, std::invocable Make>
+DataParallelModel(std::shared_ptr<Net>, DeviceList, Make, DataParallelOptions = {})
+    -> DataParallelModel<Net>;
+template <ModuleHolder Holder>
+DataParallelModel(const Holder&, DeviceList = {}, DataParallelOptions = {})
+    -> DataParallelModel<typename Holder::ContainedType>;
+template <ModuleHolder Holder, std::invocable Make>
+DataParallelModel(const Holder&, DeviceList, Make, DataParallelOptions = {})
+    -> DataParallelModel<typename Holder::ContainedType>;
+
+}  // namespace lockstep::libtorch

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/torch/node.hpp>
+#include <lockstep/torch/parallel_backward.hpp>
+#include <lockstep/torch/replica_set.hpp>
+#include <lockstep/torch/tensor_traits.hpp>
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep::libtorch::detail {
+
+// Calls `visit(tensor)` for LibTorch's tensors in a nested value that take part in the graph.
+template <class T, class Visit>
+void for_each_recorded(T& value, const Visit& visit) {
+  const auto look = [&](auto& leaf, const lockstep::detail::nested::Path&) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(leaf)>, at::Tensor>) {
+      if (leaf.requires_grad()) visit(leaf);
+    }
+  };
+  lockstep::detail::nested::for_each_leaf(value, lockstep::detail::nested::Path(""), look);
+}
+
+// What the replicas' parts of the graph are to be joined by.
+struct JoinPlan {
+  std::vector<GraphPart> parts;
+  autograd::edge_list next;  // of the node
+};
+
+// Numbers the ends that the parts lead to; false if no node may stand for them. `candidates` are
+// the edges of the outputs that `ends` numbers.
+inline bool complete(JoinPlan& plan, const GraphEnds& ends, const autograd::edge_list& candidates) {
+  if (!find_ends(plan.parts, ends)) return false;
+  std::vector<std::size_t> number(candidates.size(), GraphEnds::kStray);
+  for (GraphPart& part : plan.parts) {
+    for (std::size_t& output : part.outputs) {
+      std::size_t& place = number[output];
+      if (place == GraphEnds::kStray) {
+        place = plan.next.size();
+        plan.next.push_back(candidates[output]);
+      }
+      output = place;
+    }
+  }
+  return true;
+}
+
+// Lets the backwards of the replicas run at once, where LibTorch would run one after the other,
+// which is so on CPUs: replaces the tensors in `outputs` by results of a ParallelBackward. Where
+// that is not possible everything stays as it is: the gradients are the same.
+template <class Output, class Arguments>
+void join_backward(std::vector<Output>& outputs, const std::vector<Arguments>& arguments,
+                   const ReplicaSet& replicas) {
+  if (!at::GradMode::is_enabled()) return;
+  JoinPlan plan;
+  std::vector<at::Tensor*> tensors;
+  bool on_cpu = true;
+  std::size_t recorded = 0;
+  for (Output& output : outputs) {
+    GraphPart& part = plan.parts.emplace_back();
+    for_each_recorded(output, [&](at::Tensor& tensor) {
+      part.roots.push_back(autograd::impl::gradient_edge(tensor));
+      part.inputs.push_back(tensors.size());
+      tensors.push_back(&tensor);
+      on_cpu = on_cpu && tensor.is_cpu();
+    });
+    recorded += part.roots.empty() ? 0 : 1;
+  }
+  if (recorded < 2 || !on_cpu) return;
+
+  GraphEnds ends;
+  autograd::edge_list candidates;
+  for (const auto& [node, k] : replicas.ends()) ends.add_node(node, k);
+  for (const at::Tensor& trained : replicas.trained()) {
+    candidates.push_back(autograd::impl::gradient_edge(trained));
+  }
+  for (const Arguments& argument : arguments) {
+    for_each_recorded(argument, [&](const at::Tensor& tensor) {
+      candidates.push_back(autograd::impl::gradient_edge(tensor));
+      ends.add_edge(candidates.back(), candidates.size() - 1);
+    });
+  }
+  if (!complete(plan, ends, candidates)) return;
+
+  const auto [node, raw] = make_node<ParallelBackward>(std::move(plan.parts), std::move(plan.next));
+  for (at::Tensor* const tensor : tensors) {
+    const std::uint32_t input = raw->add_input_metadata(*tensor);
+    *tensor = tensor->detach();
+    autograd::impl::set_gradient_edge(*tensor, {node, input});
+  }
+}
+
+}  // namespace lockstep::libtorch::detail

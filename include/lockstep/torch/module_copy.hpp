@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/torch/device.hpp>
+#include <lockstep/torch/node.hpp>
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace lockstep::libtorch::detail {
+
+using ModulePtr = std::shared_ptr<::torch::nn::Module>;
+// Makes a module with the structure of another one.
+using ModuleFactory = std::function<ModulePtr()>;
+
+// A parameter or buffer by its name; a tied one comes several times.
+struct ModuleTensor {
+  std::string name;
+  at::Tensor tensor;
+  bool parameter;
+
+  const char* kind() const { return parameter ? "parameter" : "buffer"; }
+};
+
+inline std::vector<ModuleTensor> tensors_of(const ::torch::nn::Module& module) {
+  std::vector<ModuleTensor> tensors;
+  for (const auto& item : module.named_parameters()) {
+    tensors.push_back({item.key(), item.value(), true});
+  }
+  for (const auto& item : module.named_buffers()) {
+    tensors.push_back({item.key(), item.value(), false});
+  }
+  return tensors;
+}
+
+inline void check_device(const std::vector<ModuleTensor>& tensors, Device device) {
+  for (const ModuleTensor& tensor : tensors) {
+    lockstep::check<ModuleError>(
+        is_on(tensor.tensor, device), "module must have its parameters and buffers on device ",
+        device, " (device_ids[0]) but found one of them on device: ", tensor.tensor.device().str(),
+        " (", tensor.kind(), " \"", tensor.name, "\")");
+  }
+}
+
+// Puts LibTorch's random numbers on the CPU back to where they were: a copy of a module draws
+// values that it does not keep.
+class RandomStateScope {
+ public:
+  RandomStateScope() : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    state_ = generator_.get_state();
+  }
+  RandomStateScope(const RandomStateScope&) = delete;
+  RandomStateScope& operator=(const RandomStateScope&) = delete;
+  ~RandomStateScope() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+// A copy of a module for another device, which follows it: its tensors, whether each is trained,
+// and the modes of its sub-modules. Parameters on the module's own device are in the module's
+// memory.
+class ModuleCopy {
+ public:
+  ModuleCopy(const ModulePtr& original, const std::vector<ModuleTensor>& tensors, Device device,
+             const ModuleFactory& factory)
+      : module_(copied(original, device, factory)),
+        modules_(original->modules()),
+        copied_modules_(module_->modules()) {
+    lockstep::check<ModuleError>(modules_.size() == copied_modules_.size(), "a copy of ",
+                                 original->name(), " has ", copied_modules_.size(),
+                                 " modules in it, but the module has ", modules_.size());
+    bind(original->name(), tensors);
+  }
+
+  const ModulePtr& module() const { return module_; }
+  const at::Tensor& tensor(std::size_t j) const { return bindings_[places_[j]].copy; }
+  // Brings the copy up to date.
+  void refresh() {
+    const at::NoGradGuard guard;
+    for (Binding& binding : bindings_) binding.refresh();
+    bool same_modes = true;
+    for (std::size_t m = 0; m < modules_.size(); ++m) {
+      same_modes = same_modes && modules_[m]->is_training() == copied_modules_[m]->is_training();
+    }
+    // The outer before the inner: train() goes down to all within.
+    for (std::size_t m = 0; m < modules_.size() && !same_modes; ++m) {
+      copied_modules_[m]->train(modules_[m]->is_training());
+    }
+  }
+
+  // Makes gradients of the copy of tensor j flow to a node; none to a null one.
+  void connect(std::size_t j, const NodePtr& node) {
+    Binding& binding = bindings_[places_[j]];
+    at::Tensor& copy = binding.copy;
+    if (node && copy.grad_fn() == node) return;  // it is tied
+    // As new: a leaf that is not trained, and no view, as it may be that reset() has made.
+    copy.unsafeGetTensorImpl()->set_autograd_meta(nullptr);
+    if (!node) return;
+    binding.fit();
+    autograd::impl::set_gradient_edge(copy, {node, node->add_input_metadata(copy)});
+  }
+
+  // Throws a ModuleError if a parameter in memory that is the module's as well has been written to
+  // since the last refresh.
+  void check_shared() const {
+    for (const Binding& binding : bindings_) {
+      lockstep::check<ModuleError>(
+          !binding.shares() || binding.version == version_of(binding.original),
+          "forward has written into parameter \"", binding.name,
+          "\", which all replicas on one device share: make what forward changes a buffer");
+    }
+  }
+
+ private:
+  // A tensor of the copy, and the original's that it follows.
+  struct Binding {
+    std::string name;  // the first, if they are tied
+    at::Tensor original;
+    at::Tensor copy;
+    bool parameter;
+    std::optional<std::int64_t> version = {};  // the original's at the last refresh
+
+    // Parameters on one device are one memory: they cannot be out of date.
+    bool shares() const {
+      return parameter && original.has_storage() && copy.device() == original.device();
+    }
+
+    // Whether the original has changed cannot be known: LibTorch's SGD and its batch_norm write
+    // without counting it as a change.
+    void refresh() {
+      fit();
+      if (!shares()) copy.copy_(original, /*non_blocking=*/true);
+      version = version_of(original);
+    }
+
+    // Gives the copy memory of the original's kind, or the original's, unless it has that.
+    void fit() {
+      const c10::InferenceMode normal(false);
+      if (!shares()) {
+        if (!fits()) copy.set_data(at::empty_like(original, copy.device()));
+      } else if (!fits() || !is_storage_of(copy, original.storage()) ||
+                 copy.storage_offset() != original.storage_offset() ||
+                 copy.strides() != original.strides()) {
+        copy.set_data(original.detach());
+        autograd::impl::set_version_counter(copy, autograd::impl::version_counter(original));
+      }
+    }
+    bool fits() const {
+      return copy.sizes() == original.sizes() && copy.scalar_type() == original.scalar_type();
+    }
+  };
+
+  static bool is_storage_of(const at::Tensor& tensor, const c10::Storage& storage) {
+    return tensor.has_storage() &&
+           tensor.storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl();
+  }
+
+  // How often a tensor has been written to, if that is counted at all.
+  static std::optional<std::int64_t> version_of(const at::Tensor& tensor) {
+    if (tensor.is_inference()) return std::nullopt;
+    return static_cast<std::int64_t>(tensor._version());
+  }
+
+  // Its tensors are normal ones, in inference mode as well.
+  static ModulePtr copied(const ModulePtr& original, Device device, const ModuleFactory& factory) {
+    const c10::InferenceMode normal(false);
+    const at::AutoGradMode grad(true);
+    if (factory) {
+      ModulePtr made = factory();
+      lockstep::check<ModuleError>(made && made != original,
+                                   "the factory has to make a new module each time");
+      made->to(at_device(device));
+      return made;
+    }
+    ModulePtr copy;
+    try {
+      copy = original->clone(at_device(device));
+    } catch (const c10::Error& error) {
+      lockstep::detail::fail<ModuleError>(
+          "the module ", original->name(), " cannot be copied for ", device,
+          ": derive it from torch::nn::Cloneable, or give a factory that makes one of its "
+          "structure: [] { return std::make_shared<Net>(); }. LibTorch says: ",
+          error.what_without_backtrace());
+    }
+    const auto& made = *copy;
+    const auto& wanted = *original;
+    lockstep::check<ModuleError>(typeid(made) == typeid(wanted), "the clone() of ",
+                                 original->name(), " makes a ", copy->name());
+    return copy;
+  }
+
+  // Pairs the tensors by name.
+  void bind(const std::string& name, const std::vector<ModuleTensor>& originals) {
+    std::unordered_map<std::string, ModuleTensor> copies;
+    for (ModuleTensor& copy : tensors_of(*module_)) copies.emplace(copy.name, std::move(copy));
+    lockstep::check<ModuleError>(copies.size() == originals.size(), "a copy of ", name, " has ",
+                                 copies.size(), " parameters and buffers, but the module has ",
+                                 originals.size());
+    std::unordered_map<const c10::TensorImpl*, std::size_t> bound;
+    for (const ModuleTensor& original : originals) {
+      const auto found = copies.find(original.name);
+      lockstep::check<ModuleError>(found != copies.end(), "a copy of ", name, " has no ",
+                                   original.kind(), " \"", original.name, '"');
+      const at::Tensor& copy = found->second.tensor;
+      const auto [place, is_new] = bound.emplace(copy.unsafeGetTensorImpl(), bindings_.size());
+      places_.push_back(place->second);
+      if (is_new) {
+        bindings_.push_back({original.name, original.tensor, copy, original.parameter});
+        continue;
+      }
+      const Binding& other = bindings_[place->second];
+      lockstep::check<ModuleError>(other.original.is_same(original.tensor), "a copy of ", name,
+                                   " has one tensor for \"", other.name, "\" and \"", original.name,
+                                   "\", which are two in the module");
+    }
+  }
+
+  ModulePtr module_;
+  std::vector<ModulePtr> modules_;         // of the original, the outer before the inner
+  std::vector<ModulePtr> copied_modules_;  // in the same order
+  std::vector<Binding> bindings_;          // one a tensor
+  std::vector<std::size_t> places_;        // of the original's tensors by name, in bindings_
+};
+
+}  // namespace lockstep::libtorch::detail

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/thread_state.hpp>
+#include <lockstep/backend/threads/worker_team.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/torch/intraop_threads.hpp>
+#include <lockstep/torch/node.hpp>
+#include <lockstep/torch/thread_state.hpp>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+// LibTorch runs a backward on the CPU in the one thread that asks for it. So that the replicas' run
+// at once, one node stands for their parts of the graph: its inputs are the gradients of all that
+// they returned, its outputs those of the parameters and arguments that they were given.
+namespace lockstep::libtorch::detail {
+
+// What the node's output k belongs to, for each of its edges.
+class GraphEnds {
+ public:
+  // A node that stands for output k, whichever of its inputs.
+  void add_node(const autograd::Node* node, std::size_t k) { nodes_.emplace(node, k); }
+  void add_edge(const autograd::Edge& edge, std::size_t k) {
+    edges_[edge.function.get()].emplace(edge.input_nr, k);
+  }
+
+  static constexpr std::size_t kInside = SIZE_MAX;
+  static constexpr std::size_t kStray = SIZE_MAX - 1;
+
+  // The output for an edge of a replica's graph; or that it leads further into it; or kStray for
+  // one that leads out where no output is.
+  std::size_t find(const autograd::Edge& edge) const {
+    const autograd::Node* const node = edge.function.get();
+    if (const auto found = nodes_.find(node); found != nodes_.end()) return found->second;
+    if (const auto found = edges_.find(node); found != edges_.end()) {
+      const auto place = found->second.find(edge.input_nr);
+      return place == found->second.end() ? kStray : place->second;
+    }
+    return node->num_outputs() == 0 ? kStray : kInside;
+  }
+
+ private:
+  std::unordered_map<const autograd::Node*, std::size_t> nodes_;
+  std::unordered_map<const autograd::Node*, std::unordered_map<std::uint32_t, std::size_t>> edges_;
+};
+
+// One replica's part of the graph.
+struct GraphPart {
+  autograd::edge_list roots;        // of its results
+  std::vector<std::size_t> inputs;  // of the node, one a root
+  autograd::edge_list ends;
+  std::vector<std::size_t> outputs;  // of the node, one an end
+};
+
+// Finds the ends of each part. False if a part leads to something else that is trained, which the
+// node would not reach, or if two of them have something in common: then no node may stand for
+// them.
+inline bool find_ends(std::vector<GraphPart>& parts, const GraphEnds& ends) {
+  std::unordered_map<const autograd::Node*, std::size_t> visited;  // and by which part
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    GraphPart& part = parts[i];
+    std::vector<const autograd::Node*> pending;
+    const auto visit = [&](const autograd::Edge& edge) {
+      const auto [place, is_new] = visited.emplace(edge.function.get(), i);
+      if (is_new) pending.push_back(edge.function.get());
+      return place->second == i;
+    };
+    for (const autograd::Edge& root : part.roots) {
+      if (ends.find(root) != GraphEnds::kInside || !visit(root)) return false;
+    }
+    std::unordered_map<std::size_t, std::vector<autograd::Edge>> found;
+    while (!pending.empty()) {
+      const autograd::Node* const node = pending.back();
+      pending.pop_back();
+      for (const autograd::Edge& edge : node->next_edges()) {
+        if (!edge.is_valid()) continue;
+        const std::size_t output = ends.find(edge);
+        if (output == GraphEnds::kStray) return false;
+        if (output == GraphEnds::kInside) {
+          if (!visit(edge)) return false;
+          continue;
+        }
+        std::vector<autograd::Edge>& known = found[output];
+        bool is_known = false;
+        for (const autograd::Edge& other : known) is_known = is_known || other == edge;
+        if (is_known) continue;
+        known.push_back(edge);
+        part.ends.push_back(edge);
+        part.outputs.push_back(output);
+      }
+    }
+  }
+  return true;
+}
+
+// The node. It keeps the replicas' graphs as they are, and gives them up as a whole: the gradient
+// of an activation that the module keeps goes by them, too, later in the same pass.
+//
+// So does double backward, which is why their ends are ReduceAdds and not leaves; there what
+// LibTorch runs first is not known. After a pass that has made a graph of its gradients the node
+// therefore only passes on, to the replicas' graphs, what it gets, and LibTorch runs these as it
+// does all others.
+class ParallelBackward : public autograd::Node {
+ public:
+  ParallelBackward(std::vector<GraphPart> parts, autograd::edge_list next)
+      : autograd::Node(roots_of(parts)),
+        parts_(std::make_shared<const std::vector<GraphPart>>(std::move(parts))) {
+    // In the place of the roots, above which LibTorch has placed the node with them.
+    next_edges() = std::move(next);
+  }
+
+  std::string name() const override { return "lockstep::ParallelBackward"; }
+
+  autograd::variable_list apply(autograd::variable_list&& grads) override {
+    std::shared_ptr<const std::vector<GraphPart>> parts;
+    {
+      const std::lock_guard lock(mutex_);
+      if (passes_on_) return std::move(grads);
+      parts = parts_;
+    }
+    lockstep::check<AutogradError>(parts != nullptr,
+                                   "Trying to backward through the graph of a DataParallel a "
+                                   "second time: specify retain_graph=true at the first");
+    // What this pass does not ask for is left out. Only this thread knows.
+    std::vector<Pass> passes;
+    for (const GraphPart& part : *parts) {
+      Pass pass = pass_of(part, grads);
+      if (!pass.roots.empty() && !pass.ends.empty()) passes.push_back(std::move(pass));
+    }
+    grads.clear();
+    const bool create = at::GradMode::is_enabled();
+    const int threads = IntraopScope::share(std::max<std::size_t>(passes.size(), 1));
+    const lockstep::detail::ThreadState state = lockstep::detail::ThreadState::capture();
+    lockstep::detail::run_team(passes.size(), [&](std::size_t i) {
+      const lockstep::detail::ThreadState::Scope scope(state);
+      const IntraopScope intraop(threads);
+      Pass& pass = passes[i];
+      pass.results = autograd::Engine::get_default_engine().execute(
+          pass.roots, pass.grads, /*keep_graph=*/true, create, /*accumulate_grad=*/false,
+          pass.ends);
+      pass.grads.clear();
+    });
+    if (create) pass_on_later();
+    autograd::variable_list sums(num_outputs());
+    for (Pass& pass : passes) {
+      for (std::size_t k = 0; k < pass.results.size(); ++k) {
+        at::Tensor& sum = sums[pass.outputs[k]];
+        sum = added(std::move(sum), std::move(pass.results[k]));
+      }
+    }
+    return sums;
+  }
+
+  // Called after `apply` in a pass that does not keep the graph.
+  void release_variables() override {
+    const std::lock_guard lock(mutex_);
+    parts_.reset();
+  }
+
+ private:
+  // One replica's backward.
+  struct Pass {
+    autograd::edge_list roots;
+    autograd::variable_list grads;
+    autograd::edge_list ends;
+    std::vector<std::size_t> outputs;
+    autograd::variable_list results = {};
+  };
+
+  static autograd::edge_list roots_of(const std::vector<GraphPart>& parts) {
+    autograd::edge_list roots;
+    for (const GraphPart& part : parts) {
+      roots.insert(roots.end(), part.roots.begin(), part.roots.end());
+    }
+    return roots;
+  }
+
+  // At the end of the pass that runs, which still needs the edges.
+  void pass_on_later() {
+    autograd::Engine::get_default_engine().queue_callback([self = pointer_to(*this), this] {
+      const std::lock_guard lock(mutex_);
+      if (passes_on_ || !parts_) return;
+      next_edges() = roots_of(*parts_);
+      parts_.reset();
+      passes_on_ = true;
+    });
+  }
+
+  Pass pass_of(const GraphPart& part, const autograd::variable_list& grads) const {
+    Pass pass;
+    for (std::size_t r = 0; r < part.roots.size(); ++r) {
+      if (!grads[part.inputs[r]].defined()) continue;
+      pass.roots.push_back(part.roots[r]);
+      pass.grads.push_back(grads[part.inputs[r]]);
+    }
+    for (std::size_t e = 0; e < part.ends.size(); ++e) {
+      if (!task_should_compute_output(part.outputs[e])) continue;
+      pass.ends.push_back(part.ends[e]);
+      pass.outputs.push_back(part.outputs[e]);
+    }
+    return pass;
+  }
+
+  // Guarded by the node's mutex_: a graph that is kept may be gone through by two threads.
+  std::shared_ptr<const std::vector<GraphPart>> parts_;  // null: released
+  bool passes_on_ = false;
+};
+
+}  // namespace lockstep::libtorch::detail

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/torch/device.hpp>
+#include <lockstep/torch/module_copy.hpp>
+#include <lockstep/torch/node.hpp>
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace lockstep::libtorch::detail {
+
+// The replicas of a module, kept from one call to the next. The first one is the module itself; the
+// others are copies, each made once. A call brings them up to date.
+//
+// A copy's trained parameters are no leaves: the copies of one parameter point at one ReduceAdd,
+// which points at the parameter. So nothing of the graph is built for a call, and autograd::grad,
+// double backward and what is hooked on the parameter see no difference.
+//
+// Threads: belongs to one DataParallel, whose calls are made one at a time.
+class ReplicaSet {
+ public:
+  ReplicaSet(ModulePtr module, std::vector<Device> devices, ModuleFactory factory)
+      : module_(std::move(module)), devices_(std::move(devices)), factory_(std::move(factory)) {
+    forget();
+  }
+
+  // Drops the copies, and takes the module as it is now.
+  void forget() {
+    copies_.clear();
+    originals_ = tensors_of(*module_);
+  }
+
+  // Brings the replicas of the first `used` devices up to date, and returns them.
+  std::vector<ModulePtr> refresh(std::size_t used) {
+    check_originals();
+    if (copies_.empty()) make_copies();
+    connect();
+    std::vector<ModulePtr> replicas{module_};
+    for (std::size_t i = 1; i < used; ++i) {
+      copies_[i - 1].refresh();
+      replicas.push_back(copies_[i - 1].module());
+    }
+    return replicas;
+  }
+
+  // Called after the first `used` replicas have run: throws a ModuleError if one has written into a
+  // parameter that they share.
+  void check_shared(std::size_t used) const {
+    for (std::size_t i = 1; i < used; ++i) copies_[i - 1].check_shared();
+  }
+
+  // What gradients of a replica's graph are for: nodes that stand for trained tensors of the
+  // module, with the index of each in `trained()`.
+  const std::unordered_map<const autograd::Node*, std::size_t>& ends() const { return ends_; }
+  const std::vector<at::Tensor>& trained() const { return trained_; }
+
+  // Makes each floating-point buffer of the module, unless all replicas that have run have the same
+  // in it, the mean of theirs.
+  void merge_buffers(const std::vector<double>& weights) {
+    const at::NoGradGuard guard;
+    for (std::size_t j = 0; j < originals_.size(); ++j) {
+      at::Tensor original = originals_[j].tensor;
+      if (originals_[j].parameter || !original.is_floating_point()) continue;
+      bool changed = false;
+      at::Tensor mean = original * weights[0];
+      for (std::size_t i = 1; i < weights.size(); ++i) {
+        const at::Tensor here = copies_[i - 1].tensor(j).to(original.device());
+        changed = changed || !at::equal(here, original);
+        mean = mean + here * weights[i];
+      }
+      if (changed) original.copy_(mean);
+    }
+  }
+
+  // Throws a ModuleError unless the module has the tensors that it had, all on its device.
+  void check_originals() const {
+    const char* const advice =
+        " since the module was wrapped: write into what was there, with copy_ or set_data, or call "
+        "renew() for replicas of the module as it is now";
+    const std::vector<ModuleTensor> now = tensors_of(*module_);
+    for (std::size_t j = 0; j < now.size() && j < originals_.size(); ++j) {
+      lockstep::check<ModuleError>(now[j].name == originals_[j].name, "a parameter or buffer has ",
+                                   "been registered or removed (found \"", now[j].name,
+                                   "\", expected \"", originals_[j].name, "\")", advice);
+      lockstep::check<ModuleError>(now[j].tensor.is_same(originals_[j].tensor), now[j].kind(),
+                                   " \"", now[j].name, "\" has been replaced", advice);
+    }
+    lockstep::check<ModuleError>(now.size() == originals_.size(), "the module has ", now.size(),
+                                 " parameters and buffers, but had ", originals_.size(), advice);
+    check_device(now, devices_[0]);
+  }
+
+ private:
+  void make_copies() {
+    const RandomStateScope random;
+    for (std::size_t i = 1; i < devices_.size(); ++i) {
+      copies_.emplace_back(module_, originals_, devices_[i], factory_);
+    }
+    ends_.clear();
+    trained_.clear();
+    wanted_.clear();
+  }
+
+  // Makes gradients flow from the copies to the module, unless they do already.
+  void connect() {
+    std::vector<const void*> wanted;
+    for (const ModuleTensor& original : originals_) {
+      const at::Tensor& tensor = original.tensor;
+      wanted.push_back(tensor.requires_grad() ? autograd::impl::gradient_edge(tensor).function.get()
+                                              : nullptr);
+    }
+    if (wanted == wanted_) return;
+    ends_.clear();
+    trained_.clear();
+    edges_.clear();
+    std::map<const c10::TensorImpl*, NodePtr> nodes;  // one for a tensor, whatever its names
+    for (std::size_t j = 0; j < originals_.size(); ++j) {
+      const at::Tensor& original = originals_[j].tensor;
+      if (!original.requires_grad()) {
+        for (ModuleCopy& copy : copies_) copy.connect(j, nullptr);
+        continue;
+      }
+      NodePtr& node = nodes[original.unsafeGetTensorImpl()];
+      if (!node) {
+        node = make_node<ReduceAdd>(original).first;
+        edges_.push_back(autograd::impl::gradient_edge(original));
+        ends_.emplace(edges_.back().function.get(), trained_.size());
+        ends_.emplace(node.get(), trained_.size());
+        trained_.push_back(original);
+      }
+      for (ModuleCopy& copy : copies_) copy.connect(j, node);
+    }
+    wanted_ = std::move(wanted);
+  }
+
+  const ModulePtr module_;
+  const std::vector<Device> devices_;
+  const ModuleFactory factory_;
+  std::vector<ModuleTensor> originals_;
+  std::vector<ModuleCopy> copies_;  // of the devices but the first; empty: not made yet
+  // What connect() has built: the node behind each original, null for one that is not trained.
+  std::vector<const void*> wanted_;
+  std::vector<at::Tensor> trained_;
+  autograd::edge_list edges_;  // keeps these nodes, whose addresses are compared
+  std::unordered_map<const autograd::Node*, std::size_t> ends_;
+};
+
+// Replicas of which none has a part in the graph.
+inline std::vector<ModulePtr> detached_replicas(const ModulePtr& module,
+                                                const std::vector<Device>& devices) {
+  const std::vector<ModuleTensor> originals = tensors_of(*module);
+  check_device(originals, devices[0]);
+  const RandomStateScope random;
+  std::vector<ModulePtr> replicas;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    ModuleCopy copy(module, originals, devices[i], {});
+    for (std::size_t j = 0; j < originals.size(); ++j) copy.connect(j, nullptr);
+    copy.refresh();
+    replicas.push_back(copy.module());
+  }
+  return replicas;
+}
+
+}  // namespace lockstep::libtorch::detail
