@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training steps of one LibTorch program, served to `compare_over_libtorch`: the whole batch in the
+// plain module (mlp/full), half of it (mlp/half), LibTorch's replicate and parallel_apply on two
+// halves of it (mlp/parallel), and lockstep's DataParallel over the same module on two host devices
+// (mlp/DataParallel); and so for the models tiny and cnn.
+//
+// `over_libtorch THREADS`: so many intra-op threads, for the steps of all three kinds.
+#include <lockstep/torch.hpp>
+
+#include "peers/libtorch_models.hpp"
+#include "served_steps.hpp"
+
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+namespace compare {
+namespace {
+
+template <class Net>
+Step data_parallel() {
+  struct Both {
+    Training<Net> training;
+    lockstep::libtorch::DataParallel<Net> model{training.net, {"cpu:0", "cpu:1"}};
+  };
+  return {
+      [both = std::make_shared<Both>()] { both->training.step(both->model(both->training.x)); }};
+}
+
+// The same with half of the rows: what one of two programs does that know nothing of each other.
+template <class Net>
+Step half() {
+  auto training = std::make_shared<Training<Net>>();
+  const auto half_of = [](const torch::Tensor& rows) { return rows.chunk(2)[0].clone(); };
+  training->x = half_of(training->x);
+  training->t = half_of(training->t);
+  return {[training] { training->step(training->net->forward(training->x)); }};
+}
+
+template <class Net>
+void add_steps(Steps& steps, const std::string& model) {
+  steps.add(model + "/full", whole<Net>);
+  steps.add(model + "/half", half<Net>);
+  steps.add(model + "/parallel", parallel<Net>);
+  steps.add(model + "/DataParallel", data_parallel<Net>);
+}
+
+}  // namespace
+}  // namespace compare
+
+int main(int argc, char** argv) {
+  using namespace compare;
+  at::set_num_threads(argc > 1 ? std::atoi(argv[1]) : 1);
+  Steps steps;
+  add_steps<Tiny>(steps, "tiny");
+  add_steps<Mlp>(steps, "mlp");
+  add_steps<Cnn>(steps, "cnn");
+  serve(steps);
+}
