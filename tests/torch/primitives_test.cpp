@@ -4,11 +4,15 @@
 // parallel_apply, by their ids. Left out are those of what LibTorch does itself.
 #include <lockstep/torch.hpp>
 
+#include <lockstep/ops/matmul.hpp>
+#include <lockstep/tensor/from_blob.hpp>
+
 #include "support/expect_error.hpp"
 #include "support/warnings.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -222,6 +226,63 @@ TEST(TorchGather, G06ToG19ComparesStructures) {
       "tensor 1"));
   EXPECT_TRUE(throws<ls::ValueError>([] { ls::gather(std::vector<torch::Tensor>(), "cpu"); },
                                      "no outputs"));
+}
+
+TEST(TorchComm, M01ToM08MovesAndAddsWithoutDerivatives) {
+  const torch::Tensor x = rows(5, 2).requires_grad_();
+  const auto chunks = ls::comm::scatter(x, kTwo);
+  EXPECT_FALSE(chunks[0].requires_grad());
+  EXPECT_TRUE(torch::equal(ls::comm::gather(chunks, 0, ls::Device("cpu:1")), x));
+  EXPECT_EQ(ls::comm::scatter(x, kTwo, {1, 4})[1].size(0), 4);
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::comm::scatter(x, kTwo, {1, 3}); }, "5"));
+
+  const auto copies = ls::comm::broadcast(x, kTwo);
+  EXPECT_EQ(copies[0].data_ptr(), x.data_ptr());
+  EXPECT_NE(copies[1].data_ptr(), x.data_ptr());
+  EXPECT_TRUE(torch::equal(copies[1], x));
+  const auto lists = ls::comm::broadcast_coalesced({x, torch::ones(3)}, kTwo);
+  EXPECT_TRUE(torch::equal(lists[1][1], torch::ones(3)));
+
+  const torch::Tensor sum = ls::comm::reduce_add({x, x, x}, ls::Device("cpu:1"));
+  EXPECT_TRUE(torch::equal(sum, rows(5, 2) * 3));
+  EXPECT_TRUE(torch::equal(x, rows(5, 2)));  // the sum is a new tensor
+  EXPECT_TRUE(torch::equal(ls::comm::reduce_add_coalesced({{x, x}, {x, x}})[1], rows(5, 2) * 2));
+  EXPECT_TRUE(throws<ls::DeviceError>([&] { ls::comm::reduce_add({x}, ls::Device("cuda:0")); },
+                                      "expects destination"));
+  EXPECT_TRUE(throws<ls::ShapeError>(
+      [&] {
+        ls::comm::reduce_add({rows(5, 5), rows(5, 4)});
+      },
+      "input 1 has invalid size"));
+}
+
+// Both libraries' matrix products, at the same time: their BLAS may be one or two.
+TEST(TorchBlas, BothLibrariesMultiplyAtOnce) {
+  const torch::Tensor a = torch::randn({96, 80}), b = torch::randn({80, 64});
+  const auto lent = [](const torch::Tensor& tensor) {
+    return ls::from_blob(tensor.data_ptr<float>(), {tensor.size(0), tensor.size(1)});
+  };
+  const torch::Tensor expected = a.to(torch::kFloat64).matmul(b.to(torch::kFloat64));
+  const auto far = [&expected](const torch::Tensor& product) {
+    return (product.to(torch::kFloat64) - expected).abs().max().item<double>();
+  };
+  std::vector<double> worst(4, 0);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < worst.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < 50; ++round) {
+        torch::Tensor product = torch::empty({96, 64});
+        if (t % 2 == 0) {
+          product = a.matmul(b);
+        } else {
+          lent(product).copy_(ls::matmul(lent(a), lent(b)));
+        }
+        worst[t] = std::max(worst[t], far(product));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const double distance : worst) EXPECT_LT(distance, 1e-4);
 }
 
 // What LibTorch keeps for each thread.

@@ -29,6 +29,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -117,6 +118,54 @@ TEST(ThreadState, P10OutputsOfReplicasAreInferenceTensors) {
     EXPECT_FALSE(output.is_inference());
     EXPECT_TRUE(output.requires_grad());
   }
+}
+
+// What two other libraries keep for each thread.
+template <int library>
+thread_local int foreign_mode = 0;
+
+template <int library>
+struct ForeignScope {
+  explicit ForeignScope(int mode) : before(foreign_mode<library>) { foreign_mode<library> = mode; }
+  ForeignScope(const ForeignScope&) = delete;
+  ForeignScope& operator=(const ForeignScope&) = delete;
+  ~ForeignScope() { foreign_mode<library> = before; }
+  const int before;
+};
+
+template <int library>
+ls::detail::ForeignThreadState foreign_state(
+    []() -> ls::detail::ForeignThreadState::Handle {
+      return std::make_shared<int>(foreign_mode<library>);
+    },
+    [](const ls::detail::ForeignThreadState::Handle& mode)
+        -> ls::detail::ForeignThreadState::Handle {
+      return std::make_shared<ForeignScope<library>>(*static_cast<const int*>(mode.get()));
+    });
+template ls::detail::ForeignThreadState foreign_state<0>;
+template ls::detail::ForeignThreadState foreign_state<1>;
+
+struct SeesForeign {
+  int forward(int) const { return 10 * foreign_mode<0> + foreign_mode<1>; }
+};
+
+TEST(ThreadState, ThatOfOtherLibrariesGoesAlong) {
+  const auto seen = [] {
+    std::vector<SeesForeign> modules(4);
+    return ls::parallel_apply(modules, std::vector<int>(4));
+  };
+  EXPECT_EQ(seen(), std::vector<int>(4, 0));
+  foreign_mode<0> = 3;
+  foreign_mode<1> = 4;
+  EXPECT_EQ(seen(), std::vector<int>(4, 34));
+  const ls::detail::ThreadState state = ls::detail::ThreadState::capture();
+  foreign_mode<0> = foreign_mode<1> = 0;
+  {
+    const ls::detail::ThreadState::Scope scope(state);
+    EXPECT_EQ(SeesForeign().forward(0), 34);
+  }
+  EXPECT_EQ(SeesForeign().forward(0), 0);
+  EXPECT_EQ(seen(), std::vector<int>(4, 0));
 }
 
 TEST(ThreadState, TheScopeSetsEverythingAndPutsItBack) {
