@@ -144,6 +144,32 @@ Leaf gather_leaf(const std::vector<Leaf>& parts, Device device, std::int64_t dim
   return tensor_traits<Leaf>::gather(parts, device, dim);
 }
 
+// The addresses of the leaves of one part, in the order of the walk.
+struct CollectLeaf {
+  std::vector<const void*>& leaves;
+
+  template <class Leaf>
+  void operator()(const Leaf& leaf, const Path& /*path*/) const {
+    leaves.push_back(&leaf);
+  }
+};
+
+struct GatherLeaf {
+  const std::vector<std::vector<const void*>>& leaves;  // of each part
+  Device device;
+  std::int64_t dim;
+  const ScalarRule& rule;
+  std::size_t next = 0;
+
+  template <class Leaf>
+  void operator()(Leaf& leaf, const Path& /*path*/) {
+    std::vector<Leaf> row;
+    for (const auto& of_part : leaves) row.push_back(*static_cast<const Leaf*>(of_part[next]));
+    leaf = gather_leaf(row, device, dim, rule);
+    ++next;
+  }
+};
+
 template <class T>
 Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
                    const ScalarRule& rule) {
@@ -162,18 +188,11 @@ Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
     } else {
       std::vector<std::vector<const void*>> leaves(parts.size());
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        const auto collect = [&](const auto& leaf, const Path&) { leaves[i].push_back(&leaf); };
+        const CollectLeaf collect{leaves[i]};
         for_each_leaf(parts[i], root, collect);
       }
       T result = parts[0];
-      std::size_t next = 0;
-      const auto concatenate = [&](auto& leaf, const Path&) {
-        using Leaf = std::remove_cvref_t<decltype(leaf)>;
-        std::vector<Leaf> row;
-        for (const auto& of_part : leaves) row.push_back(*static_cast<const Leaf*>(of_part[next]));
-        leaf = gather_leaf(row, device, dim, rule);
-        ++next;
-      };
+      GatherLeaf concatenate{leaves, device, dim, rule};
       for_each_leaf(result, root, concatenate);
       return result;
     }

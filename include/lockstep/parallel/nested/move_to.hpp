@@ -8,17 +8,22 @@
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 
-#include <type_traits>
 
 namespace lockstep::detail::nested {
+
+struct MoveLeaf {
+  Device device;
+
+  template <class Leaf>
+  void operator()(Leaf& leaf, const Path& /*path*/) const {
+    if (!is_on(leaf, device)) leaf = tensor_traits<Leaf>::broadcast(leaf, {device})[0];
+  }
+};
 
 // Moves every tensor in `value` to `device`, differentiably; those that are there already stay.
 template <class T>
 void move_to(T& value, Device device) {
-  const auto move = [device](auto& leaf, const Path&) {
-    using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
-    if (!is_on(leaf, device)) leaf = Traits::broadcast(leaf, {device})[0];
-  };
+  const MoveLeaf move{device};
   for_each_leaf(value, Path("output"), move);
 }
 

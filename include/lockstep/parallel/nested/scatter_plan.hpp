@@ -95,19 +95,56 @@ class ScatterPlan {
   std::size_t count_ = 0;
 };
 
+// What walks over arguments do at a leaf. They are structs rather than lambdas so that the walk
+// over a type is compiled once for all structures that have it inside.
+struct AddLeaf {
+  ScatterPlan& plan;
+
+  template <class Leaf>
+  void operator()(const Leaf& leaf, const Path& path) const {
+    plan.add(leaf, path);
+  }
+};
+struct AddPartLeaf {
+  ScatterPlan& plan;
+  std::size_t part;
+
+  template <class Leaf>
+  void operator()(const Leaf& leaf, const Path& path) const {
+    plan.add_part_leaf(part, leaf, path);
+  }
+};
+struct ScatterLeaf {
+  const ScatterPlan& plan;
+  std::vector<std::shared_ptr<void>>& chunks;  // each a std::vector<Leaf>
+
+  template <class Leaf>
+  void operator()(const Leaf& leaf, const Path& /*path*/) const {
+    chunks.push_back(std::make_shared<std::vector<Leaf>>(plan.scatter(leaf)));
+  }
+};
+struct AssignChunk {
+  const std::vector<std::shared_ptr<void>>& chunks;
+  std::size_t part;
+  std::size_t next = 0;
+
+  template <class Leaf>
+  void operator()(Leaf& leaf, const Path& /*path*/) {
+    leaf = std::move((*static_cast<std::vector<Leaf>*>(chunks[next++].get()))[part]);
+  }
+};
+
 // Takes an argument into account: all tensors in it, or the parts of a Scattered.
 template <class T>
 void plan_argument(ScatterPlan& plan, const T& argument, const Path& path) {
-  const auto add = [&plan](const auto& leaf, const Path& where) { plan.add(leaf, where); };
+  const AddLeaf add{plan};
   for_each_leaf(argument, path, add);
 }
 template <class T>
 void plan_argument(ScatterPlan& plan, const Scattered<T>& argument, const Path& path) {
   plan.add_parts(argument.size(), path);
   for (std::size_t i = 0; i < argument.size(); ++i) {
-    const auto add = [&plan, i](const auto& leaf, const Path& where) {
-      plan.add_part_leaf(i, leaf, where);
-    };
+    const AddPartLeaf add{plan, i};
     for_each_leaf(argument[i], path, add);
   }
 }
@@ -132,18 +169,11 @@ Parts<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
     Parts<T> parts(plan.count(), argument);
     // The walk meets the tensors of every copy in the same order as those of the original.
     std::vector<std::shared_ptr<void>> chunks;
-    const auto scatter = [&](const auto& leaf, const Path&) {
-      using Leaf = std::remove_cvref_t<decltype(leaf)>;
-      chunks.push_back(std::make_shared<std::vector<Leaf>>(plan.scatter(leaf)));
-    };
+    const ScatterLeaf scatter{plan, chunks};
     const Path root("");
     for_each_leaf(argument, root, scatter);
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      std::size_t next = 0;
-      const auto assign = [&](auto& leaf, const Path&) {
-        using Leaf = std::remove_cvref_t<decltype(leaf)>;
-        leaf = std::move((*static_cast<std::vector<Leaf>*>(chunks[next++].get()))[i]);
-      };
+      AssignChunk assign{chunks, i};
       for_each_leaf(parts[i], root, assign);
     }
     return parts;

@@ -12,7 +12,6 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
-#include <type_traits>
 #include <vector>
 
 // Streams of replicas that share a GPU: the first runs on the device's current stream, each further
@@ -65,14 +64,21 @@ class ReplicaStreams {
   }
 
  private:
-  template <class T>
-  static void record(const T& value, const Stream& stream) {
-    const auto record_leaf = [&](const auto& leaf, const nested::Path&) {
-      using Traits = tensor_traits<std::remove_cvref_t<decltype(leaf)>>;
+  struct RecordLeaf {
+    const Stream& stream;
+
+    template <class Leaf>
+    void operator()(const Leaf& leaf, const nested::Path& /*path*/) const {
+      using Traits = tensor_traits<Leaf>;
       if constexpr (requires { Traits::record_stream(leaf, stream); }) {
         if (Traits::device(leaf) == stream.device()) Traits::record_stream(leaf, stream);
       }
-    };
+    }
+  };
+
+  template <class T>
+  static void record(const T& value, const Stream& stream) {
+    const RecordLeaf record_leaf{stream};
     nested::for_each_leaf(value, nested::Path("replica"), record_leaf);
   }
 
