@@ -43,8 +43,12 @@ inline constinit std::atomic<Launcher> kernel_slot{nullptr};
 template <class F>
 void run_each(std::size_t count, const void* functor) {
   const F each = *static_cast<const F*>(functor);
-  LOCKSTEP_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) each(i);
+  if constexpr (requires { each.on_host(count); }) {
+    each.on_host(count);
+  } else {
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) each(i);
+  }
 }
 
 template <class F>
@@ -69,7 +73,8 @@ void launch_as(const Stream& stream, std::size_t count, const F& functor, Task::
 // Runs `functor(i)` for each i in [0, count) on a stream, in any order and on a GPU at once.
 //
 // The functor is a trivially copyable struct whose members are Views and numbers; its operator() is
-// const and marked LOCKSTEP_HD.
+// const and marked LOCKSTEP_HD. If it has a member `on_host(count)`, which is const and does the
+// same for all i, host devices call that one.
 //
 // **Devices and streams.** Ordered like all work of `stream`; the memory behind the Views must be
 // usable there.

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/layout.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -18,6 +20,10 @@ struct UnaryKernel {
   View<Out> out;
   F f;
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = f(in[i]); }
+
+  void on_host(std::size_t count) const requires WorksInBlocks<F, Out, In> {
+    in_blocks(count, out.data, f, in.data);
+  }
 };
 
 template <class In, class Out, class F>
@@ -27,6 +33,10 @@ struct BinaryKernel {
   View<Out> out;
   F f;
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = f(a[i], b[i]); }
+
+  void on_host(std::size_t count) const requires WorksInBlocks<F, Out, In, In> {
+    in_blocks(count, out.data, f, a.data, b.data);
+  }
 };
 
 // The same for operands that are stretched to a common shape or lie scattered. Rows that are
@@ -59,7 +69,9 @@ struct BroadcastCall {
  private:
   void row(const In* x, std::int64_t step_x, const In* y, std::int64_t step_y, Out* to,
            std::size_t count) const {
-    if (step_x == 1 && step_y == 1) {
+    if constexpr (WorksInBlocks<F, Out, In, In>) {
+      row_in_blocks(x, step_x, y, step_y, to, count);
+    } else if (step_x == 1 && step_y == 1) {
       LOCKSTEP_INDEPENDENT
       for (std::size_t i = 0; i < count; ++i) to[i] = f(x[i], y[i]);
     } else if (step_x == 1 && step_y == 0) {
@@ -72,6 +84,19 @@ struct BroadcastCall {
       for (std::size_t i = 0; i < count; ++i) to[i] = f(fixed, y[i]);
     } else {
       for (std::size_t i = 0; i < count; ++i, x += step_x, y += step_y) to[i] = f(*x, *y);
+    }
+  }
+
+  void row_in_blocks(const In* x, std::int64_t step_x, const In* y, std::int64_t step_y, Out* to,
+                     std::size_t count) const {
+    In gathered[2][kBlockSize];
+    for (std::size_t i = 0; i < count; i += kBlockSize) {
+      const std::size_t size = std::min(count - i, kBlockSize);
+      for (std::size_t k = 0; k < size; ++k, x += step_x, y += step_y) {
+        gathered[0][k] = *x;
+        gathered[1][k] = *y;
+      }
+      in_blocks(size, to + i, f, gathered[0], gathered[1]);
     }
   }
 };

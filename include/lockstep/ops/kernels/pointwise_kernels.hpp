@@ -3,8 +3,10 @@
 
 #include <lockstep/backend/host_device.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
 
 #include <cmath>
+#include <cstddef>
 #include <type_traits>
 
 // Functions of one element.
@@ -23,10 +25,12 @@ struct ReluGradient {
 template <class T>
 struct Exp {
   LOCKSTEP_HD T operator()(T x) const { return std::exp(x); }
+  void block(std::size_t n, T* y, const T* x) const { vectorized::exp(x, y, n); }
 };
 template <class T>
 struct Log {
   LOCKSTEP_HD T operator()(T x) const { return std::log(x); }
+  void block(std::size_t n, T* y, const T* x) const { vectorized::log(x, y, n); }
 };
 template <class T>
 struct Sqrt {
@@ -35,10 +39,12 @@ struct Sqrt {
 template <class T>
 struct Tanh {
   LOCKSTEP_HD T operator()(T x) const { return std::tanh(x); }
+  void block(std::size_t n, T* y, const T* x) const { vectorized::tanh(x, y, n); }
 };
 template <class T>
 struct Sigmoid {
   LOCKSTEP_HD T operator()(T x) const { return T{1} / (T{1} + std::exp(-x)); }
+  void block(std::size_t n, T* y, const T* x) const { vectorized::sigmoid(x, y, n); }
 };
 template <class T>
 struct Pow {

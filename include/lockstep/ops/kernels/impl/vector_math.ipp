@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/ops/kernels/blocks.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+// (glibc says which it is in every header of the standard library.)
+#if defined(__x86_64__) && defined(__LP64__) && defined(__GLIBC__) && \
+    !defined(LOCKSTEP_NO_VECTOR_MATH)
+#if __GLIBC__ > 2 || __GLIBC_MINOR__ >= 35
+#define LOCKSTEP_LIBMVEC
+#endif
+#endif
+
+namespace lockstep::detail::vectorized {
+
+#if defined(LOCKSTEP_LIBMVEC)
+
+using Floats4 [[gnu::vector_size(16)]] = float;
+using Floats8 [[gnu::vector_size(32)]] = float;
+using Floats16 [[gnu::vector_size(64)]] = float;
+using Doubles2 [[gnu::vector_size(16)]] = double;
+using Doubles4 [[gnu::vector_size(32)]] = double;
+using Doubles8 [[gnu::vector_size(64)]] = double;
+
+// A function of the numbers of a vector, of all of them. The last vector is filled up with ones. A
+// macro, since a compiler lets vectors through no function that is compiled for fewer instructions
+// than they need, not even through one that is inlined.
+#define LOCKSTEP_VECTOR_LOOP(NAME, INSTRUCTIONS)                                \
+  template <class V, V (*function)(V), class T>                                 \
+  [[gnu::target(INSTRUCTIONS)]] void NAME(const T* in, T* out, std::size_t n) { \
+    constexpr std::size_t lanes = sizeof(V) / sizeof(T);                        \
+    V x;                                                                        \
+    for (; n >= lanes; n -= lanes, in += lanes, out += lanes) {                 \
+      std::memcpy(&x, in, sizeof(V));                                           \
+      x = function(x);                                                          \
+      std::memcpy(out, &x, sizeof(V));                                          \
+    }                                                                           \
+    if (n == 0) return;                                                         \
+    for (std::size_t i = 0; i < lanes; ++i) x[i] = i < n ? in[i] : T{1};        \
+    x = function(x);                                                            \
+    std::memcpy(out, &x, n * sizeof(T));                                        \
+  }
+LOCKSTEP_VECTOR_LOOP(by_sse2, "sse2")
+LOCKSTEP_VECTOR_LOOP(by_avx2, "avx2,fma")
+LOCKSTEP_VECTOR_LOOP(by_avx512, "avx512f,avx512dq")
+#undef LOCKSTEP_VECTOR_LOOP
+
+// The names are those of the x86-64 vector function ABI: b, d and e are the instructions.
+#define LOCKSTEP_VECTOR_FUNCTION(NAME)                              \
+  Floats4 NAME##_of(Floats4) __asm__("_ZGVbN4v_" #NAME "f");        \
+  Floats8 NAME##_of(Floats8) __asm__("_ZGVdN8v_" #NAME "f");        \
+  Floats16 NAME##_of(Floats16) __asm__("_ZGVeN16v_" #NAME "f");     \
+  Doubles2 NAME##_of(Doubles2) __asm__("_ZGVbN2v_" #NAME);          \
+  Doubles4 NAME##_of(Doubles4) __asm__("_ZGVdN4v_" #NAME);          \
+  Doubles8 NAME##_of(Doubles8) __asm__("_ZGVeN8v_" #NAME);          \
+  LOCKSTEP_VECTOR_OVERLOAD(NAME, float, Floats4, Floats8, Floats16) \
+  LOCKSTEP_VECTOR_OVERLOAD(NAME, double, Doubles2, Doubles4, Doubles8)
+#define LOCKSTEP_VECTOR_OVERLOAD(NAME, T, V2, V4, V8)                              \
+  LOCKSTEP_INLINE void NAME(const T* in, T* out, std::size_t n, Instructions by) { \
+    switch (by) {                                                                  \
+      case Instructions::avx512:                                                   \
+        return by_avx512<V8, NAME##_of>(in, out, n);                               \
+      case Instructions::avx2:                                                     \
+        return by_avx2<V4, NAME##_of>(in, out, n);                                 \
+      case Instructions::sse2:                                                     \
+        return by_sse2<V2, NAME##_of>(in, out, n);                                 \
+      case Instructions::scalar:                                                   \
+        for (std::size_t i = 0; i < n; ++i) out[i] = std::NAME(in[i]);             \
+    }                                                                              \
+  }
+
+LOCKSTEP_INLINE Instructions best_instructions() {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
+    return Instructions::avx512;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Instructions::avx2;
+  return Instructions::sse2;
+}
+
+#else
+
+#define LOCKSTEP_VECTOR_FUNCTION(NAME)  \
+  LOCKSTEP_VECTOR_OVERLOAD(NAME, float) \
+  LOCKSTEP_VECTOR_OVERLOAD(NAME, double)
+#define LOCKSTEP_VECTOR_OVERLOAD(NAME, T)                                       \
+  LOCKSTEP_INLINE void NAME(const T* in, T* out, std::size_t n, Instructions) { \
+    for (std::size_t i = 0; i < n; ++i) out[i] = std::NAME(in[i]);              \
+  }
+
+LOCKSTEP_INLINE Instructions best_instructions() { return Instructions::scalar; }
+
+#endif
+
+LOCKSTEP_VECTOR_FUNCTION(exp)
+LOCKSTEP_VECTOR_FUNCTION(log)
+LOCKSTEP_VECTOR_FUNCTION(tanh)
+LOCKSTEP_VECTOR_FUNCTION(erf)
+#undef LOCKSTEP_VECTOR_OVERLOAD
+#undef LOCKSTEP_VECTOR_FUNCTION
+
+// The exponential is that of −|x|, which cannot overflow: far below 0 the result is subnormal.
+template <class T>
+struct SigmoidBlock {
+  Instructions by;
+  void block(std::size_t count, T* y, const T* x) const {
+    T e[kBlockSize];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) e[i] = -std::abs(x[i]);
+    exp(e, e, count, by);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) y[i] = (x[i] < 0 ? e[i] : T{1}) / (T{1} + e[i]);
+  }
+};
+
+LOCKSTEP_INLINE void sigmoid(const float* in, float* out, std::size_t n, Instructions by) {
+  in_blocks(n, out, SigmoidBlock<float>{by}, in);
+}
+
+LOCKSTEP_INLINE void sigmoid(const double* in, double* out, std::size_t n, Instructions by) {
+  in_blocks(n, out, SigmoidBlock<double>{by}, in);
+}
+
+}  // namespace lockstep::detail::vectorized
