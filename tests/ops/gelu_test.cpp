@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/gelu.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <vector>
 
@@ -46,6 +48,30 @@ TEST(Gelu, HasFirstAndSecondDerivatives) {
     const Tensor places = from_values(kPlaces, {10}).requires_grad_();
     EXPECT_TRUE(gradcheck(f, {places}));
     EXPECT_TRUE(gradgradcheck(f, {places}));
+  }
+}
+
+// The gradient of a sum is one number that is stretched, and the elements of a column are apart.
+TEST(Gelu, GivesTheSameBitsInEveryLayout) {
+  const Tensor x = varied_leaf<float>({3, 70}).detach();
+  for (const GeluApproximation approximate : kBoth) {
+    const auto result_and_gradient = [=](const Tensor& values, const Tensor& grad) {
+      const Tensor at = values.detach().requires_grad_();
+      const Tensor y = gelu(at, approximate);
+      y.backward(grad);
+      return std::vector{y.detach(), at.grad()};
+    };
+    const Tensor ones_in_place = ones(x.sizes(), x.options());
+    const auto plain = result_and_gradient(x, ones_in_place);
+    const auto stretched = result_and_gradient(x, expand(ones({1}, x.options()), x.sizes()));
+    const auto transposed = result_and_gradient(x.t(), ones_in_place.t());
+    const auto row = result_and_gradient(x.narrow(0, 1, 1), ones({1, 70}, x.options()));
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::vector<float> expected = plain[i].to_vector<float>();
+      EXPECT_EQ(stretched[i].to_vector<float>(), expected);
+      EXPECT_EQ(transposed[i].t().to_vector<float>(), expected);
+      EXPECT_EQ(row[i].to_vector<float>(), plain[i].narrow(0, 1, 1).to_vector<float>());
+    }
   }
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/host_device.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/blocks.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
 
 #include <cmath>
+#include <cstddef>
 
 // x · Φ(x), where Φ is the distribution function of the standard normal, and what torch calls its
 // approximation by tanh; both from Hendrycks and Gimpel, "Gaussian Error Linear Units".
@@ -14,36 +17,90 @@ inline constexpr double kInvSqrtTau = 0.39894228040143267794;   // 1/√(2π)
 inline constexpr double kSqrtTwoByPi = 0.79788456080286535588;  // √(2/π)
 inline constexpr double kGeluCubic = 0.044715;
 
+// Each is made `from` x and values of transcendental functions, of arguments that are named after
+// those: for one element, and for a block (ops/kernels/blocks.hpp).
 template <class T>
 struct Gelu {
-  LOCKSTEP_HD T operator()(T x) const {
-    return T(0.5) * x * (T(1) + std::erf(x * static_cast<T>(kSqrtHalf)));
+  LOCKSTEP_HD T operator()(T x) const { return from(x, std::erf(for_erf(x))); }
+  void block(std::size_t count, T* out, const T* x) const {
+    T erf[kBlockSize];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) erf[i] = for_erf(x[i]);
+    vectorized::erf(erf, erf, count);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(x[i], erf[i]);
   }
+  LOCKSTEP_HD static T for_erf(T x) { return x * static_cast<T>(kSqrtHalf); }
+
+ private:
+  LOCKSTEP_HD static T from(T x, T erf) { return T(0.5) * x * (T(1) + erf); }
 };
+
 // The gradient times Φ(x) + x · φ(x).
 template <class T>
 struct GeluGradient {
   LOCKSTEP_HD T operator()(T grad, T x) const {
-    const T distribution = T(0.5) * (T(1) + std::erf(x * static_cast<T>(kSqrtHalf)));
-    const T density = static_cast<T>(kInvSqrtTau) * std::exp(T(-0.5) * x * x);
+    return from(grad, x, std::erf(Gelu<T>::for_erf(x)), std::exp(for_exp(x)));
+  }
+  void block(std::size_t count, T* out, const T* grad, const T* x) const {
+    T erf[kBlockSize];
+    T exp[kBlockSize];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) {
+      erf[i] = Gelu<T>::for_erf(x[i]);
+      exp[i] = for_exp(x[i]);
+    }
+    vectorized::erf(erf, erf, count);
+    vectorized::exp(exp, exp, count);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(grad[i], x[i], erf[i], exp[i]);
+  }
+
+ private:
+  LOCKSTEP_HD static T for_exp(T x) { return T(-0.5) * x * x; }
+  LOCKSTEP_HD static T from(T grad, T x, T erf, T exp) {
+    const T distribution = T(0.5) * (T(1) + erf);
+    const T density = static_cast<T>(kInvSqrtTau) * exp;
     return grad * (distribution + x * density);
   }
 };
 
 template <class T>
 struct GeluTanh {
-  LOCKSTEP_HD T operator()(T x) const {
-    const T inner = static_cast<T>(kSqrtTwoByPi) * (x + static_cast<T>(kGeluCubic) * x * x * x);
-    return T(0.5) * x * (T(1) + std::tanh(inner));
+  LOCKSTEP_HD T operator()(T x) const { return from(x, std::tanh(for_tanh(x))); }
+  void block(std::size_t count, T* out, const T* x) const {
+    T tanh[kBlockSize];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) tanh[i] = for_tanh(x[i]);
+    vectorized::tanh(tanh, tanh, count);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(x[i], tanh[i]);
   }
+  LOCKSTEP_HD static T for_tanh(T x) {
+    return static_cast<T>(kSqrtTwoByPi) * (x + static_cast<T>(kGeluCubic) * x * x * x);
+  }
+
+ private:
+  LOCKSTEP_HD static T from(T x, T tanh) { return T(0.5) * x * (T(1) + tanh); }
 };
+
 template <class T>
 struct GeluTanhGradient {
   LOCKSTEP_HD T operator()(T grad, T x) const {
-    const T square = x * x;
-    const T inner = static_cast<T>(kSqrtTwoByPi) * x * (T(1) + static_cast<T>(kGeluCubic) * square);
-    const T slope = static_cast<T>(kSqrtTwoByPi) * (T(1) + static_cast<T>(3 * kGeluCubic) * square);
-    const T tanh = std::tanh(inner);
+    return from(grad, x, std::tanh(GeluTanh<T>::for_tanh(x)));
+  }
+  void block(std::size_t count, T* out, const T* grad, const T* x) const {
+    T tanh[kBlockSize];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) tanh[i] = GeluTanh<T>::for_tanh(x[i]);
+    vectorized::tanh(tanh, tanh, count);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(grad[i], x[i], tanh[i]);
+  }
+
+ private:
+  LOCKSTEP_HD static T from(T grad, T x, T tanh) {
+    const T slope = static_cast<T>(kSqrtTwoByPi) * (T(1) + static_cast<T>(3 * kGeluCubic) * x * x);
     return grad * T(0.5) * (T(1) + tanh + x * (T(1) - tanh * tanh) * slope);
   }
 };
