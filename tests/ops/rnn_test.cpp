@@ -42,13 +42,14 @@ constexpr std::int64_t kWidth = 3;
 
 // Arguments that all require gradients, but those for which there is no use.
 template <class Cell, class T = double>
-RecurrentArguments arguments_for(std::int64_t length = kLength, std::int64_t batch = kBatch) {
-  constexpr auto rows = static_cast<std::int64_t>(Cell::kGates) * kWidth;
+RecurrentArguments arguments_for(std::int64_t length = kLength, std::int64_t batch = kBatch,
+                                 std::int64_t width = kWidth) {
+  const auto rows = static_cast<std::int64_t>(Cell::kGates) * width;
   RecurrentArguments arguments{
-      {varied_leaf<T>({length, batch, kFeatures}, 1), varied_leaf<T>({batch, kWidth}, 2), Tensor(),
-       varied_leaf<T>({rows, kFeatures}, 4), varied_leaf<T>({rows, kWidth}, 5),
+      {varied_leaf<T>({length, batch, kFeatures}, 1), varied_leaf<T>({batch, width}, 2), Tensor(),
+       varied_leaf<T>({rows, kFeatures}, 4), varied_leaf<T>({rows, width}, 5),
        varied_leaf<T>({rows}, 6), varied_leaf<T>({rows}, 7)}};
-  if (Cell::kHasC) arguments.tensors[A::c0] = varied_leaf<T>({batch, kWidth}, 3);
+  if (Cell::kHasC) arguments.tensors[A::c0] = varied_leaf<T>({batch, width}, 3);
   return arguments;
 }
 
@@ -96,6 +97,36 @@ TYPED_TEST(Recurrent, AgreesWithElementaryOperations) {
     ASSERT_EQ(fused.size(), composed.size());
     for (std::size_t i = 0; i < fused.size(); ++i) {
       EXPECT_TRUE(all_close(fused[i], composed[i], 1e-12)) << i;
+    }
+  }
+}
+
+// A host device takes 64 units at a time: of these widths one is less, one more, one such a block.
+TYPED_TEST(Recurrent, LayersOfAnyWidthAgreeWithElementaryOperations) {
+  for (const std::int64_t width : {5, 64, 133}) {
+    const RecurrentArguments arguments = arguments_for<TypeParam>(kLength, kBatch, width);
+    const auto gradients_of = [&](const std::vector<Tensor>& results) {
+      for (const Tensor& tensor : arguments.tensors) {
+        if (tensor.defined()) tensor.set_grad({});
+      }
+      Tensor total = sum(results[0] * results[0]);
+      for (std::size_t i = 1; i < results.size(); ++i) total = total + sum(results[i]);
+      total.backward();
+      std::vector<Tensor> all;
+      for (const Tensor& tensor : arguments.tensors) {
+        if (tensor.defined()) all.push_back(tensor.grad());
+      }
+      return all;
+    };
+    const auto fused = detail::recurrent<TypeParam>(arguments, false);
+    const auto composed = detail::recurrent_composed<TypeParam>(arguments, false);
+    for (std::size_t i = 0; i < fused.size(); ++i) {
+      EXPECT_TRUE(all_close(fused[i], composed[i], 1e-12, 1e-14)) << i << " of width " << width;
+    }
+    const std::vector<Tensor> found = gradients_of(fused);
+    const std::vector<Tensor> expected = gradients_of(composed);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_TRUE(all_close(found[i], expected[i], 1e-11, 1e-12)) << i << " of width " << width;
     }
   }
 }

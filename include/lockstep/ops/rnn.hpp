@@ -97,7 +97,10 @@ struct RecurrentOp {
     const Stream stream = current_stream(x.device());
     const Dtype dtype = x.dtype();
     const Tensor result = empty_on(stream, {length, batch, width}, dtype);
-    kept = empty_on(stream, {length, batch, columns(Cell::kKept)}, dtype);
+    // Gates that are kept as they are applied take the place of what they are made of.
+    kept = Cell::kKept == Cell::kGates
+               ? gates
+               : empty_on(stream, {length, batch, columns(Cell::kKept)}, dtype);
     if constexpr (Cell::kHasC) states = empty_on(stream, result.sizes(), dtype);
     const Tensor from_hidden = empty_on(stream, {batch, columns(Cell::kGates)}, dtype);
     dispatch_floating(dtype, name, [&]<class T>(T) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <tuple>
 
 // Kernels of host devices that take a block of elements at a time through vector functions
 // (ops/kernels/vector_math.hpp), with what lies between those in ordinary loops over the whole
@@ -15,20 +14,46 @@ namespace lockstep::detail {
 
 inline constexpr std::size_t kBlockSize = 64;
 
-// Room for a block, with anything in it.
+// A block to be read: `count` elements where they are if they fill it, else in a room of its own.
+// Without a place it is all zeros.
 template <class T>
-struct BlockRoom {
-  BlockRoom() {}
-  T data[kBlockSize];
+class BlockIn {
+ public:
+  const T* const data;
+
+  BlockIn(const T* from, std::size_t count)
+      : data(from != nullptr && count == kBlockSize ? from : room_) {
+    if (data == from) return;
+    T* const end = from == nullptr ? room_ : std::copy_n(from, count, room_);
+    std::fill(end, room_ + kBlockSize, T{});
+  }
+  BlockIn(const BlockIn&) = delete;
+  BlockIn& operator=(const BlockIn&) = delete;
+
+ private:
+  T room_[kBlockSize];
 };
 
-// `count` elements as a block: where they are if they fill one, else in `room`.
+// A block to be written: in place, or in a room of its own whose first `count` elements are copied
+// to their place at the end. Without a place they are dropped.
 template <class T>
-const T* as_block(const T* from, std::size_t count, BlockRoom<T>& room) {
-  if (count == kBlockSize) return from;
-  std::fill(std::copy_n(from, count, room.data), room.data + kBlockSize, T{});
-  return room.data;
-}
+class BlockOut {
+ public:
+  T* const data;
+
+  BlockOut(T* to, std::size_t count)
+      : data(to != nullptr && count == kBlockSize ? to : room_), to_(to), count_(count) {}
+  ~BlockOut() {
+    if (to_ != nullptr && data != to_) std::copy_n(data, count_, to_);
+  }
+  BlockOut(const BlockOut&) = delete;
+  BlockOut& operator=(const BlockOut&) = delete;
+
+ private:
+  T* const to_;
+  const std::size_t count_;
+  T room_[kBlockSize];
+};
 
 // A function of elements that has `block(count, out, in...)` as well: the same for a block, of
 // which `count` elements are wanted. Where a function has that, host devices use nothing else, so
@@ -42,13 +67,9 @@ concept WorksInBlocks = requires(const F& f, Out* out, const In*... in) {
 // compiled twice, it might be rounded in two ways.
 template <class T, class F, class... In>
 void in_blocks(std::size_t n, T* out, const F& f, const In*... in) {
-  BlockRoom<T> last;
-  std::tuple<BlockRoom<In>...> rooms;
   for (std::size_t i = 0; i < n; i += kBlockSize) {
     const std::size_t count = std::min(n - i, kBlockSize);
-    T* const to = count == kBlockSize ? out + i : last.data;
-    std::apply([&](auto&... room) { f.block(count, to, as_block(in + i, count, room)...); }, rooms);
-    if (count != kBlockSize) std::copy_n(last.data, count, out + i);
+    f.block(count, BlockOut<T>(out + i, count).data, BlockIn<In>(in + i, count).data...);
   }
 }
 

@@ -2,162 +2,36 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/ops/kernels/pointwise_kernels.hpp>
+#include <lockstep/ops/kernels/blocks.hpp>
+#include <lockstep/ops/kernels/rnn_cells.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <tuple>
+#include <utility>
 
 // What recurrent layers do at each time step besides matrix products, in one pass over the units.
-//
-// A cell is a struct of functions on the numbers of one unit of one row:
-//
-//   kGates     how many gates a unit has: each gets a number from the input and one from the state
-//              before; gates are the blocks of rows of weight_ih and weight_hh
-//   kKept      how many numbers a unit keeps for backward, besides its states
-//   kHasC      whether the state has a second part, c
-//   kSplits    whether the gradients of the two numbers of a gate differ
-//   step       the state after a step; fills `kept`
-//   gradient   takes the gradient of the state after the step, gives those of the gates' numbers,
-//              and leaves in `grad` the part of the gradient of the state before that does not come
-//              through weight_hh
-//
-// The order of the gates is torch's.
 namespace lockstep::detail {
-
-// The state of a unit, or its gradient.
-template <class T>
-struct UnitState {
-  T h = {};
-  T c = {};
-};
-
-template <class T>
-struct TanhDerivative {  // from the result
-  LOCKSTEP_HD T operator()(T y) const { return T{1} - y * y; }
-};
-template <class T>
-struct SigmoidDerivative {
-  LOCKSTEP_HD T operator()(T y) const { return y * (T{1} - y); }
-};
-
-// h' = tanh(x + h)
-struct TanhCell {
-  static constexpr const char* name = "RNN";
-  static constexpr std::size_t kGates = 1;
-  static constexpr std::size_t kKept = 0;
-  static constexpr bool kHasC = false;
-  static constexpr bool kSplits = false;
-
-  template <class T>
-  LOCKSTEP_HD static UnitState<T> step(const T* x, const T* h, UnitState<T> /*before*/,
-                                       T* /*kept*/) {
-    return {std::tanh(x[0] + h[0])};
-  }
-  template <class T>
-  LOCKSTEP_HD static void gradient(const T* /*kept*/, UnitState<T> /*before*/, UnitState<T> after,
-                                   UnitState<T>& grad, T* to_x, T* /*to_h*/) {
-    to_x[0] = grad.h * TanhDerivative<T>{}(after.h);
-    grad.h = T{};
-  }
-};
-
-// h' = relu(x + h)
-struct ReluCell {
-  static constexpr const char* name = "RNN";
-  static constexpr std::size_t kGates = 1;
-  static constexpr std::size_t kKept = 0;
-  static constexpr bool kHasC = false;
-  static constexpr bool kSplits = false;
-
-  template <class T>
-  LOCKSTEP_HD static UnitState<T> step(const T* x, const T* h, UnitState<T> /*before*/,
-                                       T* /*kept*/) {
-    return {Relu<T>{}(x[0] + h[0])};
-  }
-  template <class T>
-  LOCKSTEP_HD static void gradient(const T* /*kept*/, UnitState<T> /*before*/, UnitState<T> after,
-                                   UnitState<T>& grad, T* to_x, T* /*to_h*/) {
-    to_x[0] = ReluGradient<T>{}(grad.h, after.h);
-    grad.h = T{};
-  }
-};
-
-// c' = f · c + i · g and h' = o · tanh(c'), with gates i, f, g, o: kept as they are applied.
-struct LstmCell {
-  static constexpr const char* name = "LSTM";
-  static constexpr std::size_t kGates = 4;
-  static constexpr std::size_t kKept = 4;
-  static constexpr bool kHasC = true;
-  static constexpr bool kSplits = false;
-
-  template <class T>
-  LOCKSTEP_HD static UnitState<T> step(const T* x, const T* h, UnitState<T> before, T* kept) {
-    const Sigmoid<T> sigmoid;
-    const T i = kept[0] = sigmoid(x[0] + h[0]);
-    const T f = kept[1] = sigmoid(x[1] + h[1]);
-    const T g = kept[2] = std::tanh(x[2] + h[2]);
-    const T o = kept[3] = sigmoid(x[3] + h[3]);
-    const T c = f * before.c + i * g;
-    return {o * std::tanh(c), c};
-  }
-  template <class T>
-  LOCKSTEP_HD static void gradient(const T* kept, UnitState<T> before, UnitState<T> after,
-                                   UnitState<T>& grad, T* to_x, T* /*to_h*/) {
-    const SigmoidDerivative<T> slope;
-    const T i = kept[0];
-    const T f = kept[1];
-    const T g = kept[2];
-    const T o = kept[3];
-    const T tanh_c = std::tanh(after.c);
-    const T grad_c = grad.c + grad.h * o * TanhDerivative<T>{}(tanh_c);
-    to_x[0] = grad_c * g * slope(i);
-    to_x[1] = grad_c * before.c * slope(f);
-    to_x[2] = grad_c * i * TanhDerivative<T>{}(g);
-    to_x[3] = grad.h * tanh_c * slope(o);
-    grad = {T{}, grad_c * f};
-  }
-};
-
-// h' = (1 − z) · n + z · h with gates r and z, and n = tanh(x + r · h): r scales what the state
-// gives to n, with its bias. Kept are r, z and n as they are applied, and what the state gives to
-// n.
-struct GruCell {
-  static constexpr const char* name = "GRU";
-  static constexpr std::size_t kGates = 3;
-  static constexpr std::size_t kKept = 4;
-  static constexpr bool kHasC = false;
-  static constexpr bool kSplits = true;
-
-  template <class T>
-  LOCKSTEP_HD static UnitState<T> step(const T* x, const T* h, UnitState<T> before, T* kept) {
-    const Sigmoid<T> sigmoid;
-    const T r = kept[0] = sigmoid(x[0] + h[0]);
-    const T z = kept[1] = sigmoid(x[1] + h[1]);
-    const T n = kept[2] = std::tanh(x[2] + r * h[2]);
-    kept[3] = h[2];
-    return {(T{1} - z) * n + z * before.h};
-  }
-  template <class T>
-  LOCKSTEP_HD static void gradient(const T* kept, UnitState<T> before, UnitState<T> /*after*/,
-                                   UnitState<T>& grad, T* to_x, T* to_h) {
-    const SigmoidDerivative<T> slope;
-    const T r = kept[0];
-    const T z = kept[1];
-    const T n = kept[2];
-    to_x[2] = grad.h * (T{1} - z) * TanhDerivative<T>{}(n);
-    to_x[1] = to_h[1] = grad.h * (before.h - n) * slope(z);
-    to_x[0] = to_h[0] = to_x[2] * kept[3] * slope(r);
-    to_h[2] = to_x[2] * r;
-    grad.h *= z;
-  }
-};
 
 // The length of an array for n numbers; there are none of length 0.
 template <std::size_t n>
 inline constexpr std::size_t room_for = n == 0 ? 1 : n;
 
+// Calls f(row, first unit, how many) for blocks of the units of each row.
+template <class F>
+void for_each_block(std::size_t count, std::size_t width, const F& f) {
+  for (std::size_t row = 0; row * width < count; ++row) {
+    for (std::size_t unit = 0; unit < width; unit += kBlockSize) {
+      f(row, unit, std::min(width - unit, kBlockSize));
+    }
+  }
+}
+
 // One time step for all units of all rows. Matrices are [rows, n · width], where n is 1 for a
-// state; number k of unit j is in column k · width + j.
+// state; number k of unit j is in column k · width + j. `kept` may be `from_input`, if there are as
+// many numbers.
 template <class T, class Cell>
 struct RecurrentKernel {
   View<const T> from_input;
@@ -174,20 +48,92 @@ struct RecurrentKernel {
     const std::size_t unit = i % width;
     T x[Cell::kGates];
     T y[Cell::kGates];
-    T keep[room_for<Cell::kKept>];
+    T gates[Cell::kGates];
     for (std::size_t k = 0; k < Cell::kGates; ++k) {
       const std::size_t at = (row * Cell::kGates + k) * width + unit;
       x[k] = from_input[at];
       y[k] = from_hidden[at];
     }
+    activate(x, y, gates, std::make_index_sequence<Cell::kGates>());
     UnitState<T> before{h_before[i]};
     if constexpr (Cell::kHasC) before.c = c_before[i];
-    const UnitState<T> after = Cell::step(x, y, before, keep);
+    UnitState<T> after = Cell::step(gates, before);
     for (std::size_t k = 0; k != Cell::kKept; ++k) {
-      kept[(row * Cell::kKept + k) * width + unit] = keep[k];
+      kept[(row * Cell::kKept + k) * width + unit] =
+          k < Cell::kGates ? gates[k] : y[Cell::kGates - 1];
+    }
+    if constexpr (Cell::kHasC) {
+      c[i] = after.c;
+      after.h *= std::tanh(after.c);
     }
     h[i] = after.h;
-    if constexpr (Cell::kHasC) c[i] = after.c;
+  }
+
+  void on_host(std::size_t count) const {
+    for_each_block(count, width, [this](std::size_t row, std::size_t unit, std::size_t n) {
+      block(row, unit, n, std::make_index_sequence<Cell::kGates>());
+    });
+  }
+
+ private:
+  template <std::size_t k>
+  using Activation = std::tuple_element_t<k, typename Cell::template Activations<T>>;
+
+  template <std::size_t... k>
+  LOCKSTEP_HD static void activate(const T* x, const T* y, T* gates, std::index_sequence<k...>) {
+    ((gates[k] = Activation<k>()(Cell::template gate<k>(x, y, gates))), ...);
+  }
+
+  template <std::size_t... k>
+  void block(std::size_t row, std::size_t unit, std::size_t n,
+             std::index_sequence<k...> all) const {
+    const std::size_t i = row * width + unit;
+    const BlockIn<T> x[] = {{from_input.data + (row * Cell::kGates + k) * width + unit, n}...};
+    const BlockIn<T> y[] = {{from_hidden.data + (row * Cell::kGates + k) * width + unit, n}...};
+    const BlockOut<T> gates[] = {
+        {Cell::kKept == 0 ? nullptr : kept.data + (row * Cell::kKept + k) * width + unit, n}...};
+    (activate_block<k>(x, y, gates, n, all), ...);
+    if constexpr (Cell::kSplits) {
+      std::copy_n(y[Cell::kGates - 1].data, n,
+                  kept.data + (row * Cell::kKept + Cell::kGates) * width + unit);
+    }
+
+    const BlockIn<T> old_h(h_before.data + i, n);
+    const BlockIn<T> old_c(Cell::kHasC ? c_before.data + i : nullptr, n);
+    const BlockOut<T> new_h(h.data + i, n);
+    T new_c[kBlockSize];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t j = 0; j < kBlockSize; ++j) {
+      const T applied[] = {gates[k].data[j]...};
+      const UnitState<T> after = Cell::step(applied, {old_h.data[j], old_c.data[j]});
+      new_h.data[j] = after.h;
+      new_c[j] = after.c;
+    }
+    if constexpr (Cell::kHasC) {
+      std::copy_n(new_c, n, c.data + i);
+      vectorized::tanh(new_c, new_c, n);
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t j = 0; j < kBlockSize; ++j) new_h.data[j] *= new_c[j];
+    }
+  }
+
+  template <std::size_t k, std::size_t... all>
+  static void activate_block(const BlockIn<T>* x, const BlockIn<T>* y, const BlockOut<T>* gates,
+                             std::size_t n, std::index_sequence<all...>) {
+    T* const to = gates[k].data;
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t j = 0; j < kBlockSize; ++j) {
+      const T from_x[] = {x[all].data[j]...};
+      const T from_h[] = {y[all].data[j]...};
+      const T before[] = {(all < k ? gates[all].data[j] : T{})...};
+      to[j] = Cell::template gate<k>(from_x, from_h, before);
+    }
+    const Activation<k> activation;
+    if constexpr (WorksInBlocks<Activation<k>, T, T>) {
+      activation.block(n, to, to);
+    } else {
+      for (std::size_t j = 0; j < kBlockSize; ++j) to[j] = activation(to[j]);
+    }
   }
 };
 
@@ -221,7 +167,7 @@ struct RecurrentGradKernel {
     if (grad_y.size > 0) grad.h += grad_y[i];
     if constexpr (Cell::kHasC) {
       before.c = c_before[i];
-      after.c = c[i];
+      after.c = std::tanh(c[i]);
       grad.c = grad_c[i];
     }
     T x[Cell::kGates];
@@ -234,6 +180,51 @@ struct RecurrentGradKernel {
     }
     grad_h[i] = grad.h;
     if constexpr (Cell::kHasC) grad_c[i] = grad.c;
+  }
+
+  void on_host(std::size_t count) const {
+    for_each_block(count, width, [this](std::size_t row, std::size_t unit, std::size_t n) {
+      block(row, unit, n, std::make_index_sequence<Cell::kGates>(),
+            std::make_index_sequence<room_for<Cell::kKept>>());
+    });
+  }
+
+ private:
+  template <std::size_t... k, std::size_t... l>
+  void block(std::size_t row, std::size_t unit, std::size_t n, std::index_sequence<k...>,
+             std::index_sequence<l...>) const {
+    const std::size_t i = row * width + unit;
+    // (A view that is empty stands for zeros.)
+    const auto at = [](const auto& view, std::size_t place) {
+      return view.size == 0 ? nullptr : view.data + place;
+    };
+    const BlockIn<T> keep[] = {{at(kept, (row * Cell::kKept + l) * width + unit), n}...};
+    const BlockIn<T> h_old(at(h_before, i), n);
+    const BlockIn<T> c_old(at(c_before, i), n);
+    const BlockIn<T> h_new(at(h, i), n);
+    const BlockIn<T> from_above(at(grad_y, i), n);
+    const BlockIn<T> from_h(at(grad_h, i), n);
+    const BlockIn<T> from_c(at(grad_c, i), n);
+    T tanh_c[kBlockSize] = {};
+    if constexpr (Cell::kHasC) vectorized::tanh(c.data + i, tanh_c, n);
+
+    const BlockOut<T> x[] = {{at(to_input, (row * Cell::kGates + k) * width + unit), n}...};
+    const BlockOut<T> y[] = {{at(to_hidden, (row * Cell::kGates + k) * width + unit), n}...};
+    const BlockOut<T> h_out(at(grad_h, i), n);
+    const BlockOut<T> c_out(at(grad_c, i), n);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t j = 0; j < kBlockSize; ++j) {
+      const T kept_here[] = {keep[l].data[j]...};
+      UnitState<T> grad{from_h.data[j] + from_above.data[j], from_c.data[j]};
+      T to_x[Cell::kGates];
+      T to_h[Cell::kGates] = {};
+      Cell::gradient(kept_here, {h_old.data[j], c_old.data[j]}, {h_new.data[j], tanh_c[j]}, grad,
+                     to_x, to_h);
+      ((x[k].data[j] = to_x[k]), ...);
+      if constexpr (Cell::kSplits) ((y[k].data[j] = to_h[k]), ...);
+      h_out.data[j] = grad.h;
+      if constexpr (Cell::kHasC) c_out.data[j] = grad.c;
+    }
   }
 };
 
