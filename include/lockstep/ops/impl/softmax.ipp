@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
@@ -40,11 +41,26 @@ struct SoftmaxOp {
   Tensor backward(const Backward& saved, const Tensor& grad) {
     const auto d = static_cast<std::int64_t>(dim);
     const Tensor out = saved(y);
+    if (!is_grad_enabled() && out.device().is_cpu()) return gradient_in_one_call(grad, out);
     if constexpr (Log) {
       return grad - exp(out) * sum(grad, {d}, true);
     } else {
       return out * (grad - sum(grad * out, {d}, true));
     }
+  }
+
+ private:
+  Tensor gradient_in_one_call(const Tensor& grad, const Tensor& result) const {
+    const Tensor above = packed(grad);
+    const Tensor at = packed(result);
+    const Stream stream = current_stream(result.device());
+    Tensor out = empty_on(stream, result.sizes(), result.dtype());
+    dispatch_floating(result.dtype(), name, [&]<class T>(T) {
+      launch_call(stream,
+                  SoftmaxGradCall<T, Log>{input<T>(above), input<T>(at), output<T>(out, stream),
+                                          Axis(result.sizes(), dim)});
+    });
+    return out;
   }
 };
 

@@ -150,10 +150,12 @@ struct CrossEntropyGradCall {
       const std::size_t label = checked_label("cross_entropy", labels[row], row, axis.count);
       const std::size_t first = row_start(axis, row);
       const T factor = above[row];
+      LOCKSTEP_INDEPENDENT
       for (std::size_t c = 0; c < axis.count; ++c) {
-        const T p = probs[first + c * axis.inner];
-        out[first + c * axis.inner] = factor * (c == label ? p - 1 : p);
+        out[first + c * axis.inner] = factor * probs[first + c * axis.inner];
       }
+      const std::size_t at = first + label * axis.inner;
+      out[at] = factor * (probs[at] - 1);
     }
   }
 };
