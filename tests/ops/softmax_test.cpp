@@ -60,6 +60,46 @@ TEST(Softmax, DoesNotOverflow) {
   }
 }
 
+// A host device takes long rows in blocks of 64 and groups of 8; short ones, and those that lie
+// scattered, in other ways. Some elements are hidden, as by a mask, and some are far below the
+// rest.
+TEST(Softmax, RowsOfAnyLengthAreWhatTheirFormulasSay) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const std::int64_t length : {1, 7, 16, 17, 64, 72, 100, 131}) {
+    std::vector<double> x = varied({2, length}).to_vector<double>();
+    for (std::size_t i = 1; i < x.size(); i += 5) x[i] = i % 2 == 0 ? -infinity : -700;
+    std::vector<double> y(x.size());
+    std::vector<double> logs(x.size());
+    const auto row = static_cast<std::size_t>(length);
+    for (std::size_t first = 0; first < x.size(); first += row) {
+      double sum = 0;
+      for (std::size_t i = first; i < first + row; ++i) sum += std::exp(x[i]);
+      for (std::size_t i = first; i < first + row; ++i) {
+        y[i] = std::exp(x[i]) / sum;
+        logs[i] = x[i] - std::log(sum);
+      }
+    }
+    const Shape shape{2, length};
+    const Tensor in = from_values(x, shape);
+    const Tensor scattered = in.t().contiguous();
+    for (const Tensor& found : {softmax(in, 1), softmax(scattered, 0).t()}) {
+      EXPECT_TRUE(all_close(found, from_values(y, shape), 1e-13, 1e-300)) << length;
+    }
+    for (const Tensor& found : {log_softmax(in, 1), log_softmax(scattered, 0).t()}) {
+      EXPECT_TRUE(all_close(found, from_values(logs, shape), 1e-13, 1e-13)) << length;
+    }
+    EXPECT_TRUE(all_close(softmax(in.to(Dtype::f32), 1), from_values(y, shape), 1e-6, 1e-30));
+  }
+}
+
+TEST(Softmax, LongRowsHaveFirstDerivatives) {
+  for (const std::int64_t dim : {0, 1}) {
+    const std::vector<Tensor> x = {varied_leaf(dim == 0 ? Shape{75, 2} : Shape{2, 72})};
+    EXPECT_TRUE(gradcheck([=](const Tensor& at) { return softmax(at, dim); }, x));
+    EXPECT_TRUE(gradcheck([=](const Tensor& at) { return log_softmax(at, dim); }, x));
+  }
+}
+
 TEST(Softmax, HasFirstAndSecondDerivatives) {
   for (const std::int64_t dim : {0, 1, 2}) {
     const auto f = [=](const Tensor& x) { return softmax(x, dim); };

@@ -128,7 +128,7 @@ struct CrossEntropyCall {
       const std::size_t label = checked_label("cross_entropy", labels[row], row, axis.count);
       const std::size_t first = row_start(axis, row);
       const LogSum<T> log_sum =
-          softmax_row(in.data + first, probs.data + first, axis.count, axis.inner);
+          softmax_row(in.data + first, probs.data + first, axis.count, axis.inner).log();
       sink.add(row, log_sum.minus(in[first + label * axis.inner]));
     }
     sink.finish(labels.size);

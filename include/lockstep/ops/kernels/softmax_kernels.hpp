@@ -36,19 +36,40 @@ struct LogSum {
   LOCKSTEP_HD T minus(T x) const { return (greatest - x) + rest; }
 };
 
-// On host devices a row of elements, `step` apart, is read a block at a time, and computed with in
-// groups of so many.
+// On host devices a row of elements, `step` apart, is computed with a block at a time, and a block
+// in groups of so many elements.
 inline constexpr std::size_t kGroup = 8;
 
-// Reads the block that begins with element i of a row of `count`, fills the last group up, and
-// returns how many elements it has.
+// The n elements of a row from number i on, whole groups of them: where they are, or in `room` with
+// the last group filled up.
 template <class T>
-std::size_t read_block(const T* row, std::size_t step, std::size_t i, std::size_t count, T filling,
-                       T* block) {
-  const std::size_t n = std::min(count - i, kBlockSize);
-  for (std::size_t k = 0; k < n; ++k) block[k] = row[(i + k) * step];
-  std::fill(block + n, block + (n + kGroup - 1) / kGroup * kGroup, filling);
-  return n;
+const T* read_block(const T* row, std::size_t step, std::size_t i, std::size_t n, T filling,
+                    T* room) {
+  if (step == 1 && n % kGroup == 0) return row + i;
+  if (step == 1) {
+    std::copy_n(row + i, n, room);
+  } else {
+    for (std::size_t k = 0; k < n; ++k) room[k] = row[(i + k) * step];
+  }
+  std::fill(room + n, room + (n + kGroup - 1) / kGroup * kGroup, filling);
+  return room;
+}
+
+// Where such a block may be computed: where it will be, or in `room`. Then it must be written.
+template <class T>
+T* block_to_write(T* row, std::size_t step, std::size_t i, std::size_t n, T* room) {
+  return step == 1 && n % kGroup == 0 ? row + i : room;
+}
+template <class T>
+void write_block(T* row, std::size_t step, std::size_t i, std::size_t n, const T* block) {
+  if (block == row + i) return;
+  for (std::size_t k = 0; k < n; ++k) row[(i + k) * step] = block[k];
+}
+
+// Calls f(first, how many) for the blocks of a row.
+template <class F>
+void for_each_block(std::size_t count, const F& f) {
+  for (std::size_t i = 0; i < count; i += kBlockSize) f(i, std::min(count - i, kBlockSize));
 }
 
 // Calls f(place in the block, place in the group) for all elements of groups that begin below n.
@@ -64,12 +85,12 @@ template <class T>
 T greatest_of(const T* row, std::size_t step, std::size_t count) {
   T greatest[kGroup];
   std::fill_n(greatest, kGroup, row[0]);
-  for (std::size_t i = 0; i < count; i += kBlockSize) {
-    T x[kBlockSize];
-    const std::size_t n = read_block(row, step, i, count, row[0], x);
+  for_each_block(count, [&](std::size_t i, std::size_t n) {
+    T room[kBlockSize];
+    const T* const x = read_block(row, step, i, n, row[0], room);
     for_each_in_groups(
         n, [&](std::size_t at, std::size_t k) { greatest[k] = std::max(greatest[k], x[at]); });
-  }
+  });
   return *std::max_element(greatest, greatest + kGroup);
 }
 
@@ -87,39 +108,60 @@ void exponentials(const T* x, T greatest, std::size_t n, T* e) {
       n, [&](std::size_t at, std::size_t) { e[at] = x[at] - greatest < kNothing ? T{} : e[at]; });
 }
 
-// The logarithm of the sum of a row's exponentials; `keep(i, e, n)` gets these, n from number i on.
-// The greatest is subtracted first, so that nothing overflows.
-template <class T, class Keep>
-LogSum<T> log_sum_of(const T* row, std::size_t step, std::size_t count, double& sum,
-                     const Keep& keep) {
-  const T greatest = greatest_of(row, step, count);
+// The sum of a row's exponentials, from which the greatest was subtracted so that nothing
+// overflows.
+template <class T>
+struct SumOfExponentials {
+  T greatest;
+  double sum;
+  LogSum<T> log() const { return {greatest, static_cast<T>(std::log(sum))}; }
+};
+
+// Of a row of no more than two groups, for which plain loops are faster.
+template <class T>
+SumOfExponentials<T> sum_of_few_exponentials(const T* in, T* out, std::size_t count,
+                                             std::size_t step) {
+  T e[2 * kGroup];
+  T greatest = in[0];
+  for (std::size_t i = 1; i < count; ++i) greatest = std::max(greatest, in[i * step]);
+  for (std::size_t i = 0; i < count; ++i) e[i] = in[i * step] - greatest;
+  vectorized::exp(e, e, count);
+  double sum = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    sum += static_cast<double>(e[i]);
+    if (out != nullptr) out[i * step] = e[i];
+  }
+  return {greatest, sum};
+}
+
+// Of a row; the exponentials go to `out` if there is one.
+template <class T>
+SumOfExponentials<T> sum_of_exponentials(const T* in, T* out, std::size_t count, std::size_t step) {
+  if (count <= 2 * kGroup) return sum_of_few_exponentials(in, out, count, step);
+  const T greatest = greatest_of(in, step, count);
   double sums[kGroup] = {};
-  for (std::size_t i = 0; i < count; i += kBlockSize) {
-    T x[kBlockSize];
-    T e[kBlockSize];
+  for_each_block(count, [&](std::size_t i, std::size_t n) {
+    T x_room[kBlockSize];
+    T e_room[kBlockSize];
     const T nothing = -std::numeric_limits<T>::infinity();
-    const std::size_t n = read_block(row, step, i, count, nothing, x);
+    const T* const x = read_block(in, step, i, n, nothing, x_room);
+    T* const e = out == nullptr ? e_room : block_to_write(out, step, i, n, e_room);
     exponentials(x, greatest, n, e);
     for_each_in_groups(
         n, [&](std::size_t at, std::size_t k) { sums[k] += static_cast<double>(e[at]); });
-    keep(i, e, n);
-  }
-  sum = std::accumulate(sums, sums + kGroup, 0.0);
-  return {greatest, static_cast<T>(std::log(sum))};
+    if (out != nullptr) write_block(out, step, i, n, e);
+  });
+  return {greatest, std::accumulate(sums, sums + kGroup, 0.0)};
 }
 
 // Softmax of a row.
 template <class T>
-LogSum<T> softmax_row(const T* in, T* out, std::size_t count, std::size_t step) {
-  double sum = 0;
-  const LogSum<T> log_sum =
-      log_sum_of(in, step, count, sum, [&](std::size_t i, const T* e, std::size_t n) {
-        for (std::size_t k = 0; k < n; ++k) out[(i + k) * step] = e[k];
-      });
-  const T factor = static_cast<T>(1 / sum);
+SumOfExponentials<T> softmax_row(const T* in, T* out, std::size_t count, std::size_t step) {
+  const SumOfExponentials<T> found = sum_of_exponentials(in, out, count, step);
+  const T factor = static_cast<T>(1 / found.sum);
   LOCKSTEP_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) out[i * step] *= factor;
-  return log_sum;
+  return found;
 }
 
 // Calls f(first element) for each row.
@@ -142,9 +184,8 @@ struct SoftmaxCall {
       const T* const from = in.data + first;
       T* const to = out.data + first;
       if constexpr (Log) {
-        double sum = 0;
-        const LogSum<T> log_sum = log_sum_of(from, axis.inner, axis.count, sum,
-                                             [](std::size_t, const T*, std::size_t) {});
+        const LogSum<T> log_sum =
+            sum_of_exponentials(from, static_cast<T*>(nullptr), axis.count, axis.inner).log();
         LOCKSTEP_INDEPENDENT
         for (std::size_t c = 0; c < axis.count; ++c) {
           to[c * axis.inner] = -log_sum.minus(from[c * axis.inner]);
@@ -173,29 +214,34 @@ struct SoftmaxGradCall {
 
  private:
   void row(const T* above, const T* result, std::size_t first) const {
-    T g[kBlockSize];
-    T x[kBlockSize];
+    const std::size_t step = axis.inner;
+    T* const to = out.data + first;
+    T g_room[kBlockSize];
+    T y_room[kBlockSize];
     double sums[kGroup] = {};
-    for (std::size_t i = 0; i < axis.count; i += kBlockSize) {
-      const std::size_t n = read_block(above, axis.inner, i, axis.count, T{}, g);
-      read_block(result, axis.inner, i, axis.count, T{}, x);
+    for_each_block(axis.count, [&](std::size_t i, std::size_t n) {
+      const T* const g = read_block(above, step, i, n, T{}, g_room);
+      const T* const x = read_block(result, step, i, n, T{}, y_room);
       for_each_in_groups(n, [&](std::size_t at, std::size_t k) {
         sums[k] += static_cast<double>(Log ? g[at] : g[at] * x[at]);
       });
-    }
+    });
     const T sum = static_cast<T>(std::accumulate(sums, sums + kGroup, 0.0));
-    for (std::size_t i = 0; i < axis.count; i += kBlockSize) {
-      const std::size_t n = read_block(above, axis.inner, i, axis.count, T{}, g);
-      read_block(result, axis.inner, i, axis.count, T{}, x);
+    for_each_block(axis.count, [&](std::size_t i, std::size_t n) {
+      const T* const g = read_block(above, step, i, n, T{}, g_room);
+      const T* const x = read_block(result, step, i, n, T{}, y_room);
+      T to_room[kBlockSize];
+      T* const block = block_to_write(to, step, i, n, to_room);
       if constexpr (Log) {
-        T e[kBlockSize];
-        exponentials(x, T{}, n, e);
-        for_each_in_groups(n, [&](std::size_t at, std::size_t) { g[at] -= e[at] * sum; });
+        exponentials(x, T{}, n, block);
+        for_each_in_groups(
+            n, [&](std::size_t at, std::size_t) { block[at] = g[at] - block[at] * sum; });
       } else {
-        for_each_in_groups(n, [&](std::size_t at, std::size_t) { g[at] = x[at] * (g[at] - sum); });
+        for_each_in_groups(n,
+                           [&](std::size_t at, std::size_t) { block[at] = x[at] * (g[at] - sum); });
       }
-      for (std::size_t k = 0; k < n; ++k) out[first + (i + k) * axis.inner] = g[k];
-    }
+      write_block(to, step, i, n, block);
+    });
   }
 };
 
