@@ -19,15 +19,19 @@ struct FloatingPointwise : UnaryKernels<T, T, lockstep::detail::Exp<T>, lockstep
                                         lockstep::detail::Sign<T>> {};
 
 template <template <class, class, class...> class List>
-struct ReluGradients
-    : Join<typename List<float, float, lockstep::detail::ReluGradient<float>>::type,
-           typename List<double, double, lockstep::detail::ReluGradient<double>>::type> {};
+struct PointwiseGradients
+    : Join<typename List<float, float, lockstep::detail::ReluGradient<float>,
+                         lockstep::detail::TanhGradient<float>,
+                         lockstep::detail::SigmoidGradient<float>>::type,
+           typename List<double, double, lockstep::detail::ReluGradient<double>,
+                         lockstep::detail::TanhGradient<double>,
+                         lockstep::detail::SigmoidGradient<double>>::type> {};
 
 using PointwiseKernels =
     Join<NumericPointwise<float>::type, NumericPointwise<double>::type,
          NumericPointwise<std::int64_t>::type, NumericPointwise<std::int32_t>::type,
          FloatingPointwise<float>::type, FloatingPointwise<double>::type,
-         ReluGradients<BinaryKernels>::type>::type;
-using PointwiseCalls = ReluGradients<BroadcastCalls>::type;
+         PointwiseGradients<BinaryKernels>::type>::type;
+using PointwiseCalls = PointwiseGradients<BroadcastCalls>::type;
 
 }  // namespace lockstep::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/elementwise.hpp>
@@ -50,6 +51,13 @@ Tensor map_floating(const char* operation, const Tensor& x) {
   return compute_floating(x.dtype(), operation, [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
 }
 
+// The gradient of such a function in one pass, where it is not recorded.
+template <template <class> class F>
+Tensor map_gradient(const char* operation, const Tensor& grad, const Tensor& result) {
+  return compute_floating(grad.dtype(), operation,
+                          [&]<class T>(T) { return map<T, T>(operation, grad, result, F<T>{}); });
+}
+
 struct ExpOp {
   static constexpr const char* name = "exp";
   Saved y = {};
@@ -92,6 +100,7 @@ struct TanhOp {
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor result = saved(y);
+    if (!is_grad_enabled()) return map_gradient<TanhGradient>(name, grad, result);
     return grad * (1 - result * result);
   }
 };
@@ -106,6 +115,7 @@ struct SigmoidOp {
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor result = saved(y);
+    if (!is_grad_enabled()) return map_gradient<SigmoidGradient>(name, grad, result);
     return grad * ((1 - result) * result);
   }
 };

@@ -46,6 +46,15 @@ struct Sigmoid {
   LOCKSTEP_HD T operator()(T x) const { return T{1} / (T{1} + std::exp(-x)); }
   void block(std::size_t n, T* y, const T* x) const { vectorized::sigmoid(x, y, n); }
 };
+// Gradients from the results.
+template <class T>
+struct TanhGradient {
+  LOCKSTEP_HD T operator()(T grad, T y) const { return grad * (T{1} - y * y); }
+};
+template <class T>
+struct SigmoidGradient {
+  LOCKSTEP_HD T operator()(T grad, T y) const { return grad * ((T{1} - y) * y); }
+};
 template <class T>
 struct Pow {
   T exponent;
