@@ -3,7 +3,7 @@
 
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/ops/kernels/row_kernels.hpp>
+#include <lockstep/ops/kernels/row_loops.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/shape.hpp>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -17,7 +17,8 @@ inline constexpr std::int64_t kRowLanes = 16;
 // row[i] = exp(row[i] − shift).
 template <class T>
 void exp_minus(T* row, std::int64_t count, T shift) {
-  for (std::int64_t i = 0; i < count; ++i) row[i] = std::exp(row[i] - shift);
+  for (std::int64_t i = 0; i < count; ++i) row[i] -= shift;
+  vectorized::exp(row, row, static_cast<std::size_t>(count));
 }
 
 template <class T>
