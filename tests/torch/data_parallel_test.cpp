@@ -417,6 +417,20 @@ TEST(TorchDataParallel, R02R07R11AndR12TreatsSpecialTensorsAsThePlainModule) {
   }
 }
 
+TEST(TorchDataParallel, DifferentiatesWhatOneReplicaAloneHas) {
+  const auto net = std::make_shared<Special>();
+  const DataParallel model{net, host_list(2)};
+  (void)model(torch_x5());
+  const torch::Tensor leaf = f64({3, 4}, {2}).requires_grad_();
+  net->outside = leaf;  // the copy does not have it
+  const torch::Tensor y = model(torch_x5());
+  EXPECT_FALSE(runs_in_parallel(y));
+  y.sum().backward();
+  const torch::Tensor expected =
+      torch::autograd::grad({net->forward(torch_x5().slice(0, 0, 3)).sum()}, {leaf})[0];
+  EXPECT_TRUE(close(leaf.grad(), expected));
+}
+
 TEST(TorchDataParallel, FollowsWhatIsFrozenAndThawed) {
   const auto net = std::make_shared<Mlp>();
   const DataParallel model{net, host_list(2)};
