@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -628,6 +629,30 @@ TEST(TorchDataParallel, FollowsAModuleToAnotherDtype) {
   EXPECT_EQ(y.scalar_type(), torch::kFloat32);
   y.sum().backward();
   EXPECT_EQ(net->fc1->weight.grad().scalar_type(), torch::kFloat32);
+}
+
+struct SeesThreads : nn::Cloneable<SeesThreads> {
+  void reset() override {}
+  torch::Tensor forward(const torch::Tensor& x) { return x * at::get_num_threads(); }
+};
+
+TEST(TorchDataParallel, SharesTheIntraopThreadsAmongTheReplicas) {
+  const int before = at::get_num_threads();
+  const DataParallel model{std::make_shared<SeesThreads>(), host_list(2)};
+  const torch::Tensor x = torch::ones({4}, torch::kInt64);
+  for (const int threads : {4, 3, 1}) {
+    at::set_num_threads(threads);
+    EXPECT_TRUE(torch::equal(model(x), x * std::max(1, threads / 2))) << threads;
+    EXPECT_EQ(at::get_num_threads(), threads);
+  }
+  at::set_num_threads(before);
+
+  using ls::libtorch::detail::spinning_advice;
+  EXPECT_TRUE(spinning_advice(2, nullptr, nullptr).has_value());
+  EXPECT_TRUE(spinning_advice(2, "active", nullptr).has_value());
+  EXPECT_FALSE(spinning_advice(2, "PASSIVE", nullptr).has_value());
+  EXPECT_FALSE(spinning_advice(2, nullptr, "0").has_value());
+  EXPECT_FALSE(spinning_advice(1, nullptr, nullptr).has_value());
 }
 
 TEST(TorchDataParallel, R14FollowsTheModesOfTheModule) {

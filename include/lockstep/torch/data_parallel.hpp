@@ -12,6 +12,7 @@
 #include <lockstep/parallel/replicas/lone_call.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/torch/device.hpp>
+#include <lockstep/torch/intraop_threads.hpp>
 #include <lockstep/torch/join_backward.hpp>
 #include <lockstep/torch/module_copy.hpp>
 #include <lockstep/torch/module_traits.hpp>
@@ -87,7 +88,8 @@ class DeviceList {
 // **Devices and streams.** Every host device is LibTorch's CPU: its memory is shared, its replica
 // has a thread of its own. A module on the CPU is moved to the first device if that is a GPU. Work
 // on GPUs runs on their current streams. Each replica has its share of the intra-op threads, and
-// OpenBLAS one thread a caller: see HostMathThreadsGuard.
+// OpenBLAS one thread a caller: see HostMathThreadsGuard. A warning says where OpenMP's threads
+// would be in the way.
 // **Backward.** Gradients of all replicas are summed into the module's parameters, in the order of
 // the devices; one that no replica used gets none. On CPUs the replicas' backwards run at once,
 // each in its thread. autograd::grad, retained graphs and double backward work as without
@@ -126,7 +128,10 @@ class DataParallel {
     } else {
       detail::check_device(tensors, devices_[0]);
     }
-    if (devices_.size() > 1) (void)lockstep::detail::HostMath::instance();
+    if (devices_.size() > 1 && devices_[0].is_cpu()) {
+      (void)lockstep::detail::HostMath::instance();
+      detail::advise_on_spinning();
+    }
     replicas_ =
         std::make_unique<detail::ReplicaSet>(module_, devices_, factory_of(std::move(factory)));
   }

@@ -2,24 +2,50 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/warning.hpp>
 
 #include <torch/torch.h>
 
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdlib>
+#include <optional>
+#include <string>
 
 namespace lockstep::libtorch::detail {
+
+// What to tell a program with `threads` intra-op threads of OpenMP, whose environment has these
+// values of OMP_WAIT_POLICY and GOMP_SPINCOUNT: nothing if they do not go on using their cores, for
+// milliseconds, after they have been needed, where other replicas are to run.
+inline std::optional<std::string> spinning_advice(int threads, const char* policy,
+                                                  const char* spins) {
+  if (threads < 2 || spins != nullptr) return std::nullopt;
+  if (policy != nullptr && (policy[0] == 'p' || policy[0] == 'P')) return std::nullopt;
+  return "LibTorch has " + std::to_string(threads) +
+         " intra-op threads of OpenMP, which go on using cores for a while after each operation "
+         "and "
+         "slow down the replicas of a DataParallel: set OMP_WAIT_POLICY=passive in the "
+         "environment, "
+         "or call at::set_num_threads(1)";
+}
+
+// Gives that advice, once.
+inline void advise_on_spinning() {
+#if AT_PARALLEL_OPENMP
+  static std::atomic<bool> given{false};
+  const auto advice = spinning_advice(at::get_num_threads(), std::getenv("OMP_WAIT_POLICY"),
+                                      std::getenv("GOMP_SPINCOUNT"));
+  if (advice && !given.exchange(true)) warn(*advice);
+#endif
+}
 
 // Gives the thread `count` threads for the operations that it runs, until destroyed: each replica
 // has its share of those that the caller has, or they would be more than the cores. OpenMP keeps
 // this number for each thread; a LibTorch with another pool is left as it is, since its number is
 // the process's.
-//
-// OpenMP's threads go on using their cores for milliseconds after they have been needed, where
-// other replicas are to run. So those of the thread end here, and are made again when they are next
-// needed.
 class IntraopScope {
  public:
   // The share of one of `replicas`, for the threads that run them. Called by their caller.
@@ -27,48 +53,21 @@ class IntraopScope {
     return std::max(1, at::get_num_threads() / static_cast<int>(replicas));
   }
 
-  explicit IntraopScope(int count) : count_(count), before_(at::get_num_threads()) {
-    if (count_ == before_) return;
-    if (before_ > 1) openmp().end_threads();
-    openmp().set(count_);
-  }
+  explicit IntraopScope(int count) : before_(at::get_num_threads()) { set(count); }
   IntraopScope(const IntraopScope&) = delete;
   IntraopScope& operator=(const IntraopScope&) = delete;
-  ~IntraopScope() {
-    if (count_ == before_) return;
-    if (count_ > 1) openmp().end_threads();
-    openmp().set(before_);
-  }
+  ~IntraopScope() { set(before_); }
 
  private:
-  // The OpenMP that LibTorch has brought along, whatever the program is compiled with.
-  class OpenMp {
-   public:
-    void set(int count) const {
-      if (set_num_threads_ != nullptr) set_num_threads_(count);
-    }
-    void end_threads() const {
-      constexpr int kSoft = 1;  // omp_pause_soft
-      if (pause_ != nullptr) (void)pause_(kSoft);
-    }
-
-   private:
-    template <class Function>
-    static Function find(const char* name) {
-      return reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, name));
-    }
-
-    void (*const set_num_threads_)(int) = find<void (*)(int)>("omp_set_num_threads");
-    int (*const pause_)(int) = find<int (*)(int)>("omp_pause_resource_all");
-  };
-
-  static const OpenMp& openmp() {
-    static const OpenMp found;
-    return found;
+  // Of the OpenMP that LibTorch has brought along, whatever the program is compiled with.
+  static void set(int count) {
+    using Function = void (*)(int);
+    static const auto function =
+        reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+    if (function != nullptr) function(count);
   }
 
-  const int count_;
-  const int before_;  // asked for in any case: a thread's first question sets its number
+  const int before_;  // asked first of all: a thread's first question sets its number
 };
 
 }  // namespace lockstep::libtorch::detail
