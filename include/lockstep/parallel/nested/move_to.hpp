@@ -8,7 +8,6 @@
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 
-
 namespace lockstep::detail::nested {
 
 struct MoveLeaf {
