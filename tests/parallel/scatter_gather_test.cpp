@@ -350,7 +350,8 @@ TEST(Gather, G15ADeepNestingComesBackAsItWas) {
                   {{"a", t}, {"b", std::vector<ls::Tensor>{ls::tanh(t)}}}};
   };
   const ls::Tensor t = rows(11);
-  const Nested expected = nest(t);
+  // A GPU's exp is another one than a host device's.
+  const Nested expected = nest(ls::scatter(t, first_devices(1))[0]);
   std::vector<Nested> parts;
   for (const ls::Tensor& chunk : ls::scatter(t, first_devices(8))) parts.push_back(nest(chunk));
   const Nested whole = ls::gather(parts, "cpu:0");

@@ -39,6 +39,9 @@ using Launcher = void (*)(StreamState& stream, std::size_t count, const void* fu
 template <class F>
 inline constinit std::atomic<Launcher> kernel_slot{nullptr};
 
+// The slot of what GPUs compute in another way: nobody fills it.
+inline constinit std::atomic<Launcher> no_kernel{nullptr};
+
 // The host's kernels. The functor is copied first: then no write of the loop can change it.
 template <class F>
 void run_each(std::size_t count, const void* functor) {
@@ -62,10 +65,11 @@ void launch_bytes(const Stream& stream, std::size_t count, const void* functor, 
                   const std::type_info& type);
 
 template <class F>
-void launch_as(const Stream& stream, std::size_t count, const F& functor, Task::Function on_host) {
+void launch_as(const Stream& stream, std::size_t count, const F& functor, Task::Function on_host,
+               const std::atomic<Launcher>& on_gpu = kernel_slot<F>) {
   static_assert(std::is_trivially_copyable_v<F>, "a kernel functor is copied as bytes");
   static_assert(alignof(F) <= alignof(std::max_align_t), "a kernel functor is copied as bytes");
-  launch_bytes(stream, count, &functor, sizeof(F), on_host, kernel_slot<F>, typeid(F));
+  launch_bytes(stream, count, &functor, sizeof(F), on_host, on_gpu, typeid(F));
 }
 
 }  // namespace detail
@@ -90,6 +94,12 @@ void launch(const Stream& stream, std::size_t count, const F& functor) {
 template <class F>
 void launch_call(const Stream& stream, const F& call) {
   detail::launch_as(stream, 1, call, &detail::run_once<F>);
+}
+
+// The same for what only host devices do so: there is no slot to fill, and a DeviceError on a GPU.
+template <class F>
+void launch_on_host(const Stream& stream, const F& call) {
+  detail::launch_as(stream, 1, call, &detail::run_once<F>, detail::no_kernel);
 }
 
 }  // namespace lockstep

@@ -174,8 +174,9 @@ struct AttentionOp {
     }
     const Tensor scores = workspace(stream, g.block_size(), q.dtype());
     dispatch_floating(q.dtype(), name, [&]<class T>(T) {
-      launch_call(stream, AttentionForward<T>{
-                              heads_read<T>(from_q), heads_read<T>(from_k), heads_read<T>(from_v),
+      launch_on_host(
+          stream,
+          AttentionForward<T>{heads_read<T>(from_q), heads_read<T>(from_k), heads_read<T>(from_v),
                               mask_of<T>(masks, g), heads_written<T>(result, stream),
                               stats.defined() ? output<T>(stats, stream) : View<T>{},
                               output<T>(scores, stream), g});
@@ -207,14 +208,14 @@ struct AttentionOp {
     const Tensor slopes = workspace(stream, g.block_size(), q.dtype());
     const Tensor scaled = workspace(stream, g.block_rows() * g.value_size, q.dtype());
     dispatch_floating(q.dtype(), name, [&]<class T>(T) {
-      launch_call(stream, AttentionBackward<T>{heads_read<T>(from_q), heads_read<T>(from_k),
-                                               heads_read<T>(from_v), mask_of<T>(saved(mask), g),
-                                               heads_read<T>(saved(out)), heads_read<T>(from_grad),
-                                               input<T>(stats), heads_written<T>(grads[0], stream),
-                                               heads_written<T>(grads[1], stream),
-                                               heads_written<T>(grads[2], stream),
-                                               output<T>(scores, stream), output<T>(slopes, stream),
-                                               output<T>(scaled, stream), g});
+      launch_on_host(
+          stream,
+          AttentionBackward<T>{
+              heads_read<T>(from_q), heads_read<T>(from_k), heads_read<T>(from_v),
+              mask_of<T>(saved(mask), g), heads_read<T>(saved(out)), heads_read<T>(from_grad),
+              input<T>(stats), heads_written<T>(grads[0], stream),
+              heads_written<T>(grads[1], stream), heads_written<T>(grads[2], stream),
+              output<T>(scores, stream), output<T>(slopes, stream), output<T>(scaled, stream), g});
     });
     return grads;
   }

@@ -56,9 +56,9 @@ struct SoftmaxOp {
     const Stream stream = current_stream(result.device());
     Tensor out = empty_on(stream, result.sizes(), result.dtype());
     dispatch_floating(result.dtype(), name, [&]<class T>(T) {
-      launch_call(stream,
-                  SoftmaxGradCall<T, Log>{input<T>(above), input<T>(at), output<T>(out, stream),
-                                          Axis(result.sizes(), dim)});
+      launch_on_host(stream,
+                     SoftmaxGradCall<T, Log>{input<T>(above), input<T>(at), output<T>(out, stream),
+                                             Axis(result.sizes(), dim)});
     });
     return out;
   }
