@@ -121,7 +121,7 @@ struct SumOfExponentials {
 template <class T>
 SumOfExponentials<T> sum_of_few_exponentials(const T* in, T* out, std::size_t count,
                                              std::size_t step) {
-  T e[2 * kGroup];
+  T e[2 * kGroup] = {};
   T greatest = in[0];
   for (std::size_t i = 1; i < count; ++i) greatest = std::max(greatest, in[i * step]);
   for (std::size_t i = 0; i < count; ++i) e[i] = in[i * step] - greatest;

@@ -41,7 +41,9 @@ using Doubles8 [[gnu::vector_size(64)]] = double;
       std::memcpy(out, &x, sizeof(V));                                          \
     }                                                                           \
     if (n == 0) return;                                                         \
-    for (std::size_t i = 0; i < lanes; ++i) x[i] = i < n ? in[i] : T{1};        \
+    T rest[lanes];                                                              \
+    for (std::size_t i = 0; i < lanes; ++i) rest[i] = i < n ? in[i] : T{1};     \
+    std::memcpy(&x, rest, sizeof(V));                                           \
     x = function(x);                                                            \
     std::memcpy(out, &x, n * sizeof(T));                                        \
   }
