@@ -498,7 +498,8 @@ TEST(Engine, AnExceptionOfAHookNamesTheLeaf) {
 }
 
 TEST(Engine, DeepGraphsNeedNoDeepStack) {
-  if (testing::kThreadSanitizer) GTEST_SKIP() << "one thread, which would take minutes";
+  // One thread, which takes minutes under it.
+  if (testing::kThreadSanitizer) GTEST_SKIP() << "needs a build without ThreadSanitizer";
   constexpr int kDepth = 200000;
   const Tensor x = leaf(1);
   {

@@ -17,7 +17,7 @@ namespace lockstep {
 //
 //   forward(const M&, const Args&...)       calls the module; only for arguments that it takes
 //   std::optional<Device> device(const M&)  where its first tensor is, for messages
-
+//
 // and, for replicate:
 //
 //   std::vector<M> replicate(const M&, const std::vector<Device>&, bool detach)

@@ -26,10 +26,8 @@ inline std::optional<std::string> spinning_advice(int threads, const char* polic
   if (policy != nullptr && (policy[0] == 'p' || policy[0] == 'P')) return std::nullopt;
   return "LibTorch has " + std::to_string(threads) +
          " intra-op threads of OpenMP, which go on using cores for a while after each operation "
-         "and "
-         "slow down the replicas of a DataParallel: set OMP_WAIT_POLICY=passive in the "
-         "environment, "
-         "or call at::set_num_threads(1)";
+         "and slow down the replicas of a DataParallel: set OMP_WAIT_POLICY=passive in the "
+         "environment, or call at::set_num_threads(1)";
 }
 
 // Gives that advice, once.

@@ -132,8 +132,8 @@ struct AttentionForward {
   HeadMatrices<const T> query, key, value;
   AttentionMask<T> mask;
   HeadMatrices<T> out;
-  View<T>
-      stats;  // of each query shift and factor: exp(score − shift) · factor is a weight. Or none
+  // Of each query shift and factor: exp(score − shift) · factor is a weight. Or no memory.
+  View<T> stats;
   View<T> scores;  // work space of g.block_size()
   AttentionGeometry g;
 

@@ -12,8 +12,7 @@
 // A cell is a struct of functions on the numbers of one unit of one row:
 //
 //   kGates       how many gates a unit has: each gets a number from the input and one from the
-//   state
-//                before; gates are the blocks of rows of weight_ih and weight_hh
+//                state before; gates are the blocks of rows of weight_ih and weight_hh
 //   kKept        how many numbers a unit keeps for backward, besides its states
 //   kHasC        whether the state has a second part, c; then tanh(c) is a factor of h
 //   kSplits      whether the gradients of the two numbers of a gate differ
