@@ -45,8 +45,17 @@ struct SigmoidDerivative {
   LOCKSTEP_HD T operator()(T y) const { return y * (T{1} - y); }
 };
 
-// h' = tanh(x + h)
-struct TanhCell {
+// An activation is applied to the sum of a gate's numbers.
+struct SummedGates {
+  template <std::size_t k, class T>
+  LOCKSTEP_HD static T gate(const T* x, const T* h, const T* /*gates*/) {
+    return x[k] + h[k];
+  }
+};
+
+// h' = activation(x + h). `Gradient` turns the gradient of h', given h', into that of the sum.
+template <template <class> class Activation, template <class> class Gradient>
+struct ElmanCell : SummedGates {
   static constexpr const char* name = "RNN";
   static constexpr std::size_t kGates = 1;
   static constexpr std::size_t kKept = 0;
@@ -54,12 +63,8 @@ struct TanhCell {
   static constexpr bool kSplits = false;
 
   template <class T>
-  using Activations = std::tuple<Tanh<T>>;
+  using Activations = std::tuple<Activation<T>>;
 
-  template <std::size_t k, class T>
-  LOCKSTEP_HD static T gate(const T* x, const T* h, const T* /*gates*/) {
-    return x[k] + h[k];
-  }
   template <class T>
   LOCKSTEP_HD static UnitState<T> step(const T* gates, UnitState<T> /*before*/) {
     return {gates[0]};
@@ -67,40 +72,15 @@ struct TanhCell {
   template <class T>
   LOCKSTEP_HD static void gradient(const T* /*kept*/, UnitState<T> /*before*/, UnitState<T> after,
                                    UnitState<T>& grad, T* to_x, T* /*to_h*/) {
-    to_x[0] = grad.h * TanhDerivative<T>{}(after.h);
+    to_x[0] = Gradient<T>{}(grad.h, after.h);
     grad.h = T{};
   }
 };
-
-// h' = relu(x + h)
-struct ReluCell {
-  static constexpr const char* name = "RNN";
-  static constexpr std::size_t kGates = 1;
-  static constexpr std::size_t kKept = 0;
-  static constexpr bool kHasC = false;
-  static constexpr bool kSplits = false;
-
-  template <class T>
-  using Activations = std::tuple<Relu<T>>;
-
-  template <std::size_t k, class T>
-  LOCKSTEP_HD static T gate(const T* x, const T* h, const T* /*gates*/) {
-    return x[k] + h[k];
-  }
-  template <class T>
-  LOCKSTEP_HD static UnitState<T> step(const T* gates, UnitState<T> /*before*/) {
-    return {gates[0]};
-  }
-  template <class T>
-  LOCKSTEP_HD static void gradient(const T* /*kept*/, UnitState<T> /*before*/, UnitState<T> after,
-                                   UnitState<T>& grad, T* to_x, T* /*to_h*/) {
-    to_x[0] = ReluGradient<T>{}(grad.h, after.h);
-    grad.h = T{};
-  }
-};
+struct TanhCell : ElmanCell<Tanh, TanhGradient> {};
+struct ReluCell : ElmanCell<Relu, ReluGradient> {};
 
 // c' = f · c + i · g and h' = o · tanh(c'), with gates i, f, g, o.
-struct LstmCell {
+struct LstmCell : SummedGates {
   static constexpr const char* name = "LSTM";
   static constexpr std::size_t kGates = 4;
   static constexpr std::size_t kKept = 4;
@@ -110,10 +90,6 @@ struct LstmCell {
   template <class T>
   using Activations = std::tuple<Sigmoid<T>, Sigmoid<T>, Tanh<T>, Sigmoid<T>>;
 
-  template <std::size_t k, class T>
-  LOCKSTEP_HD static T gate(const T* x, const T* h, const T* /*gates*/) {
-    return x[k] + h[k];
-  }
   template <class T>
   LOCKSTEP_HD static UnitState<T> step(const T* gates, UnitState<T> before) {
     return {gates[3], gates[1] * before.c + gates[0] * gates[2]};
