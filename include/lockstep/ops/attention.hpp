@@ -5,7 +5,6 @@
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cstdint>
 #include <optional>
 
 namespace lockstep {
@@ -47,8 +46,6 @@ namespace lockstep::detail {
 // numbers is added as it is.
 Tensor mask_bias(const char* name, const Tensor& mask, bool hidden, const Tensor& query);
 
-Tensor causal_bias(const Tensor& query, std::int64_t queries, std::int64_t keys);
-
 // Dropout of the weights, with the numbers that it has drawn: one for each query and key.
 struct AttentionDropout {
   double p = 0;
@@ -58,8 +55,8 @@ struct AttentionDropout {
 };
 
 // How much of each value each query takes: softmax(scale · query · keyᵀ + bias), thinned out by
-// dropout. An undefined bias is none.
-Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& bias,
+// dropout. An undefined bias is none; `causal` hides the keys after each query besides.
+Tensor attention_weights(const Tensor& query, const Tensor& key, Tensor bias, bool causal,
                          const AttentionDropout& dropout, double scale);
 
 // scaled_dot_product_attention with a scale, and with both masks if both are given.

@@ -62,13 +62,9 @@ LOCKSTEP_INLINE std::tuple<Tensor, Tensor> MultiheadAttention::forward(
                                                      .scale = scale});
     return {out_proj(joined(seen, query)), Tensor()};
   }
-  Tensor bias = bias_of(masks, query, key);
-  if (masks.is_causal) {
-    const Tensor after = lockstep::detail::causal_bias(query, length_of(query), length_of(key));
-    bias = bias.defined() ? bias + after : after;
-  }
-  const Tensor weights = lockstep::detail::attention_weights(
-      q, k, bias, lockstep::detail::AttentionDropout::draw(p, q, k), scale);
+  const Tensor weights =
+      lockstep::detail::attention_weights(q, k, bias_of(masks, query, key), masks.is_causal,
+                                          lockstep::detail::AttentionDropout::draw(p, q, k), scale);
   const Tensor output = out_proj(joined(matmul(weights, v), query));
   const Tensor shown = masks.average_attn_weights ? mean(weights, {1}) : weights;
   return {output, query.dim() == 2 ? squeeze(shown, 0) : shown};

@@ -64,7 +64,7 @@ LOCKSTEP_INLINE Tensor mask_bias(const char* name, const Tensor& mask, bool hidd
                            [&]<class T>(T) { return map<bool, T>(mask, MaskBias<T>{hidden}); });
 }
 
-LOCKSTEP_INLINE Tensor causal_bias(const Tensor& query, std::int64_t queries, std::int64_t keys) {
+inline Tensor causal_bias(const Tensor& query, std::int64_t queries, std::int64_t keys) {
   const Stream stream = current_stream(query.device());
   return dispatch_floating(mask_dtype(query), "attention", [&]<class T>(T) {
     Tensor bias = empty_on(stream, {queries, keys}, dtype_of<T>);
@@ -82,8 +82,13 @@ LOCKSTEP_INLINE AttentionDropout AttentionDropout::draw(double p, const Tensor& 
   return {p, dropout_numbers(query.device(), numel(weights))};
 }
 
-LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& bias,
-                                         const AttentionDropout& dropout, double scale) {
+LOCKSTEP_INLINE Tensor attention_weights(const Tensor& query, const Tensor& key, Tensor bias,
+                                         bool causal, const AttentionDropout& dropout,
+                                         double scale) {
+  if (causal) {
+    const Tensor after = causal_bias(query, query.size(-2), key.size(-2));
+    bias = bias.defined() ? bias + after : after;
+  }
   const Tensor product = matmul(query * scale, transpose(key, -2, -1));
   const Tensor scores = product.to(mask_dtype(query));
   const Tensor weights = softmax(bias.defined() ? scores + bias : scores, -1).to(product.dtype());
@@ -225,11 +230,7 @@ struct AttentionOp {
     const auto& [q, k, v, masks] = x;
     Tensor bias;
     if (masks.defined()) bias = mask_bias(name, masks, false, q);
-    if (causal) {
-      const Tensor after = causal_bias(q, q.size(-2), k.size(-2));
-      bias = bias.defined() ? bias + after : after;
-    }
-    return matmul(attention_weights(q, k, bias, dropout, scale), v);
+    return matmul(attention_weights(q, k, bias, causal, dropout, scale), v);
   }
 
  private:
