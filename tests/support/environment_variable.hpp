@@ -7,13 +7,17 @@
 
 namespace lockstep::testing {
 
-// A variable of the environment for as long as it lives; made and ended while no other thread reads
-// the environment.
+// A variable of the environment for as long as it lives, or its absence for a null value; made and
+// ended while no other thread reads the environment.
 class EnvironmentVariable {
  public:
   EnvironmentVariable(const char* name, const char* value) : name_(name) {
     if (const char* before = std::getenv(name)) before_ = before;
-    ::setenv(name, value, 1);
+    if (value != nullptr) {
+      ::setenv(name, value, 1);
+    } else {
+      ::unsetenv(name);
+    }
   }
   EnvironmentVariable(const EnvironmentVariable&) = delete;
   EnvironmentVariable& operator=(const EnvironmentVariable&) = delete;

@@ -2,6 +2,9 @@
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/tensor/creation.hpp>
 
+#include "support/environment_variable.hpp"
+#include "support/warnings.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -212,6 +215,14 @@ struct FakeBlas {
   }
   static int threads() { return count; }
   static void set_threads(int value) { count = value; }
+  static char* prescott() {
+    static std::array<char, 9> name{"Prescott"};
+    return name.data();
+  }
+  static char* haswell() {
+    static std::array<char, 8> name{"Haswell"};
+    return name.data();
+  }
   static BlasControls controls() { return {parallel, config, threads, set_threads}; }
 };
 
@@ -245,6 +256,33 @@ TEST(HostMath, RefusesAnOpenBlasWithoutThreads) {
     EXPECT_NE(text.find("libopenblas0-pthread"), std::string::npos) << text;
   }
 }
+
+#if defined(__x86_64__)
+TEST(HostMath, WarnsOfAnOpenBlasThatDoesNotKnowTheProcessor) {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    GTEST_SKIP() << "needs a processor with AVX2, which a Prescott has not";
+  }
+  FakeBlas::kind = 1;
+  BlasControls blas = FakeBlas::controls();
+  blas.core = FakeBlas::prescott;
+  testing::CaughtWarnings warnings;
+  {
+    const testing::EnvironmentVariable unset("OPENBLAS_CORETYPE", nullptr);
+    const HostMath unknown(blas);
+    ASSERT_EQ(warnings.texts.size(), 1U);
+    EXPECT_NE(warnings.texts[0].find("OpenBLAS 0.3.21"), std::string::npos) << warnings.texts[0];
+    EXPECT_NE(warnings.texts[0].find("OPENBLAS_CORETYPE="), std::string::npos) << warnings.texts[0];
+    blas.core = FakeBlas::haswell;
+    const HostMath known(blas);
+    blas.core = nullptr;
+    const HostMath silent(blas);
+  }
+  const testing::EnvironmentVariable chosen("OPENBLAS_CORETYPE", "Prescott");
+  blas.core = FakeBlas::prescott;
+  const HostMath wanted(blas);
+  EXPECT_EQ(warnings.texts.size(), 1U);
+}
+#endif
 
 TEST(HostMath, ThreadsCanBeSetGuardedAndRestored) {
   if (BlasControls::linked().set_threads == nullptr)

@@ -24,6 +24,7 @@ namespace detail {
 extern "C" {
 [[gnu::weak]] int openblas_get_parallel();
 [[gnu::weak]] char* openblas_get_config();
+[[gnu::weak]] char* openblas_get_corename();
 [[gnu::weak]] int openblas_get_num_threads();
 [[gnu::weak]] void openblas_set_num_threads(int);
 [[gnu::weak]] std::int64_t bli_thread_get_num_threads();
@@ -37,11 +38,18 @@ struct BlasControls {
   char* (*config)() = nullptr;
   int (*threads)() = nullptr;
   void (*set_threads)(int) = nullptr;
+  char* (*core)() = nullptr;  // OpenBLAS: the processor that its kernels are for
 
   static BlasControls linked();
 };
 
-// The BLAS of this process, made fit for concurrent callers at first use and never destroyed.
+// What OPENBLAS_CORETYPE should say when the program starts; null where OpenBLAS uses this
+// processor's vectors, or the variable says something. An OpenBLAS older than the processor does
+// not know it, and takes the kernels of a Prescott, which are two to three times slower.
+const char* better_blas_core(const BlasControls& blas);
+
+// The BLAS of this process, made fit for concurrent callers at first use and never destroyed. Warns
+// once of kernels for another processor.
 class HostMath {
  public:
   static HostMath& instance();

@@ -3,10 +3,14 @@
 
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/warning.hpp>
 
 #include <cblas.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
 
 namespace lockstep::detail {
 
@@ -14,6 +18,7 @@ LOCKSTEP_INLINE BlasControls BlasControls::linked() {
   BlasControls controls;
   controls.parallel = openblas_get_parallel;
   controls.config = openblas_get_config;
+  controls.core = openblas_get_corename;
   if (openblas_set_num_threads != nullptr) {
     controls.threads = openblas_get_num_threads;
     controls.set_threads = openblas_set_num_threads;
@@ -35,6 +40,19 @@ inline void check_safe_for_concurrent_callers(const BlasControls& blas) {
         "libopenblas.so.0-x86_64-linux-gnu)");
 }
 
+LOCKSTEP_INLINE const char* better_blas_core(const BlasControls& blas) {
+  if (blas.core == nullptr || std::string_view(blas.core()) != "Prescott") return nullptr;
+  if (std::getenv("OPENBLAS_CORETYPE") != nullptr) return nullptr;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+    return "SkylakeX";
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "Haswell";
+#endif
+  return nullptr;
+}
+
 LOCKSTEP_INLINE HostMath& HostMath::instance() {
   static HostMath& math = *new HostMath(BlasControls::linked());
   return math;
@@ -42,6 +60,14 @@ LOCKSTEP_INLINE HostMath& HostMath::instance() {
 
 LOCKSTEP_INLINE HostMath::HostMath(const BlasControls& blas) : blas_(blas) {
   check_safe_for_concurrent_callers(blas_);
+  if (const char* core = better_blas_core(blas_)) {
+    warn(str(
+        "the OpenBLAS that this program runs with (",
+        blas_.config != nullptr ? blas_.config() : "unknown configuration",
+        ") does not know this processor and multiplies matrices two to three times slower than it "
+        "can. Start the program with OPENBLAS_CORETYPE=",
+        core, ", or install a newer OpenBLAS"));
+  }
   if (blas_.set_threads == nullptr) return;
   before_ = blas_.threads();
   blas_.set_threads(1);
