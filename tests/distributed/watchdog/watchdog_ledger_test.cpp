@@ -27,16 +27,21 @@ class Ledger : public ::testing::Test {
     for (int rank = 0; rank < ledger.size(); ++rank) ledger.join(rank, 0s);
   }
 
-  // A heartbeat of a rank that has just come where it is.
+  // A heartbeat of a rank that has just come where it is, and knows of all ends.
   void inside(int rank, std::uint64_t number, WatchdogLedger::Time now,
               const std::string& call = kSum, const WatchdogLedger::GroupKey& group = kAll) {
-    ledger.note_frame(rank, now);
     ledger.report(rank, group, {number, true, 0ms, call}, now);
+    unchanged(rank, now, ledger.ends());
   }
   void outside(int rank, std::uint64_t number, WatchdogLedger::Time now,
                const WatchdogLedger::GroupKey& group = kAll) {
-    ledger.note_frame(rank, now);
     ledger.report(rank, group, {number}, now);
+    unchanged(rank, now, ledger.ends());
+  }
+  // A heartbeat of a rank that is where it was, and knew of so many ends when it sent this.
+  void unchanged(int rank, WatchdogLedger::Time now, std::uint32_t known) {
+    ledger.note_frame(rank, now);
+    ledger.find_left(rank, known);
   }
   void all_heard(WatchdogLedger::Time now) {
     for (int rank = 0; rank < ledger.size(); ++rank) ledger.note_frame(rank, now);
@@ -194,13 +199,45 @@ TEST_F(Ledger, WhatIsKnownOfAGroupThatHasEndedIsForgotten) {
   EXPECT_EQ(times_stuck(300s), 3);
 }
 
-TEST_F(Ledger, ARankThatEndsWhileOthersWaitForItIsNamedAtOnce) {
+TEST_F(Ledger, ARankThatEndsIsNamedByTheFirstWhoKnowsItAndStillWaits) {
   outside(1, 16, 1s);
   inside(0, 17, 2s);
   ledger.leave(1);
+  unchanged(0, 3s, 0);  // may be older than the end
+  EXPECT_EQ(found(), Texts());
+  unchanged(0, 4s, 1);
   EXPECT_EQ(found(), Texts{"rank 1 has ended after collective #16; rank 0 waits for it in "
                            "collective #17, all_reduce(sum) of 4 x f32"});
   EXPECT_EQ(ledger.faults()[0].kind, Kind::left);
+}
+
+// Rank 1 has left a group in whose collective #17 the others were; they have caught the error, and
+// all end.
+TEST_F(Ledger, WhereARankWasBeforeAnotherEndedAccusesNobody) {
+  outside(1, 16, 1s);
+  inside(0, 17, 1500ms);
+  inside(2, 17, 1700ms);
+  ledger.finish(1);
+  unchanged(0, 2500ms, 0);  // under way when rank 1 ended
+  outside(2, 17, 2600ms);
+  ledger.finish(2);
+  outside(0, 17, 3500ms);
+  ledger.finish(0);
+  EXPECT_EQ(found(), Texts());
+}
+
+TEST_F(Ledger, OfTwoEndsAHeartbeatTellsOfThoseItKnows) {
+  for (const int rank : {1, 2}) outside(rank, 16, 1s);
+  inside(0, 17, 2s);
+  ledger.finish(2);
+  ledger.finish(1);
+  ledger.leave(2);  // the same end
+  unchanged(0, 3s, 1);
+  ASSERT_EQ(ledger.faults().size(), 1U);
+  EXPECT_EQ(ledger.faults()[0].rank, 2);
+  unchanged(0, 4s, 2);
+  ASSERT_EQ(ledger.faults().size(), 2U);
+  EXPECT_EQ(ledger.faults()[1].rank, 1);
 }
 
 TEST_F(Ledger, ARankThatHasEndedIsNamedWhenSomeoneComesToWaitForIt) {

@@ -267,7 +267,6 @@ TEST(Watchdog, RankZeroWithFewerBatchesIsNamed) {
 // Rank 0 too.
 TEST(Watchdog, ARankThatHasFinishedIsNamedAndStillHearsOfFaults) {
   for (const int finished : {0, 1}) {
-    // At once, and not with the next heartbeat, for the one that has finished.
     World world(2);
     Rank& waiting = world[1 - finished];
     world[finished].watchdog().finish();
@@ -279,6 +278,57 @@ TEST(Watchdog, ARankThatHasFinishedIsNamedAndStillHearsOfFaults) {
     EXPECT_TRUE(contains(got, expected)) << got;
     EXPECT_TRUE(contains(world[finished].fault(), expected));
   }
+}
+
+// Rank 1 is this test: it writes the frames itself.
+TEST(Watchdog, AHeartbeatFromBeforeAnEndAccusesNobody) {
+  using detail::FrameReader;
+  using detail::FrameWriter;
+  using detail::FromServer;
+  using detail::ToServer;
+  HashStore store;
+  const Rank zero(0, 3, store);
+  Rank two(2, 3, store);
+  std::istringstream address(store.get("watchdog"));
+  std::uint16_t port = 0;
+  std::uint64_t token = 0;
+  address >> port >> token;
+  const detail::Deadline patience(5min);
+  const detail::Descriptor socket = detail::connect_to("localhost", port, patience);
+  std::string answer;
+  const auto expect = [&](FromServer kind) {
+    EXPECT_EQ(detail::receive_frame(socket, answer, detail::kMaxWatchdogFrame, patience), 0);
+    FrameReader reader(answer);
+    EXPECT_EQ(reader.number<std::uint8_t>(), static_cast<std::uint8_t>(kind));
+    return reader;
+  };
+  // Says that nothing has changed, and returns how many ends the server knows of.
+  const auto heartbeat = [&](std::uint32_t known) {
+    FrameWriter frame(ToServer::heartbeat);
+    detail::send_all(socket, frame.number(std::uint32_t{0}).number(known).take(), patience);
+    return expect(FromServer::heartbeat).number<std::uint32_t>();
+  };
+  FrameWriter group(ToServer::group);
+  detail::write(group, {{0, 1, 2}, 0});
+  FrameWriter inside(ToServer::heartbeat);
+  detail::write(inside.number(std::uint32_t{1}), 0, {1, true, 0ms, "barrier"});
+  detail::send_all(socket,
+                   FrameWriter(ToServer::hello).number(token).number(1).number(3).take() +
+                       group.take() + inside.number(std::uint32_t{0}).take(),
+                   patience);
+  expect(FromServer::welcome);
+  EXPECT_EQ(expect(FromServer::heartbeat).number<std::uint32_t>(), 0U);
+  two.watchdog().finish();
+  while (heartbeat(0) == 0) {
+  }
+  EXPECT_EQ(heartbeat(0), 1U);  // and no fault has come before this answer
+  EXPECT_EQ(heartbeat(1), 1U);
+  FrameReader reader = expect(FromServer::faults);
+  const std::vector<Fault> faults = detail::read_faults(reader);
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].text,
+            "rank 2 has ended without any collective; rank 1 waits for it in collective #1, "
+            "barrier");
 }
 
 TEST(Watchdog, FinishingIsNoFaultAndLeavingComesBeforeTheEnd) {

@@ -99,8 +99,8 @@ class Watchdog : public detail::RankWatcher {
   // Throws that error, if there is one.
   using RankWatcher::check;
 
-  // Says that this rank comes to no collective any more: whoever waits for it in one is told at
-  // once. It is still watched, and still hears of the others' faults.
+  // Says that this rank comes to no collective any more: whoever still waits for it in one is told
+  // within two intervals. It is still watched, and still hears of the others' faults.
   void finish();
 
   // Says goodbye, as the destructor would later: nothing is found from here on. On rank 0 it also

@@ -59,8 +59,14 @@ class WatchdogLedger {
 
   // The rank has ended in good order.
   void leave(int rank);
-  // The rank comes to no collective of any group any more.
+  // The rank comes to no collective of any group any more: it has ended.
   void finish(int rank);
+  // How many ranks have ended.
+  std::uint32_t ends() const { return ends_; }
+  // The rank has reported where it was when it knew of the first `known` ends. Looks whether it
+  // waits for one of these. Where it was before tells nothing of that: its collective may have
+  // failed, and the other rank have ended because of that, before this one's next heartbeat.
+  void find_left(int rank, std::uint32_t known);
   // The rank's connection has ended, without a goodbye.
   void lose(int rank, const std::string& reason);
   void abort(int rank, const std::string& reason);
@@ -80,7 +86,7 @@ class WatchdogLedger {
   struct Rank {
     bool joined = false;
     bool gone = false;
-    bool finished = false;
+    std::uint32_t end = 0;  // which end it was, counted from 1; 0: it has not ended
     bool told = false;
     bool faulty = false;
     Time last_frame{0};
@@ -126,14 +132,12 @@ class WatchdogLedger {
 
   void find_mismatch(const GroupKey& key, const Group& group, int rank);
 
-  // Looks whether `rank` waits for one that has finished.
-  void find_left(const GroupKey& key, const Group& group, int rank);
-
   void find_late(const GroupKey& key, const Group& group, Time now);
 
   Time join_timeout_;
   WatchdogOptions options_;
   std::vector<Rank> ranks_;
+  std::uint32_t ends_ = 0;
   Groups groups_;
   std::set<std::pair<GroupKey, std::uint64_t>> stuck_;
   std::vector<Fault> faults_;

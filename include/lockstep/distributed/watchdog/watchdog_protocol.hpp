@@ -16,7 +16,8 @@ namespace lockstep::distributed::detail {
 enum class ToServer : std::uint8_t {
   hello,      // token, rank, size; the first on a connection
   group,      // a new one, numbered in this order: how many of the same ranks before it, the ranks
-  heartbeat,  // for groups in which something has changed: the group's number, a position
+  heartbeat,  // for groups in which something has changed: the group's number, a position; then
+              // how many ends it knows of, or 0 if another heartbeat of the same moment follows
   leave_group,  // a group's number: this rank has done with it; after its last position
   abort,        // a text: this rank has failed
   told,         // it knows of a fault
@@ -28,7 +29,7 @@ enum class ToServer : std::uint8_t {
 enum class FromServer : std::uint8_t {
   welcome,
   refused,    // a text: why a hello was not what it should be
-  heartbeat,  // the answer to a rank's
+  heartbeat,  // the answer to a rank's: how many ranks have ended
   faults,     // all that have been found
   last,       // a group and rank 0's last collective in it; before
   closing,    // rank 0 has ended in good order

@@ -142,6 +142,7 @@ LOCKSTEP_INLINE void WatchdogClient::on_frame(Connection& connection, std::strin
   FrameReader frame(bytes);
   switch (static_cast<FromServer>(frame.number<std::uint8_t>())) {
     case FromServer::heartbeat:
+      ends_ = frame.number<std::uint32_t>();
       break;
     case FromServer::faults:
       set_faults(read_faults(frame));
@@ -231,6 +232,7 @@ LOCKSTEP_INLINE void WatchdogClient::send_heartbeat(Connection& connection,
       write(heartbeat, watched.id,
             {last.number, last.inside, now - watched.since, last.inside ? text(last.call) : ""});
     }
+    heartbeat.number(sent == changed.size() ? ends_ : 0);
     frames += heartbeat.take();
   } while (sent < changed.size());
   std::erase_if(groups_, [&](const Watched& watched) {

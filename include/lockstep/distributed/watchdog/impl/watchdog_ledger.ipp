@@ -32,7 +32,6 @@ LOCKSTEP_INLINE void WatchdogLedger::report(int rank, const GroupKey& key, Posit
   mine.since = now - mine.position.age;
   if (!mine.position.inside) return;
   find_mismatch(key, group, rank);
-  find_left(key, group, rank);
 }
 
 LOCKSTEP_INLINE void WatchdogLedger::leave_group(int rank, const GroupKey& key) {
@@ -49,10 +48,21 @@ LOCKSTEP_INLINE void WatchdogLedger::leave(int rank) {
 }
 
 LOCKSTEP_INLINE void WatchdogLedger::finish(int rank) {
-  of(rank).finished = true;
+  if (of(rank).end == 0) of(rank).end = ++ends_;
+}
+
+LOCKSTEP_INLINE void WatchdogLedger::find_left(int rank, std::uint32_t known) {
   for (const auto& [key, group] : groups_) {
-    for (const int other : key.first) {
-      if (group[index(key, other)].position.inside) find_left(key, group, other);
+    const std::size_t at = index(key, rank);
+    if (at == group.size()) continue;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const int other = key.first[i];
+      const std::uint32_t end = of(other).end;
+      const Position& there = group[i].position;
+      if (i == at || end == 0 || end > known || !waits_for(group[at].position, there)) continue;
+      note(Fault::Kind::left, other,
+           str("rank ", other, " has ended", after(there.number), "; ",
+               who_waits(key, group, other)));
     }
   }
 }
@@ -202,17 +212,6 @@ LOCKSTEP_INLINE void WatchdogLedger::find_mismatch(const GroupKey& key, const Gr
     note(Fault::Kind::mismatched, rank,
          str("rank ", rank, " is in ", describe(mine.number, mine.call), ", but rank ",
              key.first[i], " is in ", other.call, ": all ranks must call the same"));
-  }
-}
-
-LOCKSTEP_INLINE void WatchdogLedger::find_left(const GroupKey& key, const Group& group, int rank) {
-  const Position& mine = group[index(key, rank)].position;
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    const int other = key.first[i];
-    if (!of(other).finished || other == rank || !waits_for(mine, group[i].position)) continue;
-    note(Fault::Kind::left, other,
-         str("rank ", other, " has ended", after(group[i].position.number), "; ",
-             who_waits(key, group, other)));
   }
 }
 

@@ -72,8 +72,10 @@ LOCKSTEP_INLINE void WatchdogServer::on_frame(Connection& connection, std::strin
       break;
     case ToServer::heartbeat:
       read_heartbeat(client, frame);
-      // One at a time is enough: they say no more than that this thread lives.
-      if (!connection.is_sending()) connection.send(FrameWriter(FromServer::heartbeat).take());
+      // One at a time is enough: they say no more than that this thread lives, and who has ended.
+      if (!connection.is_sending()) {
+        connection.send(FrameWriter(FromServer::heartbeat).number(ledger_.ends()).take());
+      }
       break;
     case ToServer::leave_group:
       leave_group(client, frame.number<std::uint32_t>());
@@ -152,6 +154,7 @@ LOCKSTEP_INLINE void WatchdogServer::read_heartbeat(Client& client, FrameReader&
     WatchdogLedger::Position position = read_position(frame);
     ledger_.report(client.rank, group_of(client, group), std::move(position), clock_.now());
   }
+  ledger_.find_left(client.rank, frame.number<std::uint32_t>());
 }
 
 LOCKSTEP_INLINE void WatchdogServer::on_end(Connection& connection, const std::string& reason) {
