@@ -219,19 +219,10 @@ class LimitsStore final : public Store {
   std::vector<milliseconds> take() { return std::exchange(limits_, {}); }
 
  private:
-  using Deadline = detail::Deadline;
-
-  void do_set(const std::string&, const std::string&, const Deadline& d) override { note(d); }
-  std::string do_get(const std::string&, const Deadline& d) override { return note(d), ""; }
-  std::int64_t do_add(const std::string&, std::int64_t, const Deadline& d) override {
-    return note(d), 0;
+  detail::StoreAnswer answer(detail::StoreCall, const detail::Deadline& deadline) override {
+    limits_.push_back(deadline.timeout());
+    return {};
   }
-  void do_wait(std::span<const std::string>, const Deadline& d) override { note(d); }
-  bool do_check(std::span<const std::string>, const Deadline& d) override { return note(d), true; }
-  bool do_delete(const std::string&, const Deadline& d) override { return note(d), true; }
-  std::int64_t do_num_keys(const Deadline& d) override { return note(d), 0; }
-
-  void note(const Deadline& deadline) { limits_.push_back(deadline.timeout()); }
 
   std::vector<milliseconds> limits_;
 };

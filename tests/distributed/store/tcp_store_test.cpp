@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
+#include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/distributed/store/tcp_store.hpp>
 #include <lockstep/distributed/store/tcp_store_server.hpp>
 
@@ -63,6 +64,15 @@ std::uint16_t free_port() { return detail::listen_on(0).port; }
 
 std::string hello() {
   return detail::FrameWriter(detail::StoreRequest::hello).text(detail::kStoreGreeting).take();
+}
+
+// The answer to it.
+std::string welcome() {
+  return detail::FrameWriter(detail::StoreReply::done)
+      .text("")
+      .number(std::int64_t{0})
+      .take()
+      .substr(4);
 }
 
 TEST(TCPStore, TheSystemChoosesAPort) {
@@ -134,22 +144,24 @@ TEST(TCPStore, WhoWaitsWhenTheServerEndsGetsAnError) {
 TEST(TCPStore, GarbageHarmsNobody) {
   TCPStore store = server();
   store.set("key", "value");
-  const std::string longest = detail::FrameWriter(detail::StoreRequest::set)
-                                  .text(std::string(Store::kMaxKey, 'k'))
-                                  .text(std::string(Store::kMaxValue, 'v'))
-                                  .take();
-  const std::string cut_off = detail::FrameWriter(detail::StoreRequest::set).text("k").take();
+  using detail::StoreRequest;
+  const std::string longest = detail::frame_of(
+      {StoreRequest::set, {std::string(Store::kMaxKey, 'k')}, std::string(Store::kMaxValue, 'v')});
+  const std::string cut_off =
+      detail::FrameWriter(StoreRequest::set).number(std::uint32_t{1}).text("k").take();
   const std::string too_many =
-      detail::FrameWriter(detail::StoreRequest::wait).number(std::uint32_t{0xFFFFFFFF}).take();
+      detail::FrameWriter(StoreRequest::wait).number(std::uint32_t{0xFFFFFFFF}).take();
+  const std::string longer =
+      detail::FrameWriter(StoreRequest::count).number(std::uint32_t{0}).text("more").take();
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100000, '\xFF'),
-        std::string("\0\0\0\0", 4), longest,
-        detail::FrameWriter(detail::StoreRequest::count).take(), hello() + hello(),
-        hello() + std::string("\xFF\xFF\xFF\x7F", 4), hello() + cut_off, hello() + too_many,
-        hello() + detail::FrameWriter(static_cast<detail::StoreRequest>(99)).take(),
-        hello() + detail::FrameWriter(detail::StoreRequest::count).text("more").take(),
-        hello() + detail::FrameWriter(detail::StoreRequest::get).number(std::uint32_t{0}).take(),
-        detail::FrameWriter(detail::StoreRequest::hello).text("lockstep store 2").take()}) {
+        std::string("\0\0\0\0", 4), longest, detail::frame_of({StoreRequest::count}),
+        hello() + hello(), hello() + std::string("\xFF\xFF\xFF\x7F", 4), hello() + cut_off,
+        hello() + too_many, hello() + detail::frame_of({static_cast<StoreRequest>(99), {"k"}}),
+        hello() + longer, hello() + detail::frame_of({StoreRequest::count, {"more"}}),
+        hello() + detail::frame_of({StoreRequest::get}),
+        hello() + detail::frame_of({StoreRequest::erase, {"key", "key"}}),
+        detail::FrameWriter(StoreRequest::hello).text("lockstep store 2").take()}) {
     RawClient garbage(store);
     garbage.send(bytes);
     garbage.await_end();
@@ -161,7 +173,7 @@ TEST(TCPStore, GarbageHarmsNobody) {
 TEST(TCPStore, HalfASentenceBlocksNobody) {
   TCPStore store = server();
   const std::string whole =
-      hello() + detail::FrameWriter(detail::StoreRequest::set).text("slow").text("value").take();
+      hello() + detail::frame_of({detail::StoreRequest::set, {"slow"}, "value"});
   RawClient silent(store);
   RawClient slow(store);
   for (const char byte : whole) {
@@ -177,23 +189,19 @@ TEST(TCPStore, WhoTakesNoAnswersIsNotKept) {
   TCPStore store = server();
   store.set("large", std::string(Store::kMaxValue, 'v'));
   RawClient greedy(store);
-  const std::string get =
-      detail::FrameWriter(detail::StoreRequest::get).number(std::uint32_t{1}).text("large").take();
+  const std::string get = detail::frame_of({detail::StoreRequest::get, {"large"}});
   std::string many = hello();
   for (int i = 0; i < 4; ++i) many += get;
   greedy.send(many);
   EXPECT_EQ(store.add("n", 1), 1);
-  EXPECT_EQ(greedy.receive().size(), 1U);
+  EXPECT_EQ(greedy.receive(), welcome());
 }
 
 TEST(TCPStore, AWaitIsForgottenWithItsClient) {
   TCPStore store = server();
   {
     RawClient gone(store);
-    gone.send(hello() + detail::FrameWriter(detail::StoreRequest::wait)
-                            .number(std::uint32_t{1})
-                            .text("key")
-                            .take());
+    gone.send(hello() + detail::frame_of({detail::StoreRequest::wait, {"key"}}));
     gone.receive();
   }
   store.set("key", "value");
@@ -224,9 +232,9 @@ TEST(TCPStore, RunningOutOfDescriptorsIsNoEnd) {
   EXPECT_EQ(detail::send_all(late, hello(), patience()), 0);
   for (int i = 1; i <= 10; ++i) EXPECT_EQ(store.add("n", 1), i);
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  std::string welcome;
-  EXPECT_EQ(detail::receive_frame(late, welcome, 100, patience()), 0);
-  EXPECT_EQ(welcome.size(), 1U);
+  std::string answer;
+  EXPECT_EQ(detail::receive_frame(late, answer, 100, patience()), 0);
+  EXPECT_EQ(answer, welcome());
 }
 
 // Dialling a port at which nobody listens, the system may give the caller that very port.

@@ -58,32 +58,8 @@ class FileStore final : public Store {
     int descriptor_;
   };
 
-  LOCKSTEP_INLINE void do_set(const std::string& key, const std::string& value,
-                              const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::string do_get(const std::string& key,
-                                     const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::int64_t do_add(const std::string& key, std::int64_t amount,
-                                      const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE void do_wait(std::span<const std::string> keys,
-                               const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE bool do_check(std::span<const std::string> keys,
-                                const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE bool do_delete(const std::string& key, const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::int64_t do_num_keys(const detail::Deadline& deadline) override;
-
-  // Calls `then`, with the mutex held, once all keys are there. The mutex is free in between, for
-  // this process's other threads.
-  template <class Then>
-  void await(std::span<const std::string> keys, const detail::Deadline& deadline, Then then) {
-    for (detail::Pause pause;; pause(deadline)) {
-      {
-        const std::lock_guard guard(mutex_);
-        look(deadline);
-        if (values_.has_all(keys)) return then();
-      }
-      if (deadline.passed()) fail_late(keys, deadline);
-    }
-  }
+  LOCKSTEP_INLINE detail::StoreAnswer answer(detail::StoreCall call,
+                                             const detail::Deadline& deadline) override;
 
   // Reads what is new, if anything is.
   void look(const detail::Deadline& deadline);
@@ -97,6 +73,8 @@ class FileStore final : public Store {
   // Appends a change. The caller holds the lock and has read all changes. `values_` gets it from
   // the next `refresh`, as in every other process.
   void append(detail::FrameWriter change);
+  // The same for what the call changes.
+  detail::StoreAnswer append(const detail::StoreCall& call);
 
   std::size_t size() const;
   bool is_at_path() const;

@@ -22,21 +22,8 @@ class HashStore final : public Store {
   std::string name() const override { return "HashStore"; }
 
  private:
-  LOCKSTEP_INLINE void do_set(const std::string& key, const std::string& value,
-                              const detail::Deadline&) override;
-  LOCKSTEP_INLINE std::string do_get(const std::string& key,
-                                     const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::int64_t do_add(const std::string& key, std::int64_t amount,
-                                      const detail::Deadline&) override;
-  LOCKSTEP_INLINE void do_wait(std::span<const std::string> keys,
-                               const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE bool do_check(std::span<const std::string> keys,
-                                const detail::Deadline&) override;
-  LOCKSTEP_INLINE bool do_delete(const std::string& key, const detail::Deadline&) override;
-  LOCKSTEP_INLINE std::int64_t do_num_keys(const detail::Deadline&) override;
-
-  void await(std::unique_lock<std::mutex>& lock, std::span<const std::string> keys,
-             const detail::Deadline& deadline);
+  LOCKSTEP_INLINE detail::StoreAnswer answer(detail::StoreCall call,
+                                             const detail::Deadline& deadline) override;
 
   std::mutex mutex_;  // guards values_
   std::condition_variable changed_;

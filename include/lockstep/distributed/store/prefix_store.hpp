@@ -6,7 +6,7 @@
 #include <lockstep/distributed/store/store.hpp>
 
 #include <memory>
-#include <vector>
+#include <string>
 
 namespace lockstep::distributed {
 
@@ -27,21 +27,8 @@ class PrefixStore final : public Store {
   std::string name() const override { return store_->name() + " below '" + prefix_ + '\''; }
 
  private:
-  LOCKSTEP_INLINE void do_set(const std::string& key, const std::string& value,
-                              const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::string do_get(const std::string& key,
-                                     const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::int64_t do_add(const std::string& key, std::int64_t amount,
-                                      const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE void do_wait(std::span<const std::string> keys,
-                               const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE bool do_check(std::span<const std::string> keys,
-                                const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE bool do_delete(const std::string& key, const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::int64_t do_num_keys(const detail::Deadline& deadline) override;
-
-  std::string full(const std::string& key) const;
-  std::vector<std::string> full(std::span<const std::string> keys) const;
+  LOCKSTEP_INLINE detail::StoreAnswer answer(detail::StoreCall call,
+                                             const detail::Deadline& deadline) override;
 
   std::string prefix_;
   std::shared_ptr<Store> store_;

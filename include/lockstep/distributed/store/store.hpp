@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
 
 #include <atomic>
@@ -72,7 +73,7 @@ class Store {
   bool delete_key(const std::string& key);
 
   // How many keys have values.
-  std::int64_t num_keys() { return do_num_keys(deadline()); }
+  std::int64_t num_keys();
 
   // What messages call the store: "TCPStore at node1:29500".
   virtual std::string name() const = 0;
@@ -83,19 +84,10 @@ class Store {
                               const detail::Deadline& deadline) const;
 
  private:
-  // The arguments are checked. Each returns or throws by the deadline.
-  virtual void do_set(const std::string& key, const std::string& value,
-                      const detail::Deadline& deadline) = 0;
-  virtual std::string do_get(const std::string& key, const detail::Deadline& deadline) = 0;
-  virtual std::int64_t do_add(const std::string& key, std::int64_t amount,
-                              const detail::Deadline& deadline) = 0;
-  virtual void do_wait(std::span<const std::string> keys, const detail::Deadline& deadline) = 0;
-  virtual bool do_check(std::span<const std::string> keys, const detail::Deadline& deadline) = 0;
-  virtual bool do_delete(const std::string& key, const detail::Deadline& deadline) = 0;
-  virtual std::int64_t do_num_keys(const detail::Deadline& deadline) = 0;
+  // Does what the call asks for, and returns or throws by the deadline. The call has been checked.
+  virtual detail::StoreAnswer answer(detail::StoreCall call, const detail::Deadline& deadline) = 0;
 
-  detail::Deadline deadline() const { return detail::Deadline(timeout()); }
-
+  detail::StoreAnswer check_and_answer(detail::StoreCall call, std::chrono::milliseconds timeout);
   static void check_key(const std::string& key);
 
   friend class PrefixStore;  // which hands its calls on with their deadlines

@@ -7,25 +7,44 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace lockstep::distributed::detail {
+
+// What is asked of a store; hello and cancel only of a TCPStore's server.
+enum class StoreRequest : std::uint8_t { hello, set, get, wait, check, add, erase, count, cancel };
+
+// A call of a Store's member.
+struct StoreCall {
+  StoreRequest request;
+  std::vector<std::string> keys = {};  // one, but any number of wait and check, and none of count
+  std::string value = {};              // of set
+  std::int64_t amount = 0;             // of add
+
+  // True if the answer comes when all keys have values.
+  bool waits() const { return request == StoreRequest::get || request == StoreRequest::wait; }
+  bool changes() const {
+    return request == StoreRequest::set || request == StoreRequest::add ||
+           request == StoreRequest::erase;
+  }
+};
+
+struct StoreAnswer {
+  std::string value = {};   // of get
+  std::int64_t number = 0;  // of add and count; 0 or 1 of check and erase
+};
 
 // The keys and values of a store. One thread at a time.
 class StoreValues {
  public:
-  void set(const std::string& key, std::string value);
-
-  // Null if the key has no value.
-  const std::string* find(const std::string& key) const;
   bool has_all(std::span<const std::string> keys) const;
 
-  // What the key's number would become. A ValueError if it has another value or the sum does not
-  // fit.
-  std::int64_t sum(const std::string& key, std::int64_t amount) const;
-  std::int64_t add(const std::string& key, std::int64_t amount);
+  // Does what the call asks for. If it waits for keys, they are there. A ValueError for `add` to
+  // what is no number, or if the sum does not fit.
+  StoreAnswer answer(const StoreCall& call);
 
-  bool erase(const std::string& key);
-  std::int64_t size() const { return static_cast<std::int64_t>(values_.size()); }
+  // What the key's number becomes if `amount` is added. Throws as `answer`.
+  std::int64_t sum(const std::string& key, std::int64_t amount) const;
 
  private:
   std::unordered_map<std::string, std::string> values_;

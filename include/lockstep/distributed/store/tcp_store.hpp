@@ -17,8 +17,6 @@
 namespace lockstep::distributed {
 
 namespace detail {
-class FrameWriter;
-enum class StoreRequest : std::uint8_t;  // distributed/store/tcp_store_server.hpp
 class TCPStoreServer;
 }  // namespace detail
 
@@ -59,28 +57,8 @@ class TCPStore final : public Store {
   std::string name() const override { return "TCPStore at " + detail::endpoint(host_, port_); }
 
  private:
-  using Request = detail::StoreRequest;
-
-  LOCKSTEP_INLINE void do_set(const std::string& key, const std::string& value,
-                              const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::string do_get(const std::string& key,
-                                     const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::int64_t do_add(const std::string& key, std::int64_t amount,
-                                      const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE void do_wait(std::span<const std::string> keys,
-                               const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE bool do_check(std::span<const std::string> keys,
-                                const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE bool do_delete(const std::string& key, const detail::Deadline& deadline) override;
-  LOCKSTEP_INLINE std::int64_t do_num_keys(const detail::Deadline& deadline) override;
-
-  static detail::FrameWriter with_keys(Request request, std::span<const std::string> keys);
-  static std::int64_t number(const std::string& reply);
-
-  // Sends a request and returns what its reply says after its state. If it waits for keys,
-  // `awaited`, it is called off at the deadline.
-  std::string ask(detail::FrameWriter request, const detail::Deadline& deadline,
-                  std::span<const std::string> awaited = {});
+  LOCKSTEP_INLINE detail::StoreAnswer answer(detail::StoreCall call,
+                                             const detail::Deadline& deadline) override;
 
   // Sends a request and returns the reply. A connection on which anything goes wrong is of no more
   // use: a late reply must not be taken for that to the next request.

@@ -15,18 +15,18 @@
 
 namespace lockstep::distributed::detail {
 
-// What a client asks of the server. The arguments follow as texts (keys after their number), the
-// amount of `add` as 64 bits. `hello` comes first on each connection, with kStoreGreeting.
-enum class StoreRequest : std::uint8_t { hello, set, get, wait, check, add, erase, count, cancel };
-
-// The answer: a state; a text after it where a value was asked for or something is wrong, 64 bits
-// where a number was. `get` and `wait` are answered when all their keys are there, however long
-// that takes, or with `late` at a `cancel`, which has no answer of its own.
+// What a client says to the server: `hello` with kStoreGreeting, which comes first on each
+// connection, then calls (frame_of). `get` and `wait` are answered when all their keys are there,
+// however long that takes, or with `late` at a `cancel`, which has no answer of its own.
+//
+// An answer is a state; after it the value and the number if it is `done`, a text if `invalid`.
 enum class StoreReply : std::uint8_t { done, invalid, late };
 
 inline constexpr std::string_view kStoreGreeting = "lockstep store 1";
 inline constexpr std::size_t kMaxStoreFrame = (std::size_t{8} << 10) + (std::size_t{8} << 20) + 64;
 static_assert(kMaxStoreFrame >= Store::kMaxKey + Store::kMaxValue + 64);
+
+std::string frame_of(const StoreCall& call);
 
 // The side of a TCPStore that keeps the values.
 //
@@ -52,20 +52,21 @@ class TCPStoreServer {
   // A `get` or `wait` that is not answered yet.
   struct Waiting {
     int connection;
-    std::vector<std::string> keys;
-    bool wants_value;
+    StoreCall call;
   };
 
   void run() noexcept;
 
   void on_frame(Connection& connection, std::string_view frame);
 
-  void answer(Connection& connection, StoreRequest request, FrameReader& reader);
+  // Reads the rest of a frame after its request. Throws BadFrame for what is no call.
+  static StoreCall read_call(StoreRequest request, FrameReader& reader);
 
-  static std::vector<std::string> keys(FrameReader& reader);
+  void answer(Connection& connection, const StoreCall& call);
+  static void send(Connection& connection, const StoreAnswer& answer);
 
-  // Answers the requests whose keys have all come. Called at each change: the next request may
-  // delete them.
+  // Answers the calls whose keys have all come. Called at each change: the next call may delete
+  // them.
   void answer_waiting();
 
   void on_end(Connection& connection, const std::string&);

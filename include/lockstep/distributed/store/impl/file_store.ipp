@@ -72,57 +72,22 @@ LOCKSTEP_INLINE FileStore::Lock::Lock(const FileStore& store, int kind,
   }
 }
 
-LOCKSTEP_INLINE void FileStore::do_set(const std::string& key, const std::string& value,
-                                       const detail::Deadline& deadline) {
-  const std::lock_guard guard(mutex_);
-  const Lock lock(*this, LOCK_EX, deadline);
-  refresh();
-  append(detail::FrameWriter(Change::set).text(key).text(value));
-}
-
-LOCKSTEP_INLINE std::string FileStore::do_get(const std::string& key,
-                                              const detail::Deadline& deadline) {
-  std::string value;
-  await({&key, 1}, deadline, [&] { value = *values_.find(key); });
-  return value;
-}
-
-LOCKSTEP_INLINE std::int64_t FileStore::do_add(const std::string& key, std::int64_t amount,
-                                               const detail::Deadline& deadline) {
-  const std::lock_guard guard(mutex_);
-  const Lock lock(*this, LOCK_EX, deadline);
-  refresh();
-  const std::int64_t total = values_.sum(key, amount);
-  append(detail::FrameWriter(Change::set).text(key).text(std::to_string(total)));
-  return total;
-}
-
-LOCKSTEP_INLINE void FileStore::do_wait(std::span<const std::string> keys,
-                                        const detail::Deadline& deadline) {
-  await(keys, deadline, [] {});
-}
-
-LOCKSTEP_INLINE bool FileStore::do_check(std::span<const std::string> keys,
-                                         const detail::Deadline& deadline) {
-  const std::lock_guard guard(mutex_);
-  look(deadline);
-  return values_.has_all(keys);
-}
-
-LOCKSTEP_INLINE bool FileStore::do_delete(const std::string& key,
-                                          const detail::Deadline& deadline) {
-  const std::lock_guard guard(mutex_);
-  const Lock lock(*this, LOCK_EX, deadline);
-  refresh();
-  if (!values_.find(key)) return false;
-  append(detail::FrameWriter(Change::erase).text(key));
-  return true;
-}
-
-LOCKSTEP_INLINE std::int64_t FileStore::do_num_keys(const detail::Deadline& deadline) {
-  const std::lock_guard guard(mutex_);
-  look(deadline);
-  return values_.size();
+LOCKSTEP_INLINE detail::StoreAnswer FileStore::answer(detail::StoreCall call,
+                                                      const detail::Deadline& deadline) {
+  for (detail::Pause pause;; pause(deadline)) {
+    {
+      const std::lock_guard guard(mutex_);
+      if (call.changes()) {
+        const Lock lock(*this, LOCK_EX, deadline);
+        refresh();
+        return append(call);
+      }
+      look(deadline);
+      if (!call.waits() || values_.has_all(call.keys)) return values_.answer(call);
+    }
+    // Between two looks the mutex is free, for this process's other threads.
+    if (deadline.passed()) fail_late(call.keys, deadline);
+  }
 }
 
 LOCKSTEP_INLINE void FileStore::look(const detail::Deadline& deadline) {
@@ -157,12 +122,12 @@ LOCKSTEP_INLINE void FileStore::apply(std::string_view change) {
   detail::FrameReader reader(change);
   switch (static_cast<Change>(reader.number<std::uint8_t>())) {
     case Change::set: {
-      const std::string key = reader.text();
-      values_.set(key, reader.text());
+      std::string key = reader.text();
+      values_.answer({detail::StoreRequest::set, {std::move(key)}, reader.text()});
       break;
     }
     case Change::erase:
-      values_.erase(reader.text());
+      values_.answer({detail::StoreRequest::erase, {reader.text()}});
       break;
     case Change::join:
       ++joined_;
@@ -188,6 +153,20 @@ LOCKSTEP_INLINE void FileStore::append(detail::FrameWriter change) {
     if (more < 0) fail("cannot be written: ", std::strerror(errno));
     put += static_cast<std::size_t>(more);
   }
+}
+
+LOCKSTEP_INLINE detail::StoreAnswer FileStore::append(const detail::StoreCall& call) {
+  const std::string& key = call.keys[0];
+  if (call.request == detail::StoreRequest::erase) {
+    if (!values_.has_all(call.keys)) return {};
+    append(detail::FrameWriter(Change::erase).text(key));
+    return {.number = 1};
+  }
+  const bool adds = call.request == detail::StoreRequest::add;
+  const std::int64_t total = adds ? values_.sum(key, call.amount) : 0;
+  append(
+      detail::FrameWriter(Change::set).text(key).text(adds ? std::to_string(total) : call.value));
+  return {.number = total};
 }
 
 LOCKSTEP_INLINE std::size_t FileStore::size() const {

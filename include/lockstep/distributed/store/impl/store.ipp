@@ -3,6 +3,7 @@
 
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/store.hpp>
+#include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace lockstep::distributed {
 
@@ -19,36 +21,41 @@ LOCKSTEP_INLINE void Store::set_timeout(std::chrono::milliseconds timeout) {
 }
 
 LOCKSTEP_INLINE void Store::set(const std::string& key, const std::string& value) {
-  check_key(key);
   lockstep::check<ValueError>(value.size() <= kMaxValue, "Store.set: the value of key '", key,
                               "' has ", value.size(), " bytes, ", kMaxValue, " is the most");
-  do_set(key, value, deadline());
+  check_and_answer({detail::StoreRequest::set, {key}, value}, timeout());
 }
 
 LOCKSTEP_INLINE std::string Store::get(const std::string& key, std::chrono::milliseconds timeout) {
-  check_key(key);
-  return do_get(key, detail::Deadline(timeout));
+  return check_and_answer({detail::StoreRequest::get, {key}}, timeout).value;
 }
 
 LOCKSTEP_INLINE std::int64_t Store::add(const std::string& key, std::int64_t amount) {
-  check_key(key);
-  return do_add(key, amount, deadline());
+  return check_and_answer({detail::StoreRequest::add, {key}, {}, amount}, timeout()).number;
 }
 
 LOCKSTEP_INLINE void Store::wait(std::span<const std::string> keys,
                                  std::chrono::milliseconds timeout) {
-  for (const std::string& key : keys) check_key(key);
-  do_wait(keys, detail::Deadline(timeout));
+  check_and_answer({detail::StoreRequest::wait, {keys.begin(), keys.end()}}, timeout);
 }
 
 LOCKSTEP_INLINE bool Store::check(std::span<const std::string> keys) {
-  for (const std::string& key : keys) check_key(key);
-  return do_check(keys, deadline());
+  return check_and_answer({detail::StoreRequest::check, {keys.begin(), keys.end()}}, timeout())
+             .number != 0;
 }
 
 LOCKSTEP_INLINE bool Store::delete_key(const std::string& key) {
-  check_key(key);
-  return do_delete(key, deadline());
+  return check_and_answer({detail::StoreRequest::erase, {key}}, timeout()).number != 0;
+}
+
+LOCKSTEP_INLINE std::int64_t Store::num_keys() {
+  return check_and_answer({detail::StoreRequest::count}, timeout()).number;
+}
+
+LOCKSTEP_INLINE detail::StoreAnswer Store::check_and_answer(detail::StoreCall call,
+                                                            std::chrono::milliseconds timeout) {
+  for (const std::string& key : call.keys) check_key(key);
+  return answer(std::move(call), detail::Deadline(timeout));
 }
 
 LOCKSTEP_INLINE void Store::fail_late(std::span<const std::string> keys,

@@ -37,65 +37,21 @@ LOCKSTEP_INLINE TCPStore::TCPStore(std::string host, const TCPStoreOptions& opti
 
 LOCKSTEP_INLINE TCPStore::~TCPStore() = default;
 
-LOCKSTEP_INLINE void TCPStore::do_set(const std::string& key, const std::string& value,
-                                      const detail::Deadline& deadline) {
-  ask(detail::FrameWriter(Request::set).text(key).text(value), deadline);
-}
-
-LOCKSTEP_INLINE std::string TCPStore::do_get(const std::string& key,
-                                             const detail::Deadline& deadline) {
-  return detail::FrameReader(ask(with_keys(Request::get, {&key, 1}), deadline, {&key, 1})).text();
-}
-
-LOCKSTEP_INLINE std::int64_t TCPStore::do_add(const std::string& key, std::int64_t amount,
-                                              const detail::Deadline& deadline) {
-  return number(ask(detail::FrameWriter(Request::add).text(key).number(amount), deadline));
-}
-
-LOCKSTEP_INLINE void TCPStore::do_wait(std::span<const std::string> keys,
-                                       const detail::Deadline& deadline) {
-  ask(with_keys(Request::wait, keys), deadline, keys);
-}
-
-LOCKSTEP_INLINE bool TCPStore::do_check(std::span<const std::string> keys,
-                                        const detail::Deadline& deadline) {
-  return number(ask(with_keys(Request::check, keys), deadline)) != 0;
-}
-
-LOCKSTEP_INLINE bool TCPStore::do_delete(const std::string& key, const detail::Deadline& deadline) {
-  return number(ask(detail::FrameWriter(Request::erase).text(key), deadline)) != 0;
-}
-
-LOCKSTEP_INLINE std::int64_t TCPStore::do_num_keys(const detail::Deadline& deadline) {
-  return number(ask(detail::FrameWriter(Request::count), deadline));
-}
-
-LOCKSTEP_INLINE detail::FrameWriter TCPStore::with_keys(Request request,
-                                                        std::span<const std::string> keys) {
-  detail::FrameWriter frame(request);
-  frame.number(static_cast<std::uint32_t>(keys.size()));
-  for (const std::string& key : keys) frame.text(key);
-  return frame;
-}
-
-LOCKSTEP_INLINE std::int64_t TCPStore::number(const std::string& reply) {
-  return detail::FrameReader(reply).number<std::int64_t>();
-}
-
-LOCKSTEP_INLINE std::string TCPStore::ask(detail::FrameWriter request,
-                                          const detail::Deadline& deadline,
-                                          std::span<const std::string> awaited) {
-  const std::string bytes = request.take();
-  lockstep::check<ValueError>(bytes.size() <= detail::kMaxStoreFrame, name(),
-                              ": too many keys at once: ", bytes.size(), " bytes");
+LOCKSTEP_INLINE detail::StoreAnswer TCPStore::answer(detail::StoreCall call,
+                                                     const detail::Deadline& deadline) {
+  const std::string request = detail::frame_of(call);
+  lockstep::check<ValueError>(request.size() <= detail::kMaxStoreFrame, name(),
+                              ": too many keys at once: ", request.size(), " bytes");
   detail::Descriptor connection = take(deadline);
-  std::string reply = converse(connection, bytes, deadline, !awaited.empty());
+  const std::string reply = converse(connection, request, deadline, call.waits());
   keep(std::move(connection));
-  const auto state = static_cast<detail::StoreReply>(reply[0]);
-  reply.erase(0, 1);
-  if (state == detail::StoreReply::late) fail_late(awaited, deadline);
-  if (state != detail::StoreReply::done) throw ValueError(detail::FrameReader(reply).text());
-  return reply;
+  detail::FrameReader reader(reply);
+  const auto state = static_cast<detail::StoreReply>(reader.number<std::uint8_t>());
+  if (state == detail::StoreReply::late) fail_late(call.keys, deadline);
+  detail::StoreAnswer result{.value = reader.text()};
+  if (state != detail::StoreReply::done) throw ValueError(result.value);
+  result.number = reader.number<std::int64_t>();
+  return result;
 }
 
 LOCKSTEP_INLINE std::string TCPStore::converse(const detail::Descriptor& connection,
@@ -103,7 +59,7 @@ LOCKSTEP_INLINE std::string TCPStore::converse(const detail::Descriptor& connect
                                                const detail::Deadline& deadline, bool waits) const {
   int error = detail::send_all(connection, request, answer_by(deadline));
   if (error == 0 && waits && !detail::await(connection, POLLIN, deadline)) {
-    error = detail::send_all(connection, detail::FrameWriter(Request::cancel).take(),
+    error = detail::send_all(connection, detail::frame_of({detail::StoreRequest::cancel}),
                              answer_by(deadline));
   }
   std::string reply;
@@ -130,7 +86,8 @@ LOCKSTEP_INLINE detail::Descriptor TCPStore::connect(const detail::Deadline& dea
   // The server in the same process is reached whatever the host is called.
   detail::Descriptor connection =
       detail::connect_to(server_ ? "localhost" : host_, port_, deadline, attempts);
-  converse(connection, detail::FrameWriter(Request::hello).text(detail::kStoreGreeting).take(),
+  converse(connection,
+           detail::FrameWriter(detail::StoreRequest::hello).text(detail::kStoreGreeting).take(),
            deadline, false);
   return connection;
 }

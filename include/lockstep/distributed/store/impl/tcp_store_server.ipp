@@ -17,6 +17,15 @@
 
 namespace lockstep::distributed::detail {
 
+LOCKSTEP_INLINE std::string frame_of(const StoreCall& call) {
+  FrameWriter frame(call.request);
+  frame.number(static_cast<std::uint32_t>(call.keys.size()));
+  for (const std::string& key : call.keys) frame.text(key);
+  if (call.request == StoreRequest::set) frame.text(call.value);
+  if (call.request == StoreRequest::add) frame.number(call.amount);
+  return frame.take();
+}
+
 LOCKSTEP_INLINE TCPStoreServer::TCPStoreServer(std::uint16_t port) : loop_(kMaxGreeting) {
   lockstep::detail::check_not_forked();
   Listener listener = listen_on(port);
@@ -50,79 +59,56 @@ LOCKSTEP_INLINE void TCPStoreServer::on_frame(Connection& connection, std::strin
   const bool greeted =
       std::find(greeted_.begin(), greeted_.end(), connection.id()) != greeted_.end();
   check<BadFrame>(greeted == (request != StoreRequest::hello), "no greeting");
+  if (!greeted) {
+    check<BadFrame>(reader.text() == kStoreGreeting, "another greeting");
+    reader.end();
+    greeted_.push_back(connection.id());
+    connection.set_most(kMaxStoreFrame);
+    return send(connection, {});
+  }
+  StoreCall call = read_call(request, reader);
+  if (request == StoreRequest::cancel) {
+    const auto canceled = std::erase_if(
+        waiting_, [&](const Waiting& waiting) { return waiting.connection == connection.id(); });
+    if (canceled > 0) connection.send(FrameWriter(StoreReply::late).take());
+  } else if (call.waits() && !values_.has_all(call.keys)) {
+    waiting_.push_back({connection.id(), std::move(call)});
+  } else {
+    answer(connection, call);
+    if (call.changes()) answer_waiting();
+  }
+}
+
+LOCKSTEP_INLINE StoreCall TCPStoreServer::read_call(StoreRequest request, FrameReader& reader) {
+  check<BadFrame>(request <= StoreRequest::cancel, "an unknown request");
+  StoreCall call{request};
+  for (std::size_t left = reader.count(); left > 0; --left) call.keys.push_back(reader.text());
+  if (request == StoreRequest::set) call.value = reader.text();
+  if (request == StoreRequest::add) call.amount = reader.number<std::int64_t>();
+  reader.end();
+  const bool any = request == StoreRequest::wait || request == StoreRequest::check;
+  const bool none = request == StoreRequest::count || request == StoreRequest::cancel;
+  check<BadFrame>(any || call.keys.size() == (none ? 0 : 1), "a request of ", call.keys.size(),
+                  " keys");
+  return call;
+}
+
+LOCKSTEP_INLINE void TCPStoreServer::answer(Connection& connection, const StoreCall& call) {
   try {
-    answer(connection, request, reader);
+    send(connection, values_.answer(call));
   } catch (const ValueError& error) {
     connection.send(FrameWriter(StoreReply::invalid).text(error.what()).take());
   }
 }
 
-LOCKSTEP_INLINE void TCPStoreServer::answer(Connection& connection, StoreRequest request,
-                                            FrameReader& reader) {
-  FrameWriter reply(StoreReply::done);
-  switch (request) {
-    case StoreRequest::hello:
-      check<BadFrame>(reader.text() == kStoreGreeting, "another greeting");
-      greeted_.push_back(connection.id());
-      connection.set_most(kMaxStoreFrame);
-      break;
-    case StoreRequest::set: {
-      const std::string key = reader.text();
-      values_.set(key, reader.text());
-      break;
-    }
-    case StoreRequest::get:
-    case StoreRequest::wait: {
-      const bool wants_value = request == StoreRequest::get;
-      std::vector<std::string> awaited = keys(reader);
-      reader.end();
-      check<BadFrame>(!wants_value || awaited.size() == 1, "a value of not one key");
-      waiting_.push_back({connection.id(), std::move(awaited), wants_value});
-      return answer_waiting();
-    }
-    case StoreRequest::check:
-      reply.number<std::int64_t>(values_.has_all(keys(reader)));
-      break;
-    case StoreRequest::add: {
-      const std::string key = reader.text();
-      reply.number(values_.add(key, reader.number<std::int64_t>()));
-      break;
-    }
-    case StoreRequest::erase:
-      reply.number<std::int64_t>(values_.erase(reader.text()));
-      break;
-    case StoreRequest::count:
-      reply.number(values_.size());
-      break;
-    case StoreRequest::cancel: {
-      reader.end();
-      const auto canceled = std::erase_if(
-          waiting_, [&](const Waiting& waiting) { return waiting.connection == connection.id(); });
-      if (canceled > 0) connection.send(FrameWriter(StoreReply::late).take());
-      return;
-    }
-    default:
-      lockstep::detail::fail<BadFrame>("an unknown request");
-  }
-  reader.end();
-  connection.send(reply.take());
-  if (request == StoreRequest::set || request == StoreRequest::add) answer_waiting();
-}
-
-LOCKSTEP_INLINE std::vector<std::string> TCPStoreServer::keys(FrameReader& reader) {
-  std::vector<std::string> all;
-  for (std::size_t left = reader.count(); left > 0; --left) all.push_back(reader.text());
-  return all;
+LOCKSTEP_INLINE void TCPStoreServer::send(Connection& connection, const StoreAnswer& answer) {
+  connection.send(FrameWriter(StoreReply::done).text(answer.value).number(answer.number).take());
 }
 
 LOCKSTEP_INLINE void TCPStoreServer::answer_waiting() {
   std::erase_if(waiting_, [this](const Waiting& waiting) {
-    if (!values_.has_all(waiting.keys)) return false;
-    // there, since `on_end` forgets what waits
-    Connection& connection = *loop_.find(waiting.connection);
-    FrameWriter reply(StoreReply::done);
-    if (waiting.wants_value) reply.text(*values_.find(waiting.keys.front()));
-    connection.send(reply.take());
+    if (!values_.has_all(waiting.call.keys)) return false;
+    answer(*loop_.find(waiting.connection), waiting.call);  // `on_end` forgets what waits
     return true;
   });
 }
