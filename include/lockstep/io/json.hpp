@@ -4,11 +4,13 @@
 #include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 // As much of JSON (RFC 8259) as the header of a safetensors file is made of.
@@ -16,15 +18,68 @@ namespace lockstep::io::detail {
 
 // How many bytes the well-formed UTF-8 sequence has that `text` begins with (Unicode 15, table
 // 3-7); 0 if it begins with none.
-std::size_t utf8_length(std::string_view text);
+inline std::size_t utf8_length(std::string_view text) {
+  const auto byte = [text](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const auto in = [](unsigned value, unsigned low, unsigned high) {
+    return low <= value && value <= high;
+  };
+  const unsigned lead = byte(0);
+  if (!text.empty() && lead < 0x80) return 1;
+  if (in(lead, 0xC2, 0xDF)) return in(byte(1), 0x80, 0xBF) ? 2 : 0;
+  const bool third = in(byte(2), 0x80, 0xBF);
+  if (in(lead, 0xE0, 0xEF)) {  // neither an overlong form nor a surrogate
+    const unsigned low = lead == 0xE0 ? 0xA0 : 0x80;
+    const unsigned high = lead == 0xED ? 0x9F : 0xBF;
+    return in(byte(1), low, high) && third ? 3 : 0;
+  }
+  if (in(lead, 0xF0, 0xF4)) {  // neither an overlong form nor above U+10FFFF
+    const unsigned low = lead == 0xF0 ? 0x90 : 0x80;
+    const unsigned high = lead == 0xF4 ? 0x8F : 0xBF;
+    return in(byte(1), low, high) && third && in(byte(3), 0x80, 0xBF) ? 4 : 0;
+  }
+  return 0;
+}
 
-bool is_utf8(std::string_view text);
+inline bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
 
 // `code`, which is no surrogate, in UTF-8.
-std::string to_utf8(std::uint32_t code);
+inline std::string to_utf8(std::uint32_t code) {
+  const auto tail = [code](unsigned shift) {
+    return static_cast<char>(0x80U | ((code >> shift) & 0x3FU));
+  };
+  if (code < 0x80) return {static_cast<char>(code)};
+  if (code < 0x800) return {static_cast<char>(0xC0U | (code >> 6)), tail(0)};
+  if (code < 0x10000) return {static_cast<char>(0xE0U | (code >> 12)), tail(6), tail(0)};
+  return {static_cast<char>(0xF0U | (code >> 18)), tail(12), tail(6), tail(0)};
+}
 
 // `text` as a JSON string, in quotes.
-std::string json_string(std::string_view text);
+inline std::string json_string(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t";
+  constexpr std::string_view kLetters = "\"\\bfnrt";
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (const std::size_t at = kEscaped.find(c); at != std::string_view::npos) {
+      result += {'\\', kLetters[at]};
+    } else if (byte < 0x20) {
+      result += {'\\', 'u', '0', '0', kHex[byte >> 4], kHex[byte & 15U]};
+    } else {
+      result += c;
+    }
+  }
+  return result + '"';
+}
 
 // Reads a text in the order in which its caller expects what is in it. No tree is built and nothing
 // is skipped, so the text can be no deeper than the caller looks.
@@ -63,13 +118,46 @@ class JsonReader {
     expect(']', "',' or ']'");
   }
 
-  std::string string();
+  std::string string() {
+    expect('"', "a string");
+    std::string result;
+    while (true) {
+      const char c = peek();
+      if (c == '"') {
+        ++at_;
+        return result;
+      }
+      if (c == '\\') {
+        result += escape();
+        continue;
+      }
+      const std::size_t length = utf8_length(text_.substr(at_));
+      if (at_ == text_.size()) fail("the string does not end");
+      if (length == 0) fail("the string is not UTF-8");
+      if (static_cast<unsigned char>(c) < 0x20) fail("a control character in a string");
+      result += text_.substr(at_, length);
+      at_ += length;
+    }
+  }
 
   // A whole number of at least 0, without point or exponent.
-  std::uint64_t whole_number();
+  std::uint64_t whole_number() {
+    skip_space();
+    std::uint64_t value = 0;
+    const char* const begin = text_.data() + at_;
+    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value);
+    if (error == std::errc::result_out_of_range) fail("the number is too large");
+    if (error != std::errc() || (*begin == '0' && end - begin > 1)) fail("expected a whole number");
+    at_ += static_cast<std::size_t>(end - begin);
+    if (const char c = peek(); c == '.' || c == 'e' || c == 'E') fail("expected a whole number");
+    return value;
+  }
 
   // Nothing but white space may follow.
-  void end();
+  void end() {
+    skip_space();
+    if (at_ != text_.size()) fail("expected nothing more");
+  }
 
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
@@ -79,16 +167,53 @@ class JsonReader {
  private:
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
-  void skip_space();
+  void skip_space() {
+    while (at_ < text_.size() && std::string_view(" \t\n\r").find(text_[at_]) != text_.npos) ++at_;
+  }
 
-  bool take(char c);
+  bool take(char c) {
+    skip_space();
+    if (at_ == text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
 
-  void expect(char c, const char* what);
+  void expect(char c, const char* what) {
+    if (!take(c)) fail("expected ", what);
+  }
 
-  std::string escape();
+  std::string escape() {
+    constexpr std::string_view kLetters = "\"\\/bfnrt";
+    constexpr std::string_view kEscaped = "\"\\/\b\f\n\r\t";
+    ++at_;
+    const char letter = peek();
+    if (letter == 'u') {
+      const std::uint32_t unit = code_unit();
+      if (unit < 0xD800 || unit > 0xDFFF) return to_utf8(unit);
+      if (unit > 0xDBFF || text_.substr(at_, 2) != "\\u") fail("half of a surrogate pair");
+      ++at_;
+      const std::uint32_t low = code_unit();
+      if (low < 0xDC00 || low > 0xDFFF) fail("half of a surrogate pair");
+      return to_utf8(0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00));
+    }
+    const std::size_t at = kLetters.find(letter);
+    if (at_ == text_.size() || at == std::string_view::npos) fail("an unknown escape");
+    ++at_;
+    return {kEscaped[at]};
+  }
 
   // Reads what follows the backslash: u and four hexadecimal digits.
-  std::uint32_t code_unit();
+  std::uint32_t code_unit() {
+    const std::string_view digits = text_.substr(at_ + 1, 4);
+    std::uint32_t value = 0;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    if (error != std::errc() || digits.size() != 4 || end != digits.data() + 4) {
+      fail("expected four hexadecimal digits");
+    }
+    at_ += 5;
+    return value;
+  }
 
   std::string_view text_;
   std::string_view where_;
@@ -96,7 +221,3 @@ class JsonReader {
 };
 
 }  // namespace lockstep::io::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/io/impl/json.ipp>
-#endif

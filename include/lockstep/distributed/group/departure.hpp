@@ -4,6 +4,7 @@
 #include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 
 #include <optional>
 #include <string>
@@ -18,11 +19,12 @@ struct Departure {
   std::optional<lockstep::detail::DescribedError> thrown = {};  // nothing if it has returned
 
   // "rank 2 on device cpu:2 has thrown lockstep::ShapeError: …"
-  std::string text() const;
+  std::string text() const {
+    std::string who = lockstep::detail::str("rank ", rank);
+    if (device) who += lockstep::detail::str(" on device ", *device);
+    return who +
+           (thrown ? " has thrown " + thrown->text() : " has returned and takes part no more");
+  }
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/group/impl/departure.ipp>
-#endif

@@ -3,33 +3,75 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/reduce_op.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <vector>
 
 // Checks of a collective's arguments that a rank makes without the others.
 namespace lockstep::distributed::detail {
 
 // Throws unless each element of the tensor has memory of its own.
-void check_written(const char* operation, const Tensor& tensor);
+inline void check_written(const char* operation, const Tensor& tensor) {
+  for (std::size_t d = 0; d < tensor.sizes().size(); ++d) {
+    check<ValueError>(tensor.sizes()[d] <= 1 || tensor.strides()[d] != 0, operation,
+                      ": more than one element of the tensor of shape ", tensor.sizes(),
+                      " is the same element in memory: make it contiguous first");
+  }
+}
 
 // Throws for a sparse tensor.
-void check_dense(const char* operation, const Tensor& tensor);
+inline void check_dense(const char* operation, const Tensor& tensor) {
+  check<ValueError>(!tensor.is_sparse(), operation,
+                    ": expected a dense tensor, got a sparse one of shape ", tensor.sizes());
+}
 
-void check_reducible(const char* operation, const Tensor& tensor, ReduceOp op);
+inline void check_reducible(const char* operation, const Tensor& tensor, ReduceOp op) {
+  check<DtypeError>(op != ReduceOp::avg || is_floating_point(tensor.dtype()), operation,
+                    ": the average of a tensor of ", tensor.dtype(),
+                    " is not defined: expected a floating-point tensor, or another operation");
+}
 
 // Throws unless `list` has one tensor for each rank, each of the shape, dtype and device of `part`.
-void check_list(const char* operation, const char* what, const std::vector<Tensor>& list,
-                const Tensor& part, int size, bool written);
+inline void check_list(const char* operation, const char* what, const std::vector<Tensor>& list,
+                       const Tensor& part, int size, bool written) {
+  check<ValueError>(list.size() == static_cast<std::size_t>(size), operation, ": expected ", size,
+                    " tensors as ", what, ", one for each rank, got ", list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    check<ShapeError>(list[i].sizes() == part.sizes(), operation, ": ", what, '[', i,
+                      "] is of shape ", list[i].sizes(), ", but expected ", part.sizes());
+    check<DtypeError>(list[i].dtype() == part.dtype(), operation, ": ", what, '[', i, "] is of ",
+                      list[i].dtype(), ", but expected ", part.dtype());
+    check<DeviceError>(list[i].device() == part.device(), operation, ": ", what, '[', i, "] is on ",
+                       list[i].device(), ", but expected ", part.device());
+    if (written) check_written(operation, list[i]);
+  }
+}
 
 // Throws unless `whole` has as many elements as `size` parts, and the dtype and device of `part`.
-void check_whole(const char* operation, const char* what, const Tensor& whole,
-                 const char* part_name, const Tensor& part, int size);
+inline void check_whole(const char* operation, const char* what, const Tensor& whole,
+                        const char* part_name, const Tensor& part, int size) {
+  check<ShapeError>(whole.numel() == part.numel() * size, operation, ": the ", what, " of shape ",
+                    whole.sizes(), " has ", whole.numel(), " elements, but ", size, " ranks with ",
+                    part_name, "s of shape ", part.sizes(), " make ", part.numel() * size);
+  check<DtypeError>(whole.dtype() == part.dtype(), operation, ": the ", what, " is of ",
+                    whole.dtype(), ", the ", part_name, " of ", part.dtype());
+  check<DeviceError>(whole.device() == part.device(), operation, ": the ", what, " is on ",
+                     whole.device(), ", the ", part_name, " on ", part.device());
+}
 
-void check_members(const std::vector<int>& members, int size);
+inline void check_members(const std::vector<int>& members, int size) {
+  check<ValueError>(!members.empty(), "new_group: expected at least one rank");
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    check<ValueError>(members[i] >= 0 && members[i] < size, "new_group: rank ", members[i],
+                      " is out of range: the group has ", size, " ranks");
+    check<ValueError>(std::count(members.begin(), members.end(), members[i]) == 1,
+                      "new_group: rank ", members[i], " is listed more than once");
+  }
+}
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/group/impl/group_checks.ipp>
-#endif

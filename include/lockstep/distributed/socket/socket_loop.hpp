@@ -7,14 +7,19 @@
 #include <lockstep/distributed/socket/socket_frame.hpp>
 
 #include <poll.h>
+#include <sys/eventfd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,7 +38,14 @@ class Connection {
 
   // Queues a frame, which is sent when the other side has room. It is lost without an error if it
   // cannot be sent any more: reading tells how a connection has ended.
-  void send(std::string frame);
+  void send(std::string frame) {
+    if (out_.empty()) {
+      out_ = std::move(frame);
+    } else {
+      out_ += frame;
+    }
+    flush();
+  }
   // True if frames are still queued.
   bool is_sending() const { return !out_.empty(); }
 
@@ -47,12 +59,32 @@ class Connection {
   // more.
   static constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
 
-  short events() const;
+  short events() const {
+    const bool reads = !closing_ && out_.size() < kMostUnsent;
+    return static_cast<short>((reads ? POLLIN : 0) | (out_.empty() ? 0 : POLLOUT));
+  }
 
-  void flush();
+  void flush() {
+    std::size_t sent = 0;
+    while (sent < out_.size()) {
+      const Transfer transfer = send_some(socket_, std::string_view(out_).substr(sent));
+      if (transfer.error != 0) {
+        sent = out_.size();
+      } else if (transfer.bytes == 0) {
+        break;
+      }
+      sent += transfer.bytes;
+    }
+    out_.erase(0, sent);
+  }
 
   // Reads a bounded part of what has come, so that no connection keeps the thread from the others.
-  void receive();
+  void receive() {
+    std::array<char, std::size_t{1} << 16> part;
+    const Transfer got = receive_some(socket_, part);
+    in_.append(part.data(), got.bytes);
+    if (got.error != 0) ended_ = got.error;
+  }
 
   int id_;
   Descriptor socket_;
@@ -70,18 +102,34 @@ class Connection {
 class SocketLoop {
  public:
   // Frames of at most `most` bytes are taken.
-  explicit SocketLoop(std::size_t most);
+  explicit SocketLoop(std::size_t most)
+      : most_(most), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    check<NetworkError>(!!wake_, "cannot make an eventfd: ", std::strerror(errno));
+  }
 
   // Accepts, from here on, whoever connects.
   void listen(Descriptor socket) { listener_ = std::move(socket); }
 
-  Connection& add(Descriptor socket);
+  Connection& add(Descriptor socket) {
+    return connections_.emplace_back(next_id_++, std::move(socket), most_);
+  }
 
   std::vector<Connection>& connections() { return connections_; }
-  Connection* find(int id);
+  Connection* find(int id) {
+    const auto found = std::find_if(connections_.begin(), connections_.end(),
+                                    [id](const Connection& one) { return one.id() == id; });
+    return found == connections_.end() ? nullptr : &*found;
+  }
 
-  void wake() noexcept;
-  void stop() noexcept;
+  void wake() noexcept {
+    const std::uint64_t one = 1;
+    // Can only fail if the counter is full, and then the thread wakes up anyway.
+    [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
+  }
+  void stop() noexcept {
+    stopped_.store(true, std::memory_order_release);
+    wake();
+  }
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
   // Serves until `stop`. Calls
@@ -109,7 +157,26 @@ class SocketLoop {
   // Ends all connections: sends what is left, tells the other sides that no more comes, and waits
   // until they end, too, since a reset connection would lose what was sent. Returns by the
   // deadline.
-  void finish(const Deadline& deadline);
+  void finish(const Deadline& deadline) {
+    listener_.reset();
+    std::array<char, 4096> ignored;
+    while (true) {
+      polled_.clear();
+      for (Connection& connection : connections_) {
+        connection.flush();
+        if (!connection.is_sending()) ::shutdown(connection.socket_.get(), SHUT_WR);
+        const int out = connection.is_sending() ? POLLOUT : 0;
+        polled_.push_back({connection.socket_.get(), static_cast<short>(POLLIN | out), 0});
+      }
+      if (connections_.empty() || deadline.passed()) break;
+      ::poll(polled_.data(), polled_.size(), deadline.poll_timeout());
+      for (Connection& connection : connections_) {
+        connection.ended_ = receive_some(connection.socket_, ignored).error;
+      }
+      remove_ended();
+    }
+    connections_.clear();
+  }
 
  private:
   // For so many milliseconds nobody is accepted when the process has no descriptor left.
@@ -117,9 +184,39 @@ class SocketLoop {
 
   // Waits until there is something to do. Accepts, and leaves in `polled_` what each connection can
   // do.
-  void wait(int timeout);
+  void wait(int timeout) {
+    polled_.clear();
+    polled_.push_back({wake_.get(), POLLIN, 0});
+    polled_.push_back({exhausted_ ? -1 : listener_.get(), POLLIN, 0});
+    for (const Connection& connection : connections_) {
+      polled_.push_back({connection.socket_.get(), connection.events(), 0});
+    }
+    if (exhausted_) timeout = std::min(timeout, kExhaustedPause);
+    exhausted_ = false;
+    if (::poll(polled_.data(), polled_.size(), timeout) < 0) {
+      for (pollfd& entry : polled_) entry.revents = 0;
+    }
+    if (polled_[0].revents != 0) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t ignored = ::read(wake_.get(), &count, sizeof count);
+    }
+    if (polled_[1].revents != 0) accept_all();
+    // Connections that were just accepted were not polled: they are marked as readable.
+    polled_.resize(connections_.size() + 2, pollfd{-1, 0, POLLIN});
+  }
 
-  void accept_all();
+  void accept_all() {
+    while (true) {
+      Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket) {
+        exhausted_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        return;
+      }
+      send_at_once(socket);
+      add(std::move(socket));
+    }
+  }
 
   template <class Handler>
   void serve(Connection& connection, Handler& handler) {
@@ -149,7 +246,10 @@ class SocketLoop {
     }
   }
 
-  void remove_ended();
+  void remove_ended() {
+    std::erase_if(connections_,
+                  [](const Connection& connection) { return connection.ended_ != 0; });
+  }
 
   std::size_t most_;
   Descriptor wake_;
@@ -162,7 +262,3 @@ class SocketLoop {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/socket/impl/socket_loop.ipp>
-#endif

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
 #include <lockstep/distributed/socket/socket_loop.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
+#include <lockstep/error.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -26,7 +31,14 @@ inline constexpr std::string_view kStoreGreeting = "lockstep store 1";
 inline constexpr std::size_t kMaxStoreFrame = (std::size_t{8} << 10) + (std::size_t{8} << 20) + 64;
 static_assert(kMaxStoreFrame >= Store::kMaxKey + Store::kMaxValue + 64);
 
-std::string frame_of(const StoreCall& call);
+inline std::string frame_of(const StoreCall& call) {
+  FrameWriter frame(call.request);
+  frame.number(static_cast<std::uint32_t>(call.keys.size()));
+  for (const std::string& key : call.keys) frame.text(key);
+  if (call.request == StoreRequest::set) frame.text(call.value);
+  if (call.request == StoreRequest::add) frame.number(call.amount);
+  return frame.take();
+}
 
 // The side of a TCPStore that keeps the values.
 //
@@ -37,10 +49,24 @@ std::string frame_of(const StoreCall& call);
 // in the destructor.
 class TCPStoreServer {
  public:
-  explicit TCPStoreServer(std::uint16_t port);
+  explicit TCPStoreServer(std::uint16_t port) : loop_(kMaxGreeting) {
+    lockstep::detail::check_not_forked();
+    Listener listener = listen_on(port);
+    port_ = listener.port;
+    loop_.listen(std::move(listener.socket));
+    thread_ = std::thread([this] { run(); });
+  }
   TCPStoreServer(const TCPStoreServer&) = delete;
   TCPStoreServer& operator=(const TCPStoreServer&) = delete;
-  ~TCPStoreServer();
+  ~TCPStoreServer() {
+    // In a forked child there is no such thread.
+    if (lockstep::detail::forked()) {
+      thread_.detach();
+      return;
+    }
+    loop_.stop();
+    thread_.join();
+  }
 
   std::uint16_t port() const { return port_; }
 
@@ -55,21 +81,82 @@ class TCPStoreServer {
     StoreCall call;
   };
 
-  void run() noexcept;
+  void run() noexcept {
+    try {
+      loop_.run(*this);
+    } catch (const std::exception&) {
+      // Out of memory: the clients find their connections closed.
+      loop_.connections().clear();
+    }
+  }
 
-  void on_frame(Connection& connection, std::string_view frame);
+  void on_frame(Connection& connection, std::string_view frame) {
+    FrameReader reader(frame);
+    const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
+    const bool greeted =
+        std::find(greeted_.begin(), greeted_.end(), connection.id()) != greeted_.end();
+    check<BadFrame>(greeted == (request != StoreRequest::hello), "no greeting");
+    if (!greeted) {
+      check<BadFrame>(reader.text() == kStoreGreeting, "another greeting");
+      reader.end();
+      greeted_.push_back(connection.id());
+      connection.set_most(kMaxStoreFrame);
+      return send(connection, {});
+    }
+    StoreCall call = read_call(request, reader);
+    if (request == StoreRequest::cancel) {
+      const auto canceled = std::erase_if(
+          waiting_, [&](const Waiting& waiting) { return waiting.connection == connection.id(); });
+      if (canceled > 0) connection.send(FrameWriter(StoreReply::late).take());
+    } else if (call.waits() && !values_.has_all(call.keys)) {
+      waiting_.push_back({connection.id(), std::move(call)});
+    } else {
+      answer(connection, call);
+      if (call.changes()) answer_waiting();
+    }
+  }
 
   // Reads the rest of a frame after its request. Throws BadFrame for what is no call.
-  static StoreCall read_call(StoreRequest request, FrameReader& reader);
+  static StoreCall read_call(StoreRequest request, FrameReader& reader) {
+    check<BadFrame>(request <= StoreRequest::cancel, "an unknown request");
+    StoreCall call{request};
+    for (std::size_t left = reader.count(); left > 0; --left) call.keys.push_back(reader.text());
+    if (request == StoreRequest::set) call.value = reader.text();
+    if (request == StoreRequest::add) call.amount = reader.number<std::int64_t>();
+    reader.end();
+    const bool any = request == StoreRequest::wait || request == StoreRequest::check;
+    const bool none = request == StoreRequest::count || request == StoreRequest::cancel;
+    check<BadFrame>(any || call.keys.size() == (none ? 0 : 1), "a request of ", call.keys.size(),
+                    " keys");
+    return call;
+  }
 
-  void answer(Connection& connection, const StoreCall& call);
-  static void send(Connection& connection, const StoreAnswer& answer);
+  void answer(Connection& connection, const StoreCall& call) {
+    try {
+      send(connection, values_.answer(call));
+    } catch (const ValueError& error) {
+      connection.send(FrameWriter(StoreReply::invalid).text(error.what()).take());
+    }
+  }
+  static void send(Connection& connection, const StoreAnswer& answer) {
+    connection.send(FrameWriter(StoreReply::done).text(answer.value).number(answer.number).take());
+  }
 
   // Answers the calls whose keys have all come. Called at each change: the next call may delete
   // them.
-  void answer_waiting();
+  void answer_waiting() {
+    std::erase_if(waiting_, [this](const Waiting& waiting) {
+      if (!values_.has_all(waiting.call.keys)) return false;
+      answer(*loop_.find(waiting.connection), waiting.call);  // `on_end` forgets what waits
+      return true;
+    });
+  }
 
-  void on_end(Connection& connection, const std::string&);
+  void on_end(Connection& connection, const std::string&) {
+    std::erase(greeted_, connection.id());
+    std::erase_if(waiting_,
+                  [&](const Waiting& waiting) { return waiting.connection == connection.id(); });
+  }
   void on_pass() {}
   void on_tick() {}
 
@@ -82,7 +169,3 @@ class TCPStoreServer {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/store/impl/tcp_store_server.ipp>
-#endif

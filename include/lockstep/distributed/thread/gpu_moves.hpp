@@ -3,11 +3,15 @@
 
 #include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/thread/gpu_faults.hpp>
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
+#include <lockstep/distributed/thread/reduce_ranks.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
 #include <lockstep/distributed/thread/world_collectives.hpp>
+#include <lockstep/error.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -20,50 +24,167 @@ namespace lockstep::distributed::detail {
 // its own stream.
 class GpuMoves {
  public:
-  GpuMoves(const ThreadWorld& world, unsigned turn, int rank, const Call& call);
+  GpuMoves(const ThreadWorld& world, unsigned turn, int rank, const Call& call)
+      : world_(world),
+        turn_(turn),
+        own_(static_cast<std::size_t>(rank)),
+        ranks_(world.gpus().size()),
+        call_(call) {}
 
   // Issues the rank's share. Called before the parting: an error is kept, so that all ranks come to
   // it.
-  void issue() noexcept;
+  void issue() noexcept {
+    try {
+      if (call_.count > 0) start();
+    } catch (...) {
+      keep_error();
+    }
+    try {
+      side(own_).done = stream().record_event();
+    } catch (...) {
+      keep_error();
+      // Without an event only the host can wait for what has been issued.
+      if (!await_end(stream())) side(own_).hangs = true;
+    }
+  }
 
   // Has the rank's stream wait for what the others have issued. Called after the parting. If the
   // stream cannot wait for another rank, the host does, and the error is thrown, which names that
   // rank if its GPU has failed. Sets `in_use` if the host cannot, either: that GPU may use this
   // rank's memory for ever.
-  void await_others(bool& in_use) const;
+  void await_others(bool& in_use) const {
+    std::exception_ptr error;
+    if (side(own_).hangs) error = error_;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      if (r == own_) continue;
+      try {
+        wait_for(r, side(r).done);
+      } catch (...) {
+        if (!error) error = std::current_exception();
+        if (!await_end(side(r).done)) in_use = true;
+      }
+      if (side(r).hangs) in_use = true;
+    }
+    if (error) std::rethrow_exception(error);
+  }
 
   // Throws this rank's error, or else a DeviceError that names the first rank that has failed.
-  void check() const;
+  void check() const {
+    if (error_) std::rethrow_exception(error_);
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      if (side(r).failure) fail_of(r, *side(r).failure);
+    }
+  }
 
  private:
   ThreadWorld::Slot& slot(std::size_t r) const { return world_.slot(r, turn_); }
   ThreadWorld::GpuSide& side(std::size_t r) const { return *slot(r).gpu; }
   const Stream& stream() const { return side(own_).stream; }
 
-  void start() const;
+  void start() const {
+    if (WorldCollectives* const all = serving()) {
+      if (own_ == 0) all->run(call_, parts());
+      return;
+    }
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      if (r != own_) wait_for(r, side(r).ready);
+    }
+    move();
+  }
 
   // Has the rank's stream wait for an event on rank r's.
-  void wait_for(std::size_t r, const Event& event) const;
+  void wait_for(std::size_t r, const Event& event) const {
+    try {
+      stream().wait_event(event);
+    } catch (...) {
+      if (!has_failed(stream()) && has_failed(event))
+        fail_of(r, lockstep::detail::described(std::current_exception()));
+      throw;
+    }
+  }
 
-  void keep_error() noexcept;
-  [[noreturn]] void fail_of(std::size_t r, const lockstep::detail::DescribedError& cause) const;
+  void keep_error() noexcept {
+    if (error_) return;
+    error_ = std::current_exception();
+    side(own_).failure = lockstep::detail::described(error_);
+  }
+  [[noreturn]] void fail_of(std::size_t r, const lockstep::detail::DescribedError& cause) const {
+    lockstep::detail::fail<DeviceError>(call_, ": failed on rank ", r, ", on ",
+                                        side(r).stream.device(), ": ", cause.text());
+  }
 
   // What serves all ranks' devices, or null; the same on all ranks. Null also if a rank brings
   // memory of another GPU than its own.
-  WorldCollectives* serving() const;
+  WorldCollectives* serving() const {
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      if (side(r).stream.device() != world_.gpus()[r]) return nullptr;
+    }
+    return side(0).serves;
+  }
 
-  std::vector<GpuPart> parts() const;
+  std::vector<GpuPart> parts() const {
+    std::vector<GpuPart> all;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      all.push_back({side(r).stream, slot(r).inputs, slot(r).outputs});
+    }
+    return all;
+  }
 
   // Part i of what a rank reads, and of what it writes.
-  GpuMemory input(std::size_t r, std::size_t i) const;
-  GpuMemory output(std::size_t r, std::size_t i) const;
+  GpuMemory input(std::size_t r, std::size_t i) const {
+    return {side(r).stream.device(), const_cast<void*>(slot(r).inputs[i])};
+  }
+  GpuMemory output(std::size_t r, std::size_t i) const {
+    return {side(r).stream.device(), slot(r).outputs[i]};
+  }
 
-  void move() const;
+  void move() const {
+    const auto root = static_cast<std::size_t>(call_.root);
+    const std::size_t outputs = slot(own_).outputs.size();
+    switch (call_.collective) {
+      case Collective::all_reduce:
+      case Collective::reduce:
+        return reduce(share_begin(call_.count, call_.dtype, own_, ranks_),
+                      share_begin(call_.count, call_.dtype, own_ + 1, ranks_));
+      case Collective::reduce_scatter: {
+        std::vector<GpuMemory> inputs;
+        for (std::size_t r = 0; r < ranks_; ++r) inputs.push_back(input(r, own_));
+        const GpuMemory result = output(own_, 0);
+        return reduce_on_gpu(stream(), call_.dtype, call_.op, inputs, {&result, 1}, 0, call_.count);
+      }
+      case Collective::broadcast:
+        if (own_ != root) copy(output(own_, 0), input(root, 0));
+        return;
+      case Collective::scatter:
+        return copy(output(own_, 0), input(root, own_));
+      case Collective::all_gather:
+      case Collective::gather:
+        // From its own part on, so that the ranks do not all read from the same one.
+        for (std::size_t i = 0; i < outputs; ++i) {
+          const std::size_t r = (own_ + i) % ranks_;
+          copy(output(own_, r), input(r, 0));
+        }
+        return;
+      case Collective::barrier:
+      case Collective::new_group:
+        return;
+    }
+  }
 
   // Writes the elements [begin, end) of the sum to the outputs of all ranks.
-  void reduce(std::size_t begin, std::size_t end) const;
+  void reduce(std::size_t begin, std::size_t end) const {
+    std::vector<GpuMemory> inputs;
+    std::vector<GpuMemory> outputs;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      inputs.push_back(input(r, 0));
+      for (std::size_t i = 0; i < slot(r).outputs.size(); ++i) outputs.push_back(output(r, i));
+    }
+    reduce_on_gpu(stream(), call_.dtype, call_.op, inputs, outputs, begin, end);
+  }
 
-  void copy(const GpuMemory& to, const GpuMemory& from) const;
+  void copy(const GpuMemory& to, const GpuMemory& from) const {
+    copy_between(to, from, call_.bytes(), stream());
+  }
 
   const ThreadWorld& world_;
   const unsigned turn_;
@@ -74,7 +195,3 @@ class GpuMoves {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/thread/impl/gpu_moves.ipp>
-#endif

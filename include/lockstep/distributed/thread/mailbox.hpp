@@ -6,12 +6,17 @@
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/group/departure.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
+#include <lockstep/distributed/thread/gpu_faults.hpp>
+#include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/error.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,14 +34,38 @@ class Mailbox {
   // With a stream the memory is on its GPU; the copy is work of the receiver's stream, and the
   // sender's waits for it.
   void send(int rank, const Message& message, const void* data, Done done,
-            const Stream* stream = nullptr);
+            const Stream* stream = nullptr) {
+    post({rank, message.peer, true, message, const_cast<void*>(data), std::move(done),
+          side_of(stream)});
+  }
   void receive(int rank, const Message& message, void* data, Done done,
-               const Stream* stream = nullptr);
+               const Stream* stream = nullptr) {
+    post({message.peer, rank, false, message, data, std::move(done), side_of(stream)});
+  }
 
   // `rank` posts no more messages. Those that others have posted to it or await from it fail and
   // say why; its own may still be taken. Allocates only the errors, and does without the memory for
   // them.
-  void leave(int rank, const Departure& why) noexcept;
+  void leave(int rank, const Departure& why) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      gone_[static_cast<std::size_t>(rank)] = why;
+    }
+    const auto waits = [rank](const Posted& posted) {
+      return (posted.sends ? posted.to : posted.from) == rank;
+    };
+    while (true) {
+      Posted failed{};
+      {
+        const std::lock_guard lock(mutex_);
+        const auto found = std::find_if(posted_.begin(), posted_.end(), waits);
+        if (found == posted_.end()) return;
+        failed = std::move(*found);
+        posted_.erase(found);
+      }
+      fail_gone(failed, why);
+    }
+  }
 
  private:
   struct GpuSide {
@@ -53,7 +82,10 @@ class Mailbox {
     std::optional<GpuSide> gpu;
   };
 
-  static std::optional<GpuSide> side_of(const Stream* stream);
+  static std::optional<GpuSide> side_of(const Stream* stream) {
+    if (!stream) return std::nullopt;
+    return GpuSide{*stream, stream->record_event()};
+  }
 
   // Tells one side with an exception of its own: what `make` returns, or what making it throws.
   // This thread holds no reference to it when `done` is called.
@@ -67,16 +99,110 @@ class Mailbox {
     }
     posted.done(std::move(error));
   }
-  void fail_gone(const Posted& posted, const Departure& why) const noexcept;
+  void fail_gone(const Posted& posted, const Departure& why) const noexcept {
+    std::exception_ptr error;
+    try {
+      error = std::make_exception_ptr(RankGone("send or recv: " + why.text()));
+    } catch (...) {
+      error = std::make_exception_ptr(RankGoneWithoutMemory(why.rank, spare_));
+    }
+    posted.done(std::move(error));
+  }
 
-  void post(Posted mine);
+  void post(Posted mine) {
+    const auto poster = static_cast<std::size_t>(mine.sends ? mine.from : mine.to);
+    const auto peer = static_cast<std::size_t>(mine.sends ? mine.to : mine.from);
+    Departure why;
+    Posted other{};
+    {
+      const std::lock_guard lock(mutex_);
+      const auto fits = std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) {
+        return posted.from == mine.from && posted.to == mine.to && posted.sends != mine.sends &&
+               posted.message.tag == mine.message.tag;
+      });
+      if (gone_[poster].gone) {
+        why = gone_[poster];
+      } else if (fits != posted_.end()) {
+        other = std::move(*fits);
+        posted_.erase(fits);
+      } else if (gone_[peer].gone) {
+        why = gone_[peer];
+      } else {
+        posted_.push_back(std::move(mine));
+        return;
+      }
+    }
+    if (why.gone) return fail_gone(mine, why);
+    deliver(mine.sends ? mine : other, mine.sends ? other : mine, static_cast<int>(poster));
+  }
 
   // Copies, and tells both sides. Called by the thread of `rank`, one of the two.
-  void deliver(const Posted& sent, const Posted& received, int rank) const noexcept;
+  void deliver(const Posted& sent, const Posted& received, int rank) const noexcept {
+    const Message& out = sent.message;
+    const Message& in = received.message;
+    const bool placed = sent.gpu.has_value() == received.gpu.has_value();
+    if (out.dtype != in.dtype || out.count != in.count || !placed) {
+      const auto where = [placed](const Posted& posted) {
+        return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
+      };
+      const auto differ = [&] {
+        return ValueError(lockstep::detail::str("messages do not match: rank ", sent.from, " sent ",
+                                                out.count, " x ", out.dtype, where(sent),
+                                                ", but rank ", received.to, " receives ", in.count,
+                                                " x ", in.dtype, where(received)));
+      };
+      fail(sent, differ);
+      return fail(received, differ);
+    }
+    std::exception_ptr cause;
+    try {
+      if (sent.gpu) {
+        copy_on_gpu(sent, received);
+      } else if (out.bytes() > 0) {
+        std::memcpy(received.data, sent.data, out.bytes());
+      }
+    } catch (...) {
+      cause = std::current_exception();
+    }
+    if (!cause) {
+      sent.done(nullptr);
+      return received.done(nullptr);
+    }
+    // The rank whose GPU has failed gets the error as it is, `rank` where that is nobody else's,
+    // and the other one an error that names it.
+    const auto& [caller, peer] =
+        rank == sent.from ? std::tie(sent, received) : std::tie(received, sent);
+    const bool of_peer = !has_failed(caller.gpu->stream) && has_failed(peer.gpu->stream);
+    const auto& [mine, other] = of_peer ? std::tie(peer, caller) : std::tie(caller, peer);
+    const int failed = mine.sends ? mine.from : mine.to;
+    std::exception_ptr told;
+    try {
+      told = std::make_exception_ptr(DeviceError(lockstep::detail::str(
+          "a message from rank ", sent.from, " to rank ", received.to, ": failed on rank ", failed,
+          ", on ", mine.gpu->stream.device(), ": ", describe(cause))));
+    } catch (...) {
+      told = std::make_exception_ptr(RankGoneWithoutMemory(failed, spare_, "failed"));
+    }
+    other.done(std::move(told));
+    mine.done(std::move(cause));
+  }
 
   // Copies on the receiver's stream; what is issued to the sender's stream afterwards comes after
   // that. If it throws, the copy has ended, unless the receiver's GPU has failed.
-  static void copy_on_gpu(const Posted& sent, const Posted& received);
+  static void copy_on_gpu(const Posted& sent, const Posted& received) {
+    const Stream& from = sent.gpu->stream;
+    const Stream& to = received.gpu->stream;
+    to.wait_event(sent.gpu->ready);
+    to.wait_event(received.gpu->ready);
+    try {
+      copy_between({to.device(), received.data}, {from.device(), sent.data}, sent.message.bytes(),
+                   to);
+      from.wait_event(to.record_event());
+    } catch (...) {
+      (void)await_end(to);
+      throw;
+    }
+  }
 
   const RankGone spare_{""};
   std::mutex mutex_;
@@ -85,7 +211,3 @@ class Mailbox {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/thread/impl/mailbox.ipp>
-#endif

@@ -1,23 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
+#include <lockstep/distributed/thread/gpu_moves.hpp>
+#include <lockstep/distributed/thread/reduce_ranks.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
+#include <lockstep/distributed/thread/world_collectives.hpp>
+#include <lockstep/error.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
 
-void copy_part(void* to, const void* from, std::size_t bytes);
+inline void copy_part(void* to, const void* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
 
 // Ranks that are threads of one process. Small data goes through the ranks' slots
 // (ThreadWorld::kSmall); of large data a rank reads the others' memory where it is, and a large sum
@@ -25,49 +37,231 @@ void copy_part(void* to, const void* from, std::size_t bytes);
 // are on GPUs, the same is work of the ranks' streams (gpu_moves.hpp).
 class ThreadCarrier final : public Carrier {
  public:
-  ThreadCarrier(int rank, int size, std::shared_ptr<ThreadWorld> world);
+  ThreadCarrier(int rank, int size, std::shared_ptr<ThreadWorld> world)
+      : Carrier(rank, size), world_(std::move(world)), sources_(static_cast<std::size_t>(size)) {
+    targets_.reserve(sources_.size());
+  }
 
-  LOCKSTEP_INLINE void run(const Call& call, std::span<const void* const> inputs,
-                           std::span<void* const> outputs) override;
+  void run(const Call& call, std::span<const void* const> inputs,
+           std::span<void* const> outputs) override {
+    in_use_ = false;
+    // A slot has room for one part; scatter and reduce_scatter have one for each rank.
+    const bool small = call.bytes() <= ThreadWorld::kSmall &&
+                       call.collective != Collective::scatter &&
+                       call.collective != Collective::reduce_scatter;
+    ThreadWorld::Slot& mine = own_slot();
+    mine.call = call;
+    mine.inputs = inputs;
+    mine.outputs = outputs;
+    mine.on_gpu = false;
+    if (rank() == 0) world_->pieces(turn_).reset();
+    if (small && !inputs.empty()) copy_part(mine.small.data(), inputs[0], call.bytes());
+    meet(call);
+    if (call.collective != Collective::barrier) {
+      move(call, outputs, small);
+      if (!small && !is_sum(call)) world_->parting.meet();
+    }
+    ++turn_;
+  }
 
-  LOCKSTEP_INLINE void leave(const std::exception_ptr& error) noexcept override;
+  void leave(const std::exception_ptr& error) noexcept override { world_->leave(rank(), error); }
   void break_off(const std::exception_ptr& error) noexcept override { leave(error); }
   bool buffers_in_flight() const override { return in_use_; }
 
-  LOCKSTEP_INLINE void send(const Message& message, const void* data, Done done) override;
-  LOCKSTEP_INLINE void receive(const Message& message, void* data, Done done) override;
+  void send(const Message& message, const void* data, Done done) override {
+    alone([&] { world_->mailbox.send(rank(), message, data, std::move(done)); });
+  }
+  void receive(const Message& message, void* data, Done done) override {
+    alone([&] { world_->mailbox.receive(rank(), message, data, std::move(done)); });
+  }
 
-  LOCKSTEP_INLINE std::optional<Stream> stream_for(Device device) override;
+  std::optional<Stream> stream_for(Device device) override {
+    if (world_->gpus().empty()) return std::nullopt;
+    const auto same = [device](const Stream& stream) { return stream.device() == device; };
+    const auto found = std::find_if(streams_.begin(), streams_.end(), same);
+    return found != streams_.end() ? *found : streams_.emplace_back(pool_stream(device));
+  }
 
-  LOCKSTEP_INLINE void run_on(const Stream& stream, const Call& call,
-                              std::span<const void* const> inputs, std::span<void* const> outputs,
-                              const Done&) override;
+  void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
+              std::span<void* const> outputs, const Done&) override {
+    in_use_ = false;
+    ThreadWorld::Slot& mine = own_slot();
+    mine.call = call;
+    mine.inputs = inputs;
+    mine.outputs = outputs;
+    mine.on_gpu = true;
+    alone([&] {
+      WorldCollectives* const serves =
+          rank() == 0 ? world_collectives_for(world_->gpus()) : nullptr;
+      mine.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), serves, {}, {}});
+    });
+    meet(call);
+    GpuMoves moves(*world_, turn_, rank(), call);
+    moves.issue();
+    world_->parting.meet();
+    ++turn_;
+    alone([&] { moves.await_others(in_use_); });
+    moves.check();
+  }
 
-  LOCKSTEP_INLINE void send_on(const Stream& stream, const Message& message, const void* data,
-                               Done done) override;
-  LOCKSTEP_INLINE void receive_on(const Stream& stream, const Message& message, void* data,
-                                  Done done) override;
+  void send_on(const Stream& stream, const Message& message, const void* data, Done done) override {
+    alone([&] { world_->mailbox.send(rank(), message, data, std::move(done), &stream); });
+  }
+  void receive_on(const Stream& stream, const Message& message, void* data, Done done) override {
+    alone([&] { world_->mailbox.receive(rank(), message, data, std::move(done), &stream); });
+  }
 
-  LOCKSTEP_INLINE std::unique_ptr<Carrier> split(std::span<const int> members) override;
+  std::unique_ptr<Carrier> split(std::span<const int> members) override {
+    const Call call{.collective = Collective::new_group, .count = members.size()};
+    ThreadWorld::Slot& mine = own_slot();
+    mine.call = call;
+    mine.members = members;
+    mine.on_gpu = false;
+    meet(call);
+    std::size_t differs = ranks();
+    for (std::size_t r = ranks(); r-- > 0;) {
+      const std::span<const int> theirs = world_->slot(r, turn_).members;
+      const std::span<const int> first = world_->slot(0, turn_).members;
+      if (!std::equal(theirs.begin(), theirs.end(), first.begin(), first.end())) differs = r;
+    }
+    if (differs < ranks()) {  // on all ranks alike
+      world_->parting.meet();
+      ++turn_;
+      throw ValueError(
+          lockstep::detail::str("new_group: rank ", differs, " lists other ranks than rank 0"));
+    }
+    // All ranks come to both partings, whatever fails: the others would wait there for ever.
+    std::exception_ptr error;
+    const auto keeping_errors = [&error](const auto& body) noexcept {
+      try {
+        body();
+      } catch (...) {
+        error = std::current_exception();
+      }
+    };
+    const auto at = std::find(members.begin(), members.end(), rank());
+    if (at == members.begin()) {
+      keeping_errors([&] {
+        const auto world = std::make_shared<ThreadWorld>(*world_, members);
+        world_->add_part(world, members);
+        mine.new_world = world;
+      });
+    }
+    world_->parting.meet();
+    std::unique_ptr<Carrier> result;
+    const std::shared_ptr<ThreadWorld> part =
+        world_->slot(static_cast<std::size_t>(members[0]), turn_).new_world;
+    if (part && at != members.end()) {
+      keeping_errors([&] {
+        result = std::make_unique<ThreadCarrier>(static_cast<int>(at - members.begin()),
+                                                 static_cast<int>(members.size()), part);
+      });
+    }
+    world_->parting.meet();
+    mine.new_world.reset();
+    ++turn_;
+    if (error) alone([&] { std::rethrow_exception(error); });
+    lockstep::check<RankGone>(part != nullptr, call, " on rank ", rank(), ": rank ", members[0],
+                              " has failed to make it");
+    return result;
+  }
 
  private:
   std::size_t ranks() const { return sources_.size(); }
 
-  ThreadWorld::Slot& own_slot() const;
+  ThreadWorld::Slot& own_slot() const {
+    return world_->slot(static_cast<std::size_t>(rank()), turn_);
+  }
 
   // Waits until all ranks have written their calls to their slots, and compares them.
-  void meet(const Call& call);
+  void meet(const Call& call) {
+    if (!world_->meeting.meet()) {
+      throw RankGone(
+          lockstep::detail::str(call, " on rank ", rank(), ": ", world_->first_departure().text()));
+    }
+    const Call& first = world_->slot(0, turn_).call;
+    const bool on_gpu = world_->slot(0, turn_).on_gpu;
+    for (std::size_t r = 1; r < ranks(); ++r) {
+      const Call& other = world_->slot(r, turn_).call;
+      const bool placed = world_->slot(r, turn_).on_gpu == on_gpu;
+      if (other == first && placed) continue;
+      // All ranks come here alike, so they stay together.
+      ++turn_;
+      const auto where = [placed](bool gpu) {
+        return placed ? "" : gpu ? " on a GPU" : " in host memory";
+      };
+      throw ValueError(lockstep::detail::str("collectives do not match: rank 0 called ", first,
+                                             where(on_gpu), ", but rank ", r, " called ", other,
+                                             where(!on_gpu)));
+    }
+  }
 
-  static bool is_sum(const Call& call);
+  static bool is_sum(const Call& call) {
+    return call.collective == Collective::all_reduce || call.collective == Collective::reduce;
+  }
 
   // Pieces are so large that taking one costs little, and at most a few for each rank, so that all
   // ranks end at about the same time, whenever they woke up.
-  void reduce_in_pieces(const Call& call);
-  void find_memory();
+  void reduce_in_pieces(const Call& call) {
+    constexpr std::size_t kBytesRead = std::size_t{64} << 10;
+    const auto count = static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(call.bytes() * ranks() / kBytesRead, 1, 4 * ranks()));
+    targets_.clear();
+    world_->pieces(turn_).run(count, [&](std::size_t i) {
+      // Only a rank that has taken a piece may look where the others' memory is: they stay until
+      // the piece has ended, and may be gone once all have.
+      if (targets_.empty()) find_memory();
+      reduce_ranks(call.dtype, call.op, sources_, targets_,
+                   share_begin(call.count, call.dtype, i, count),
+                   share_begin(call.count, call.dtype, i + 1, count));
+    });
+  }
+  void find_memory() {
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      const ThreadWorld::Slot& slot = world_->slot(r, turn_);
+      sources_[r] = slot.inputs[0];
+      for (void* output : slot.outputs) targets_.push_back(output);
+    }
+  }
 
   // Moves this rank's part. If `small`, the inputs are in the slots, else where the ranks have
   // them.
-  void move(const Call& call, std::span<void* const> outputs, bool small);
+  void move(const Call& call, std::span<void* const> outputs, bool small) {
+    const std::size_t bytes = call.bytes();
+    const auto own = static_cast<std::size_t>(rank());
+    const auto root = static_cast<std::size_t>(call.root);
+    const auto slot = [&](std::size_t r) -> ThreadWorld::Slot& { return world_->slot(r, turn_); };
+    const auto source = [&](std::size_t r) -> const void* {
+      return small ? slot(r).small.data() : slot(r).inputs[0];
+    };
+    switch (call.collective) {
+      case Collective::all_reduce:
+      case Collective::reduce: {
+        if (!small) return reduce_in_pieces(call);
+        for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = source(r);
+        return reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
+      }
+      case Collective::reduce_scatter:
+        for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = slot(r).inputs[own];
+        return reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
+      case Collective::broadcast:
+        if (own != root) copy_part(outputs[0], source(root), bytes);
+        return;
+      case Collective::scatter:
+        return copy_part(outputs[0], slot(root).inputs[own], bytes);
+      case Collective::all_gather:
+      case Collective::gather:
+        // From its own part on, so that the ranks do not all read from the same one.
+        for (std::size_t i = 0; i < outputs.size(); ++i) {
+          const std::size_t r = (own + i) % ranks();
+          copy_part(outputs[r], source(r), bytes);
+        }
+        return;
+      case Collective::barrier:
+      case Collective::new_group:
+        return;
+    }
+  }
 
   const std::shared_ptr<ThreadWorld> world_;
   unsigned turn_ = 0;  // the number of collectives so far: equal on all ranks at a meeting
@@ -78,7 +272,3 @@ class ThreadCarrier final : public Carrier {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/thread/impl/thread_carrier.ipp>
-#endif

@@ -14,6 +14,7 @@
 #include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <exception>
@@ -21,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -67,10 +69,12 @@ class ThreadWorld {
   };
 
   // Without `devices`, or if not all of them are GPUs, everything goes through host memory.
-  explicit ThreadWorld(int size, std::span<const Device> devices = {});
+  explicit ThreadWorld(int size, std::span<const Device> devices = {})
+      : ThreadWorld(named(size, devices)) {}
 
   // A world of some of the ranks of another one.
-  ThreadWorld(const ThreadWorld& whole, std::span<const int> members);
+  ThreadWorld(const ThreadWorld& whole, std::span<const int> members)
+      : ThreadWorld(whole.named(members)) {}
 
   // Each rank's GPU if all ranks are on GPUs, else empty.
   const std::vector<Device>& gpus() const { return gpus_; }
@@ -84,13 +88,26 @@ class ThreadWorld {
   // `rank` takes part in nothing any more, because of the error or, without one, because it has
   // returned: all that wait for it, or will, are told so. Only its first call counts. Any thread
   // may call it, whatever the ranks are doing. Succeeds without memory.
-  void leave(int rank, const std::exception_ptr& error) noexcept;
+  void leave(int rank, const std::exception_ptr& error) noexcept {
+    set_gone(rank, error ? std::optional(lockstep::detail::described(error)) : std::nullopt);
+  }
 
   // Adds a world of some of the ranks, which they leave together with this one.
-  void add_part(const std::shared_ptr<ThreadWorld>& world, std::span<const int> members);
+  void add_part(const std::shared_ptr<ThreadWorld>& world, std::span<const int> members) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(parts_, [](const Part& part) { return part.world.expired(); });
+    parts_.push_back({world, {members.begin(), members.end()}});
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const Departure& rank = ranks_[static_cast<std::size_t>(members[i])];
+      if (rank.gone) world->set_gone(static_cast<int>(i), rank.thrown);
+    }
+  }
 
   // The departure of the first rank that left. Called once the meeting is broken.
-  Departure first_departure() const;
+  Departure first_departure() const {
+    const std::lock_guard lock(mutex_);
+    return ranks_[first_gone_];
+  }
 
   Rendezvous meeting;  // broken as soon as a rank leaves
   Rendezvous parting;  // never broken
@@ -102,12 +119,55 @@ class ThreadWorld {
     std::vector<int> members;
   };
 
-  explicit ThreadWorld(std::vector<Departure> ranks);
+  explicit ThreadWorld(std::vector<Departure> ranks)
+      : meeting(static_cast<int>(ranks.size())),
+        parting(static_cast<int>(ranks.size())),
+        mailbox(ranks.size()),
+        slots_(new std::array<Slot, 2>[ranks.size()]),
+        ranks_(std::move(ranks)) {
+    const auto on_gpu = [](const Departure& rank) { return rank.device && rank.device->is_cuda(); };
+    if (!std::all_of(ranks_.begin(), ranks_.end(), on_gpu)) return;
+    for (const Departure& rank : ranks_) gpus_.push_back(*rank.device);
+  }
 
-  void set_gone(int rank, const std::optional<lockstep::detail::DescribedError>& thrown) noexcept;
+  void set_gone(int rank, const std::optional<lockstep::detail::DescribedError>& thrown) noexcept {
+    const std::lock_guard lock(mutex_);
+    Departure& mine = ranks_[static_cast<std::size_t>(rank)];
+    if (mine.gone) return;
+    const auto is_gone = [](const Departure& one) { return one.gone; };
+    if (std::none_of(ranks_.begin(), ranks_.end(), is_gone)) {
+      first_gone_ = static_cast<std::size_t>(rank);
+    }
+    mine.gone = true;
+    mine.thrown = thrown;
+    meeting.break_off();
+    mailbox.leave(rank, mine);
+    for (const Part& part : parts_) {
+      const auto at = std::find(part.members.begin(), part.members.end(), rank);
+      const auto world = part.world.lock();
+      if (world && at != part.members.end()) {
+        world->set_gone(static_cast<int>(at - part.members.begin()), thrown);
+      }
+    }
+  }
 
-  static std::vector<Departure> named(int size, std::span<const Device> devices);
-  std::vector<Departure> named(std::span<const int> members) const;
+  static std::vector<Departure> named(int size, std::span<const Device> devices) {
+    std::vector<Departure> ranks(static_cast<std::size_t>(size));
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      ranks[i].rank = static_cast<int>(i);
+      if (!devices.empty()) ranks[i].device = devices[i];
+    }
+    return ranks;
+  }
+  std::vector<Departure> named(std::span<const int> members) const {
+    std::vector<Departure> ranks(members.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const Departure& rank = ranks_[static_cast<std::size_t>(members[i])];
+      ranks[i].rank = rank.rank;
+      ranks[i].device = rank.device;
+    }
+    return ranks;
+  }
 
   std::vector<Device> gpus_;  // set by the constructor alone
   const std::unique_ptr<std::array<Slot, 2>[]> slots_;
@@ -122,7 +182,3 @@ class ThreadWorld {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/thread/impl/thread_world.ipp>
-#endif

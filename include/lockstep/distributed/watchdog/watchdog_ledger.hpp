@@ -2,14 +2,18 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/group/fault.hpp>
 #include <lockstep/distributed/watchdog/watchdog_options.hpp>
+#include <lockstep/distributed/watchdog/watchdog_progress.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -48,39 +52,106 @@ class WatchdogLedger {
   int size() const { return static_cast<int>(ranks_.size()); }
   bool has_joined(int rank) const { return of(rank).joined; }
 
-  void join(int rank, Time now);
+  void join(int rank, Time now) {
+    of(rank).joined = true;
+    of(rank).last_frame = now;
+  }
   void note_frame(int rank, Time now) { of(rank).last_frame = now; }
 
-  void report(int rank, const GroupKey& key, Position position, Time now);
+  void report(int rank, const GroupKey& key, Position position, Time now) {
+    Group& group = groups_[key];
+    if (group.empty()) group.resize(key.first.size());
+    RankPosition& mine = group[index(key, rank)];
+    mine.position = std::move(position);
+    mine.since = now - mine.position.age;
+    if (!mine.position.inside) return;
+    find_mismatch(key, group, rank);
+  }
 
   // The rank comes to no collective of the group any more. Once that holds for all its ranks,
   // nothing of the group is kept.
-  void leave_group(int rank, const GroupKey& key);
+  void leave_group(int rank, const GroupKey& key) {
+    const auto found = groups_.find(key);
+    if (found == groups_.end()) return;
+    found->second[index(key, rank)].left = true;
+    if (all_have_left(*found)) erase_group(found);
+  }
 
   // The rank has ended in good order.
-  void leave(int rank);
+  void leave(int rank) {
+    of(rank).gone = true;
+    finish(rank);
+    erase_left_groups();
+  }
   // The rank comes to no collective of any group any more: it has ended.
-  void finish(int rank);
+  void finish(int rank) {
+    if (of(rank).end == 0) of(rank).end = ++ends_;
+  }
   // How many ranks have ended.
   std::uint32_t ends() const { return ends_; }
   // The rank has reported where it was when it knew of the first `known` ends. Looks whether it
   // waits for one of these. Where it was before tells nothing of that: its collective may have
   // failed, and the other rank have ended because of that, before this one's next heartbeat.
-  void find_left(int rank, std::uint32_t known);
+  void find_left(int rank, std::uint32_t known) {
+    for (const auto& [key, group] : groups_) {
+      const std::size_t at = index(key, rank);
+      if (at == group.size()) continue;
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        const int other = key.first[i];
+        const std::uint32_t end = of(other).end;
+        const Position& there = group[i].position;
+        if (i == at || end == 0 || end > known || !waits_for(group[at].position, there)) continue;
+        note(Fault::Kind::left, other,
+             str("rank ", other, " has ended", after(there.number), "; ",
+                 who_waits(key, group, other)));
+      }
+    }
+  }
   // The rank's connection has ended, without a goodbye.
-  void lose(int rank, const std::string& reason);
-  void abort(int rank, const std::string& reason);
+  void lose(int rank, const std::string& reason) {
+    if (of(rank).gone) return;
+    note(Fault::Kind::died, rank,
+         str("rank ", rank, " has died: its connection was lost (", reason, ')',
+             who_waits_for(rank)));
+    of(rank).gone = true;
+    erase_left_groups();
+  }
+  void abort(int rank, const std::string& reason) {
+    note(Fault::Kind::threw, rank, str("rank ", rank, " has failed: ", reason));
+  }
   // The rank knows of a fault.
   void tell(int rank) { of(rank).told = true; }
 
   // Looks for ranks that are absent, silent or late at this time.
-  void examine(Time now);
+  void examine(Time now) {
+    for (int rank = 0; rank < size(); ++rank) {
+      const Rank& state = of(rank);
+      if (state.gone) continue;
+      if (!state.joined && now > join_timeout_) {
+        note(Fault::Kind::absent, rank,
+             str("rank ", rank, " has not come: it has not connected to the watchdog within ",
+                 Seconds{join_timeout_}, who_waits_for(rank)));
+      } else if (state.joined && now - state.last_frame > options_.heartbeat_timeout) {
+        note(Fault::Kind::silent, rank,
+             str("rank ", rank, " has not answered for ", whole_seconds(now - state.last_frame),
+                 ": it is stopped, or its machine is lost", who_waits_for(rank)));
+      }
+    }
+    for (const auto& [key, group] : groups_) find_late(key, group, now);
+  }
 
   // The faults in the order in which they were found.
   const std::vector<Fault>& faults() const { return faults_; }
 
   // How far a rank has come: its last collective in each group that it is in.
-  std::map<GroupKey, std::uint64_t> numbers(int rank) const;
+  std::map<GroupKey, std::uint64_t> numbers(int rank) const {
+    std::map<GroupKey, std::uint64_t> all;
+    for (const auto& [key, group] : groups_) {
+      const std::size_t at = index(key, rank);
+      if (at < group.size()) all.emplace(key, group[at].position.number);
+    }
+    return all;
+  }
 
  private:
   struct Rank {
@@ -104,35 +175,145 @@ class WatchdogLedger {
     return lockstep::detail::str(parts...);
   }
   // Prints a measured time, in whole seconds from 10 s on: it is only as exact as the interval.
-  static std::string whole_seconds(Time time);
+  static std::string whole_seconds(Time time) {
+    return time < std::chrono::seconds(10)
+               ? str(Seconds{time})
+               : str(std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
+  }
 
-  bool all_have_left(const std::pair<const GroupKey, Group>& one) const;
-  void erase_left_groups();
+  bool all_have_left(const std::pair<const GroupKey, Group>& one) const {
+    const auto& [key, group] = one;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      if (!group[i].left && !of(key.first[i]).gone) return false;
+    }
+    return true;
+  }
+  void erase_left_groups() {
+    for (auto one = groups_.begin(); one != groups_.end();) {
+      one = all_have_left(*one) ? erase_group(one) : std::next(one);
+    }
+  }
   // Returns the group after it.
-  Groups::iterator erase_group(Groups::iterator group);
+  Groups::iterator erase_group(Groups::iterator group) {
+    const GroupKey& key = group->first;
+    stuck_.erase(stuck_.lower_bound({key, 0}), stuck_.upper_bound({key, ~std::uint64_t{0}}));
+    return groups_.erase(group);
+  }
 
   Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const Rank& of(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  static std::size_t index(const GroupKey& key, int rank);
+  static std::size_t index(const GroupKey& key, int rank) {
+    return static_cast<std::size_t>(std::find(key.first.begin(), key.first.end(), rank) -
+                                    key.first.begin());
+  }
   // True if a rank that is at `one` waits in its collective for the rank that is at `other`.
-  static bool waits_for(const Position& one, const Position& other);
+  static bool waits_for(const Position& one, const Position& other) {
+    return one.inside &&
+           (other.number < one.number || (other.number == one.number && other.inside));
+  }
 
-  void note(Fault::Kind kind, int rank, std::string text);
+  void note(Fault::Kind kind, int rank, std::string text) {
+    Rank& state = of(rank);
+    if (state.told && kind != Fault::Kind::silent) return;
+    if (std::exchange(state.faulty, true)) return;
+    faults_.push_back({kind, rank, std::move(text)});
+  }
 
   // "; by the last heartbeats, rank 0 waits for it in collective #17, ...", or nothing. They can be
   // an interval old: since then a rank that does not wait yet may have gone through many.
-  std::string who_waits_for(int rank) const;
-  std::string who_waits(const GroupKey& key, const Group& group, int rank) const;
+  std::string who_waits_for(int rank) const {
+    for (const auto& [key, group] : groups_) {
+      const std::size_t at = index(key, rank);
+      if (at == group.size()) continue;
+      const std::string waiting = who_waits(key, group, rank);
+      if (!waiting.empty()) return "; by the last heartbeats, " + waiting;
+    }
+    return {};
+  }
+  std::string who_waits(const GroupKey& key, const Group& group, int rank) const {
+    constexpr std::size_t kListed = 4;
+    const Position& awaited = group[index(key, rank)].position;
+    std::vector<std::size_t> waiting;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      if (key.first[i] != rank && waits_for(group[i].position, awaited)) waiting.push_back(i);
+    }
+    if (waiting.empty()) return {};
+    std::string text = waiting.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < std::min(waiting.size(), kListed); ++i) {
+      text += (i == 0 ? "" : ", ") + std::to_string(key.first[waiting[i]]);
+    }
+    if (waiting.size() > kListed) text += str(" and ", waiting.size() - kListed, " more");
+    const Position& first = group[waiting.front()].position;
+    text += waiting.size() == 1 ? " waits for it in " : " wait for it in ";
+    return text + describe(first.number, first.call) + name_of(key);
+  }
   // " of the group of ranks 0, 2", or nothing if it is the group of all ranks.
-  std::string name_of(const GroupKey& key) const;
+  std::string name_of(const GroupKey& key) const {
+    if (key.first.size() == ranks_.size()) return {};
+    std::string text = " of the group of ranks ";
+    for (std::size_t i = 0; i < key.first.size(); ++i) {
+      text += (i == 0 ? "" : ", ") + std::to_string(key.first[i]);
+    }
+    return text;
+  }
 
   // What a rank that others wait for does instead of coming.
-  std::string activity_of(int rank, const Position& here, Time since, Time now) const;
+  std::string activity_of(int rank, const Position& here, Time since, Time now) const {
+    for (const auto& [key, group] : groups_) {
+      const std::size_t at = index(key, rank);
+      if (at == group.size() || !group[at].position.inside) continue;
+      const Position& there = group[at].position;
+      return str("it has been in ", describe(there.number, there.call), " for ",
+                 whole_seconds(now - group[at].since));
+    }
+    if (here.number == 0) return "it has been in no collective yet";
+    return str("it is in no collective, and left its last one, #", here.number, ", ",
+               whole_seconds(now - since), " ago");
+  }
 
-  void find_mismatch(const GroupKey& key, const Group& group, int rank);
+  void find_mismatch(const GroupKey& key, const Group& group, int rank) {
+    const Position& mine = group[index(key, rank)].position;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const Position& other = group[i].position;
+      if (!other.inside || other.number != mine.number || other.call == mine.call) continue;
+      note(Fault::Kind::mismatched, rank,
+           str("rank ", rank, " is in ", describe(mine.number, mine.call), ", but rank ",
+               key.first[i], " is in ", other.call, ": all ranks must call the same"));
+    }
+  }
 
-  void find_late(const GroupKey& key, const Group& group, Time now);
+  void find_late(const GroupKey& key, const Group& group, Time now) {
+    const RankPosition* waiting =
+        nullptr;  // of those that have waited for too long, the furthest behind
+    int rank_waiting = -1;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const RankPosition& one = group[i];
+      if (!one.position.inside || now - one.since <= options_.collective_timeout) continue;
+      if (waiting && waiting->position.number <= one.position.number) continue;
+      waiting = &one;
+      rank_waiting = key.first[i];
+    }
+    if (!waiting) return;
+    bool found = false;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const Position& other = group[i].position;
+      if (other.number >= waiting->position.number) continue;
+      found = true;
+      const int rank = key.first[i];
+      note(Fault::Kind::late, rank,
+           str("rank ", rank, " has not come to a collective for ",
+               whole_seconds(now - waiting->since), "; ", who_waits(key, group, rank), "; ",
+               activity_of(rank, other, group[i].since, now)));
+    }
+    if (found || !stuck_.insert({key, waiting->position.number}).second) return;
+    if (of(rank_waiting).told) return;
+    faults_.push_back(
+        {Fault::Kind::stuck, -1,
+         str("rank ", rank_waiting, " has been in ",
+             describe(waiting->position.number, waiting->position.call), " for ",
+             whole_seconds(now - waiting->since), ", which all ranks of its group have come to")});
+  }
 
   Time join_timeout_;
   WatchdogOptions options_;
@@ -146,7 +327,3 @@ class WatchdogLedger {
 }  // namespace detail
 
 }  // namespace lockstep::distributed
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/watchdog/impl/watchdog_ledger.ipp>
-#endif

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
 #include <lockstep/distributed/socket/socket_loop.hpp>
 #include <lockstep/distributed/watchdog/watchdog_ledger.hpp>
@@ -10,9 +13,12 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace lockstep::distributed::detail {
 
@@ -24,10 +30,29 @@ namespace lockstep::distributed::detail {
 class WatchdogServer {
  public:
   WatchdogServer(int size, std::uint64_t token, std::chrono::milliseconds join_timeout,
-                 const WatchdogOptions& options);
+                 const WatchdogOptions& options)
+      : token_(token),
+        interval_(options.interval),
+        ledger_(size, join_timeout, options),
+        clock_(options.interval),
+        loop_(kMaxHello) {
+    lockstep::detail::check_not_forked();
+    Listener listener = listen_on(0);
+    port_ = listener.port;
+    loop_.listen(std::move(listener.socket));
+    thread_ = std::thread([this] { run(); });
+  }
   WatchdogServer(const WatchdogServer&) = delete;
   WatchdogServer& operator=(const WatchdogServer&) = delete;
-  ~WatchdogServer();
+  ~WatchdogServer() {
+    // In a forked child there is no such thread.
+    if (lockstep::detail::forked()) {
+      thread_.detach();
+      return;
+    }
+    loop_.stop();
+    thread_.join();
+  }
 
   std::uint16_t port() const { return port_; }
 
@@ -42,32 +67,164 @@ class WatchdogServer {
     bool ended = false;                                          // said goodbye, or was lost
   };
 
-  void run() noexcept;
+  void run() noexcept {
+    try {
+      loop_.run(*this, interval_);
+      close();
+    } catch (const std::exception&) {
+      // Out of memory. The clients find rank 0 lost.
+      loop_.connections().clear();
+    }
+  }
 
-  void on_frame(Connection& connection, std::string_view bytes);
+  void on_frame(Connection& connection, std::string_view bytes) {
+    FrameReader frame(bytes);
+    const auto message = static_cast<ToServer>(frame.number<std::uint8_t>());
+    const auto found = clients_.find(connection.id());
+    if (found == clients_.end()) {
+      check<BadFrame>(message == ToServer::hello, "no greeting");
+      return welcome(connection, frame);
+    }
+    Client& client = found->second;
+    if (client.ended) return;
+    ledger_.note_frame(client.rank, clock_.now());
+    switch (message) {
+      case ToServer::group:
+        read_new_group(client, frame);
+        break;
+      case ToServer::heartbeat:
+        read_heartbeat(client, frame);
+        // One at a time is enough: they say no more than that this thread lives, and who has ended.
+        if (!connection.is_sending()) {
+          connection.send(FrameWriter(FromServer::heartbeat).number(ledger_.ends()).take());
+        }
+        break;
+      case ToServer::leave_group:
+        leave_group(client, frame.number<std::uint32_t>());
+        break;
+      case ToServer::abort:
+        ledger_.abort(client.rank, frame.text());
+        break;
+      case ToServer::told:
+        ledger_.tell(client.rank);
+        break;
+      case ToServer::finished:
+        ledger_.finish(client.rank);
+        break;
+      case ToServer::goodbye:
+        client.ended = true;
+        ledger_.leave(client.rank);
+        connection.close();
+        break;
+      default:
+        lockstep::detail::fail<BadFrame>("an unknown message");
+    }
+    frame.end();
+  }
 
-  void welcome(Connection& connection, FrameReader& frame);
+  void welcome(Connection& connection, FrameReader& frame) {
+    // Whoever does not know the token is of another run, or no watchdog at all.
+    check<BadFrame>(frame.number<std::uint64_t>() == token_, "another run's token");
+    const int rank = frame.number<std::int32_t>();
+    const int size = frame.number<std::int32_t>();
+    std::string reason;
+    if (size != ledger_.size()) {
+      reason = lockstep::detail::str("rank ", rank, " says that there are ", size,
+                                     " ranks, rank 0 that there are ", ledger_.size());
+    } else if (rank < 0 || rank >= size) {
+      reason = lockstep::detail::str("there is no rank ", rank, " among ", size);
+    } else if (ledger_.has_joined(rank)) {
+      reason = lockstep::detail::str("two processes say that they are rank ", rank);
+    }
+    if (!reason.empty()) {
+      connection.send(FrameWriter(FromServer::refused).text(reason).take());
+      connection.close();
+      return;
+    }
+    ledger_.join(rank, clock_.now());
+    clients_.emplace(connection.id(), Client{rank});
+    connection.set_most(kMaxWatchdogFrame);
+    connection.send(FrameWriter(FromServer::welcome).take());
+    if (told_ > 0) connection.send(write_faults(ledger_.faults()));
+  }
 
   // Throws BadFrame unless the group's ranks are different ones of the world, the client's among
   // them.
-  void read_new_group(Client& client, FrameReader& frame) const;
+  void read_new_group(Client& client, FrameReader& frame) const {
+    WatchdogLedger::GroupKey group = read_group(frame);
+    const std::vector<int>& ranks = group.first;
+    const std::set<int> different(ranks.begin(), ranks.end());
+    check<BadFrame>(different.contains(client.rank) && different.size() == ranks.size() &&
+                        *different.begin() >= 0 && *different.rbegin() < ledger_.size(),
+                    "an impossible group");
+    client.groups.emplace(client.announced++, std::move(group));
+  }
 
-  static const WatchdogLedger::GroupKey& group_of(const Client& client, std::uint32_t number);
+  static const WatchdogLedger::GroupKey& group_of(const Client& client, std::uint32_t number) {
+    const auto found = client.groups.find(number);
+    check<BadFrame>(found != client.groups.end(), "an unknown group");
+    return found->second;
+  }
 
-  void leave_group(Client& client, std::uint32_t number);
+  void leave_group(Client& client, std::uint32_t number) {
+    ledger_.leave_group(client.rank, group_of(client, number));
+    client.groups.erase(number);
+  }
 
-  void read_heartbeat(Client& client, FrameReader& frame);
+  void read_heartbeat(Client& client, FrameReader& frame) {
+    for (std::size_t left = frame.count(); left > 0; --left) {
+      const auto group = frame.number<std::uint32_t>();
+      WatchdogLedger::Position position = read_position(frame);
+      ledger_.report(client.rank, group_of(client, group), std::move(position), clock_.now());
+    }
+    ledger_.find_left(client.rank, frame.number<std::uint32_t>());
+  }
 
-  void on_end(Connection& connection, const std::string& reason);
+  void on_end(Connection& connection, const std::string& reason) {
+    const auto found = clients_.find(connection.id());
+    if (found == clients_.end()) return;
+    if (!found->second.ended) ledger_.lose(found->second.rank, reason);
+    clients_.erase(found);
+  }
 
-  void on_tick();
+  void on_tick() {
+    ledger_.examine(clock_.now());
+    tell();
+  }
   void on_pass() { tell(); }
 
   // Tells all clients of new faults, and rank 0 last: it may end its process because of them, and
   // the others would only learn that it did.
-  void tell();
+  void tell() {
+    if (told_ == ledger_.faults().size()) return;
+    told_ = ledger_.faults().size();
+    const std::string frame = write_faults(ledger_.faults());
+    Connection* of_rank_0 = nullptr;
+    for (Connection& connection : loop_.connections()) {
+      const auto found = clients_.find(connection.id());
+      if (found == clients_.end() || found->second.ended) continue;
+      if (found->second.rank == 0) {
+        of_rank_0 = &connection;
+      } else {
+        connection.send(frame);
+      }
+    }
+    if (of_rank_0) of_rank_0->send(frame);
+  }
 
-  void close();
+  void close() {
+    std::string frames;
+    for (const auto& [group, number] : ledger_.numbers(0)) {
+      FrameWriter last(FromServer::last);
+      write(last, group);
+      frames += last.number(number).take();
+    }
+    frames += FrameWriter(FromServer::closing).take();
+    for (Connection& connection : loop_.connections()) {
+      if (clients_.contains(connection.id())) connection.send(frames);
+    }
+    loop_.finish(Deadline(kLongestGoodbye));
+  }
 
   const std::uint64_t token_;
   const std::chrono::milliseconds interval_;
@@ -81,7 +238,3 @@ class WatchdogServer {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/watchdog/impl/watchdog_server.ipp>
-#endif
