@@ -55,12 +55,9 @@ class SlowCarrier final : public dist::detail::Carrier {
   }
   void leave(const std::exception_ptr& error) noexcept override { carrier_->leave(error); }
   void break_off(const std::exception_ptr& error) noexcept override { carrier_->break_off(error); }
-  void send(const dist::detail::Message& message, const void* data,
-            dist::detail::Done done) override {
-    carrier_->send(message, data, std::move(done));
-  }
-  void receive(const dist::detail::Message& message, void* data, dist::detail::Done done) override {
-    carrier_->receive(message, data, std::move(done));
+  void start(const dist::detail::Message& message, void* data, dist::detail::Done done,
+             const lockstep::Stream* stream) override {
+    carrier_->start(message, data, std::move(done), stream);
   }
   bool progress() override { return carrier_->progress(); }
   std::unique_ptr<Carrier> split(std::span<const int> members) override {

@@ -206,14 +206,16 @@ struct Exchange {
 
   void send() {
     const Stream stream = stream_of(0);
-    world.mailbox.send(0, to(1), tensors[0].impl()->data(), keep(0), &stream);
+    world.mailbox.post(0, message(true), tensors[0].impl()->data(), keep(0), &stream);
   }
   void receive() {
     const Stream stream = stream_of(1);
-    world.mailbox.receive(1, to(0), tensors[1].impl()->data(), keep(1), &stream);
+    world.mailbox.post(1, message(false), tensors[1].impl()->data(), keep(1), &stream);
   }
 
-  static Message to(int peer) { return {.peer = peer, .dtype = Dtype::f32, .count = kCount}; }
+  static Message message(bool sends) {
+    return {.peer = sends ? 1 : 0, .dtype = Dtype::f32, .count = kCount, .sends = sends};
+  }
   Done keep(std::size_t rank) {
     return [this, rank](std::exception_ptr error) { errors[rank] = std::move(error); };
   }

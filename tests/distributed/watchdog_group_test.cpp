@@ -58,8 +58,7 @@ class ScriptedCarrier final : public Carrier {
     lockstep::detail::fail<Error>("connection 17 is closed");
   }
   void leave(const std::exception_ptr&) noexcept override {}
-  void send(const Message&, const void*, Done done) override { done({}); }
-  void receive(const Message&, void*, Done done) override { done({}); }
+  void start(const Message&, void*, Done done, const Stream*) override { done({}); }
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     return std::make_unique<ScriptedCarrier>(0, static_cast<int>(members.size()), script_);
   }

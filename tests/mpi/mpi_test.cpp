@@ -327,8 +327,8 @@ TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
   requests.receive(&number, sizeof(number), 0);
   ls::mpi::detail::Messages messages(comm, nullptr, &notice);
   std::exception_ptr error;
-  messages.receive({.count = sizeof(number)}, &number,
-                   [&](std::exception_ptr thrown) { error = std::move(thrown); });
+  messages.start({.count = sizeof(number)}, &number,
+                 [&](std::exception_ptr thrown) { error = std::move(thrown); });
   any_source_fails = true;
   EXPECT_TRUE(throws<ls::Error>([&] { requests.wait(); }, "MPI_Improbe failed with code"));
   while (messages.progress()) {
@@ -383,7 +383,7 @@ TEST(Mpi, WhoIsToldOfAMessageMayStartOthers) {
   ls::mpi::detail::FailureNotice notice(comm, 0, 1);
   Messages messages(comm, nullptr, &notice);
   constexpr int kMany = 20;  // more than there is room for beside the first
-  const std::byte sent{7};
+  std::byte sent{7};
   std::vector<std::byte> received(kMany);
   int taken = 0;
   int failed = 0;
@@ -391,12 +391,12 @@ TEST(Mpi, WhoIsToldOfAMessageMayStartOthers) {
   const auto start_others = [&](const std::exception_ptr& error) {
     count(error);
     for (int i = 0; i < kMany; ++i) {
-      messages.send({.count = 1}, &sent, count);
-      messages.receive({.count = 1}, &received[static_cast<std::size_t>(i)], count);
+      messages.start({.count = 1, .sends = true}, &sent, count);
+      messages.start({.count = 1}, &received[static_cast<std::size_t>(i)], count);
     }
   };
-  messages.send({.count = 1}, &sent, start_others);
-  messages.receive({.count = 1}, &received[0], count);
+  messages.start({.count = 1, .sends = true}, &sent, start_others);
+  messages.start({.count = 1}, &received[0], count);
   while (messages.progress()) {
   }
   EXPECT_EQ(taken, 2 + 2 * kMany);
@@ -404,8 +404,8 @@ TEST(Mpi, WhoIsToldOfAMessageMayStartOthers) {
   EXPECT_EQ(received, std::vector<std::byte>(kMany, sent));
 
   // What is started while the messages end does not end with them.
-  messages.receive({.count = 1}, &received[0], start_others);
-  messages.receive({.count = 1}, &received[1], count);
+  messages.start({.count = 1}, &received[0], start_others);
+  messages.start({.count = 1}, &received[1], count);
   messages.abandon();
   EXPECT_EQ(failed, 2);
   messages.abandon();

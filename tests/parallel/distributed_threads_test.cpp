@@ -49,11 +49,8 @@ class Telling final : public Carrier {
     carrier_.run(call, inputs, outputs);
   }
   void leave(const std::exception_ptr& error) noexcept override { carrier_.leave(error); }
-  void send(const Message& message, const void* data, Done done) override {
-    carrier_.send(message, data, std::move(done));
-  }
-  void receive(const Message& message, void* data, Done done) override {
-    carrier_.receive(message, data, std::move(done));
+  void start(const Message& message, void* data, Done done, const Stream* stream) override {
+    carrier_.start(message, data, std::move(done), stream);
   }
   std::unique_ptr<Carrier> split(std::span<const int>) override { return nullptr; }
 

@@ -53,17 +53,11 @@ class Messages {
                                 kEndOfTags, ", got ", message.tag);
   }
 
-  // Both are called after `check`. If they throw, nothing has begun.
-  void send(const Message& message, const void* data, Done done) {
-    in_flight_.push_back(begin(message, std::move(done), false));
-    in_flight_.back()->start(static_cast<const std::byte*>(data), comm_);
-  }
-
-  // The message is taken when it has come: see Requests::receive.
-  void receive(const Message& message, void* data, Done done) {
-    std::unique_ptr<MessageInFlight> pending = begin(message, std::move(done), true);
-    pending->into = static_cast<std::byte*>(data);
-    in_flight_.push_back(std::move(pending));
+  // Called after `check`. If it throws, nothing has begun. A message to this rank is taken when it
+  // has come: see Requests::receive.
+  void start(const Message& message, void* data, Done done) {
+    in_flight_.push_back(begin(message, data, std::move(done)));
+    if (message.sends) in_flight_.back()->start(comm_);
   }
 
   // Tells those whose message has been taken, or never will be, as when the watchdog has found a
@@ -129,29 +123,28 @@ class Messages {
 
   struct MessageInFlight {
     Message message;
-    bool receives;
-    int tag;  // MPI's
+    std::byte* data;  // only read if the message is sent
+    int tag;          // MPI's
     Done done;
     std::optional<Deadline> deadline;
     std::optional<Deadline> last_chance;               // set once the other rank has gone
     std::vector<MPI_Request> requests;                 // one for each piece
-    std::byte* into = nullptr;                         // where a receive writes
     std::vector<std::vector<std::byte>> refused = {};  // memory for pieces that are too long for it
     std::size_t started = 0;                           // how many pieces are sent, or have come
     std::size_t taken = 0;                             // how many of these have ended
     std::size_t received = 0;                          // in bytes
     std::exception_ptr error = nullptr;
 
-    const char* name() const { return receives ? "recv" : "send"; }
+    const char* name() const { return message.sends ? "send" : "recv"; }
     // "recv of 3 x f32 from rank 1 with tag 0"
     std::string text() const {
       return lockstep::detail::str(name(), " of ", message.count, " x ", message.dtype,
-                                   receives ? " from rank " : " to rank ", message.peer,
+                                   message.sends ? " to rank " : " from rank ", message.peer,
                                    " with tag ", message.tag);
     }
     bool has_started() const { return started == requests.size(); }
     // It is received, and not all of it has come.
-    bool awaited() const { return receives && !has_started(); }
+    bool awaited() const { return !message.sends && !has_started(); }
     // The bytes of a piece.
     std::size_t room(std::size_t piece) const {
       return std::min(kMost, message.bytes() - piece * kMost);
@@ -167,9 +160,9 @@ class Messages {
       fail([&] { return std::make_exception_ptr(mpi_error(code, call)); });
     }
 
-    void start(const std::byte* from, MPI_Comm comm) noexcept {
+    void start(MPI_Comm comm) noexcept {
       while (!has_started()) {
-        const int code = MPI_Isend(from + started * kMost, static_cast<int>(room(started)),
+        const int code = MPI_Isend(data + started * kMost, static_cast<int>(room(started)),
                                    MPI_BYTE, message.peer, tag, comm, &requests[started]);
         if (code != MPI_SUCCESS) return fail(code, "MPI_Isend");
         ++started;
@@ -189,7 +182,7 @@ class Messages {
         if (code == MPI_SUCCESS) code = MPI_Get_count(&status, MPI_BYTE, &bytes);
         if (code != MPI_SUCCESS) return fail(code, "MPI_Improbe");
         const auto length = static_cast<std::size_t>(bytes);
-        std::byte* to = into + started * kMost;
+        std::byte* to = data + started * kMost;
         if (length > room(started)) {
           try {
             to = refused.emplace_back(length).data();
@@ -211,10 +204,10 @@ class Messages {
         int ended = 0;
         const int code = MPI_Test(&requests[taken], &ended, MPI_STATUS_IGNORE);
         if (code == MPI_SUCCESS && !ended) return false;
-        if (code != MPI_SUCCESS) fail(code, receives ? "MPI_Imrecv" : "MPI_Isend");
+        if (code != MPI_SUCCESS) fail(code, message.sends ? "MPI_Isend" : "MPI_Imrecv");
       }
       if (!has_started()) return false;
-      if (receives && !error && received != message.bytes()) {
+      if (!message.sends && !error && received != message.bytes()) {
         error = made([&] {
           return std::make_exception_ptr(ValueError(lockstep::detail::str(
               "messages do not match: rank ", message.peer, " sent ", received, " bytes, but ",
@@ -237,11 +230,11 @@ class Messages {
     return false;
   }
 
-  std::unique_ptr<MessageInFlight> begin(const Message& message, Done done, bool receives) const {
+  std::unique_ptr<MessageInFlight> begin(const Message& message, void* data, Done done) const {
     const std::size_t pieces = std::max<std::size_t>(1, (message.bytes() + kMost - 1) / kMost);
     auto pending = std::make_unique<MessageInFlight>(
         MessageInFlight{.message = message,
-                        .receives = receives,
+                        .data = static_cast<std::byte*>(data),
                         .tag = message.tag + Requests::kTag + 1,
                         .done = std::move(done),
                         .deadline = {},
@@ -259,7 +252,7 @@ class Messages {
     }
     leave([&](MessageInFlight& pending) -> std::exception_ptr {
       const std::exception_ptr& gone = notice_->gone(pending.message.peer);
-      if (!gone || (pending.receives && pending.has_started())) return nullptr;
+      if (!gone || (!pending.message.sends && pending.has_started())) return nullptr;
       if (!pending.last_chance) pending.last_chance.emplace(FailureNotice::last_chance);
       return pending.last_chance->passed() ? gone_error(pending, gone) : nullptr;
     });
@@ -288,7 +281,7 @@ class Messages {
     fail_all([&] {
       return Error(lockstep::detail::str(
           late.text(),
-          late.receives ? ": nothing has come for " : ": it has not been received for ",
+          late.message.sends ? ": it has not been received for " : ": nothing has come for ",
           distributed::detail::Seconds{late.deadline->timeout()},
           "; the group has no messages any more"));
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/thread/reduce_ranks.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
@@ -101,15 +102,10 @@ class MpiCarrier final : public Carrier {
     });
   }
 
-  void send(const Message& message, const void* data, Done done) override {
+  void start(const Message& message, void* data, Done done, const Stream*) override {
     requests_.check_not_left();
     messages_.check(message);
-    alone([&] { messages_.send(message, data, std::move(done)); });
-  }
-  void receive(const Message& message, void* data, Done done) override {
-    requests_.check_not_left();
-    messages_.check(message);
-    alone([&] { messages_.receive(message, data, std::move(done)); });
+    alone([&] { messages_.start(message, data, std::move(done)); });
   }
   bool progress() override { return messages_.progress(); }
 

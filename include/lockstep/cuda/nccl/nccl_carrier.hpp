@@ -87,8 +87,36 @@ class NcclCarrier final : public distributed::detail::Carrier {
     if (call.collective == Collective::barrier) return barrier(call);
     lockstep::detail::fail<DeviceError>(call, " on rank ", rank(), ": ", expected());
   }
-  void send(const Message&, const void*, Done done) override { refuse("send", done); }
-  void receive(const Message&, void*, Done done) override { refuse("recv", done); }
+
+  void start(const Message& message, void* data, Done done, const Stream* stream) override {
+    const char* const operation = message.sends ? "send" : "recv";
+    std::exception_ptr error;
+    try {
+      if (!stream) {
+        lockstep::detail::fail<DeviceError>(operation, " on rank ", rank(), ": ", expected());
+      }
+      const auto name = [&] {
+        return lockstep::detail::str(operation, " of ", message.count, " x ", message.dtype,
+                                     " with rank ", message.peer);
+      };
+      issue(name, [&] {
+        in_group([&] {
+          const ncclDataType_t type = nccl_type(message.dtype);
+          const cudaStream_t own = own_.get().handle();
+          if (message.sends) {
+            check(ncclSend(data, message.count, type, message.peer, comm_, own), "ncclSend");
+          } else {
+            check(ncclRecv(data, message.count, type, message.peer, comm_, own), "ncclRecv");
+          }
+        });
+        in_flight_.push(*stream, {name(), {}, {}, !message.sends});
+      });
+    } catch (...) {
+      error = std::current_exception();
+    }
+    // Not within the handler, which would hold a reference to the error.
+    done(std::move(error));
+  }
 
   std::optional<Stream> stream_for(Device device) override {
     if (device != device_) return std::nullopt;
@@ -107,19 +135,6 @@ class NcclCarrier final : public distributed::detail::Carrier {
         part->finish();
       }
       in_flight_.push(stream, {name(), call, failed, true});
-    });
-  }
-
-  void send_on(const Stream& stream, const Message& message, const void* data, Done done) override {
-    start(stream, message, false, done, [&](ncclDataType_t type) {
-      check(ncclSend(data, message.count, type, message.peer, comm_, own_.get().handle()),
-            "ncclSend");
-    });
-  }
-  void receive_on(const Stream& stream, const Message& message, void* data, Done done) override {
-    start(stream, message, true, done, [&](ncclDataType_t type) {
-      check(ncclRecv(data, message.count, type, message.peer, comm_, own_.get().handle()),
-            "ncclRecv");
     });
   }
 
@@ -184,12 +199,6 @@ class NcclCarrier final : public distributed::detail::Carrier {
     return lockstep::detail::str("NCCL connects GPUs: expected tensors on ", device_,
                                  ", the device of the group");
   }
-  void refuse(const char* operation, const Done& done) const {
-    std::exception_ptr error = std::make_exception_ptr(
-        DeviceError(lockstep::detail::str(operation, " on rank ", rank(), ": ", expected())));
-    done(std::move(error));
-  }
-
   // Runs `body`, which calls NCCL, with the rank's GPU current; throws a DeviceError if the
   // communicator has failed. If `body` throws, the communicator is aborted. Until then NCCL may use
   // the memory that `body` gave it, so the caller frees that, not `body`. An error that NCCL or the
@@ -240,26 +249,6 @@ class NcclCarrier final : public distributed::detail::Carrier {
       (void)ncclCommAbort(part);
       throw;
     }
-  }
-
-  template <class Body>
-  void start(const Stream& stream, const Message& message, bool receives, const Done& done,
-             const Body& body) {
-    const auto name = [&] {
-      return lockstep::detail::str(receives ? "recv" : "send", " of ", message.count, " x ",
-                                   message.dtype, " with rank ", message.peer);
-    };
-    std::exception_ptr error;
-    try {
-      issue(name, [&] {
-        in_group([&] { body(nccl_type(message.dtype)); });
-        in_flight_.push(stream, {name(), {}, {}, receives});
-      });
-    } catch (...) {
-      error = std::current_exception();
-    }
-    // Not within the handler, which would hold a reference to the error.
-    done(std::move(error));
   }
 
   // Returns when all ranks' GPUs have come to it.

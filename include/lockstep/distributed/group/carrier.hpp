@@ -5,6 +5,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
 #include <cstddef>
@@ -22,6 +23,7 @@ struct Message {
   int tag = 0;
   Dtype dtype = Dtype::u8;
   std::size_t count = 0;
+  bool sends = false;  // else this rank receives it
 
   std::size_t bytes() const { return count * element_size(dtype); }
 };
@@ -90,10 +92,11 @@ class Carrier {
   // written, nobody knows for how long. The caller then never frees them.
   virtual bool buffers_in_flight() const { return false; }
 
-  // Start a message and return. Any thread calls `done` when the message has been taken or has
-  // failed, perhaps before the return. Messages between two ranks with one tag are taken in order.
-  virtual void send(const Message& message, const void* data, Done done) = 0;
-  virtual void receive(const Message& message, void* data, Done done) = 0;
+  // Starts a message and returns. `data` is only read if the rank sends it. Any thread calls `done`
+  // when the message has been taken or has failed, perhaps before the return. Messages between two
+  // ranks with one tag are taken in order. With a stream, that of `stream_for`, the memory is on
+  // its GPU, the copy is work of the stream, and `done` is called when it is issued.
+  virtual void start(const Message& message, void* data, Done done, const Stream* stream) = 0;
   // Whether a rank may send to itself.
   virtual bool reaches_itself() const { return true; }
   // Polls messages, and collectives of `run_on`, that do not progress by themselves. True while
@@ -105,27 +108,20 @@ class Carrier {
   virtual std::optional<Stream> stream_for(Device) { return {}; }
   // As `run`, but issues the collective as work of `stream` and returns. If it fails later,
   // `failed` is called at most once, within a later call of the carrier, such as `progress`.
-  LOCKSTEP_INLINE virtual void run_on(const Stream& stream, const Call& call,
-                                      std::span<const void* const>, std::span<void* const>,
-                                      const Done& failed);
-  // As `send` and `receive`, but the copy is work of `stream`, and `done` is called when it is
-  // issued.
-  LOCKSTEP_INLINE virtual void send_on(const Stream& stream, const Message&, const void*, Done);
-  LOCKSTEP_INLINE virtual void receive_on(const Stream& stream, const Message&, void*, Done);
+  virtual void run_on(const Stream& stream, const Call& call,
+                      std::span<const void* const> /*inputs*/, std::span<void* const> /*outputs*/,
+                      const Done& /*failed*/) {
+    lockstep::detail::fail<DeviceError>(call, " on ", stream.device(),
+                                        ": the carrier takes host memory only");
+  }
 
   // A carrier among some of the ranks, in the order given, which is the same on all ranks; null on
   // a rank that is not among them. All ranks call it.
   virtual std::unique_ptr<Carrier> split(std::span<const int> members) = 0;
 
  private:
-  [[noreturn]] static void fail_message(const Stream& stream);
-
   const int rank_;
   const int size_;
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/group/impl/carrier.ipp>
-#endif

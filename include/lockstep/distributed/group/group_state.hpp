@@ -47,7 +47,7 @@ class GroupLink {
 
   void run(const Call& call, Operands& operands, const Completion& completion) noexcept;
 
-  void start(const Message& message, Operands& operands, bool sends, const Done& done) noexcept;
+  void start(const Message& message, Operands& operands, const Done& done) noexcept;
 
   std::unique_ptr<Carrier> split(const std::vector<int>& members);
 
@@ -72,8 +72,6 @@ class GroupLink {
 
   // `failed` is called if the operation fails after it was issued.
   void carry(const Call& call, Operands& operands, const Done& failed);
-
-  void issue(const Message& message, const Operands& operands, bool sends, Done done);
 
   CommunicationThread& thread_;
   const GroupWatch watch_;
@@ -104,7 +102,7 @@ class GroupState {
   bool reaches_itself() const { return link_->carrier().reaches_itself(); }
   // Starts a message after all that was issued before it. A send to this rank itself is of a copy,
   // and its Work has ended.
-  Work message(const Message& message, const Tensor& tensor, bool sends);
+  Work message(const Message& message, const Tensor& tensor);
 
   // Null on a rank that is not among the members.
   std::shared_ptr<GroupState> split(const std::vector<int>& members);

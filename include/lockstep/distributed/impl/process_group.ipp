@@ -142,8 +142,9 @@ LOCKSTEP_INLINE Work ProcessGroup::message(const char* operation, const Tensor& 
   const Work work = state().message({.peer = peer,
                                      .tag = tag,
                                      .dtype = tensor.dtype(),
-                                     .count = static_cast<std::size_t>(tensor.numel())},
-                                    tensor, sends);
+                                     .count = static_cast<std::size_t>(tensor.numel()),
+                                     .sends = sends},
+                                    tensor);
   if (execution_ == detail::Execution::blocking) work.wait();
   return work;
 }

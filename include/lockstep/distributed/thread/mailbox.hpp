@@ -31,16 +31,32 @@ class Mailbox {
  public:
   explicit Mailbox(std::size_t size) : gone_(size) {}
 
-  // With a stream the memory is on its GPU; the copy is work of the receiver's stream, and the
-  // sender's waits for it.
-  void send(int rank, const Message& message, const void* data, Done done,
-            const Stream* stream = nullptr) {
-    post({rank, message.peer, true, message, const_cast<void*>(data), std::move(done),
-          side_of(stream)});
-  }
-  void receive(int rank, const Message& message, void* data, Done done,
-               const Stream* stream = nullptr) {
-    post({message.peer, rank, false, message, data, std::move(done), side_of(stream)});
+  // The message of `rank`. With a stream the memory is on its GPU; the copy is work of the
+  // receiver's stream, and the sender's waits for it.
+  void post(int rank, const Message& message, void* data, Done done, const Stream* stream) {
+    Posted mine{rank, message, data, std::move(done), side_of(stream)};
+    Departure why;
+    Posted other{};
+    {
+      const std::lock_guard lock(mutex_);
+      const auto fits = std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) {
+        return posted.rank == message.peer && posted.message.peer == rank &&
+               posted.message.sends != message.sends && posted.message.tag == message.tag;
+      });
+      if (gone(rank).gone) {
+        why = gone(rank);
+      } else if (fits != posted_.end()) {
+        other = std::move(*fits);
+        posted_.erase(fits);
+      } else if (gone(message.peer).gone) {
+        why = gone(message.peer);
+      } else {
+        posted_.push_back(std::move(mine));
+        return;
+      }
+    }
+    if (why.gone) return fail_gone(mine, why);
+    deliver(message.sends ? mine : other, message.sends ? other : mine, rank);
   }
 
   // `rank` posts no more messages. Those that others have posted to it or await from it fail and
@@ -49,11 +65,9 @@ class Mailbox {
   void leave(int rank, const Departure& why) noexcept {
     {
       const std::lock_guard lock(mutex_);
-      gone_[static_cast<std::size_t>(rank)] = why;
+      gone(rank) = why;
     }
-    const auto waits = [rank](const Posted& posted) {
-      return (posted.sends ? posted.to : posted.from) == rank;
-    };
+    const auto waits = [rank](const Posted& posted) { return posted.message.peer == rank; };
     while (true) {
       Posted failed{};
       {
@@ -73,14 +87,14 @@ class Mailbox {
     Event ready;  // the memory may be used
   };
   struct Posted {
-    int from;
-    int to;
-    bool sends;
+    int rank;
     Message message;
     void* data;
     Done done;
     std::optional<GpuSide> gpu;
   };
+
+  Departure& gone(int rank) { return gone_[static_cast<std::size_t>(rank)]; }
 
   static std::optional<GpuSide> side_of(const Stream* stream) {
     if (!stream) return std::nullopt;
@@ -109,33 +123,6 @@ class Mailbox {
     posted.done(std::move(error));
   }
 
-  void post(Posted mine) {
-    const auto poster = static_cast<std::size_t>(mine.sends ? mine.from : mine.to);
-    const auto peer = static_cast<std::size_t>(mine.sends ? mine.to : mine.from);
-    Departure why;
-    Posted other{};
-    {
-      const std::lock_guard lock(mutex_);
-      const auto fits = std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) {
-        return posted.from == mine.from && posted.to == mine.to && posted.sends != mine.sends &&
-               posted.message.tag == mine.message.tag;
-      });
-      if (gone_[poster].gone) {
-        why = gone_[poster];
-      } else if (fits != posted_.end()) {
-        other = std::move(*fits);
-        posted_.erase(fits);
-      } else if (gone_[peer].gone) {
-        why = gone_[peer];
-      } else {
-        posted_.push_back(std::move(mine));
-        return;
-      }
-    }
-    if (why.gone) return fail_gone(mine, why);
-    deliver(mine.sends ? mine : other, mine.sends ? other : mine, static_cast<int>(poster));
-  }
-
   // Copies, and tells both sides. Called by the thread of `rank`, one of the two.
   void deliver(const Posted& sent, const Posted& received, int rank) const noexcept {
     const Message& out = sent.message;
@@ -146,10 +133,10 @@ class Mailbox {
         return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
       };
       const auto differ = [&] {
-        return ValueError(lockstep::detail::str("messages do not match: rank ", sent.from, " sent ",
+        return ValueError(lockstep::detail::str("messages do not match: rank ", sent.rank, " sent ",
                                                 out.count, " x ", out.dtype, where(sent),
-                                                ", but rank ", received.to, " receives ", in.count,
-                                                " x ", in.dtype, where(received)));
+                                                ", but rank ", received.rank, " receives ",
+                                                in.count, " x ", in.dtype, where(received)));
       };
       fail(sent, differ);
       return fail(received, differ);
@@ -171,15 +158,15 @@ class Mailbox {
     // The rank whose GPU has failed gets the error as it is, `rank` where that is nobody else's,
     // and the other one an error that names it.
     const auto& [caller, peer] =
-        rank == sent.from ? std::tie(sent, received) : std::tie(received, sent);
+        rank == sent.rank ? std::tie(sent, received) : std::tie(received, sent);
     const bool of_peer = !has_failed(caller.gpu->stream) && has_failed(peer.gpu->stream);
     const auto& [mine, other] = of_peer ? std::tie(peer, caller) : std::tie(caller, peer);
-    const int failed = mine.sends ? mine.from : mine.to;
+    const int failed = mine.rank;
     std::exception_ptr told;
     try {
       told = std::make_exception_ptr(DeviceError(lockstep::detail::str(
-          "a message from rank ", sent.from, " to rank ", received.to, ": failed on rank ", failed,
-          ", on ", mine.gpu->stream.device(), ": ", describe(cause))));
+          "a message from rank ", sent.rank, " to rank ", received.rank, ": failed on rank ",
+          failed, ", on ", mine.gpu->stream.device(), ": ", describe(cause))));
     } catch (...) {
       told = std::make_exception_ptr(RankGoneWithoutMemory(failed, spare_, "failed"));
     }

@@ -68,11 +68,8 @@ class ThreadCarrier final : public Carrier {
   void break_off(const std::exception_ptr& error) noexcept override { leave(error); }
   bool buffers_in_flight() const override { return in_use_; }
 
-  void send(const Message& message, const void* data, Done done) override {
-    alone([&] { world_->mailbox.send(rank(), message, data, std::move(done)); });
-  }
-  void receive(const Message& message, void* data, Done done) override {
-    alone([&] { world_->mailbox.receive(rank(), message, data, std::move(done)); });
+  void start(const Message& message, void* data, Done done, const Stream* stream) override {
+    alone([&] { world_->mailbox.post(rank(), message, data, std::move(done), stream); });
   }
 
   std::optional<Stream> stream_for(Device device) override {
@@ -102,13 +99,6 @@ class ThreadCarrier final : public Carrier {
     ++turn_;
     alone([&] { moves.await_others(in_use_); });
     moves.check();
-  }
-
-  void send_on(const Stream& stream, const Message& message, const void* data, Done done) override {
-    alone([&] { world_->mailbox.send(rank(), message, data, std::move(done), &stream); });
-  }
-  void receive_on(const Stream& stream, const Message& message, void* data, Done done) override {
-    alone([&] { world_->mailbox.receive(rank(), message, data, std::move(done), &stream); });
   }
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {

@@ -46,7 +46,7 @@ LOCKSTEP_INLINE void GroupLink::run(const Call& call, Operands& operands,
   if (operands.stream() && carrier_->progress()) thread_.start_polling(*carrier_);
 }
 
-LOCKSTEP_INLINE void GroupLink::start(const Message& message, Operands& operands, bool sends,
+LOCKSTEP_INLINE void GroupLink::start(const Message& message, Operands& operands,
                                       const Done& done) noexcept {
   std::exception_ptr error;
   try {
@@ -57,7 +57,10 @@ LOCKSTEP_INLINE void GroupLink::start(const Message& message, Operands& operands
       carriers = done;
       thread_.make_room();
     });
-    issue(message, operands, sends, std::move(carriers));
+    void* const data =
+        message.sends ? const_cast<void*>(operands.inputs()[0]) : operands.outputs()[0];
+    const auto& stream = operands.stream();
+    carrier_->start(message, data, std::move(carriers), stream ? &*stream : nullptr);
     if (carrier_->progress()) thread_.start_polling(*carrier_);
   } catch (...) {
     error = std::current_exception();
@@ -84,17 +87,6 @@ LOCKSTEP_INLINE void GroupLink::carry(const Call& call, Operands& operands, cons
     if (carrier_->buffers_in_flight()) operands.leak();
     throw;
   }
-}
-
-LOCKSTEP_INLINE void GroupLink::issue(const Message& message, const Operands& operands, bool sends,
-                                      Done done) {
-  const auto& stream = operands.stream();
-  const void* const from = sends ? operands.inputs()[0] : nullptr;
-  void* const to = sends ? nullptr : operands.outputs()[0];
-  if (stream && sends) return carrier_->send_on(*stream, message, from, std::move(done));
-  if (stream) return carrier_->receive_on(*stream, message, to, std::move(done));
-  if (sends) return carrier_->send(message, from, std::move(done));
-  carrier_->receive(message, to, std::move(done));
 }
 
 LOCKSTEP_INLINE GroupState::GroupState(std::unique_ptr<Carrier>&& carrier,
@@ -145,8 +137,9 @@ LOCKSTEP_INLINE Work GroupState::collective(const Call& call, const Parts& reads
   return work;
 }
 
-LOCKSTEP_INLINE Work GroupState::message(const Message& message, const Tensor& tensor, bool sends) {
+LOCKSTEP_INLINE Work GroupState::message(const Message& message, const Tensor& tensor) {
   Work work;
+  const bool sends = message.sends;
   const bool to_itself = sends && message.peer == rank_;
   issuing([&] {
     const Tensor sent = to_itself ? copy_of(tensor) : tensor;
@@ -168,8 +161,9 @@ LOCKSTEP_INLINE Work GroupState::message(const Message& message, const Tensor& t
       completion.finish(std::move(error));
     };
     thread_->issue(CommunicationThread::Task(
-        [link = link_, message, sends, operands = std::move(operands),
-         done = std::move(done)]() noexcept { link->start(message, *operands, sends, done); }));
+        [link = link_, message, operands = std::move(operands), done = std::move(done)]() noexcept {
+          link->start(message, *operands, done);
+        }));
   });
   return to_itself ? Work() : work;
 }
