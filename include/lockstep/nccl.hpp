@@ -11,7 +11,6 @@
 
 #include <lockstep/backend/collectives.hpp>
 #include <lockstep/cuda/nccl/nccl_collectives.hpp>
-#include <lockstep/cuda/nccl/nccl_world.hpp>
 #include <lockstep/cuda/nccl/process_group.hpp>
 #include <lockstep/distributed/thread/world_collectives.hpp>
 
@@ -22,7 +21,7 @@ namespace lockstep::cuda {
 // Registers NCCL, which starts at its first use; returns true.
 inline bool register_nccl() {
   lockstep::detail::nccl_collectives.store(&NcclCollectives::instance(), std::memory_order_release);
-  distributed::detail::nccl_world.store(&NcclWorld::instance(), std::memory_order_release);
+  distributed::detail::nccl_world.store(&NcclCollectives::instance(), std::memory_order_release);
   return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/collectives.hpp>
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
@@ -11,9 +12,12 @@
 #include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/thread/world_collectives.hpp>
 
 #include <bitset>
 #include <cstddef>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -25,15 +29,15 @@
 
 namespace lockstep::cuda {
 
-// Makes collectives between distinct GPUs by NCCL, with one Communicator for each list of devices,
-// made at its first use.
+// Makes collectives between distinct GPUs of a process by NCCL, with one Communicator for each list
+// of devices, made at its first use.
 //
 // All ranks of a collective wait for one another on their GPUs. So between the start of one rank
 // and that of the next, no other work may come onto the streams for which a rank would wait:
 // another thread could issue just that to the streams that a call names. Therefore NCCL has a
 // stream of its own on each GPU, which waits for the named one before and for which that one waits
 // afterwards; and all calls of a process are made one at a time, in the same order on all GPUs.
-class NcclCollectives final : public lockstep::detail::Collectives {
+class NcclCollectives final : public distributed::detail::WorldCollectives {
  public:
   using StreamState = lockstep::detail::StreamState;
 
@@ -59,8 +63,8 @@ class NcclCollectives final : public lockstep::detail::Collectives {
   // The root's bytes stay where they are.
   void broadcast(std::span<StreamState* const> streams, std::size_t root,
                  std::span<const Broadcast> broadcasts) override {
-    run(streams, [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
-                     cudaStream_t stream) {
+    make(streams, [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
+                      cudaStream_t stream) {
       for (const Broadcast& each : broadcasts) {
         communicator.check_call(ncclBroadcast(each.data[rank], each.data[rank], each.bytes,
                                               ncclUint8, static_cast<int>(root), comm, stream),
@@ -71,8 +75,8 @@ class NcclCollectives final : public lockstep::detail::Collectives {
 
   void sum(std::span<StreamState* const> streams, std::size_t root,
            std::span<const Sum> sums) override {
-    run(streams, [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
-                     cudaStream_t stream) {
+    make(streams, [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
+                      cudaStream_t stream) {
       for (const Sum& each : sums) {
         communicator.check_call(
             ncclReduce(each.inputs[rank], rank == root ? each.total : nullptr, each.count,
@@ -82,10 +86,36 @@ class NcclCollectives final : public lockstep::detail::Collectives {
     });
   }
 
+  // Rank 0's thread makes the calls of all ranks, so that none can wait in NCCL for one that does
+  // not come.
+  void run(const distributed::detail::Call& call,
+           std::span<const distributed::detail::GpuPart> parts) override {
+    const int size = static_cast<int>(parts.size());
+    std::vector<StreamState*> streams;
+    std::deque<NcclPart> calls;
+    for (int rank = 0; rank < size; ++rank) {
+      const auto& part = parts[static_cast<std::size_t>(rank)];
+      streams.push_back(&part.stream.state());
+      calls.emplace_back(part.stream, rank, size, call, part.inputs, part.outputs);
+    }
+    make(streams,
+         [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
+             cudaStream_t stream) { calls[rank].issue(comm, stream, communicator.devices()); });
+    for (const NcclPart& part : calls) part.finish();
+  }
+
+ private:
+  struct OwnStream {
+    CudaStream stream;
+    explicit OwnStream(Device device) : stream(device, CudaDevice::at(device).events) {}
+  };
+
+  NcclCollectives() = default;
+
   // Makes the calls of one collective as work of `named`: calls(communicator, rank, its ncclComm_t,
   // NCCL's stream on its GPU), for each rank.
   template <class Calls>
-  void run(std::span<StreamState* const> named, const Calls& calls) {
+  void make(std::span<StreamState* const> named, const Calls& calls) {
     lockstep::detail::check_not_forked();
     const std::lock_guard lock(mutex_);
     Communicator& communicator = communicator_of(named);
@@ -112,14 +142,6 @@ class NcclCollectives final : public lockstep::detail::Collectives {
     }
     if (error) std::rethrow_exception(error);
   }
-
- private:
-  struct OwnStream {
-    CudaStream stream;
-    explicit OwnStream(Device device) : stream(device, CudaDevice::at(device).events) {}
-  };
-
-  NcclCollectives() = default;
 
   // Blocks until NCCL's stream has ended its work, where the named stream cannot be made to wait:
   // until then NCCL uses the ranks' memory.

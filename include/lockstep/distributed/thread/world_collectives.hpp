@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/collectives.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
@@ -17,20 +18,10 @@ struct GpuPart {
   std::span<void* const> outputs;
 };
 
-// A library that runs the collectives of a world of threads on GPUs for all ranks at once. Without
-// one the ranks copy and add.
-//
-// Threads: every member may be called from any thread. Objects live until the process ends.
-class WorldCollectives {
+// A library that runs the collectives of a world of threads on GPUs for all ranks at once, beside
+// those of DataParallel. Without one the ranks copy and add.
+class WorldCollectives : public lockstep::detail::Collectives {
  public:
-  WorldCollectives() = default;
-  WorldCollectives(const WorldCollectives&) = delete;
-  WorldCollectives& operator=(const WorldCollectives&) = delete;
-  virtual ~WorldCollectives() = default;
-
-  // True if `run` takes ranks on these devices, which exist, in this order.
-  virtual bool serves(std::span<const Device> devices) = 0;
-
   // Issues `call` as work of all streams: parts[r] is rank r's, with the inputs and outputs that
   // are listed at Carrier.
   virtual void run(const Call& call, std::span<const GpuPart> parts) = 0;
