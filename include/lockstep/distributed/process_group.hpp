@@ -151,12 +151,8 @@ class ProcessGroup {
   Work message(const char* operation, const Tensor& tensor, int peer, int tag, bool sends) const;
 
   void check_rank(const char* operation, int number) const;
-  void check_list(const char* operation, const char* what, const std::vector<Tensor>& list,
-                  const Tensor& part, bool written) const;
   void check_root_list(const char* operation, const char* what, const std::vector<Tensor>& list,
                        const Tensor& part, int root, bool written) const;
-  void check_whole(const char* operation, const char* what, const Tensor& whole,
-                   const char* part_name, const Tensor& part) const;
 
   std::shared_ptr<detail::GroupState> state_;
   detail::Execution execution_ = detail::Execution::queued;

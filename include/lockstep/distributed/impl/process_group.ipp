@@ -47,13 +47,13 @@ LOCKSTEP_INLINE Work ProcessGroup::reduce(const Tensor& tensor, int root, Reduce
 
 LOCKSTEP_INLINE Work ProcessGroup::all_gather(const std::vector<Tensor>& outputs,
                                               const Tensor& input) const {
-  check_list("all_gather", "outputs", outputs, input, true);
+  detail::check_list("all_gather", "outputs", outputs, input, size(), true);
   return issue(detail::Collective::all_gather, input, {}, 0, {{&input, 1}}, {outputs, ranks()});
 }
 
 LOCKSTEP_INLINE Work ProcessGroup::all_gather_into_tensor(const Tensor& output,
                                                           const Tensor& input) const {
-  check_whole("all_gather_into_tensor", "output", output, "input", input);
+  detail::check_whole("all_gather_into_tensor", "output", output, "input", input, size());
   detail::check_written("all_gather_into_tensor", output);
   return issue(detail::Collective::all_gather, input, {}, 0, {{&input, 1}},
                {{&output, 1}, ranks()});
@@ -62,7 +62,7 @@ LOCKSTEP_INLINE Work ProcessGroup::all_gather_into_tensor(const Tensor& output,
 LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter(const Tensor& output,
                                                   const std::vector<Tensor>& inputs,
                                                   ReduceOp op) const {
-  check_list("reduce_scatter", "inputs", inputs, output, false);
+  detail::check_list("reduce_scatter", "inputs", inputs, output, size(), false);
   detail::check_written("reduce_scatter", output);
   detail::check_reducible("reduce_scatter", output, op);
   return issue(detail::Collective::reduce_scatter, output, op, 0, {inputs, ranks()},
@@ -71,7 +71,7 @@ LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter(const Tensor& output,
 
 LOCKSTEP_INLINE Work ProcessGroup::reduce_scatter_tensor(const Tensor& output, const Tensor& input,
                                                          ReduceOp op) const {
-  check_whole("reduce_scatter_tensor", "input", input, "output", output);
+  detail::check_whole("reduce_scatter_tensor", "input", input, "output", output, size());
   detail::check_written("reduce_scatter_tensor", output);
   detail::check_reducible("reduce_scatter_tensor", output, op);
   return issue(detail::Collective::reduce_scatter, output, op, 0, {{&input, 1}, ranks()},
@@ -154,26 +154,14 @@ LOCKSTEP_INLINE void ProcessGroup::check_rank(const char* operation, int number)
                     " is out of range: the group has ", size(), " ranks");
 }
 
-LOCKSTEP_INLINE void ProcessGroup::check_list(const char* operation, const char* what,
-                                              const std::vector<Tensor>& list, const Tensor& part,
-                                              bool written) const {
-  detail::check_list(operation, what, list, part, size(), written);
-}
-
 LOCKSTEP_INLINE void ProcessGroup::check_root_list(const char* operation, const char* what,
                                                    const std::vector<Tensor>& list,
                                                    const Tensor& part, int root,
                                                    bool written) const {
   check_rank(operation, root);
-  if (rank() == root) return check_list(operation, what, list, part, written);
+  if (rank() == root) return detail::check_list(operation, what, list, part, size(), written);
   check<ValueError>(list.empty(), operation, ": rank ", rank(), " is not the root, ", root,
                     ", and has no ", what, ", but ", list.size(), " were given");
-}
-
-LOCKSTEP_INLINE void ProcessGroup::check_whole(const char* operation, const char* what,
-                                               const Tensor& whole, const char* part_name,
-                                               const Tensor& part) const {
-  detail::check_whole(operation, what, whole, part_name, part, size());
 }
 
 }  // namespace lockstep::distributed
