@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
@@ -17,9 +18,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -95,20 +98,26 @@ class Connection {
   bool closing_ = false;
 };
 
-// Serves connections in one thread: waits for all of them at once, takes their frames, and sends.
+// Serves connections in a thread of its own: waits for all of them at once, takes their frames, and
+// sends.
 //
-// Threads: one thread calls `run` and `finish`, any thread `wake` and `stop`; the rest belongs to
-// the former thread, and before it starts, to whoever starts it.
+// Threads: any thread calls `wake`, one that is not the loop's `join`; the rest belongs to the
+// loop's thread, and before it starts, to whoever starts it.
 class SocketLoop {
  public:
   // Frames of at most `most` bytes are taken.
   explicit SocketLoop(std::size_t most)
       : most_(most), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    lockstep::detail::check_not_forked();
     check<NetworkError>(!!wake_, "cannot make an eventfd: ", std::strerror(errno));
   }
 
-  // Accepts, from here on, whoever connects.
-  void listen(Descriptor socket) { listener_ = std::move(socket); }
+  // Accepts, from here on, whoever connects. Returns the port: see listen_on.
+  std::uint16_t listen(std::uint16_t port) {
+    Listener listener = listen_on(port);
+    listener_ = std::move(listener.socket);
+    return listener.port;
+  }
 
   Connection& add(Descriptor socket) {
     return connections_.emplace_back(next_id_++, std::move(socket), most_);
@@ -126,32 +135,36 @@ class SocketLoop {
     // Can only fail if the counter is full, and then the thread wakes up anyway.
     [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
   }
-  void stop() noexcept {
-    stopped_.store(true, std::memory_order_release);
-    wake();
-  }
-  bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
-  // Serves until `stop`. Calls
+  // Starts the thread, which serves until `join`. It calls
   //   handler.on_frame(connection, frame)     a BadFrame from it ends the connection
   //   handler.on_end(connection, reason)      nothing more comes from it; it is removed afterwards
   //   handler.on_pass()                       after all that has come, and after a wake
   //   handler.on_tick()                       after that, every `tick`, if there is one
+  //   handler.on_stop()                       at the end; it may call `finish`
+  //   handler.on_failure(error)               if any of this throws: the connections have gone
   // The handler may send to any connection, but neither add nor remove any.
   template <class Handler>
-  void run(Handler& handler, std::optional<std::chrono::milliseconds> tick = {}) {
-    const std::chrono::milliseconds pause = tick.value_or(std::chrono::hours(1));
-    std::optional<Deadline> next(pause);
-    while (!stopped()) {
-      wait(next->poll_timeout());
-      for (Connection& connection : connections_) serve(connection, handler);
-      remove_ended();
-      handler.on_pass();
-      if (next->passed()) {
-        if (tick) handler.on_tick();
-        next.emplace(pause);
+  void start(Handler& handler, std::optional<std::chrono::milliseconds> tick = {}) {
+    thread_ = std::thread([this, &handler, tick]() noexcept {
+      try {
+        run(handler, tick);
+        handler.on_stop();
+      } catch (const std::exception& error) {
+        connections_.clear();
+        handler.on_failure(error);
       }
-    }
+    });
+  }
+
+  // Ends the thread; what the handler's destructor begins with. In a forked child, where there is
+  // no such thread, it only lets go of it.
+  void join() {
+    if (!thread_.joinable()) return;
+    if (lockstep::detail::forked()) return thread_.detach();
+    stopped_.store(true, std::memory_order_release);
+    wake();
+    thread_.join();
   }
 
   // Ends all connections: sends what is left, tells the other sides that no more comes, and waits
@@ -203,6 +216,22 @@ class SocketLoop {
     if (polled_[1].revents != 0) accept_all();
     // Connections that were just accepted were not polled: they are marked as readable.
     polled_.resize(connections_.size() + 2, pollfd{-1, 0, POLLIN});
+  }
+
+  template <class Handler>
+  void run(Handler& handler, std::optional<std::chrono::milliseconds> tick) {
+    const std::chrono::milliseconds pause = tick.value_or(std::chrono::hours(1));
+    std::optional<Deadline> next(pause);
+    while (!stopped_.load(std::memory_order_acquire)) {
+      wait(next->poll_timeout());
+      for (Connection& connection : connections_) serve(connection, handler);
+      remove_ended();
+      handler.on_pass();
+      if (next->passed()) {
+        if (tick) handler.on_tick();
+        next.emplace(pause);
+      }
+    }
   }
 
   void accept_all() {
@@ -259,6 +288,7 @@ class SocketLoop {
   std::vector<Connection> connections_;
   std::vector<pollfd> polled_;
   int next_id_ = 0;
+  std::thread thread_;
 };
 
 }  // namespace lockstep::distributed::detail

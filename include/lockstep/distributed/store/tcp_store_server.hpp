@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
@@ -14,7 +13,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,28 +43,15 @@ inline std::string frame_of(const StoreCall& call) {
 // Whoever connects and does not speak the protocol is disconnected, and harms nobody else. There is
 // no secrecy: whoever can reach the port may read and write.
 //
-// Threads: a thread of its own serves all clients; it owns everything but `loop_`'s stop, and ends
-// in the destructor.
+// Threads: the loop's thread serves all clients and owns everything; it ends in the destructor.
 class TCPStoreServer {
  public:
-  explicit TCPStoreServer(std::uint16_t port) : loop_(kMaxGreeting) {
-    lockstep::detail::check_not_forked();
-    Listener listener = listen_on(port);
-    port_ = listener.port;
-    loop_.listen(std::move(listener.socket));
-    thread_ = std::thread([this] { run(); });
+  explicit TCPStoreServer(std::uint16_t port) : loop_(kMaxGreeting), port_(loop_.listen(port)) {
+    loop_.start(*this);
   }
   TCPStoreServer(const TCPStoreServer&) = delete;
   TCPStoreServer& operator=(const TCPStoreServer&) = delete;
-  ~TCPStoreServer() {
-    // In a forked child there is no such thread.
-    if (lockstep::detail::forked()) {
-      thread_.detach();
-      return;
-    }
-    loop_.stop();
-    thread_.join();
-  }
+  ~TCPStoreServer() { loop_.join(); }
 
   std::uint16_t port() const { return port_; }
 
@@ -80,15 +65,6 @@ class TCPStoreServer {
     int connection;
     StoreCall call;
   };
-
-  void run() noexcept {
-    try {
-      loop_.run(*this);
-    } catch (const std::exception&) {
-      // Out of memory: the clients find their connections closed.
-      loop_.connections().clear();
-    }
-  }
 
   void on_frame(Connection& connection, std::string_view frame) {
     FrameReader reader(frame);
@@ -159,13 +135,15 @@ class TCPStoreServer {
   }
   void on_pass() {}
   void on_tick() {}
+  void on_stop() {}
+  // Out of memory: the clients find their connections closed.
+  void on_failure(const std::exception&) {}
 
   SocketLoop loop_;
-  std::uint16_t port_ = 0;
+  const std::uint16_t port_;
   StoreValues values_;
   std::vector<int> greeted_;
   std::vector<Waiting> waiting_;
-  std::thread thread_;  // runs `run` until `loop_` is stopped
 };
 
 }  // namespace lockstep::distributed::detail

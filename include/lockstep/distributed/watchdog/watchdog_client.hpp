@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
@@ -27,7 +26,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -43,7 +41,7 @@ struct WatchdogAddress {
 // A rank's side of the watchdog.
 //
 // Threads: a thread of its own has the connection; it ends in the destructor, which says goodbye
-// first. `mutex_` guards what other threads share with it.
+// first. `mutex_` guards what other threads share with it; it owns the rest.
 class WatchdogClient {
  public:
   WatchdogClient(int rank, int size, const WatchdogAddress& address, const Deadline& deadline,
@@ -53,27 +51,16 @@ class WatchdogClient {
         on_fault_(std::move(on_fault)),
         clock_(options.interval),
         loop_(kMaxWatchdogFrame) {
-    lockstep::detail::check_not_forked();
     loop_.add(greet(size, address, deadline));
     last_frame_ = clock_.now();
-    thread_ = std::thread([this] { run(); });
+    loop_.start(*this, options.interval);
   }
   WatchdogClient(const WatchdogClient&) = delete;
   WatchdogClient& operator=(const WatchdogClient&) = delete;
-  ~WatchdogClient() {
-    // In a forked child there is no such thread.
-    if (lockstep::detail::forked()) {
-      thread_.detach();
-      return;
-    }
-    leave();
-  }
+  ~WatchdogClient() { leave(); }
 
   // Says goodbye, and watches no more. Called by the thread that destroys it.
-  void leave() {
-    loop_.stop();
-    if (thread_.joinable()) thread_.join();
-  }
+  void leave() { loop_.join(); }
 
   // Watches a group until the Progress that is returned has no owner.
   std::shared_ptr<Progress> watch(const std::vector<int>& members) {
@@ -171,16 +158,10 @@ class WatchdogClient {
     return socket;
   }
 
-  void run() noexcept {
-    try {
-      loop_.run(*this, options_.interval);
-      say_goodbye();
-    } catch (const std::exception& error) {
-      loop_.connections().clear();
-      add_fault({Fault::Kind::died, rank_,
-                 lockstep::detail::str("the watchdog of rank ", rank_, " failed: ", error.what())});
-      end_connection();
-    }
+  void on_failure(const std::exception& error) {
+    add_fault({Fault::Kind::died, rank_,
+               lockstep::detail::str("the watchdog of rank ", rank_, " failed: ", error.what())});
+    end_connection();
   }
 
   void on_frame(Connection& connection, std::string_view bytes) {
@@ -331,7 +312,7 @@ class WatchdogClient {
     if (found) add_fault(*std::move(found));
   }
 
-  void say_goodbye() {
+  void on_stop() {
     if (Connection* const connection = this->connection()) {
       const WatchdogLedger::Time now = clock_.now();
       send_abort(*connection);
@@ -371,7 +352,7 @@ class WatchdogClient {
 
   const int rank_;
   const WatchdogOptions options_;
-  const std::function<void()> on_fault_;  // called by `thread_`, once
+  const std::function<void()> on_fault_;  // called by the thread, once
 
   mutable std::mutex mutex_;  // guards all up to the next empty line
   std::condition_variable changed_;
@@ -393,7 +374,6 @@ class WatchdogClient {
   bool closed_ = false;                 // rank 0 has ended in good order, after these collectives:
   std::map<WatchdogLedger::GroupKey, std::uint64_t> of_rank_0_;
   SocketLoop loop_;
-  std::thread thread_;  // runs `run` until `loop_` is stopped; owns what `mutex_` does not guard
 };
 
 }  // namespace lockstep::distributed::detail

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
@@ -16,7 +15,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,27 +30,15 @@ class WatchdogServer {
   WatchdogServer(int size, std::uint64_t token, std::chrono::milliseconds join_timeout,
                  const WatchdogOptions& options)
       : token_(token),
-        interval_(options.interval),
         ledger_(size, join_timeout, options),
         clock_(options.interval),
-        loop_(kMaxHello) {
-    lockstep::detail::check_not_forked();
-    Listener listener = listen_on(0);
-    port_ = listener.port;
-    loop_.listen(std::move(listener.socket));
-    thread_ = std::thread([this] { run(); });
+        loop_(kMaxHello),
+        port_(loop_.listen(0)) {
+    loop_.start(*this, options.interval);
   }
   WatchdogServer(const WatchdogServer&) = delete;
   WatchdogServer& operator=(const WatchdogServer&) = delete;
-  ~WatchdogServer() {
-    // In a forked child there is no such thread.
-    if (lockstep::detail::forked()) {
-      thread_.detach();
-      return;
-    }
-    loop_.stop();
-    thread_.join();
-  }
+  ~WatchdogServer() { loop_.join(); }
 
   std::uint16_t port() const { return port_; }
 
@@ -66,16 +52,6 @@ class WatchdogServer {
     std::uint32_t announced = 0;                                 // how many groups it has announced
     bool ended = false;                                          // said goodbye, or was lost
   };
-
-  void run() noexcept {
-    try {
-      loop_.run(*this, interval_);
-      close();
-    } catch (const std::exception&) {
-      // Out of memory. The clients find rank 0 lost.
-      loop_.connections().clear();
-    }
-  }
 
   void on_frame(Connection& connection, std::string_view bytes) {
     FrameReader frame(bytes);
@@ -212,7 +188,10 @@ class WatchdogServer {
     if (of_rank_0) of_rank_0->send(frame);
   }
 
-  void close() {
+  // Out of memory: the clients find rank 0 lost.
+  void on_failure(const std::exception&) {}
+
+  void on_stop() {
     std::string frames;
     for (const auto& [group, number] : ledger_.numbers(0)) {
       FrameWriter last(FromServer::last);
@@ -227,14 +206,12 @@ class WatchdogServer {
   }
 
   const std::uint64_t token_;
-  const std::chrono::milliseconds interval_;
   WatchdogLedger ledger_;
   ListeningClock clock_;
   std::map<int, Client> clients_;  // by connection
   std::size_t told_ = 0;           // of the ledger's faults
   SocketLoop loop_;
-  std::uint16_t port_ = 0;
-  std::thread thread_;  // runs `run` until `loop_` is stopped; all above is its own
+  const std::uint16_t port_;
 };
 
 }  // namespace lockstep::distributed::detail
