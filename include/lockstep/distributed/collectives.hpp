@@ -16,42 +16,65 @@
 // **Threads and exceptions.** As the operations of ProcessGroup; they throw what Work::wait would.
 namespace lockstep::distributed {
 
-void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,
-                const ProcessGroup& group = default_group());
+inline void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,
+                       const ProcessGroup& group = default_group()) {
+  (void)group.blocking().all_reduce(tensor, op);
+}
 
-void broadcast(const Tensor& tensor, int root = 0, const ProcessGroup& group = default_group());
+inline void broadcast(const Tensor& tensor, int root = 0,
+                      const ProcessGroup& group = default_group()) {
+  (void)group.blocking().broadcast(tensor, root);
+}
 
-void reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
-            const ProcessGroup& group = default_group());
+inline void reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
+                   const ProcessGroup& group = default_group()) {
+  (void)group.blocking().reduce(tensor, root, op);
+}
 
-void all_gather(const std::vector<Tensor>& outputs, const Tensor& input,
-                const ProcessGroup& group = default_group());
+inline void all_gather(const std::vector<Tensor>& outputs, const Tensor& input,
+                       const ProcessGroup& group = default_group()) {
+  (void)group.blocking().all_gather(outputs, input);
+}
 
-void all_gather_into_tensor(const Tensor& output, const Tensor& input,
-                            const ProcessGroup& group = default_group());
+inline void all_gather_into_tensor(const Tensor& output, const Tensor& input,
+                                   const ProcessGroup& group = default_group()) {
+  (void)group.blocking().all_gather_into_tensor(output, input);
+}
 
-void reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
-                    ReduceOp op = ReduceOp::sum, const ProcessGroup& group = default_group());
+inline void reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
+                           ReduceOp op = ReduceOp::sum,
+                           const ProcessGroup& group = default_group()) {
+  (void)group.blocking().reduce_scatter(output, inputs, op);
+}
 
-void reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
-                           const ProcessGroup& group = default_group());
+inline void reduce_scatter_tensor(const Tensor& output, const Tensor& input,
+                                  ReduceOp op = ReduceOp::sum,
+                                  const ProcessGroup& group = default_group()) {
+  (void)group.blocking().reduce_scatter_tensor(output, input, op);
+}
 
-void scatter(const Tensor& output, const std::vector<Tensor>& inputs = {}, int root = 0,
-             const ProcessGroup& group = default_group());
+inline void scatter(const Tensor& output, const std::vector<Tensor>& inputs = {}, int root = 0,
+                    const ProcessGroup& group = default_group()) {
+  (void)group.blocking().scatter(output, inputs, root);
+}
 
-void gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0,
-            const ProcessGroup& group = default_group());
+inline void gather(const Tensor& input, const std::vector<Tensor>& outputs = {}, int root = 0,
+                   const ProcessGroup& group = default_group()) {
+  (void)group.blocking().gather(input, outputs, root);
+}
 
 inline void barrier(const ProcessGroup& group = default_group()) {
   (void)group.blocking().barrier();
 }
 
-void send(const Tensor& tensor, int to, int tag = 0, const ProcessGroup& group = default_group());
+inline void send(const Tensor& tensor, int to, int tag = 0,
+                 const ProcessGroup& group = default_group()) {
+  (void)group.blocking().send(tensor, to, tag);
+}
 
-void recv(const Tensor& tensor, int from, int tag = 0, const ProcessGroup& group = default_group());
+inline void recv(const Tensor& tensor, int from, int tag = 0,
+                 const ProcessGroup& group = default_group()) {
+  (void)group.blocking().recv(tensor, from, tag);
+}
 
 }  // namespace lockstep::distributed
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/impl/collectives.ipp>
-#endif

@@ -3,13 +3,22 @@
 
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/task_queue.hpp>
+#include <lockstep/backend/threads/park.hpp>
+#include <lockstep/backend/threads/short_slice.hpp>
+#include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/device/cores.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/profile/recording/recorder.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,10 +47,32 @@ class CommunicationThread {
       : name_(std::move(name)), waits_(waits) {}
   CommunicationThread(const CommunicationThread&) = delete;
   CommunicationThread& operator=(const CommunicationThread&) = delete;
-  ~CommunicationThread();
+  ~CommunicationThread() {
+    if (!thread_.joinable()) return;
+    if (lockstep::detail::forked()) {  // it exists in the parent only
+      thread_.detach();
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      issued_.fetch_add(1, std::memory_order_release);
+    }
+    lockstep::detail::unpark_counted(issued_);
+    thread_.join();
+  }
 
   // Appends an operation, which must not throw.
-  void issue(Task task);
+  void issue(Task task) {
+    lockstep::detail::check_not_forked();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!thread_.joinable()) start();
+      queue_.push(std::move(task));
+      issued_.fetch_add(1, std::memory_order_release);
+    }
+    lockstep::detail::unpark_counted(issued_);
+  }
 
   // Runs `operation` in the calling thread and returns true if no issued operation is unfinished,
   // else returns false. The way to another thread and back costs more than a small collective.
@@ -58,13 +89,24 @@ class CommunicationThread {
   }
 
   // Blocks until what was issued has ended; messages need not have been taken.
-  void drain();
+  void drain() {
+    if (lockstep::detail::forked()) return;  // what was issued is the parent's
+    const std::uint32_t issued = issued_.load(std::memory_order_acquire);
+    lockstep::detail::spin_then_park(completed_, [issued](std::uint32_t completed) {
+      return static_cast<std::int32_t>(completed - issued) >= 0;
+    });
+    const std::lock_guard running(running_);
+  }
 
   // After `start_polling` the thread polls the carrier until nothing of it is in flight or
   // `stop_polling` is called. All three are called within an operation. After `make_room`,
   // `start_polling` allocates nothing.
   void make_room() { polled_.reserve(polled_.size() + 1); }
-  void start_polling(Carrier& carrier);
+  void start_polling(Carrier& carrier) {
+    if (std::find(polled_.begin(), polled_.end(), &carrier) == polled_.end()) {
+      polled_.push_back(&carrier);
+    }
+  }
   void stop_polling(Carrier& carrier) noexcept { std::erase(polled_, &carrier); }
 
   // Calls `function` while no operation runs.
@@ -83,11 +125,51 @@ class CommunicationThread {
 
  private:
   // The caller holds `mutex_`.
-  void start();
+  void start() {
+    lockstep::detail::check_not_forked();
+    try {
+      thread_ = lockstep::detail::start_thread([this] { serve(); });
+    } catch (const std::system_error& error) {
+      throw Error(lockstep::detail::str("no thread for communication: ", error.what()));
+    }
+  }
 
-  void serve();
+  void serve() {
+    profile::name_thread(name_);
+    if (waits_ == Waits::asleep) lockstep::detail::ask_for_short_slice();
+    bool polls = false;
+    for (std::uint32_t completed = 0;;) {
+      const auto more = [completed](std::uint32_t issued) { return issued != completed; };
+      if (!polls) lockstep::detail::spin_then_park(issued_, more);
+      if (!more(issued_.load(std::memory_order_acquire))) {
+        polls = poll_all();
+        // Nothing wakes this thread when a message arrives, so it looks.
+        if (polls) std::this_thread::sleep_for(std::chrono::microseconds(20));
+        continue;
+      }
+      Task task;
+      {
+        const std::lock_guard lock(mutex_);
+        if (queue_.empty() && stopping_) return;
+        task = queue_.pop();
+      }
+      {
+        const std::lock_guard running(running_);
+        task();
+        task = Task();  // what it holds is released before it counts as done
+        polls = !polled_.empty();
+      }
+      // An exchange, since a store might become visible after the look for parked threads.
+      completed_.exchange(++completed, std::memory_order_acq_rel);
+      lockstep::detail::unpark_counted(completed_);
+    }
+  }
 
-  bool poll_all();
+  bool poll_all() {
+    const std::lock_guard running(running_);
+    std::erase_if(polled_, [](Carrier* carrier) { return !carrier->progress(); });
+    return !polled_.empty();
+  }
 
   // How many operations were issued, written under `mutex_`, and how many have ended: the release
   // of `completed_` publishes what they did.
@@ -107,7 +189,3 @@ class CommunicationThread {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/group/impl/communication_thread.ipp>
-#endif

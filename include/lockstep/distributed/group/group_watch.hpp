@@ -5,9 +5,11 @@
 #include <lockstep/distributed/group/rank_watcher.hpp>
 #include <lockstep/distributed/watchdog/watchdog_progress.hpp>
 
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -19,18 +21,30 @@ class GroupWatch {
   GroupWatch() = default;
   // `ranks` are the group's, by their numbers in the watcher's world. All of them make one; if
   // several groups have the same ranks, all make theirs in the same order.
-  GroupWatch(std::shared_ptr<RankWatcher> watcher, std::vector<int> ranks);
+  GroupWatch(std::shared_ptr<RankWatcher> watcher, std::vector<int> ranks)
+      : watcher_(std::move(watcher)),
+        ranks_(std::move(ranks)),
+        progress_(watcher_ ? watcher_->watch(ranks_) : nullptr) {}
 
   // The entry of a new group of some of this group's ranks.
-  GroupWatch part(const std::vector<int>& members) const;
+  GroupWatch part(const std::vector<int>& members) const {
+    if (!watcher_) return {};
+    std::vector<int> ranks;
+    for (const int member : members) ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
+    return GroupWatch(watcher_, std::move(ranks));
+  }
 
   bool faulted() const noexcept { return watcher_ && watcher_->faulted(); }
   // The WatchdogError that says what has happened to the ranks, or null.
   std::exception_ptr exception() const { return watcher_ ? watcher_->exception() : nullptr; }
-  void check() const;
+  void check() const {
+    if (faulted()) watcher_->check();
+  }
 
   // Tells all ranks of the watcher's world that this one has failed. Needs no memory.
-  void abort(std::string reason) const noexcept;
+  void abort(std::string reason) const noexcept {
+    if (watcher_) watcher_->abort(std::move(reason));
+  }
 
   // Null where nobody watches.
   Progress* progress() const { return progress_.get(); }
@@ -42,7 +56,3 @@ class GroupWatch {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/group/impl/group_watch.ipp>
-#endif

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/variable.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/work.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <new>
 #include <optional>
 #include <span>
@@ -19,10 +25,16 @@ namespace lockstep::distributed::detail {
 
 // A tensor on the same memory that is in no graph. An operation in flight holds this, so that the
 // communication thread keeps no graph alive.
-Tensor without_graph(const Tensor& tensor);
+inline Tensor without_graph(const Tensor& tensor) {
+  return tensor.grad_fn() ? lockstep::detail::make_view(tensor) : tensor;
+}
 
 // A copy in memory of its own, on the same device.
-Tensor copy_of(const Tensor& tensor);
+inline Tensor copy_of(const Tensor& tensor) {
+  const Tensor copy = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = tensor.device()});
+  lockstep::detail::copy_into(copy, tensor);
+  return copy;
+}
 
 // The tensors of one operation, and the memory that a carrier reads and writes for them: the
 // tensors' own where possible, otherwise copies. For tensors on a GPU these are in host memory,
@@ -35,12 +47,45 @@ class Operands {
  public:
   // Each list has one tensor for each part, or a single one in which the parts follow one another.
   Operands(std::span<const Tensor> reads, std::size_t read_parts, std::span<const Tensor> writes,
-           std::size_t write_parts);
+           std::size_t write_parts)
+      : read_parts_(read_parts), write_parts_(write_parts) {
+    for (const Tensor& tensor : reads) {
+      reads_.push_back(lockstep::detail::packed(without_graph(tensor)));
+    }
+    for (const Tensor& tensor : writes) {
+      const Stream stream = current_stream(tensor.device());
+      tensor.impl()->storage->order_write(stream);
+      tensor.mark_changed();
+      writes_.push_back(without_graph(tensor));
+      note(stream);
+    }
+    for (const Tensor& tensor : reads_) note(current_stream(tensor.device()));
+    for (const Stream& stream : streams_) {
+      const Event event = stream.record_event();
+      if (!event.query()) ready_.push_back(event);
+    }
+  }
 
   // The GPU that the tensors are on, if they are on one.
-  std::optional<Device> gpu() const;
+  std::optional<Device> gpu() const {
+    for (const auto* tensors : {&reads_, &writes_}) {
+      if (!tensors->empty() && tensors->front().device().is_cuda()) {
+        return tensors->front().device();
+      }
+    }
+    return std::nullopt;
+  }
 
-  void stage(Carrier& carrier);
+  void stage(Carrier& carrier) {
+    if (const auto device = gpu()) stream_ = carrier.stream_for(*device);
+    if (stream_) {
+      stage_on(*stream_);
+    } else {
+      stage_on_host();
+    }
+    split(reads_, read_parts_, inputs_);
+    split(memory_, write_parts_, outputs_);
+  }
 
   // The carrier's stream for the GPU that the memory is on; none where it is on the host.
   const std::optional<Stream>& stream() const { return stream_; }
@@ -48,34 +93,103 @@ class Operands {
   const std::vector<void*>& outputs() const { return outputs_; }
 
   // Copies results from the carrier's memory to the tensors, and notes in `work` what to wait for.
-  void finish(WorkState& work);
+  void finish(WorkState& work) {
+    const std::optional<Stream>& on = stream_ ? stream_ : copying_;
+    std::optional<StreamGuard> guard;
+    if (on) guard.emplace(*on);
+    for (std::size_t i = 0; i < writes_.size(); ++i) {
+      if (!writes_[i].is_same(memory_[i])) lockstep::detail::copy_into(writes_[i], memory_[i]);
+    }
+    if (on && on->device().is_cuda()) {
+      work.gpu = on->device();
+      work.issued = on->record_event();
+    }
+  }
 
   // Lets go of all tensors. A GPU's memory is not freed before the stream has done with it. Later
   // writes do not wait for that, since `Work::wait` has ordered them after the operation: they
   // would wait for the stream's other operations, too.
-  void release() noexcept;
+  void release() noexcept {
+    if (stream_) {
+      try {
+        const Event end = stream_->record_event();
+        for (const auto* tensors : {&reads_, &writes_}) {
+          for (const Tensor& tensor : *tensors) tensor.impl()->storage->keep_until(*stream_, end);
+        }
+      } catch (const std::exception&) {
+        leak_all();
+      }
+    }
+    reads_.clear();
+    writes_.clear();
+    memory_.clear();
+  }
 
   // The same, but never frees the memory, since the carrier may still use it.
-  void leak() noexcept;
+  void leak() noexcept {
+    leak_all();
+    reads_.clear();
+    writes_.clear();
+    memory_.clear();
+  }
 
  private:
   // Stages in the order of the stream: the host waits for nothing.
-  void stage_on(const Stream& stream);
+  void stage_on(const Stream& stream) {
+    for (const Event& event : ready_) stream.wait_event(event);
+    for (const Tensor& tensor : writes_) {
+      memory_.push_back(tensor.is_contiguous()
+                            ? tensor
+                            : lockstep::detail::empty_on(stream, tensor.sizes(), tensor.dtype()));
+    }
+  }
 
-  void stage_on_host();
+  void stage_on_host() {
+    for (const Event& event : ready_) event.synchronize();
+    for (const Tensor& tensor : reads_) {
+      if (tensor.device().is_cuda()) copies_on(tensor.device());
+    }
+    for (const Tensor& tensor : writes_) {
+      if (!in_place(tensor)) copies_on(tensor.device());
+    }
+    std::optional<StreamGuard> guard;
+    if (copying_) guard.emplace(*copying_);
+    for (Tensor& tensor : reads_) {
+      if (!tensor.device().is_cuda()) continue;
+      const Tensor copy = empty(tensor.sizes(), {.dtype = tensor.dtype()});
+      lockstep::detail::copy_into(copy, tensor);
+      tensor = copy;
+    }
+    for (const Tensor& tensor : writes_) {
+      memory_.push_back(in_place(tensor) ? tensor
+                                         : empty(tensor.sizes(), {.dtype = tensor.dtype()}));
+    }
+  }
 
   // Adds an owner that never lets go, since nobody knows when the memory is out of use.
   static void leak(const Tensor& tensor) noexcept {
     alignas(Tensor) std::byte owner[sizeof(Tensor)];
     ::new (static_cast<void*>(owner)) Tensor(tensor);
   }
-  void leak_all() noexcept;
+  void leak_all() noexcept {
+    for (const auto* tensors : {&reads_, &writes_, &memory_}) {
+      for (const Tensor& tensor : *tensors) leak(tensor);
+    }
+  }
 
-  static bool in_place(const Tensor& tensor);
+  static bool in_place(const Tensor& tensor) {
+    return tensor.device().is_cpu() && tensor.is_contiguous();
+  }
 
-  void note(const Stream& stream);
+  void note(const Stream& stream) {
+    if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
+      streams_.push_back(stream);
+    }
+  }
   // Has copies issued to a stream of their own: the current one may be one that callers compute on.
-  void copies_on(Device device);
+  void copies_on(Device device) {
+    if (!copying_) copying_ = pool_stream(device);
+  }
 
   template <class Pointer>
   static void split(const std::vector<Tensor>& tensors, std::size_t parts,
@@ -106,7 +220,3 @@ class Operands {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/group/impl/operands.ipp>
-#endif
