@@ -13,7 +13,6 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -24,9 +23,6 @@ namespace lockstep::mpi::detail {
 
 // What rank 0 broadcasts of its watchdog.
 struct WatchInvitation {
-  std::int64_t interval = 0;  // in milliseconds, as all of the options
-  std::int64_t heartbeat_timeout = 0;
-  std::int64_t collective_timeout = 0;
   // Where the watchdog is. Empty if nobody watches: then `error` says why, unless that is wanted.
   std::array<char, 512> address{};
   std::array<char, 1024> error{};
@@ -68,9 +64,6 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
       if (dynamic_cast<const std::bad_alloc*>(&thrown)) error = std::current_exception();
       WatchInvitation::write(invitation.error, thrown.what());
     }
-    invitation.interval = options.interval.count();
-    invitation.heartbeat_timeout = options.heartbeat_timeout.count();
-    invitation.collective_timeout = options.collective_timeout.count();
   }
   check_mpi(MPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, world), "MPI_Bcast");
   if (error) std::rethrow_exception(error);
@@ -79,9 +72,6 @@ inline std::shared_ptr<distributed::Watchdog> watch_world(MPI_Comm world) {
   if (invitation.address[0] == '\0') return nullptr;
 
   if (rank != 0) {
-    options.interval = std::chrono::milliseconds(invitation.interval);
-    options.heartbeat_timeout = std::chrono::milliseconds(invitation.heartbeat_timeout);
-    options.collective_timeout = std::chrono::milliseconds(invitation.collective_timeout);
     try {
       join();
     } catch (...) {

@@ -418,6 +418,15 @@ TEST(Watchdog, AWorldThatIsNotOneIsRefused) {
   EXPECT_FALSE(zero.watchdog().faulted());
 }
 
+TEST(Watchdog, TheOptionsOfRankZeroAreThoseOfAll) {
+  HashStore store;
+  const Watchdog zero(0, 2, store, kQuick);
+  const Watchdog one(1, 2, store);
+  EXPECT_EQ(one.options().interval, kQuick.interval);
+  EXPECT_EQ(one.options().heartbeat_timeout, kQuick.heartbeat_timeout);
+  EXPECT_EQ(one.options().collective_timeout, kQuick.collective_timeout);
+}
+
 TEST(Watchdog, GroupsOfOtherRanksAreRefused) {
   World world(3);
   Watchdog& watchdog = world[1].watchdog();

@@ -69,9 +69,9 @@ class WatchdogError : public RankGone {
 class Watchdog : public detail::RankWatcher {
  public:
   // `store` connects the ranks: rank 0 leaves its address under "watchdog", so each watchdog needs
-  // a store, or a PrefixStore, of its own. `on_fault` is called once, by the watchdog's thread,
-  // when the first fault is known; it releases what waits in a collective, and must not destroy the
-  // watchdog.
+  // a store, or a PrefixStore, of its own. The options of rank 0 are those of all. `on_fault` is
+  // called once, by the watchdog's thread, when the first fault is known; it releases what waits in
+  // a collective, and must not destroy the watchdog.
   Watchdog(int rank, int size, Store& store, const WatchdogOptions& options = {},
            std::function<void()> on_fault = {});
   // Says goodbye; where an exception unwinds the stack, calls `abort` before.
@@ -118,7 +118,7 @@ class Watchdog : public detail::RankWatcher {
 
   const int rank_;
   const int size_;
-  const WatchdogOptions options_;
+  WatchdogOptions options_;                            // set by the constructor alone
   const int exceptions_;                               // under way when it was made
   std::string unwound_ = "an exception has ended it";  // there may be no memory for it later
   // Before the client, which says goodbye while the server is there.

@@ -9,7 +9,7 @@
 
 namespace lockstep::distributed {
 
-// How patient a Watchdog is. The same on all ranks.
+// How patient a Watchdog is.
 struct WatchdogOptions {
   // The time between two heartbeats of a rank.
   std::chrono::milliseconds interval{1000};

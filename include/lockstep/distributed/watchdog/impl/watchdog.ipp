@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -34,26 +35,31 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
     : rank_(rank), size_(size), options_(options), exceptions_(std::uncaught_exceptions()) {
   lockstep::check<ValueError>(size > 0 && rank >= 0 && rank < size, "Watchdog: rank ", rank, " of ",
                               size);
-  options.check();
+  options_.check();
   if (size == 1) return;
   const detail::Deadline deadline(store.timeout());
   detail::WatchdogAddress address;
   if (rank == 0) {
     address.token = random_token();
     server_ =
-        std::make_unique<detail::WatchdogServer>(size, address.token, store.timeout(), options);
+        std::make_unique<detail::WatchdogServer>(size, address.token, store.timeout(), options_);
     address.port = server_->port();
-    store.set("watchdog",
-              lockstep::detail::str(address.port, ' ', address.token, ' ', host_name(options)));
+    store.set("watchdog", lockstep::detail::str(address.port, ' ', address.token, ' ',
+                                                host_name(options_), ' ', options_.interval.count(),
+                                                ' ', options_.heartbeat_timeout.count(), ' ',
+                                                options_.collective_timeout.count()));
     // Rank 0 itself reaches it by this name, whatever the others call the host.
     address.host = "localhost";
   } else {
     std::istringstream text(store.get("watchdog"));
-    text >> address.port >> address.token >> address.host;
+    std::array<std::int64_t, 3> times{};
+    text >> address.port >> address.token >> address.host >> times[0] >> times[1] >> times[2];
     lockstep::check<StoreError>(!text.fail(), store.name(),
                                 ": the value of key 'watchdog' is no watchdog's address");
+    using std::chrono::milliseconds;
+    options_ = {milliseconds(times[0]), milliseconds(times[1]), milliseconds(times[2])};
   }
-  client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options,
+  client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options_,
                                                      std::move(on_fault));
   set_fault_flag(client_->fault_flag());
 }
