@@ -7,9 +7,9 @@
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
-#include <lockstep/mpi/call_numbers.hpp>
 #include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/communicator.hpp>
+#include <lockstep/mpi/compared_call.hpp>
 #include <lockstep/mpi/failure_notice.hpp>
 #include <lockstep/mpi/messages.hpp>
 #include <lockstep/mpi/pieces.hpp>
@@ -375,9 +375,9 @@ class MpiCarrier final : public Carrier {
   void compare(const Call& call, std::uint64_t details = 0) {
     std::byte* all = nullptr;
     requests_.together([&] {
-      scratch_->call = CallNumbers(call, details);
-      all = scratch_->room(sizeof(CallNumbers) * ranks());
-      gather_all(&scratch_->call, sizeof(CallNumbers), all);
+      scratch_->call = {call, details};
+      all = scratch_->room(sizeof(ComparedCall) * ranks());
+      gather_all(&scratch_->call, sizeof(ComparedCall), all);
     });
     check_same_calls(all, ranks());
   }

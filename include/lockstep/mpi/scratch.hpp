@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/mpi/call_numbers.hpp>
+#include <lockstep/mpi/compared_call.hpp>
 
 #include <cstddef>
 #include <vector>
@@ -13,7 +13,7 @@ struct Scratch {
   std::vector<std::byte> buffer;
   std::vector<int> counts;  // for each rank, the bytes of its share, and where it lies in a piece
   std::vector<int> offsets;
-  CallNumbers call;
+  ComparedCall call;
 
   // The buffer, with at least so many bytes.
   std::byte* room(std::size_t bytes) {
