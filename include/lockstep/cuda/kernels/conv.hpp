@@ -40,7 +40,7 @@ void run_conv(CudaStream& on, const lockstep::detail::ConvGeometry& g, const Vie
   const ConvKey key = conv_key(g, cudnn_type<T>);
   const CudnnOnStream cudnn(on);
   const ConvPlan<Pass>& plan = per_device<ConvPlans<Pass>>(on.device()).plan(cudnn, key);
-  const Scratch workspace(on, plan.workspace);
+  const GpuScratch workspace(on, plan.workspace);
   const T alpha = 1;
   const T beta = 0;
   check(Pass::run(cudnn.handle(), &alpha, plan.first(), first.data, plan.second(), second.data,

@@ -107,7 +107,7 @@ struct CudaCall<lockstep::detail::Gemm<T>> {
     MatmulDescriptors descriptors(problem, call.bias.data, on.device());
     const std::optional<MatmulAlgorithm> best = library.algorithm(problem, descriptors);
     if (!best) return false;
-    const Scratch workspace(on, best->workspace);
+    const GpuScratch workspace(on, best->workspace);
     const T beta = problem.bias ? T(0) : call.beta;
     check(cublasLtMatmul(library.handle(), descriptors.operation(), &call.alpha, call.b.data,
                          descriptors.a(), call.a.data, descriptors.b(), &beta, call.c.data,

@@ -110,7 +110,7 @@ class PackedParameters {
   const void* data() const { return space_.data(); }
 
  private:
-  const Scratch space_;
+  const GpuScratch space_;
 };
 
 template <class T, class Cell>
@@ -144,7 +144,7 @@ struct CudaCall<lockstep::detail::RecurrentForward<T, Cell>> {
                                         call.weights.bias_hh.data != nullptr);
     const RnnPlan& plan = per_device<RnnPlans>(on.device()).plan(cudnn, on, key);
     const PackedParameters<T> weights(on, plan, call.weights);
-    const Scratch workspace(on, plan.workspace);
+    const GpuScratch workspace(on, plan.workspace);
     ComputedOrder<T> x(on, call.g);
     ComputedOrder<T> y(on, call.g);
     check(cudnnRNNForward(cudnn.handle(), plan.rnn.get(), key.mode, nullptr, plan.x.get(),
@@ -168,8 +168,8 @@ struct CudaCall<lockstep::detail::RecurrentBackward<T, Cell>> {
     const RnnKey key = rnn_key<T, Cell>(call.g, call.weights.bias_ih.data != nullptr,
                                         call.weights.bias_hh.data != nullptr);
     const RnnPlan& plan = per_device<RnnPlans>(on.device()).plan(cudnn, on, key);
-    const Scratch workspace(on, plan.workspace);
-    const Scratch reserve(on, call.reserve.size);
+    const GpuScratch workspace(on, plan.workspace);
+    const GpuScratch reserve(on, call.reserve.size);
     copy_run(on, reserve.data(), call.reserve.data, call.reserve.size);
     ComputedOrder<T> y(on, call.g);
     const T* const y_data = y.input(call.y);

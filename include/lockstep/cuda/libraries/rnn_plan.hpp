@@ -125,7 +125,7 @@ struct RnnPlan {
   void find_parameters(const CudnnOnStream& cudnn, lockstep::detail::StreamState& stream,
                        const RnnKey& key) {
     const Device device = cudnn.device();
-    const Scratch space(stream, weights);
+    const GpuScratch space(stream, weights);
     const TensorDescriptor matrix("cudnnCreateTensorDescriptor", device);
     const TensorDescriptor bias("cudnnCreateTensorDescriptor", device);
     const auto width = static_cast<std::size_t>(key.width);

@@ -1,38 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/gpu_scratch.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 
-#include <atomic>
 #include <cstddef>
 
 namespace lockstep::cuda {
 
-// Memory that only work of one CUDA stream uses: usable by what is issued to it from now on, given
-// back behind what has been issued to it when this is destroyed.
-class Scratch {
- public:
-  Scratch(lockstep::detail::StreamState& stream, std::size_t bytes)
-      : stream_(stream), bytes_(bytes), data_(backend().allocate(bytes, stream)) {}
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { backend().deallocate(data_, bytes_, stream_, {}); }
+using lockstep::detail::GpuScratch;
 
-  void* data() const { return data_; }
-
- private:
-  static lockstep::detail::Backend& backend() {
-    return *lockstep::detail::cuda_backend.load(std::memory_order_acquire);
-  }
-
-  lockstep::detail::StreamState& stream_;
-  const std::size_t bytes_;
-  void* const data_;
-};
-
-// The same for elements of T, as kernels take them.
+// A GpuScratch for elements of T, as kernels take them.
 template <class T>
 class ScratchOf {
  public:
@@ -43,7 +22,7 @@ class ScratchOf {
   View<const T> const_view() const { return {static_cast<const T*>(memory_.data()), size_}; }
 
  private:
-  const Scratch memory_;
+  const GpuScratch memory_;
   const std::size_t size_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/gpu_scratch.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
@@ -159,7 +160,7 @@ class NcclPart {
     return true;
   }
 
-  void gather_pieces() { pieces_.emplace(stream_, call_.bytes() * at(size_)); }
+  void gather_pieces() { pieces_.emplace(stream_.state(), call_.bytes() * at(size_)); }
   void* piece(int rank) const {
     return static_cast<std::byte*>(pieces_->data()) + at(rank) * call_.bytes();
   }
@@ -175,7 +176,7 @@ class NcclPart {
   const Call call_;
   const std::span<const void* const> inputs_;
   const std::span<void* const> outputs_;
-  std::optional<distributed::detail::Scratch> pieces_;
+  std::optional<lockstep::detail::GpuScratch> pieces_;
 };
 
 }  // namespace lockstep::cuda

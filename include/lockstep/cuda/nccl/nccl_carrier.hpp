@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/gpu_scratch.hpp>
 #include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
 #include <lockstep/cuda/nccl/error.hpp>
@@ -16,7 +17,6 @@
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/group/group_watch.hpp>
-#include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 
@@ -187,7 +187,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
   }
 
  private:
-  using Room = std::optional<distributed::detail::Scratch>;
+  using Room = std::optional<lockstep::detail::GpuScratch>;
 
   static constexpr std::chrono::milliseconds kBetweenLooks{5};
 
@@ -261,7 +261,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
   void meet(const Call& call, Room& room) {
     in_flight_.about_to_issue(call);
     const Stream stream(own_.get());
-    void* const one = room.emplace(stream, 1).data();
+    void* const one = room.emplace(stream.state(), 1).data();
     in_group([&] {
       check(ncclAllReduce(one, one, 1, ncclUint8, ncclMax, comm_, own_.get().handle()),
             "ncclAllReduce");

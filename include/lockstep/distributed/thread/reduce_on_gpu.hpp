@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/gpu_scratch.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/config.hpp>
@@ -19,25 +20,12 @@
 // GPU. The bits are those of reduce_ranks.
 namespace lockstep::distributed::detail {
 
+using lockstep::detail::GpuScratch;
+
 // Memory of a rank, on its GPU.
 struct GpuMemory {
   Device device;
   void* data;
-};
-
-// A block of the GPU's memory, allocated and freed in the order of a stream.
-class Scratch {
- public:
-  Scratch(const Stream& stream, std::size_t bytes);
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch();
-  void* data() const { return data_; }
-
- private:
-  const Stream stream_;
-  const std::size_t bytes_;
-  void* const data_;
 };
 
 // Copies bytes between two GPUs, by work of `stream`, which is of one of them.
@@ -48,7 +36,10 @@ template <class T>
 class GpuReduction {
  public:
   GpuReduction(const Stream& stream, std::size_t begin, std::size_t end)
-      : stream_(stream), begin_(begin), count_(end - begin), sum_(stream, count_ * sizeof(W)) {}
+      : stream_(stream),
+        begin_(begin),
+        count_(end - begin),
+        sum_(stream.state(), count_ * sizeof(W)) {}
 
   void run(ReduceOp op, std::span<const GpuMemory> inputs, std::span<const GpuMemory> outputs) {
     View<const W> before = first(inputs[0]);
@@ -111,15 +102,15 @@ class GpuReduction {
   }
 
   void* slice() {
-    if (!slice_) slice_.emplace(stream_, count_ * sizeof(T));
+    if (!slice_) slice_.emplace(stream_.state(), count_ * sizeof(T));
     return slice_->data();
   }
 
   const Stream stream_;
   const std::size_t begin_;
   const std::size_t count_;
-  const Scratch sum_;
-  std::optional<Scratch> slice_;
+  const GpuScratch sum_;
+  std::optional<GpuScratch> slice_;
 };
 
 // Writes the reduction of the elements [begin, end) of all inputs, one a rank, to every output. An

@@ -12,15 +12,6 @@
 
 namespace lockstep::distributed::detail {
 
-LOCKSTEP_INLINE Scratch::Scratch(const Stream& stream, std::size_t bytes)
-    : stream_(stream),
-      bytes_(bytes),
-      data_(lockstep::detail::backend_of(stream.device()).allocate(bytes, stream.state())) {}
-
-LOCKSTEP_INLINE Scratch::~Scratch() {
-  lockstep::detail::backend_of(stream_.device()).deallocate(data_, bytes_, stream_.state(), {});
-}
-
 LOCKSTEP_INLINE void copy_between(const GpuMemory& to, const GpuMemory& from, std::size_t bytes,
                                   const Stream& stream) {
   if (bytes == 0 || (to.data == from.data && to.device == from.device)) return;
