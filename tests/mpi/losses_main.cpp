@@ -9,6 +9,7 @@
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/distributed/run.hpp>
 
+#include "support/better_blas.hpp"
 #include "support/devices.hpp"
 
 #include <gtest/gtest.h>
@@ -50,6 +51,7 @@ void print_bits(const Losses& losses, const LossCase& wanted) {
 }  // namespace mpi_losses
 
 int main(int argc, char** argv) {
+  ls::testing::start_with_better_blas(argv);
   if (!ls::testing::has_images()) {
     std::cout << "skipped: " << ls::testing::kNeedsImages << std::endl;
     return 0;

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host/blas.hpp>
+
+#include <cstdlib>
+
+#include <unistd.h>
+
+namespace lockstep::testing {
+
+// OpenBLAS chooses its kernels when a program starts: where it has better ones, the program starts
+// again, and all that it starts has them, too. For the beginning of main.
+inline void start_with_better_blas(char** argv) {
+  if (const char* core = detail::better_blas_core(detail::BlasControls::linked())) {
+    setenv("OPENBLAS_CORETYPE", core, 1);
+    execv("/proc/self/exe", argv);
+  }
+}
+
+}  // namespace lockstep::testing
