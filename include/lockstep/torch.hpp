@@ -7,6 +7,8 @@
 //   auto net = std::make_shared<Net>();  // a torch::nn::Module
 //   lockstep::libtorch::DataParallel model{net, {"cpu:0", "cpu:1"}};
 //   torch::nll_loss(model(images), labels).backward();
+//
+// and libtorch::DistributedDataParallel{net, group} on the ranks of a group.
 
 #include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
@@ -14,6 +16,7 @@
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/torch/comm.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/torch/distributed.hpp>
 #include <lockstep/torch/module_traits.hpp>
 #include <lockstep/torch/tensor_traits.hpp>
 #include <lockstep/torch/thread_state.hpp>

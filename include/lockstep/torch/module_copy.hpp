@@ -55,6 +55,21 @@ inline void check_device(const std::vector<ModuleTensor>& tensors, Device device
   }
 }
 
+// Throws a ModuleError unless a module that had the tensors `before` has the same ones `now`;
+// `advice` ends its message.
+inline void check_same_tensors(const std::vector<ModuleTensor>& before,
+                               const std::vector<ModuleTensor>& now, const char* advice) {
+  for (std::size_t j = 0; j < now.size() && j < before.size(); ++j) {
+    lockstep::check<ModuleError>(now[j].name == before[j].name, "a parameter or buffer has ",
+                                 "been registered or removed (found \"", now[j].name,
+                                 "\", expected \"", before[j].name, "\")", advice);
+    lockstep::check<ModuleError>(now[j].tensor.is_same(before[j].tensor), now[j].kind(), " \"",
+                                 now[j].name, "\" has been replaced", advice);
+  }
+  lockstep::check<ModuleError>(now.size() == before.size(), "the module has ", now.size(),
+                               " parameters and buffers, but had ", before.size(), advice);
+}
+
 // Puts LibTorch's random numbers on the CPU back to where they were: a copy of a module draws
 // values that it does not keep.
 class RandomStateScope {

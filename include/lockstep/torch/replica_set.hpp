@@ -88,15 +88,7 @@ class ReplicaSet {
         " since the module was wrapped: write into what was there, with copy_ or set_data, or call "
         "renew() for replicas of the module as it is now";
     const std::vector<ModuleTensor> now = tensors_of(*module_);
-    for (std::size_t j = 0; j < now.size() && j < originals_.size(); ++j) {
-      lockstep::check<ModuleError>(now[j].name == originals_[j].name, "a parameter or buffer has ",
-                                   "been registered or removed (found \"", now[j].name,
-                                   "\", expected \"", originals_[j].name, "\")", advice);
-      lockstep::check<ModuleError>(now[j].tensor.is_same(originals_[j].tensor), now[j].kind(),
-                                   " \"", now[j].name, "\" has been replaced", advice);
-    }
-    lockstep::check<ModuleError>(now.size() == originals_.size(), "the module has ", now.size(),
-                                 " parameters and buffers, but had ", originals_.size(), advice);
+    check_same_tensors(originals_, now, advice);
     check_device(now, devices_[0]);
   }
 

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/default_group.hpp>
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/parallel/distributed.hpp>
+#include <lockstep/parallel/distributed_options.hpp>
+#include <lockstep/parallel/join.hpp>
+#include <lockstep/torch/lent_gradients.hpp>
+#include <lockstep/torch/lent_module.hpp>
+#include <lockstep/torch/module_copy.hpp>
+#include <lockstep/torch/module_traits.hpp>
+#include <lockstep/torch/tensor_traits.hpp>
+
+#include <torch/torch.h>
+
+#include <concepts>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::libtorch {
+
+namespace detail {
+
+// A module on the CPU lent to the rank's device.
+template <class Net>
+LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::ProcessGroup& group,
+                             const DistributedDataParallelOptions& options) {
+  lockstep::check<ModuleError>(module != nullptr, "the pointer to the module is null");
+  const Device device = options.device_ids.empty() ? group.device() : options.device_ids[0];
+  lockstep::check<DeviceError>(device.is_cpu(),
+                               "DistributedDataParallel takes LibTorch's modules "
+                               "on the CPU only; the rank's device is ",
+                               device);
+  check_device(tensors_of(*module), device);
+  return LentModule<Net>(std::move(module), device);
+}
+
+}  // namespace detail
+
+// A module of LibTorch's that is trained on several ranks at once, each with its own part of the
+// data: lockstep's DistributedDataParallel, on the module's own memory. What it does, and what it
+// asks of the ranks, is said there (parallel/distributed.hpp). The module, its optimiser and its
+// training loop stay as they are.
+//
+// Gradients become views of the buckets' memory, in which the ranks' mean is made while backward
+// runs. optimizer.zero_grad() keeps them there where it fills them with zeros; where it drops them,
+// the next backward's are copied there.
+//
+// **Torch counterpart.** torch.nn.parallel.DistributedDataParallel, which LibTorch has not.
+// **Devices and streams.** On the CPU only: a rank is a thread or a process.
+// **Backward.** As lockstep's. A backward that a node of another backward starts is a pass of its
+// own: it must reach all parameters, unless find_unused_parameters is set.
+// **Threads and exceptions.** As lockstep's. A DeviceError for a rank on a GPU; a DtypeError for a
+// parameter or buffer of a dtype that lockstep has not; a ModuleError, at the next call, for one
+// that has been replaced, registered, moved to a GPU or converted since, and for sparse gradients.
+// **Example.**
+//   ls::distributed::run(ls::devices(), [&](ls::distributed::ProcessGroup group) {
+//     Net net;
+//     ls::libtorch::DistributedDataParallel model{net, group};
+//     torch::optim::SGD sgd(net->parameters(), 0.1);
+//     for (auto& [images, labels] : part_of(group.rank(), group.size())) {
+//       sgd.zero_grad();
+//       torch::nll_loss(model(images), labels).backward();
+//       sgd.step();
+//     }
+//   });
+template <TorchModule Net>
+class DistributedDataParallel : private lockstep::DistributedDataParallel<detail::LentModule<Net>> {
+  using Base = lockstep::DistributedDataParallel<detail::LentModule<Net>>;
+
+ public:
+  DistributedDataParallel(std::shared_ptr<Net> module, distributed::ProcessGroup group,
+                          DistributedDataParallelOptions settings = {})
+      : Base(detail::lent_to_rank(std::move(module), group, settings), group, settings),
+        gradients_(std::make_shared<detail::LentGradients>(Base::module().originals(),
+                                                           Base::module().parameters())) {
+    gradients_->attach();
+    wait();
+  }
+
+  // The same for a holder, such as torch::nn::Sequential.
+  template <ModuleHolder Holder>
+  requires std::same_as<typename Holder::ContainedType, Net> DistributedDataParallel(
+      const Holder& module, distributed::ProcessGroup group,
+      DistributedDataParallelOptions settings = {})
+      : DistributedDataParallel(module.ptr(), std::move(group), std::move(settings)) {}
+
+  // On the default group.
+  template <class Module>
+  explicit DistributedDataParallel(const Module& module,
+                                   DistributedDataParallelOptions settings = {})
+      : DistributedDataParallel(module, distributed::default_group(), std::move(settings)) {}
+
+  template <class... Args>
+  auto operator()(const Args&... args) {
+    Base::module().refresh();
+    return Base::operator()(args...);
+  }
+  template <class... Args>
+  auto forward(const Args&... args) {
+    return (*this)(args...);
+  }
+
+  // The module that was handed over.
+  const std::shared_ptr<Net>& module() const { return Base::module().net(); }
+  std::vector<at::Tensor> parameters() const { return module()->parameters(); }
+  std::vector<at::Tensor> buffers() const { return module()->buffers(); }
+  void train(bool on = true) { module()->train(on); }
+  void eval() { module()->eval(); }
+  void zero_grad() { module()->zero_grad(); }
+
+  using Base::device;
+  using Base::join_device;
+  using Base::join_process_group;
+  using Base::logging_data;
+  using Base::no_sync;
+  using Base::options;
+  using Base::process_group;
+  using Base::register_comm_hook;
+
+  template <std::invocable F>
+  void join(F&& fn, const JoinOptions& settings = {}) {
+    lockstep::join(*this, std::forward<F>(fn), settings);
+  }
+  std::unique_ptr<JoinHook> join_hook(const JoinOptions& settings) {
+    return std::make_unique<Hook>(*this, Base::join_hook(settings));
+  }
+
+ private:
+  // The base's, and what it leaves in gradients and memory becomes LibTorch's.
+  class Hook final : public JoinHook {
+   public:
+    Hook(DistributedDataParallel& model, std::unique_ptr<JoinHook> base)
+        : model_(model), base_(std::move(base)) {}
+    void begin(const JoinContext& context) override { base_->begin(context); }
+    void main_hook(int phase, const JoinRound& round) override {
+      base_->main_hook(phase, round);
+      model_.gradients_->give_back();
+    }
+    void post_hook(int last_rank) override {
+      model_.Base::module().refresh();
+      base_->post_hook(last_rank);
+      model_.wait();
+    }
+
+   private:
+    DistributedDataParallel& model_;
+    const std::unique_ptr<JoinHook> base_;
+  };
+
+  // Until what lockstep has written to the module's memory is there.
+  void wait() const { current_stream(device()).synchronize(); }
+
+  std::shared_ptr<detail::LentGradients> gradients_;
+};
+
+template <ModuleHolder Holder, class... Args>
+DistributedDataParallel(const Holder&, Args...)
+    -> DistributedDataParallel<typename Holder::ContainedType>;
+template <class Net, class... Args>
+DistributedDataParallel(std::shared_ptr<Net>, Args...) -> DistributedDataParallel<Net>;
+
+}  // namespace lockstep::libtorch

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/from_blob.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+// One piece of memory as a tensor of lockstep's and of LibTorch's: nothing is copied, and each
+// library keeps what the other one uses.
+namespace lockstep::libtorch::detail {
+
+inline std::optional<Dtype> lockstep_dtype(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return Dtype::f32;
+    case at::kDouble:
+      return Dtype::f64;
+    case at::kHalf:
+      return Dtype::f16;
+    case at::kBFloat16:
+      return Dtype::bf16;
+    case at::kLong:
+      return Dtype::i64;
+    case at::kInt:
+      return Dtype::i32;
+    case at::kByte:
+      return Dtype::u8;
+    case at::kBool:
+      return Dtype::boolean;
+    default:
+      return std::nullopt;
+  }
+}
+
+inline at::ScalarType at_dtype(Dtype dtype) {
+  for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
+    const auto type = static_cast<at::ScalarType>(i);
+    if (lockstep_dtype(type) == dtype) return type;
+  }
+  lockstep::detail::fail<DtypeError>("LibTorch has no ", dtype);
+}
+
+inline Shape shape_of(at::IntArrayRef sizes) {
+  return Shape(std::span<const std::int64_t>(sizes.data(), sizes.size()));
+}
+inline at::IntArrayRef sizes_of(const Shape& shape) { return {shape.begin(), shape.size()}; }
+
+// The memory of a strided tensor of LibTorch's, which errors call `name`, on a device of that
+// memory. A DtypeError for elements that lockstep has not.
+inline Tensor lent(const at::Tensor& tensor, Device device, const std::string& name) {
+  lockstep::check<ModuleError>(tensor.layout() == at::kStrided, name, " is ", tensor.layout(),
+                               ": expected a dense tensor");
+  const std::optional<Dtype> dtype = lockstep_dtype(tensor.scalar_type());
+  lockstep::check<DtypeError>(dtype.has_value(), name, " is of ", tensor.scalar_type(),
+                              ", which lockstep has not: it has f32, f64, f16, bf16, i64, i32, u8 "
+                              "and boolean");
+  return from_blob(tensor.data_ptr(), shape_of(tensor.sizes()),
+                   {.strides = shape_of(tensor.strides()),
+                    .dtype = dtype,
+                    .device = device,
+                    .owner = std::make_shared<const c10::Storage>(tensor.storage())});
+}
+
+// The memory of a tensor on a host device. Whoever uses it first waits for the device's stream.
+inline at::Tensor lent_back(const Tensor& tensor) {
+  return at::from_blob(
+      tensor.impl()->data(), sizes_of(tensor.sizes()), sizes_of(tensor.strides()),
+      [tensor](void*) {}, at::TensorOptions(at_dtype(tensor.dtype())));
+}
+
+// Whether they are one piece of memory in one layout.
+inline bool same_memory(const at::Tensor& a, const Tensor& b) {
+  return a.defined() && b.defined() && a.layout() == at::kStrided &&
+         a.data_ptr() == b.impl()->data() && a.sizes() == sizes_of(b.sizes()) &&
+         a.strides() == sizes_of(b.strides());
+}
+
+}  // namespace lockstep::libtorch::detail

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/engine/backward_pass.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/module/parameters.hpp>
+#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/torch/lent.hpp>
+#include <lockstep/torch/module_copy.hpp>
+#include <lockstep/torch/node.hpp>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace lockstep::libtorch::detail {
+
+class LentGradients;
+
+// Behind a parameter's AccumulateGrad: reports what that has done.
+class GradientHook final : public autograd::FunctionPostHook {
+ public:
+  GradientHook(std::weak_ptr<LentGradients> owner, std::size_t i)
+      : owner_(std::move(owner)), i_(i) {}
+  autograd::variable_list operator()(const autograd::variable_list& outputs,
+                                     const autograd::variable_list& inputs) override;
+
+ private:
+  const std::weak_ptr<LentGradients> owner_;
+  const std::size_t i_;
+};
+
+// A backward pass of LibTorch's as one of lockstep's.
+class LentPass final : public lockstep::detail::BackwardPass {
+ public:
+  using Nodes = std::unordered_map<const lockstep::detail::TensorImpl*, autograd::Node*>;
+
+  explicit LentPass(Nodes accumulators)
+      : BackwardPass(nullptr), accumulators_(std::move(accumulators)) {}
+
+  void end() { run_callbacks(); }
+
+ private:
+  // Asked by the thread that runs a node of the pass.
+  bool leads_to(const Tensor& leaf) const override {
+    autograd::Node* const node = accumulators_.at(leaf.impl().get());
+    const auto* const wanted = autograd::get_current_graph_task_exec_info();
+    if (wanted && !wanted->empty()) {
+      const auto found = wanted->find(node);
+      return found != wanted->end() && found->second.should_execute();
+    }
+    return autograd::get_current_graph_task_nodes_in_graph()->count(node) != 0;
+  }
+  bool is_last_node() const override { return false; }
+
+  const Nodes accumulators_;
+};
+
+// Hands the gradients of LibTorch's parameters to those of lockstep's that were lent their memory,
+// and back: a hook of lockstep's on one of these finds LibTorch's gradient in `grad`, and what it
+// puts there becomes LibTorch's.
+//
+// Gradients that LibTorch has are taken over at the first of a pass, and each when it is new; at
+// the end of the pass, and after a pass that has failed, all are given back. In between LibTorch's
+// parameters may show memory that is being reduced.
+//
+// Threads: one at a time; LibTorch runs a backward on the CPU in the thread that calls it.
+class LentGradients : public std::enable_shared_from_this<LentGradients> {
+ public:
+  LentGradients(const std::vector<ModuleTensor>& originals,
+                const std::vector<NamedParameter>& parameters) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const at::Tensor& original = originals[i].tensor;
+      const Tensor& parameter = parameters[i].tensor;
+      if (!original.requires_grad() || nodes_.contains(parameter.impl().get())) continue;
+      const NodePtr node = autograd::impl::gradient_edge(original).function;
+      for (const auto& hook : node->post_hooks()) {
+        lockstep::check<ModuleError>(!dynamic_cast<const GradientHook*>(hook.get()),
+                                     "DistributedDataParallel: parameter \"", originals[i].name,
+                                     "\" belongs to another DistributedDataParallel already");
+      }
+      nodes_.emplace(parameter.impl().get(), node.get());
+      members_.push_back({originals[i].name, original, parameter, node});
+    }
+  }
+  LentGradients(const LentGradients&) = delete;
+  LentGradients& operator=(const LentGradients&) = delete;
+  ~LentGradients() {
+    for (const Member& member : members_) member.node->del_post_hook(member.hook);
+  }
+
+  // Registers the hooks; called once, when a shared_ptr owns this.
+  void attach() {
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      members_[i].hook =
+          members_[i].node->add_post_hook(std::make_unique<GradientHook>(weak_from_this(), i));
+    }
+  }
+
+  void on_gradient(std::size_t i) {
+    // Backward of a graph that is to have derivatives, or not.
+    const GradModeGuard mode(at::GradMode::is_enabled());
+    std::shared_ptr<LentPass> pass = pass_.lock();
+    if (!pass) pass = begin();
+    const lockstep::detail::BackwardPassScope scope(*pass);
+    Member& member = members_[i];
+    if (!member.original.grad().defined() && member.original.requires_grad()) {
+      member.original.mutable_grad() = at::zeros_like(member.original);
+    }
+    member.take();
+    lockstep::detail::TensorImpl& leaf = *member.parameter.impl();
+    std::shared_ptr<const lockstep::detail::GradHooks> hooks;
+    {
+      const std::lock_guard lock(leaf.mutex);
+      hooks = leaf.hooks;
+    }
+    if (!hooks) return;
+    for (const auto& hook : hooks->hooks) hook.function(member.parameter);
+  }
+
+  // Makes LibTorch's gradients those of lockstep's parameters.
+  void give_back() {
+    if (members_.empty()) return;
+    current_stream(members_[0].parameter.device()).synchronize();
+    for (Member& member : members_) member.give_back();
+  }
+
+ private:
+  struct Member {
+    std::string name;
+    at::Tensor original;
+    Tensor parameter;
+    NodePtr node;  // that accumulates the gradient
+    std::uintptr_t hook = 0;
+    Tensor shared{};  // the gradient that both had last
+
+    void take() {
+      const at::Tensor& grad = original.grad();
+      if (grad.defined() && !same_memory(grad, shared)) {
+        shared = lent(grad, parameter.device(),
+                      lockstep::detail::str("the gradient of parameter \"", name, "\""));
+      }
+      parameter.requires_grad_(original.requires_grad());
+      parameter.set_grad(grad.defined() ? shared : Tensor());
+    }
+    void give_back() {
+      const Tensor grad = parameter.grad();
+      if (!grad.defined()) {
+        original.mutable_grad() = at::Tensor();
+      } else if (!same_memory(original.grad(), grad)) {
+        original.mutable_grad() = lent_back(grad);
+      }
+      shared = grad;
+    }
+  };
+
+  // Belongs to LibTorch's callback at the end of a pass, which drops it if the pass fails.
+  class End {
+   public:
+    End(std::shared_ptr<LentPass> pass, std::weak_ptr<LentGradients> owner)
+        : pass_(std::move(pass)), owner_(std::move(owner)) {}
+    End(const End&) = delete;
+    End& operator=(const End&) = delete;
+    ~End() {
+      try {
+        leave();
+      } catch (...) {
+        // No memory for what tells LibTorch: its gradients are of no use after such a pass.
+      }
+    }
+    void reached() {
+      const NoGradGuard guard;
+      try {
+        pass_->end();
+      } catch (...) {
+        leave();
+        throw;
+      }
+      leave();
+    }
+
+   private:
+    void leave() {
+      if (!std::exchange(pass_, nullptr)) return;
+      if (const auto owner = owner_.lock()) owner->give_back();
+    }
+
+    std::shared_ptr<LentPass> pass_;
+    const std::weak_ptr<LentGradients> owner_;
+  };
+
+  std::shared_ptr<LentPass> begin() {
+    for (Member& member : members_) member.take();
+    auto pass = std::make_shared<LentPass>(nodes_);
+    autograd::Engine::get_default_engine().queue_callback(
+        [end = std::make_shared<End>(pass, weak_from_this())] { end->reached(); });
+    pass_ = pass;
+    return pass;
+  }
+
+  std::vector<Member> members_;  // the parameters that are trained
+  LentPass::Nodes nodes_;
+  std::weak_ptr<LentPass> pass_;  // the one that is running
+};
+
+inline autograd::variable_list GradientHook::operator()(const autograd::variable_list& outputs,
+                                                        const autograd::variable_list&) {
+  if (const auto owner = owner_.lock()) owner->on_gradient(i_);
+  return outputs;
+}
+
+}  // namespace lockstep::libtorch::detail

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// DistributedDataParallel over LibTorch's modules: what is lockstep's own is tested with lockstep's
+// modules; here it is whether LibTorch's gradients, buffers and passes take part in it.
+#include <lockstep/distributed/process_group.hpp>
+#include <lockstep/distributed/run.hpp>
+#include <lockstep/torch.hpp>
+
+#include "support/expect_error.hpp"
+#include "torch/distributed_losses.hpp"
+#include "torch/nets.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ls = lockstep;
+namespace nn = torch::nn;
+using ls::distributed::ProcessGroup;
+using ls::libtorch::DistributedDataParallel;
+using ls::testing::close;
+using ls::testing::f64;
+using ls::testing::host_list;
+using ls::testing::throws;
+using ls::testing::TorchL0;
+
+namespace torch_distributed_test {
+
+void on_two(const std::function<void(const ProcessGroup&)>& body) {
+  ls::distributed::run(host_list(2), body);
+}
+
+// y = a·x, and + b·x where asked: parameter b is left out otherwise.
+struct Branch : nn::Module {
+  torch::Tensor a = register_parameter("a", f64({2}, {1}));
+  torch::Tensor b = register_parameter("b", f64({3}, {1}));
+
+  torch::Tensor forward(const torch::Tensor& x, bool both) { return both ? a * x + b * x : a * x; }
+};
+
+// Rank r's input.
+torch::Tensor x_of(const ProcessGroup& group) { return f64({group.rank() + 1.0}, {1}); }
+
+TEST(TorchDistributed, LossesAreThoseOfOneProcess) {
+  const std::vector<double> alone = ls::testing::torch_losses_of_one();
+  on_two([&](const ProcessGroup& group) {
+    const std::vector<double> ranks = ls::testing::torch_losses_of(group);
+    ls::testing::expect_near_losses(ranks, alone);
+  });
+}
+
+TEST(TorchDistributed, RankZerosTensorsBecomeEverybodys) {
+  on_two([](const ProcessGroup& group) {
+    nn::BatchNorm1d norm(nn::BatchNorm1dOptions(2));
+    norm->to(torch::kFloat64);
+    const torch::NoGradGuard guard;
+    const double own = group.rank() + 1;
+    norm->weight.fill_(own);
+    norm->running_mean.fill_(own);
+    DistributedDataParallel model{norm, group};
+    EXPECT_TRUE(close(norm->weight, f64({1, 1}, {2})));
+    EXPECT_TRUE(close(norm->running_mean, f64({1, 1}, {2})));
+    norm->running_mean.fill_(10 * own);
+    norm->running_var.fill_(1 - norm->options.eps());
+    norm->eval();
+    EXPECT_TRUE(close(model(f64({10, 11}, {1, 2})), f64({0, 1}, {1, 2})));
+    EXPECT_TRUE(close(norm->running_mean, f64({10, 10}, {2})));
+  });
+}
+
+TEST(TorchDistributed, GradientsAreViewsOfBuckets) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<TorchL0>();
+    DistributedDataParallel model{net, group};
+    const void* memory = nullptr;
+    for (int step = 0; step < 4; ++step) {
+      net->zero_grad();
+      if (step == 3) net->weight.mutable_grad() = torch::Tensor();
+      model(f64({group.rank() + 1.0, 1}, {1, 2})).sum().backward();
+      EXPECT_TRUE(close(net->weight.grad(), f64({1.5, 1, 1.5, 1}, {2, 2}))) << step;
+      EXPECT_TRUE(close(net->bias.grad(), f64({1, 1}, {2}))) << step;
+      if (step == 2) {
+        EXPECT_EQ(net->weight.grad().data_ptr(), memory);
+        EXPECT_EQ(model.logging_data().num_gradient_copies, 4U) << "new buckets after the first";
+      }
+      memory = net->weight.grad().data_ptr();
+    }
+    EXPECT_EQ(model.logging_data().num_iterations, 4U);
+  });
+}
+
+TEST(TorchDistributed, NoSyncAccumulates) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<TorchL0>();
+    DistributedDataParallel model{net, group};
+    const auto step = [&] { model(f64({group.rank() + 1.0, 1}, {1, 2})).sum().backward(); };
+    {
+      const auto guard = model.no_sync();
+      step();
+      const double own = group.rank() + 1;
+      EXPECT_TRUE(close(net->weight.grad(), f64({own, 1, own, 1}, {2, 2})));
+    }
+    step();
+    EXPECT_TRUE(close(net->weight.grad(), f64({3, 2, 3, 2}, {2, 2})));
+    const auto guard = model.no_sync();
+    step();  // onto the mean, in the bucket
+    const double own = 4 + group.rank();
+    EXPECT_TRUE(close(net->weight.grad(), f64({own, 3, own, 3}, {2, 2})));
+  });
+}
+
+TEST(TorchDistributed, AParameterWithoutGradientIsAnErrorThatNamesIt) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<Branch>();
+    DistributedDataParallel model{net, group};
+    EXPECT_TRUE(throws<ls::AutogradError>([&] { model(x_of(group), false).backward(); }, "1 (b)",
+                                          "find_unused_parameters"));
+    EXPECT_TRUE(throws<ls::AutogradError>([&] { model(x_of(group), true); }, "1 (b)"));
+  });
+}
+
+TEST(TorchDistributed, FindsUnusedParameters) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<Branch>();
+    DistributedDataParallel model{net, group, {.find_unused_parameters = true}};
+    // Used on no rank: stays as it is.
+    model(x_of(group), false).backward();
+    EXPECT_TRUE(close(net->a.grad(), f64({1.5}, {1})));
+    EXPECT_FALSE(net->b.grad().defined());
+    // Used on rank 1 alone: its gradient of 2, on two ranks.
+    net->zero_grad();
+    model(x_of(group), group.rank() == 1).backward();
+    EXPECT_TRUE(close(net->a.grad(), f64({1.5}, {1})));
+    EXPECT_TRUE(close(net->b.grad(), f64({1}, {1})));
+    // What has accumulated stays, to the bit, where nobody has used it.
+    model(x_of(group), false).backward();
+    EXPECT_TRUE(close(net->a.grad(), f64({3}, {1})));
+    EXPECT_TRUE(close(net->b.grad(), f64({1}, {1})));
+  });
+}
+
+TEST(TorchDistributed, StaticGraphNeedsNoSearch) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<Branch>();
+    DistributedDataParallel model{net, group, {.static_graph = true}};
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      model(x_of(group), false).backward();
+      EXPECT_TRUE(close(net->a.grad(), f64({1.5}, {1})));
+      EXPECT_FALSE(net->b.grad().defined());
+    }
+    EXPECT_TRUE(throws<ls::AutogradError>([&] { model(x_of(group), true).backward(); }, "1 (b)"));
+  });
+}
+
+TEST(TorchDistributed, JoinTakesUnevenInputs) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<TorchL0>();
+    DistributedDataParallel model{net, group};
+    torch::optim::SGD sgd(net->parameters(), 0.5);
+    int steps = 0;
+    model.join([&] {
+      for (; steps < (group.rank() == 0 ? 1 : 3); ++steps) {
+        sgd.zero_grad();
+        model(f64({1, 1}, {1, 2})).sum().backward();
+        const double mean = steps == 0 ? 1 : 0.5;
+        EXPECT_TRUE(close(net->bias.grad(), f64({mean, mean}, {2})));
+        sgd.step();
+      }
+    });
+    EXPECT_TRUE(close(net->bias, f64({0.5 - 1, -0.5 - 1}, {2}))) << group.rank();
+    EXPECT_TRUE(close(net->bias.grad(), f64({0.5, 0.5}, {2}))) << group.rank();
+  });
+}
+
+TEST(TorchDistributed, ACommunicationHookReducesTheBuckets) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<TorchL0>();
+    DistributedDataParallel model{net, group};
+    model.register_comm_hook(
+        [](const ls::GradBucket& bucket) { return ls::BucketFuture(bucket.buffer().fill_(7)); });
+    model(f64({1, 1}, {1, 2})).sum().backward();
+    EXPECT_TRUE(close(net->bias.grad(), f64({7, 7}, {2})));
+  });
+}
+
+TEST(TorchDistributed, FrozenTiedAndUnreachedParameters) {
+  struct Tied : nn::Module {
+    torch::Tensor a = register_parameter("a", f64({2}, {1}));
+    torch::Tensor same = register_parameter("same", a);
+    torch::Tensor frozen = register_parameter("frozen", f64({5}, {1}), /*requires_grad=*/false);
+    torch::Tensor forward(const torch::Tensor& x) { return (a + same) * x + frozen; }
+  };
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<Tied>();
+    DistributedDataParallel model{net, group};
+    EXPECT_EQ(model.logging_data().num_parameter_tensors, 1U);
+    const torch::Tensor y = model(x_of(group));
+    y.backward({}, /*retain_graph=*/true);
+    EXPECT_TRUE(close(net->a.grad(), f64({3}, {1})));
+    EXPECT_FALSE(net->frozen.grad().defined());
+    // Not synchronised.
+    EXPECT_TRUE(
+        close(torch::autograd::grad({y}, {net->a})[0], f64({2.0 * (group.rank() + 1)}, {1})));
+    EXPECT_TRUE(close(net->a.grad(), f64({3}, {1})));
+  });
+}
+
+TEST(TorchDistributed, AParameterFrozenAfterForwardCountsAsZero) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<TorchL0>();
+    DistributedDataParallel model{net, group};
+    const torch::Tensor loss = model(f64({1, 1}, {1, 2})).sum();
+    if (group.rank() == 1) net->bias.requires_grad_(false);
+    loss.backward();
+    EXPECT_TRUE(close(net->bias.grad(), f64({0.5, 0.5}, {2}))) << group.rank();
+  });
+}
+
+TEST(TorchDistributed, AnUndefinedGradientIsZero) {
+  struct Nothing : torch::autograd::Function<Nothing> {
+    static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) {
+      return x.clone();
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                   const torch::autograd::variable_list&) {
+      return {torch::Tensor()};
+    }
+  };
+  struct Half : nn::Module {
+    torch::Tensor a = register_parameter("a", f64({2}, {1}));
+    torch::Tensor forward(const torch::Tensor& x, bool none) {
+      return (none ? Nothing::apply(a) : a) * x;
+    }
+  };
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<Half>();
+    DistributedDataParallel model{net, group};
+    model(x_of(group), group.rank() == 0).backward();
+    EXPECT_TRUE(close(net->a.grad(), f64({1}, {1})));
+  });
+}
+
+TEST(TorchDistributed, FollowsMemoryThatMoves) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<TorchL0>();
+    DistributedDataParallel model{net, group};
+    net->weight.set_data(f64({1, 0, 0, 1}, {2, 2}) * (group.rank() + 1));
+    model.join([&] {
+      if (group.rank() == 1) model(f64({1, 1}, {1, 2})).sum().backward();
+    });
+    EXPECT_TRUE(close(net->weight, f64({2, 0, 0, 2}, {2, 2}))) << "rank 1 went on longest";
+  });
+}
+
+struct Replaceable : TorchL0 {
+  void replace() { parameters_["weight"] = f64({1, 2, 3, 4}, {2, 2}).requires_grad_(); }
+};
+
+TEST(TorchDistributed, RefusesWhatItCannotFollow) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<TorchL0>();
+    {
+      DistributedDataParallel model{net, group};
+      EXPECT_TRUE(throws<ls::ModuleError>([&] { DistributedDataParallel other(net, group); },
+                                          "\"weight\" belongs to another"));
+    }
+    DistributedDataParallel model{net, group};  // the first has given it up
+    EXPECT_TRUE(throws<ls::AutogradError>(
+        [&] {
+          model(f64({1, 1}, {1, 2})).sum().backward({}, {}, /*create_graph=*/true);
+        },
+        "create_graph"));
+  });
+  const auto change = [](const std::function<void(Replaceable&)>& body,
+                         const std::string& message) {
+    on_two([&](const ProcessGroup& group) {
+      const auto net = std::make_shared<Replaceable>();
+      DistributedDataParallel model{net, group};
+      body(*net);
+      EXPECT_TRUE(throws<ls::ModuleError>([&] { model(f64({1, 1}, {1, 2})); }, message));
+    });
+  };
+  change([](Replaceable& net) { net.to(torch::kFloat32); },
+         "parameter \"weight\" was of shape [2, 2] and f64 on the CPU");
+  change([](Replaceable& net) { net.register_buffer("late", f64({1}, {1})); }, "has 3 parameters");
+  change([](Replaceable& net) { net.replace(); }, "parameter \"weight\" has been replaced");
+}
+
+TEST(TorchDistributed, RefusesOtherDtypesAndOtherModules) {
+  struct Complex : nn::Module {
+    torch::Tensor w = register_parameter("w", torch::ones({2}, torch::kComplexDouble));
+    torch::Tensor forward(const torch::Tensor& x) { return w * x; }
+  };
+  on_two([](const ProcessGroup& group) {
+    EXPECT_TRUE(throws<ls::DtypeError>(
+        [&] { DistributedDataParallel model(std::make_shared<Complex>(), group); },
+        "parameter \"w\" is of ComplexDouble"));
+    EXPECT_TRUE(throws<ls::ModuleError>(
+        [&] { DistributedDataParallel model(nn::Linear(2, 2 + group.rank()), group); },
+        "parameter 0, \"weight\", is of shape [2, 2]", "but of shape [3, 2]"));
+    EXPECT_TRUE(throws<ls::ModuleError>(
+        [&] { DistributedDataParallel model(std::shared_ptr<TorchL0>(), group); }, "null"));
+    if (group.rank() > 1) throw std::logic_error("not reached");
+  });
+}
+
+TEST(TorchDistributed, ABackwardThatThrowsEndsItsUse) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<TorchL0>();
+    DistributedDataParallel model{net, group};
+    net->weight.register_hook([](const torch::Tensor& grad) -> torch::Tensor {
+      throw std::runtime_error("of the user's");
+      return grad;
+    });
+    EXPECT_ANY_THROW(model(f64({1, 1}, {1, 2})).sum().backward());
+    EXPECT_TRUE(throws<ls::AutogradError>(
+        [&] {
+          model(f64({1, 1}, {1, 2}));
+        },
+        "a backward has thrown"));
+  });
+}
+
+}  // namespace torch_distributed_test
