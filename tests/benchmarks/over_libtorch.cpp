@@ -5,10 +5,13 @@
 // halves of it (mlp/parallel), and lockstep's DataParallel over the same module on two host devices
 // (mlp/DataParallel); and so for the models tiny and cnn.
 //
-// `over_libtorch THREADS`: so many intra-op threads, for the steps of all three kinds.
+// `over_libtorch THREADS`: so many intra-op threads, for the steps of all kinds.
+// `over_libtorch THREADS ranks`: lockstep's DistributedDataParallel over such modules on two ranks,
+// each with half of the batch (mlp/DDP).
 #include <lockstep/torch.hpp>
 
 #include "peers/libtorch_models.hpp"
+#include "served_ranks.hpp"
 #include "served_steps.hpp"
 
 #include <torch/torch.h>
@@ -32,12 +35,29 @@ Step data_parallel() {
 
 // The same with half of the rows: what one of two programs does that know nothing of each other.
 template <class Net>
-Step half() {
+std::shared_ptr<Training<Net>> half_training() {
   auto training = std::make_shared<Training<Net>>();
   const auto half_of = [](const torch::Tensor& rows) { return rows.chunk(2)[0].clone(); };
   training->x = half_of(training->x);
   training->t = half_of(training->t);
-  return {[training] { training->step(training->net->forward(training->x)); }};
+  return training;
+}
+
+template <class Net>
+Step half() {
+  return {
+      [training = half_training<Net>()] { training->step(training->net->forward(training->x)); }};
+}
+
+template <class Net>
+void add_rank_step(Steps& steps, const std::string& model,
+                   const lockstep::distributed::ProcessGroup& group) {
+  steps.add(model + "/DDP", [group]() -> Step {
+    auto training = half_training<Net>();
+    auto ranks =
+        std::make_shared<lockstep::libtorch::DistributedDataParallel<Net>>(training->net, group);
+    return {[training, ranks] { training->step((*ranks)(training->x)); }};
+  });
 }
 
 template <class Net>
@@ -54,6 +74,14 @@ void add_steps(Steps& steps, const std::string& model) {
 int main(int argc, char** argv) {
   using namespace compare;
   at::set_num_threads(argc > 1 ? std::atoi(argv[1]) : 1);
+  if (argc > 2 && std::string(argv[2]) == "ranks") {
+    serve_ranks(/*bound=*/false, [](Steps& steps, const auto& group) {
+      add_rank_step<Tiny>(steps, "tiny", group);
+      add_rank_step<Mlp>(steps, "mlp", group);
+      add_rank_step<Cnn>(steps, "cnn", group);
+    });
+    return 0;
+  }
   Steps steps;
   add_steps<Tiny>(steps, "tiny");
   add_steps<Mlp>(steps, "mlp");
