@@ -82,7 +82,7 @@ TEST(TorchDistributed, GradientsAreViewsOfBuckets) {
     DistributedDataParallel model{net, group};
     const void* memory = nullptr;
     for (int step = 0; step < 4; ++step) {
-      net->zero_grad();
+      net->zero_grad(/*set_to_none=*/false);
       if (step == 3) net->weight.mutable_grad() = torch::Tensor();
       model(f64({group.rank() + 1.0, 1}, {1, 2})).sum().backward();
       EXPECT_TRUE(close(net->weight.grad(), f64({1.5, 1, 1.5, 1}, {2, 2}))) << step;

@@ -24,7 +24,8 @@ template <class N, class Pointer = NodePtr, class... Args>
 std::pair<Pointer, N*> make_node(Args&&... args) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<autograd::Node>>) {
     N* const node = new N(std::forward<Args>(args)...);
-    return {Pointer(node, autograd::deleteNode), node};
+    // LibTorch's deleteNode, found by its argument, since newer ones have none.
+    return {Pointer(node, [](N* old) { deleteNode(old); }), node};
   } else {
     auto node = c10::make_intrusive<N>(std::forward<Args>(args)...);
     N* const raw = node.get();
