@@ -147,6 +147,20 @@ TEST(TorchDistributed, FindsUnusedParameters) {
   });
 }
 
+TEST(TorchDistributed, ABackwardForSomeParametersDoesNotReachTheOthers) {
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<Branch>();
+    DistributedDataParallel made{net, group, {.find_unused_parameters = true}};
+    auto model = std::move(made);
+    torch::autograd::backward({model(x_of(group), true)}, {}, false, false, {net->a});
+    EXPECT_TRUE(close(net->a.grad(), f64({1.5}, {1})));
+    EXPECT_FALSE(net->b.grad().defined());
+    model(x_of(group), true).backward();
+    EXPECT_TRUE(close(net->a.grad(), f64({3}, {1})));
+    EXPECT_TRUE(close(net->b.grad(), f64({1.5}, {1})));
+  });
+}
+
 TEST(TorchDistributed, StaticGraphNeedsNoSearch) {
   on_two([](const ProcessGroup& group) {
     const auto net = std::make_shared<Branch>();
