@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/host/blas.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/default_group.hpp>
@@ -37,6 +38,7 @@ LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::Pro
                                "on the CPU only; the rank's device is ",
                                device);
   check_device(tensors_of(*module), device);
+  (void)lockstep::detail::HostMath::instance();  // before ranks multiply at once
   return LentModule<Net>(std::move(module), device);
 }
 
@@ -52,7 +54,8 @@ LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::Pro
 // the next backward's are copied there.
 //
 // **Torch counterpart.** torch.nn.parallel.DistributedDataParallel, which LibTorch has not.
-// **Devices and streams.** On the CPU only: a rank is a thread or a process.
+// **Devices and streams.** On the CPU only: a rank is a thread or a process. OpenBLAS gets one
+// thread a caller, as with DataParallel.
 // **Backward.** As lockstep's. A backward that a node of another backward starts is a pass of its
 // own: it must reach all parameters, unless find_unused_parameters is set.
 // **Threads and exceptions.** As lockstep's. A DeviceError for a rank on a GPU; a DtypeError for a
