@@ -4,6 +4,7 @@
 #include <lockstep/backend/host/blas.hpp>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include <unistd.h>
 
@@ -14,7 +15,8 @@ namespace lockstep::testing {
 inline void start_with_better_blas(char** argv) {
   if (const char* core = detail::better_blas_core(detail::BlasControls::linked())) {
     setenv("OPENBLAS_CORETYPE", core, 1);
-    execv("/proc/self/exe", argv);
+    // By its own name, which its threads have, too.
+    execv(std::filesystem::read_symlink("/proc/self/exe").c_str(), argv);
   }
 }
 
