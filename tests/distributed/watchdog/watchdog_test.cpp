@@ -188,6 +188,7 @@ TEST(Watchdog, ARankThatFailsTellsAllWhy) {
   World world(3, options);
   const InCollective waiting(&world[0].progress(), kSum);
   world[1].watchdog().abort("ShapeError: 3 does not fit 4");
+  EXPECT_TRUE(world[1].watchdog().faulted());  // what the rank calls next may ask for that alone
   const std::string waits = world[0].fault();
   EXPECT_TRUE(contains(waits, "rank 1 has failed: ShapeError: 3 does not fit 4")) << waits;
   EXPECT_TRUE(contains(waits, "this rank, 0, is in collective #1, all_reduce(sum) of 4 x f32"))

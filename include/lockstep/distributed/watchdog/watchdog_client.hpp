@@ -330,12 +330,14 @@ class WatchdogClient {
     if (!faulted()) set_faults({std::move(fault)});
   }
   void set_faults(std::vector<Fault> faults) {
+    bool known = false;
     {
       const std::lock_guard lock(mutex_);
       faults_ = std::move(faults);
+      known = faulted_.exchange(true, std::memory_order_acq_rel);
     }
     changed_.notify_all();
-    if (faulted_.exchange(true, std::memory_order_acq_rel) || !on_fault_) return;
+    if (known || !on_fault_) return;
     try {
       on_fault_();
     } catch (const std::exception& error) {
