@@ -180,8 +180,11 @@ int main(int argc, char** argv) {
     std::cerr << "no CUDA device: " << ls::no_cuda_reason() << '\n';
     return 77;
   }
-  const char* const path = std::getenv("LOCKSTEP_TEST_RECORD");
-  if (path == nullptr) return RUN_ALL_TESTS();
+  const char* const variable = std::getenv("LOCKSTEP_TEST_RECORD");
+  if (variable == nullptr) return RUN_ALL_TESTS();
+  const std::string path = variable;
+  // A test may start this program again, to run that test.
+  ::unsetenv("LOCKSTEP_TEST_RECORD");
   leave_out_tests_of(path);
   record = new Record(path);  // GoogleTest deletes it
   std::set_terminate(&record_and_abort);

@@ -126,7 +126,7 @@ TYPED_TEST(Recurrent, LayersOfAnyWidthAgreeWithElementaryOperations) {
     const std::vector<Tensor> found = gradients_of(fused);
     const std::vector<Tensor> expected = gradients_of(composed);
     for (std::size_t i = 0; i < found.size(); ++i) {
-      EXPECT_TRUE(all_close(found[i], expected[i], 1e-11, 1e-12)) << i << " of width " << width;
+      EXPECT_TRUE(all_close(found[i], expected[i], 1e-10, 1e-12)) << i << " of width " << width;
     }
   }
 }

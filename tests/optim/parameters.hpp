@@ -6,6 +6,9 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <gtest/gtest.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -35,6 +38,15 @@ inline Values values_of(const Tensor& tensor) {
   detail::copy_into(host, tensor);
   const double* data = host.const_data_ptr<double>();
   return {data, data + host.numel()};
+}
+
+// Two devices have come to the same numbers. A GPU rounds a product that is added to something
+// once, a host twice.
+inline void expect_same_on_both(const Values& one, const Values& other, Dtype dtype = Dtype::f64) {
+  ASSERT_EQ(one.size(), other.size());
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    EXPECT_NEAR(one[i], other[i], dtype == Dtype::f64 ? 1e-14 : 2e-6) << "element " << i;
+  }
 }
 
 }  // namespace lockstep::testing

@@ -70,8 +70,8 @@ void expect_torchs_steps(const optim::SGDOptions& options) {
     EXPECT_NEAR(f64[i], expected, 1e-14) << "element " << i;
     EXPECT_NEAR(f32[i], expected, 2e-6) << "element " << i;
   }
-  EXPECT_EQ(trained(options, Dtype::f64, "cpu:1"), f64);
-  EXPECT_EQ(trained(options, Dtype::f32, "cpu:1"), f32);
+  testing::expect_same_on_both(trained(options, Dtype::f64, "cpu:1"), f64, Dtype::f64);
+  testing::expect_same_on_both(trained(options, Dtype::f32, "cpu:1"), f32, Dtype::f32);
 }
 
 TEST(SGD, TakesPlainSteps) { expect_torchs_steps({.lr = 0.1}); }

@@ -73,7 +73,8 @@ void expect_same_bits(const Options& options) {
   train(first, 3, 4);  // what was loaded is a copy
   train(second, 3, 6);
   for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(values_of(second.parameters()[i]), values_of(whole.parameters()[i]));
+    testing::expect_same_on_both(values_of(second.parameters()[i]),
+                                 values_of(whole.parameters()[i]));
   }
   EXPECT_EQ(second.lr(), whole.lr());
 }
