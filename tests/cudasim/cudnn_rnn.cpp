@@ -211,8 +211,11 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t descriptor, cudnnRNN
                  " is not computed in the type ", static_cast<int>(precision), " with the math ",
                  static_cast<int>(math));
   }
-  if (algorithm != CUDNN_RNN_ALGO_STANDARD || direction != CUDNN_UNIDIRECTIONAL || layers != 1 ||
-      projected != hidden || input_mode != CUDNN_LINEAR_INPUT || !is_known(type) ||
+  const int most_of_small = cell == CUDNN_LSTM || cell == CUDNN_GRU ? 128 : 256;
+  const bool small = algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H &&
+                     type == CUDNN_DATA_FLOAT && hidden <= most_of_small;
+  if ((algorithm != CUDNN_RNN_ALGO_STANDARD && !small) || direction != CUDNN_UNIDIRECTIONAL ||
+      layers != 1 || projected != hidden || input_mode != CUDNN_LINEAR_INPUT || !is_known(type) ||
       flags != CUDNN_RNN_PADDED_IO_DISABLED) {
     return wrong(CUDNN_STATUS_NOT_SUPPORTED, call, ": a network of that kind is not simulated");
   }

@@ -9,9 +9,9 @@
 // quartile in microseconds of lockstep's side and of the plain one, separated by tabs.
 //
 //   scatter/page-locked/N   host to N devices, from page-locked memory, beside one cudaMemcpyAsync
-//                           out of page-locked memory
-//   scatter/ordinary/N      out of ordinary memory, which has to be copied once more, beside the
-//   same gather/N                from N devices to the first, beside one copy within the GPU
+//                           out of the same
+//   scatter/ordinary/N      the same out of ordinary memory, on both sides
+//   gather/N                from N devices to the first, beside one copy within the GPU
 //
 // Each side ends with the host waiting for the copies. What lockstep allocates is its time, too;
 // the plain copies have memory.
@@ -57,6 +57,7 @@ class Plain {
   }
 
   int from_host() const { return copy(target_, host_, cudaMemcpyHostToDevice); }
+  int from(const void* ordinary) const { return copy(target_, ordinary, cudaMemcpyHostToDevice); }
   int on_device() const { return copy(target_, source_, cudaMemcpyDeviceToDevice); }
 
  private:
@@ -120,7 +121,9 @@ void measure(const Settings& settings, std::int64_t mib, const std::vector<ls::D
     };
     const auto copy = [&] { return plain.from_host(); };
     const std::string of_count = "/" + std::to_string(count);
-    report("scatter/ordinary" + of_count, gpu_benchmark::compare(warm_up, rounds, scatter, copy));
+    report("scatter/ordinary" + of_count, gpu_benchmark::compare(warm_up, rounds, scatter, [&] {
+             return plain.from(batch.const_data_ptr<float>());
+           }));
     {
       const PageLock lock(batch);
       report("scatter/page-locked" + of_count,
@@ -131,7 +134,7 @@ void measure(const Settings& settings, std::int64_t mib, const std::vector<ls::D
     wait_for(devices);
     const auto gather = [&] {
       auto whole = ls::gather(chunks, devices[0]);
-      wait_for(devices);
+      ls::synchronize(devices[0]);
       return whole;
     };
     report("gather" + of_count,

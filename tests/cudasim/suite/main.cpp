@@ -30,6 +30,9 @@ class FailOnErrors final : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   ::setenv("CUDASIM_DEVICES", "8", 0);
+  // The simulator knows of freed memory what the runtime is told: a block that the library keeps is
+  // not freed to it.
+  ::setenv("LOCKSTEP_CUDA_MEMORY_CACHE", "0", 0);
   if (std::getenv("LOCKSTEP_HOST_DEVICES") == nullptr) lockstep::set_host_device_count(8);
   // In front of the printer, so that failures are printed with the test.
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -85,6 +85,23 @@ struct SumKernel {
       for (std::size_t i = first + team.index(); i < end; i += team.count()) {
         sum += Term::at(*this, start + static_cast<std::int64_t>(i) * step, k);
       }
+    } else if (reduced.dims == 2 && terms > 0) {
+      // Moves on by the number of threads, so that no term costs a division.
+      const std::size_t size = reduced.sizes[1];
+      const Division step = divided(team.count(), size);
+      Division at = divided(first + team.index(), size);
+      LOCKSTEP_UNROLL(4)
+      for (std::size_t i = first + team.index(); i < end; i += team.count()) {
+        const std::int64_t offset = static_cast<std::int64_t>(at.quotient) * reduced.strides[0][0] +
+                                    static_cast<std::int64_t>(at.remainder) * reduced.strides[0][1];
+        sum += Term::at(*this, start + offset, k);
+        at.quotient += step.quotient;
+        at.remainder += step.remainder;
+        if (at.remainder >= size) {
+          at.remainder -= size;
+          ++at.quotient;
+        }
+      }
     } else {
       LOCKSTEP_UNROLL(1)
       for (std::size_t i = first + team.index(); i < end; i += team.count()) {
@@ -136,6 +153,10 @@ struct SumOperands {
   View<const typename Term::In> centre = {};
 };
 
+// So many terms of all sums together are in a GPU's cache (of 40 MB and more), with what lies
+// beside them.
+inline constexpr std::size_t kMostByWarps = std::size_t{1} << 20U;
+
 // out[k] = the sum of the terms over `reduced`, divided, for every k of `kept`.
 template <class Term>
 void launch_sum(lockstep::detail::StreamState& stream, const SumOperands<Term>& in,
@@ -146,12 +167,14 @@ void launch_sum(lockstep::detail::StreamState& stream, const SumOperands<Term>& 
   const std::size_t sums = count_of(kept);
   const std::size_t terms = count_of(reduced);
   if (sums == 0) return;
-  // A thread for each sum does not pay for fewer than a warp's sums side by side.
-  const bool by_thread = sums >= kLanes && !kept.sizes.empty() &&
+  // Where sums lie side by side in memory, a thread for each reads all that memory gives, but waits
+  // for one term after the other. A warp for each waits less and reads eight times as much: better
+  // as long as all is in the cache, and for fewer than a warp's sums.
+  const bool by_thread = sums >= kLanes && sums * terms > kMostByWarps && !kept.sizes.empty() &&
                          (reduced.sizes.empty() || kept.inner_stride(0) < reduced.inner_stride(0));
   // As many parts as keep a large GPU busy, and none of fewer terms than the second kernel costs.
-  const std::size_t wanted = by_thread ? 131072 : 2048;
-  const std::size_t shortest = by_thread ? 256 : 2048;
+  const std::size_t wanted = by_thread ? 131072 : 4096;
+  const std::size_t shortest = by_thread ? 64 : 1024;
   const std::size_t most = std::max<std::size_t>(1, terms / shortest);
   const std::size_t about = std::clamp<std::size_t>(wanted / sums, 1, most);
   const std::size_t terms_of_part = std::max<std::size_t>(1, (terms + about - 1) / about);

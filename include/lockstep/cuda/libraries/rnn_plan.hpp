@@ -101,7 +101,7 @@ struct RnnPlan {
     const Device device = cudnn.device();
     check(cudnnSetDropoutDescriptor(no_dropout.get(), cudnn.handle(), 0, nullptr, 0, 0),
           "cudnnSetDropoutDescriptor", device);
-    check(cudnnSetRNNDescriptor_v8(rnn.get(), CUDNN_RNN_ALGO_STANDARD, key.cell, key.biases,
+    check(cudnnSetRNNDescriptor_v8(rnn.get(), algorithm(key), key.cell, key.biases,
                                    CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, key.type, key.type,
                                    key.math, key.features, key.width, key.width, 1,
                                    no_dropout.get(), CUDNN_RNN_PADDED_IO_DISABLED),
@@ -119,6 +119,15 @@ struct RnnPlan {
     const std::array<int, 3> strides{key.batch * key.width, key.width, 1};
     check(cudnnSetTensorNdDescriptor(state.get(), key.type, 3, sizes.data(), strides.data()),
           "cudnnSetTensorNdDescriptor", device);
+  }
+
+  // Small layers go through a whole sequence in one kernel, which keeps the weights; other ones
+  // launch several kernels a time step. The limits are those up to which the library has such a
+  // kernel for backward, too (as in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp).
+  static cudnnRNNAlgo_t algorithm(const RnnKey& key) {
+    const int most = key.cell == CUDNN_LSTM || key.cell == CUDNN_GRU ? 128 : 256;
+    return key.type == CUDNN_DATA_FLOAT && key.width <= most ? CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H
+                                                             : CUDNN_RNN_ALGO_STANDARD;
   }
 
   // The library gives addresses in a weight space, not offsets, so a weight space is lent to it.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/memory_stats.hpp>
+#include <lockstep/cuda/memory/block_cache.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/device/device.hpp>
@@ -13,22 +14,28 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 
 namespace lockstep::cuda {
 
-// The runtime's pool that all memory of one GPU comes from, shared by the devices that lie on it.
-// Made at its first use and never destroyed.
+// The runtime's pool that all memory of one GPU comes from, shared by the devices that lie on it,
+// and what was given back and has not gone to it yet. Made at its first use and never destroyed.
 class GpuPool {
  public:
-  static cudaMemPool_t of(Device device) {
-    static std::array<GpuPool, LogicalDevices::kMost>& pools =
-        *new std::array<GpuPool, LogicalDevices::kMost>;
-    return pools[static_cast<std::size_t>(gpu_of(device))].handle(device);
-  }
+  static cudaMemPool_t of(Device device) { return at(device).handle(device); }
+
+  // After `of` this device.
+  static BlockCache& cache_of(Device device) { return *at(device).cache_; }
 
  private:
+  static GpuPool& at(Device device) {
+    static std::array<GpuPool, LogicalDevices::kMost>& pools =
+        *new std::array<GpuPool, LogicalDevices::kMost>;
+    return pools[static_cast<std::size_t>(gpu_of(device))];
+  }
+
   cudaMemPool_t handle(Device device) {
     if (const cudaMemPool_t made = pool_.load(std::memory_order_acquire)) return made;
     const std::lock_guard lock(mutex_);
@@ -42,16 +49,28 @@ class GpuPool {
     std::uint64_t keep = UINT64_MAX;
     check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
           "cudaMemPoolSetAttribute", device);
+    cache_ = std::make_unique<BlockCache>(cache_limit(device));
     pool_.store(pool, std::memory_order_release);
     return pool;
   }
 
+  // An eighth of the memory where the environment says nothing.
+  static std::size_t cache_limit(Device device) {
+    if (const auto limit = BlockCache::limit_of_environment()) return *limit;
+    const DeviceGuard guard(device);
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device);
+    return total / 8;
+  }
+
   std::mutex mutex_;
   std::atomic<cudaMemPool_t> pool_{nullptr};
+  std::unique_ptr<BlockCache> cache_;  // there is one once `pool_` is
 };
 
 // The memory of one CUDA device, taken from its GPU's pool and given back in stream order. What is
-// given back stays in the pool until `trim`.
+// given back stays with the GPU's BlockCache or in the pool until `trim`.
 //
 // Threads: any. The counters order nothing.
 class MemoryPool {
@@ -80,7 +99,11 @@ class MemoryPool {
   // work, which whoever waits for the stream is told, or of a process that ends.
   void deallocate(void* data, std::size_t bytes, cudaStream_t stream) noexcept {
     if (!data) return;
-    if (cudaFreeAsync(data, stream) != cudaSuccess) (void)cudaGetLastError();
+    BlockCache& cache = GpuPool::cache_of(device_);
+    if (!cache.keep(data, cache.rounded(bytes), stream) &&
+        cudaFreeAsync(data, stream) != cudaSuccess) {
+      (void)cudaGetLastError();
+    }
     allocated_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
@@ -88,7 +111,11 @@ class MemoryPool {
   void set_limit(std::size_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
 
   // Gives what no tensor uses back to the GPU.
-  void trim() { check(cudaMemPoolTrimTo(GpuPool::of(device_), 0), "cudaMemPoolTrimTo", device_); }
+  void trim() {
+    const cudaMemPool_t pool = GpuPool::of(device_);
+    GpuPool::cache_of(device_).release();
+    check(cudaMemPoolTrimTo(pool, 0), "cudaMemPoolTrimTo", device_);
+  }
 
   // Sets whether the kernels and copies of another GPU may use this memory.
   void set_access(int gpu, bool allowed) {
@@ -115,8 +142,12 @@ class MemoryPool {
     void* data = nullptr;
     cudaError_t status = cudaErrorMemoryAllocation;
     if (in_use <= limit_.load(std::memory_order_relaxed)) {
-      status = cudaMallocFromPoolAsync(&data, bytes, GpuPool::of(device_), stream);
-      if (status == cudaErrorMemoryAllocation) status = retry(&data, bytes, stream);
+      const cudaMemPool_t pool = GpuPool::of(device_);
+      BlockCache& cache = GpuPool::cache_of(device_);
+      const std::size_t rounded = cache.rounded(bytes);
+      if (void* const kept = cache.take(rounded, stream)) return kept;
+      status = cudaMallocFromPoolAsync(&data, rounded, pool, stream);
+      if (status == cudaErrorMemoryAllocation) status = retry(&data, rounded, stream);
     }
     if (status == cudaErrorMemoryAllocation) out_of_memory(bytes);
     check(status, "cudaMallocFromPoolAsync", device_);
@@ -127,6 +158,7 @@ class MemoryPool {
   cudaError_t retry(void** data, std::size_t bytes, cudaStream_t stream) {
     (void)cudaGetLastError();
     const DeviceGuard guard(device_);
+    GpuPool::cache_of(device_).release();
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", device_);
     trim();
     return cudaMallocFromPoolAsync(data, bytes, GpuPool::of(device_), stream);
