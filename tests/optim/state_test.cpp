@@ -74,7 +74,7 @@ void expect_same_bits(const Options& options) {
   train(second, 3, 6);
   for (std::size_t i = 0; i < 2; ++i) {
     testing::expect_same_on_both(values_of(second.parameters()[i]),
-                                 values_of(whole.parameters()[i]));
+                                 values_of(whole.parameters()[i]), whole.parameters()[i].dtype());
   }
   EXPECT_EQ(second.lr(), whole.lr());
 }
