@@ -209,6 +209,8 @@ bool names(const std::string& text, int rank) {
          text.find(name + " on device cuda:") != std::string::npos ||
          text.find(name + " has gone") != std::string::npos ||
          text.find(name + " has failed") != std::string::npos ||
+         text.find("work of cuda:" + std::to_string(rank) + ", which has failed") !=
+             std::string::npos ||
          text.find(name + " has ended") != std::string::npos;
 }
 
@@ -309,7 +311,7 @@ TEST(RankFaultsOnGpus, OfThreadsThatCopyAndAdd) {
   });
   testing::under(cudasim::Policy::lazy, 1, [&] {
     walk(with_ranks, 0, {Fault::call});
-    walk(with_ranks, 1, {Fault::call, Fault::allocation, Fault::allocations});
+    walk(with_ranks, 1, {Fault::call, Fault::gpu, Fault::allocation, Fault::allocations});
   });
 }
 

@@ -59,7 +59,9 @@ struct Parts;
 // that groups over NCCL that share a watchdog end together: those made from one another, and from
 // the group that carried their id. An error that all ranks are told within the operation leaves a
 // group of threads as it is: calls that do not match, or work that a GPU refuses, which is a
-// DeviceError on the other ranks that names the rank.
+// DeviceError on the other ranks that names the rank. A GPU that breaks after its share has been
+// issued is named by a DeviceError to whoever waits, on the host, for a GPU of the process whose
+// work rests on that.
 //
 // **Example.**
 //   distributed::run(devices(), [](distributed::ProcessGroup group) {

@@ -6,8 +6,10 @@
 #include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
+#include <lockstep/cuda/runtime/cuda_event.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/cuda/runtime/other_gpus.hpp>
 #include <lockstep/cuda/runtime/peer_access.hpp>
 #include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
@@ -134,6 +136,9 @@ class NcclCollectives final : public distributed::detail::WorldCollectives {
         if (own[rank]->idle()) continue;
         lockstep::detail::EventPtr end = own[rank]->record();
         communicator.set_end(rank, end);
+        for (const StreamState* other : named) {
+          OtherGpus::rely(other->device(), static_cast<const CudaEvent&>(*end).point(end));
+        }
         named[rank]->wait(end);
       } catch (...) {
         error = std::current_exception();

@@ -4,11 +4,14 @@
 #include <lockstep/cuda/lost_results.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/cuda/runtime/other_gpus.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -62,6 +65,7 @@ class CudaEvent final : public lockstep::detail::EventState {
   CudaEvent(EventPool& pool, const lockstep::detail::StreamState& stream, cudaStream_t handle)
       : pool_(pool), stream_(stream), event_(pool.take()) {
     const cudaError_t status = cudaEventRecord(event_, handle);
+    number_ = next_number();
     if (status == cudaSuccess) return;
     pool_.give_back(event_);
     fail(status, "cudaEventRecord", pool_.device());
@@ -69,6 +73,10 @@ class CudaEvent final : public lockstep::detail::EventState {
   ~CudaEvent() override { pool_.give_back(event_); }
 
   cudaEvent_t handle() const { return event_; }
+  // `self` is this one.
+  OtherGpus::Point point(const lockstep::detail::EventPtr& self) const {
+    return {pool_.device(), &stream_, number_, self};
+  }
 
   bool query() const override {
     return is_done(cudaEventQuery(event_), "cudaEventQuery", pool_.device());
@@ -76,6 +84,7 @@ class CudaEvent final : public lockstep::detail::EventState {
   void synchronize() const override {
     wait();
     LostResults::check(pool_.device());
+    OtherGpus::check(pool_.device());
   }
   // As `synchronize`, for a caller that reads no results: lost ones are no error to it.
   void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device()); }
@@ -84,9 +93,15 @@ class CudaEvent final : public lockstep::detail::EventState {
   }
 
  private:
+  static std::uint64_t next_number() {
+    static constinit std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed);
+  }
+
   EventPool& pool_;
   const lockstep::detail::StreamState& stream_;
   const cudaEvent_t event_;
+  std::uint64_t number_ = 0;
 };
 
 }  // namespace lockstep::cuda

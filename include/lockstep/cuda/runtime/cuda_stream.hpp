@@ -6,6 +6,7 @@
 #include <lockstep/cuda/runtime/cuda_event.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/cuda/runtime/other_gpus.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 
@@ -47,6 +48,7 @@ class CudaStream final : public lockstep::detail::StreamState {
   void wait(const lockstep::detail::EventPtr& event) override {
     if (event->precedes_new_work_of(*this)) return;
     if (const auto* recorded = dynamic_cast<const CudaEvent*>(event.get())) {
+      OtherGpus::rely(device(), recorded->point(event));
       check(cudaStreamWaitEvent(handle_, recorded->handle(), 0), "cudaStreamWaitEvent", device());
     } else {
       event->synchronize();
@@ -57,6 +59,7 @@ class CudaStream final : public lockstep::detail::StreamState {
     lockstep::detail::check_not_forked();
     check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize", device());
     LostResults::check(device());
+    OtherGpus::check(device());
     if (const auto look = after_wait.load(std::memory_order_acquire)) look(*this);
   }
 

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace lockstep::cuda {
+
+// What the streams of each GPU have waited for on other GPUs and nobody has seen to have ended.
+//
+// When a GPU fails, those that wait for it go on, with whatever is in memory. Its own streams tell
+// that to who waits for them on the host; the streams of the others do not. So who has waited for a
+// GPU asks those, too, on whose work its work rests.
+//
+// Threads: any.
+class OtherGpus {
+ public:
+  // A point in the work of a GPU's stream, whose points are numbered in order.
+  struct Point {
+    Device device;
+    const lockstep::detail::StreamState* stream;
+    std::uint64_t number;
+    lockstep::detail::EventPtr event;
+  };
+
+  // Notes that work of `device` rests on what comes before the point, and on all that the point's
+  // GPU rests on.
+  static void rely(Device device, const Point& point) {
+    if (gpu_of(device) == gpu_of(point.device)) return;
+    std::vector<Point> points = of(point.device).copy();
+    points.push_back(point);
+    std::erase_if(points, [&](const Point& each) { return gpu_of(each.device) == gpu_of(device); });
+    of(device).add(points);
+  }
+
+  // Throws a CudaError if a GPU on whose work that of `device` rests has failed. Called after the
+  // host has waited for the device.
+  static void check(Device device) {
+    Place& place = of(device);
+    if (!place.any.load(std::memory_order_acquire)) [[likely]]
+      return;
+    const std::lock_guard lock(place.mutex);
+    std::vector<Point>& points = place.points;
+    for (std::size_t i = 0; i < points.size();) {
+      if (has_ended(points[i], device)) {
+        points[i] = std::move(points.back());
+        points.pop_back();
+      } else {
+        ++i;
+      }
+    }
+    place.any.store(!points.empty(), std::memory_order_release);
+  }
+
+ private:
+  struct Place {
+    std::vector<Point> copy() {
+      if (!any.load(std::memory_order_acquire)) return {};
+      const std::lock_guard lock(mutex);
+      return points;
+    }
+    // The last point of a stream stands for those before it.
+    void add(const std::vector<Point>& more) {
+      const std::lock_guard lock(mutex);
+      for (const Point& point : more) {
+        const auto same = [&point](const Point& each) { return each.stream == point.stream; };
+        const auto found = std::find_if(points.begin(), points.end(), same);
+        if (found == points.end()) {
+          points.push_back(point);
+        } else if (found->number < point.number) {
+          *found = point;
+        }
+      }
+      any.store(true, std::memory_order_release);
+    }
+
+    std::atomic<bool> any{false};  // written under the mutex
+    std::mutex mutex;              // guards the rest
+    std::vector<Point> points;
+  };
+
+  static bool has_ended(const Point& point, Device device) {
+    try {
+      return point.event->query();
+    } catch (const CudaError& error) {
+      if (!is_sticky(static_cast<cudaError_t>(error.code()))) throw;
+      throw CudaError(lockstep::detail::str("what ", device, " has computed may rest on work of ",
+                                            point.device, ", which has failed: ", error.what()),
+                      error.code());
+    }
+  }
+
+  static Place& of(Device device) {
+    using Places = std::array<Place, LogicalDevices::kMost>;
+    alignas(Places) static std::byte memory[sizeof(Places)];
+    static Places& places = *::new (memory) Places;  // never destroyed
+    return places[static_cast<std::size_t>(gpu_of(device))];
+  }
+};
+
+}  // namespace lockstep::cuda
