@@ -109,7 +109,8 @@ class TaskQueue {
  public:
   bool empty() const { return count_ == 0; }
 
-  void push(Task task);
+  // If it throws, which it does without memory, the task is still the caller's.
+  void push(Task&& task);
 
   Task pop();
 

@@ -62,8 +62,8 @@ class CommunicationThread {
     thread_.join();
   }
 
-  // Appends an operation, which must not throw.
-  void issue(Task task) {
+  // Appends an operation, which must not throw. If this throws, the operation stays the caller's.
+  void issue(Task&& task) {
     lockstep::detail::check_not_forked();
     {
       const std::lock_guard lock(mutex_);

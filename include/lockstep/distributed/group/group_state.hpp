@@ -151,18 +151,20 @@ class GroupState {
         link_(std::make_shared<GroupLink>(std::move(carrier), *thread_, std::move(watch))) {}
   GroupState(const GroupState&) = delete;
   GroupState& operator=(const GroupState&) = delete;
-  // Does not wait. The carrier is destroyed in turn, as an operation runs: after the group's own
-  // operations, and while none of the rank's other groups runs.
+  // Does not wait, but for the operation that runs where there is no memory. The carrier is
+  // destroyed in turn, as an operation runs: after the group's own operations, and while none of
+  // the rank's other groups runs.
   ~GroupState() {
     if (lockstep::detail::forked()) {
       link_->abandon();
       return;
     }
-    auto end = [link = std::move(link_)]() mutable noexcept { link.reset(); };
+    CommunicationThread::Task end([link = std::move(link_)]() mutable noexcept { link.reset(); });
     try {
-      if (!thread_->run_here(end)) thread_->issue(CommunicationThread::Task(std::move(end)));
+      if (!thread_->run_here(end)) thread_->issue(std::move(end));
     } catch (const std::exception&) {
       // No memory, or no thread: the carrier ends with the group's last operation, or here.
+      thread_->between_operations(end);
     }
   }
 
@@ -242,10 +244,13 @@ class GroupState {
     if (!part) return nullptr;
     std::shared_ptr<GroupState> result;
     issuing([&] {
-      part->alone([&] {
-        GroupWatch watches = watch().part(members);
-        result =
-            std::make_shared<GroupState>(std::move(part), thread_, device_, std::move(watches));
+      thread_->between_operations([&] {
+        std::unique_ptr<Carrier> carrier = std::move(part);  // which ends in here if this throws
+        carrier->alone([&] {
+          GroupWatch watches = watch().part(members);
+          result = std::make_shared<GroupState>(std::move(carrier), thread_, device_,
+                                                std::move(watches));
+        });
       });
     });
     return result;

@@ -51,7 +51,7 @@ LOCKSTEP_INLINE void Task::reset() {
   if (operations && operations->destroy) operations->destroy(buffer_);
 }
 
-LOCKSTEP_INLINE void TaskQueue::push(Task task) {
+LOCKSTEP_INLINE void TaskQueue::push(Task&& task) {
   if (count_ == ring_.size()) grow();
   ring_[(head_ + count_) % ring_.size()] = std::move(task);
   ++count_;

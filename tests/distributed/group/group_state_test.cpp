@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/communication_thread.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
+
+#include "support/allocation_faults.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+// Where the carrier of a group ends: not beside an operation of another group of the rank, since
+// most of what connects ranks takes one thread at a time.
+namespace lockstep {
+namespace group_state_test {
+
+using distributed::detail::Call;
+using distributed::detail::Carrier;
+using distributed::detail::CommunicationThread;
+using distributed::detail::Done;
+using distributed::detail::GroupState;
+using distributed::detail::Message;
+using Task = CommunicationThread::Task;
+
+// A rank alone. Its end, and that of a part made of it, calls `at_end`, and so does leaving.
+class Lonely final : public Carrier {
+ public:
+  explicit Lonely(const std::function<void()>& at_end) : Carrier(0, 1), at_end_(at_end) {}
+  ~Lonely() override { at_end_(); }
+
+  void run(const Call&, std::span<const void* const>, std::span<void* const>) override {}
+  void leave(const std::exception_ptr&) noexcept override { at_end_(); }
+  void start(const Message&, void*, Done done, const Stream*) override { done(nullptr); }
+  std::unique_ptr<Carrier> split(std::span<const int>) override {
+    return std::make_unique<Lonely>(at_end_);
+  }
+
+ private:
+  const std::function<void()>& at_end_;
+};
+
+TEST(GroupState, WithoutMemoryItEndsBetweenOperations) {
+  bool beside = false;
+  for (int i = 0; i < 50; ++i) {
+    std::atomic<bool> runs = false;
+    std::atomic<bool> ends = false;
+    const std::function<void()> at_end = [&] { beside = beside || runs; };
+    const auto thread = std::make_shared<CommunicationThread>();
+    std::optional<GroupState> group(std::in_place, std::make_unique<Lonely>(at_end), thread,
+                                    Device());
+    thread->issue(Task([&]() noexcept {
+      runs = true;
+      while (!ends) std::this_thread::yield();
+      for (int n = 0; n < 100; ++n) std::this_thread::yield();
+      runs = false;
+    }));
+    while (!runs) std::this_thread::yield();
+    testing::fail_allocation(0, true);
+    try {
+      while (true) thread->issue(Task([]() noexcept {}));
+    } catch (const std::bad_alloc&) {  // as many as there is room for
+    }
+    ends = true;
+    group.reset();
+    EXPECT_TRUE(testing::end_allocation_faults());
+    thread->drain();
+  }
+  EXPECT_FALSE(beside);
+}
+
+TEST(GroupState, APartForWhichThereIsNoMemoryEndsBetweenOperations) {
+  const auto thread = std::make_shared<CommunicationThread>();
+  std::atomic<bool> beside = false;
+  bool watch = false;
+  const std::function<void()> at_end = [&] {
+    if (!watch) return;
+    std::thread other([&] {
+      if (thread->run_here([] {})) beside = true;
+    });
+    other.join();
+  };
+  GroupState group(std::make_unique<Lonely>(at_end), thread, Device());
+  int failed = 0;
+  for (std::uint64_t n = 0;; ++n) {
+    watch = true;
+    testing::fail_allocation(n);
+    try {
+      (void)group.split({0});
+    } catch (const std::bad_alloc&) {
+      ++failed;
+    }
+    const bool met = testing::end_allocation_faults();
+    watch = false;
+    if (!met) break;
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_FALSE(beside);
+}
+
+}  // namespace group_state_test
+}  // namespace lockstep
