@@ -137,6 +137,7 @@ class Communicator {
     for (const ncclComm_t rank : ranks_) (void)ncclCommAbort(rank);
     ranks_.clear();
   }
+  // False also where nobody can tell: then its results count as lost.
   bool has_ended(std::size_t rank) const noexcept {
     try {
       return !ends_[rank] || ends_[rank]->query();
