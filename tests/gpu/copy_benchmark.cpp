@@ -12,6 +12,7 @@
 //                           out of the same
 //   scatter/ordinary/N      the same out of ordinary memory, on both sides
 //   gather/N                from N devices to the first, beside one copy within the GPU
+//   gather-of-parts/N       the same beside N copies of a part each
 //
 // Each side ends with the host waiting for the copies. What lockstep allocates is its time, too;
 // the plain copies have memory.
@@ -58,7 +59,18 @@ class Plain {
 
   int from_host() const { return copy(target_, host_, cudaMemcpyHostToDevice); }
   int from(const void* ordinary) const { return copy(target_, ordinary, cudaMemcpyHostToDevice); }
-  int on_device() const { return copy(target_, source_, cudaMemcpyDeviceToDevice); }
+  // In so many parts.
+  int on_device(std::size_t parts) const {
+    const std::size_t bytes = bytes_ / parts;
+    for (std::size_t i = 0; i < parts; ++i) {
+      check(cudaMemcpyAsync(static_cast<std::byte*>(target_) + i * bytes,
+                            static_cast<const std::byte*>(source_) + i * bytes, bytes,
+                            cudaMemcpyDeviceToDevice, stream_),
+            "cudaMemcpyAsync");
+    }
+    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    return 0;
+  }
 
  private:
   int copy(void* target, const void* source, cudaMemcpyKind kind) const {
@@ -138,7 +150,9 @@ void measure(const Settings& settings, std::int64_t mib, const std::vector<ls::D
       return whole;
     };
     report("gather" + of_count,
-           gpu_benchmark::compare(warm_up, rounds, gather, [&] { return plain.on_device(); }));
+           gpu_benchmark::compare(warm_up, rounds, gather, [&] { return plain.on_device(1); }));
+    report("gather-of-parts" + of_count,
+           gpu_benchmark::compare(warm_up, rounds, gather, [&] { return plain.on_device(count); }));
   }
 }
 
