@@ -2,10 +2,12 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
+#include <lockstep/module/parameter.hpp>
 #include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/nn/sequential.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
+#include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
 
@@ -61,6 +63,20 @@ TEST(BatchNorm1d, TrainsAndThenUsesWhatItHasSeen) {
   layer.running_var.fill_(4);
   EXPECT_EQ(values_of(layer(x)), (Values{0, 1}));
   EXPECT_EQ(layer.num_batches_tracked.item<std::int64_t>(), 1);
+}
+
+TEST(BatchNorm1d, CountsItsBatches) {
+  nn::BatchNorm1d layer{1, {.dtype = Dtype::f64}};
+  const std::uint64_t version = layer.num_batches_tracked.version();
+  layer(from_values(Values{1, 3}, {2, 1}));
+  EXPECT_GT(layer.num_batches_tracked.version(), version);
+  layer(zeros({0, 1}, {.dtype = Dtype::f64}));
+  EXPECT_EQ(layer.num_batches_tracked.item<std::int64_t>(), 2);
+  layer.num_batches_tracked = Buffer(full({}, 7, {.dtype = Dtype::f32, .device = "cpu:1"}));
+  layer(from_values(Values{1, 3}, {2, 1}));
+  EXPECT_EQ(layer.num_batches_tracked.item(), 8) << "wherever it is";
+  EXPECT_THROW(layer(from_values(Values{1}, {1, 1})), ValueError);
+  EXPECT_EQ(layer.num_batches_tracked.item(), 8);
 }
 
 TEST(BatchNorm1d, TakesALength) {

@@ -2,6 +2,8 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/batch_norm.hpp>
 #include <lockstep/ops/channel_norm.hpp>
+#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/creation.hpp>
 
@@ -9,6 +11,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "support/gradcheck.hpp"
@@ -90,6 +93,26 @@ TEST(BatchNorm, RunningStatisticsMoveByTheMomentum) {
   EXPECT_FALSE(mean.requires_grad() || var.requires_grad());
 }
 
+TEST(BatchNorm, RunningStatisticsMayBeStrided) {
+  const Tensor x = f64({1, 0, 2, 0, 6, 3}, {3, 2});
+  const Tensor both = f64({0, 1, 10, 1}, {2, 2});  // a mean and a variance a row
+  const Tensor mean = select(both, 1, 0);
+  ASSERT_FALSE(mean.is_contiguous());
+  batch_norm(x, mean, select(both, 1, 1), {}, {}, true, 0.25);
+  EXPECT_EQ(both.to_vector<double>(), (Values{0.75, 2.5, 7.75, 1.5}));
+}
+
+TEST(BatchNorm, MovingTheRunningStatisticsCountsAsAChange) {
+  const Tensor mean = f64({0, 0}, {2});
+  const Tensor var = f64({1, 1}, {2});
+  const std::uint64_t version = mean.version();
+  batch_norm(varied({3, 2}), mean, var, {}, {}, true);
+  EXPECT_GT(mean.version(), version);
+  batch_norm(varied({3, 2}), mean, var);
+  batch_norm(varied({0, 2}), mean, var, {}, {}, true);
+  EXPECT_EQ(mean.version(), var.version()) << "only what changes counts";
+}
+
 TEST(BatchNorm, OutsideOfTrainingTheRunningStatisticsAreUsed) {
   const Tensor x = f64({1, 2, 3, 4}, {2, 2});
   const Tensor mean = f64({1, 0}, {2});
@@ -117,6 +140,44 @@ TEST(BatchNorm, HasFirstAndSecondDerivatives) {
     EXPECT_TRUE(gradcheck(eval, in)) << shape;
     EXPECT_TRUE(gradgradcheck(eval, in)) << shape;
   }
+}
+
+// What is not wanted is not computed; and gradients that are recorded are computed in another way.
+TEST(BatchNorm, EachGradientIsTheSameWhicheverAreWanted) {
+  const auto gradients = [](unsigned wanted, bool recorded) {
+    std::vector<Tensor> in = {varied({2, 3, 4}), varied({3}, 1), varied({3}, 2)};
+    std::vector<Tensor> leaves;
+    for (std::size_t i = 0; i < 3; ++i) {
+      if ((wanted >> i & 1) != 0) leaves.push_back(in[i].requires_grad_());
+    }
+    const Tensor y = batch_norm(in[0], {}, {}, in[1], in[2], true);
+    const std::vector<Tensor> found =
+        autograd::grad({y}, leaves, {varied({2, 3, 4}, 3)}, recorded, recorded);
+    std::vector<Tensor> all(3);
+    for (std::size_t i = 0, k = 0; i < 3; ++i) {
+      if ((wanted >> i & 1) != 0) all[i] = found[k++];
+    }
+    return all;
+  };
+  const std::vector<Tensor> expected = gradients(7, false);
+  for (unsigned wanted = 1; wanted < 8; ++wanted) {
+    for (const bool recorded : {false, true}) {
+      const std::vector<Tensor> some = gradients(wanted, recorded);
+      for (std::size_t i = 0; i < 3; ++i) {
+        ASSERT_EQ(some[i].defined(), (wanted >> i & 1) != 0) << wanted;
+        if (!some[i].defined()) continue;
+        EXPECT_TRUE(all_close(some[i], expected[i], 1e-12, 1e-12)) << wanted << ' ' << recorded;
+      }
+    }
+  }
+}
+
+TEST(BatchNorm, BackwardNeedsTheWeightThatForwardHad) {
+  const Tensor x = varied_leaf({4, 3});
+  const Tensor weight = f64({1, 2, 3}, {3});
+  const Tensor y = batch_norm(x, {}, {}, weight, {}, true);
+  weight.mul_(2);
+  expect_error<AutogradError>([&] { y.sum().backward(); }, {"batch_norm", "[3]", "inplace"});
 }
 
 TEST(BatchNorm, StatisticsHaveDerivativesOfTheirOwn) {

@@ -3,6 +3,7 @@
 
 #include <lockstep/cuda/kernels/arithmetic.hpp>
 #include <lockstep/cuda/kernels/attention.hpp>
+#include <lockstep/cuda/kernels/batch_norm.hpp>
 #include <lockstep/cuda/kernels/channel_norm.hpp>
 #include <lockstep/cuda/kernels/channel_sum.hpp>
 #include <lockstep/cuda/kernels/combine.hpp>
@@ -32,11 +33,11 @@ namespace lockstep::cuda {
 using AllKernels =
     Join<FillKernels, CopyKernels, ArithmeticKernels, PointwiseKernels, CompareKernels,
          InplaceKernels, DropoutKernels, OptimKernels, ReduceAddKernels, RnnKernels, GeluKernels,
-         AttentionKernels, CombineKernels>::type;
+         AttentionKernels, CombineKernels, BatchNormKernels>::type;
 
 using AllCalls =
     Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls, ReduceCalls,
-         ChannelSumCalls, ChannelNormCalls, SoftmaxCalls, LossCalls, EmbeddingCalls, PoolingCalls,
-         MatmulCalls, ConvCalls, RnnCalls, GeluCalls>::type;
+         ChannelSumCalls, ChannelNormCalls, BatchNormCalls, SoftmaxCalls, LossCalls, EmbeddingCalls,
+         PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, GeluCalls>::type;
 
 }  // namespace lockstep::cuda

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/saved.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <array>
 #include <optional>
 
 namespace lockstep {
@@ -17,6 +19,14 @@ struct BatchStatistics {
   Tensor var;           // of the batch itself: divided by the number of values
   Tensor unbiased;      // estimates that of the population: divided by one less; not recorded
   Tensor present = {};  // 0 if the batch is empty, otherwise 1; undefined: it is not empty
+};
+
+// What training moves towards the statistics of its batches: all, or what of it is defined.
+struct RunningStatistics {
+  Tensor mean;
+  Tensor var;
+  Tensor batches;  // of i64: one is added for each, also for an empty one
+  double momentum;
 };
 
 // The source of statistics for a batch of which only a part is at hand.
@@ -45,6 +55,8 @@ class StatisticsSource {
 //
 // **Torch counterpart.** torch.nn.functional.batch_norm; within replicas, SyncBatchNorm.
 // **Devices and streams.** All on one device. Statistics are summed in double, in a fixed order.
+// What each channel has is computed by one kernel, forward and backward, unless the statistics are
+// those of several replicas.
 // Half precision is computed in f32, which then is the dtype of the other tensors, and the result
 // is rounded.
 // **Backward.** Into x, weight and bias, through the statistics; with derivatives of its own. The
@@ -65,10 +77,31 @@ namespace lockstep::detail {
 // a single value is possible.
 void check_batch_count(double own, const Tensor& all, const char* parts, const Tensor& x);
 
+// Training with the statistics of x itself. The forward is the sums, one kernel for what channels
+// have and one for the elements; so is the backward, unless it is recorded.
+struct BatchNormOp {
+  static constexpr const char* name = "batch_norm";
+  double eps;
+  Saved x = {};
+  Saved weight = {};
+  Saved bias = {};
+  Saved channels = {};  // [4, channels], as Row numbers them
+
+  enum Row { mean, var, inverse, scale, rows };
+
+  Tensor forward(const Tensor& values, const Tensor& factor, const Tensor& offset,
+                 const RunningStatistics& running);
+
+  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) const;
+
+ private:
+  std::array<Tensor, 3> fused(const Backward& saved, const Tensor& grad) const;
+};
+
 // lockstep::batch_norm; in training with the statistics that `source` gives, if it is not null.
-Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x, const Tensor& running_mean,
-                       const Tensor& running_var, const Tensor& weight, const Tensor& bias,
-                       bool training, double momentum, double eps);
+Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x,
+                       const RunningStatistics& running, const Tensor& weight, const Tensor& bias,
+                       bool training, double eps);
 
 }  // namespace lockstep::detail
 

@@ -67,6 +67,16 @@ struct Moments {
 Moments channel_moments(const Tensor& x, std::size_t dim);
 
 // 1 / √(var + eps)
+struct InverseDeviationOp {
+  static constexpr const char* name = "inverse_deviation";
+  double eps;
+  Saved y = {};
+
+  Tensor forward(const Tensor& var);
+
+  Tensor backward(const Backward& saved, const Tensor& grad) const;
+};
+
 Tensor inverse_deviation(const Tensor& var, double eps);
 
 }  // namespace lockstep::detail

@@ -13,19 +13,22 @@ template <class T>
 struct NumericPointwise : UnaryKernels<T, T, lockstep::detail::Relu<T>, lockstep::detail::Abs<T>,
                                        lockstep::detail::Square<T>> {};
 template <class T>
-struct FloatingPointwise : UnaryKernels<T, T, lockstep::detail::Exp<T>, lockstep::detail::Log<T>,
-                                        lockstep::detail::Sqrt<T>, lockstep::detail::Tanh<T>,
-                                        lockstep::detail::Sigmoid<T>, lockstep::detail::Pow<T>,
-                                        lockstep::detail::Sign<T>> {};
+struct FloatingPointwise
+    : UnaryKernels<T, T, lockstep::detail::Exp<T>, lockstep::detail::Log<T>,
+                   lockstep::detail::Sqrt<T>, lockstep::detail::Tanh<T>,
+                   lockstep::detail::Sigmoid<T>, lockstep::detail::Pow<T>,
+                   lockstep::detail::Sign<T>, lockstep::detail::InverseRoot<T>> {};
 
 template <template <class, class, class...> class List>
 struct PointwiseGradients
     : Join<typename List<float, float, lockstep::detail::ReluGradient<float>,
                          lockstep::detail::TanhGradient<float>,
-                         lockstep::detail::SigmoidGradient<float>>::type,
+                         lockstep::detail::SigmoidGradient<float>,
+                         lockstep::detail::InverseRootGradient<float>>::type,
            typename List<double, double, lockstep::detail::ReluGradient<double>,
                          lockstep::detail::TanhGradient<double>,
-                         lockstep::detail::SigmoidGradient<double>>::type> {};
+                         lockstep::detail::SigmoidGradient<double>,
+                         lockstep::detail::InverseRootGradient<double>>::type> {};
 
 using PointwiseKernels =
     Join<NumericPointwise<float>::type, NumericPointwise<double>::type,

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/nn/layer.hpp>
 #include <lockstep/ops/batch_norm.hpp>
-#include <lockstep/ops/inplace.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -40,13 +38,10 @@ LOCKSTEP_INLINE Tensor BatchNorm::normalise(const char* layer, const char* expec
   check<ShapeError>(fits && x.size(1) == num_features, layer, ": expected an input of shape ",
                     expected, " with ", num_features, " channels, got ", x.sizes());
   const bool tracks = running_mean.defined();
-  const Tensor y = batch_norm_from(training ? synchronized.get() : nullptr, x, running_mean,
-                                   running_var, weight, bias, training || !tracks, momentum, eps);
-  if (training && tracks) {
-    const NoGradGuard guard;
-    num_batches_tracked.add_(ones({}, num_batches_tracked.options()));
-  }
-  return y;
+  RunningStatistics running{running_mean, running_var, {}, momentum};
+  if (training && tracks) running.batches = num_batches_tracked;
+  return batch_norm_from(training ? synchronized.get() : nullptr, x, running, weight, bias,
+                         training || !tracks, eps);
 }
 
 }  // namespace lockstep::detail

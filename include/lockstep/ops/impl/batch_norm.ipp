@@ -2,31 +2,41 @@
 #pragma once
 
 #include <lockstep/autograd/engine/current_replica.hpp>
+#include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/batch_norm.hpp>
 #include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/channel_norm.hpp>
+#include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/kernels/batch_norm_kernels.hpp>
+#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace lockstep::detail {
-
-inline BatchStatistics own_statistics(const Moments& own, double count) {
-  const NoGradGuard guard;
-  return {own.mean, own.var, own.var * (count / (count - 1))};
-}
 
 LOCKSTEP_INLINE void check_batch_count(double own, const Tensor& all, const char* parts,
                                        const Tensor& x) {
@@ -53,41 +63,196 @@ inline BatchStatistics statistics_of_all(const Tensor& x, const Moments& own, do
   return {mean, var, squares / (relu(values - 2) + 1), 1 - relu(1 - values)};
 }
 
-// Moves `running` towards the batch's statistics; those of an empty batch leave it as it is.
-inline void move_towards(const Tensor& running, const Tensor& batch, const Tensor& present,
-                         double momentum) {
-  const Tensor target = present.defined() ? batch * present + running * (1 - present) : batch;
-  running.mul_(1 - momentum).add_(target, momentum);
+// The running statistics as a kernel changes them: contiguous, of one device.
+class MovingStatistics {
+ public:
+  // `moves` is false if mean and variance are to stay. Nothing is recorded while this lives.
+  MovingStatistics(const RunningStatistics& running, const Device& device, bool moves)
+      : of_(running), moves_(moves && running.mean.defined()) {
+    if (moves_) {
+      mean_ = changeable(of_.mean);
+      var_ = changeable(of_.var);
+    }
+    const Tensor& batches = of_.batches;
+    if (batches.defined() && batches.device() == device && batches.dtype() == Dtype::i64 &&
+        batches.numel() == 1) {
+      batches_ = changeable(batches);
+    }
+  }
+
+  template <class T>
+  RunningViews<T> views(const Stream& stream) const {
+    RunningViews<T> views{
+        {}, {}, {}, static_cast<T>(1 - of_.momentum), static_cast<T>(of_.momentum)};
+    if (moves_) {
+      views.mean = output<T>(mean_, stream);
+      views.var = output<T>(var_, stream);
+    }
+    if (batches_.defined()) views.batches = output<std::int64_t>(batches_, stream);
+    return views;
+  }
+
+  // After the kernel.
+  void finish() const {
+    if (moves_) {
+      put_back(of_.mean, mean_);
+      put_back(of_.var, var_);
+    }
+    if (batches_.defined()) {
+      put_back(of_.batches, batches_);
+    } else if (of_.batches.defined()) {
+      of_.batches.add_(ones({}, of_.batches.options()));
+    }
+  }
+
+ private:
+  static Tensor changeable(const Tensor& tensor) {
+    check_changeable(tensor, "batch_norm");
+    return packed(tensor);
+  }
+  static void put_back(const Tensor& tensor, const Tensor& changed) {
+    if (!tensor.is_contiguous()) copy_into(tensor, changed);
+  }
+
+  const NoGradGuard guard_;
+  const RunningStatistics& of_;
+  const bool moves_;
+  Tensor mean_;
+  Tensor var_;
+  Tensor batches_;
+};
+
+// Moves the running statistics towards those of a batch of which only a part is at hand; an empty
+// one leaves them as they are.
+inline void move_towards(const RunningStatistics& running, const BatchStatistics& batch) {
+  if (!running.mean.defined() && !running.batches.defined()) return;
+  const MovingStatistics moving(running, batch.mean.device(), true);
+  const Stream stream = current_stream(batch.mean.device());
+  const Tensor mean = packed(batch.mean);
+  const Tensor unbiased = packed(batch.unbiased);
+  const Tensor present = batch.present.defined() ? packed(batch.present) : batch.present;
+  dispatch_floating(mean.dtype(), "batch_norm", [&]<class T>(T) {
+    launch(stream, static_cast<std::size_t>(mean.numel()),
+           MoveRunningKernel<T>{input<T>(mean), input<T>(unbiased), optional_input<T>(present),
+                                moving.views<T>(stream)});
+  });
+  moving.finish();
 }
 
-// The statistics of the batch that x is, or is a part of; moves the running ones towards them.
-inline BatchStatistics take_statistics(const Tensor& x, const Tensor& running_mean,
-                                       const Tensor& running_var, double momentum,
-                                       const StatisticsSource* source) {
+// The statistics of the batch that x is only a part of, if it is.
+inline std::optional<BatchStatistics> shared_statistics(const Tensor& x,
+                                                        const StatisticsSource* source) {
   const Axis axis(x.sizes(), 1);
-  const auto count = static_cast<double>(axis.outer * axis.inner);
   std::optional<BatchStatistics> batch;
   if (source) batch = source->of(x);
   if (!batch && axis.inner > 0 && current_replica.sum_of_batch) {
+    const auto count = static_cast<double>(axis.outer * axis.inner);
     batch = statistics_of_all(x, channel_moments(x, 1), count, current_replica.sum_of_batch);
   }
-  const bool shared = batch.has_value();
-  if (!shared) {
-    check<ValueError>(count != 1,
-                      "Expected more than 1 value per channel when training, got input size ",
-                      x.sizes(),
-                      current_replica.group ? ". DataParallel's option .split = "
-                                              "ls::Split::chunk.at_least(2) gives each replica two "
-                                              "rows or more"
-                                            : "");
-    batch = own_statistics(channel_moments(x, 1), count);
+  return batch;
+}
+
+// The normalisation by known statistics, composed of elementary operations.
+inline Tensor normalised(const Tensor& x, const Tensor& mean, const Tensor& var,
+                         const Tensor& weight, const Tensor& bias, double eps) {
+  const Tensor scale = inverse_deviation(var, eps);
+  return channel_affine(x, 1, mean, weight.defined() ? scale * weight : scale, bias);
+}
+
+// A row of a matrix of which each row has `size` elements.
+template <class T>
+View<T> row_of(const View<T>& matrix, std::size_t row, std::size_t size) {
+  return {matrix.data + row * size, size};
+}
+
+template <class T>
+View<const T> as_read(const View<T>& view) {
+  return {view.data, view.size};
+}
+
+LOCKSTEP_INLINE Tensor BatchNormOp::forward(const Tensor& values, const Tensor& factor,
+                                            const Tensor& offset,
+                                            const RunningStatistics& running) {
+  x = values;
+  weight = factor;
+  bias = offset;
+  const Axis axis(values.sizes(), 1);
+  const auto count = static_cast<double>(axis.outer * axis.inner);
+  const auto packed_if = [](const Tensor& t) { return t.defined() ? packed(t) : t; };
+  const Tensor in = packed(values);
+  const Tensor factors = packed_if(factor);
+  const Tensor offsets = packed_if(offset);
+  const Stream stream = current_stream(values.device());
+  const MovingStatistics moving(running, values.device(), count > 0);
+  const Tensor table = empty_on(stream, {Row::rows, values.size(1)}, values.dtype());
+  Tensor out = empty_on(stream, values.sizes(), values.dtype());
+  dispatch_floating(values.dtype(), name, [&]<class T>(T) {
+    const View<T> all = output<T>(table, stream);
+    const auto row = [&](Row number) { return row_of(all, number, axis.count); };
+    launch_call(stream, ChannelMomentsCall<T>{input<T>(in), row(mean), row(var), axis});
+    launch(stream, axis.count,
+           BatchScaleKernel<T>{as_read(row(mean)), as_read(row(var)), optional_input<T>(factors),
+                               row(inverse), row(scale), moving.views<T>(stream),
+                               static_cast<T>(eps), static_cast<T>(count / (count - 1))});
+    launch_call(stream,
+                ChannelAffineCall<T>{input<T>(in), as_read(row(mean)), as_read(row(scale)),
+                                     optional_input<T>(offsets), output<T>(out, stream), axis});
+  });
+  moving.finish();
+  channels = table;
+  return out;
+}
+
+LOCKSTEP_INLINE std::array<Tensor, 3> BatchNormOp::backward(const Backward& saved,
+                                                            const Tensor& grad) const {
+  if (!is_grad_enabled()) return fused(saved, grad);
+  return composed_grads<3>(
+      {saved(x), saved(weight), saved(bias)}, {grad}, [this](const std::array<Tensor, 3>& in) {
+        const Moments moments = channel_moments(in[0], 1);
+        return std::vector<Tensor>{normalised(in[0], moments.mean, moments.var, in[1], in[2], eps)};
+      });
+}
+
+LOCKSTEP_INLINE std::array<Tensor, 3> BatchNormOp::fused(const Backward& saved,
+                                                         const Tensor& grad) const {
+  const Tensor in = packed(saved(x));
+  const Tensor table = saved(channels);
+  (void)saved(weight);  // it must be the one that `table` was made with
+  const Tensor slopes = packed(grad);
+  const Axis axis(in.sizes(), 1);
+  const auto count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
+  const Shape shape{in.size(1)};
+  const Stream stream = current_stream(in.device());
+
+  std::array<Tensor, 3> grads;
+  Tensor total;
+  if (saved.needs(0) || saved.needs(2)) total = channel_sum(slopes, 1, saved.gradient_slot(2));
+  if (saved.needs(2)) grads[2] = total;
+  if (!saved.needs(0) && !saved.needs(1)) return grads;
+  if (saved.needs(0)) grads[0] = empty_on(stream, in.sizes(), in.dtype());
+  if (saved.needs(1)) {
+    const Tensor slot = saved.gradient_slot(1);
+    grads[1] = empty_at(&slot, {&table, &slopes, &in}, stream, shape, in.dtype());
   }
-  if (running_mean.defined() && (shared || count > 0)) {
-    const NoGradGuard guard;
-    move_towards(running_mean, batch->mean, batch->present, momentum);
-    move_towards(running_var, batch->unbiased, batch->present, momentum);
-  }
-  return *batch;
+  const Tensor work = empty_on(stream, {3, in.size(1)}, in.dtype());
+  dispatch_floating(in.dtype(), name, [&]<class T>(T) {
+    const View<const T> known = input<T>(table);
+    const auto row = [&](Row number) { return row_of(known, number, axis.count); };
+    const View<T> made = output<T>(work, stream);
+    const View<T> dot = row_of(made, 0, axis.count);
+    const View<T> slope = saved.needs(0) ? row_of(made, 1, axis.count) : View<T>{};
+    const View<T> shift = saved.needs(0) ? row_of(made, 2, axis.count) : View<T>{};
+    launch_call(stream, ChannelDotCall<T>{input<T>(slopes), input<T>(in), row(mean), dot, axis});
+    launch(stream, axis.count,
+           BatchGradientKernel<T>{optional_input<T>(total), as_read(dot), row(inverse), row(scale),
+                                  saved.needs(1) ? output<T>(grads[1], stream) : View<T>{}, slope,
+                                  shift, static_cast<T>(1 / count)});
+    if (!saved.needs(0)) return;
+    launch_call(stream, ChannelGradientCall<T>{input<T>(slopes), input<T>(in), row(mean),
+                                               row(scale), as_read(slope), as_read(shift),
+                                               output<T>(grads[0], stream), axis});
+  });
+  return grads;
 }
 
 inline void check_channels(const char* name, const Tensor& tensor, const Tensor& x) {
@@ -99,37 +264,44 @@ inline void check_channels(const char* name, const Tensor& tensor, const Tensor&
 }
 
 LOCKSTEP_INLINE Tensor batch_norm_from(const StatisticsSource* source, const Tensor& x,
-                                       const Tensor& running_mean, const Tensor& running_var,
-                                       const Tensor& weight, const Tensor& bias, bool training,
-                                       double momentum, double eps) {
+                                       const RunningStatistics& running, const Tensor& weight,
+                                       const Tensor& bias, bool training, double eps) {
   check_defined("batch_norm", "the input", x);
   if (is_half_precision(x.dtype())) {
-    return batch_norm_from(source, x.to(Dtype::f32), running_mean, running_var, weight, bias,
-                           training, momentum, eps)
+    return batch_norm_from(source, x.to(Dtype::f32), running, weight, bias, training, eps)
         .to(x.dtype());
   }
   check<ShapeError>(x.dim() >= 2,
                     "batch_norm: expected an input of shape [batch, channels, …], got ", x.sizes());
   check<ValueError>(
-      running_mean.defined() == running_var.defined() && (training || running_mean.defined()),
+      running.mean.defined() == running.var.defined() && (training || running.mean.defined()),
       "batch_norm: expected running_mean and running_var to be defined when "
       "training is false, and both or none when it is true");
-  check_channels("running_mean", running_mean, x);
-  check_channels("running_var", running_var, x);
+  check_channels("running_mean", running.mean, x);
+  check_channels("running_var", running.var, x);
   check_channels("weight", weight, x);
   check_channels("bias", bias, x);
 
-  Tensor mean = running_mean;
-  Tensor var = running_var;
-  if (training) {
-    const BatchStatistics batch = take_statistics(x, running_mean, running_var, momentum, source);
-    mean = batch.mean;
-    var = batch.var;
-  } else if (is_grad_enabled() && weight.defined() && weight.requires_grad()) {
-    mean = mean.clone();  // for backward: the running one may change before that
+  if (!training) {
+    const bool saves_mean = is_grad_enabled() && weight.defined() && weight.requires_grad();
+    // (For backward: the running one may change before that.)
+    return normalised(x, saves_mean ? running.mean.clone() : running.mean, running.var, weight,
+                      bias, eps);
   }
-  const Tensor scale = inverse_deviation(var, eps);
-  return channel_affine(x, 1, mean, weight.defined() ? scale * weight : scale, bias);
+  const std::optional<BatchStatistics> batch = shared_statistics(x, source);
+  if (batch) {
+    move_towards(running, *batch);
+    return normalised(x, batch->mean, batch->var, weight, bias, eps);
+  }
+  const Axis axis(x.sizes(), 1);
+  check<ValueError>(axis.outer * axis.inner != 1,
+                    "Expected more than 1 value per channel when training, got input size ",
+                    x.sizes(),
+                    current_replica.group ? ". DataParallel's option .split = "
+                                            "ls::Split::chunk.at_least(2) gives each replica two "
+                                            "rows or more"
+                                          : "");
+  return lockstep::apply(BatchNormOp{eps}, x, weight, bias, running);
 }
 
 }  // namespace lockstep::detail
@@ -139,8 +311,8 @@ namespace lockstep {
 LOCKSTEP_INLINE Tensor batch_norm(const Tensor& x, const Tensor& running_mean,
                                   const Tensor& running_var, const Tensor& weight,
                                   const Tensor& bias, bool training, double momentum, double eps) {
-  return detail::batch_norm_from(nullptr, x, running_mean, running_var, weight, bias, training,
-                                 momentum, eps);
+  return detail::batch_norm_from(nullptr, x, {running_mean, running_var, {}, momentum}, weight,
+                                 bias, training, eps);
 }
 
 }  // namespace lockstep

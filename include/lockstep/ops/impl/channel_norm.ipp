@@ -2,11 +2,14 @@
 #pragma once
 
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/channel_norm.hpp>
 #include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
+#include <lockstep/ops/kernels/pointwise_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/softmax.hpp>
@@ -115,8 +118,25 @@ LOCKSTEP_INLINE Moments channel_moments(const Tensor& x, std::size_t dim) {
   return {moments[0], moments[1]};
 }
 
+LOCKSTEP_INLINE Tensor InverseDeviationOp::forward(const Tensor& var) {
+  Tensor result = dispatch_floating(var.dtype(), name, [&]<class T>(T) {
+    return map<T, T>(var, InverseRoot<T>{static_cast<T>(eps)});
+  });
+  y = Saved::output(result);
+  return result;
+}
+
+LOCKSTEP_INLINE Tensor InverseDeviationOp::backward(const Backward& saved,
+                                                    const Tensor& grad) const {
+  const Tensor root = saved(y);
+  if (is_grad_enabled()) return grad * (square(root) * root) * -0.5;
+  return dispatch_floating(grad.dtype(), name, [&]<class T>(T) {
+    return map<T, T>(name, grad, root, InverseRootGradient<T>{});
+  });
+}
+
 LOCKSTEP_INLINE Tensor inverse_deviation(const Tensor& var, double eps) {
-  return 1 / sqrt(var + eps);
+  return lockstep::apply(InverseDeviationOp{eps}, var);
 }
 
 }  // namespace lockstep::detail

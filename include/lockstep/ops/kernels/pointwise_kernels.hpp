@@ -46,7 +46,17 @@ struct Sigmoid {
   LOCKSTEP_HD T operator()(T x) const { return T{1} / (T{1} + std::exp(-x)); }
   void block(std::size_t n, T* y, const T* x) const { vectorized::sigmoid(x, y, n); }
 };
+// 1 / √(x + eps)
+template <class T>
+struct InverseRoot {
+  T eps;
+  LOCKSTEP_HD T operator()(T x) const { return T{1} / std::sqrt(x + eps); }
+};
 // Gradients from the results.
+template <class T>
+struct InverseRootGradient {
+  LOCKSTEP_HD T operator()(T grad, T y) const { return grad * (y * y * y) * T(-0.5); }
+};
 template <class T>
 struct TanhGradient {
   LOCKSTEP_HD T operator()(T grad, T y) const { return grad * (T{1} - y * y); }

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cudasim/cudasim.hpp>
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::testing {
+
+// The templates of the kernels that `body` launches, in order, without namespaces and arguments.
+template <class Body>
+std::vector<std::string> launched(const Body& body) {
+  cudasim::record_calls(true);
+  body();
+  std::vector<std::string> names;
+  for (const cudasim::Call& call : cudasim::take_calls()) {
+    if (call.function != "cudaLaunchKernel") continue;
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> text(
+        abi::__cxa_demangle(call.name.c_str(), nullptr, nullptr, &status), &std::free);
+    std::string name = text ? text.get() : call.name;
+    name = name.substr(0, name.find('<'));
+    const auto colon = name.rfind(':');
+    names.push_back(colon == std::string::npos ? name : name.substr(colon + 1));
+  }
+  cudasim::record_calls(false);
+  return names;
+}
+
+}  // namespace lockstep::testing
