@@ -3,6 +3,7 @@
 
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/module/walk/reflect.hpp>
+#include <lockstep/optim/kernels.hpp>
 
 #include <cudasim/cudasim.hpp>
 
@@ -32,6 +33,11 @@ void add_uses(const T& value, std::vector<MemoryUse>& uses) {
     std::apply([&](const auto&... members) { (add_uses(members, uses), ...); },
                ls::detail::tie_members(value));
   }
+}
+
+template <class F>
+void add_uses(const ls::detail::TogetherKernel<F>& together, std::vector<MemoryUse>& uses) {
+  for (std::size_t k = 0; k < together.count; ++k) add_uses(together.each[k], uses);
 }
 
 template <class F>

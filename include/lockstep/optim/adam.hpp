@@ -7,6 +7,7 @@
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/optim/adam_state.hpp>
 #include <lockstep/optim/grouped_optimizer.hpp>
+#include <lockstep/optim/launch_together.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -50,7 +51,8 @@ AdamOptions read_options(detail::StateReader& reader, const std::string& prefix,
 //   v = beta2 · v + (1 − beta2) · g²
 //   parameter −= lr · (m / (1 − beta1^t)) / (√(v / (1 − beta2^t)) + eps)
 //
-// One kernel a parameter; a parameter without a gradient is left as it is, and its t with it.
+// A host device runs one kernel a parameter, a GPU one for many; a parameter without a gradient is
+// left as it is, and its t with it.
 //
 // **Torch counterpart.** torch.optim.Adam, without amsgrad. The formulas are those of its
 // documentation (Kingma and Ba, 2015, algorithm 1, with the decay added to the gradient).
@@ -74,7 +76,7 @@ class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
 
  private:
   void update(const AdamOptions& options, const Tensor& parameter, const AdamState& state,
-              const Tensor& gradient, const Stream& stream) const;
+              const Tensor& gradient, const Stream& stream, detail::LaunchTogether& together) const;
 
   Decay decay_ = Decay::through_gradient;
 };

@@ -4,12 +4,14 @@
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/optim/launch_together.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -85,7 +87,8 @@ class Optimizer {
   // Calls `update(group, i, parameter, gradient, stream)` for each parameter that has a gradient.
   // Both tensors are contiguous and of one shape, dtype and device, whose current stream it is. A
   // sparse gradient is coalesced, or refused for the reason that `against_sparse(group)` gives, if
-  // any.
+  // any. An update that takes a detail::LaunchTogether& as its last argument may leave kernels
+  // there: they are launched before this returns or throws, while the two tensors are there.
   template <class Update, class Reason>
   void update_each(Update&& update, Reason&& against_sparse) const {
     const NoGradGuard guard;
@@ -98,20 +101,18 @@ class Optimizer {
       gradients.push_back(parameters_[i].grad());
       if (gradients[i].defined()) check_gradient(i, gradients[i], against_sparse(group));
     }
-    group = 0;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      while (i == ends_[group]) ++group;
-      if (!gradients[i].defined()) continue;
-      const Tensor& parameter = parameters_[i];
-      const Stream stream = current_stream(parameter.device());
-      const detail::Packed target(parameter);
-      if (gradients[i].is_sparse()) {
-        update(group, i, *target, gradients[i].coalesce(), stream);
-      } else {
-        update(group, i, *target, *detail::Packed(gradients[i]), stream);
+    detail::LaunchTogether together;
+    try {
+      group = 0;
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        while (i == ends_[group]) ++group;
+        if (gradients[i].defined()) update_one(update, group, i, gradients[i], together);
       }
-      if (!parameter.is_contiguous()) detail::copy_strided(parameter, *target, stream);
+    } catch (...) {
+      together.launch();  // the state of these parameters has changed already
+      throw;
     }
+    together.launch();
   }
 
   // Makes the `state` of parameter i, which is given contiguous, fit it: zeros the first time,
@@ -127,6 +128,31 @@ class Optimizer {
   std::string describe(std::size_t i) const;
 
  private:
+  template <class Update>
+  void update_one(Update& update, std::size_t group, std::size_t i, const Tensor& gradient,
+                  detail::LaunchTogether& together) const {
+    const Tensor& parameter = parameters_[i];
+    const Stream stream = current_stream(parameter.device());
+    const auto change = [&](const Tensor& target, const Tensor& slope) {
+      if constexpr (std::invocable<Update&, std::size_t, std::size_t, const Tensor&, const Tensor&,
+                                   const Stream&, detail::LaunchTogether&>) {
+        update(group, i, target, slope, stream, together);
+      } else {
+        update(group, i, target, slope, stream);
+      }
+    };
+    if (parameter.is_contiguous() && !gradient.is_sparse() && gradient.is_contiguous()) [[likely]] {
+      return change(parameter, gradient);
+    }
+    // Copies go with this call, and so do the kernels that need them.
+    together.launch();
+    const detail::Packed target(parameter);
+    const Tensor slope = gradient.is_sparse() ? gradient.coalesce() : detail::packed(gradient);
+    change(*target, slope);
+    together.launch();
+    if (!parameter.is_contiguous()) detail::copy_strided(parameter, *target, stream);
+  }
+
   static std::string describe(const std::string& name, std::size_t i, std::size_t group,
                               bool one_of_several);
 

@@ -6,6 +6,7 @@
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/optim/grouped_optimizer.hpp>
+#include <lockstep/optim/launch_together.hpp>
 #include <lockstep/optim/parameter_list.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -57,9 +58,10 @@ SGDState read_state(detail::StateReader& reader, const std::string& prefix, cons
 //   parameter −= lr · velocity
 //
 // where a parameter's first velocity is g, and nesterov steps by lr · (g + momentum · velocity);
-// and without momentum `parameter −= lr · g`. One kernel a parameter; a parameter without a
-// gradient is left as it is. A sparse gradient changes only the rows that it lists, unless there is
-// momentum: then all rows go on moving, as they would with the same gradient in a dense tensor.
+// and without momentum `parameter −= lr · g`. A host device runs one kernel a parameter, a GPU one
+// for many; a parameter without a gradient is left as it is. A sparse gradient changes only the
+// rows that it lists, unless there is momentum: then all rows go on moving, as they would with the
+// same gradient in a dense tensor.
 //
 // **Torch counterpart.** torch.optim.SGD, whose documentation is the source of the formulas.
 // **Threads and exceptions.** A ValueError for a setting that is negative or not finite, for
@@ -80,13 +82,14 @@ class SGD : public GroupedOptimizer<SGDOptions, SGDGroup, SGDState> {
 
  private:
   void change(const SGDOptions& options, std::size_t i, const Tensor& parameter,
-              const Tensor& gradient, const Stream& stream);
+              const Tensor& gradient, const Stream& stream, detail::LaunchTogether& together);
 
   void descend(const SGDOptions& options, const Tensor& parameter, const Tensor& gradient,
-               const Stream& stream) const;
+               const Stream& stream, detail::LaunchTogether& together) const;
 
   void apply_momentum(const SGDOptions& options, const Tensor& parameter, const Tensor& velocity,
-                      const Tensor& gradient, double share, const Stream& stream) const;
+                      const Tensor& gradient, double share, const Stream& stream,
+                      detail::LaunchTogether& together) const;
 };
 
 }  // namespace optim

@@ -6,8 +6,18 @@
 
 namespace lockstep::cuda {
 
-using OptimKernels = Join<ForFloating<lockstep::detail::SgdKernel>::type,
-                          ForFloating<lockstep::detail::SgdMomentumKernel>::type,
-                          ForFloating<lockstep::detail::AdamKernel>::type>::type;
+// A kernel for one parameter, and for many.
+template <class T>
+struct OptimKernelsOf {
+  template <class... F>
+  struct AloneAndTogether {
+    using type = Kernels<F..., lockstep::detail::TogetherKernel<F>...>;
+  };
+  using type = typename AloneAndTogether<lockstep::detail::SgdKernel<T>,
+                                         lockstep::detail::SgdMomentumKernel<T>,
+                                         lockstep::detail::AdamKernel<T>>::type;
+};
+
+using OptimKernels = Join<OptimKernelsOf<float>::type, OptimKernelsOf<double>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/kernels.hpp>
+#include <lockstep/optim/launch_together.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -69,19 +69,19 @@ LOCKSTEP_INLINE void Adam::step() {
   check_all_options();
   update_each(
       [this](std::size_t group, std::size_t i, const Tensor& parameter, const Tensor& gradient,
-             const Stream& stream) {
+             const Stream& stream, detail::LaunchTogether& together) {
         AdamState& own = state(i);
         follow(own.mean, i, parameter, stream);
         follow(own.square, i, parameter, stream);
         ++own.steps;
-        update(options(group), parameter, own, gradient, stream);
+        update(options(group), parameter, own, gradient, stream, together);
       },
       [](std::size_t /*group*/) { return kDenseOnly; });
 }
 
 LOCKSTEP_INLINE void Adam::update(const AdamOptions& options, const Tensor& parameter,
                                   const AdamState& state, const Tensor& gradient,
-                                  const Stream& stream) const {
+                                  const Stream& stream, detail::LaunchTogether& together) const {
   const double beta1 = options.betas.first;
   const double beta2 = options.betas.second;
   const auto steps = static_cast<double>(state.steps);
@@ -91,7 +91,7 @@ LOCKSTEP_INLINE void Adam::update(const AdamOptions& options, const Tensor& para
   const double root_scale = 1 / std::sqrt(1 - std::pow(beta2, steps));
   dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
     const auto number = [](double value) { return static_cast<T>(value); };
-    launch_between_teams<sizeof(T)>(
+    together.add<sizeof(T)>(
         stream, static_cast<std::size_t>(parameter.numel()),
         detail::AdamKernel<T>{detail::output<T>(parameter, stream),
                               detail::output<T>(state.mean, stream),

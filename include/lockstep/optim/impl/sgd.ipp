@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/ops/embedding_sparse.hpp>
 #include <lockstep/optim/kernels.hpp>
+#include <lockstep/optim/launch_together.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -74,7 +74,9 @@ LOCKSTEP_INLINE void SGD::step() {
   check_all_options();
   update_each(
       [this](std::size_t group, std::size_t i, const Tensor& parameter, const Tensor& gradient,
-             const Stream& stream) { change(options(group), i, parameter, gradient, stream); },
+             const Stream& stream, detail::LaunchTogether& together) {
+        change(options(group), i, parameter, gradient, stream, together);
+      },
       [this](std::size_t group) {
         return options(group).weight_decay == 0
                    ? nullptr
@@ -83,28 +85,33 @@ LOCKSTEP_INLINE void SGD::step() {
 }
 
 LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const Tensor& parameter,
-                                 const Tensor& gradient, const Stream& stream) {
+                                 const Tensor& gradient, const Stream& stream,
+                                 detail::LaunchTogether& together) {
   if (gradient.is_sparse() && options.momentum == 0) {
     const Tensor rows = detail::take_rows(parameter, gradient.indices());
-    descend(options, rows, gradient.values(), stream);
+    descend(options, rows, gradient.values(), stream, together);
+    together.launch();
     detail::put_rows(parameter, gradient.indices(), rows);
   } else if (gradient.is_sparse()) {
-    change(options, i, parameter, gradient.to_dense(), stream);
+    const Tensor dense = gradient.to_dense();
+    change(options, i, parameter, dense, stream, together);
+    together.launch();
   } else if (options.momentum == 0) {
-    descend(options, parameter, gradient, stream);
+    descend(options, parameter, gradient, stream, together);
   } else {
     Tensor& velocity = state(i).velocity;
     const bool first = !velocity.defined();
     follow(velocity, i, parameter, stream);
     apply_momentum(options, parameter, velocity, gradient, first ? 1 : 1 - options.dampening,
-                   stream);
+                   stream, together);
   }
 }
 
 LOCKSTEP_INLINE void SGD::descend(const SGDOptions& options, const Tensor& parameter,
-                                  const Tensor& gradient, const Stream& stream) const {
+                                  const Tensor& gradient, const Stream& stream,
+                                  detail::LaunchTogether& together) const {
   dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-    launch_between_teams<sizeof(T)>(
+    together.add<sizeof(T)>(
         stream, static_cast<std::size_t>(parameter.numel()),
         detail::SgdKernel<T>{detail::output<T>(parameter, stream), detail::input<T>(gradient),
                              static_cast<T>(options.lr), static_cast<T>(options.weight_decay)});
@@ -113,9 +120,10 @@ LOCKSTEP_INLINE void SGD::descend(const SGDOptions& options, const Tensor& param
 
 LOCKSTEP_INLINE void SGD::apply_momentum(const SGDOptions& options, const Tensor& parameter,
                                          const Tensor& velocity, const Tensor& gradient,
-                                         double share, const Stream& stream) const {
+                                         double share, const Stream& stream,
+                                         detail::LaunchTogether& together) const {
   dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-    launch_between_teams<sizeof(T)>(
+    together.add<sizeof(T)>(
         stream, static_cast<std::size_t>(parameter.numel()),
         detail::SgdMomentumKernel<T>{
             detail::output<T>(parameter, stream), detail::output<T>(velocity, stream),

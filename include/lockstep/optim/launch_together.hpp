@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/launch_in_pieces.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/optim/kernels.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <typeinfo>
+#include <utility>
+
+namespace lockstep::detail {
+
+// Launches an optimiser's kernels, on a GPU many of them at once: a launch costs the host more than
+// the arithmetic of a small parameter costs the GPU. Host devices have nothing to gain, and run
+// each at once.
+//
+// What waits here is launched by `launch`, before which the memory behind its Views is kept; by
+// `add`, if the next one cannot go with it: it is for another stream or of another type, it writes
+// to the same memory, or there are enough; or never, if neither is called.
+class LaunchTogether {
+ public:
+  LaunchTogether() = default;
+  LaunchTogether(const LaunchTogether&) = delete;
+  LaunchTogether& operator=(const LaunchTogether&) = delete;
+
+  // As launch_between_teams. F has a View `parameter` that no other kernel is to touch meanwhile.
+  template <std::size_t unit, class F>
+  void add(const Stream& stream, std::size_t count, const F& functor) {
+    if (!stream.device().is_cuda() || count >= kLarge) {
+      return launch_between_teams<unit>(stream, count, functor);
+    }
+    if (count == 0) return;
+    using Kernel = TogetherKernel<F>;
+    static_assert(sizeof(Kernel) <= sizeof(memory_));
+    if (launch_ && (*type_ != typeid(F) || !(*stream_ == stream))) launch();
+    auto& waiting = *static_cast<Kernel*>(static_cast<void*>(memory_));
+    if (launch_ && (waiting.count == Kernel::kMost || waiting.overlaps(functor))) launch();
+    if (!launch_) {
+      waiting.count = 0;
+      type_ = &typeid(F);
+      stream_ = stream;
+      launch_ = &launch_waiting<F>;
+    }
+    const std::size_t before = waiting.count == 0 ? 0 : waiting.ends[waiting.count - 1];
+    waiting.each[waiting.count] = functor;
+    waiting.ends[waiting.count++] = before + count;
+  }
+
+  void launch() {
+    const auto waiting = std::exchange(launch_, nullptr);
+    if (waiting) waiting(*stream_, memory_);
+  }
+
+ private:
+  // Elements of which a GPU has as much to do as the host with a launch.
+  static constexpr std::size_t kLarge = std::size_t{1} << 20;
+
+  template <class F>
+  static void launch_waiting(const Stream& stream, const void* memory) {
+    const auto& waiting = *static_cast<const TogetherKernel<F>*>(memory);
+    const std::size_t count = waiting.ends[waiting.count - 1];
+    if (waiting.count == 1) return lockstep::launch(stream, count, waiting.each[0]);
+    lockstep::launch(stream, count, waiting);
+  }
+
+  void (*launch_)(const Stream& stream, const void* memory) = nullptr;  // null: nothing waits
+  const std::type_info* type_ = nullptr;
+  std::optional<Stream> stream_;
+  alignas(std::max_align_t) std::byte memory_[kTogetherBytes];
+};
+
+}  // namespace lockstep::detail
