@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Large operations on one GPU, each forward and backward; what torch_ops.py does with torch. A line
+// for each: its name, a tab, and the median of the microseconds, the host waiting after each.
+//
+//   op_benchmark --rounds 20
+#include <lockstep/lockstep.hpp>
+
+#include "samples.hpp"
+#include "support/arguments.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace ls = lockstep;
+
+using Inputs = std::vector<ls::Tensor>;
+
+class Benchmark {
+ public:
+  explicit Benchmark(std::int64_t rounds) : rounds_(rounds) {}
+
+  void time(const std::string& name, const std::vector<ls::Shape>& shapes,
+            const std::function<ls::Tensor(const Inputs&)>& operation) const {
+    Inputs inputs;
+    for (const ls::Shape& shape : shapes) {
+      inputs.push_back(ls::randn(shape, {.device = kGpu}).requires_grad_());
+    }
+    const auto forward = [&] {
+      const ls::NoGradGuard no_grad;
+      const ls::Tensor result = operation(inputs);
+      ls::synchronize(kGpu);
+      return result;
+    };
+    const ls::Tensor gradient = ls::randn(forward().sizes(), {.device = kGpu});
+    report(name + "/forward", forward);
+    report(name + "/both", [&] {
+      operation(inputs).backward(gradient);
+      for (const ls::Tensor& input : inputs) input.set_grad({});
+      ls::synchronize(kGpu);
+      return 0;
+    });
+  }
+
+ private:
+  template <typename Work>
+  void report(const std::string& name, const Work& work) const {
+    std::vector<double> samples;
+    for (std::int64_t round = -3; round < rounds_; ++round) {
+      const double sample = gpu_benchmark::time_of(work);
+      if (round >= 0) samples.push_back(sample);
+    }
+    std::cout << name << '\t' << gpu_benchmark::quartiles(samples).median << std::endl;
+  }
+
+  const ls::Device kGpu = "cuda:0";
+  const std::int64_t rounds_;
+};
+
+void run(int argc, char** argv) {
+  std::int64_t rounds = 20;
+  std::int64_t rows = 8192;
+  example::Arguments arguments("Times large operations on a GPU.");
+  arguments.add("--rounds", rounds, "samples of each");
+  arguments.add("--rows", rows, "of 4096 elements");
+  arguments.parse(argc, argv);
+  ls::check<ls::DeviceError>(ls::device_count(ls::DeviceType::cuda) > 0, ls::no_cuda_reason());
+  ls::manual_seed(0);
+  const Benchmark benchmark(rounds);
+  const ls::Shape matrix{rows, 4096};
+  benchmark.time("add", {matrix, matrix}, [](const Inputs& x) { return x[0] + x[1]; });
+  benchmark.time("add-row", {matrix, {4096}}, [](const Inputs& x) { return x[0] + x[1]; });
+  benchmark.time("relu", {matrix}, [](const Inputs& x) { return ls::relu(x[0]); });
+  benchmark.time("gelu", {matrix}, [](const Inputs& x) { return ls::gelu(x[0]); });
+  benchmark.time("sum", {matrix}, [](const Inputs& x) { return ls::sum(x[0]); });
+  benchmark.time("sum-rows", {matrix}, [](const Inputs& x) { return ls::sum(x[0], {1}); });
+  benchmark.time("sum-columns", {matrix}, [](const Inputs& x) { return ls::sum(x[0], {0}); });
+  benchmark.time("transpose", {matrix},
+                 [](const Inputs& x) { return x[0].transpose(0, 1).contiguous(); });
+  benchmark.time("softmax", {matrix}, [](const Inputs& x) { return ls::softmax(x[0], 1); });
+  benchmark.time("layer_norm", {matrix, {4096}, {4096}},
+                 [](const Inputs& x) { return ls::layer_norm(x[0], {4096}, x[1], x[2]); });
+  benchmark.time("matmul", {{rows / 4, 2048}, {2048, 2048}},
+                 [](const Inputs& x) { return ls::matmul(x[0], x[1]); });
+  benchmark.time("linear", {{rows, 1024}, {1024, 1024}, {1024}},
+                 [](const Inputs& x) { return ls::linear(x[0], x[1], x[2]); });
+  benchmark.time("conv2d", {{rows / 256, 64, 56, 56}, {64, 64, 3, 3}, {64}},
+                 [](const Inputs& x) { return ls::conv2d(x[0], x[1], x[2], 1, 1); });
+  benchmark.time("max_pool2d", {{rows / 256, 64, 56, 56}},
+                 [](const Inputs& x) { return ls::max_pool2d(x[0], 2); });
+  const ls::Shape heads{rows / 2048, 8, 1024, 64};
+  benchmark.time("attention", {heads, heads, heads}, [](const Inputs& x) {
+    return ls::scaled_dot_product_attention(x[0], x[1], x[2]);
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return example::run(argv[0], [&] { run(argc, argv); });
+}
