@@ -172,12 +172,24 @@ TEST(BatchNorm, EachGradientIsTheSameWhicheverAreWanted) {
   }
 }
 
-TEST(BatchNorm, BackwardNeedsTheWeightThatForwardHad) {
-  const Tensor x = varied_leaf({4, 3});
+TEST(BatchNorm, BackwardNeedsWhatItComputesWithAsItWas) {
+  const auto backward = [](const Tensor& x, const Tensor& weight, const Tensor& bias,
+                           const Tensor& changed) {
+    const Tensor y = batch_norm(x, {}, {}, weight, bias, true);
+    changed.mul_(2);
+    y.sum().backward();
+  };
+  const Tensor plain = varied({4, 3});
   const Tensor weight = f64({1, 2, 3}, {3});
-  const Tensor y = batch_norm(x, {}, {}, weight, {}, true);
-  weight.mul_(2);
-  expect_error<AutogradError>([&] { y.sum().backward(); }, {"batch_norm", "[3]", "inplace"});
+  expect_error<AutogradError>(
+      [&] {
+        backward(varied_leaf({4, 3}), weight, {}, weight);
+      },
+      {"batch_norm", "[3]", "inplace"});
+  expect_error<AutogradError>([&] { backward(plain, varied_leaf({3}), {}, plain); },
+                              {"batch_norm", "[4, 3]", "inplace"});
+  backward(plain, weight, varied_leaf({3}), weight);
+  backward(plain, weight, varied_leaf({3}), plain);
 }
 
 TEST(BatchNorm, StatisticsHaveDerivativesOfTheirOwn) {

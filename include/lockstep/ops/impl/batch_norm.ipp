@@ -215,24 +215,23 @@ LOCKSTEP_INLINE std::array<Tensor, 3> BatchNormOp::backward(const Backward& save
 
 LOCKSTEP_INLINE std::array<Tensor, 3> BatchNormOp::fused(const Backward& saved,
                                                          const Tensor& grad) const {
-  const Tensor in = packed(saved(x));
-  const Tensor table = saved(channels);
-  (void)saved(weight);  // it must be the one that `table` was made with
-  const Tensor slopes = packed(grad);
-  const Axis axis(in.sizes(), 1);
-  const auto count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
-  const Shape shape{in.size(1)};
-  const Stream stream = current_stream(in.device());
-
   std::array<Tensor, 3> grads;
+  const Tensor slopes = packed(grad);
   Tensor total;
   if (saved.needs(0) || saved.needs(2)) total = channel_sum(slopes, 1, saved.gradient_slot(2));
   if (saved.needs(2)) grads[2] = total;
   if (!saved.needs(0) && !saved.needs(1)) return grads;
+
+  const Tensor in = packed(saved(x));
+  const Tensor table = saved(channels);
+  if (saved.needs(0)) (void)saved(weight);  // it must be the one that `table` was made with
+  const Axis axis(in.sizes(), 1);
+  const auto count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
+  const Stream stream = current_stream(in.device());
   if (saved.needs(0)) grads[0] = empty_on(stream, in.sizes(), in.dtype());
   if (saved.needs(1)) {
     const Tensor slot = saved.gradient_slot(1);
-    grads[1] = empty_at(&slot, {&table, &slopes, &in}, stream, shape, in.dtype());
+    grads[1] = empty_at(&slot, {&table, &slopes, &in}, stream, {in.size(1)}, in.dtype());
   }
   const Tensor work = empty_on(stream, {3, in.size(1)}, in.dtype());
   dispatch_floating(in.dtype(), name, [&]<class T>(T) {
