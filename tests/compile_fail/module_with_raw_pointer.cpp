@@ -1,4 +1,4 @@
-// expect: a raw pointer to a module or parameter does not own it.*hold it by value
+// expect: a raw pointer or std::reference_wrapper to a module or.*hold it by value
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/module/module.hpp>
 

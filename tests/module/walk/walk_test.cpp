@@ -148,7 +148,7 @@ TEST(Walk, PlainMembersAreNoParameters) {
     std::any any;
     std::shared_ptr<std::mutex> mutex;
     std::weak_ptr<Scale> weak;
-    std::vector<std::reference_wrapper<Scale>> lent;
+    std::vector<std::reference_wrapper<const Point>> lent;
     const Point* raw = nullptr;
     struct Later* later = nullptr;
     Tensor attribute = tensor({1.0F});

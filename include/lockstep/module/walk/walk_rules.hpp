@@ -26,14 +26,15 @@
 // - std::unique_ptr, std::shared_ptr, std::optional, std::variant: what they hold, if anything.
 // - std::pair, std::tuple, std::array, C arrays, std::vector and other sequences, maps: elements.
 // - Anything else is left alone, as it cannot hold a parameter that anybody could know of: numbers,
-//   strings, a plain Tensor, std::weak_ptr and std::reference_wrapper (they do not own),
-//   std::function and std::any (they do not show what they hold), other classes without a hook.
+//   strings, a plain Tensor, std::weak_ptr (it leads back to what owns this), std::function and
+//   std::any (they do not show what they hold), other classes without a hook.
 //
 // A type that cannot be walked and yet must be a module is refused, so that its parameters are not
 // silently lost: a class without a hook that has a member `forward`, or a single operator() that
-// takes or returns Tensors. So are an aggregate whose members cannot be counted, a raw pointer to a
-// module or parameter, and a smart one to an abstract class of modules. Trivially copyable classes
-// that are no aggregates are the exception, as they cannot own a tensor.
+// takes or returns Tensors. So are an aggregate whose members cannot be counted, a raw pointer or
+// std::reference_wrapper to a module or parameter, and a smart pointer to an abstract class of
+// modules. Trivially copyable classes that are no aggregates are the exception, as they cannot own
+// a tensor.
 namespace lockstep::detail {
 
 enum class NodeKind {
@@ -251,6 +252,21 @@ concept PartOfModule = requires {
       CallsOnTensors<T>;
 };
 
+// What a T refers to without owning it; void where a T is neither a raw pointer nor a
+// std::reference_wrapper.
+template <class T>
+struct Lent {
+  using type = void;
+};
+template <class T>
+struct Lent<T*> {
+  using type = std::remove_cv_t<T>;
+};
+template <class T>
+struct Lent<std::reference_wrapper<T>> {
+  using type = std::remove_cv_t<T>;
+};
+
 template <class Held>
 struct NoHiddenParametersIn;
 
@@ -258,13 +274,13 @@ struct NoHiddenParametersIn;
 template <class T>
 consteval void require_no_hidden_parameters() {
   using Plain = std::remove_const_t<T>;
-  if constexpr (std::is_pointer_v<Plain>) {
+  if constexpr (!std::is_void_v<typename Lent<Plain>::type>) {
     static_assert(
-        !PartOfModule<std::remove_cv_t<std::remove_pointer_t<Plain>>>,
-        "lockstep: a raw pointer to a module or parameter does not own it, and it would be "
-        "neither found nor moved nor replicated: hold it by value (a copy shares its "
-        "parameters) or in std::shared_ptr; if it is no part of this module, leave it out "
-        "in a static member template visit_members (examples/guides/your_own.md)");
+        !PartOfModule<typename Lent<Plain>::type>,
+        "lockstep: a raw pointer or std::reference_wrapper to a module or parameter does not own "
+        "it, and it would be neither found nor moved nor replicated: hold it by value (a copy "
+        "shares its parameters) or in std::shared_ptr; if it is no part of this module, leave it "
+        "out in a static member template visit_members (examples/guides/your_own.md)");
   } else if constexpr (Holder<Plain>::kind != NodeKind::opaque) {
     NoHiddenParametersIn<typename Holder<Plain>::Held>::require();
   } else if constexpr (MapLike<Plain>) {
