@@ -81,6 +81,22 @@ TEST(RepeatedDevice, EachReplicaHasAStreamAndKeepsIt) {
   EXPECT_EQ(streams_of(kMixed), first);
 }
 
+TEST(RepeatedDevice, EachReplicaHasAStreamWhenThePoolHasComeRound) {
+  const Device device = "cuda:6";
+  const std::optional<Stream> second = streams_of({device, device})[1];
+  const auto until_second = [&] {
+    int taken = 1;
+    while (pool_stream(device) != *second) ++taken;
+    return taken;
+  };
+  (void)until_second();
+  const int round = until_second();
+  for (int i = 1; i < round; ++i) (void)pool_stream(device);  // now it would be the second again
+  const Streams three = streams_of({device, device, device});
+  EXPECT_EQ(three[1], second);
+  EXPECT_NE(three[2], second);
+}
+
 TEST(RepeatedDevice, TheFirstReplicaKeepsTheCallersStream) {
   const Stream mine = pool_stream("cuda:0");
   const StreamGuard guard(mine);

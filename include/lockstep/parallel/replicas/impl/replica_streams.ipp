@@ -16,12 +16,21 @@
 namespace lockstep::detail {
 
 LOCKSTEP_INLINE Stream repetition_stream(Device device, std::size_t n) {
+  // The pool is handed out in turn, so its next stream may be another repetition's. After so many
+  // of those it has no further one, and two repetitions share one.
+  constexpr int kMostTries = 32;
   static std::mutex& mutex = *new std::mutex;  // guards `streams`
   static auto& streams = *new std::map<std::pair<int, std::size_t>, Stream>;
   const std::lock_guard lock(mutex);
   const auto found = streams.find({device.index, n});
   if (found != streams.end()) return found->second;
-  return streams.emplace(std::pair(device.index, n), pool_stream(device)).first->second;
+  Stream stream = pool_stream(device);
+  const auto is_taken = [&] {
+    return std::any_of(streams.begin(), streams.end(),
+                       [&](const auto& known) { return known.second == stream; });
+  };
+  for (int i = 1; i < kMostTries && is_taken(); ++i) stream = pool_stream(device);
+  return streams.emplace(std::pair(device.index, n), stream).first->second;
 }
 
 LOCKSTEP_INLINE ReplicaStreams::ReplicaStreams(const std::vector<Device>& devices) {
