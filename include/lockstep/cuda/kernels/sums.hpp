@@ -72,41 +72,91 @@ struct SumKernel {
     }
   };
 
+  // Where a thread's terms lie, one after the other: along one dimension, along two, where moving
+  // on takes no division, and along more. kAtATime of them are read together.
+  struct LineOffsets {
+    static constexpr std::size_t kAtATime = 8;
+    std::int64_t at, step;
+    LOCKSTEP_HD std::int64_t next() {
+      const std::int64_t now = at;
+      at += step;
+      return now;
+    }
+  };
+  struct PlaneOffsets {
+    static constexpr std::size_t kAtATime = 8;
+    std::int64_t start, outer, inner;
+    std::size_t size;  // of the inner dimension
+    Division at, step;
+    LOCKSTEP_HD std::int64_t next() {
+      const std::int64_t now = start + static_cast<std::int64_t>(at.quotient) * outer +
+                               static_cast<std::int64_t>(at.remainder) * inner;
+      at.quotient += step.quotient;
+      at.remainder += step.remainder;
+      if (at.remainder >= size) {
+        at.remainder -= size;
+        ++at.quotient;
+      }
+      return now;
+    }
+  };
+  struct AnyOffsets {
+    static constexpr std::size_t kAtATime = 1;
+    const StridedIndex<1>& index;
+    std::int64_t start;
+    std::size_t at, step;
+    LOCKSTEP_HD std::int64_t next() {
+      const std::int64_t now = start + index.at(at).of[0];
+      at += step;
+      return now;
+    }
+  };
+
+  // The sum of so many terms in their order. Reads some before it adds them, so that a thread
+  // has as many reads under way at a time.
+  template <class Offsets>
+  LOCKSTEP_HD Sum sum_of(std::size_t count, Offsets offsets, std::size_t k) const {
+    constexpr std::size_t kAtATime = Offsets::kAtATime;
+    Sum sum{};
+    LOCKSTEP_UNROLL(1)
+    for (; count >= kAtATime; count -= kAtATime) {
+      Sum terms_read[kAtATime];
+      for (Sum& term : terms_read) term = Term::at(*this, offsets.next(), k);
+      for (const Sum& term : terms_read) sum += term;
+    }
+    if constexpr (kAtATime > 1) {
+      LOCKSTEP_UNROLL(1)
+      for (; count > 0; --count) sum += Term::at(*this, offsets.next(), k);
+    }
+    return sum;
+  }
+
   LOCKSTEP_HD void add_up(std::size_t row, const Team& team) const {
     const Division place = divided(row, sums);
     const std::size_t k = place.remainder;
     const std::int64_t start = kept.at(k).of[0];
-    const std::size_t first = place.quotient * terms_of_part;
-    const std::size_t end = terms - first < terms_of_part ? terms : first + terms_of_part;
+    const std::size_t first = place.quotient * terms_of_part + team.index();
+    const std::size_t left = terms - place.quotient * terms_of_part;
+    const std::size_t here = left < terms_of_part ? left : terms_of_part;
+    const std::size_t count =
+        team.index() < here ? (here - team.index() - 1) / team.count() + 1 : 0;
     Sum sum{};
-    if (reduced.dims <= 1) {
+    if (count == 0) {
+      // Nothing to read, and perhaps nothing to divide by.
+    } else if (reduced.dims <= 1) {
       const std::int64_t step = reduced.dims == 0 ? 0 : reduced.strides[0][0];
-      LOCKSTEP_UNROLL(4)
-      for (std::size_t i = first + team.index(); i < end; i += team.count()) {
-        sum += Term::at(*this, start + static_cast<std::int64_t>(i) * step, k);
-      }
-    } else if (reduced.dims == 2 && terms > 0) {
-      // Moves on by the number of threads, so that no term costs a division.
+      sum = sum_of(count,
+                   LineOffsets{start + static_cast<std::int64_t>(first) * step,
+                               static_cast<std::int64_t>(team.count()) * step},
+                   k);
+    } else if (reduced.dims == 2) {
       const std::size_t size = reduced.sizes[1];
-      const Division step = divided(team.count(), size);
-      Division at = divided(first + team.index(), size);
-      LOCKSTEP_UNROLL(4)
-      for (std::size_t i = first + team.index(); i < end; i += team.count()) {
-        const std::int64_t offset = static_cast<std::int64_t>(at.quotient) * reduced.strides[0][0] +
-                                    static_cast<std::int64_t>(at.remainder) * reduced.strides[0][1];
-        sum += Term::at(*this, start + offset, k);
-        at.quotient += step.quotient;
-        at.remainder += step.remainder;
-        if (at.remainder >= size) {
-          at.remainder -= size;
-          ++at.quotient;
-        }
-      }
+      sum = sum_of(count,
+                   PlaneOffsets{start, reduced.strides[0][0], reduced.strides[0][1], size,
+                                divided(first, size), divided(team.count(), size)},
+                   k);
     } else {
-      LOCKSTEP_UNROLL(1)
-      for (std::size_t i = first + team.index(); i < end; i += team.count()) {
-        sum += Term::at(*this, start + reduced.at(i).of[0], k);
-      }
+      sum = sum_of(count, AnyOffsets{reduced, start, first, team.count()}, k);
     }
     sum = team.sum(sum);
     if (team.index() != 0) return;

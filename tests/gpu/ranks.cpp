@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace ranks_test {
+namespace gpu_ranks {
 
 using distributed::ProcessGroup;
 using Values = std::vector<double>;
@@ -124,5 +124,5 @@ TEST(RanksOnLogicalDevices, TrainAsOneModel) {
   expect_losses_of_one(total);
 }
 
-}  // namespace ranks_test
+}  // namespace gpu_ranks
 }  // namespace lockstep
