@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/device/stream.hpp>
 
@@ -32,10 +33,8 @@ inline constexpr unsigned kThreads = 256;
 
 template <class F>
 __global__ void range_kernel(std::size_t count, F functor) {
-  const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
-  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-    functor(i);
-  }
+  run_thread(std::size_t{blockIdx.x} * blockDim.x + threadIdx.x,
+             std::size_t{gridDim.x} * blockDim.x, count, functor);
 }
 
 template <class F>
@@ -62,7 +61,9 @@ void launch_kernel(lockstep::detail::StreamState& stream, std::size_t count, con
     launch_erased(stream, count, kThreads / kLanes, reinterpret_cast<const void*>(&rows_kernel<F>),
                   arguments, typeid(F));
   } else {
-    launch_erased(stream, count, kThreads, reinterpret_cast<const void*>(&range_kernel<F>),
+    std::size_t a_block = kThreads;
+    if constexpr (Fours<F>::possible) a_block *= Fours<F>::fit(functor) ? 4 : 1;
+    launch_erased(stream, count, a_block, reinterpret_cast<const void*>(&range_kernel<F>),
                   arguments, typeid(F));
   }
 }

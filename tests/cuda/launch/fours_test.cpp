@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/cuda/launch/fours.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+
+namespace lockstep::cuda {
+namespace fours_test {
+
+struct OneMore {
+  LOCKSTEP_HD float operator()(float x) const { return x + 1; }
+};
+struct Sum {
+  LOCKSTEP_HD float operator()(float a, float b) const { return a + b; }
+};
+struct Half {
+  LOCKSTEP_HD double operator()(double x) const { return x / 2; }
+};
+
+template <class F>
+void run_all_threads(std::size_t threads, std::size_t count, const F& functor) {
+  for (std::size_t thread = 0; thread < threads; ++thread) {
+    run_thread(thread, threads, count, functor);
+  }
+}
+
+constexpr std::size_t kRoom = 64;
+constexpr std::size_t kOffsets[] = {0, 1, 2, 3, 4};
+constexpr std::size_t kThreads[] = {1, 2, 3, 8, 64};
+
+// Whatever the number of threads and elements and wherever they lie, each element has its turn, and
+// one: the kernel writes where it reads.
+TEST(Fours, EachElementHasOneTurn) {
+  using Kernel = lockstep::detail::UnaryKernel<float, float, OneMore>;
+  static_assert(Fours<Kernel>::possible);
+  alignas(16) float values[kRoom];
+  for (const std::size_t offset : kOffsets) {
+    for (const std::size_t threads : kThreads) {
+      for (std::size_t count = 0; offset + count <= 40; ++count) {
+        for (std::size_t i = 0; i < kRoom; ++i) values[i] = static_cast<float>(i);
+        const Kernel kernel{{values + offset, count}, {values + offset, count}, {}};
+        EXPECT_EQ(Fours<Kernel>::fit(kernel), offset % 4 == 0);
+        run_all_threads(threads, count, kernel);
+        for (std::size_t i = 0; i < kRoom; ++i) {
+          const bool changed = i >= offset && i < offset + count;
+          ASSERT_EQ(values[i], static_cast<float>(i + (changed ? 1 : 0)))
+              << i << " of " << count << " from " << offset << " by " << threads;
+        }
+      }
+    }
+  }
+}
+
+TEST(Fours, EachOperandHasToLieAtSixteenBytes) {
+  using Kernel = lockstep::detail::BinaryKernel<float, float, Sum>;
+  alignas(16) float a[kRoom];
+  alignas(16) float b[kRoom];
+  alignas(16) float out[kRoom];
+  for (std::size_t i = 0; i < kRoom; ++i) {
+    a[i] = static_cast<float>(i);
+    b[i] = static_cast<float>(100 * i);
+  }
+  for (std::size_t shifted = 0; shifted < 8; ++shifted) {
+    const std::size_t of_a = shifted % 2, of_b = shifted / 2 % 2, of_out = shifted / 4;
+    const Kernel kernel{{a + of_a, 41}, {b + of_b, 41}, {out + of_out, 41}, {}};
+    EXPECT_EQ(Fours<Kernel>::fit(kernel), shifted == 0);
+    run_all_threads(5, 41, kernel);
+    for (std::size_t i = 0; i < 41; ++i) ASSERT_EQ(out[of_out + i], a[of_a + i] + b[of_b + i]);
+  }
+}
+
+TEST(Fours, OnlyOfFourBytes) {
+  EXPECT_FALSE((Fours<lockstep::detail::UnaryKernel<double, double, Half>>::possible));
+  EXPECT_FALSE((Fours<OneMore>::possible));
+}
+
+}  // namespace fours_test
+}  // namespace lockstep::cuda
