@@ -9,6 +9,7 @@
 #include "samples.hpp"
 #include "support/arguments.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <iostream>
@@ -65,16 +66,18 @@ class Benchmark {
 void run(int argc, char** argv) {
   std::int64_t rounds = 20;
   std::int64_t rows = 8192;
+  std::int64_t columns = 4096;
   example::Arguments arguments("Times large operations on a GPU.");
   arguments.add("--rounds", rounds, "samples of each");
-  arguments.add("--rows", rows, "of 4096 elements");
+  arguments.add("--rows", rows, "of the matrices");
+  arguments.add("--columns", columns, "of the matrices");
   arguments.parse(argc, argv);
   ls::check<ls::DeviceError>(ls::device_count(ls::DeviceType::cuda) > 0, ls::no_cuda_reason());
   ls::manual_seed(0);
   const Benchmark benchmark(rounds);
-  const ls::Shape matrix{rows, 4096};
+  const ls::Shape matrix{rows, columns};
   benchmark.time("add", {matrix, matrix}, [](const Inputs& x) { return x[0] + x[1]; });
-  benchmark.time("add-row", {matrix, {4096}}, [](const Inputs& x) { return x[0] + x[1]; });
+  benchmark.time("add-row", {matrix, {columns}}, [](const Inputs& x) { return x[0] + x[1]; });
   benchmark.time("relu", {matrix}, [](const Inputs& x) { return ls::relu(x[0]); });
   benchmark.time("gelu", {matrix}, [](const Inputs& x) { return ls::gelu(x[0]); });
   benchmark.time("sum", {matrix}, [](const Inputs& x) { return ls::sum(x[0]); });
@@ -83,17 +86,19 @@ void run(int argc, char** argv) {
   benchmark.time("transpose", {matrix},
                  [](const Inputs& x) { return x[0].transpose(0, 1).contiguous(); });
   benchmark.time("softmax", {matrix}, [](const Inputs& x) { return ls::softmax(x[0], 1); });
-  benchmark.time("layer_norm", {matrix, {4096}, {4096}},
-                 [](const Inputs& x) { return ls::layer_norm(x[0], {4096}, x[1], x[2]); });
-  benchmark.time("matmul", {{rows / 4, 2048}, {2048, 2048}},
+  benchmark.time("layer_norm", {matrix, {columns}, {columns}},
+                 [&](const Inputs& x) { return ls::layer_norm(x[0], {columns}, x[1], x[2]); });
+  benchmark.time("matmul", {{rows / 4, columns / 2}, {columns / 2, columns / 2}},
                  [](const Inputs& x) { return ls::matmul(x[0], x[1]); });
-  benchmark.time("linear", {{rows, 1024}, {1024, 1024}, {1024}},
+  benchmark.time("linear", {{rows, columns / 4}, {columns / 4, columns / 4}, {columns / 4}},
                  [](const Inputs& x) { return ls::linear(x[0], x[1], x[2]); });
-  benchmark.time("conv2d", {{rows / 256, 64, 56, 56}, {64, 64, 3, 3}, {64}},
+  const std::int64_t images = std::max<std::int64_t>(rows / 256, 1);
+  const std::int64_t channels = columns / 64;
+  benchmark.time("conv2d", {{images, channels, 56, 56}, {channels, channels, 3, 3}, {channels}},
                  [](const Inputs& x) { return ls::conv2d(x[0], x[1], x[2], 1, 1); });
-  benchmark.time("max_pool2d", {{rows / 256, 64, 56, 56}},
+  benchmark.time("max_pool2d", {{images, channels, 56, 56}},
                  [](const Inputs& x) { return ls::max_pool2d(x[0], 2); });
-  const ls::Shape heads{rows / 2048, 8, 1024, 64};
+  const ls::Shape heads{std::max<std::int64_t>(rows / 2048, 1), 8, columns / 4, 64};
   benchmark.time("attention", {heads, heads, heads}, [](const Inputs& x) {
     return ls::scaled_dot_product_attention(x[0], x[1], x[2]);
   });
