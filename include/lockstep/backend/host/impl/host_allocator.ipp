@@ -53,19 +53,21 @@ LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes,
 
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes, StreamState& owner,
                                                std::span<StreamState* const> used_on) noexcept {
-  std::vector<EventPtr> busy;
+  const auto idle = [](const StreamState* stream) { return stream->idle(); };
   try {
+    if (owner.idle() && std::all_of(used_on.begin(), used_on.end(), idle)) {
+      return deallocate(data, bytes);
+    }
+    std::vector<EventPtr> busy;
     if (!owner.idle()) busy.push_back(owner.record());
     for (StreamState* stream : used_on) {
       if (!stream->idle()) busy.push_back(stream->record());
     }
+    deallocate(data, bytes, std::move(busy));
   } catch (...) {
     // A GPU has failed, or there is no memory to note the order: the block is leaked rather than
     // reused too early.
-    return;
   }
-  if (busy.empty()) return deallocate(data, bytes);
-  deallocate(data, bytes, std::move(busy));
 }
 
 LOCKSTEP_INLINE MemoryStats HostAllocator::stats() const {
