@@ -58,18 +58,17 @@ LOCKSTEP_INLINE MatrixArgument as_matrix(const Tensor& tensor) {
   const auto stride = [&](const Tensor& t) { return dims > 2 ? t.strides()[dims - 3] : 0; };
   const std::int64_t rows = tensor.sizes()[dims - 2];
   const std::int64_t cols = tensor.sizes()[dims - 1];
-  if (!tensor.is_contiguous()) {
-    const std::int64_t down = tensor.strides()[dims - 2];
-    const std::int64_t along = tensor.strides()[dims - 1];
-    if ((along == 1 || cols <= 1) && (down >= atleast1(cols) || rows <= 1)) {
-      return {&tensor, {}, false, rows <= 1 ? atleast1(cols) : down, stride(tensor)};
-    }
-    if ((down == 1 || rows <= 1) && (along >= atleast1(rows) || cols <= 1)) {
-      return {&tensor, {}, true, cols <= 1 ? atleast1(rows) : along, stride(tensor)};
-    }
+  if (tensor.is_contiguous()) return {&tensor, {}, false, atleast1(cols), stride(tensor)};
+  const std::int64_t down = tensor.strides()[dims - 2];
+  const std::int64_t along = tensor.strides()[dims - 1];
+  if ((along == 1 || cols <= 1) && (down >= atleast1(cols) || rows <= 1)) {
+    return {&tensor, {}, false, rows <= 1 ? atleast1(cols) : down, stride(tensor)};
   }
-  Tensor own = tensor.is_contiguous() ? Tensor() : packed(tensor);
-  const std::int64_t apart = stride(own.defined() ? own : tensor);
+  if ((down == 1 || rows <= 1) && (along >= atleast1(rows) || cols <= 1)) {
+    return {&tensor, {}, true, cols <= 1 ? atleast1(rows) : along, stride(tensor)};
+  }
+  Tensor own = packed(tensor);
+  const std::int64_t apart = stride(own);
   return {&tensor, std::move(own), false, atleast1(cols), apart};
 }
 
