@@ -97,6 +97,9 @@ TEST(Comm, OutputsThatCannotBeWrittenAreRefusedBeforeAnythingIs) {
         comm::broadcast_out(x, {room, room.detach()});
       },
       "output tensors 0 and 1 share memory"));
+  const ls::Tensor one = x.narrow(0, 0, 1);
+  EXPECT_TRUE(throws<ls::ValueError>([&] { comm::broadcast_out(one, {one.detach()}); }, "index 0",
+                                     "shares memory"));
   EXPECT_TRUE(throws<ls::ValueError>(
       [&] {
         comm::scatter_out(x, {room.narrow(0, 0, 2), x.narrow(0, 1, 2)});
@@ -362,6 +365,26 @@ TEST(Comm, M08ShapesThatDiffer) {
         comm::reduce_add({a, b}, "cpu:0");
       },
       "input 1 has invalid size: got 5x4, but expected 5x5"));
+  EXPECT_TRUE(throws<ls::ShapeError>(
+      [&] {
+        comm::reduce_add_coalesced({{a, a}, {a, b}}, "cpu:0");
+      },
+      "reduce_add_coalesced: input 1 has invalid size: got 5x4, but expected 5x5"));
+}
+
+TEST(Comm, DtypesAndListsThatDiffer) {
+  const ls::Tensor a = ls::ones({2}, {.device = "cpu:0"});
+  const ls::Tensor b = ls::ones({2}, {.dtype = ls::Dtype::f64, .device = "cpu:0"});
+  EXPECT_TRUE(throws<ls::DtypeError>(
+      [&] {
+        comm::reduce_add({a, b});
+      },
+      "input 1 has dtype f64, but expected f32"));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] {
+        comm::reduce_add_coalesced({{a, a}, {a}});
+      },
+      "list 1 has 1 tensors, but list 0 has 2"));
 }
 
 TEST(Comm, TheSumIsTakenInTheOrderGiven) {

@@ -14,6 +14,7 @@
 #include <lockstep/ops/to.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include "parallel/layers.hpp"
@@ -23,6 +24,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
@@ -69,6 +71,23 @@ TEST(DataParallel, D01TheFunctionDoesTheSame) {
     y.sum().backward();
     EXPECT_EQ(module.weight.grad().to_vector<double>(), (Values{3, 3, 3, 3}));
   }
+}
+
+struct NotesDevice {
+  ls::Parameter weight{f64({1}, {1})};
+  ls::Tensor forward(const ls::Tensor& x) const {
+    return ls::full({x.size(0)}, x.device().index, {.device = x.device()});
+  }
+};
+
+TEST(DataParallel, TheFunctionRunsAReplicaOnEachDevice) {
+  NotesDevice module;
+  ls::to(module, "cpu:2");
+  EXPECT_EQ(ls::data_parallel(module, x5(), {"cpu:2", "cpu:0", "cpu:1"}).to_vector<float>(),
+            (std::vector<float>{2, 2, 0, 0, 1}));
+  EXPECT_EQ(ls::data_parallel(module, x5(), {"cpu:2"}).to_vector<float>(),
+            std::vector<float>(5, 2));
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::data_parallel(module, x5(), {}); }, "device"));
 }
 
 TEST(DataParallel, AParameterThatWasFrozenAfterForwardGetsNoGradient) {
@@ -141,6 +160,15 @@ TEST(DataParallel, D07AModuleOnAnotherDevice) {
                                       "weight"));
   EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::DataParallel(module, first_devices(2)); },
                                       "found one of them on device: cpu:1"));
+}
+
+TEST(DataParallel, D07AModuleThatWasMovedAfterwards) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{2}}) {
+    ls::DataParallel model{L0{}, first_devices(count)};
+    model.module().bias.set_data(model.module().bias.detach().to(ls::Device("cpu:1")));
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { model(x5()); }, "on device cpu:0",
+                                        "found one of them on device: cpu:1", "bias"));
+  }
 }
 
 TEST(DataParallel, D08AModuleOnTwoDevices) {
