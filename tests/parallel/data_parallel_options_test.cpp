@@ -366,19 +366,22 @@ TEST(DataParallelScalars, IntegersHaveASumButNoMean) {
   EXPECT_TRUE(throws<ls::DtypeError>([&] { mean(one_to_ten()); }, "mean", "i64", "Reduction::sum"));
 }
 
-TEST(NestedDataParallel, ResultsAndWeightsFollowTheReplica) {
+TEST(NestedDataParallel, ResultsAndTheSplitFollowTheReplica) {
   struct Outer {
-    ls::DataParallel<Rows> inner{
-        Rows{}, first_devices(2), {.output_device = "cpu:0", .split = ls::Split::weights({3, 1})}};
+    ls::DataParallel<Rows> inner;
     ls::Tensor forward(const ls::Tensor& x) {
       const ls::Tensor rows = inner(x);
       EXPECT_EQ(rows.device(), x.device());
       return rows;
     }
   };
-  // cpu:0 is the one with weight 3, and comes second where cpu:1 is first.
-  ls::DataParallel model{Outer{}, first_devices(2)};
-  EXPECT_EQ(model(ls::ones({8, 1})).to_vector<double>(), (Values{3, 1, 1, 3}));
+  // cpu:0 is the one with more rows, and comes second where cpu:1 is first.
+  for (const ls::Split& split : {ls::Split::weights({3, 1}), ls::Split::sizes({3, 1})}) {
+    const ls::DataParallel<Rows> inner{
+        Rows{}, first_devices(2), {.output_device = "cpu:0", .split = split}};
+    ls::DataParallel model{Outer{inner}, first_devices(2)};
+    EXPECT_EQ(model(ls::ones({8, 1})).to_vector<double>(), (Values{3, 1, 1, 3}));
+  }
 }
 
 TEST(DataParallelArguments, OnePairOrTupleIsOneArgument) {

@@ -16,6 +16,7 @@
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/warnings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -35,6 +36,7 @@ namespace lockstep {
 namespace distributed_test {
 
 using distributed::ProcessGroup;
+using testing::CaughtWarnings;
 using testing::f64;
 using testing::first_devices;
 using testing::throws;
@@ -357,6 +359,22 @@ TEST(DistributedDataParallel, DD09UnusedOnAllRanksStaysAbsentUsedOnOneIsPresentO
     EXPECT_FALSE(model.logging_data().can_set_static_graph && group.rank() == 0);
     return 0;
   });
+}
+
+TEST(DistributedDataParallel, ItIsSaidWhetherEveryPassUsedTheSameParameters) {
+  const CaughtWarnings warnings;
+  on_ranks(2, [](const ProcessGroup& group) {
+    DistributedDataParallel model{TwoLayers{}, group, {.find_unused_parameters = true}};
+    for (const bool with_second : {true, true, false, true}) {
+      model(input(group), with_second).sum().backward();
+    }
+    EXPECT_FALSE(model.logging_data().can_set_static_graph);
+    DistributedDataParallel always{TwoLayers{}, group, {.find_unused_parameters = true}};
+    for (int pass = 0; pass < 3; ++pass) always(input(group), false).sum().backward();
+    EXPECT_TRUE(always.logging_data().can_set_static_graph);
+    return 0;
+  });
+  EXPECT_EQ(warnings.count(), 1);  // that the search was in vain, by the first rank of the first
 }
 
 TEST(DistributedDataParallel, DD09WhatNobodyUsesStaysWhatItWas) {

@@ -73,6 +73,26 @@ TEST(ParallelApply, P03ListsThatDifferInLength) {
                                      "number of modules 2", "number of devices 1"));
 }
 
+struct AddsKwargs {
+  int forward(int x, int kwargs) const { return x + kwargs; }
+};
+
+TEST(ParallelApply, P03ListsWithKeywordArgumentsThatDifferInLength) {
+  std::vector<AddsKwargs> modules(2);
+  using Ints = std::vector<int>;
+  EXPECT_EQ(ls::parallel_apply(modules, Ints{1, 2}, Ints{10, 20}), (Ints{11, 22}));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] {
+        ls::parallel_apply(modules, Ints{1}, Ints{1, 2});
+      },
+      "number of modules 2", "number of inputs 1"));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] {
+        ls::parallel_apply(modules, Ints{1, 2}, Ints{1});
+      },
+      "number of modules 2", "number of kwargs_tup 1"));
+}
+
 struct WhereAmI {
   std::thread::id forward(int) const { return std::this_thread::get_id(); }
 };

@@ -5,6 +5,7 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/replicate.hpp>
+#include <lockstep/tensor/creation.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
@@ -12,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -100,6 +102,26 @@ TEST(Replicate, R02TiesAreKeptInsideEachReplica) {
     EXPECT_TRUE(replica.tied.also.is_same(replica.tied.c.weight));
     EXPECT_FALSE(replica.tied.also.is_same(module.tied.also));
   }
+}
+
+struct FirstAgain {
+  ls::Parameter first{f64({2}, {1})};
+  ls::Parameter between{f64({3}, {1})};
+  ls::Parameter again = first;
+  ls::Tensor forward() const { return (first * between * again).sum(); }
+};
+
+TEST(Replicate, R02TheFirstParameterIsFoundAgainBehindOthers) {
+  const FirstAgain module = on_first_device(FirstAgain{});
+  auto replicas = ls::replicate(module, first_devices(2));
+  ls::Tensor total = ls::zeros({}, {.dtype = ls::Dtype::f64, .device = "cpu:0"});
+  for (const FirstAgain& replica : replicas) {
+    EXPECT_TRUE(replica.again.is_same(replica.first));
+    total = total + replica.forward().to(ls::Device("cpu:0"));
+  }
+  total.backward();
+  EXPECT_EQ(module.first.grad().to_vector<double>(), (Values{24}));
+  EXPECT_EQ(module.between.grad().to_vector<double>(), (Values{8}));
 }
 
 TEST(Replicate, R03GradientsAreSummedIntoTheModule) {

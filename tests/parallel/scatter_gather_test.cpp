@@ -313,6 +313,12 @@ TEST(Gather, G09MapsWithAnEmptyValue) {
   EXPECT_EQ(whole.at("x")->size(0), 4);
   EXPECT_FALSE(whole.at("y").has_value());
 }
+TEST(Gather, ListsOfListsOfDifferentSize) {
+  using Lists = std::vector<std::vector<ls::Tensor>>;
+  const std::vector<Lists> parts = {{{rows(2)}, {rows(2), rows(2)}}, {{rows(2)}, {rows(2)}}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(parts, "cpu"); },
+                                     "output[1] has 2 elements in replica 0, but 1 in replica 1"));
+}
 TEST(Gather, G10MapsOfDifferentSize) {
   const std::vector<Dict> parts = {{{"x", rows(2)}}, {{"x", rows(2)}, {"y", rows(2)}}};
   EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(parts, "cpu"); },

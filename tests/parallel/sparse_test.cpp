@@ -135,5 +135,15 @@ TEST(DataParallel, ASparseGradientOfOneReplicaComesHome) {
   EXPECT_EQ(grad.coalesce().indices().to_vector<std::int64_t>(), (Numbers{1}));
 }
 
+TEST(AccumulateGrad, ADenseGradientMakesASparseOneDense) {
+  nn::Embedding table{4, 2, {.sparse = true, .dtype = Dtype::f64}};
+  table(from_values<std::int64_t>({3, 1, 3}, {3})).sum().backward();
+  ASSERT_TRUE(table.weight.grad().is_sparse());
+  table.weight.sum().backward();
+  EXPECT_EQ(table.weight.grad().to_vector<double>(), (Values{1, 1, 2, 2, 1, 1, 3, 3}));
+  table(from_values<std::int64_t>({0}, {1})).sum().backward();
+  EXPECT_EQ(table.weight.grad().to_vector<double>(), (Values{2, 2, 2, 2, 1, 1, 3, 3}));
+}
+
 }  // namespace sparse_test
 }  // namespace lockstep

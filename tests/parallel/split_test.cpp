@@ -82,6 +82,7 @@ TEST(Split, WeightsAreProportions) {
   EXPECT_EQ(split_sizes(7, 2, ls::Split::weights({2, 1})), (Sizes{5, 2}));
   EXPECT_EQ(split_sizes(0, 2, ls::Split::weights({2, 1})), (Sizes{0, 0}));
   EXPECT_EQ(split_sizes(4, 4, ls::Split::weights({1000, 1, 1, 1})), (Sizes{1, 1, 1, 1}));
+  EXPECT_EQ(split_sizes(5, 4, ls::Split::weights({1, 1000, 1, 1})), (Sizes{1, 2, 1, 1}));
 }
 
 TEST(Split, FewerDevicesWhereEachIsToHaveSomeRows) {
