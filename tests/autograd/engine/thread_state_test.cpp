@@ -19,6 +19,7 @@
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replicate.hpp>
+#include <lockstep/tensor/random.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
@@ -244,6 +245,20 @@ TEST(ThreadState, P09AModelOnSeveralDevicesComputesInTheDtypeOfAutocast) {
       EXPECT_EQ(several[i].dtype(), ls::Dtype::f32);
       EXPECT_TRUE(ls::testing::all_close(several[i], one[i], 0.01, 1e-3));
     }
+  }
+}
+
+TEST(ThreadState, TheRandomNumbersOfARankGoAlongAndDoNotStay) {
+  const auto numbers = ls::detail::copy_random_numbers();
+  ls::detail::random_override() = numbers;
+  const ls::detail::ThreadState state = ls::detail::ThreadState::capture();
+  ls::detail::random_override() = nullptr;
+  for (int time = 0; time < 2; ++time) {
+    {
+      const ls::detail::ThreadState::Scope scope(state);
+      EXPECT_EQ(ls::detail::random_override(), numbers);
+    }
+    EXPECT_EQ(ls::detail::random_override(), nullptr);
   }
 }
 

@@ -42,9 +42,9 @@ class GraphTask final : public BackwardPass {
  public:
   GraphTask(bool retain_graph, bool create_graph);
 
-  // Asks for the gradient that reaches `edge`; returns a number for `captured`. If anything is
-  // captured, only nodes on the way there run, and no leaf's `grad` changes.
-  std::size_t capture(const Edge& edge);
+  // Asks for the gradient that reaches `edge`: the n-th that is asked for is captured(n). If any is
+  // asked for, only nodes on the way there run, and no leaf's `grad` changes.
+  void capture(const Edge& edge);
   const Tensor& captured(std::size_t number) const { return captures_[number].gradient; }
 
   // Adds a place where the pass starts: an edge with a node, and a gradient of the shape of the

@@ -31,10 +31,9 @@ LOCKSTEP_INLINE GraphTask::GraphTask(bool retain_graph, bool create_graph)
       retain_graph_(retain_graph),
       create_graph_(create_graph) {}
 
-LOCKSTEP_INLINE std::size_t GraphTask::capture(const Edge& edge) {
+LOCKSTEP_INLINE void GraphTask::capture(const Edge& edge) {
   captures_.push_back({edge, {}});
   note_capture();
-  return captures_.size() - 1;
 }
 
 LOCKSTEP_INLINE void GraphTask::add_root(Edge edge, Tensor gradient) {
