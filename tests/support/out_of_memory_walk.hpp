@@ -20,13 +20,13 @@
 #include <string_view>
 #include <thread>
 
-// Memory runs short at every place of an operation in turn: allocation n fails, once or lastingly,
-// for n = 1, 2, … until a run passes unharmed. Whatever the place, the caller gets an exception
-// that says so or the right result; nothing ends the process or hangs; and what comes afterwards is
-// as if nothing had been.
+// Something that an operation needs fails at every place in turn: allocation n, once or lastingly,
+// or the n-th call of a kind (FailingCalls), for n = 1, 2, … until a run passes unharmed. Whatever
+// the place, the caller gets an exception that says so or the right result; nothing ends the
+// process or hangs; and what comes afterwards is as if nothing had been.
 namespace lockstep::testing {
 
-// Where memory runs short.
+// What fails: the allocation, or call, of that number, and maybe every later one.
 struct Place {
   std::uint64_t number;
   bool lasting;
@@ -71,7 +71,7 @@ class Watchdog {
     }
   }
   [[noreturn]] void abort_at(const char* what) {
-    std::fprintf(stderr, "%s: %s where allocation %llu fails%s\n", operation_, what,
+    std::fprintf(stderr, "%s: %s where number %llu fails%s\n", operation_, what,
                  static_cast<unsigned long long>(place_.number),
                  place_.lasting ? " and all later ones" : "");
     std::abort();
@@ -84,34 +84,39 @@ class Watchdog {
   Place place_{};
 };
 
-// Calls visit(place) for one place after the other, until memory has not run short any more, and
-// prints how many there were. False once one of them has failed.
-//
-// A run takes every kStride-th place only, other ones in each of the two kinds;
+// Calls visit(place) for every stride-th place, until `has_struck` says that nothing has failed any
+// more, and prints how many there were. False once one of them has failed.
+template <class Visit>
+bool walk_places(const std::string& operation, const std::string& what, std::uint64_t stride,
+                 bool (*has_struck)(), const Visit& visit) {
+  for (const bool lasting : {false, true}) {
+    std::uint64_t places = 0;
+    for (std::uint64_t n = lasting ? 1 : 1 + stride / 2;; n += stride) {
+      const Place place{n, lasting};
+      Watchdog::instance().enter(operation.c_str(), place);
+      SCOPED_TRACE(operation + ", " + what + " " + std::to_string(n) +
+                   (lasting ? " and later ones" : ""));
+      visit(place);
+      Watchdog::instance().leave();
+      if (!has_struck()) break;
+      ++places;
+      if (::testing::Test::HasFailure()) return false;
+    }
+    std::printf("%s: %llu places, %s failing %s\n", operation.c_str(),
+                static_cast<unsigned long long>(places), what.c_str(),
+                lasting ? "from there on" : "once");
+  }
+  return true;
+}
+
+// For allocations. A run takes every kStride-th place only, other ones in each of the two kinds;
 // LOCKSTEP_TEST_ALL_PLACES=1 in the environment takes them all.
 template <class Visit>
 bool walk(const std::string& operation, const Visit& visit) {
   // AddressSanitizer's library keeps no memory for the next time, and so has more places.
   constexpr std::uint64_t kStride = kAddressSanitizer ? 29 : 7;
   const std::uint64_t stride = std::getenv("LOCKSTEP_TEST_ALL_PLACES") != nullptr ? 1 : kStride;
-  for (const bool lasting : {false, true}) {
-    std::uint64_t places = 0;
-    for (std::uint64_t n = lasting ? 1 : 1 + stride / 2;; n += stride) {
-      const Place place{n, lasting};
-      Watchdog::instance().enter(operation.c_str(), place);
-      SCOPED_TRACE(operation + ", allocation " + std::to_string(n) +
-                   (lasting ? " and later ones" : ""));
-      visit(place);
-      Watchdog::instance().leave();
-      if (!OutOfMemory::has_struck()) break;
-      ++places;
-      if (::testing::Test::HasFailure()) return false;
-    }
-    std::printf("%s: %llu places, memory %s\n", operation.c_str(),
-                static_cast<unsigned long long>(places),
-                lasting ? "short from there on" : "short once");
-  }
-  return true;
+  return walk_places(operation, "memory", stride, &OutOfMemory::has_struck, visit);
 }
 
 // True for an exception that tells of a lack of memory: a bad_alloc, or a device's error.

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "support/failing_calls.hpp"
+#include "support/out_of_memory_walk.hpp"
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <string>
+
+namespace lockstep::testing {
+
+// Every call of this kind that an operation makes fails in turn (walk_places).
+template <class Visit>
+bool walk_calls(const std::string& operation, const Visit& visit) {
+  return walk_places(operation, "call", 1, &FailingCalls::has_struck, visit);
+}
+
+// True if `body` ends with an exception while calls fail, which has to be a T that tells of `part`.
+template <class T, class Body>
+bool fails_with(CallKind kind, Place place, const std::string& part, const Body& body) {
+  std::exception_ptr error;
+  {
+    const FailingCalls failing(kind, place.number, place.lasting);
+    try {
+      body();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  if (!error) return false;
+  EXPECT_TRUE(FailingCalls::has_struck()) << text_of(error);
+  EXPECT_NE(text_of(error).find(part), std::string::npos) << text_of(error);
+  EXPECT_THROW(std::rethrow_exception(error), T) << text_of(error);
+  return true;
+}
+
+}  // namespace lockstep::testing
+
+// At the begin of a test.
+#define LOCKSTEP_NEEDS_FAILING_CALLS()                                                      \
+  if (!lockstep::testing::kCallsCanFail) {                                                  \
+    GTEST_SKIP() << "needs a build without a sanitizer, whose functions would be replaced"; \
+  }
