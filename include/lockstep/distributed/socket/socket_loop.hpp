@@ -39,8 +39,8 @@ class Connection {
   // The longest frame that the other side may send from here on.
   void set_most(std::size_t most) { most_ = most; }
 
-  // Queues a frame, which is sent when the other side has room. It is lost without an error if it
-  // cannot be sent any more: reading tells how a connection has ended.
+  // Queues a frame, which is sent when the other side has room. If it cannot be sent, the
+  // connection ends, which reading tells to both sides.
   void send(std::string frame) {
     if (out_.empty()) {
       out_ = std::move(frame);
@@ -72,6 +72,7 @@ class Connection {
     while (sent < out_.size()) {
       const Transfer transfer = send_some(socket_, std::string_view(out_).substr(sent));
       if (transfer.error != 0) {
+        ::shutdown(socket_.get(), SHUT_RDWR);
         sent = out_.size();
       } else if (transfer.bytes == 0) {
         break;
