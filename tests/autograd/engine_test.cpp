@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -30,6 +31,7 @@
 #include <typeinfo>
 #include <vector>
 
+#include "support/gate.hpp"
 #include "support/sanitizers.hpp"
 
 namespace lockstep {
@@ -548,6 +550,27 @@ TEST(Engine, BackwardRunsOnTheStreamOfForward) {
   ASSERT_EQ(streams.size(), 2U);
   EXPECT_EQ(streams[0], default_stream("cpu:0"));
   EXPECT_EQ(streams[1], side);
+}
+
+TEST(Engine, TheCallersStreamWaitsForWhatHasRunOnAnother) {
+  const testing::QueuedCompute queued;
+  const Stream mine = default_stream("cpu:0");
+  const Stream side = copy_stream("cpu:0");
+  Tensor x;
+  Tensor y;
+  {
+    const StreamGuard guard(side);
+    x = leaf(1, "cpu:0");
+    y = x * 3;
+  }
+  mine.wait_stream(side);
+  testing::Gate gate;
+  gate.hold(side);
+  y.backward();
+  for (int i = 0; i < 1000 && !mine.query(); ++i) std::this_thread::yield();
+  EXPECT_FALSE(mine.query());
+  gate.open();
+  EXPECT_EQ(x.grad().item(), 3);
 }
 
 // A gradient that somebody has set may lie in memory in any way.

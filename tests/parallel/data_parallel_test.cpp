@@ -456,6 +456,20 @@ TEST(DataParallel, APartIsOnItsDeviceAlsoIfThereIsOneDevice) {
   EXPECT_EQ(none(1.0, ls::Scattered<Pair>({{there, there}})).device(), ls::Device("cpu:1"));
 }
 
+TEST(DataParallel, AnElementOfAPartThatIsElsewhereIsNamedByItsPlace) {
+  using Tuple = std::tuple<ls::Tensor, std::vector<ls::Tensor>>;
+  struct First {
+    ls::Tensor forward(const Tuple& x) const { return std::get<0>(x); }
+  };
+  const ls::Tensor here = ls::ones({2}, {.device = "cpu:0"});
+  ls::DataParallel model{First{}, {"cpu:0"}};
+  EXPECT_TRUE(throws<ls::DeviceError>(
+      [&] {
+        model(ls::Scattered<Tuple>({{here, {here, ls::ones({2})}}}));
+      },
+      "args[0][1][1]: part 0 is on cpu"));
+}
+
 TEST(DataParallel, ScatteredArgumentsAreTakenAsTheyAre) {
   ls::DataParallel model{L0{}, first_devices(2)};
   const auto chunks = ls::scatter(x5(), first_devices(2));
