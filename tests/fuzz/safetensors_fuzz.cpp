@@ -1,53 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/error.hpp>
+#include <lockstep/io/checkpoint.hpp>
+#include <lockstep/io/random_state.hpp>
 #include <lockstep/io/safetensors.hpp>
 #include <lockstep/module/state_dict.hpp>
 
-#include <sys/mman.h>
+#include "fuzz.hpp"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
 
-// Whatever the bytes are, reading them as a safetensors file gives tensors or a DataError. What is
-// read and written again is read again as the same.
+// Whatever the bytes are, reading them as a safetensors file, or as a checkpoint, gives tensors or
+// a DataError. What is read and written again is read again as the same.
 namespace {
 
 using lockstep::StateDict;
+using lockstep::fuzz::give_up;
+using lockstep::fuzz::MemoryFile;
 namespace io = lockstep::io;
-
-[[noreturn]] void give_up(const char* why) {
-  std::fprintf(stderr, "%s\n", why);
-  std::abort();
-}
-
-// A file in memory that a path leads to.
-class MemoryFile {
- public:
-  MemoryFile() : descriptor_(memfd_create("fuzz", 0)) {
-    if (descriptor_ < 0) give_up("no file in memory");
-  }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  ~MemoryFile() { close(descriptor_); }
-
-  void set(const std::uint8_t* bytes, std::size_t size) const {
-    if (ftruncate(descriptor_, 0) != 0 ||
-        pwrite(descriptor_, bytes, size, 0) != static_cast<ssize_t>(size)) {
-      give_up("cannot write a file in memory");
-    }
-  }
-  std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
- private:
-  const int descriptor_;
-};
 
 StateDict read_all(const io::SafetensorsFile& file) {
   StateDict all;
@@ -83,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   static const std::filesystem::path copy =
       std::filesystem::temp_directory_path() /
       ("safetensors_fuzz." + std::to_string(getpid()) + ".safetensors");
-  input.set(bytes, size);
+  input.set({reinterpret_cast<const char*>(bytes), size});
   try {
     const io::SafetensorsFile file(input.path());
     StateDict first = read_all(file);
@@ -97,6 +73,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     if (again.metadata() != file.metadata()) give_up("the metadata is not the same");
   } catch (const lockstep::DataError&) {
     return 0;  // as it should be
+  }
+  try {
+    const io::Checkpoint checkpoint = io::load_checkpoint(input.path());
+    io::set_random_state(checkpoint.random);
+  } catch (const lockstep::DataError&) {
+  } catch (const lockstep::ValueError&) {  // a random state that is none
   }
   return 0;
 }
