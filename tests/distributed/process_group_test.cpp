@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -425,6 +426,57 @@ TEST(ProcessGroup, ArgumentsThatAreWrongIssueNothing) {
         "out of range");
     group.all_reduce(one).wait();
     EXPECT_EQ(one.to_vector<float>(), (std::vector<float>{2, 2}));
+  });
+}
+
+// On all ranks, before anything is issued.
+TEST(ProcessGroup, WhatIsWrittenHasMemoryForEachOfItsElements) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const int root = group.rank();
+    const ls::Tensor one = ones(group, {2});
+    const ls::Tensor same = ls::detail::make_view(one, {2}, {0}, 0);
+    const ls::Tensor whole = ls::detail::make_view(one, {2, 2}, {0, 1}, 0);
+    const std::vector<ls::Tensor> list = {one, same};
+    const std::vector<std::function<void()>> calls = {
+        [&] { (void)group.all_reduce(same); },
+        [&] { (void)group.broadcast(same, root); },
+        [&] { (void)group.reduce(same, root); },
+        [&] { (void)group.all_gather(list, one); },
+        [&] { (void)group.all_gather_into_tensor(whole, one); },
+        [&] {
+          (void)group.reduce_scatter(same, {one, one});
+        },
+        [&] { (void)group.reduce_scatter_tensor(same, whole); },
+        [&] {
+          (void)group.scatter(same, {one, one}, root);
+        },
+        [&] { (void)group.gather(one, list, root); },
+        [&] { (void)group.recv(same, 1 - root); },
+    };
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      EXPECT_TRUE(throws<ls::ValueError>(calls[i], "the same element in memory")) << i;
+    }
+    group.all_reduce(one).wait();
+    EXPECT_EQ(one.to_vector<float>(), (std::vector<float>{2, 2}));
+  });
+}
+
+TEST(ProcessGroup, IntegersHaveNoAverage) {
+  dist::run(first_devices(2), [](const dist::ProcessGroup& group) {
+    const ls::Tensor one = ones(group, {2}).to(ls::Dtype::i64);
+    const ls::Tensor two = ones(group, {4}).to(ls::Dtype::i64);
+    const auto avg = dist::ReduceOp::avg;
+    const std::vector<std::function<void()>> calls = {
+        [&] { (void)group.all_reduce(one, avg); },
+        [&] { (void)group.reduce(one, 0, avg); },
+        [&] {
+          (void)group.reduce_scatter(one, {one, one}, avg);
+        },
+        [&] { (void)group.reduce_scatter_tensor(one, two, avg); },
+    };
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      EXPECT_TRUE(throws<ls::DtypeError>(calls[i], "the average of a tensor of i64")) << i;
+    }
   });
 }
 
