@@ -80,7 +80,42 @@ TEST(LayerNorm, HasFirstAndSecondDerivatives) {
 }
 
 TEST(LayerNorm, AnEmptyBatchStaysEmpty) {
-  EXPECT_EQ(layer_norm(varied({0, 3}), {3}, varied({3}), varied({3})).sizes(), (Shape{0, 3}));
+  const Tensor x = varied_leaf({0, 3});
+  const Tensor weight = varied_leaf({3}, 1);
+  const Tensor bias = varied_leaf({3}, 2);
+  const Tensor y = layer_norm(x, {3}, weight, bias);
+  EXPECT_EQ(y.sizes(), (Shape{0, 3}));
+  y.backward(varied({0, 3}));
+  EXPECT_EQ(x.grad().sizes(), (Shape{0, 3}));
+  EXPECT_EQ(weight.grad().to_vector<double>(), Values(3, 0));
+  EXPECT_EQ(bias.grad().to_vector<double>(), Values(3, 0));
+}
+
+TEST(LayerNorm, ARowOfEqualElementsBecomesTheBias) {
+  const Tensor x = full({2, 100}, 1e8F).requires_grad_();
+  const Tensor y = layer_norm(x, {100}, ones({100}), full({100}, 3));
+  EXPECT_EQ(y.to_vector<float>(), std::vector<float>(200, 3));
+  y.backward(ones({2, 100}));
+  EXPECT_EQ(x.grad().to_vector<float>(), std::vector<float>(200, 0));
+}
+
+// Each gradient alone is what it is beside the others.
+TEST(LayerNorm, GradientsThatNobodyWantsChangeNoOther) {
+  const Tensor gradient = varied({3, 2, 4}, 3);
+  std::vector<Values> all;
+  for (int wanted = 7; wanted > 0; --wanted) {
+    const std::vector<Tensor> in = {varied({3, 2, 4}), varied({2, 4}, 1), varied({2, 4}, 2)};
+    for (int i = 0; i < 3; ++i) in[static_cast<std::size_t>(i)].requires_grad_((wanted >> i) & 1);
+    layer_norm(in[0], {2, 4}, in[1], in[2]).backward(gradient);
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (wanted == 7) all.push_back(in[i].grad().to_vector<double>());
+      const bool is_wanted = ((wanted >> i) & 1) != 0;
+      ASSERT_EQ(in[i].grad().defined(), is_wanted);
+      if (is_wanted) {
+        EXPECT_EQ(in[i].grad().to_vector<double>(), all[i]) << wanted;
+      }
+    }
+  }
 }
 
 TEST(LayerNorm, HalfPrecisionIsComputedInF32) {

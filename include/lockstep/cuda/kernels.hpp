@@ -15,6 +15,7 @@
 #include <lockstep/cuda/kernels/fill.hpp>
 #include <lockstep/cuda/kernels/gelu.hpp>
 #include <lockstep/cuda/kernels/inplace.hpp>
+#include <lockstep/cuda/kernels/layer_norm.hpp>
 #include <lockstep/cuda/kernels/loss.hpp>
 #include <lockstep/cuda/kernels/matmul.hpp>
 #include <lockstep/cuda/kernels/optim.hpp>
@@ -37,7 +38,7 @@ using AllKernels =
 
 using AllCalls =
     Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls, ReduceCalls,
-         ChannelSumCalls, ChannelNormCalls, BatchNormCalls, SoftmaxCalls, LossCalls, EmbeddingCalls,
-         PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, GeluCalls>::type;
+         ChannelSumCalls, ChannelNormCalls, BatchNormCalls, LayerNormCalls, SoftmaxCalls, LossCalls,
+         EmbeddingCalls, PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, GeluCalls>::type;
 
 }  // namespace lockstep::cuda

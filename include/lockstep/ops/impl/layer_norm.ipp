@@ -2,21 +2,33 @@
 #pragma once
 
 #include <lockstep/autograd/autocast.hpp>
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_norm.hpp>
+#include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/composed_grads.hpp>
+#include <lockstep/ops/kernels/layer_norm_kernels.hpp>
 #include <lockstep/ops/layer_norm.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -30,6 +42,101 @@ inline void check_normalized(const char* name, const Tensor& tensor, const Tenso
 
 inline bool ends_with(const Shape& shape, const Shape& end) {
   return shape.size() >= end.size() && std::equal(end.begin(), end.end(), shape.end() - end.size());
+}
+
+// The same, composed of elementary operations.
+inline Tensor composed_layer_norm(const Tensor& x, const Shape& normalized_shape,
+                                  const Tensor& weight, const Tensor& bias, double eps) {
+  const std::int64_t width = numel(normalized_shape);
+  const Tensor flat = x.reshape({x.numel() / std::max<std::int64_t>(width, 1), width});
+  const Moments moments = channel_moments(flat, 0);
+  Tensor y = channel_affine(flat, 0, moments.mean, inverse_deviation(moments.var, eps), {});
+  if (weight.defined()) {
+    const Tensor shift = bias.defined() ? bias.reshape({width}) : bias;
+    y = channel_affine(y, 1, {}, weight.reshape({width}), shift);
+  } else if (bias.defined()) {
+    y = y + bias.reshape({width});
+  }
+  return y.reshape(x.sizes());
+}
+
+LOCKSTEP_INLINE Tensor LayerNormOp::forward(const Tensor& values, const Tensor& factor,
+                                            const Tensor& offset) {
+  x = values;
+  weight = factor;
+  bias = offset;
+  const auto packed_if = [](const Tensor& t) { return t.defined() ? packed(t) : t; };
+  const Tensor in = packed(values);
+  const Tensor factors = packed_if(factor);
+  const Tensor offsets = packed_if(offset);
+  const auto width = static_cast<std::size_t>(numel(normalized_shape));
+  const std::int64_t count = values.numel() / std::max<std::int64_t>(numel(normalized_shape), 1);
+  const Stream stream = current_stream(values.device());
+  const Tensor table = empty_on(stream, {2, count}, values.dtype());
+  Tensor out = empty_on(stream, values.sizes(), values.dtype());
+  dispatch_floating(values.dtype(), name, [&]<class T>(T) {
+    const View<T> all = output<T>(table, stream);
+    const std::size_t half = all.size / 2;
+    launch_call(stream, LayerNormCall<T>{input<T>(in),
+                                         optional_input<T>(factors),
+                                         optional_input<T>(offsets),
+                                         output<T>(out, stream),
+                                         {all.data, half},
+                                         {all.data + half, half},
+                                         width,
+                                         eps});
+  });
+  rows = table;
+  return out;
+}
+
+LOCKSTEP_INLINE std::array<Tensor, 3> LayerNormOp::backward(const Backward& saved,
+                                                            const Tensor& grad) const {
+  if (!is_grad_enabled()) return fused(saved, grad);
+  return composed_grads<3>(
+      {saved(x), saved(weight), saved(bias)}, {grad}, [this](const std::array<Tensor, 3>& in) {
+        return std::vector<Tensor>{composed_layer_norm(in[0], normalized_shape, in[1], in[2], eps)};
+      });
+}
+
+LOCKSTEP_INLINE std::array<Tensor, 3> LayerNormOp::fused(const Backward& saved,
+                                                         const Tensor& grad) const {
+  std::array<Tensor, 3> grads;
+  const Tensor slopes = packed(grad);
+  const Tensor table = saved(rows);
+  const std::int64_t width = numel(normalized_shape);
+  if (saved.needs(2)) {
+    const Tensor flat = make_view(slopes, {table.size(1), width}, {width, 1}, 0);
+    const Tensor total = channel_sum(flat, 1, saved.gradient_slot(2));
+    grads[2] = total.sizes() == normalized_shape ? total : total.reshape(normalized_shape);
+  }
+  if (!saved.needs(0) && !saved.needs(1)) return grads;
+
+  const Tensor in = packed(saved(x));
+  const Tensor factors = saved(weight).defined() ? packed(saved(weight)) : Tensor();
+  const Stream stream = current_stream(in.device());
+  if (saved.needs(0)) grads[0] = empty_on(stream, in.sizes(), in.dtype());
+  if (saved.needs(1)) {
+    const Tensor slot = saved.gradient_slot(1);
+    grads[1] =
+        empty_at(&slot, {&table, &slopes, &in, &factors}, stream, normalized_shape, in.dtype());
+  }
+  dispatch_floating(in.dtype(), name, [&]<class T>(T) {
+    const View<const T> known = input<T>(table);
+    const std::size_t half = known.size / 2;
+    const auto made = [&](std::size_t i) {
+      return saved.needs(i) ? output<T>(grads[i], stream) : View<T>{};
+    };
+    launch_call(stream, LayerNormGradCall<T>{input<T>(slopes),
+                                             input<T>(in),
+                                             optional_input<T>(factors),
+                                             {known.data, half},
+                                             {known.data + half, half},
+                                             made(0),
+                                             made(1),
+                                             static_cast<std::size_t>(width)});
+  });
+  return grads;
 }
 
 }  // namespace lockstep::detail
@@ -50,20 +157,7 @@ LOCKSTEP_INLINE Tensor layer_norm(const Tensor& x, const Shape& normalized_shape
   detail::check_normalized("weight", weight, x, normalized_shape);
   detail::check_normalized("bias", bias, x, normalized_shape);
 
-  const std::int64_t width = numel(normalized_shape);
-  std::int64_t rows = 1;
-  for (std::size_t d = 0; d + normalized_shape.size() < x.sizes().size(); ++d) rows *= x.sizes()[d];
-  const Tensor flat = x.reshape({rows, width});
-  const detail::Moments moments = detail::channel_moments(flat, 0);
-  Tensor y = detail::channel_affine(flat, 0, moments.mean,
-                                    detail::inverse_deviation(moments.var, eps), {});
-  if (weight.defined()) {
-    const Tensor shift = bias.defined() ? bias.reshape({width}) : bias;
-    y = detail::channel_affine(y, 1, {}, weight.reshape({width}), shift);
-  } else if (bias.defined()) {
-    y = y + bias.reshape({width});
-  }
-  return y.reshape(x.sizes());
+  return lockstep::apply(detail::LayerNormOp{normalized_shape, eps}, x, weight, bias);
 }
 
 }  // namespace lockstep
