@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Fails if RELIABILITY.md names a test that TESTS_DIR does not have.
+
+file(STRINGS "${TESTS_DIR}/RELIABILITY.md" lines REGEX "`[A-Z][A-Za-z0-9]+(\\.[A-Z][A-Za-z0-9]+|DeathTest)`")
+string(REGEX MATCHALL "`[A-Z][A-Za-z0-9]+(\\.[A-Z][A-Za-z0-9]+|DeathTest)`" names "${lines}")
+file(GLOB_RECURSE sources "${TESTS_DIR}/*_test.cpp")
+set(text "")
+foreach(source IN LISTS sources)
+  file(STRINGS "${source}" tests REGEX "^TEST")
+  string(APPEND text "${tests};")
+endforeach()
+string(REGEX REPLACE "[ \n]" "" text "${text}")
+set(count 0)
+foreach(name IN LISTS names)
+  string(REPLACE "`" "" name "${name}")
+  string(REPLACE "." "," test "${name}")
+  string(FIND "${text}" "(${test}" found)
+  if(found EQUAL -1)
+    message(SEND_ERROR "RELIABILITY.md names ${name}, which is no test")
+  endif()
+  math(EXPR count "${count} + 1")
+endforeach()
+message(STATUS "${count} named tests exist")
+if(count LESS 60)
+  message(SEND_ERROR "RELIABILITY.md was not read")
+endif()
