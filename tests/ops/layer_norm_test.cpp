@@ -118,6 +118,22 @@ TEST(LayerNorm, GradientsThatNobodyWantsChangeNoOther) {
   }
 }
 
+// As the gradient of a part of a batch is, that gather's backward has divided.
+TEST(LayerNorm, TakesAGradientThatBeginsWithinItsMemory) {
+  const Tensor whole = varied({5, 4}, 3);
+  const auto gradients = [](const Tensor& gradient) {
+    const Tensor x = varied_leaf({3, 4});
+    const Tensor weight = varied_leaf({4}, 1);
+    const Tensor bias = varied_leaf({4}, 2);
+    layer_norm(x, {4}, weight, bias).backward(gradient);
+    return std::vector<Values>{x.grad().to_vector<double>(), weight.grad().to_vector<double>(),
+                               bias.grad().to_vector<double>()};
+  };
+  const Tensor part = narrow(whole, 0, 2, 3);
+  ASSERT_TRUE(part.is_contiguous());
+  EXPECT_EQ(gradients(part), gradients(part.clone()));
+}
+
 TEST(LayerNorm, HalfPrecisionIsComputedInF32) {
   const Tensor x = varied<float>({3, 6}).to(Dtype::bf16);
   const Tensor weight = varied<float>({6}, 1);

@@ -106,7 +106,8 @@ LOCKSTEP_INLINE std::array<Tensor, 3> LayerNormOp::fused(const Backward& saved,
   const Tensor table = saved(rows);
   const std::int64_t width = numel(normalized_shape);
   if (saved.needs(2)) {
-    const Tensor flat = make_view(slopes, {table.size(1), width}, {width, 1}, 0);
+    const Tensor flat =
+        make_view(slopes, {table.size(1), width}, {width, 1}, slopes.impl()->offset);
     const Tensor total = channel_sum(flat, 1, saved.gradient_slot(2));
     grads[2] = total.sizes() == normalized_shape ? total : total.reshape(normalized_shape);
   }
