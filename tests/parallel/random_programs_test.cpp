@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/host_stream.hpp>
+
+#include "parallel/programs/check.hpp"
+#include "parallel/programs/generate.hpp"
+#include "parallel/programs/program.hpp"
+#include "parallel/programs/shrink.hpp"
+#include "parallel/property_support.hpp"
+#include "support/devices.hpp"
+#include "support/gate.hpp"
+#include "support/sanitizers.hpp"
+#include "support/warnings.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+
+namespace random_programs_test {
+
+namespace property = lockstep::testing::property;
+using namespace lockstep::testing::programs;
+using lockstep::detail::HostStream;
+using lockstep::testing::CaughtWarnings;
+using lockstep::testing::first_devices;
+using lockstep::testing::kSanitizer;
+using lockstep::testing::QueuedCompute;
+
+Program draw(std::size_t number) {
+  property::Random random(number);
+  return Generator(random).draw();
+}
+
+// Shows the first of `cases` programs in which the library and the formulas part, made small.
+void expect_agreement(std::size_t cases) {
+  const CaughtWarnings warnings;
+  for (std::size_t i = 0; i < cases; ++i) {
+    const Program program = draw(i);
+    const auto difference = Comparison::difference(program);
+    if (!difference) continue;
+    const Program small =
+        shrink(program, [](const Program& p) { return Comparison::difference(p).has_value(); });
+    FAIL() << property::name_of_case(i) << ": " << *difference << "\nand "
+           << Comparison::difference(small).value_or("sometimes") << " in\n"
+           << describe(small);
+  }
+}
+
+TEST(RandomPrograms, TrainAsTheFormulasSay) {
+  const bool simulated = first_devices(1)[0].is_cuda();
+  expect_agreement(property::cases(kSanitizer || simulated ? 200 : 2000));
+}
+
+// While it lives, the streams besides the default ones are asynchronous, too.
+struct OthersQueued {
+  OthersQueued() { set_modes(HostStream::Mode::queued); }
+  OthersQueued(const OthersQueued&) = delete;
+  OthersQueued& operator=(const OthersQueued&) = delete;
+  ~OthersQueued() { set_modes(HostStream::Mode::immediate); }
+
+  static void set_modes(HostStream::Mode mode) {
+    for (const lockstep::Stream& other : other_streams()) {
+      other.synchronize();
+      static_cast<HostStream&>(other.state()).set_mode(mode);
+    }
+  }
+};
+
+// Every operation is asynchronous, and the current streams change between what the user does.
+TEST(RandomPrograms, TrainAsTheFormulasSayOnQueuedStreams) {
+  const QueuedCompute queued;
+  const OthersQueued others;
+  expect_agreement(property::cases(kSanitizer ? 200 : 1000));
+}
+
+// The machinery itself: a wrong result is found, and told by a program of a single step.
+TEST(RandomPrograms, AFaultShrinksToTheStepThatHasIt) {
+  const Fault fault = [](const Step& step, lockstep::Tensor& result) {
+    if (step.op == Op::quotient && result.device() != first_devices(1)[0]) {
+      result = result * 1.001;
+    }
+  };
+  const auto fails = [&](const Program& program) {
+    return Comparison::difference(program, fault).has_value();
+  };
+  std::size_t number = 0;
+  while (number < 1000 && !fails(draw(number))) ++number;
+  ASSERT_LT(number, 1000);
+  const Program small = shrink(draw(number), fails);
+  ASSERT_EQ(small.steps.size(), 1U) << describe(small);
+  EXPECT_EQ(small.steps[0].op, Op::quotient);
+  EXPECT_EQ(small.rounds.size(), 1U);
+  EXPECT_EQ(small.devices.size(), 1U);
+}
+
+}  // namespace random_programs_test
