@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/stay_loaded.hpp>
 #include <lockstep/error.hpp>
 
 #include <cerrno>
@@ -123,8 +124,10 @@ std::thread start_thread(F run) {
 }
 
 // Starts a thread that outlives its starter's CoreBinding, if there is one, and is not bound by it.
+// The library that this is in stays loaded, since nobody waits for the thread's end.
 template <class F>
 void start_detached(F run) {
+  stay_loaded();
   std::thread([cores = unbound_affinity, run = std::move(run)]() mutable {
     if (cores) (void)set_affinity(*cores);
     run();
