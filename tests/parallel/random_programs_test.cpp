@@ -79,6 +79,7 @@ TEST(RandomPrograms, AFaultShrinksToTheStepThatHasIt) {
       result = result * 1.001;
     }
   };
+  const CaughtWarnings warnings;
   const auto fails = [&](const Program& program) {
     return Comparison::difference(program, fault).has_value();
   };

@@ -233,7 +233,8 @@ class LibraryTraining {
       Tensor loss;
       for (std::size_t k = 0; k < outputs.size(); ++k) {
         const Tensor& output = outputs[k];
-        if (output.dtype() != dtype()) continue;  // indices
+        if (output.dtype() != dtype()) continue;                // indices
+        output.record_stream(current_stream(output.device()));  // it comes from another stage
         const bool scalar = program_.is_scalar(program_.outputs[k]);
         const auto first = scalar ? part.rank
                                   : static_cast<std::size_t>(
