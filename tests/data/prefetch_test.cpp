@@ -25,6 +25,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <string>
@@ -385,6 +386,25 @@ TEST(Prefetch, NothingIsRecordedForBackward) {
   for (const auto& parts : prefetch(batches, first_devices(2))) {
     EXPECT_FALSE(parts[0].requires_grad());
   }
+}
+
+// With batches on their way, in the loop's thread or in what lives as long as the process.
+TEST(PrefetchDeathTest, TheProgramMayEndWithinTheLoop) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end = [](bool lives_longer) {
+    static DataLoader loader{TensorDataset{counting(4000)},
+                             {.batch_size = 8, .num_workers = lives_longer ? 2 : 0}};
+    static auto batches = prefetch(loader, first_devices(2));
+    if (lives_longer) {
+      static auto iterator = batches.begin();
+      ++iterator;
+      std::exit(0);
+    }
+    for (const auto& parts : prefetch(loader, first_devices(3)))
+      std::exit(std::get<0>(parts).size() > 0 ? 0 : 1);
+  };
+  EXPECT_EXIT(end(false), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(end(true), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace prefetch_test

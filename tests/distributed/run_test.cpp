@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <exception>
 #include <future>
 #include <new>
@@ -421,6 +422,21 @@ TEST(Run, DevicesThatAreWrong) {
       throws<ls::ValueError>([&] { dist::run({}, nothing); }, "expected 1 to 1024 devices, got 0"));
   EXPECT_TRUE(
       throws<ls::DeviceError>([&] { dist::run({ls::Device("cpu:99")}, nothing); }, "cpu:99"));
+}
+
+// While another rank waits for it, and with work in flight.
+TEST(RunDeathTest, TheProgramMayEndInARank) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end = [](int ending) {
+    dist::run(first_devices(3), [ending](const dist::ProcessGroup& group) {
+      ls::Tensor own = ones(group);
+      group.all_reduce(own).wait();
+      if (group.rank() == ending) std::exit(0);
+      group.all_reduce(own).wait();
+    });
+  };
+  EXPECT_EXIT(end(0), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(end(2), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace run_test
