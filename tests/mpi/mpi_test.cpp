@@ -20,6 +20,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@
 #include <new>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,14 +46,48 @@ namespace mpi_test {
 // Whether looking for a message from any rank is an error, as it may be once a rank is gone.
 bool any_source_fails = false;
 
+// So many more calls of MPI succeed before one fails; less than 0: none fails. Looks for messages
+// that have not come, and for the end of what goes on, do not count.
+std::atomic<int> calls_before_failure{-1};
+bool call_fails() { return calls_before_failure >= 0 && calls_before_failure-- == 0; }
+
 }  // namespace mpi_test
 
-// In MPI's place, which has it under this name, too.
-extern "C" int MPI_Improbe(int source, int tag, MPI_Comm comm, int* found, MPI_Message* message,
-                           MPI_Status* status) {
+// In MPI's place, which has them under these names, too.
+extern "C" {
+
+int MPI_Improbe(int source, int tag, MPI_Comm comm, int* found, MPI_Message* message,
+                MPI_Status* status) {
   if (mpi_test::any_source_fails && source == MPI_ANY_SOURCE) return MPI_ERR_OTHER;
+  int is_there = 0;
+  PMPI_Iprobe(source, tag, comm, &is_there, MPI_STATUS_IGNORE);
+  if (is_there && mpi_test::call_fails()) return MPI_ERR_OTHER;
   return PMPI_Improbe(source, tag, comm, found, message, status);
 }
+int MPI_Test(MPI_Request* request, int* ended, MPI_Status* status) {
+  const int code = PMPI_Test(request, ended, status);
+  return *ended && mpi_test::call_fails() ? MPI_ERR_OTHER : code;
+}
+int MPI_Isend(const void* data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+  if (mpi_test::call_fails()) return MPI_ERR_OTHER;
+  return PMPI_Isend(data, count, type, peer, tag, comm, request);
+}
+int MPI_Imrecv(void* data, int count, MPI_Datatype type, MPI_Message* message,
+               MPI_Request* request) {
+  if (mpi_test::call_fails()) return MPI_ERR_OTHER;
+  return PMPI_Imrecv(data, count, type, message, request);
+}
+int MPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count) {
+  if (mpi_test::call_fails()) return MPI_ERR_OTHER;
+  return PMPI_Get_count(status, type, count);
+}
+int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request) {
+  if (mpi_test::call_fails()) return MPI_ERR_OTHER;
+  return PMPI_Ibarrier(comm, request);
+}
+
+}  // extern "C"
 
 namespace mpi_test {
 
@@ -488,15 +524,22 @@ void run_in(const dist::ProcessGroup& group, bool communicating, const Body& bod
 // What others wait for once a rank has failed, as long as nothing that counts can come in it.
 class ShortLastChance {
  public:
-  ShortLastChance() { FailureNotice::last_chance = std::chrono::milliseconds(2); }
+  ShortLastChance() {
+    FailureNotice::last_chance = std::chrono::milliseconds(2);
+    ls::mpi::detail::fault_delay = std::chrono::milliseconds(2);
+  }
   ShortLastChance(const ShortLastChance&) = delete;
   ShortLastChance& operator=(const ShortLastChance&) = delete;
-  ~ShortLastChance() { FailureNotice::last_chance = before_; }
+  ~ShortLastChance() {
+    FailureNotice::last_chance = before_;
+    ls::mpi::detail::fault_delay = delay_before_;
+  }
 
  private:
   using FailureNotice = ls::mpi::detail::FailureNotice;
 
   const std::chrono::milliseconds before_ = FailureNotice::last_chance;
+  const std::chrono::milliseconds delay_before_ = ls::mpi::detail::fault_delay;
 };
 
 // What the last rank tells all others: whether it has met a fault, and whether it has failed.
@@ -568,6 +611,62 @@ TEST(Mpi, ARankWithoutMemoryEndsTheGroup) {
   }
   if (world().rank() == world().size() - 1) std::cout << places << " places\n";
   EXPECT_GT(places, 50U);
+}
+
+// The text of the Error that ends an operation; nothing where it ended well.
+template <class Operation>
+std::string error_text(const Operation& operation) {
+  try {
+    operation();
+  } catch (const ls::Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+// The same where call n of MPI's on the last rank fails.
+bool survive_failing_call(const FaultyOperation& operation, int n) {
+  const dist::ProcessGroup group = ls::mpi::process_group();
+  const int last = group.size() - 1;
+  const bool faulty = group.rank() == last;
+  const Brought brought(group.size());
+  const ls::Tensor next = ls::full({3}, 1);
+  dist::ProcessGroup result = group;
+  if (faulty) calls_before_failure = n;
+  const std::string first = error_text([&] { result = operation.run(group, brought); });
+  const bool met = calls_before_failure.exchange(-1) < 0 && faulty;
+  const std::string second = error_text([&] { (void)result.blocking().all_reduce(next); });
+  const std::string third = error_text([&] { (void)group.blocking().all_reduce(next); });
+  const Told told = tell_all(met, !first.empty());
+  if (!told.met) {
+    EXPECT_EQ(first + second + third, "");
+  } else if (faulty) {
+    EXPECT_NE(first.find(" failed with code"), std::string::npos) << first;
+    EXPECT_EQ(second, first);
+    EXPECT_EQ(third, first);
+  } else {
+    const std::string name = ls::detail::str("rank ", last, " has ");
+    EXPECT_NE(second.find(name), std::string::npos) << second;
+    EXPECT_NE(third.find(name), std::string::npos) << third;
+  }
+  return told.met;
+}
+
+TEST(Mpi, ARankWhoseCallOfMpiFailsEndsTheGroup) {
+  if (world().size() == 1) return;
+  const ShortLastChance soon;
+  int places = 0;
+  for (const FaultyOperation& operation : faulty_operations()) {
+    // Whoever has all calls goes on to MPI_Comm_split, which waits within MPI for a rank that fails
+    // after it has sent its own.
+    if (std::string_view(operation.name) == "new_group") continue;
+    SCOPED_TRACE(operation.name);
+    int n = 0;
+    while (survive_failing_call(operation, n)) ++n;
+    places += n;
+  }
+  if (world().rank() == last_rank()) std::cout << places << " calls\n";
+  EXPECT_GT(places, 10);
 }
 
 // The same for making a group of all processes. Its first operation is as far as it gets.

@@ -30,7 +30,8 @@ namespace lockstep::mpi::detail {
 // and all others with it, and no further one is started: if that rank sent more later, it would be
 // taken for what is received after this. When a rank has told that it has failed, what it had sent
 // before still comes; any other message with it fails: one to be received that has not come, and
-// one sent that has not been taken.
+// one sent that has not been taken. An error of MPI's is a `failure` of this rank: others may wait
+// for the message.
 //
 // Threads: the communication thread, or one that runs an operation in its place.
 class Messages {
@@ -70,6 +71,7 @@ class Messages {
     for (std::size_t i = 0; i < in_flight_.size();) {
       if (in_flight_[i]->advance()) {
         const std::unique_ptr<MessageInFlight> ended = take(i);
+        if (ended->mpi_failed && !failure_) failure_ = ended->error;
         ended->done(std::move(ended->error));
       } else {
         ++i;
@@ -83,6 +85,9 @@ class Messages {
     }
     return !in_flight_.empty();
   }
+
+  // The first error of MPI's; null without one.
+  const std::exception_ptr& failure() const { return failure_; }
 
   // Fails all messages that are under way. The memory that MPI may still read or write is kept for
   // ever.
@@ -134,6 +139,7 @@ class Messages {
     std::size_t taken = 0;                             // how many of these have ended
     std::size_t received = 0;                          // in bytes
     std::exception_ptr error = nullptr;
+    bool mpi_failed = false;  // the error is MPI's
 
     const char* name() const { return message.sends ? "send" : "recv"; }
     // "recv of 3 x f32 from rank 1 with tag 0"
@@ -157,6 +163,7 @@ class Messages {
       requests.resize(started);
     }
     void fail(int code, const char* call) noexcept {
+      mpi_failed = mpi_failed || !error;
       fail([&] { return std::make_exception_ptr(mpi_error(code, call)); });
     }
 
@@ -322,6 +329,7 @@ class Messages {
   FailureNotice* const notice_;
   std::vector<std::unique_ptr<MessageInFlight>> in_flight_;
   std::exception_ptr error_;  // of all messages: one was too late, or MPI has failed
+  std::exception_ptr failure_;
 };
 
 }  // namespace lockstep::mpi::detail

@@ -107,7 +107,11 @@ class MpiCarrier final : public Carrier {
     messages_.check(message);
     alone([&] { messages_.start(message, data, std::move(done)); });
   }
-  bool progress() override { return messages_.progress(); }
+  bool progress() override {
+    const bool more = messages_.progress();
+    if (messages_.failure()) requests_.leave(messages_.failure());
+    return more;
+  }
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     requests_.check_usable();

@@ -44,11 +44,14 @@ class PollPause {
   Clock::time_point since_{};
 };
 
+// How long an error of MPI's waits for what the watchdog may know. Set while no operation runs.
+inline std::chrono::milliseconds fault_delay{2000};
+
 // What the watchdog knows, if it comes to know of something soon: where a rank has died, MPI may
 // find an error before the watchdog does, which knows more. Null without a fault.
 inline std::exception_ptr await_fault(const distributed::Watchdog* watchdog) {
   if (!watchdog) return nullptr;
-  const distributed::detail::Deadline deadline(std::chrono::seconds(2));
+  const distributed::detail::Deadline deadline(fault_delay);
   while (!watchdog->faulted() && !deadline.passed()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
