@@ -303,6 +303,7 @@ class Generator {
     };
     switch (module.op) {
       case Op::linear:
+      case Op::inner:
         own({n[1], n[0]});
         if (n[2] != 0) own({n[1]});
         break;
@@ -363,9 +364,10 @@ class Generator {
     Sizes sizes = program_.sizes_of(*x);
     if (sizes.empty()) return false;
     switch (op) {
-      case Op::linear: {
+      case Op::linear:
+      case Op::inner: {
         const std::int64_t in = std::exchange(sizes.back(), number(1, 5));
-        return add({*x}, {op, {in, sizes.back(), flag()}, {}}, sizes);
+        return add({*x}, {op, {in, sizes.back(), flag(), number(0, 5)}, {}}, sizes);
       }
       case Op::batch_norm: {
         // In f32 a variance of almost nothing would make any rounding large.

@@ -22,7 +22,6 @@
 #include "parallel/programs/program_module.hpp"
 #include "parallel/programs/reference_training.hpp"
 #include "parallel/property_support.hpp"
-#include "support/devices.hpp"
 
 #include <algorithm>
 #include <array>
@@ -37,11 +36,6 @@
 
 // A program's training by the library.
 namespace lockstep::testing::programs {
-
-inline const std::vector<Device>& program_devices() {
-  static const std::vector<Device> devices = first_devices(6);
-  return devices;
-}
 
 // A stream of each device besides the default one.
 inline const std::vector<Stream>& other_streams() {
@@ -128,10 +122,14 @@ class LibraryTraining {
           tensor(own.sizes, [&](std::size_t i) { return first.parameter(p, i); }));
       parameters_.back().requires_grad_(!own.frozen);
     }
-    for (const Module& module : program.modules) {
-      net_.layers.push_back(LayerMaker(program, module, parameters_).make());
-    }
     for (const std::size_t d : devices) devices_.push_back(program_devices()[d]);
+    bool scattered = false;
+    for (const Module& module : program.modules) {
+      net_.layers.push_back(LayerMaker(program, module, parameters_, devices_[0]).make());
+      scattered = scattered || module.op == Op::inner;
+    }
+    // A wrapper within has moved its own part, and the others have to be where that is.
+    if (scattered) to(net_, devices_[0]);
     options_ = {
         .output_device = program_devices()[program.output_device],
         .dim = program.dim,

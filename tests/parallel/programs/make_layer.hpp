@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/device/device.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/sparse.hpp>
 
 #include "parallel/programs/program.hpp"
 #include "parallel/programs/program_module.hpp"
+#include "support/devices.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +24,11 @@ inline Dtype dtype_of_program(const Program& program) {
   return program.f32 ? Dtype::f32 : Dtype::f64;
 }
 
+inline const std::vector<Device>& program_devices() {
+  static const std::vector<Device> devices = first_devices(6);
+  return devices;
+}
+
 // A tensor of the program's dtype in host memory, whose element i is `value(i)`.
 template <class F>
 Tensor make_tensor(const Program& program, const Sizes& sizes, F value) {
@@ -31,17 +39,22 @@ Tensor make_tensor(const Program& program, const Sizes& sizes, F value) {
 
 class LayerMaker {
  public:
+  // For a program that runs on `device` first.
   LayerMaker(const Program& program, const Module& module,
-             const std::vector<lockstep::Parameter>& parameters)
-      : program_(program), module_(module), parameters_(parameters) {}
+             const std::vector<lockstep::Parameter>& parameters, Device device)
+      : program_(program), module_(module), parameters_(parameters), device_(device) {}
 
   Layer make() const {
     const auto& n = module_.numbers;
     switch (module_.op) {
-      case Op::linear: {
+      case Op::linear:
+      case Op::inner: {
         nn::Linear linear{n[0], n[1], {.bias = n[2] != 0, .dtype = dtype()}};
         place({&linear.weight, &linear.bias});
-        return linear;
+        if (module_.op == Op::linear) return linear;
+        to(linear, device_);  // a parameter that it shares may be there already
+        const Device second = program_devices()[static_cast<std::size_t>(n[3])];
+        return DataParallel{linear, {device_, second}};
       }
       case Op::conv2d: {
         nn::Conv2d conv{n[0],
@@ -147,6 +160,7 @@ class LayerMaker {
   const Program& program_;
   const Module& module_;
   const std::vector<lockstep::Parameter>& parameters_;
+  const Device device_;
 };
 
 }  // namespace lockstep::testing::programs

@@ -60,6 +60,7 @@ enum class Op {
   attention,  // whether causal; of three values
   // modules, with parameters or buffers
   linear,      // in, out, whether there is a bias
+  inner,       // the same within a DataParallel of its own; the number of its second device
   conv2d,      // in, out, kernel, stride, padding, dilation, groups, bias
   batch_norm,  // features, dimensions, affine, whether statistics are kept
   layer_norm,  // how many dimensions, affine, bias; their sizes
@@ -79,13 +80,15 @@ enum class Op {
 
 inline const char* name_of(Op op) {
   static constexpr const char* names[] = {
-      "relu",        "tanh",       "sigmoid",   "gelu",      "abs",           "square",   "exp",
-      "log",         "sqrt",       "cube",      "scale",     "detach",        "clone",    "softmax",
-      "log_softmax", "argmax",     "flatten",   "divide",    "transpose",     "narrow",   "select",
-      "sum",         "mean",       "max_pool",  "avg_pool",  "add",           "sub",      "mul",
-      "quotient",    "matmul",     "cat",       "stack",     "attention",     "linear",   "conv2d",
-      "batch_norm",  "layer_norm", "embedding", "multihead", "rnn",           "relu_rnn", "lstm",
-      "gru",         "dropout",    "affine",    "average",   "cross_entropy", "mse"};
+      "relu",       "tanh",       "sigmoid",     "gelu",      "abs",      "square",
+      "exp",        "log",        "sqrt",        "cube",      "scale",    "detach",
+      "clone",      "softmax",    "log_softmax", "argmax",    "flatten",  "divide",
+      "transpose",  "narrow",     "select",      "sum",       "mean",     "max_pool",
+      "avg_pool",   "add",        "sub",         "mul",       "quotient", "matmul",
+      "cat",        "stack",      "attention",   "linear",    "inner",    "conv2d",
+      "batch_norm", "layer_norm", "embedding",   "multihead", "rnn",      "relu_rnn",
+      "lstm",       "gru",        "dropout",     "affine",    "average",  "cross_entropy",
+      "mse"};
   return names[static_cast<std::size_t>(op)];
 }
 

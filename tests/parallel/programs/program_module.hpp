@@ -117,7 +117,7 @@ struct Average {
 
 using Layer = std::variant<nn::Linear, nn::Conv2d, nn::BatchNorm1d, nn::BatchNorm2d, nn::LayerNorm,
                            nn::Embedding, nn::MultiheadAttention, nn::RNN, nn::LSTM, nn::GRU,
-                           nn::Dropout, Affine, Average>;
+                           nn::Dropout, DataParallel<nn::Linear>, Affine, Average>;
 
 inline Shape shape(const Sizes& sizes) { return Shape(std::span<const std::int64_t>(sizes)); }
 

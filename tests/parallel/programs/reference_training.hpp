@@ -392,6 +392,7 @@ class ReferenceTraining {
     const auto parameter = [&](std::size_t i) { return &variables_[module.parameters[i]]; };
     switch (step.op) {
       case Op::linear:
+      case Op::inner:
         return linear(x, *parameter(0), n[2] != 0 ? parameter(1) : nullptr);
       case Op::conv2d:
         return conv2d(x, *parameter(0), n[7] != 0 ? parameter(1) : nullptr, step, n);
