@@ -67,10 +67,13 @@ TEST(Pointwise, GradientsAgreeWithFiniteDifferences) {
   EXPECT_TRUE(gradcheck(smooth, positive));
   EXPECT_TRUE(gradgradcheck(smooth, positive));
 
-  const auto kinked = [](const Tensor& x) { return std::vector<Tensor>{relu(x), abs(x)}; };
+  const auto kinked = [](const Tensor& x) {
+    return std::vector<Tensor>{relu(x), abs(x), clamp(x, -1, 1), clamp(x, 0)};
+  };
   const std::vector<Tensor> mixed = {tensor<double>({-2, -0.5, 0.25, 3}).requires_grad_()};
   EXPECT_TRUE(gradcheck(kinked, mixed));
-  EXPECT_TRUE(gradgradcheck([](const Tensor& x) { return relu(x) * relu(x) + abs(x) * x; }, mixed));
+  EXPECT_TRUE(gradgradcheck(
+      [](const Tensor& x) { return relu(x) * relu(x) + abs(x) * x + clamp(x, -1, 1) * x; }, mixed));
 }
 
 TEST(Pointwise, GradientsAtKinksAreTorchs) {
@@ -83,6 +86,27 @@ TEST(Pointwise, GradientsAtKinksAreTorchs) {
   const Tensor z = tensor({0.0F}).requires_grad_();
   pow(z, 0).backward();
   EXPECT_EQ(z.grad().item<float>(), 0);
+}
+
+TEST(Pointwise, ClampKeepsWhatLiesBetweenTheBounds) {
+  const Tensor x = tensor({-2.0F, -1.0F, 0.5F, 2.0F, 3.0F, kNan}).requires_grad_();
+  const Tensor y = clamp(x, -1, 2);
+  const std::vector<float> values = y.to_vector<float>();
+  EXPECT_EQ(std::vector<float>(values.begin(), values.begin() + 5),
+            (std::vector<float>{-1, -1, 0.5, 2, 2}));
+  EXPECT_TRUE(std::isnan(values[5]));
+  y.backward(full({6}, 3));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 3, 3, 3, 0, 0}));
+  EXPECT_EQ(clamp(x.narrow(0, 0, 5), {}, 0).to_vector<float>(),
+            (std::vector<float>{-2, -1, 0, 0, 0}));
+  EXPECT_EQ(clamp(x.narrow(0, 0, 5), 0).to_vector<float>(), (std::vector<float>{0, 0, 0.5, 2, 3}));
+  EXPECT_EQ(clamp(x.narrow(0, 0, 2), 2, 1).to_vector<float>(), (std::vector<float>{1, 1}));
+  EXPECT_EQ(clamp(x.to(Dtype::f16), 0, 1).dtype(), Dtype::f16);
+  EXPECT_EQ(clamp(arange(4), 1, 2).to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{1, 1, 2, 2}));
+  EXPECT_EQ(clamp(arange(2), {}, 5).to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_THROW((void)clamp(x, {}), ValueError);
+  EXPECT_THROW((void)clamp(arange(2), 0.5), DtypeError);
 }
 
 TEST(Pointwise, AChangedResultIsNoticedWhereBackwardNeedsIt) {

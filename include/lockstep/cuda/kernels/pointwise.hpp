@@ -11,7 +11,7 @@ namespace lockstep::cuda {
 
 template <class T>
 struct NumericPointwise : UnaryKernels<T, T, lockstep::detail::Relu<T>, lockstep::detail::Abs<T>,
-                                       lockstep::detail::Square<T>> {};
+                                       lockstep::detail::Square<T>, lockstep::detail::Clamp<T>> {};
 template <class T>
 struct FloatingPointwise
     : UnaryKernels<T, T, lockstep::detail::Exp<T>, lockstep::detail::Log<T>,
@@ -24,11 +24,13 @@ struct PointwiseGradients
     : Join<typename List<float, float, lockstep::detail::ReluGradient<float>,
                          lockstep::detail::TanhGradient<float>,
                          lockstep::detail::SigmoidGradient<float>,
-                         lockstep::detail::InverseRootGradient<float>>::type,
+                         lockstep::detail::InverseRootGradient<float>,
+                         lockstep::detail::ClampGradient<float>>::type,
            typename List<double, double, lockstep::detail::ReluGradient<double>,
                          lockstep::detail::TanhGradient<double>,
                          lockstep::detail::SigmoidGradient<double>,
-                         lockstep::detail::InverseRootGradient<double>>::type> {};
+                         lockstep::detail::InverseRootGradient<double>,
+                         lockstep::detail::ClampGradient<double>>::type> {};
 
 using PointwiseKernels =
     Join<NumericPointwise<float>::type, NumericPointwise<double>::type,

@@ -4,6 +4,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/saved.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/kernels/pointwise_kernels.hpp>
@@ -13,6 +14,8 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
+#include <limits>
+#include <optional>
 
 namespace lockstep::detail {
 
@@ -42,6 +45,58 @@ struct ReluOp {
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     return apply(ReluBackwardOp{}, grad, saved(y).detach());
+  }
+};
+
+// A function of straight pieces, `F`, whose gradient is linear in the one above, where x lies.
+template <class F>
+struct PiecewiseBackwardOp {
+  static constexpr const char* name = F::name;
+  F function;
+  Saved x = {};
+  Tensor forward(const Tensor& grad, const Tensor& input) {
+    x = input;
+    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(name, grad, input, function.template gradient<T>());
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    return {apply(PiecewiseBackwardOp{function}, grad, saved(x).detach()), Tensor()};
+  }
+};
+
+template <class F>
+struct PiecewiseOp {
+  static constexpr const char* name = F::name;
+  F function;
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return compute_numeric(input.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(input, function.template value<T>());
+    });
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    return apply(PiecewiseBackwardOp<F>{function}, grad, saved(x).detach());
+  }
+};
+
+struct Bounds {
+  static constexpr const char* name = "clamp";
+  std::optional<double> min;
+  std::optional<double> max;
+
+  template <class T>
+  Clamp<T> value() const {
+    using Limits = std::numeric_limits<T>;
+    constexpr T kMost = Limits::has_infinity ? Limits::infinity() : Limits::max();
+    constexpr T kLeast = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+    return {min ? scalar<T>(name, *min) : kLeast, max ? scalar<T>(name, *max) : kMost};
+  }
+  template <class T>
+  ClampGradient<T> gradient() const {
+    const Clamp<T> bounds = value<T>();
+    return {bounds.min, bounds.max};
   }
 };
 
@@ -182,6 +237,12 @@ LOCKSTEP_INLINE Tensor square(const Tensor& x) { return apply(detail::SquareOp{}
 
 LOCKSTEP_INLINE Tensor pow(const Tensor& x, double exponent) {
   return apply(detail::PowOp{exponent}, x);
+}
+
+LOCKSTEP_INLINE Tensor clamp(const Tensor& x, std::optional<double> min,
+                             std::optional<double> max) {
+  check<ValueError>(min || max, "clamp: expected min, max or both");
+  return apply(detail::PiecewiseOp<detail::Bounds>{{min, max}}, x);
 }
 
 }  // namespace lockstep

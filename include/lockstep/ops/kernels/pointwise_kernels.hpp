@@ -22,6 +22,23 @@ struct ReluGradient {
   LOCKSTEP_HD T operator()(T grad, T y) const { return y <= T{} ? T{} : grad; }
 };
 
+// As in torch, a NaN stays one; its gradient is 0.
+template <class T>
+struct Clamp {
+  T min;
+  T max;
+  LOCKSTEP_HD T operator()(T x) const {
+    const T low = x < min ? min : x;
+    return low > max ? max : low;
+  }
+};
+template <class T>
+struct ClampGradient {
+  T min;
+  T max;
+  LOCKSTEP_HD T operator()(T grad, T x) const { return x >= min && x <= max ? grad : T{}; }
+};
+
 template <class T>
 struct Exp {
   LOCKSTEP_HD T operator()(T x) const { return std::exp(x); }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <lockstep/ops/max.hpp>
+
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/creation.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "support/gradcheck.hpp"
+#include "support/varied.hpp"
+
+namespace lockstep {
+namespace max_test {
+
+using testing::expect_error;
+using testing::gradcheck;
+using testing::gradgradcheck;
+using testing::varied;
+using testing::varied_leaf;
+
+TEST(Maximum, IsTheGreaterOfTwo) {
+  const Tensor a = tensor({1.0F, 5.0F, -INFINITY});
+  const Tensor b = tensor({2.0F, 4.0F, -3.0F});
+  EXPECT_EQ(maximum(a, b).to_vector<float>(), (std::vector<float>{2, 5, -3}));
+  EXPECT_EQ(minimum(a, b).to_vector<float>(), (std::vector<float>{1, 4, -INFINITY}));
+  EXPECT_EQ(maximum(a, tensor({3.0F})).to_vector<float>(), (std::vector<float>{3, 5, 3}));
+  EXPECT_EQ(minimum(arange(3).reshape({3, 1}), arange(2)).to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{0, 0, 0, 1, 0, 1}));
+  EXPECT_EQ(maximum(a.to(Dtype::f16), b.to(Dtype::f16)).dtype(), Dtype::f16);
+  EXPECT_EQ(maximum(a.to(Dtype::bf16), b.to(Dtype::bf16)).to(Dtype::f32).to_vector<float>(),
+            (std::vector<float>{2, 5, -3}));
+}
+
+TEST(Maximum, ANanIsTheResultWhereverItStands) {
+  const Tensor nan = tensor({std::nanf("")});
+  const Tensor one = tensor({1.0F});
+  for (const Tensor& result :
+       {maximum(nan, one), maximum(one, nan), minimum(nan, one), minimum(one, nan)}) {
+    EXPECT_TRUE(std::isnan(result.item()));
+  }
+}
+
+TEST(Maximum, HasFirstAndSecondDerivatives) {
+  const auto both = [](const Tensor& a, const Tensor& b) {
+    return std::vector<Tensor>{maximum(a * a, b * b), minimum(a * a, b * b)};
+  };
+  const std::vector<std::vector<Tensor>> cases = {
+      {varied_leaf({2, 3}), varied_leaf({2, 3}, 1)},
+      {varied_leaf({2, 1}), varied_leaf({3}, 1)},
+      {varied_leaf({2, 3}), varied({2, 3}, 1)},
+  };
+  for (const std::vector<Tensor>& x : cases) {
+    EXPECT_TRUE(gradcheck(both, x));
+    EXPECT_TRUE(gradgradcheck(both, x));
+  }
+}
+
+// As in torch: a half for each of two equal ones, and a NaN passes its gradient.
+TEST(Maximum, GradientsAtKinksAreTorchs) {
+  const Tensor a = tensor({2.0F, 1.0F, 3.0F}).requires_grad_();
+  const Tensor b = tensor({2.0F, 2.0F, 2.0F}).requires_grad_();
+  const Tensor ones_grad = ones({3});
+  maximum(a, b).backward(ones_grad);
+  EXPECT_EQ(a.grad().to_vector<float>(), (std::vector<float>{0.5, 0, 1}));
+  EXPECT_EQ(b.grad().to_vector<float>(), (std::vector<float>{0.5, 1, 0}));
+  a.set_grad({});
+  b.set_grad({});
+  minimum(a, b).backward(ones_grad);
+  EXPECT_EQ(a.grad().to_vector<float>(), (std::vector<float>{0.5, 1, 0}));
+  EXPECT_EQ(b.grad().to_vector<float>(), (std::vector<float>{0.5, 0, 1}));
+}
+
+TEST(Maximum, NamesBothOperands) {
+  const Tensor x = varied({2, 3});
+  expect_error<ShapeError>([&] { maximum(x, varied({2})); }, {"maximum", "[2, 3]", "[2]"});
+  expect_error<DtypeError>([&] { minimum(x, varied<float>({3})); }, {"minimum", "f64", "f32"});
+  expect_error<DeviceError>([&] { maximum(x, x.to("cpu:1")); }, {"cpu:0", "cpu:1"});
+  expect_error<ValueError>([&] { maximum(x, Tensor()); }, {"maximum", "undefined"});
+}
+
+}  // namespace max_test
+}  // namespace lockstep
