@@ -34,6 +34,7 @@
 #include <lockstep/ops/embedding.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/gelu.hpp>
+#include <lockstep/ops/group_norm.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/layer_norm.hpp>
 #include <lockstep/ops/linear.hpp>

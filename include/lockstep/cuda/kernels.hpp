@@ -36,7 +36,7 @@ namespace lockstep::cuda {
 using AllKernels =
     Join<FillKernels, CopyKernels, ArithmeticKernels, PointwiseKernels, CompareKernels,
          InplaceKernels, DropoutKernels, OptimKernels, ReduceAddKernels, RnnKernels, GeluKernels,
-         AttentionKernels, CombineKernels, BatchNormKernels, MaximumKernels>::type;
+         AttentionKernels, CombineKernels, BatchNormKernels, MaximumKernels, LossKernels>::type;
 
 using AllCalls = Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls,
                       ReduceCalls, ChannelSumCalls, ChannelNormCalls, BatchNormCalls,

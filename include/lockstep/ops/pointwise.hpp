@@ -23,6 +23,10 @@ Tensor sqrt(const Tensor& x);
 Tensor tanh(const Tensor& x);
 // 1 / (1 + exp(−x))
 Tensor sigmoid(const Tensor& x);
+// x · sigmoid(x)
+Tensor silu(const Tensor& x);
+// x where it is positive, elsewhere negative_slope · x.
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 // **Backward.** 0 at 0.
 Tensor abs(const Tensor& x);
 Tensor square(const Tensor& x);

@@ -72,17 +72,36 @@ struct PiecewiseOp {
   Saved x = {};
   Tensor forward(const Tensor& input) {
     x = input;
-    return compute_numeric(input.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(input, function.template value<T>());
-    });
+    const auto compute = [&]<class T>(T) { return map<T, T>(input, function.template value<T>()); };
+    if constexpr (F::takes_integers) {
+      return compute_numeric(input.dtype(), name, compute);
+    } else {
+      return compute_floating(input.dtype(), name, compute);
+    }
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     return apply(PiecewiseBackwardOp<F>{function}, grad, saved(x).detach());
   }
 };
 
+struct Leak {
+  static constexpr const char* name = "leaky_relu";
+  static constexpr bool takes_integers = false;
+  double slope;
+
+  template <class T>
+  LeakyRelu<T> value() const {
+    return {static_cast<T>(slope)};
+  }
+  template <class T>
+  LeakyReluGradient<T> gradient() const {
+    return {static_cast<T>(slope)};
+  }
+};
+
 struct Bounds {
   static constexpr const char* name = "clamp";
+  static constexpr bool takes_integers = true;
   std::optional<double> min;
   std::optional<double> max;
 
@@ -106,11 +125,11 @@ Tensor map_floating(const char* operation, const Tensor& x) {
   return compute_floating(x.dtype(), operation, [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
 }
 
-// The gradient of such a function in one pass, where it is not recorded.
+// The gradient of such a function, or of one of x, in one pass, where it is not recorded.
 template <template <class> class F>
-Tensor map_gradient(const char* operation, const Tensor& grad, const Tensor& result) {
+Tensor map_gradient(const char* operation, const Tensor& grad, const Tensor& from) {
   return compute_floating(grad.dtype(), operation,
-                          [&]<class T>(T) { return map<T, T>(operation, grad, result, F<T>{}); });
+                          [&]<class T>(T) { return map<T, T>(operation, grad, from, F<T>{}); });
 }
 
 struct ExpOp {
@@ -175,6 +194,21 @@ struct SigmoidOp {
   }
 };
 
+struct SiluOp {
+  static constexpr const char* name = "silu";
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return map_floating<Silu>(name, input);
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor input = saved(x);
+    if (!is_grad_enabled()) return map_gradient<SiluGradient>(name, grad, input);
+    const Tensor part = sigmoid(input);
+    return grad * (part * (1 + input * (1 - part)));
+  }
+};
+
 struct AbsOp {
   static constexpr const char* name = "abs";
   Saved x = {};
@@ -230,6 +264,12 @@ LOCKSTEP_INLINE Tensor sqrt(const Tensor& x) { return apply(detail::SqrtOp{}, x)
 LOCKSTEP_INLINE Tensor tanh(const Tensor& x) { return apply(detail::TanhOp{}, x); }
 
 LOCKSTEP_INLINE Tensor sigmoid(const Tensor& x) { return apply(detail::SigmoidOp{}, x); }
+
+LOCKSTEP_INLINE Tensor silu(const Tensor& x) { return apply(detail::SiluOp{}, x); }
+
+LOCKSTEP_INLINE Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  return apply(detail::PiecewiseOp<detail::Leak>{{negative_slope}}, x);
+}
 
 LOCKSTEP_INLINE Tensor abs(const Tensor& x) { return apply(detail::AbsOp{}, x); }
 
