@@ -35,6 +35,7 @@
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/gelu.hpp>
 #include <lockstep/ops/group_norm.hpp>
+#include <lockstep/ops/index.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/layer_norm.hpp>
 #include <lockstep/ops/linear.hpp>

@@ -9,8 +9,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "support/gradcheck.hpp"
@@ -75,6 +77,63 @@ TEST(Maximum, GradientsAtKinksAreTorchs) {
   minimum(a, b).backward(ones_grad);
   EXPECT_EQ(a.grad().to_vector<float>(), (std::vector<float>{0.5, 1, 0}));
   EXPECT_EQ(b.grad().to_vector<float>(), (std::vector<float>{0.5, 0, 1}));
+}
+
+TEST(Max, AlongADimensionHasValuesAndTheirPlaces) {
+  const Tensor x = tensor({1.0F, 5.0F, 5.0F, 7.0F, -2.0F, 0.0F}).reshape({2, 3});
+  const auto [values, indices] = max(x, 1);
+  EXPECT_EQ(values.to_vector<float>(), (std::vector<float>{5, 7}));
+  EXPECT_EQ(indices.to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 0}));
+  const Extremes least = min(x, 0, true);
+  EXPECT_EQ(least.values.sizes(), (Shape{1, 3}));
+  EXPECT_EQ(least.indices.sizes(), (Shape{1, 3}));
+  EXPECT_EQ(least.values.to_vector<float>(), (std::vector<float>{1, -2, 0}));
+  EXPECT_EQ(least.indices.to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 1, 1}));
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const Tensor integers = tensor({kMost, kLeast, std::int64_t{0}});
+  EXPECT_EQ(min(integers, 0).values.item<std::int64_t>(), kLeast);
+  EXPECT_EQ(min(integers, 0).indices.item<std::int64_t>(), 1);
+  EXPECT_EQ(max(integers, 0).values.item<std::int64_t>(), kMost);
+  EXPECT_EQ(max(scalar_tensor(3.0F), 0).values.item(), 3);
+  EXPECT_EQ(max(x.to(Dtype::f16), -1).values.dtype(), Dtype::f16);
+  const Tensor nan = tensor({1.0F, std::nanf(""), 2.0F});
+  EXPECT_EQ(max(nan, 0).indices.item<std::int64_t>(), 1);
+  EXPECT_EQ(min(nan, 0).indices.item<std::int64_t>(), 1);
+  EXPECT_THROW((void)max(zeros({2, 0}), 1), IndexError);
+  EXPECT_THROW((void)min(x, 2), IndexError);
+  EXPECT_THROW((void)max(Tensor(), 0), ValueError);
+}
+
+TEST(Max, OfAllElements) {
+  const Tensor x = varied({3, 4, 5});
+  const std::vector<double> values = x.to_vector<double>();
+  EXPECT_EQ(max(x).item(), *std::max_element(values.begin(), values.end()));
+  EXPECT_EQ(min(x).item(), *std::min_element(values.begin(), values.end()));
+  EXPECT_EQ(max(x).sizes(), Shape{});
+  EXPECT_EQ(min(arange(4)).item<std::int64_t>(), 0);
+  EXPECT_THROW((void)max(zeros({0})), IndexError);
+  EXPECT_THROW((void)min(Tensor()), ValueError);
+}
+
+TEST(Max, HasFirstAndSecondDerivatives) {
+  const auto all = [](const Tensor& x) {
+    const Tensor y = x * x;
+    return std::vector<Tensor>{max(y, 0).values, min(y, 1, true).values, max(y, -1).values, max(y),
+                               min(y)};
+  };
+  EXPECT_TRUE(gradcheck(all, {varied_leaf({3, 4})}));
+  EXPECT_TRUE(gradgradcheck(all, {varied_leaf({3, 4})}));
+}
+
+// As in torch: along a dimension the first of equals gets all, otherwise each has a part.
+TEST(Max, GradientsOfEqualElementsAreTorchs) {
+  const Tensor x = tensor({1.0F, 4.0F, 4.0F}).requires_grad_();
+  max(x, 0).values.backward(scalar_tensor(6.0F));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 6, 0}));
+  x.set_grad({});
+  max(x).backward(scalar_tensor(6.0F));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 3, 3}));
 }
 
 TEST(Maximum, NamesBothOperands) {

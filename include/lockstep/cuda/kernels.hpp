@@ -14,6 +14,7 @@
 #include <lockstep/cuda/kernels/embedding.hpp>
 #include <lockstep/cuda/kernels/fill.hpp>
 #include <lockstep/cuda/kernels/gelu.hpp>
+#include <lockstep/cuda/kernels/index.hpp>
 #include <lockstep/cuda/kernels/inplace.hpp>
 #include <lockstep/cuda/kernels/layer_norm.hpp>
 #include <lockstep/cuda/kernels/loss.hpp>
@@ -38,9 +39,10 @@ using AllKernels =
          InplaceKernels, DropoutKernels, OptimKernels, ReduceAddKernels, RnnKernels, GeluKernels,
          AttentionKernels, CombineKernels, BatchNormKernels, MaximumKernels, LossKernels>::type;
 
-using AllCalls = Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls,
-                      ReduceCalls, ChannelSumCalls, ChannelNormCalls, BatchNormCalls,
-                      LayerNormCalls, SoftmaxCalls, LossCalls, EmbeddingCalls, PoolingCalls,
-                      MatmulCalls, ConvCalls, RnnCalls, GeluCalls, WhereCalls, MaximumCalls>::type;
+using AllCalls =
+    Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls, ReduceCalls,
+         ChannelSumCalls, ChannelNormCalls, BatchNormCalls, LayerNormCalls, SoftmaxCalls, LossCalls,
+         EmbeddingCalls, PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, GeluCalls, WhereCalls,
+         MaximumCalls, IndexCalls>::type;
 
 }  // namespace lockstep::cuda
