@@ -216,9 +216,20 @@ class Tensor {
   Tensor flatten(std::int64_t start_dim = 0, std::int64_t end_dim = -1) const;
   Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;
   Tensor t() const;
+  Tensor permute(const Shape& dims) const;
+  Tensor expand(const Shape& shape) const;
+  Tensor squeeze() const;
+  Tensor squeeze(std::int64_t dim) const;
+  Tensor unsqueeze(std::int64_t dim) const;
   Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
+  Tensor select(std::int64_t dim, std::int64_t index) const;
+  // select(0, index). The result is const since assigning to it would change nothing of this
+  // tensor; copy_ and += do.
+  const Tensor operator[](std::int64_t index) const;
   Tensor sum() const;
+  Tensor sum(const Shape& dims, bool keepdim = false) const;
   Tensor mean() const;
+  Tensor mean(const Shape& dims, bool keepdim = false) const;
 
   // In place, not recorded (defined in ops/inplace.hpp): an AutogradError where a gradient would
   // be wrong.
