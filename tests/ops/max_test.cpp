@@ -40,6 +40,18 @@ TEST(Maximum, IsTheGreaterOfTwo) {
             (std::vector<float>{2, 5, -3}));
 }
 
+TEST(Maximum, TakesIntegersOnADevice) {
+  for (const Dtype dtype : {Dtype::i64, Dtype::i32, Dtype::f32}) {
+    const Tensor a = arange(3).to("cpu:0").to(dtype);
+    const Tensor one = full({1}, 1, {.dtype = dtype, .device = "cpu:0"});
+    EXPECT_EQ(maximum(a, one).to(Dtype::f64).to_vector<double>(), (std::vector<double>{1, 1, 2}));
+    EXPECT_EQ(minimum(a, one).to(Dtype::f64).to_vector<double>(), (std::vector<double>{0, 1, 1}));
+    EXPECT_EQ(maximum(a, a).to(Dtype::f64).to_vector<double>(), (std::vector<double>{0, 1, 2}));
+    EXPECT_EQ(min(a, 0).indices.item<std::int64_t>(), 0);
+    EXPECT_EQ(max(a).item(), 2);
+  }
+}
+
 TEST(Maximum, ANanIsTheResultWhereverItStands) {
   const Tensor nan = tensor({std::nanf("")});
   const Tensor one = tensor({1.0F});

@@ -5,6 +5,7 @@
 #include <lockstep/tensor/random.hpp>
 
 #include "support/gradcheck.hpp"
+#include "support/varied.hpp"
 
 #include <gtest/gtest.h>
 
@@ -141,6 +142,25 @@ TEST(Pointwise, ClampKeepsWhatLiesBetweenTheBounds) {
   EXPECT_EQ(clamp(arange(2), {}, 5).to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 1}));
   EXPECT_THROW((void)clamp(x, {}), ValueError);
   EXPECT_THROW((void)clamp(arange(2), 0.5), DtypeError);
+}
+
+// With a device, which may be a GPU, each element's function is another kernel.
+TEST(Pointwise, OnADeviceIsLikeOnPlainHostMemory) {
+  const Tensor x = testing::varied_leaf({3, 40});
+  const auto all = [](const Tensor& v) {
+    return std::vector<Tensor>{clamp(v, -0.5, 0.25), leaky_relu(v, 0.3), silu(v)};
+  };
+  EXPECT_TRUE(gradcheck(all, {x}));
+  const std::vector<Tensor> here = all(x.to("cpu").to(Dtype::f32));
+  const std::vector<Tensor> there = all(x.to(Dtype::f32));
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    EXPECT_TRUE(testing::all_close(there[i], here[i], 1e-6)) << i;
+  }
+  const Tensor integers = arange(4).to("cpu:0");
+  EXPECT_EQ(clamp(integers, 1, 2).to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{1, 1, 2, 2}));
+  EXPECT_EQ(clamp(integers.to(Dtype::i32), 1).to_vector<std::int32_t>(),
+            (std::vector<std::int32_t>{1, 1, 2, 3}));
 }
 
 TEST(Pointwise, AChangedResultIsNoticedWhereBackwardNeedsIt) {
