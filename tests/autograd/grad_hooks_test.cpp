@@ -370,6 +370,14 @@ TEST(RetainGrad, KeepsTheGradientOfATensorThatIsNoLeaf) {
   EXPECT_EQ(kept.to_vector<double>(), (Values{12, 24}));
 }
 
+TEST(RetainGrad, IsNothingToGradWhichChangesNoGrad) {
+  const Tensor w = leaf({1, 2});
+  const Tensor y = w * 3;
+  y.retain_grad();
+  (void)autograd::grad({y.sum()}, {w});
+  EXPECT_FALSE(y.grad().defined());
+}
+
 // The gradient that is kept and that of the leaf may be one tensor on the way.
 TEST(RetainGrad, SharesNoMemoryWithALeafsGrad) {
   const Tensor w = leaf({1, 2});

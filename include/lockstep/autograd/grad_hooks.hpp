@@ -29,8 +29,8 @@ struct GradientHooks {
   std::vector<Hook> hooks;
 
   // Calls them with those of the gradients that are defined, in their order, and puts what they
-  // return in the place of what they got.
-  void call(std::vector<Tensor>& gradients) const;
+  // return in the place of what they got. Those of retain_grad are left out unless `retain`.
+  void call(std::vector<Tensor>& gradients, bool retain = true) const;
 };
 
 // The hooks of a leaf; constant as those.

@@ -44,10 +44,10 @@ LOCKSTEP_INLINE void RemovableHandle::remove() const {
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void GradientHooks::call(std::vector<Tensor>& gradients) const {
+LOCKSTEP_INLINE void GradientHooks::call(std::vector<Tensor>& gradients, bool retain) const {
   for (const Hook& hook : hooks) {
     Tensor& gradient = gradients[hook.input_nr];
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || (hook.retains && !retain)) continue;
     Tensor other = hook.function(gradient);
     if (!other.defined()) continue;
     check<ShapeError>(other.sizes() == gradient.sizes(), "a hook returned a gradient of shape ",

@@ -27,7 +27,8 @@ struct WhereCall {
       const T* x = a.data + offsets[1];
       const T* y = b.data + offsets[2];
       for (std::int64_t i = count; i > 0; --i) {
-        *to++ = *chosen ? *x : *y;
+        const T* const from = *chosen ? x : y;  // no jump, which could not be foreseen
+        *to++ = *from;
         chosen += walk.inner_stride(0);
         x += walk.inner_stride(1);
         y += walk.inner_stride(2);

@@ -132,9 +132,9 @@ LOCKSTEP_INLINE void GraphTask::execute(NodeState& state) {
     std::vector<Tensor>& gradients = lanes_[state.lane].gradients;
     collect(state, gradients);
     if (node.gradient_hooks) [[unlikely]] {
-      const std::shared_ptr<const GradientHooks> hooks =
-          node.gradient_hooks;  // one may remove itself
-      hooks->call(gradients);
+      // A hook may remove itself. A pass that captures changes no `grad`.
+      const std::shared_ptr<const GradientHooks> hooks = node.gradient_hooks;
+      hooks->call(gradients, captures_.empty());
     }
     if (!captures_.empty() && node.is_accumulator()) {  // which is not applied
       static_cast<const AccumulateGrad&>(node).call_gradient_hooks(gradients);
