@@ -34,11 +34,14 @@
 #include <lockstep/ops/embedding.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/gelu.hpp>
+#include <lockstep/ops/group_norm.hpp>
+#include <lockstep/ops/index.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/layer_norm.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/matmul.hpp>
+#include <lockstep/ops/max.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/pooling.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -48,6 +51,7 @@
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/ops/split.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/ops/where.hpp>
 #include <lockstep/optim.hpp>
 #include <lockstep/parallel.hpp>
 #include <lockstep/profile/profiler.hpp>

@@ -17,6 +17,7 @@
 #include <lockstep/nn/dropout.hpp>
 #include <lockstep/nn/embedding.hpp>
 #include <lockstep/nn/flatten.hpp>
+#include <lockstep/nn/group_norm.hpp>
 #include <lockstep/nn/init.hpp>
 #include <lockstep/nn/layer_norm.hpp>
 #include <lockstep/nn/lazy_linear.hpp>

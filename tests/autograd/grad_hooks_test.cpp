@@ -10,6 +10,8 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/split.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 
@@ -18,6 +20,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -198,6 +201,211 @@ TEST(GradHooks, FollowAParameterThatIsMoved) {
   w.set_data(from_values<double>({5}, {1}, first_devices(1)[0]));
   w.sum().backward();
   EXPECT_EQ(calls, 1);
+}
+
+TEST(RegisterHook, SeesTheGradientOfATensorThatIsNoLeaf) {
+  const Tensor w = leaf({1, 2});
+  const Tensor y = w * 3;
+  std::vector<Values> seen;
+  const Tensor loss = (y * y).sum() + y.sum();  // before the hook is there, and two ways to y
+  y.register_hook([&](const Tensor& gradient) { seen.push_back(gradient.to_vector<double>()); });
+  loss.backward();
+  EXPECT_EQ(seen, (std::vector<Values>{{7, 13}}));
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{21, 39}));
+  EXPECT_FALSE(y.grad().defined());
+}
+
+TEST(RegisterHook, WhatItReturnsIsUsedInsteadAndTheNextHookSeesThat) {
+  const Tensor w = leaf({1, 2});
+  const Tensor y = w * 3;
+  y.register_hook([](const Tensor& gradient) { return gradient * 2; });
+  Values seen;
+  y.register_hook([&](const Tensor& gradient) {
+    seen = gradient.to_vector<double>();
+    return Tensor();  // as if it returned nothing
+  });
+  y.register_hook([](const Tensor& gradient) { return gradient + 1; });
+  y.sum().backward();
+  EXPECT_EQ(seen, (Values{2, 2}));
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{9, 9}));
+}
+
+TEST(RegisterHook, OfALeafComesBeforeItsGradChanges) {
+  const Tensor w = leaf({1, 2});
+  std::string order;
+  w.register_post_accumulate_grad_hook([&](const Tensor& parameter) {
+    order += 'p';
+    EXPECT_EQ(parameter.grad().to_vector<double>(), (Values{4, 8}));
+  });
+  w.register_hook([&](const Tensor& gradient) {
+    order += 'h';
+    EXPECT_FALSE(w.grad().defined());
+    return gradient * 2;
+  });
+  (w * w).sum().backward();
+  EXPECT_EQ(order, "hp");
+}
+
+TEST(RegisterHook, LivesWithTheGraphAndNotWithTheTensor) {
+  const Tensor w = leaf({1});
+  int calls = 0;
+  const auto token = std::make_shared<int>();
+  Tensor loss;
+  {
+    const Tensor y = w * 2;
+    y.register_hook([&calls, token](const Tensor&) { ++calls; });
+    loss = y.sum();
+  }
+  EXPECT_EQ(token.use_count(), 2);
+  loss.backward();
+  EXPECT_EQ(calls, 1);
+  loss = Tensor();
+  EXPECT_EQ(token.use_count(), 1);
+}
+
+TEST(RegisterHook, CanBeRemovedAlsoWhileItIsCalled) {
+  for (const bool is_leaf : {true, false}) {
+    const Tensor w = leaf({1});
+    const Tensor y = is_leaf ? w : w * 2;
+    int calls = 0;
+    RemovableHandle handle;
+    handle = y.register_hook([&](const Tensor&) {
+      ++calls;
+      handle.remove();
+    });
+    const RemovableHandle other = y.register_hook([&](const Tensor&) { calls += 10; });
+    const Tensor loss = y.sum();
+    loss.backward({}, true);
+    EXPECT_EQ(calls, 11);
+    loss.backward({}, true);
+    EXPECT_EQ(calls, 21);
+    other.remove();
+    other.remove();
+    loss.backward();
+    EXPECT_EQ(calls, 21);
+  }
+}
+
+TEST(RegisterHook, IsCalledForEachOutputOfAnOperation) {
+  const Tensor w = leaf({1, 2});
+  const std::vector<Tensor> parts = split(w * 2, {1, 1});
+  parts[1].register_hook([](const Tensor& gradient) { return gradient * 10; });
+  (parts[0] + parts[1]).sum().backward();
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{2, 20}));
+}
+
+TEST(RegisterHook, GradSeesWhatHooksLeave) {
+  const Tensor w = leaf({3});
+  const Tensor y = w * 2;
+  int calls = 0;
+  const auto twice = [&](const Tensor& gradient) {
+    ++calls;
+    return gradient * 2;
+  };
+  w.register_hook(twice);
+  y.register_hook(twice);
+  const std::vector<Tensor> grads = autograd::grad({y.sum()}, {w, y, w});
+  EXPECT_EQ(grads[0].item(), 8);
+  EXPECT_EQ(grads[1].item(), 2);
+  EXPECT_EQ(grads[2].item(), 8);
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(RegisterHook, IsRecordedWhereTheGradientIs) {
+  const Tensor w = leaf({3});
+  const Tensor y = w * w;
+  const RemovableHandle handle =
+      y.register_hook([](const Tensor& gradient) { return gradient * gradient; });
+  const Tensor first = autograd::grad({y * y}, {w}, {}, true, true)[0];  // (2w²)² · 2w = 8w⁵
+  EXPECT_EQ(first.item(), 8 * 243);
+  handle.remove();
+  EXPECT_EQ(autograd::grad({first}, {w})[0].item(), 40 * 81);
+}
+
+TEST(RegisterHook, IsNotCalledWithoutAGradient) {
+  const Tensor w = leaf({1});
+  const std::vector<Tensor> parts = split(w.reshape({1, 1}).contiguous() * 2, {1});
+  int calls = 0;
+  const Tensor unused = w * 5;
+  unused.register_hook([&](const Tensor&) { ++calls; });
+  parts[0].sum().backward();
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(RegisterHook, RefusesWhatDoesNotFit) {
+  const Tensor w = leaf({1, 2});
+  const Tensor y = w * 2;
+  EXPECT_TRUE(throws<AutogradError>([] { zeros({1}).register_hook([](const Tensor&) {}); },
+                                    "doesn't require gradient"));
+  EXPECT_TRUE(throws<ValueError>([&] { y.register_hook(std::function<void(const Tensor&)>()); },
+                                 "register_hook", "empty"));
+  EXPECT_TRUE(throws<ValueError>([&] { w.register_hook(std::function<Tensor(const Tensor&)>()); },
+                                 "register_hook", "empty"));
+  EXPECT_TRUE(
+      throws<ValueError>([] { Tensor().register_hook([](const Tensor&) {}); }, "undefined"));
+  for (const Tensor& wrong :
+       {zeros({3}, Dtype::f64), zeros({2}), zeros({2}, {.dtype = Dtype::f64, .device = "cpu:1"})}) {
+    const Tensor z = w * 2;
+    z.register_hook([wrong](const Tensor&) { return wrong; });
+    EXPECT_TRUE(throws<Error>([&] { z.sum().backward(); }, "a hook returned a gradient o"));
+  }
+  y.register_hook([](const Tensor&) { throw std::out_of_range("from the hook"); });
+  EXPECT_TRUE(throws<std::out_of_range>([&] { y.sum().backward(); }, "from the hook"));
+}
+
+TEST(RetainGrad, KeepsTheGradientOfATensorThatIsNoLeaf) {
+  const Tensor w = leaf({1, 2});
+  const Tensor y = w * 3;
+  y.retain_grad();
+  y.retain_grad();
+  y.register_hook(
+      [](const Tensor& gradient) { return gradient * 2; });  // comes before all the same
+  const Tensor loss = (y * y).sum();
+  loss.backward({}, true);
+  EXPECT_EQ(y.grad().to_vector<double>(), (Values{12, 24}));
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{36, 72}));
+  const Tensor kept = y.grad();
+  loss.backward();
+  EXPECT_EQ(y.grad().to_vector<double>(), (Values{24, 48}));
+  EXPECT_EQ(kept.to_vector<double>(), (Values{12, 24}));
+}
+
+TEST(RetainGrad, IsNothingToGradWhichChangesNoGrad) {
+  const Tensor w = leaf({1, 2});
+  const Tensor y = w * 3;
+  y.retain_grad();
+  (void)autograd::grad({y.sum()}, {w});
+  EXPECT_FALSE(y.grad().defined());
+}
+
+// The gradient that is kept and that of the leaf may be one tensor on the way.
+TEST(RetainGrad, SharesNoMemoryWithALeafsGrad) {
+  const Tensor w = leaf({1, 2});
+  const Tensor y = w + 1;
+  y.retain_grad();
+  y.sum().backward();
+  w.grad().fill_(7);
+  EXPECT_EQ(y.grad().to_vector<double>(), (Values{1, 1}));
+}
+
+TEST(RetainGrad, OfALeafDoesNothingAndOfAConstantIsAnError) {
+  const Tensor w = leaf({1});
+  w.retain_grad();
+  w.sum().backward();
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{1}));
+  EXPECT_TRUE(throws<AutogradError>([] { zeros({1}).retain_grad(); }, "retain_grad"));
+}
+
+TEST(RetainGrad, KeepsNeitherTheTensorNorTheGraph) {
+  const Tensor w = leaf({1});
+  Tensor loss;
+  {
+    const Tensor y = w * 2;
+    y.retain_grad();
+    loss = y.sum();
+  }
+  EXPECT_NO_THROW(loss.backward());
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{2}));
 }
 
 TEST(QueueCallback, RunsOnceAfterTheLastNodeOnTheThreadOfBackward) {

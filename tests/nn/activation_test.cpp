@@ -14,7 +14,8 @@ namespace activation_test {
 using testing::Values;
 using testing::values_of;
 
-static_assert(Module<nn::ReLU> && Module<nn::Tanh> && Module<nn::Sigmoid>);
+static_assert(Module<nn::ReLU> && Module<nn::Tanh> && Module<nn::Sigmoid> &&
+              Module<nn::LeakyReLU> && Module<nn::SiLU>);
 
 const Values kValues{-2, 0, 0.5};
 
@@ -39,7 +40,21 @@ TEST(Activation, Sigmoid) {
   }
 }
 
+TEST(Activation, LeakyReLU) {
+  EXPECT_EQ(values_of(nn::LeakyReLU{0.25}(input())), (Values{-0.5, 0, 0.5}));
+  EXPECT_EQ(values_of(nn::LeakyReLU{}.forward(input())), (Values{-0.02, 0, 0.5}));
+}
+
+TEST(Activation, SiLU) {
+  const Values values = values_of(nn::SiLU{}(input()));
+  for (std::size_t i = 0; i < kValues.size(); ++i) {
+    EXPECT_NEAR(values[i], kValues[i] / (1 + std::exp(-kValues[i])), 1e-15);
+  }
+}
+
 TEST(Activation, HasNoParameters) {
+  EXPECT_TRUE(parameters(nn::LeakyReLU{}).empty());
+  EXPECT_TRUE(parameters(nn::SiLU{}).empty());
   EXPECT_TRUE(parameters(nn::ReLU{}).empty());
   EXPECT_TRUE(parameters(nn::Tanh{}).empty());
   EXPECT_TRUE(parameters(nn::Sigmoid{}).empty());

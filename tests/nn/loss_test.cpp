@@ -61,7 +61,41 @@ TEST(MSELoss, NamesBothShapes) {
   EXPECT_NE(text.find("[4]"), std::string::npos) << text;
 }
 
+TEST(CrossEntropyLoss, SmoothsLabels) {
+  const Tensor logits = f32({0, 0, 0, 0}, {2, 2});
+  EXPECT_NEAR(values_of(nn::CrossEntropyLoss{.label_smoothing = 0.5}(logits, labels({1, 0})))[0],
+              std::log(2.0), 1e-6);
+  const Tensor sure = from_values(Values{0, 10}, {1, 2});
+  const double wrong = std::log1p(std::exp(10.0));
+  const double right = std::log1p(std::exp(-10.0));
+  EXPECT_NEAR(values_of(nn::CrossEntropyLoss{.label_smoothing = 0.2}(sure, labels({1})))[0],
+              0.9 * right + 0.1 * wrong, 1e-12);
+}
+
+TEST(PairLosses, ByHand) {
+  const Tensor input = f32({0.5, 0.25}, {2});
+  const Tensor target = f32({1, 0.5}, {2});
+  EXPECT_EQ(values_of(nn::L1Loss{}(input, target)), Values{0.375});
+  EXPECT_EQ(values_of(nn::L1Loss{Reduction::none}.forward(input, target)), (Values{0.5, 0.25}));
+  EXPECT_EQ(values_of(nn::SmoothL1Loss{}(input, target)), Values{(0.125 + 0.03125) / 2});
+  EXPECT_EQ(values_of(nn::SmoothL1Loss{Reduction::sum, 0.25}.forward(input, target)),
+            Values{0.375 + 0.125});
+  const double first = -std::log(0.5);
+  const double second = -0.5 * (std::log(0.25) + std::log(0.75));
+  EXPECT_NEAR(values_of(nn::BCELoss{}(input, target))[0], (first + second) / 2, 1e-6);
+  EXPECT_NEAR(values_of(nn::BCELoss{Reduction::sum}.forward(input, target))[0], first + second,
+              1e-6);
+  const Tensor logits = f32({0, -std::log(3.0)}, {2});  // of these probabilities
+  EXPECT_NEAR(values_of(nn::BCEWithLogitsLoss{}(logits, target))[0], (first + second) / 2, 1e-6);
+  EXPECT_NEAR(values_of(nn::BCEWithLogitsLoss{Reduction::sum}.forward(logits, target))[0],
+              first + second, 1e-6);
+}
+
 TEST(Losses, HaveNoParameters) {
+  EXPECT_TRUE(parameters(nn::L1Loss{}).empty());
+  EXPECT_TRUE(parameters(nn::SmoothL1Loss{}).empty());
+  EXPECT_TRUE(parameters(nn::BCELoss{}).empty());
+  EXPECT_TRUE(parameters(nn::BCEWithLogitsLoss{}).empty());
   EXPECT_TRUE(parameters(nn::CrossEntropyLoss{}).empty());
   EXPECT_TRUE(parameters(nn::MSELoss{}).empty());
 }

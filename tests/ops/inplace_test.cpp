@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "support/expect_error.hpp"
+#include "support/gradcheck.hpp"
 
 namespace lockstep {
 namespace inplace_test {
@@ -91,6 +92,108 @@ TEST(InPlace, ChangesThatAGradientWouldMissAreErrors) {
     x.add_(ones({2}), 2);
   }
   EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{3, 3}));
+}
+
+// What is added, subtracted, multiplied and divided by turns, in place and out of it.
+template <class X, class Y>
+void apply_all(X& x, const Y& y) {
+  x += y;
+  x *= y;
+  x -= y;
+  x /= y;
+}
+
+TEST(UpdateOperators, ChangeTheElementsWhereNothingIsRecorded) {
+  const Tensor x = tensor({1.0F, 2.0F, 3.0F, 4.0F}).reshape({2, 2});
+  const float* const before = x.const_data_ptr<float>();
+  const std::uint64_t version = x.version();
+  x += tensor({10.0F, 20.0F});
+  x -= 1;
+  x *= 2;
+  x /= tensor({4.0F});
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{5, 10.5, 6, 11.5}));
+  EXPECT_EQ(x.const_data_ptr<float>(), before);
+  EXPECT_GT(x.version(), version);
+  x[1] *= 10;
+  x.t()[0] += tensor({1.0F, 2.0F});
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{6, 10.5, 62, 115}));
+  const Tensor half = tensor({1.0F, 2.0F}).to(Dtype::bf16);
+  half += half;
+  half /= 4;
+  EXPECT_EQ(half.to(Dtype::f32).to_vector<float>(), (std::vector<float>{0.5, 1}));
+  const Tensor integers = arange(3, {.dtype = Dtype::i64});
+  integers *= integers;
+  EXPECT_EQ(integers.to_vector<std::int64_t>(), (Integers{0, 1, 4}));
+}
+
+TEST(UpdateOperators, AStepOfGradientDescentByHand) {
+  const Tensor w = ones({2}, {.requires_grad = true});
+  sum(w * w).backward();
+  {
+    const NoGradGuard guard;
+    w -= w.grad() * 0.25;
+  }
+  EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{0.5, 0.5}));
+  EXPECT_TRUE(w.is_leaf());
+  EXPECT_TRUE(w.requires_grad());
+}
+
+TEST(UpdateOperators, AreRecordedAndSeenByEveryHandle) {
+  const auto in_place = [](const Tensor& a, const Tensor& b) {
+    const Tensor x = a * 2;
+    const Tensor handle = x;
+    apply_all(x, b);
+    apply_all(x, 3);
+    return handle;
+  };
+  const Tensor a = tensor<double>({1, -2, 3}).requires_grad_();
+  const Tensor b = tensor<double>({2, 0.5, -1.5}).requires_grad_();
+  const Tensor expected = ((((a * 2 + b) * b - b) / b + 3) * 3 - 3) / 3;
+  EXPECT_EQ(in_place(a, b).to_vector<double>(), expected.to_vector<double>());
+  EXPECT_TRUE(testing::gradcheck(in_place, {a, b}));
+  EXPECT_TRUE(testing::gradgradcheck(in_place, {a, b}));
+  EXPECT_TRUE(testing::gradcheck(in_place, {a, b.detach()}));
+}
+
+TEST(UpdateOperators, ATensorThatNeedsNoGradientTakesOneUp) {
+  const Tensor w = ones({3}, {.requires_grad = true});
+  const Tensor loss = zeros({});
+  for (int i = 1; i <= 3; ++i) loss += sum(w) * i;
+  EXPECT_FALSE(loss.is_leaf());
+  EXPECT_EQ(loss.item(), 18);
+  loss.backward();
+  EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{6, 6, 6}));
+}
+
+TEST(UpdateOperators, WhatAGradientWouldMissIsAnError) {
+  const Tensor w = ones({2}, {.requires_grad = true});
+  EXPECT_TRUE(throws<AutogradError>([&] { w += 1; }, "+=: a leaf that requires grad"));
+  const Tensor y = w * 2;
+  const Tensor view = y[0];
+  EXPECT_TRUE(throws<AutogradError>([&] { y *= 2; }, "*=: another tensor shares the memory"));
+  EXPECT_TRUE(throws<AutogradError>([&] { view -= 2; }, "-=: another tensor shares the memory"));
+  const Tensor plain = zeros({2});
+  EXPECT_TRUE(throws<AutogradError>([&] { plain[0] += w[0]; }, "shares the memory"));
+  const Tensor saved = w * 3;
+  const Tensor product = sum(saved * w);
+  saved += 1;
+  EXPECT_TRUE(
+      throws<AutogradError>([&] { product.backward(); }, "modified by an inplace operation"));
+  EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1, 1}));
+}
+
+TEST(UpdateOperators, KindsThatDoNotFitAreErrors) {
+  const Tensor x = zeros({2});
+  EXPECT_TRUE(throws<ShapeError>([&] { x += zeros({3, 2}); }, "+=", "[3, 2]", "[2]"));
+  const Tensor w = ones({3, 2}, {.requires_grad = true});
+  EXPECT_TRUE(throws<ShapeError>([&] { x *= w; }, "*=", "[3, 2]", "[2]"));
+  EXPECT_FALSE(x.requires_grad());
+  EXPECT_THROW(x -= zeros({2}, {.dtype = Dtype::f64}), DtypeError);
+  EXPECT_THROW(x /= zeros({2}, {.device = "cpu:0"}), DeviceError);
+  EXPECT_THROW(arange(2).to(Dtype::i64) *= 0.5, DtypeError);
+  EXPECT_THROW(expand(zeros({1}), {3}) += 1, ValueError);
+  EXPECT_THROW(x += Tensor(), ValueError);
+  EXPECT_THROW(Tensor() += x, ValueError);
 }
 
 TEST(InPlace, BackwardNoticesWhatItNeedsUnchanged) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/loss.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -131,7 +135,11 @@ TEST(ClassLosses, ReportTheLabelWhereAnAsynchronousStreamIsSynchronised) {
 
 TEST(ClassLosses, NameBothArgumentsInTheirErrors) {
   const Tensor x = varied({3, 10});
-  for (const auto loss : {nll_loss, cross_entropy}) {
+  using Loss = Tensor (*)(const Tensor&, const Tensor&, Reduction);
+  const Loss entropy = [](const Tensor& a, const Tensor& b, Reduction reduction) {
+    return cross_entropy(a, b, reduction);
+  };
+  for (const Loss loss : {Loss(nll_loss), entropy}) {
     expect_error<ShapeError>(
         [&] {
           loss(x, labels({1, 2}, {2}), Reduction::mean);
@@ -157,6 +165,39 @@ TEST(ClassLosses, NameBothArgumentsInTheirErrors) {
   }
 }
 
+TEST(CrossEntropy, SmoothedLabelsAreSharedOutAmongTheClasses) {
+  for (const Case& c : cases()) {
+    const auto dim = static_cast<std::int64_t>(c.input.dim() == 1 ? 0 : 1);
+    // What it is by hand: the loss of every class, weighted by what the label has of it.
+    const std::int64_t classes = c.input.size(dim);
+    const double smoothing = 0.3;
+    Tensor expected =
+        nll_loss(log_softmax(c.input, dim), c.target, Reduction::none) * (1 - smoothing);
+    for (std::int64_t k = 0; k < classes; ++k) {
+      expected = expected - select(log_softmax(c.input, dim), dim, k) *
+                                (smoothing / static_cast<double>(classes));
+    }
+    EXPECT_TRUE(
+        all_close(cross_entropy(c.input, c.target, Reduction::none, smoothing), expected, 1e-13));
+    EXPECT_TRUE(all_close(cross_entropy(c.input, c.target, Reduction::sum, smoothing),
+                          sum(expected), 1e-13));
+    EXPECT_TRUE(all_close(cross_entropy(c.input, c.target, Reduction::mean, smoothing),
+                          mean(expected), 1e-13));
+    const auto smoothed = [&](const Tensor& x, const Tensor& t) {
+      return cross_entropy(x, t, Reduction::mean, smoothing);
+    };
+    EXPECT_TRUE(gradcheck(smoothed, {c.input, c.target}));
+    EXPECT_TRUE(gradgradcheck(smoothed, {c.input, c.target}));
+  }
+  for (const double wrong : {-0.1, 1.1, std::nan("")}) {
+    expect_error<ValueError>(
+        [&] {
+          (void)cross_entropy(varied({1, 2}), labels({0}, {1}), Reduction::mean, wrong);
+        },
+        {"label_smoothing", "from 0 to 1"});
+  }
+}
+
 TEST(MseLoss, IsTheMeanOfTheSquaredDifferences) {
   const Tensor a = tensor<float>({1, 2, 3, 4});
   const Tensor b = tensor<float>({1, 0, 0, 0});
@@ -173,6 +214,128 @@ TEST(MseLoss, HasFirstAndSecondDerivatives) {
     EXPECT_TRUE(gradgradcheck(f, {varied_leaf({2, 3}), varied_leaf({2, 3}, 1)}));
     EXPECT_TRUE(gradgradcheck(f, {varied_leaf({2, 3}), varied({2, 3}, 1)}));
     EXPECT_TRUE(gradgradcheck(f, {varied({2, 3}), varied_leaf({2, 3}, 1)}));
+  }
+}
+
+// The losses of two tensors, element by element, and each by hand.
+struct PairLoss {
+  Tensor (*loss)(const Tensor& input, const Tensor& target, Reduction reduction);
+  double (*by_hand)(double x, double t);
+};
+
+Tensor smooth(const Tensor& input, const Tensor& target, Reduction reduction) {
+  return smooth_l1_loss(input, target, reduction, 0.4);
+}
+
+const std::vector<PairLoss> kPairLosses = {
+    {l1_loss, [](double x, double t) { return std::abs(x - t); }},
+    {smooth,
+     [](double x, double t) {
+       const double d = std::abs(x - t);
+       return d < 0.4 ? d * d / 0.8 : d - 0.2;
+     }},
+    {binary_cross_entropy,
+     [](double x, double t) { return -t * std::log(x) - (1 - t) * std::log(1 - x); }},
+    {binary_cross_entropy_with_logits,
+     [](double x, double t) {
+       const double p = 1 / (1 + std::exp(-x));
+       return -t * std::log(p) - (1 - t) * std::log(1 - p);
+     }},
+};
+
+// Numbers between 0 and 1, in two layouts.
+Tensor parts(std::size_t seed) { return (varied({3, 4}, seed) * 0.49 + 0.5).t().detach(); }
+
+TEST(PairLosses, AreWhatTheyAreByHand) {
+  const Tensor x = parts(0);
+  const Tensor target = parts(1).contiguous();
+  const std::vector<double> in = x.to_vector<double>();
+  const std::vector<double> wanted = target.to_vector<double>();
+  for (const PairLoss& each : kPairLosses) {
+    std::vector<double> expected;
+    double total = 0;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      expected.push_back(each.by_hand(in[i], wanted[i]));
+      total += expected.back();
+    }
+    EXPECT_TRUE(all_close(each.loss(x, target, Reduction::none),
+                          from_values(expected, x.sizes(), x.device()), 1e-12));
+    EXPECT_NEAR(each.loss(x, target, Reduction::sum).item(), total, 1e-12);
+    EXPECT_NEAR(each.loss(x, target, Reduction::mean).item(), total / 12, 1e-13);
+    EXPECT_TRUE(std::isnan(each.loss(varied({0}), varied({0}), Reduction::mean).item()));
+    EXPECT_EQ(each.loss(x.to(Dtype::bf16), target.to(Dtype::bf16), Reduction::mean).dtype(),
+              Dtype::bf16);
+  }
+}
+
+TEST(PairLosses, HaveFirstAndSecondDerivatives) {
+  const std::vector<Tensor> x = {parts(0).requires_grad_(), parts(1).requires_grad_()};
+  for (const PairLoss& each : kPairLosses) {
+    for (const Reduction reduction : kReductions) {
+      const auto f = [&](const Tensor& a, const Tensor& b) { return each.loss(a, b, reduction); };
+      EXPECT_TRUE(gradcheck(f, x));
+      EXPECT_TRUE(gradgradcheck(f, x));
+      EXPECT_TRUE(gradgradcheck(f, {x[0], parts(1)}));
+    }
+  }
+}
+
+TEST(PairLosses, NameBothArgumentsInTheirErrors) {
+  const Tensor a = varied({3, 1});
+  for (const PairLoss& each : kPairLosses) {
+    const auto loss = [&](const Tensor& b) { return each.loss(a, b, Reduction::mean); };
+    expect_error<ShapeError>([&] { loss(varied({3})); }, {"[3, 1]", "[3]"});
+    expect_error<DtypeError>([&] { loss(varied<float>({3, 1})); }, {"f64", "f32"});
+    expect_error<DeviceError>(
+        [&] {
+          loss(varied({3, 1}, 0, Device("cpu:3")));
+        },
+        {"cpu:0", "cpu:3"});
+    expect_error<ValueError>([&] { loss(Tensor()); }, {"the target", "undefined"});
+  }
+  expect_error<ValueError>([&] { smooth_l1_loss(a, a, Reduction::mean, -1); }, {"beta", "-1"});
+}
+
+TEST(SmoothL1Loss, WithoutBetaIsL1Loss) {
+  const Tensor x = varied({5});
+  const Tensor target = varied({5}, 1);
+  EXPECT_EQ(smooth_l1_loss(x, target, Reduction::none, 0).to_vector<double>(),
+            l1_loss(x, target, Reduction::none).to_vector<double>());
+}
+
+// Where a logarithm is infinite, and where the derivative of |x| is not that of the loss.
+TEST(BinaryCrossEntropy, IsFiniteAndHasTorchsGradientsAtTheEnds) {
+  const Tensor x = tensor<double>({0, 0, 1, 1}).requires_grad_();
+  const Tensor target = tensor<double>({0, 1, 0, 1});
+  const Tensor loss = binary_cross_entropy(x, target, Reduction::none);
+  EXPECT_EQ(loss.to_vector<double>(), (std::vector<double>{0, 100, 100, 0}));
+  loss.backward(ones({4}, Dtype::f64));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, -1e12, 1e12, 0}));
+  EXPECT_TRUE(std::isnan(binary_cross_entropy(tensor({1.5F}), tensor({1.0F})).item()));
+}
+
+TEST(BinaryCrossEntropyWithLogits, IsExactForLogitsOfAnySize) {
+  const Tensor x = tensor({0.0F, 0.0F, -500.0F, -500.0F, 500.0F, -20.0F}).requires_grad_();
+  const Tensor target = tensor({0.0F, 1.0F, 0.0F, 1.0F, 1.0F, 0.0F});
+  const Tensor loss = binary_cross_entropy_with_logits(x, target, Reduction::none);
+  const std::vector<float> values = loss.to_vector<float>();
+  EXPECT_FLOAT_EQ(values[0], std::log(2.0F));
+  EXPECT_FLOAT_EQ(values[1], std::log(2.0F));
+  EXPECT_EQ(values[2], 0);
+  EXPECT_EQ(values[3], 500);
+  EXPECT_EQ(values[4], 0);
+  EXPECT_FLOAT_EQ(values[5], std::exp(-20.0F));
+  loss.backward(ones({6}));
+  const std::vector<float> grads = x.grad().to_vector<float>();
+  EXPECT_EQ(std::vector<float>(grads.begin(), grads.begin() + 5),
+            (std::vector<float>{0.5, -0.5, 0, -1, 0}));
+}
+
+TEST(PairLosses, AreOfF32UnderAutocast) {
+  const AutocastGuard on(true);
+  const Tensor x = parts(0).to(Dtype::f32).to(Dtype::bf16);
+  for (const PairLoss& each : kPairLosses) {
+    EXPECT_EQ(each.loss(x, parts(1).to(Dtype::f32), Reduction::mean).dtype(), Dtype::f32);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <lockstep/tensor/random.hpp>
 
 #include "support/gradcheck.hpp"
+#include "support/varied.hpp"
 
 #include <gtest/gtest.h>
 
@@ -36,6 +37,7 @@ TEST(Pointwise, ComputesWhatTheStandardLibraryDoes) {
   expect(sqrt(x), [](double v) { return std::sqrt(v); });
   expect(tanh(x), [](double v) { return std::tanh(v); });
   expect(sigmoid(x), [](double v) { return 1 / (1 + std::exp(-v)); });
+  expect(silu(x), [](double v) { return v / (1 + std::exp(-v)); });
   expect(pow(x, 2.5), [](double v) { return std::pow(v, 2.5); });
   expect(square(x), [](double v) { return v * v; });
 }
@@ -60,17 +62,23 @@ TEST(Pointwise, SomeTakeIntegers) {
 
 TEST(Pointwise, GradientsAgreeWithFiniteDifferences) {
   const auto smooth = [](const Tensor& x) {
-    return std::vector<Tensor>{exp(x),    log(x),      sqrt(x),    tanh(x),   sigmoid(x),
-                               square(x), pow(x, 2.5), pow(x, -1), pow(x, 0), pow(x, 1)};
+    return std::vector<Tensor>{exp(x),      log(x),     sqrt(x),   tanh(x),   sigmoid(x), square(x),
+                               pow(x, 2.5), pow(x, -1), pow(x, 0), pow(x, 1), silu(x),    silu(-x)};
   };
   const std::vector<Tensor> positive = {rand({2, 3}, kLeaf, 0.5, 2)};
   EXPECT_TRUE(gradcheck(smooth, positive));
   EXPECT_TRUE(gradgradcheck(smooth, positive));
 
-  const auto kinked = [](const Tensor& x) { return std::vector<Tensor>{relu(x), abs(x)}; };
+  const auto kinked = [](const Tensor& x) {
+    return std::vector<Tensor>{relu(x), abs(x), clamp(x, -1, 1), clamp(x, 0), leaky_relu(x, 0.2)};
+  };
   const std::vector<Tensor> mixed = {tensor<double>({-2, -0.5, 0.25, 3}).requires_grad_()};
   EXPECT_TRUE(gradcheck(kinked, mixed));
-  EXPECT_TRUE(gradgradcheck([](const Tensor& x) { return relu(x) * relu(x) + abs(x) * x; }, mixed));
+  EXPECT_TRUE(gradgradcheck(
+      [](const Tensor& x) {
+        return relu(x) * relu(x) + abs(x) * x + clamp(x, -1, 1) * x + leaky_relu(x) * x;
+      },
+      mixed));
 }
 
 TEST(Pointwise, GradientsAtKinksAreTorchs) {
@@ -83,6 +91,76 @@ TEST(Pointwise, GradientsAtKinksAreTorchs) {
   const Tensor z = tensor({0.0F}).requires_grad_();
   pow(z, 0).backward();
   EXPECT_EQ(z.grad().item<float>(), 0);
+}
+
+TEST(Pointwise, LeakyReluScalesWhatIsNotPositive) {
+  const Tensor x = tensor({-2.0F, 0.0F, 3.0F}).requires_grad_();
+  EXPECT_EQ(leaky_relu(x, 0.5).to_vector<float>(), (std::vector<float>{-1, 0, 3}));
+  EXPECT_EQ(leaky_relu(x).to_vector<float>(), (std::vector<float>{-2 * 0.01F, 0, 3}));
+  leaky_relu(x, 0.5).backward(full({3}, 4));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{2, 2, 4}));
+  EXPECT_TRUE(std::isnan(leaky_relu(tensor({kNan})).item()));
+  EXPECT_EQ(leaky_relu(x.to(Dtype::bf16), 0.5).dtype(), Dtype::bf16);
+  EXPECT_THROW((void)leaky_relu(arange(2)), DtypeError);
+}
+
+// Blocks of any length, and what is recorded and what is not.
+TEST(Pointwise, SiluOfManyElementsHasOneGradientRecordedOrNot) {
+  const Tensor x = rand({3, 67}, {.dtype = Dtype::f64}, -5, 5).requires_grad_();
+  const std::vector<double> in = x.to_vector<double>();
+  silu(x).sum().backward();
+  const std::vector<double> grads = x.grad().to_vector<double>();
+  x.set_grad({});
+  silu(x).sum().backward({}, false, true);
+  const std::vector<double> recorded = x.grad().to_vector<double>();
+  const std::vector<double> out = silu(x).to_vector<double>();
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const double part = 1 / (1 + std::exp(-in[i]));
+    EXPECT_NEAR(out[i], in[i] * part, 1e-14);
+    EXPECT_NEAR(grads[i], part * (1 + in[i] * (1 - part)), 1e-14);
+    EXPECT_NEAR(recorded[i], grads[i], 1e-14);
+  }
+  EXPECT_EQ(silu(x.to(Dtype::f16)).dtype(), Dtype::f16);
+}
+
+TEST(Pointwise, ClampKeepsWhatLiesBetweenTheBounds) {
+  const Tensor x = tensor({-2.0F, -1.0F, 0.5F, 2.0F, 3.0F, kNan}).requires_grad_();
+  const Tensor y = clamp(x, -1, 2);
+  const std::vector<float> values = y.to_vector<float>();
+  EXPECT_EQ(std::vector<float>(values.begin(), values.begin() + 5),
+            (std::vector<float>{-1, -1, 0.5, 2, 2}));
+  EXPECT_TRUE(std::isnan(values[5]));
+  y.backward(full({6}, 3));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 3, 3, 3, 0, 0}));
+  EXPECT_EQ(clamp(x.narrow(0, 0, 5), {}, 0).to_vector<float>(),
+            (std::vector<float>{-2, -1, 0, 0, 0}));
+  EXPECT_EQ(clamp(x.narrow(0, 0, 5), 0).to_vector<float>(), (std::vector<float>{0, 0, 0.5, 2, 3}));
+  EXPECT_EQ(clamp(x.narrow(0, 0, 2), 2, 1).to_vector<float>(), (std::vector<float>{1, 1}));
+  EXPECT_EQ(clamp(x.to(Dtype::f16), 0, 1).dtype(), Dtype::f16);
+  EXPECT_EQ(clamp(arange(4), 1, 2).to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{1, 1, 2, 2}));
+  EXPECT_EQ(clamp(arange(2), {}, 5).to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_THROW((void)clamp(x, {}), ValueError);
+  EXPECT_THROW((void)clamp(arange(2), 0.5), DtypeError);
+}
+
+// With a device, which may be a GPU, each element's function is another kernel.
+TEST(Pointwise, OnADeviceIsLikeOnPlainHostMemory) {
+  const Tensor x = testing::varied_leaf({3, 40});
+  const auto all = [](const Tensor& v) {
+    return std::vector<Tensor>{clamp(v, -0.5, 0.25), leaky_relu(v, 0.3), silu(v)};
+  };
+  EXPECT_TRUE(gradcheck(all, {x}));
+  const std::vector<Tensor> here = all(x.to("cpu").to(Dtype::f32));
+  const std::vector<Tensor> there = all(x.to(Dtype::f32));
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    EXPECT_TRUE(testing::all_close(there[i], here[i], 1e-6)) << i;
+  }
+  const Tensor integers = arange(4).to("cpu:0");
+  EXPECT_EQ(clamp(integers, 1, 2).to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{1, 1, 2, 2}));
+  EXPECT_EQ(clamp(integers.to(Dtype::i32), 1).to_vector<std::int32_t>(),
+            (std::vector<std::int32_t>{1, 1, 2, 3}));
 }
 
 TEST(Pointwise, AChangedResultIsNoticedWhereBackwardNeedsIt) {

@@ -122,6 +122,30 @@ TEST(Reduce, MeansDivideByTheCount) {
   EXPECT_THROW((void)mean(arange(3)), DtypeError);
 }
 
+TEST(Reduce, VariancesDivideByTheCountLessTheCorrection) {
+  const Tensor x = tensor<double>({1, 2, 4, 9, 5, 3}).reshape({2, 3});
+  EXPECT_EQ(var(x).item(), 8);
+  EXPECT_EQ(std(x).item(), std::sqrt(8.0));
+  EXPECT_DOUBLE_EQ(var(x, {}, 0).item(), 40.0 / 6);
+  EXPECT_EQ(var(x, {0}).to_vector<double>(), (std::vector<double>{32, 4.5, 0.5}));
+  EXPECT_EQ(var(x, {0}, 0).to_vector<double>(), (std::vector<double>{16, 2.25, 0.25}));
+  EXPECT_EQ(std(x, {0}, 0).to_vector<double>(), (std::vector<double>{4, 1.5, 0.5}));
+  EXPECT_EQ(var(x, {-1}, 1, true).sizes(), (Shape{2, 1}));
+  EXPECT_EQ(std(x, {1}, 1, true).sizes(), (Shape{2, 1}));
+  EXPECT_TRUE(std::isnan(var(x, {0, 1}, 6).item()) || std::isinf(var(x, {0, 1}, 6).item()));
+  EXPECT_TRUE(std::isnan(var(tensor({3.0F})).item<float>()));  // 0 / 0
+  EXPECT_THROW((void)var(arange(3)), DtypeError);
+  EXPECT_THROW((void)std(x, {2}), IndexError);
+  EXPECT_THROW((void)var(Tensor()), ValueError);
+}
+
+TEST(Reduce, VariancesOfHalfPrecisionAreRoundedOnce) {
+  const Tensor x = tensor({256.0F, 257.0F, 259.0F, 264.0F}).to(Dtype::f16);
+  EXPECT_EQ(var(x).dtype(), Dtype::f16);
+  EXPECT_EQ(var(x).item<float>(), static_cast<float>(Half(38.0F / 3)));
+  EXPECT_EQ(std(x).item<float>(), static_cast<float>(Half(std::sqrt(38.0F / 3))));
+}
+
 TEST(Reduce, ArgmaxIsTheFirstOfEqualsAndANanWins) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor x = tensor({1.0F, 5.0F, 5.0F, 7.0F, nan, 9.0F}).reshape({2, 3});
@@ -143,9 +167,18 @@ TEST(Reduce, DimensionsAreChecked) {
 TEST(Reduce, GradientsAgreeWithFiniteDifferences) {
   const auto all = [](const Tensor& x) {
     const Tensor y = x * x;
-    return std::vector<Tensor>{
-        sum(y),        sum(y, {1}),    sum(y, {0, 2}, true),    mean(y), mean(y, {0}, true),
-        mean(y, {-1}), sum(y, {1, 2}), mean(y, {0, 1, 2}, true)};
+    return std::vector<Tensor>{sum(y),
+                               sum(y, {1}),
+                               sum(y, {0, 2}, true),
+                               mean(y),
+                               mean(y, {0}, true),
+                               mean(y, {-1}),
+                               sum(y, {1, 2}),
+                               mean(y, {0, 1, 2}, true),
+                               var(y),
+                               var(y, {1}),
+                               var(y, {0, 2}, 0, true),
+                               std(y, {1})};
   };
   const std::vector<Tensor> x = {rand({2, 3, 2}, kLeaf, 1, 2)};
   EXPECT_TRUE(gradcheck(all, x));

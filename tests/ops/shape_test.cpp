@@ -2,6 +2,7 @@
 #include <lockstep/ops/shape.hpp>
 
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/tensor/random.hpp>
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 namespace lockstep {
@@ -76,6 +78,38 @@ TEST(ShapeOps, GradientsAgreeWithFiniteDifferences) {
   const std::vector<Tensor> x = {rand({2, 3, 2}, leaf, 1, 2)};
   EXPECT_TRUE(testing::gradcheck(all, x));
   EXPECT_TRUE(testing::gradgradcheck(all, x));
+}
+
+TEST(Members, AreTheFunctionsOfTheirNames) {
+  const Tensor x = arange(6, TensorOptions{}).reshape({2, 1, 3});
+  const auto expect = [](const Tensor& member, const Tensor& function) {
+    EXPECT_EQ(member.sizes(), function.sizes());
+    EXPECT_EQ(member.to_vector<float>(), function.to_vector<float>());
+  };
+  expect(x.permute({2, 0, 1}), permute(x, {2, 0, 1}));
+  expect(x.expand({2, 4, -1}), expand(x, {2, 4, -1}));
+  expect(x.squeeze(), squeeze(x));
+  expect(x.squeeze(1), squeeze(x, 1));
+  expect(x.unsqueeze(-1), unsqueeze(x, -1));
+  expect(x.select(2, -1), select(x, 2, -1));
+  expect(x.sum({0, 2}), sum(x, {0, 2}));
+  expect(x.sum({1}, true), sum(x, {1}, true));
+  expect(x.mean({0}), mean(x, {0}));
+  expect(x.mean({-1}, true), mean(x, {-1}, true));
+}
+
+TEST(Members, AnIndexSelectsAlongTheFirstDimension) {
+  const Tensor x = arange(6, TensorOptions{}).reshape({2, 3}).requires_grad_();
+  EXPECT_EQ(x[1].to_vector<float>(), (std::vector<float>{3, 4, 5}));
+  EXPECT_EQ(x[-1][0].item(), 3);
+  x[0][2].backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 0, 1, 0, 0, 0}));
+  const Tensor plain = zeros({2, 2});
+  plain[1].copy_(ones({2}));
+  EXPECT_EQ(plain.to_vector<float>(), (std::vector<float>{0, 0, 1, 1}));
+  static_assert(!std::is_assignable_v<decltype(x[0]), Tensor>);  // which would change nothing
+  EXPECT_THROW((void)x[2], IndexError);
+  EXPECT_THROW((void)scalar_tensor(1.0F)[0], ShapeError);
 }
 
 }  // namespace shape_test

@@ -3,6 +3,7 @@
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/cat.hpp>
+#include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/dropout.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>
@@ -67,6 +68,9 @@ TEST(Undefined, TheOperationAndTheArgumentAreNamed) {
       {"to", "the tensor", [](auto& none, auto&) { (void)none.to("cpu:1"); }},
       {"add_", "the tensor", [](auto& none, auto& x) { none.add_(x); }},
       {"add_ of a tensor", "the tensor", [](auto& none, auto& x) { x.add_(none); }},
+      {"lt", "the second operand", [](auto& none, auto& x) { (void)lt(x, none); }},
+      {"gt", "the tensor", [](auto& none, auto&) { (void)gt(none, 0); }},
+      {"clamp", "the tensor", [](auto& none, auto&) { (void)clamp(none, 0); }},
       {"relu", "the tensor", [](auto& none, auto&) { (void)relu(none); }},
       {"clone", "the tensor", [](auto& none, auto&) { (void)none.clone(); }},
   };

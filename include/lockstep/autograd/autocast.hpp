@@ -46,7 +46,7 @@ inline Dtype autocast_dtype() { return detail::autocast_state().dtype; }
 // are.
 //
 // linear, matmul and conv2d convert their floating-point arguments to `dtype`, parameters too, and
-// return results of that dtype. softmax, log_softmax, layer_norm and the losses convert
+// return results of that dtype. softmax, log_softmax, layer_norm, group_norm and the losses convert
 // half-precision arguments to f32, and so do + − · / where the dtypes of their two operands differ.
 // All other operations, and in-place ones always, compute in the dtypes of their arguments. f64 is
 // never converted.

@@ -4,17 +4,36 @@
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
 
 namespace detail {
 
-// The hooks of a leaf. The list is constant once the leaf refers to it, so a pass calls those that
-// it found, whatever is added or removed meanwhile.
+// Hooks on gradients before they are used, of a node's inputs or of a leaf: those of
+// Tensor::register_hook, then those of retain_grad. A list is constant once something refers to it,
+// so a pass calls those that it found, whatever is added or removed meanwhile.
+struct GradientHooks {
+  struct Hook {
+    std::uint64_t id;
+    std::size_t input_nr;
+    std::function<Tensor(const Tensor&)> function;
+    bool retains = false;
+  };
+  std::vector<Hook> hooks;
+
+  // Calls them with those of the gradients that are defined, in their order, and puts what they
+  // return in the place of what they got. Those of retain_grad are left out unless `retain`.
+  void call(std::vector<Tensor>& gradients, bool retain = true) const;
+};
+
+// The hooks of a leaf; constant as those.
 struct GradHooks {
   struct Hook {
     std::uint64_t id;
@@ -24,13 +43,19 @@ struct GradHooks {
     // if there is none because the leaf has been frozen since forward.
     std::function<Tensor()> gradient_slot = {};
   };
-  std::vector<Hook> hooks;
+  std::vector<Hook> hooks;  // called once the gradient has been added into `grad`
+  GradientHooks before;     // called before
 };
 
 // Adds a hook to a leaf. Checks nothing.
 RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
                               std::function<void(const Tensor&)> function,
                               std::function<Tensor()> gradient_slot = {});
+
+// What Tensor::register_hook does.
+RemovableHandle add_gradient_hook(const Tensor& tensor,
+                                  std::function<Tensor(const Tensor&)> function,
+                                  bool retains = false);
 
 }  // namespace detail
 
@@ -50,10 +75,28 @@ class RemovableHandle {
   friend RemovableHandle detail::add_grad_hook(const std::shared_ptr<detail::TensorImpl>& leaf,
                                                std::function<void(const Tensor&)> function,
                                                std::function<Tensor()> gradient_slot);
+  friend RemovableHandle detail::add_gradient_hook(const Tensor& tensor,
+                                                   std::function<Tensor(const Tensor&)> function,
+                                                   bool retains);
 
   std::weak_ptr<detail::TensorImpl> leaf_;
+  std::weak_ptr<Node> node_;  // of a tensor that is no leaf
   std::uint64_t id_ = 0;
 };
+
+template <class Hook>
+RemovableHandle Tensor::register_hook(Hook hook) const {
+  if constexpr (std::is_void_v<std::invoke_result_t<Hook&, const Tensor&>>) {
+    const std::function<void(const Tensor&)> look(std::move(hook));
+    if (!look) return detail::add_gradient_hook(*this, {});
+    return detail::add_gradient_hook(*this, [look](const Tensor& gradient) {
+      look(gradient);
+      return Tensor();
+    });
+  } else {
+    return detail::add_gradient_hook(*this, std::move(hook));
+  }
+}
 
 }  // namespace lockstep
 

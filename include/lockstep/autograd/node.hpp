@@ -12,6 +12,10 @@
 
 namespace lockstep {
 
+namespace detail {
+struct GradientHooks;  // autograd/grad_hooks.hpp
+}  // namespace detail
+
 // Where a gradient goes: input number `input_nr` of a node; nowhere if there is no node.
 struct Edge {
   std::shared_ptr<Node> node;
@@ -55,6 +59,9 @@ class Node {
   std::size_t num_inputs() const { return num_inputs_; }
 
   std::vector<Edge, detail::RecyclingAllocator<Edge>> next_edges;
+  // Called with the gradients of the inputs before they go anywhere else; null for none. Those of a
+  // leaf are the leaf's.
+  std::shared_ptr<const detail::GradientHooks> gradient_hooks;
 
  protected:
   void set_num_inputs(std::size_t count) { num_inputs_ = count; }

@@ -14,10 +14,12 @@
 #include <lockstep/cuda/kernels/embedding.hpp>
 #include <lockstep/cuda/kernels/fill.hpp>
 #include <lockstep/cuda/kernels/gelu.hpp>
+#include <lockstep/cuda/kernels/index.hpp>
 #include <lockstep/cuda/kernels/inplace.hpp>
 #include <lockstep/cuda/kernels/layer_norm.hpp>
 #include <lockstep/cuda/kernels/loss.hpp>
 #include <lockstep/cuda/kernels/matmul.hpp>
+#include <lockstep/cuda/kernels/max.hpp>
 #include <lockstep/cuda/kernels/optim.hpp>
 #include <lockstep/cuda/kernels/pointwise.hpp>
 #include <lockstep/cuda/kernels/pooling.hpp>
@@ -26,6 +28,7 @@
 #include <lockstep/cuda/kernels/rnn.hpp>
 #include <lockstep/cuda/kernels/softmax.hpp>
 #include <lockstep/cuda/kernels/sum_kernel.hpp>
+#include <lockstep/cuda/kernels/where.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 
 // All that the library launches, by functor and by Call.
@@ -34,11 +37,12 @@ namespace lockstep::cuda {
 using AllKernels =
     Join<FillKernels, CopyKernels, ArithmeticKernels, PointwiseKernels, CompareKernels,
          InplaceKernels, DropoutKernels, OptimKernels, ReduceAddKernels, RnnKernels, GeluKernels,
-         AttentionKernels, CombineKernels, BatchNormKernels>::type;
+         AttentionKernels, CombineKernels, BatchNormKernels, MaximumKernels, LossKernels>::type;
 
 using AllCalls =
     Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls, ReduceCalls,
          ChannelSumCalls, ChannelNormCalls, BatchNormCalls, LayerNormCalls, SoftmaxCalls, LossCalls,
-         EmbeddingCalls, PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, GeluCalls>::type;
+         EmbeddingCalls, PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, GeluCalls, WhereCalls,
+         MaximumCalls, IndexCalls>::type;
 
 }  // namespace lockstep::cuda

@@ -30,6 +30,20 @@ struct Sigmoid {
   Tensor operator()(const Tensor& x) const { return forward(x); }
 };
 
+// x where it is positive, elsewhere negative_slope · x. **Torch counterpart.** torch.nn.LeakyReLU.
+struct LeakyReLU {
+  double negative_slope = 0.01;
+
+  Tensor forward(const Tensor& x) const { return lockstep::leaky_relu(x, negative_slope); }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+};
+
+// x · sigmoid(x). **Torch counterpart.** torch.nn.SiLU.
+struct SiLU {
+  Tensor forward(const Tensor& x) const { return lockstep::silu(x); }
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+};
+
 // x · Φ(x), where Φ is the distribution function of the standard normal.
 //
 // **Torch counterpart.** torch.nn.GELU. **Example.** nn::GELU gelu{GeluApproximation::tanh};

@@ -12,11 +12,12 @@ namespace lockstep::nn {
 // The loss of a classifier: lockstep::cross_entropy of outputs [batch, classes, …] and labels
 // [batch, …] of i64.
 //
-// **Torch counterpart.** torch.nn.CrossEntropyLoss, without weight and label_smoothing.
+// **Torch counterpart.** torch.nn.CrossEntropyLoss, without weight.
 // **Threads and exceptions.** Those of lockstep::cross_entropy.
 // **Example.** nn::CrossEntropyLoss criterion; criterion(model(images), labels).backward();
 struct CrossEntropyLoss {
   Reduction reduction = Reduction::mean;
+  double label_smoothing = 0;
 
   Tensor forward(const Tensor& input, const Tensor& target) const;
   Tensor operator()(const Tensor& input, const Tensor& target) const;
@@ -29,6 +30,52 @@ using CrossEntropy = CrossEntropyLoss;
 // **Torch counterpart.** torch.nn.MSELoss.
 // **Threads and exceptions.** Those of lockstep::mse_loss.
 struct MSELoss {
+  Reduction reduction = Reduction::mean;
+
+  Tensor forward(const Tensor& input, const Tensor& target) const;
+  Tensor operator()(const Tensor& input, const Tensor& target) const;
+};
+
+// |input − target| of two tensors of one shape, its mean by default: lockstep::l1_loss.
+//
+// **Torch counterpart.** torch.nn.L1Loss.
+// **Threads and exceptions.** Those of lockstep::l1_loss.
+struct L1Loss {
+  Reduction reduction = Reduction::mean;
+
+  Tensor forward(const Tensor& input, const Tensor& target) const;
+  Tensor operator()(const Tensor& input, const Tensor& target) const;
+};
+
+// Squares of small differences, and the magnitude of others: lockstep::smooth_l1_loss.
+//
+// **Torch counterpart.** torch.nn.SmoothL1Loss.
+// **Threads and exceptions.** Those of lockstep::smooth_l1_loss.
+struct SmoothL1Loss {
+  Reduction reduction = Reduction::mean;
+  double beta = 1;
+
+  Tensor forward(const Tensor& input, const Tensor& target) const;
+  Tensor operator()(const Tensor& input, const Tensor& target) const;
+};
+
+// The loss of probabilities and of targets from 0 to 1: lockstep::binary_cross_entropy.
+//
+// **Torch counterpart.** torch.nn.BCELoss, without weight.
+// **Threads and exceptions.** Those of lockstep::binary_cross_entropy.
+struct BCELoss {
+  Reduction reduction = Reduction::mean;
+
+  Tensor forward(const Tensor& input, const Tensor& target) const;
+  Tensor operator()(const Tensor& input, const Tensor& target) const;
+};
+
+// The same of what a sigmoid would make probabilities:
+// lockstep::binary_cross_entropy_with_logits.
+//
+// **Torch counterpart.** torch.nn.BCEWithLogitsLoss, without weight and pos_weight.
+// **Threads and exceptions.** Those of lockstep::binary_cross_entropy_with_logits.
+struct BCEWithLogitsLoss {
   Reduction reduction = Reduction::mean;
 
   Tensor forward(const Tensor& input, const Tensor& target) const;

@@ -4,16 +4,36 @@
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-namespace lockstep {
-
-// A boolean tensor, true where the elements are equal. The operands are stretched to a common
-// shape; they are of one dtype and device.
+// Comparisons, element by element: boolean tensors, true where the relation holds.
 //
-// **Torch counterpart.** torch.eq. **Backward.** None: it is not differentiable.
+// Two tensors are stretched to a common shape; they are of one dtype and device. A number takes the
+// tensor's dtype, and has to be a whole one for integers. A NaN is unequal to everything, and
+// neither less nor greater.
+//
+// **Torch counterpart.** The functions of these names in torch.
+// **Backward.** None: they are not differentiable.
 // **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names both operands.
 // **Example.** `sum(eq(argmax(out, 1), labels)).item<std::int64_t>()` of a batch are right.
+namespace lockstep {
+
+// a = b
 Tensor eq(const Tensor& a, const Tensor& b);
 Tensor eq(const Tensor& a, double b);
+// a ≠ b
+Tensor ne(const Tensor& a, const Tensor& b);
+Tensor ne(const Tensor& a, double b);
+// a < b
+Tensor lt(const Tensor& a, const Tensor& b);
+Tensor lt(const Tensor& a, double b);
+// a ≤ b
+Tensor le(const Tensor& a, const Tensor& b);
+Tensor le(const Tensor& a, double b);
+// a > b
+Tensor gt(const Tensor& a, const Tensor& b);
+Tensor gt(const Tensor& a, double b);
+// a ≥ b
+Tensor ge(const Tensor& a, const Tensor& b);
+Tensor ge(const Tensor& a, double b);
 
 }  // namespace lockstep
 

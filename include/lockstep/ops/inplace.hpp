@@ -4,13 +4,39 @@
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// The members of Tensor that change its elements.
+// The members of Tensor that change its elements, and the operators.
 //
-// They are not recorded. Where recording is on, it is an AutogradError to change a tensor that
-// requires grad, or to change a tensor by one. A backward that needs a tensor unchanged notices the
-// change by its version. An inference tensor is changed in inference mode only.
+// The members are not recorded. Where recording is on, it is an AutogradError to change a tensor
+// that requires grad, or to change a tensor by one. A backward that needs a tensor unchanged
+// notices the change by its version. An inference tensor is changed in inference mode only.
 //
 // **Torch counterpart.** The members of these names.
+
+namespace lockstep {
+
+// a = a + b and its like, in `a` itself: every handle on the tensor sees it. `b` is stretched to
+// the shape of `a`; the result takes the dtype of `a`.
+//
+// Where it need not be recorded the elements change in place, and so do those of views. Otherwise
+// the result is a new one, which the tensor takes over; so that none misses it, it is an
+// AutogradError if another tensor shares the memory, as views and what some operations have saved
+// do, and for a leaf that requires grad.
+//
+// **Torch counterpart.** These operators, which torch also records for views.
+// **Backward.** Into what `a` was made of, and into `b`.
+// **Threads and exceptions.** As a + b; a ShapeError if the result is not of the shape of `a`. A
+// backward that needs the tensor as it was notices the change.
+// **Example.** `loss += 0.1 * penalty;`
+const Tensor& operator+=(const Tensor& a, const Tensor& b);
+const Tensor& operator+=(const Tensor& a, double b);
+const Tensor& operator-=(const Tensor& a, const Tensor& b);
+const Tensor& operator-=(const Tensor& a, double b);
+const Tensor& operator*=(const Tensor& a, const Tensor& b);
+const Tensor& operator*=(const Tensor& a, double b);
+const Tensor& operator/=(const Tensor& a, const Tensor& b);
+const Tensor& operator/=(const Tensor& a, double b);
+
+}  // namespace lockstep
 
 namespace lockstep::detail {
 

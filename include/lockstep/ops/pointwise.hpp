@@ -5,8 +5,10 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-// Functions of one tensor, element by element. Floating-point tensors are taken; `relu`, `abs` and
-// `square` take i64 and i32 as well.
+#include <optional>
+
+// Functions of one tensor, element by element. Floating-point tensors are taken; `relu`, `abs`,
+// `square` and `clamp` take i64 and i32 as well.
 //
 // **Torch counterpart.** The functions of these names in torch.
 // **Threads and exceptions.** A DtypeError for a tensor of another dtype.
@@ -21,10 +23,21 @@ Tensor sqrt(const Tensor& x);
 Tensor tanh(const Tensor& x);
 // 1 / (1 + exp(−x))
 Tensor sigmoid(const Tensor& x);
+// x · sigmoid(x)
+Tensor silu(const Tensor& x);
+// x where it is positive, elsewhere negative_slope · x.
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 // **Backward.** 0 at 0.
 Tensor abs(const Tensor& x);
 Tensor square(const Tensor& x);
 Tensor pow(const Tensor& x, double exponent);
+// The nearest to x of the numbers from `min` to `max`; without one of them, that side is open. If
+// `min` is the greater one, all elements are `max`.
+//
+// **Backward.** 0 outside the bounds; an element that lies on one passes its gradient.
+// **Threads and exceptions.** A ValueError without both bounds.
+// **Example.** `clamp(x, 0, 1)`, `clamp(x, {}, 1)`
+Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});
 
 }  // namespace lockstep
 

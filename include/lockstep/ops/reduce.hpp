@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-// Sums, means and the place of the greatest element.
+// Sums, means, variances and the place of the greatest element.
 namespace lockstep {
 
 // The sum over the dimensions listed; over all if none is. With `keepdim` they stay, of size 1.
@@ -30,6 +30,16 @@ Tensor sum(const Tensor& x);
 // **Threads and exceptions.** As sum; a DtypeError unless the tensor is floating-point.
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim = false);
 Tensor mean(const Tensor& x);
+
+// The variance over the dimensions listed, as `mean`: the sum of (x − mean)² divided by the number
+// of elements less `correction`, and at least by 0; `std` is its root. Half precision is computed
+// in f32.
+//
+// **Torch counterpart.** torch.var, torch.std.
+// **Threads and exceptions.** As mean.
+// **Example.** `var(x)`, `var(x, {0}, 0)` without Bessel's correction
+Tensor var(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
+Tensor std(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
 
 // The index of the greatest element along `dim`, the first of equals, as i64.
 //

@@ -12,17 +12,18 @@
 // ops/kernels/embedding_kernels.hpp read them.)
 namespace lockstep::detail {
 
-// Whose indices name rows: those of a look-up, or those of a sparse tensor.
-enum class RowsOf : unsigned { embedding, sparse_tensor };
+// Whose indices name rows: those of an operation, or those of a sparse tensor.
+enum class RowsOf : unsigned { embedding, sparse_tensor, index_select, gather };
 
 // `index` as the number of a row; an IndexError that names `position` if there is no such row.
 inline std::size_t checked_row(RowsOf of, std::int64_t index, std::size_t position,
                                std::size_t rows) {
-  const bool embeds = of == RowsOf::embedding;
-  check<IndexError>(index >= 0 && index < static_cast<std::int64_t>(rows),
-                    embeds ? "embedding" : "sparse tensor", ": the index ", index, " at position ",
-                    position, " is outside the ", rows, embeds ? " embeddings" : " rows",
-                    " (expected 0 to ", static_cast<std::int64_t>(rows) - 1, ")");
+  constexpr const char* kOwners[] = {"embedding", "sparse tensor", "index_select", "gather"};
+  constexpr const char* kRows[] = {" embeddings", " rows", " elements", " elements"};
+  const auto which = static_cast<unsigned>(of);
+  check<IndexError>(index >= 0 && index < static_cast<std::int64_t>(rows), kOwners[which],
+                    ": the index ", index, " at position ", position, " is outside the ", rows,
+                    kRows[which], " (expected 0 to ", static_cast<std::int64_t>(rows) - 1, ")");
   return static_cast<std::size_t>(index);
 }
 

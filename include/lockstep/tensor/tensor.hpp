@@ -12,6 +12,7 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/storage.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -161,6 +162,30 @@ class Tensor {
   // **Example.** w.register_post_accumulate_grad_hook([](const ls::Tensor& p) { step(p); });
   RemovableHandle register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
 
+  // Has `hook(gradient)` called each time that a backward pass has computed the gradient of this
+  // tensor, a leaf or not, before it is used: what the hook returns, unless it is undefined or the
+  // hook returns nothing, is used instead.
+  //
+  // Several hooks are called in the order of their registration. They belong to the operation that
+  // made the tensor and live as long as the graph, so a hook must not refer to the tensor by a
+  // handle of its own. A hook must not change the gradient in place.
+  //
+  // **Torch counterpart.** Tensor.register_hook.
+  // **Devices and streams.** On the stream of the gradient, which is current.
+  // **Backward.** Called by autograd::grad as well.
+  // **Threads and exceptions.** As above, but hooks of a tensor that is no leaf are neither added
+  // nor removed while another thread runs a pass over it. A ShapeError, DtypeError or DeviceError
+  // for a replacement of another kind.
+  // **Example.** y.register_hook([](const ls::Tensor& gradient) { return gradient * 0.5; });
+  template <class Hook>
+  RemovableHandle register_hook(Hook hook) const;
+  // Has backward add the gradient of this tensor into its `grad`, as it does for leaves, for which
+  // this does nothing. It is what the hooks leave of it.
+  //
+  // **Torch counterpart.** Tensor.retain_grad.
+  // **Threads and exceptions.** An AutogradError unless the tensor requires grad.
+  void retain_grad() const;
+
   // Replaces memory, shape, dtype and device of this variable by those of `other`, in place: every
   // handle sees it, and an optimiser made earlier stays valid. Not recorded for backward; the
   // gradient, if any, is left alone, and a normal tensor stays normal. Torch's assignment to
@@ -191,9 +216,20 @@ class Tensor {
   Tensor flatten(std::int64_t start_dim = 0, std::int64_t end_dim = -1) const;
   Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;
   Tensor t() const;
+  Tensor permute(const Shape& dims) const;
+  Tensor expand(const Shape& shape) const;
+  Tensor squeeze() const;
+  Tensor squeeze(std::int64_t dim) const;
+  Tensor unsqueeze(std::int64_t dim) const;
   Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
+  Tensor select(std::int64_t dim, std::int64_t index) const;
+  // select(0, index). The result is const since assigning to it would change nothing of this
+  // tensor; copy_ and += do.
+  const Tensor operator[](std::int64_t index) const;
   Tensor sum() const;
+  Tensor sum(const Shape& dims, bool keepdim = false) const;
   Tensor mean() const;
+  Tensor mean(const Shape& dims, bool keepdim = false) const;
 
   // In place, not recorded (defined in ops/inplace.hpp): an AutogradError where a gradient would
   // be wrong.
@@ -257,6 +293,9 @@ struct TensorImpl {
   bool sparse = false;           // a SparseImpl
   bool sparse_gradient = false;  // its gradients are expected to be sparse
 
+  // Whether `hooks` may have some that come before `grad` changes. Relaxed: a pass that runs while
+  // the first one is added need not call it.
+  std::atomic<bool> gradient_hooks{false};
   bool inference = false;  // made in inference mode, or a view of what was
   bool requires_grad = false;
   std::size_t output_nr = 0;  // which output of grad_fn this is

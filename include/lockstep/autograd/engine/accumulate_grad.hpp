@@ -33,11 +33,11 @@ void add_in_place(const Tensor& total, const Tensor& part, double alpha = 1);
 // Whether several indices of the tensor name the same element.
 bool repeats_elements(const Tensor& tensor);
 
-// The node at which a gradient arrives at a leaf: adds it to the leaf's `grad`, then calls the
-// leaf's hooks. A new `grad` has the leaf's layout if that is contiguous or channels_last and the
-// pass is not recorded. The sum of sparse gradients is sparse; that of a sparse and a dense one is
-// dense. A leaf that has been frozen since forward keeps its `grad`, and only hooks with a
-// gradient_slot are called.
+// The node at which a gradient arrives at a leaf: calls the leaf's hooks on it, adds it to the
+// leaf's `grad`, then calls the other hooks. A new `grad` has the leaf's layout if that is
+// contiguous or channels_last and the pass is not recorded. The sum of sparse gradients is sparse;
+// that of a sparse and a dense one is dense. A leaf that has been frozen since forward keeps its
+// `grad`, and of the other hooks only those with a gradient_slot are called.
 //
 // Threads: several backward passes may reach the same leaf; the variable's mutex is held while its
 // `grad` changes, and not while the hooks run, which may ask for it.
@@ -53,6 +53,9 @@ class AccumulateGrad final : public Node {
   LOCKSTEP_INLINE Tensor gradient_slot() override;
 
   LOCKSTEP_INLINE void apply(std::vector<Tensor>& gradients) override;
+
+  // Calls the leaf's hooks that come before `grad` changes.
+  void call_gradient_hooks(std::vector<Tensor>& gradients) const;
 
  private:
   // Adds the gradient, unless `frozen`. Returns the leaf's hooks.

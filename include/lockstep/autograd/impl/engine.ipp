@@ -3,15 +3,21 @@
 
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/autograd/engine/backward_pass.hpp>
 #include <lockstep/autograd/engine/graph_task.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/autograd/node.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -110,6 +116,31 @@ LOCKSTEP_INLINE void Tensor::backward(const Tensor& gradient, bool retain_graph,
                                       bool create_graph) const {
   autograd::detail::backward({this, 1}, {&gradient, gradient.defined() ? 1U : 0U},
                              retain_graph || create_graph, create_graph);
+}
+
+LOCKSTEP_INLINE void Tensor::retain_grad() const {
+  check<AutogradError>(requires_grad(),
+                       "can't retain_grad on a tensor that doesn't require gradient");
+  if (is_leaf()) return;
+  const std::size_t number = impl_->output_nr;
+  if (const auto& known = grad_fn()->gradient_hooks) {
+    const bool retained =
+        std::any_of(known->hooks.begin(), known->hooks.end(),
+                    [number](const auto& hook) { return hook.retains && hook.input_nr == number; });
+    if (retained) return;
+  }
+  const auto retain = [variable = std::weak_ptr(impl_)](const Tensor& gradient) {
+    if (const std::shared_ptr<detail::TensorImpl> impl = variable.lock()) {
+      const std::lock_guard lock(impl->mutex);
+      Tensor& total = impl->grad;
+      total = total.defined() ? detail::sum_gradients(total, gradient) : gradient;
+      // The caller reads it on a stream that waits for this one.
+      autograd::queue_callback(
+          [kept = total] { kept.record_stream(current_stream(kept.device())); });
+    }
+    return Tensor();
+  };
+  (void)detail::add_gradient_hook(*this, retain, true);
 }
 
 }  // namespace lockstep

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <lockstep/autograd/grad_hooks.hpp>
+#include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,15 +20,22 @@
 namespace lockstep {
 
 LOCKSTEP_INLINE void RemovableHandle::remove() const {
+  const auto is_named = [this](const auto& hook) { return hook.id == id_; };
+  if (const std::shared_ptr<Node> node = node_.lock(); node && node->gradient_hooks) {
+    auto hooks = std::make_shared<detail::GradientHooks>(*node->gradient_hooks);
+    std::erase_if(hooks->hooks, is_named);
+    node->gradient_hooks = hooks->hooks.empty() ? nullptr : std::move(hooks);
+  }
   const std::shared_ptr<detail::TensorImpl> leaf = leaf_.lock();
   if (!leaf) return;
   std::shared_ptr<const detail::GradHooks> rest;  // takes the old ones, destroyed unlocked
   const std::lock_guard lock(leaf->mutex);
   if (!leaf->hooks) return;
-  std::vector<detail::GradHooks::Hook> hooks = leaf->hooks->hooks;
-  std::erase_if(hooks, [this](const auto& hook) { return hook.id == id_; });
-  if (!hooks.empty()) {
-    rest = std::make_shared<const detail::GradHooks>(detail::GradHooks{std::move(hooks)});
+  detail::GradHooks hooks = *leaf->hooks;
+  std::erase_if(hooks.hooks, is_named);
+  std::erase_if(hooks.before.hooks, is_named);
+  if (!hooks.hooks.empty() || !hooks.before.hooks.empty()) {
+    rest = std::make_shared<const detail::GradHooks>(std::move(hooks));
   }
   rest.swap(leaf->hooks);
 }
@@ -34,18 +44,69 @@ LOCKSTEP_INLINE void RemovableHandle::remove() const {
 
 namespace lockstep::detail {
 
+LOCKSTEP_INLINE void GradientHooks::call(std::vector<Tensor>& gradients, bool retain) const {
+  for (const Hook& hook : hooks) {
+    Tensor& gradient = gradients[hook.input_nr];
+    if (!gradient.defined() || (hook.retains && !retain)) continue;
+    Tensor other = hook.function(gradient);
+    if (!other.defined()) continue;
+    check<ShapeError>(other.sizes() == gradient.sizes(), "a hook returned a gradient of shape ",
+                      other.sizes(), " for one of shape ", gradient.sizes());
+    check<DtypeError>(other.dtype() == gradient.dtype(), "a hook returned a gradient of ",
+                      other.dtype(), " for one of ", gradient.dtype());
+    check<DeviceError>(other.device() == gradient.device(), "a hook returned a gradient on ",
+                       other.device(), " for one on ", gradient.device());
+    gradient = std::move(other);
+  }
+}
+
+inline std::uint64_t next_hook_id() {
+  static constinit std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 LOCKSTEP_INLINE RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
                                               std::function<void(const Tensor&)> function,
                                               std::function<Tensor()> gradient_slot) {
-  static constinit std::atomic<std::uint64_t> last_id{0};
   RemovableHandle handle;
   handle.leaf_ = leaf;
-  handle.id_ = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  handle.id_ = next_hook_id();
   const std::lock_guard lock(leaf->mutex);
   auto hooks =
       leaf->hooks ? std::make_shared<GradHooks>(*leaf->hooks) : std::make_shared<GradHooks>();
   hooks->hooks.push_back({handle.id_, std::move(function), std::move(gradient_slot)});
   leaf->hooks = std::move(hooks);
+  return handle;
+}
+
+LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
+                                                  std::function<Tensor(const Tensor&)> function,
+                                                  bool retains) {
+  check<AutogradError>(tensor.requires_grad(),
+                       "cannot register a hook on a tensor that doesn't require gradient");
+  check<ValueError>(static_cast<bool>(function), "register_hook: the function is empty");
+  const std::shared_ptr<TensorImpl>& impl = tensor.impl();
+  RemovableHandle handle;
+  handle.id_ = next_hook_id();
+  GradientHooks::Hook hook{handle.id_, impl->output_nr, std::move(function), retains};
+  if (const std::shared_ptr<Node>& node = impl->grad_fn) {
+    handle.node_ = node;
+    auto hooks = node->gradient_hooks ? std::make_shared<GradientHooks>(*node->gradient_hooks)
+                                      : std::make_shared<GradientHooks>();
+    const auto end = retains ? hooks->hooks.end()
+                             : std::find_if(hooks->hooks.begin(), hooks->hooks.end(),
+                                            [](const auto& other) { return other.retains; });
+    hooks->hooks.insert(end, std::move(hook));
+    node->gradient_hooks = std::move(hooks);
+    return handle;
+  }
+  handle.leaf_ = impl;
+  const std::lock_guard lock(impl->mutex);
+  auto hooks =
+      impl->hooks ? std::make_shared<GradHooks>(*impl->hooks) : std::make_shared<GradHooks>();
+  hooks->before.hooks.push_back(std::move(hook));
+  impl->hooks = std::move(hooks);
+  impl->gradient_hooks.store(true, std::memory_order_relaxed);
   return handle;
 }
 

@@ -60,8 +60,11 @@ struct CudaCall<lockstep::detail::StridedCopyKernel<T>> {
   }
 };
 
-using CopyCalls = ForEach<lockstep::detail::StridedCopyKernel, lockstep::detail::Moved<1>,
-                          lockstep::detail::Moved<2>, lockstep::detail::Moved<4>,
-                          lockstep::detail::Moved<8>>::type;
+// For what moves elements of any dtype.
+template <template <class> class F>
+struct ForMoved : ForEach<F, lockstep::detail::Moved<1>, lockstep::detail::Moved<2>,
+                          lockstep::detail::Moved<4>, lockstep::detail::Moved<8>> {};
+
+using CopyCalls = ForMoved<lockstep::detail::StridedCopyKernel>::type;
 
 }  // namespace lockstep::cuda

@@ -144,7 +144,9 @@ struct PutRowsElements {
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Division at = divided(i, width);
     const std::int64_t index = indices[at.quotient];
-    if (!in_range(fault, Indexed::sparse_tensor, index, at.quotient, rows)) return;
+    if (!in_range(fault, indexed(lockstep::detail::RowsOf::sparse_tensor), index, at.quotient,
+                  rows))
+      return;
     out[static_cast<std::size_t>(index) * width + at.remainder] = values[i];
   }
 };

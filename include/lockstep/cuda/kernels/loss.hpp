@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/kernels/elementwise.hpp>
 #include <lockstep/cuda/kernels/softmax_rows.hpp>
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
@@ -260,7 +261,15 @@ struct CudaCall<lockstep::detail::MseGradCall<T>> {
   }
 };
 
-using LossCalls = Join<ForFloating<lockstep::detail::NllLossCall>::type,
+template <class T, template <class, class, class...> class List>
+struct BinaryCrossEntropies : List<T, T, lockstep::detail::BinaryCrossEntropy<T>,
+                                   lockstep::detail::BinaryCrossEntropyOfLogit<T>> {};
+
+using LossKernels = Join<BinaryCrossEntropies<float, BinaryKernels>::type,
+                         BinaryCrossEntropies<double, BinaryKernels>::type>::type;
+using LossCalls = Join<BinaryCrossEntropies<float, BroadcastCalls>::type,
+                       BinaryCrossEntropies<double, BroadcastCalls>::type,
+                       ForFloating<lockstep::detail::NllLossCall>::type,
                        ForFloating<lockstep::detail::NllGradCall>::type,
                        ForFloating<lockstep::detail::CrossEntropyCall>::type,
                        ForFloating<lockstep::detail::CrossEntropyGradCall>::type,

@@ -24,10 +24,11 @@
 // that has ended.
 namespace lockstep::cuda {
 
-enum class Indexed : unsigned { nll_loss, cross_entropy, embedding, sparse_tensor };
+// A loss whose labels they are; from `rows` on, a RowsOf.
+enum class Indexed : unsigned { nll_loss, cross_entropy, rows };
 
-constexpr Indexed indexed(lockstep::detail::RowsOf of) {
-  return of == lockstep::detail::RowsOf::embedding ? Indexed::embedding : Indexed::sparse_tensor;
+LOCKSTEP_HD constexpr Indexed indexed(lockstep::detail::RowsOf of) {
+  return static_cast<Indexed>(static_cast<unsigned>(Indexed::rows) + static_cast<unsigned>(of));
 }
 
 // An index that was outside [0, bound), and its place among an operation's indices.
@@ -117,9 +118,6 @@ class IndexFaults {
       }
     }
     if (!met) return;
-    const auto check_row = [&](lockstep::detail::RowsOf of) {
-      (void)lockstep::detail::checked_row(of, met->index, met->position, met->bound);
-    };
     const auto check_label = [&](const char* loss) {
       (void)lockstep::detail::checked_label(loss, met->index, met->position, met->bound);
     };
@@ -128,10 +126,11 @@ class IndexFaults {
         return check_label("nll_loss");
       case Indexed::cross_entropy:
         return check_label("cross_entropy");
-      case Indexed::embedding:
-        return check_row(lockstep::detail::RowsOf::embedding);
-      case Indexed::sparse_tensor:
-        return check_row(lockstep::detail::RowsOf::sparse_tensor);
+      default:
+        const unsigned of =
+            static_cast<unsigned>(met->operation) - static_cast<unsigned>(Indexed::rows);
+        (void)lockstep::detail::checked_row(static_cast<lockstep::detail::RowsOf>(of), met->index,
+                                            met->position, met->bound);
     }
   }
 

@@ -5,20 +5,86 @@
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep::detail {
+
+// The tensor in a dtype that has a kernel, in which it compares the same.
+inline Tensor comparable(const Tensor& x) {
+  const bool small = x.dtype() == Dtype::u8 || x.dtype() == Dtype::boolean;
+  return small ? cast(x, Dtype::i32) : widened(x);
+}
+
+inline Tensor compare(const char* operation, const Comparison& holds, const Tensor& a,
+                      const Tensor& b) {
+  check_same_kind(operation, "the first operand", a, "the second operand", b);
+  const Tensor left = comparable(a);
+  return dispatch_numeric(left.dtype(), operation, [&]<class T>(T) {
+    return map<T, bool>(operation, left, comparable(b), Compare<T>{holds});
+  });
+}
+
+inline Tensor compare(const char* operation, const Comparison& holds, const Tensor& a, double b) {
+  check_defined(operation, "the tensor", a);
+  const Tensor left = comparable(a);
+  return dispatch_numeric(left.dtype(), operation, [&]<class T>(T) {
+    return map<T, bool>(left, CompareTo<T>{{holds}, scalar<T>(operation, b)});
+  });
+}
+
+}  // namespace lockstep::detail
 
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor eq(const Tensor& a, const Tensor& b) {
-  detail::check_same_kind("eq", "the first operand", a, "the second operand", b);
-  return dispatch_all(
-      a.dtype(), [&]<class T>(T) { return detail::map<T, bool>("eq", a, b, detail::Equal<T>{}); });
+  return detail::compare("eq", {false, true, false}, a, b);
 }
 
 LOCKSTEP_INLINE Tensor eq(const Tensor& a, double b) {
-  return dispatch_numeric(a.dtype(), "eq", [&]<class T>(T) {
-    return detail::map<T, bool>(a, detail::EqualTo<T>{detail::scalar<T>("eq", b)});
-  });
+  return detail::compare("eq", {false, true, false}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor ne(const Tensor& a, const Tensor& b) {
+  return detail::compare("ne", {false, true, false, true}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor ne(const Tensor& a, double b) {
+  return detail::compare("ne", {false, true, false, true}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor lt(const Tensor& a, const Tensor& b) {
+  return detail::compare("lt", {true, false, false}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor lt(const Tensor& a, double b) {
+  return detail::compare("lt", {true, false, false}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor le(const Tensor& a, const Tensor& b) {
+  return detail::compare("le", {true, true, false}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor le(const Tensor& a, double b) {
+  return detail::compare("le", {true, true, false}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor gt(const Tensor& a, const Tensor& b) {
+  return detail::compare("gt", {false, false, true}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor gt(const Tensor& a, double b) {
+  return detail::compare("gt", {false, false, true}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor ge(const Tensor& a, const Tensor& b) {
+  return detail::compare("ge", {false, true, true}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor ge(const Tensor& a, double b) {
+  return detail::compare("ge", {false, true, true}, a, b);
 }
 
 }  // namespace lockstep

@@ -63,4 +63,8 @@ LOCKSTEP_INLINE Tensor expand(const Tensor& x, const Shape& shape) {
   return apply(detail::ExpandOp{target}, x);
 }
 
+LOCKSTEP_INLINE Tensor Tensor::expand(const Shape& shape) const {
+  return lockstep::expand(*this, shape);
+}
+
 }  // namespace lockstep

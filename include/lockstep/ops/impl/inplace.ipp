@@ -2,15 +2,18 @@
 #pragma once
 
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/fill.hpp>
@@ -51,6 +54,51 @@ void change_packed(const Tensor& tensor, const Change& change) {
   const Tensor copy = packed(tensor);
   change(copy);
   copy_into(tensor, copy);
+}
+
+inline void check_update(const char* operation, const Tensor& tensor, const Tensor& after) {
+  check<ShapeError>(after.sizes() == tensor.sizes(), operation, ": a result of shape ",
+                    after.sizes(), " does not fit into a tensor of shape ", tensor.sizes());
+}
+
+// Makes the tensor, which is recorded or becomes so, the result of `change`.
+template <class Change>
+void record_update(const char* operation, const Tensor& tensor, const Change& change) {
+  TensorImpl& impl = *tensor.impl();
+  check<AutogradError>(!impl.requires_grad || impl.grad_fn, operation,
+                       ": a leaf that requires grad is being changed in place: do it under "
+                       "NoGradGuard, or out of place");
+  check_not_inference(tensor, operation);
+  check<AutogradError>(impl.storage.use_count() == 1, operation,
+                       ": another tensor shares the memory of the one of shape ", tensor.sizes(),
+                       ", such as a view or what an operation has saved for backward: do it out of "
+                       "place");
+  const Tensor before = make_view(tensor);
+  before.impl()->grad_fn = impl.grad_fn;
+  before.impl()->output_nr = impl.output_nr;
+  before.impl()->requires_grad = impl.requires_grad;
+  const Tensor after = change(before).to(tensor.dtype());
+  check_update(operation, tensor, after);
+  impl.grad_fn = nullptr;
+  tensor.set_data(after);
+  impl.grad_fn = after.grad_fn();
+  impl.output_nr = after.impl()->output_nr;
+  impl.requires_grad = true;
+}
+
+template <class Change>
+const Tensor& update(const char* operation, const Tensor& tensor, bool recorded,
+                     const Change& change) {
+  check_defined(operation, "the tensor", tensor);
+  if (recorded || is_recorded(tensor)) {
+    record_update(operation, tensor, change);
+  } else {
+    check_changeable(tensor, operation);
+    const Tensor after = change(tensor);
+    check_update(operation, tensor, after);
+    copy_into(tensor, after);
+  }
+  return tensor;
 }
 
 }  // namespace lockstep::detail
@@ -108,6 +156,38 @@ LOCKSTEP_INLINE const Tensor& Tensor::mul_(double factor) const {
     });
   });
   return *this;
+}
+
+LOCKSTEP_INLINE const Tensor& operator+=(const Tensor& a, const Tensor& b) {
+  return detail::update("+=", a, detail::is_recorded(b), [&](const Tensor& x) { return x + b; });
+}
+
+LOCKSTEP_INLINE const Tensor& operator+=(const Tensor& a, double b) {
+  return detail::update("+=", a, false, [&](const Tensor& x) { return x + b; });
+}
+
+LOCKSTEP_INLINE const Tensor& operator-=(const Tensor& a, const Tensor& b) {
+  return detail::update("-=", a, detail::is_recorded(b), [&](const Tensor& x) { return x - b; });
+}
+
+LOCKSTEP_INLINE const Tensor& operator-=(const Tensor& a, double b) {
+  return detail::update("-=", a, false, [&](const Tensor& x) { return x - b; });
+}
+
+LOCKSTEP_INLINE const Tensor& operator*=(const Tensor& a, const Tensor& b) {
+  return detail::update("*=", a, detail::is_recorded(b), [&](const Tensor& x) { return x * b; });
+}
+
+LOCKSTEP_INLINE const Tensor& operator*=(const Tensor& a, double b) {
+  return detail::update("*=", a, false, [&](const Tensor& x) { return x * b; });
+}
+
+LOCKSTEP_INLINE const Tensor& operator/=(const Tensor& a, const Tensor& b) {
+  return detail::update("/=", a, detail::is_recorded(b), [&](const Tensor& x) { return x / b; });
+}
+
+LOCKSTEP_INLINE const Tensor& operator/=(const Tensor& a, double b) {
+  return detail::update("/=", a, false, [&](const Tensor& x) { return x / b; });
 }
 
 }  // namespace lockstep

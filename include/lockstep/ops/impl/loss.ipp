@@ -8,16 +8,19 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
 
 #include <array>
@@ -51,6 +54,7 @@ inline Tensor spread_gradient(const Tensor& grad, LossReduction reduction, std::
   return reduction == LossReduction::mean ? grad * (1.0 / static_cast<double>(rows)) : grad;
 }
 
+// What is made of the losses of the rows, or of the elements.
 inline Tensor reduce_rows(const Tensor& losses, LossReduction reduction) {
   switch (reduction) {
     case LossReduction::none:
@@ -58,7 +62,7 @@ inline Tensor reduce_rows(const Tensor& losses, LossReduction reduction) {
     case LossReduction::sum:
       return sum(losses);
     case LossReduction::mean:
-      return sum(losses) * (1.0 / static_cast<double>(losses.numel()));
+      return mean(losses);
   }
   return losses;
 }
@@ -260,6 +264,54 @@ struct MseLossOp {
   }
 };
 
+struct BinaryCrossEntropyOp {
+  static constexpr const char* name = "binary_cross_entropy";
+  Saved x = {};
+  Saved target = {};
+
+  Tensor forward(const Tensor& input, const Tensor& wanted) {
+    x = input;
+    target = wanted;
+    return compute_floating(input.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(name, input, wanted, BinaryCrossEntropy<T>{});
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor p = saved(x);
+    std::array<Tensor, 2> grads;
+    if (saved.needs(0)) grads[0] = grad * ((p - saved(target)) / clamp((1 - p) * p, 1e-12));
+    if (saved.needs(1)) grads[1] = grad * (clamp(log(1 - p), -100) - clamp(log(p), -100));
+    return grads;
+  }
+};
+
+struct BinaryCrossEntropyOfLogitOp {
+  static constexpr const char* name = "binary_cross_entropy_with_logits";
+  Saved x = {};
+  Saved target = {};
+
+  Tensor forward(const Tensor& input, const Tensor& wanted) {
+    x = input;
+    target = wanted;
+    return compute_floating(input.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(name, input, wanted, BinaryCrossEntropyOfLogit<T>{});
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    std::array<Tensor, 2> grads;
+    if (saved.needs(0)) grads[0] = grad * (sigmoid(saved(x)) - saved(target));
+    if (saved.needs(1)) grads[1] = -(grad * saved(x));
+    return grads;
+  }
+};
+
+// Throws unless the loss of two tensors, element by element, can be taken.
+inline void check_pairs(const char* operation, const Tensor& input, const Tensor& target) {
+  check_same_kind(operation, "the input", input, "the target", target);
+  check<ShapeError>(input.sizes() == target.sizes(), operation, ": an input of shape ",
+                    input.sizes(), " does not fit a target of shape ", target.sizes());
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -270,21 +322,63 @@ LOCKSTEP_INLINE Tensor nll_loss(const Tensor& input, const Tensor& target, Reduc
   return apply(detail::NllLossOp{reduction}, input, target);
 }
 
-LOCKSTEP_INLINE Tensor cross_entropy(const Tensor& input, const Tensor& target,
-                                     Reduction reduction) {
+LOCKSTEP_INLINE Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduction,
+                                     double label_smoothing) {
   if (is_autocast_enabled()) {
-    return detail::autocast_to_f32(cross_entropy, input, target, reduction);
+    return detail::autocast_to_f32(cross_entropy, input, target, reduction, label_smoothing);
   }
   detail::check_class_loss("cross_entropy", input, target);
-  return apply(detail::CrossEntropyOp{reduction}, input, target);
+  check<ValueError>(label_smoothing >= 0 && label_smoothing <= 1,
+                    "cross_entropy: expected a label_smoothing from 0 to 1, got ", label_smoothing);
+  if (label_smoothing == 0) return apply(detail::CrossEntropyOp{reduction}, input, target);
+  const auto dim = static_cast<std::int64_t>(detail::class_dim(input));
+  const Tensor log_probs = log_softmax(input, dim);
+  return nll_loss(log_probs, target, reduction) * (1 - label_smoothing) -
+         detail::reduce_rows(mean(log_probs, {dim}), reduction) * label_smoothing;
 }
 
 LOCKSTEP_INLINE Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   if (is_autocast_enabled()) return detail::autocast_to_f32(mse_loss, input, target, reduction);
-  detail::check_same_kind("mse_loss", "the input", input, "the target", target);
-  check<ShapeError>(input.sizes() == target.sizes(), "mse_loss: an input of shape ", input.sizes(),
-                    " does not fit a target of shape ", target.sizes());
+  detail::check_pairs("mse_loss", input, target);
   return apply(detail::MseLossOp{reduction}, input, target);
+}
+
+LOCKSTEP_INLINE Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  if (is_autocast_enabled()) return detail::autocast_to_f32(l1_loss, input, target, reduction);
+  detail::check_pairs("l1_loss", input, target);
+  return detail::reduce_rows(abs(input - target), reduction);
+}
+
+LOCKSTEP_INLINE Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
+                                      Reduction reduction, double beta) {
+  check<ValueError>(beta >= 0, "smooth_l1_loss: expected a beta of at least 0, got ", beta);
+  if (beta == 0) return l1_loss(input, target, reduction);
+  if (is_autocast_enabled()) {
+    return detail::autocast_to_f32(smooth_l1_loss, input, target, reduction, beta);
+  }
+  detail::check_pairs("smooth_l1_loss", input, target);
+  const Tensor difference = input - target;
+  const Tensor near = clamp(difference, -beta, beta);
+  return detail::reduce_rows(near * (difference - near * 0.5), reduction) / beta;
+}
+
+LOCKSTEP_INLINE Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
+                                            Reduction reduction) {
+  if (is_autocast_enabled()) {
+    return detail::autocast_to_f32(binary_cross_entropy, input, target, reduction);
+  }
+  detail::check_pairs("binary_cross_entropy", input, target);
+  return detail::reduce_rows(apply(detail::BinaryCrossEntropyOp{}, input, target), reduction);
+}
+
+LOCKSTEP_INLINE Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
+                                                        Reduction reduction) {
+  if (is_autocast_enabled()) {
+    return detail::autocast_to_f32(binary_cross_entropy_with_logits, input, target, reduction);
+  }
+  detail::check_pairs("binary_cross_entropy_with_logits", input, target);
+  return detail::reduce_rows(apply(detail::BinaryCrossEntropyOfLogitOp{}, input, target),
+                             reduction);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/saved.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/kernels/pointwise_kernels.hpp>
@@ -13,6 +14,8 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
+#include <limits>
+#include <optional>
 
 namespace lockstep::detail {
 
@@ -45,17 +48,88 @@ struct ReluOp {
   }
 };
 
+// A function of straight pieces, `F`, whose gradient is linear in the one above, where x lies.
+template <class F>
+struct PiecewiseBackwardOp {
+  static constexpr const char* name = F::name;
+  F function;
+  Saved x = {};
+  Tensor forward(const Tensor& grad, const Tensor& input) {
+    x = input;
+    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(name, grad, input, function.template gradient<T>());
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    return {apply(PiecewiseBackwardOp{function}, grad, saved(x).detach()), Tensor()};
+  }
+};
+
+template <class F>
+struct PiecewiseOp {
+  static constexpr const char* name = F::name;
+  F function;
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    const auto compute = [&]<class T>(T) { return map<T, T>(input, function.template value<T>()); };
+    if constexpr (F::takes_integers) {
+      return compute_numeric(input.dtype(), name, compute);
+    } else {
+      return compute_floating(input.dtype(), name, compute);
+    }
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    return apply(PiecewiseBackwardOp<F>{function}, grad, saved(x).detach());
+  }
+};
+
+struct Leak {
+  static constexpr const char* name = "leaky_relu";
+  static constexpr bool takes_integers = false;
+  double slope;
+
+  template <class T>
+  LeakyRelu<T> value() const {
+    return {static_cast<T>(slope)};
+  }
+  template <class T>
+  LeakyReluGradient<T> gradient() const {
+    return {static_cast<T>(slope)};
+  }
+};
+
+struct Bounds {
+  static constexpr const char* name = "clamp";
+  static constexpr bool takes_integers = true;
+  std::optional<double> min;
+  std::optional<double> max;
+
+  template <class T>
+  Clamp<T> value() const {
+    using Limits = std::numeric_limits<T>;
+    constexpr T kMost = Limits::has_infinity ? Limits::infinity() : Limits::max();
+    constexpr T kLeast = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+    return {min ? scalar<T>(name, *min) : kLeast, max ? scalar<T>(name, *max) : kMost};
+  }
+  template <class T>
+  ClampGradient<T> gradient() const {
+    const Clamp<T> bounds = value<T>();
+    return {bounds.min, bounds.max};
+  }
+};
+
 // Functions whose derivative is written with their result.
 template <template <class> class F>
 Tensor map_floating(const char* operation, const Tensor& x) {
   return compute_floating(x.dtype(), operation, [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
 }
 
-// The gradient of such a function in one pass, where it is not recorded.
+// The gradient of such a function, or of one of x, in one pass, where it is not recorded.
 template <template <class> class F>
-Tensor map_gradient(const char* operation, const Tensor& grad, const Tensor& result) {
+Tensor map_gradient(const char* operation, const Tensor& grad, const Tensor& from) {
   return compute_floating(grad.dtype(), operation,
-                          [&]<class T>(T) { return map<T, T>(operation, grad, result, F<T>{}); });
+                          [&]<class T>(T) { return map<T, T>(operation, grad, from, F<T>{}); });
 }
 
 struct ExpOp {
@@ -120,6 +194,21 @@ struct SigmoidOp {
   }
 };
 
+struct SiluOp {
+  static constexpr const char* name = "silu";
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return map_floating<Silu>(name, input);
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor input = saved(x);
+    if (!is_grad_enabled()) return map_gradient<SiluGradient>(name, grad, input);
+    const Tensor part = sigmoid(input);
+    return grad * (part * (1 + input * (1 - part)));
+  }
+};
+
 struct AbsOp {
   static constexpr const char* name = "abs";
   Saved x = {};
@@ -176,12 +265,24 @@ LOCKSTEP_INLINE Tensor tanh(const Tensor& x) { return apply(detail::TanhOp{}, x)
 
 LOCKSTEP_INLINE Tensor sigmoid(const Tensor& x) { return apply(detail::SigmoidOp{}, x); }
 
+LOCKSTEP_INLINE Tensor silu(const Tensor& x) { return apply(detail::SiluOp{}, x); }
+
+LOCKSTEP_INLINE Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  return apply(detail::PiecewiseOp<detail::Leak>{{negative_slope}}, x);
+}
+
 LOCKSTEP_INLINE Tensor abs(const Tensor& x) { return apply(detail::AbsOp{}, x); }
 
 LOCKSTEP_INLINE Tensor square(const Tensor& x) { return apply(detail::SquareOp{}, x); }
 
 LOCKSTEP_INLINE Tensor pow(const Tensor& x, double exponent) {
   return apply(detail::PowOp{exponent}, x);
+}
+
+LOCKSTEP_INLINE Tensor clamp(const Tensor& x, std::optional<double> min,
+                             std::optional<double> max) {
+  check<ValueError>(min || max, "clamp: expected min, max or both");
+  return apply(detail::PiecewiseOp<detail::Bounds>{{min, max}}, x);
 }
 
 }  // namespace lockstep

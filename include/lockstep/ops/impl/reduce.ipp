@@ -4,16 +4,20 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/ops/kernels/sum_kernel.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/sum_dims.hpp>
+#include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -69,6 +73,23 @@ LOCKSTEP_INLINE Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
 
 LOCKSTEP_INLINE Tensor mean(const Tensor& x) { return mean(x, {}); }
 
+LOCKSTEP_INLINE Tensor var(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
+  if (x.defined() && detail::is_half_precision(x.dtype())) {
+    return var(x.to(Dtype::f32), dims, correction, keepdim).to(x.dtype());
+  }
+  const Tensor difference = x - mean(x, dims, true);
+  const detail::DimReduction to = detail::make_reduction("var", x.sizes(), dims, keepdim);
+  return detail::sum_dims(square(difference), to.over, to.shape,
+                          std::max(0.0, static_cast<double>(to.count) - correction));
+}
+
+LOCKSTEP_INLINE Tensor std(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
+  if (x.defined() && detail::is_half_precision(x.dtype())) {
+    return std(x.to(Dtype::f32), dims, correction, keepdim).to(x.dtype());
+  }
+  return sqrt(var(x, dims, correction, keepdim));
+}
+
 LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
   const Shape& from = x.sizes();
   const std::size_t at = wrap_dim(dim, from.size());
@@ -101,6 +122,14 @@ LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
 
 LOCKSTEP_INLINE Tensor Tensor::sum() const { return lockstep::sum(*this); }
 
+LOCKSTEP_INLINE Tensor Tensor::sum(const Shape& dims, bool keepdim) const {
+  return lockstep::sum(*this, dims, keepdim);
+}
+
 LOCKSTEP_INLINE Tensor Tensor::mean() const { return lockstep::mean(*this); }
+
+LOCKSTEP_INLINE Tensor Tensor::mean(const Shape& dims, bool keepdim) const {
+  return lockstep::mean(*this, dims, keepdim);
+}
 
 }  // namespace lockstep

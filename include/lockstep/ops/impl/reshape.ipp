@@ -158,4 +158,14 @@ LOCKSTEP_INLINE Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_
   return lockstep::flatten(*this, start_dim, end_dim);
 }
 
+LOCKSTEP_INLINE Tensor Tensor::squeeze() const { return lockstep::squeeze(*this); }
+
+LOCKSTEP_INLINE Tensor Tensor::squeeze(std::int64_t dim) const {
+  return lockstep::squeeze(*this, dim);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::unsqueeze(std::int64_t dim) const {
+  return lockstep::unsqueeze(*this, dim);
+}
+
 }  // namespace lockstep

@@ -167,6 +167,18 @@ LOCKSTEP_INLINE Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) c
 
 LOCKSTEP_INLINE Tensor Tensor::t() const { return lockstep::t(*this); }
 
+LOCKSTEP_INLINE Tensor Tensor::permute(const Shape& dims) const {
+  return lockstep::permute(*this, dims);
+}
+
+LOCKSTEP_INLINE Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
+  return lockstep::select(*this, dim, index);
+}
+
+LOCKSTEP_INLINE const Tensor Tensor::operator[](std::int64_t index) const {
+  return select(0, index);
+}
+
 LOCKSTEP_INLINE Tensor Tensor::narrow(std::int64_t dim, std::int64_t start,
                                       std::int64_t length) const {
   return lockstep::narrow(*this, dim, start, length);

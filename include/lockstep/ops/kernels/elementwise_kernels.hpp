@@ -176,14 +176,28 @@ struct Negate {
   }
 };
 
+// Which order of two elements is true. A NaN is in none of them.
+struct Comparison {
+  bool less, equal, greater;
+  bool negated = false;
+};
+
+// One functor for all comparisons, so that they are compiled once.
 template <class T>
-struct Equal {
-  LOCKSTEP_HD bool operator()(T x, T y) const { return x == y; }
+struct Compare {
+  Comparison holds;
+  LOCKSTEP_HD bool operator()(T x, T y) const {
+    const int found = (static_cast<int>(holds.less) & static_cast<int>(x < y)) |
+                      (static_cast<int>(holds.equal) & static_cast<int>(x == y)) |
+                      (static_cast<int>(holds.greater) & static_cast<int>(x > y));
+    return found != static_cast<int>(holds.negated);
+  }
 };
 template <class T>
-struct EqualTo {
+struct CompareTo {
+  Compare<T> f;
   T y;
-  LOCKSTEP_HD bool operator()(T x) const { return x == y; }
+  LOCKSTEP_HD bool operator()(T x) const { return f(x, y); }
 };
 
 template <class T>

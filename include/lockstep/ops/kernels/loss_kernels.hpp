@@ -7,6 +7,7 @@
 #include <lockstep/ops/reduction.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -188,6 +189,24 @@ struct MseGradCall {
   void operator()() const {
     const LossGradient<T> above(grad, reduction, a.size);
     for (std::size_t i = 0; i < a.size; ++i) out[i] = 2 * above[i] * (a[i] - b[i]);
+  }
+};
+
+// The losses of binary_cross_entropy of a probability and of a logit.
+template <class T>
+struct BinaryCrossEntropy {
+  LOCKSTEP_HD T operator()(T x, T target) const {
+    return (target - T(1)) * bounded(std::log1p(-x)) - target * bounded(std::log(x));
+  }
+
+ private:
+  LOCKSTEP_HD static T bounded(T log) { return log < T(-100) ? T(-100) : log; }
+};
+
+template <class T>
+struct BinaryCrossEntropyOfLogit {
+  LOCKSTEP_HD T operator()(T x, T target) const {
+    return (x < T(0) ? T(0) : x) - x * target + std::log1p(std::exp(-std::abs(x)));
   }
 };
 

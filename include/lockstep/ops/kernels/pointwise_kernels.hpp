@@ -2,9 +2,12 @@
 #pragma once
 
 #include <lockstep/backend/host_device.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <type_traits>
@@ -20,6 +23,34 @@ struct Relu {
 template <class T>
 struct ReluGradient {
   LOCKSTEP_HD T operator()(T grad, T y) const { return y <= T{} ? T{} : grad; }
+};
+
+template <class T>
+struct LeakyRelu {
+  T slope;
+  LOCKSTEP_HD T operator()(T x) const { return x > T{} ? x : slope * x; }
+};
+template <class T>
+struct LeakyReluGradient {
+  T slope;
+  LOCKSTEP_HD T operator()(T grad, T x) const { return x > T{} ? grad : slope * grad; }
+};
+
+// As in torch, a NaN stays one; its gradient is 0.
+template <class T>
+struct Clamp {
+  T min;
+  T max;
+  LOCKSTEP_HD T operator()(T x) const {
+    const T low = x < min ? min : x;
+    return low > max ? max : low;
+  }
+};
+template <class T>
+struct ClampGradient {
+  T min;
+  T max;
+  LOCKSTEP_HD T operator()(T grad, T x) const { return x >= min && x <= max ? grad : T{}; }
 };
 
 template <class T>
@@ -45,6 +76,33 @@ template <class T>
 struct Sigmoid {
   LOCKSTEP_HD T operator()(T x) const { return T{1} / (T{1} + std::exp(-x)); }
   void block(std::size_t n, T* y, const T* x) const { vectorized::sigmoid(x, y, n); }
+};
+template <class T>
+struct Silu {
+  LOCKSTEP_HD T operator()(T x) const { return x * Sigmoid<T>{}(x); }
+  void block(std::size_t n, T* y, const T* x) const {
+    T sigmoid[kBlockSize];
+    std::copy_n(x, kBlockSize, sigmoid);
+    vectorized::sigmoid(sigmoid, sigmoid, n);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) y[i] = x[i] * sigmoid[i];
+  }
+};
+template <class T>
+struct SiluGradient {
+  LOCKSTEP_HD T operator()(T grad, T x) const { return from(grad, x, Sigmoid<T>{}(x)); }
+  void block(std::size_t n, T* out, const T* grad, const T* x) const {
+    T sigmoid[kBlockSize];
+    std::copy_n(x, kBlockSize, sigmoid);
+    vectorized::sigmoid(sigmoid, sigmoid, n);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(grad[i], x[i], sigmoid[i]);
+  }
+
+ private:
+  LOCKSTEP_HD static T from(T grad, T x, T sigmoid) {
+    return grad * (sigmoid * (T{1} + x * (T{1} - sigmoid)));
+  }
 };
 // 1 / √(x + eps)
 template <class T>

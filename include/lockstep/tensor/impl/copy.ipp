@@ -23,8 +23,7 @@ LOCKSTEP_INLINE std::size_t extent(const Tensor& tensor) {
 
 LOCKSTEP_INLINE void copy_strided(const Tensor& dst, const Tensor& src, const Stream& stream) {
   if (src.numel() == 0) return;
-  const auto copy = [&]<std::size_t Bytes>(std::integral_constant<std::size_t, Bytes>) {
-    using T = Moved<Bytes>;
+  dispatch_moved(src.dtype(), [&]<class T>(T) {
     StridedCopyKernel<T> kernel{input<T>(src), output<T>(dst, stream), {1}, {}, {}, 1};
     kernel.in.size = extent(src);
     kernel.out.size = extent(dst);
@@ -35,20 +34,7 @@ LOCKSTEP_INLINE void copy_strided(const Tensor& dst, const Tensor& src, const St
       kernel.dims = d + 1;
     }
     launch_call(stream, kernel);
-  };
-  switch (element_size(src.dtype())) {
-    case 1:
-      return copy(std::integral_constant<std::size_t, 1>());
-    case 2:
-      return copy(std::integral_constant<std::size_t, 2>());
-    case 4:
-      return copy(std::integral_constant<std::size_t, 4>());
-    case 8:
-      return copy(std::integral_constant<std::size_t, 8>());
-    default:
-      fail<DtypeError>("copy: there are no elements of ", element_size(src.dtype()), " bytes, as ",
-                       src.dtype(), " has");
-  }
+  });
 }
 
 LOCKSTEP_INLINE Tensor packed(const Tensor& src) {

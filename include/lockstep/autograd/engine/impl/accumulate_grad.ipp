@@ -17,6 +17,7 @@
 #include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -73,7 +74,20 @@ LOCKSTEP_INLINE Tensor AccumulateGrad::gradient_slot() {
   return {};
 }
 
+LOCKSTEP_INLINE void AccumulateGrad::call_gradient_hooks(std::vector<Tensor>& gradients) const {
+  TensorImpl& leaf = *variable_.impl();
+  if (!leaf.gradient_hooks.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  std::shared_ptr<const GradHooks> hooks;
+  {
+    const std::lock_guard lock(leaf.mutex);
+    hooks = leaf.hooks;
+  }
+  if (hooks) hooks->before.call(gradients);
+}
+
 LOCKSTEP_INLINE void AccumulateGrad::apply(std::vector<Tensor>& gradients) {
+  call_gradient_hooks(gradients);
   Tensor& gradient = gradients[0];
   check<AutogradError>(
       gradient.sizes() == variable_.sizes() && gradient.dtype() == variable_.dtype(),

@@ -8,6 +8,7 @@
 #include <lockstep/autograd/engine/pass_graph.hpp>
 #include <lockstep/autograd/engine/sum_gradients.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/backend/threads/pace.hpp>
@@ -130,6 +131,14 @@ LOCKSTEP_INLINE void GraphTask::execute(NodeState& state) {
     }
     std::vector<Tensor>& gradients = lanes_[state.lane].gradients;
     collect(state, gradients);
+    if (node.gradient_hooks) [[unlikely]] {
+      // A hook may remove itself. A pass that captures changes no `grad`.
+      const std::shared_ptr<const GradientHooks> hooks = node.gradient_hooks;
+      hooks->call(gradients, captures_.empty());
+    }
+    if (!captures_.empty() && node.is_accumulator()) {  // which is not applied
+      static_cast<const AccumulateGrad&>(node).call_gradient_hooks(gradients);
+    }
     for (Capture& capture : captures_) {
       if (capture.edge.node.get() == &node) {
         capture.gradient = gradients[capture.edge.input_nr];

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/kernels/copy.hpp>
+#include <lockstep/cuda/launch/index_fault.hpp>
+#include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/ops/kernels/index_kernels.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::cuda {
+
+// An index outside the dimension gives zeros, and the host is told.
+template <class T>
+struct TakeElements {
+  View<const T> in;
+  View<const std::int64_t> indices;
+  View<T> out;
+  View<IndexFault> fault;
+  lockstep::detail::Taking taking;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const Division row = divided(i, taking.inner);
+    const Division slice = divided(row.quotient, taking.taken);
+    const std::size_t place = taking.for_each ? i : slice.remainder;
+    const std::int64_t index = indices[place];
+    if (!in_range(fault, indexed(taking.of), index, place, taking.count)) {
+      out[i] = T{};
+      return;
+    }
+    const std::size_t from = slice.quotient * taking.count + static_cast<std::size_t>(index);
+    out[i] = in[from * taking.inner + row.remainder];
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::TakeCall<T>> {
+  using kernels = Kernels<TakeElements<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::TakeCall<T>& call) {
+    launch_kernel(stream, call.out.size,
+                  TakeElements<T>{call.in, call.indices, call.out,
+                                  IndexFaults::instance().of(stream), call.taking});
+  }
+};
+
+// One thread adds up all that comes for the elements with one o and one i, so that the order is
+// that of the indices. What an index outside names is left out: forward has told the host.
+template <class T>
+struct AddTakenColumns {
+  View<const T> grad;
+  View<const std::int64_t> indices;
+  View<T> out;
+  lockstep::detail::Taking taking;
+  LOCKSTEP_HD void operator()(std::size_t column) const {
+    const Division at = divided(column, taking.inner);
+    const std::size_t first = at.quotient * taking.taken * taking.inner + at.remainder;
+    T* const to = out.data + at.quotient * taking.count * taking.inner + at.remainder;
+    for (std::size_t k = 0; k < taking.taken; ++k) {
+      const std::int64_t index = indices[first + k * taking.inner];
+      if (index < 0 || static_cast<std::size_t>(index) >= taking.count) continue;
+      to[static_cast<std::size_t>(index) * taking.inner] += grad[first + k * taking.inner];
+    }
+  }
+};
+
+template <class T>
+struct CudaCall<lockstep::detail::AddTakenCall<T>> {
+  using kernels = Kernels<AddTakenColumns<T>>;
+  static void run(lockstep::detail::StreamState& stream,
+                  const lockstep::detail::AddTakenCall<T>& call) {
+    if (call.grad.size == 0) return;
+    launch_kernel(stream, call.grad.size / call.taking.taken,
+                  AddTakenColumns<T>{call.grad, call.indices, call.out, call.taking});
+  }
+};
+
+using IndexCalls = Join<ForMoved<lockstep::detail::TakeCall>::type,
+                        ForFloating<lockstep::detail::AddTakenCall>::type>::type;
+
+}  // namespace lockstep::cuda

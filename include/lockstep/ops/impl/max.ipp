@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/saved.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/compare.hpp>
+#include <lockstep/ops/elementwise.hpp>
+#include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/index.hpp>
+#include <lockstep/ops/kernels/max_kernels.hpp>
+#include <lockstep/ops/max.hpp>
+#include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/reshape.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+namespace lockstep::detail {
+
+template <bool Greater>
+struct ExtremumOp {
+  static constexpr const char* name = Greater ? "maximum" : "minimum";
+  Saved saved_a = {};
+  Saved saved_b = {};
+
+  Tensor forward(const Tensor& a, const Tensor& b) {
+    saved_a = a;
+    saved_b = b;
+    return compute_numeric(a.dtype(), name, [&]<class T>(T) {
+      using F = std::conditional_t<Greater, Maximum<T>, Minimum<T>>;
+      return map<T, T>(name, a, b, F{});
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor a = saved(saved_a);
+    const Tensor b = saved(saved_b);
+    std::array<Tensor, 2> grads;
+    if (saved.needs(0)) grads[0] = sum_to(grad * share(a, b), a.sizes());
+    if (saved.needs(1)) grads[1] = sum_to(grad * share(b, a), b.sizes());
+    return grads;
+  }
+
+ private:
+  // What `mine` gets of the gradient; constant around it.
+  static Tensor share(const Tensor& mine, const Tensor& other) {
+    return compute_floating(mine.dtype(), name, [&]<class T>(T) {
+      return Greater ? map<T, T>(name, mine, other, MaximumShare<T>{})
+                     : map<T, T>(name, other, mine, MaximumShare<T>{});
+    });
+  }
+};
+
+template <bool Greater>
+Extremes extremes(const Tensor& x, std::int64_t dim, bool keepdim) {
+  check_defined(Greater ? "max" : "min", "the tensor", x);
+  // −1 − x turns the order of integers round, for which −x may be too great.
+  const auto turned = [&] {
+    return is_floating_point(x.dtype()) ? -x.detach() : sub(-1, x.detach());
+  };
+  const Tensor at = argmax(Greater ? x : turned(), dim, true);
+  Extremes taken{x.dim() == 0 ? x : gather(x, dim, at), at};
+  if (keepdim || x.dim() == 0) return taken;
+  Shape shape = at.sizes();
+  shape.erase(wrap_dim(dim, shape.size()));
+  return {taken.values.reshape(shape), at.reshape(shape)};
+}
+
+template <bool Greater>
+struct ExtremeOp {
+  static constexpr const char* name = Greater ? "max" : "min";
+  Saved x = {};
+  Saved y = {};
+
+  Tensor forward(const Tensor& input) {
+    x = input;
+    Tensor left = input;  // one dimension less at a time, as many rows share the work
+    while (left.dim() > 0) left = extremes<Greater>(left, -1, false).values;
+    y = Saved::output(left);
+    return left;
+  }
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor equal = eq(saved(x), saved(y).detach()).to(grad.dtype());
+    return grad * (equal / sum(equal));
+  }
+};
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE Extremes max(const Tensor& x, std::int64_t dim, bool keepdim) {
+  return detail::extremes<true>(x, dim, keepdim);
+}
+
+LOCKSTEP_INLINE Extremes min(const Tensor& x, std::int64_t dim, bool keepdim) {
+  return detail::extremes<false>(x, dim, keepdim);
+}
+
+LOCKSTEP_INLINE Tensor max(const Tensor& x) { return apply(detail::ExtremeOp<true>{}, x); }
+
+LOCKSTEP_INLINE Tensor min(const Tensor& x) { return apply(detail::ExtremeOp<false>{}, x); }
+
+LOCKSTEP_INLINE Tensor maximum(const Tensor& a, const Tensor& b) {
+  detail::check_same_kind("maximum", "the first operand", a, "the second operand", b);
+  return apply(detail::ExtremumOp<true>{}, a, b);
+}
+
+LOCKSTEP_INLINE Tensor minimum(const Tensor& a, const Tensor& b) {
+  detail::check_same_kind("minimum", "the first operand", a, "the second operand", b);
+  return apply(detail::ExtremumOp<false>{}, a, b);
+}
+
+}  // namespace lockstep
