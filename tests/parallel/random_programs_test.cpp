@@ -4,6 +4,7 @@
 #include "parallel/programs/check.hpp"
 #include "parallel/programs/generate.hpp"
 #include "parallel/programs/program.hpp"
+#include "parallel/programs/reference_training.hpp"
 #include "parallel/programs/shrink.hpp"
 #include "parallel/property_support.hpp"
 #include "support/devices.hpp"
@@ -13,7 +14,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <set>
 
 namespace random_programs_test {
 
@@ -72,7 +75,24 @@ TEST(RandomPrograms, TrainAsTheFormulasSayOnQueuedStreams) {
   expect_agreement(property::cases(kSanitizer ? 200 : 1000));
 }
 
-// The machinery itself: a wrong result is found, and told by a program of a single step.
+// The machinery itself: it leaves nothing out, and few programs end before they are compared whole.
+TEST(RandomPrograms, EveryOperationIsDrawnAndMostAreComparedWhole) {
+  std::set<Op> drawn;
+  std::size_t whole = 0;
+  constexpr std::size_t kCases = 500;
+  for (std::size_t i = 0; i < kCases; ++i) {
+    const Program program = draw(i);
+    for (const Step& step : program.steps) drawn.insert(step.op);
+    const Trained expected = ReferenceTraining::train(program);
+    const auto is_open = [](const Observed& seen) { return seen.gradients_open || seen.all_open; };
+    whole += expected.rounds.size() == program.rounds.size() &&
+             std::none_of(expected.rounds.begin(), expected.rounds.end(), is_open);
+  }
+  EXPECT_EQ(drawn.size(), static_cast<std::size_t>(Op::binary_cross_entropy) + 1);
+  EXPECT_GT(whole, kCases * 3 / 4);
+}
+
+// A wrong result is found, and told by a program of a single step.
 TEST(RandomPrograms, AFaultShrinksToTheStepThatHasIt) {
   const Fault fault = [](const Step& step, lockstep::Tensor& result) {
     if (step.op == Op::quotient && result.device() != first_devices(1)[0]) {

@@ -154,8 +154,14 @@ class Generator {
     Numbers numbers;
     if (op == Op::scale) numbers = {number(-150, 150), number(-50, 50)};
     if (op == Op::gelu) numbers = {flag()};
-    if (program_.f32 && (op == Op::relu || op == Op::abs)) return false;
+    const bool kinks = op == Op::relu || op == Op::leaky_relu || op == Op::clamp || op == Op::abs;
+    if (program_.f32 && kinks) return false;  // its roundings would decide
     return add(op, {*x}, numbers, sizes);
+  }
+
+  static void take_out(Sizes& sizes, std::size_t d, bool keep) {
+    sizes[d] = 1;
+    if (!keep) sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(d));
   }
 
   bool add_shape() {
@@ -165,9 +171,25 @@ class Generator {
     if (sizes.empty()) return false;
     const auto d = random_.between<std::size_t>(0, sizes.size() - 1);
     const auto dim = static_cast<std::int64_t>(d) + 1;
-    switch (random_.between(0, 8)) {
+    switch (random_.between(0, 11)) {
+      case 9: {
+        if (sizes[d] < 2) return false;
+        const std::int64_t keep = flag();
+        take_out(sizes, d, keep != 0);
+        return add(Op::var, {*x}, {dim, keep, flag()}, sizes);
+      }
+      case 10:
+        if (program_.f32) return false;
+        take_out(sizes, d, false);
+        return add(Op::extreme, {*x}, {dim, number(0, 2)}, sizes);
+      case 11: {
+        Numbers numbers{dim};
+        for (std::int64_t n = number(1, 4); n > 0; --n) numbers.push_back(number(0, sizes[d] - 1));
+        sizes[d] = static_cast<std::int64_t>(numbers.size()) - 1;
+        return add(Op::index_select, {*x}, numbers, sizes);
+      }
       case 8:
-        if (program_.f32) return false;  // its roundings would decide
+        if (program_.f32) return false;
         sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(d));
         return add(Op::argmax, {*x}, {dim}, sizes);
       case 0:
@@ -199,11 +221,7 @@ class Generator {
       case 5:
       case 6: {
         const std::int64_t keep = flag();
-        if (keep != 0) {
-          sizes[d] = 1;
-        } else {
-          sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(d));
-        }
+        take_out(sizes, d, keep != 0);
         return add(random_.one_in(2) ? Op::sum : Op::mean, {*x}, {dim, keep}, sizes);
       }
       default: {
@@ -231,6 +249,12 @@ class Generator {
     const auto y = value({}, &sizes);
     const Op op = static_cast<Op>(
         random_.between(static_cast<int>(Op::add), static_cast<int>(Op::attention)));
+    if (op == Op::maximum || op == Op::minimum || op == Op::where) {
+      if (program_.f32) return false;
+      if (op == Op::where) {
+        return add(op, {*x, *y, *value({}, &sizes), *value({}, &sizes)}, {}, sizes);
+      }
+    }
     if (op < Op::matmul) return add(op, {*x, *y}, {}, sizes);
     if (op == Op::matmul || op == Op::attention) {
       if (sizes.size() != 2) return false;
@@ -254,7 +278,10 @@ class Generator {
     const auto x = value();
     if (!x) return false;
     const Sizes sizes = program_.sizes_of(*x);
-    Step step{Op::mse, {*x, *value({}, &sizes)}, {}, {}};
+    const auto last = program_.f32 ? Op::mse : Op::binary_cross_entropy;
+    const Op op =
+        static_cast<Op>(random_.between(static_cast<int>(Op::mse), static_cast<int>(last)));
+    Step step{op, {*x, *value({}, &sizes)}, {}, {}};
     if (sizes.size() == 1 && program_.dim == 0 && random_.one_in(2)) {
       const std::size_t labels = add_input(Sizes{}, sizes[0]);
       step = {Op::cross_entropy, {*x >= labels ? *x + 1 : *x, labels}, {}, {}};
@@ -323,6 +350,12 @@ class Generator {
           if (n[2] != 0) own(Sizes(n.begin() + 3, n.end()));
         }
         break;
+      case Op::group_norm:
+        if (n[2] != 0) {
+          own({n[0]}, true);
+          own({n[0]});
+        }
+        break;
       case Op::embedding:
         own({n[0], n[1]}, false, n[2]);
         break;
@@ -381,6 +414,11 @@ class Generator {
         Numbers numbers{dims, flag(), flag()};
         numbers.insert(numbers.end(), sizes.end() - dims, sizes.end());
         return add({*x}, {op, numbers, {}}, sizes);
+      }
+      case Op::group_norm: {
+        if (program_.f32) return false;
+        const std::int64_t groups = sizes[0] % 2 == 0 ? number(1, 2) : 1;
+        return add({*x}, {op, {sizes[0], groups, flag()}, {}}, sizes);
       }
       case Op::multihead: {
         const std::int64_t heads = sizes[1] % 2 == 0 ? number(1, 2) : 1;

@@ -78,6 +78,11 @@ class LayerMaker {
         place({&norm.weight, &norm.bias});
         return norm;
       }
+      case Op::group_norm: {
+        nn::GroupNorm norm{n[1], n[0], {.affine = n[2] != 0, .dtype = dtype()}};
+        place({&norm.weight, &norm.bias});
+        return norm;
+      }
       case Op::embedding: {
         nn::EmbeddingOptions options{.sparse = n[3] != 0, .dtype = dtype()};
         if (n[2] >= 0) options.padding_idx = n[2];

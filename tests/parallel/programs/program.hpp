@@ -27,6 +27,9 @@ enum class Op {
   tanh,
   sigmoid,
   gelu,  // approximation by tanh or not
+  silu,
+  leaky_relu,
+  clamp,  // to ±0.5
   abs,
   square,  // of the tanh, so that numbers stay small; so the next four
   exp,
@@ -47,13 +50,19 @@ enum class Op {
   select,     // dimension, index
   sum,        // dimension, whether it stays
   mean,
-  max_pool,  // kernel, stride, padding
-  avg_pool,  // kernel, stride, padding, whether the padding counts
+  var,           // dimension, whether it stays, correction
+  extreme,       // dimension; 0: the greatest, 1: the least, 2: the greatest by gather
+  index_select,  // dimension, indices
+  max_pool,      // kernel, stride, padding
+  avg_pool,      // kernel, stride, padding, whether the padding counts
   // of two values
   add,
   sub,
   mul,
-  quotient,   // x / (1 + y²)
+  quotient,  // x / (1 + y²)
+  maximum,
+  minimum,
+  where,      // x > y; of four values
   matmul,     // x · yᵀ
   cat,        // dimension
   stack,      // dimension
@@ -64,6 +73,7 @@ enum class Op {
   conv2d,      // in, out, kernel, stride, padding, dilation, groups, bias
   batch_norm,  // features, dimensions, affine, whether statistics are kept
   layer_norm,  // how many dimensions, affine, bias; their sizes
+  group_norm,  // channels, groups, affine
   embedding,   // embeddings, width, padding index or −1, sparse
   multihead,   // embed, heads, bias, causal, weights wanted
   rnn,         // in, hidden, layers, bidirectional, bias, last states in place of the output
@@ -75,20 +85,44 @@ enum class Op {
   average,  // features: x minus a buffer, which forward moves towards the mean of its rows
   // without dimensions: results alone
   cross_entropy,  // of a value and labels
-  mse,            // of two values
+  mse,            // of two values, as all below
+  l1,
+  smooth_l1,
+  binary_cross_entropy,  // with logits; the target is the sigmoid of the second value
 };
 
 inline const char* name_of(Op op) {
-  static constexpr const char* names[] = {
-      "relu",       "tanh",       "sigmoid",     "gelu",      "abs",      "square",
-      "exp",        "log",        "sqrt",        "cube",      "scale",    "detach",
-      "clone",      "softmax",    "log_softmax", "argmax",    "flatten",  "divide",
-      "transpose",  "narrow",     "select",      "sum",       "mean",     "max_pool",
-      "avg_pool",   "add",        "sub",         "mul",       "quotient", "matmul",
-      "cat",        "stack",      "attention",   "linear",    "inner",    "conv2d",
-      "batch_norm", "layer_norm", "embedding",   "multihead", "rnn",      "relu_rnn",
-      "lstm",       "gru",        "dropout",     "affine",    "average",  "cross_entropy",
-      "mse"};
+  static constexpr const char* names[] = {"relu",         "tanh",
+                                          "sigmoid",      "gelu",
+                                          "silu",         "leaky_relu",
+                                          "clamp",        "abs",
+                                          "square",       "exp",
+                                          "log",          "sqrt",
+                                          "cube",         "scale",
+                                          "detach",       "clone",
+                                          "softmax",      "log_softmax",
+                                          "argmax",       "flatten",
+                                          "divide",       "transpose",
+                                          "narrow",       "select",
+                                          "sum",          "mean",
+                                          "var",          "extreme",
+                                          "index_select", "max_pool",
+                                          "avg_pool",     "add",
+                                          "sub",          "mul",
+                                          "quotient",     "maximum",
+                                          "minimum",      "where",
+                                          "matmul",       "cat",
+                                          "stack",        "attention",
+                                          "linear",       "inner",
+                                          "conv2d",       "batch_norm",
+                                          "layer_norm",   "group_norm",
+                                          "embedding",    "multihead",
+                                          "rnn",          "relu_rnn",
+                                          "lstm",         "gru",
+                                          "dropout",      "affine",
+                                          "average",      "cross_entropy",
+                                          "mse",          "l1",
+                                          "smooth_l1",    "binary_cross_entropy"};
   return names[static_cast<std::size_t>(op)];
 }
 

@@ -9,6 +9,7 @@
 #include <lockstep/nn/conv.hpp>
 #include <lockstep/nn/dropout.hpp>
 #include <lockstep/nn/embedding.hpp>
+#include <lockstep/nn/group_norm.hpp>
 #include <lockstep/nn/layer_norm.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/nn/multihead_attention.hpp>
@@ -16,10 +17,13 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/attention.hpp>
 #include <lockstep/ops/cat.hpp>
+#include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/gelu.hpp>
+#include <lockstep/ops/index.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/matmul.hpp>
+#include <lockstep/ops/max.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/pooling.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -27,6 +31,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/ops/where.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/sparse.hpp>
@@ -116,8 +121,8 @@ struct Average {
 };
 
 using Layer = std::variant<nn::Linear, nn::Conv2d, nn::BatchNorm1d, nn::BatchNorm2d, nn::LayerNorm,
-                           nn::Embedding, nn::MultiheadAttention, nn::RNN, nn::LSTM, nn::GRU,
-                           nn::Dropout, DataParallel<nn::Linear>, Affine, Average>;
+                           nn::GroupNorm, nn::Embedding, nn::MultiheadAttention, nn::RNN, nn::LSTM,
+                           nn::GRU, nn::Dropout, DataParallel<nn::Linear>, Affine, Average>;
 
 inline Shape shape(const Sizes& sizes) { return Shape(std::span<const std::int64_t>(sizes)); }
 
@@ -169,6 +174,12 @@ struct Net {
         return sigmoid(x);
       case Op::gelu:
         return gelu(x, n[0] == 0 ? GeluApproximation::none : GeluApproximation::tanh);
+      case Op::silu:
+        return silu(x);
+      case Op::leaky_relu:
+        return leaky_relu(x);
+      case Op::clamp:
+        return clamp(x, -0.5, 0.5);
       case Op::abs:
         return abs(x);
       case Op::square:
@@ -211,6 +222,16 @@ struct Net {
         return sum(x, {n[0]}, n[1] != 0);
       case Op::mean:
         return mean(x, {n[0]}, n[1] != 0);
+      case Op::var:
+        return var(x, {n[0]}, static_cast<double>(n[2]), n[1] != 0);
+      case Op::extreme:
+        if (n[1] == 0) return max(x, n[0]).values;
+        if (n[1] == 1) return min(x, n[0]).values;
+        return gather(x, n[0], argmax(x, n[0], true)).squeeze(n[0]);
+      case Op::index_select:
+        return index_select(x, n[0],
+                            from_values(std::vector<std::int64_t>(n.begin() + 1, n.end()),
+                                        {static_cast<std::int64_t>(n.size()) - 1}, x.device()));
       case Op::max_pool:
         return max_pool2d(x, n[0], n[1], n[2]);
       case Op::avg_pool:
@@ -223,6 +244,12 @@ struct Net {
         return x * from[1];
       case Op::quotient:
         return x / (1.0 + square(from[1]));
+      case Op::maximum:
+        return maximum(x, from[1]);
+      case Op::minimum:
+        return minimum(x, from[1]);
+      case Op::where:
+        return where(gt(x, from[1]), from[2], from[3]);
       case Op::matmul:
         return matmul(x, transpose(from[1], 1, 2));
       case Op::cat:
@@ -235,6 +262,12 @@ struct Net {
         return cross_entropy(x, from[1]);
       case Op::mse:
         return mse_loss(x, from[1]);
+      case Op::l1:
+        return l1_loss(x, from[1]);
+      case Op::smooth_l1:
+        return smooth_l1_loss(x, from[1]);
+      case Op::binary_cross_entropy:
+        return binary_cross_entropy_with_logits(x, sigmoid(from[1]));
       default:
         return std::visit([&](auto& layer) { return run(layer, step, x); }, layers[step.module]);
     }

@@ -151,6 +151,37 @@ inline Array summed(const Array& x, std::int64_t d, bool keep, bool mean) {
   return y;
 }
 
+inline Array var(const Array& x, std::int64_t d, bool keep, std::int64_t correction) {
+  const Array mean = summed(x, d, true, true);
+  Array squares = x;
+  const std::int64_t after = x.after(d);
+  for (std::int64_t i = 0; i < x.total(); ++i) {
+    const Number apart = x[i] - mean[i / (after * x.size(d)) * after + i % after];
+    squares[i] = apart * apart / static_cast<double>(x.size(d) - correction);
+  }
+  return summed(squares, d, keep, false);
+}
+
+inline Array index_select(const Array& x, const std::vector<std::int64_t>& numbers) {
+  Array y = narrow(x, numbers[0], numbers[1], 1);
+  for (std::size_t i = 2; i < numbers.size(); ++i) {
+    y = cat(y, narrow(x, numbers[0], numbers[i], 1), numbers[0]);
+  }
+  return y;
+}
+
+// The greatest element along a dimension, or the least.
+inline Array extreme(const Array& x, std::int64_t d, bool least) {
+  Array y = summed(narrow(x, d, 0, 1), d, false, false);
+  for (std::int64_t i = 1; i < x.size(d); ++i) {
+    y = pairs(y, summed(narrow(x, d, i, 1), d, false, false),
+              [&](const Number& a, const Number& b) {
+                return least ? 0.0 - greater(0.0 - a, 0.0 - b) : greater(a, b);
+              });
+  }
+  return y;
+}
+
 inline Array argmax(const Array& x, std::int64_t d) {
   Sizes sizes = x.sizes;
   sizes.erase(sizes.begin() + d);
@@ -282,6 +313,20 @@ inline Array layer_norm(const Array& x, std::int64_t dims, const Array* weight, 
       if (weight) e = e * (*weight)[i];
       y[row * n + i] = bias ? e + (*bias)[i] : e;
     }
+  }
+  return y;
+}
+
+// Of [rows, channels, …], each group of channels by itself.
+inline Array group_norm(const Array& x, std::int64_t groups, const Array* weight,
+                        const Array* bias) {
+  Array grouped = x;
+  grouped.sizes = {x.size(0) * groups, x.after(0) / groups};
+  Array y = layer_norm(grouped, 1, nullptr, nullptr);
+  y.sizes = x.sizes;
+  for (std::int64_t i = 0; i < y.total() && weight; ++i) {
+    const std::int64_t channel = i / x.after(1) % x.size(1);
+    y[i] = y[i] * (*weight)[channel] + (*bias)[channel];
   }
   return y;
 }

@@ -270,6 +270,12 @@ class ReferenceTraining {
           const Number inner = e + 0.044715 * e * e * e;
           return e * 0.5 * (1.0 + tanh(std::sqrt(2 / std::acos(-1.0)) * inner));
         });
+      case Op::silu:
+        return each(x, [](const Number& e) { return e * sigmoid(e); });
+      case Op::leaky_relu:
+        return each(x, [](const Number& e) { return leaky_relu(e); });
+      case Op::clamp:
+        return each(x, [](const Number& e) { return clamp(e, -0.5, 0.5); });
       case Op::abs:
         return each(x, [](const Number& e) { return abs(e); });
       case Op::square:
@@ -312,6 +318,12 @@ class ReferenceTraining {
       case Op::sum:
       case Op::mean:
         return summed(x, n[0], n[1] != 0, step.op == Op::mean);
+      case Op::var:
+        return var(x, n[0], n[1] != 0, n[2]);
+      case Op::extreme:
+        return extreme(x, n[0], n[1] == 1);
+      case Op::index_select:
+        return index_select(x, n);
       case Op::max_pool:
       case Op::avg_pool:
         return pool(x, step);
@@ -324,6 +336,19 @@ class ReferenceTraining {
       case Op::quotient:
         return pairs(x, from[1],
                      [](const Number& a, const Number& b) { return a / (1.0 + b * b); });
+      case Op::maximum:
+        return pairs(x, from[1], maximum);
+      case Op::minimum:
+        return pairs(x, from[1], [](const Number& a, const Number& b) {
+          return 0.0 - maximum(0.0 - a, 0.0 - b);
+        });
+      case Op::where: {
+        Array y(x.sizes);
+        for (std::int64_t i = 0; i < x.total(); ++i) {
+          y[i] = is_greater(x[i], from[1][i]) ? from[2][i] : from[3][i];
+        }
+        return y;
+      }
       case Op::matmul: {
         Array y({x.size(0), x.size(1), from[1].size(1)});
         for (std::int64_t i = 0; i < x.size(0); ++i) {
@@ -353,6 +378,9 @@ class ReferenceTraining {
       }
       case Op::cross_entropy:
       case Op::mse:
+      case Op::l1:
+      case Op::smooth_l1:
+      case Op::binary_cross_entropy:
         return loss(step, from);
       default:
         return of_module(step, from, chunk);
@@ -365,13 +393,24 @@ class ReferenceTraining {
     return y;
   }
 
+  static Number loss(Op op, const Number& x, const Number& target) {
+    const Number d = x - target;
+    if (op == Op::mse) return d * d;
+    if (op == Op::binary_cross_entropy) {
+      const Number p = sigmoid(target);
+      return 0.0 - (p * log(sigmoid(x)) + (1.0 - p) * log(1.0 - sigmoid(x)));
+    }
+    if (op == Op::smooth_l1 && std::abs(d.value) < 1) return 0.5 * d * d;
+    const Number apart = abs(d);
+    return op == Op::l1 ? apart : apart - 0.5;
+  }
+
   static Array loss(const Step& step, const std::vector<Array>& from) {
     Array total(Sizes{});
     const Array& x = from[0];
-    if (step.op == Op::mse) {
+    if (step.op != Op::cross_entropy) {
       for (std::int64_t i = 0; i < x.total(); ++i) {
-        const Number d = x[i] - from[1][i];
-        total[0] = total[0] + d * d;
+        total[0] = total[0] + loss(step.op, x[i], from[1][i]);
       }
       total[0] = total[0] / static_cast<double>(x.total());
       return total;
@@ -399,6 +438,9 @@ class ReferenceTraining {
       case Op::layer_norm:
         return layer_norm(x, n[0], n[1] != 0 ? parameter(0) : nullptr,
                           n[1] != 0 && n[2] != 0 ? parameter(1) : nullptr);
+      case Op::group_norm:
+        return group_norm(x, n[1], n[2] != 0 ? parameter(0) : nullptr,
+                          n[2] != 0 ? parameter(1) : nullptr);
       case Op::embedding: {
         Sizes sizes = x.sizes;
         sizes.push_back(n[1]);

@@ -105,6 +105,17 @@ inline Number relu(const Number& x) {
   if (x.value != 0 && std::abs(x.value) < kNear) Tape::current->kink = true;
   return x.value > 0 ? x : noted(0, x, 0);
 }
+inline Number leaky_relu(const Number& x) {
+  if (x.value != 0 && std::abs(x.value) < kNear) Tape::current->kink = true;
+  return x.value > 0 ? x : noted(0.01 * x.value, x, 0.01);
+}
+inline Number clamp(const Number& x, double least, double most) {
+  for (const double bound : {least, most}) {
+    if (std::abs(x.value - bound) < kNear) Tape::current->kink = true;
+  }
+  if (x.value < least || x.value > most) return noted(x.value < least ? least : most, x, 0);
+  return x;
+}
 inline Number abs(const Number& x) {
   if (x.value != 0 && std::abs(x.value) < kNear) Tape::current->kink = true;
   return noted(std::abs(x.value), x, x.value > 0 ? 1 : x.value < 0 ? -1 : 0);
@@ -114,6 +125,21 @@ inline Number greater(const Number& a, const Number& b) {
   const bool zeros = a.value == 0 && b.value == 0;
   if (!zeros && std::abs(a.value - b.value) < kNear) Tape::current->kink = true;
   return b.value > a.value ? b : a;
+}
+
+// As the function of tensors: equal ones share.
+inline Number maximum(const Number& a, const Number& b) {
+  if (a.value != b.value) {
+    if (std::abs(a.value - b.value) < kNear) Tape::current->kink = true;
+    return a.value > b.value ? a : b;
+  }
+  if (a.value != 0 && a.id != b.id) Tape::current->kink = true;
+  return noted(a.value, a, 0.5, b, 0.5);
+}
+inline bool is_greater(const Number& a, const Number& b) {
+  const bool zeros = a.value == 0 && b.value == 0;
+  if (a.id != b.id && !zeros && std::abs(a.value - b.value) < kNear) Tape::current->tie = true;
+  return a.value > b.value;
 }
 
 }  // namespace lockstep::testing::programs
