@@ -67,6 +67,7 @@ TEST(LaunchEnvironment, IsAWorldOfOneWithoutVariables) {
   expect_place("", 0, 1, 0);
   EXPECT_EQ(dist::launch_environment().master_addr, "");
   EXPECT_EQ(dist::launch_environment().master_port, 0);
+  EXPECT_EQ(dist::LaunchEnvironment().master_port, 0);
 }
 
 TEST(LaunchEnvironment, ReadsEachLaunchersVariables) {

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -17,6 +18,8 @@
 #include <span>
 #include <thread>
 #include <utility>
+
+#include <pthread.h>
 
 // Where the carrier of a group ends: not beside an operation of another group of the rank, since
 // most of what connects ranks takes one thread at a time.
@@ -47,6 +50,15 @@ class Lonely final : public Carrier {
  private:
   const std::function<void()>& at_end_;
 };
+
+TEST(CommunicationThread, HasItsName) {
+  CommunicationThread thread("a rank's thread");
+  std::array<char, 16> name{};
+  thread.issue(
+      Task([&]() noexcept { ::pthread_getname_np(::pthread_self(), name.data(), name.size()); }));
+  thread.drain();
+  EXPECT_STREQ(name.data(), "a rank's thread");
+}
 
 TEST(GroupState, WithoutMemoryItEndsBetweenOperations) {
   bool beside = false;

@@ -61,6 +61,9 @@ TEST(FileStore, ADamagedFileIsNamed) {
   const std::string unknown("\x01\0\0\0\x63", 5);
   std::ofstream(path, std::ios::binary) << unknown;
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, "unknown change", "byte 5"));
+  const std::string longer("\x02\0\0\0\x02\x61", 6);
+  std::ofstream(path, std::ios::binary) << longer;
+  EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, "a frame is too long"));
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{folder.path()}; }, folder.path().string()));
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{folder / "no" / "folder"}; }, "No such file"));
 }

@@ -493,6 +493,12 @@ TEST(WatchdogOptions, AreReadFromTheEnvironment) {
   ::unsetenv("LOCKSTEP_COLLECTIVE_TIMEOUT");
 }
 
+TEST(WatchdogOptions, AnIntervalIsMoreThanNothing) {
+  WatchdogOptions options;
+  options.interval = 0ms;
+  EXPECT_TRUE(throws<ValueError>([&] { options.check(); }, "interval is 0 ms"));
+}
+
 // A process that was stopped has not listened meanwhile, and blames nobody for that time.
 TEST(ListeningClock, CountsOnlyTimeInWhichItListened) {
   detail::ListeningClock clock(1ms);

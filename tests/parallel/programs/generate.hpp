@@ -36,7 +36,13 @@ class Generator {
         std::none_of(program_.parameters.begin(), program_.parameters.end(), trained)) {
       program_.way = Way::wrapper;  // the other one wants something to train
     }
-    if (program_.way == Way::distributed) separate_sparse();
+    if (program_.way != Way::distributed) return program_;
+    separate_sparse();
+    // A rank's SyncBatchNorm wants a module on one device.
+    const auto inner = [](const Module& module) { return module.op == Op::inner; };
+    if (std::any_of(program_.modules.begin(), program_.modules.end(), inner)) {
+      program_.buffers = Buffers::first;
+    }
     return program_;
   }
 
