@@ -3,6 +3,7 @@
 
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
@@ -10,12 +11,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -105,12 +104,7 @@ class OtherGpus {
     }
   }
 
-  static Place& of(Device device) {
-    using Places = std::array<Place, LogicalDevices::kMost>;
-    alignas(Places) static std::byte memory[sizeof(Places)];
-    static Places& places = *::new (memory) Places;  // never destroyed
-    return places[static_cast<std::size_t>(gpu_of(device))];
-  }
+  static Place& of(Device device) { return per_gpu<Place>(device); }
 };
 
 }  // namespace lockstep::cuda
