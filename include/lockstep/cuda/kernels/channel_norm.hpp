@@ -73,30 +73,17 @@ struct CudaCall<lockstep::detail::ChannelDotCall<T>> {
 
 template <class T>
 struct ChannelAffineElements {
-  View<const T> in;
-  View<const T> mean;  // may be empty
-  View<const T> scale;
-  View<const T> shift;  // may be empty
-  View<T> out;
-  std::size_t channels;
-  std::size_t inner;
+  lockstep::detail::ChannelAffineCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const std::size_t c = divided(divided(i, inner).quotient, channels).remainder;
-    out[i] = (in[i] - lockstep::detail::channel_value(mean, c)) * scale[c] +
-             lockstep::detail::channel_value(shift, c);
+    const std::size_t c = divided(divided(i, call.axis.inner).quotient, call.axis.count).remainder;
+    call.out[i] = (call.in[i] - lockstep::detail::channel_value(call.mean, c)) * call.scale[c] +
+                  lockstep::detail::channel_value(call.shift, c);
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::ChannelAffineCall<T>> {
-  using kernels = Kernels<ChannelAffineElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::ChannelAffineCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  ChannelAffineElements<T>{call.in, call.mean, call.scale, call.shift, call.out,
-                                           call.axis.count, call.axis.inner});
-  }
-};
+struct CudaCall<lockstep::detail::ChannelAffineCall<T>> : ElementCall<ChannelAffineElements<T>> {};
 
 using ChannelNormCalls = Join<ForFloating<lockstep::detail::ChannelMomentsCall>::type,
                               ForFloating<lockstep::detail::ChannelDotCall>::type,

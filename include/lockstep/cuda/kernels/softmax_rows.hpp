@@ -45,18 +45,10 @@ struct SoftmaxRows {
   Sharing sharing;
 
   LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, Evaluate{*this});
+    for_rows(sharing, launch, lanes, *this);
   }
 
- private:
-  struct Evaluate {
-    const SoftmaxRows& kernel;
-    LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
-      kernel.evaluate(row, team);
-    }
-  };
-
-  LOCKSTEP_HD void evaluate(std::size_t row, const Team& team) const {
+  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
     const std::size_t first = lockstep::detail::row_start(axis, row);
     const T* const from = in.data + first;
     T* const to = out.data + first;

@@ -61,16 +61,8 @@ struct SumKernel {
   double divisor;
 
   LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, AddUp{*this});
+    for_rows(sharing, launch, lanes, *this);
   }
-
- private:
-  struct AddUp {
-    const SumKernel& kernel;
-    LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
-      kernel.add_up(row, team);
-    }
-  };
 
   // Where a thread's terms lie, one after the other: along one dimension, along two, where moving
   // on takes no division, and along more. kAtATime of them are read together.
@@ -131,7 +123,7 @@ struct SumKernel {
     return sum;
   }
 
-  LOCKSTEP_HD void add_up(std::size_t row, const Team& team) const {
+  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
     const Division place = divided(row, sums);
     const std::size_t k = place.remainder;
     const std::int64_t start = kept.at(k).of[0];

@@ -26,7 +26,7 @@ namespace lockstep::cuda {
 
 enum class Indexed : unsigned { nll_loss, cross_entropy, embedding, sparse_tensor };
 
-constexpr Indexed indexed(lockstep::detail::RowsOf of) {
+LOCKSTEP_HD constexpr Indexed indexed(lockstep::detail::RowsOf of) {
   return of == lockstep::detail::RowsOf::embedding ? Indexed::embedding : Indexed::sparse_tensor;
 }
 

@@ -68,6 +68,16 @@ void launch_kernel(lockstep::detail::StreamState& stream, std::size_t count, con
   }
 }
 
+// A CudaCall with one kernel, which has the Call as its only member `call`, and a thread for each
+// element of the call's `out`.
+template <class Kernel>
+struct ElementCall {
+  using kernels = Kernels<Kernel>;
+  static void run(lockstep::detail::StreamState& stream, const decltype(Kernel::call)& call) {
+    launch_kernel(stream, call.out.size, Kernel{call});
+  }
+};
+
 template <class F>
 void launch_slot(lockstep::detail::StreamState& stream, std::size_t count, const void* functor) {
   launch_kernel(stream, count, *static_cast<const F*>(functor));
