@@ -67,11 +67,6 @@ LOCKSTEP_INLINE std::vector<Tensor> Broadcast::forward(const std::vector<Tensor>
   return flat;
 }
 
-LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::forward(
-    const std::vector<Tensor>& flat) const {
-  return add(flat, devices, destination);
-}
-
 LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> flat,
                                                             const std::vector<Device>& devices,
                                                             Device destination) {

@@ -18,14 +18,6 @@ LOCKSTEP_INLINE Tensor full(const Shape& shape, double value, const TensorOption
   return result;
 }
 
-LOCKSTEP_INLINE Tensor zeros(const Shape& shape, const TensorOptions& options) {
-  return full(shape, 0, options);
-}
-
-LOCKSTEP_INLINE Tensor ones(const Shape& shape, const TensorOptions& options) {
-  return full(shape, 1, options);
-}
-
 LOCKSTEP_INLINE Tensor arange(std::int64_t count, const TensorOptions& options) {
   check<ValueError>(count >= 0, "arange: expected a count of at least 0, got ", count);
   std::vector<std::int64_t> values(static_cast<std::size_t>(count));

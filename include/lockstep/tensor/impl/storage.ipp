@@ -34,15 +34,6 @@ LOCKSTEP_INLINE MemoryResource& memory_of(Device device) {
   return backend_of(device);
 }
 
-LOCKSTEP_INLINE Storage::Storage(std::size_t bytes, Stream owner)
-    : Storage(memory_of(owner.device()), bytes, owner) {}
-
-LOCKSTEP_INLINE Storage::Storage(MemoryResource& memory, std::size_t bytes, Stream owner)
-    : Storage(memory.allocate(bytes, owner.state()), bytes, owner, memory) {}
-
-LOCKSTEP_INLINE Storage::Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory)
-    : owner_(owner), memory_(memory), bytes_(bytes), data_(data) {}
-
 LOCKSTEP_INLINE Storage::~Storage() {
   try {
     for (const Use& use : kept_) {

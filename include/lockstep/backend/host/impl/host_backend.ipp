@@ -124,10 +124,6 @@ LOCKSTEP_INLINE HostBackend::HostBackend() {
   }
 }
 
-LOCKSTEP_INLINE HostStream& HostBackend::stream_of(const CopyOrder& order) {
-  return static_cast<HostStream&>(*order.stream);
-}
-
 LOCKSTEP_INLINE profile::Row HostBackend::row_of(HostStream& stream) {
   if (!profile::enabled()) return {};
   const bool copies = &stream == &instance().copy_stream(stream.device());

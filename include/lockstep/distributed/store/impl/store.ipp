@@ -16,10 +16,6 @@
 
 namespace lockstep::distributed {
 
-LOCKSTEP_INLINE void Store::set_timeout(std::chrono::milliseconds timeout) {
-  timeout_.store(detail::Deadline(timeout).timeout(), std::memory_order_relaxed);
-}
-
 LOCKSTEP_INLINE void Store::set(const std::string& key, const std::string& value) {
   lockstep::check<ValueError>(value.size() <= kMaxValue, "Store.set: the value of key '", key,
                               "' has ", value.size(), " bytes, ", kMaxValue, " is the most");

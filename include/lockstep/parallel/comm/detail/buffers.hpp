@@ -17,7 +17,9 @@ inline constexpr std::size_t kDefaultBufferSize = std::size_t{10} << 20;
 
 namespace detail {
 
-std::size_t bytes_of(const Tensor& tensor);
+inline std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
+}
 
 // Each group lists the indices of its tensors, in ascending order.
 using Groups = std::vector<std::vector<std::size_t>>;

@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -14,7 +15,9 @@ namespace lockstep::comm::detail {
 using Summands = std::span<const Tensor>;
 
 bool any_sparse(Summands summands);
-bool any_sparse(const std::vector<Summands>& lists);
+inline bool any_sparse(const std::vector<Summands>& lists) {
+  return std::any_of(lists.begin(), lists.end(), [](Summands each) { return any_sparse(each); });
+}
 
 // Returns true if all are sparse; otherwise makes all of them dense and returns false.
 bool densify_unless_all_sparse(std::vector<Tensor>& summands);

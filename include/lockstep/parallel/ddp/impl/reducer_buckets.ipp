@@ -52,10 +52,6 @@ LOCKSTEP_INLINE ReducerBuckets::ReducerBuckets(const std::vector<NamedParameter>
   std::reverse(assignment_.begin(), assignment_.end());
 }
 
-LOCKSTEP_INLINE ReducerBuckets::Bucket* ReducerBuckets::bucket_of(std::size_t i) {
-  return slots_[i].bucket == kNone ? nullptr : &buckets_[slots_[i].bucket];
-}
-
 LOCKSTEP_INLINE std::vector<bool> ReducerBuckets::sparse_among(
     const std::vector<std::size_t>& parameters) const {
   std::vector<bool> marks;

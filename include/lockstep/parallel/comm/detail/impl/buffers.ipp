@@ -13,10 +13,6 @@
 
 namespace lockstep::comm::detail {
 
-LOCKSTEP_INLINE std::size_t bytes_of(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
-}
-
 LOCKSTEP_INLINE Grouping::Group& Grouping::open(Dtype dtype, Device device) {
   for (Group& group : open_) {
     if (group.dtype == dtype && group.device == device) return group;

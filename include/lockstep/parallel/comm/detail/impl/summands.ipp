@@ -16,10 +16,6 @@ LOCKSTEP_INLINE bool any_sparse(Summands summands) {
                      [](const Tensor& each) { return each.is_sparse(); });
 }
 
-LOCKSTEP_INLINE bool any_sparse(const std::vector<Summands>& lists) {
-  return std::any_of(lists.begin(), lists.end(), [](Summands each) { return any_sparse(each); });
-}
-
 LOCKSTEP_INLINE bool densify_unless_all_sparse(std::vector<Tensor>& summands) {
   const bool all = std::all_of(summands.begin(), summands.end(),
                                [](const Tensor& each) { return each.is_sparse(); });
