@@ -7,7 +7,6 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

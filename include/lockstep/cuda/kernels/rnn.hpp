@@ -17,7 +17,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 
 // A recurrent layer in one direction by cuDNN.

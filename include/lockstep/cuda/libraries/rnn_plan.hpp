@@ -10,7 +10,6 @@
 #include <array>
 #include <compare>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 // What cuDNN is told of a recurrent layer, and where it wants the layer's parameters.

@@ -9,7 +9,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstddef>

@@ -16,7 +16,6 @@
 #include <atomic>
 #include <cstddef>
 #include <mutex>
-#include <utility>
 
 namespace lockstep::cuda {
 

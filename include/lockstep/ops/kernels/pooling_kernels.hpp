@@ -4,7 +4,6 @@
 #include <lockstep/backend/launch.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 namespace lockstep::detail {

@@ -6,7 +6,6 @@
 #include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <cstdint>
 #include <vector>
 

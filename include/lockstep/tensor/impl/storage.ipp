@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <exception>
 #include <mutex>
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
-#include <vector>
 
 namespace lockstep::detail {
 

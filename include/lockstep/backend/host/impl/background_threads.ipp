@@ -16,7 +16,6 @@
 #include <memory>
 #include <mutex>
 #include <system_error>
-#include <utility>
 
 namespace lockstep::detail {
 

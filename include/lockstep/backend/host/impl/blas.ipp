@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
 namespace lockstep::detail {

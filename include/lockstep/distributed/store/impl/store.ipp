@@ -6,7 +6,6 @@
 #include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
