@@ -4,7 +4,7 @@
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
-#include <lockstep/ops/kernels/reduce_kernels.hpp>
+#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/shape.hpp>
 
@@ -33,7 +33,7 @@ struct CudaCall<lockstep::detail::ChannelSumCall<T>> {
   using kernels = SumKernels<Term>;
   static void run(lockstep::detail::StreamState& stream,
                   const lockstep::detail::ChannelSumCall<T>& call) {
-    const ChannelWalks walks(call.outer, call.channels, call.inner);
+    const ChannelWalks walks(call.axis.outer, call.axis.count, call.axis.inner);
     launch_sum<Term>(stream, {call.in}, call.out, walks.kept, walks.reduced, 1);
   }
 };
