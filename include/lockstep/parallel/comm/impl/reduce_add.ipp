@@ -9,7 +9,6 @@
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/comm/detail/collective_sums.hpp>
-#include <lockstep/parallel/comm/detail/flat.hpp>
 #include <lockstep/parallel/comm/detail/summands.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>

@@ -8,7 +8,7 @@
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/parallel/bucket.hpp>
-#include <lockstep/parallel/comm/detail/flat.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/ddp/bucket_assignment.hpp>
 #include <lockstep/parallel/ddp/reducer_buckets.hpp>
 #include <lockstep/parallel/ddp/reducer_errors.hpp>
