@@ -13,7 +13,7 @@ namespace lockstep::cuda {
 
 template <class T>
 struct ChannelGradientElements {
-  lockstep::detail::ChannelGradientCall<T> call;
+  detail::ChannelGradientCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const std::size_t c = divided(divided(i, call.axis.inner).quotient, call.axis.count).remainder;
@@ -23,12 +23,11 @@ struct ChannelGradientElements {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::ChannelGradientCall<T>>
-    : ElementCall<ChannelGradientElements<T>> {};
+struct CudaCall<detail::ChannelGradientCall<T>> : ElementCall<ChannelGradientElements<T>> {};
 
-using BatchNormKernels = Join<ForFloating<lockstep::detail::MoveRunningKernel>::type,
-                              ForFloating<lockstep::detail::BatchScaleKernel>::type,
-                              ForFloating<lockstep::detail::BatchGradientKernel>::type>::type;
-using BatchNormCalls = ForFloating<lockstep::detail::ChannelGradientCall>::type;
+using BatchNormKernels =
+    Join<ForFloating<detail::MoveRunningKernel>::type, ForFloating<detail::BatchScaleKernel>::type,
+         ForFloating<detail::BatchGradientKernel>::type>::type;
+using BatchNormCalls = ForFloating<detail::ChannelGradientCall>::type;
 
 }  // namespace lockstep::cuda

@@ -20,7 +20,7 @@
 namespace lockstep::cuda {
 
 template <class T>
-using MaskBiasKernel = lockstep::detail::UnaryKernel<bool, T, lockstep::detail::MaskBias<T>>;
+using MaskBiasKernel = detail::UnaryKernel<bool, T, detail::MaskBias<T>>;
 
 template <template <class> class F>
 struct ForAll
@@ -29,20 +29,18 @@ struct ForAll
 // A kernel for one parameter, and for many.
 template <class... F>
 struct AloneAndTogether {
-  using type = Kernels<F..., lockstep::detail::TogetherKernel<F>...>;
+  using type = Kernels<F..., detail::TogetherKernel<F>...>;
 };
 template <class T>
 struct OptimKernels
-    : AloneAndTogether<lockstep::detail::SgdKernel<T>, lockstep::detail::SgdMomentumKernel<T>,
-                       lockstep::detail::AdamKernel<T>> {};
+    : AloneAndTogether<detail::SgdKernel<T>, detail::SgdMomentumKernel<T>, detail::AdamKernel<T>> {
+};
 
 using FunctorKernels =
-    Join<ForAll<lockstep::detail::FillKernel>::type,
-         ForAll<distributed::detail::CombineKernel>::type,
-         ForNumeric<lockstep::detail::AddInPlaceKernel>::type,
-         ForNumeric<lockstep::detail::ScaleKernel>::type, ForNumeric<comm::detail::AddKernel>::type,
-         ForFloating<lockstep::detail::DropoutKernel>::type, ForFloating<MaskBiasKernel>::type,
-         ForFloating<lockstep::detail::CausalBias>::type, OptimKernels<float>::type,
-         OptimKernels<double>::type>::type;
+    Join<ForAll<detail::FillKernel>::type, ForAll<distributed::detail::CombineKernel>::type,
+         ForNumeric<detail::AddInPlaceKernel>::type, ForNumeric<detail::ScaleKernel>::type,
+         ForNumeric<comm::detail::AddKernel>::type, ForFloating<detail::DropoutKernel>::type,
+         ForFloating<MaskBiasKernel>::type, ForFloating<detail::CausalBias>::type,
+         OptimKernels<float>::type, OptimKernels<double>::type>::type;
 
 }  // namespace lockstep::cuda

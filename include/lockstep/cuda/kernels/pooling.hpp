@@ -30,13 +30,12 @@ LOCKSTEP_HD inline PlanePosition plane_position(std::size_t i, std::int64_t heig
 
 template <class T>
 struct MaxPoolWindows {
-  lockstep::detail::MaxPoolCall<T> call;
+  detail::MaxPoolCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const PlanePosition at = plane_position(i, call.g.out_height, call.g.out_width);
     const T* const plane = call.in.data + at.plane * call.g.in_plane();
-    lockstep::detail::pool_greatest(call.g, plane, call.g.window(at.y, at.x), call.out[i],
-                                    call.indices[i]);
+    detail::pool_greatest(call.g, plane, call.g.window(at.y, at.x), call.out[i], call.indices[i]);
   }
 };
 
@@ -50,19 +49,17 @@ LOCKSTEP_HD inline Windows windows_at(std::int64_t place, std::int64_t kernel, s
   const std::int64_t end = padded / stride + 1;
   return {padded < kernel ? 0 : (padded - kernel) / stride + 1, end > count ? count : end};
 }
-LOCKSTEP_HD inline Windows rows_of_windows(const lockstep::detail::PoolGeometry& g,
-                                           std::int64_t y) {
+LOCKSTEP_HD inline Windows rows_of_windows(const detail::PoolGeometry& g, std::int64_t y) {
   return windows_at(y, g.kernel_height, g.stride_height, g.padding_height, g.out_height);
 }
-LOCKSTEP_HD inline Windows cols_of_windows(const lockstep::detail::PoolGeometry& g,
-                                           std::int64_t x) {
+LOCKSTEP_HD inline Windows cols_of_windows(const detail::PoolGeometry& g, std::int64_t x) {
   return windows_at(x, g.kernel_width, g.stride_width, g.padding_width, g.out_width);
 }
 
 // One pixel of a whole plane: the sum over the windows that chose it, in their order.
 template <class T>
 struct PoolScatterPixels {
-  lockstep::detail::PoolScatterCall<T> call;
+  detail::PoolScatterCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const PlanePosition at = plane_position(i, call.g.in_height, call.g.in_width);
@@ -82,7 +79,7 @@ struct PoolScatterPixels {
 
 template <class T>
 struct PoolGatherElements {
-  lockstep::detail::PoolGatherCall<T> call;
+  detail::PoolGatherCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const std::size_t plane = divided(i, static_cast<std::size_t>(call.g.out_plane())).quotient;
@@ -93,20 +90,19 @@ struct PoolGatherElements {
 
 template <class T>
 struct AvgPoolWindows {
-  lockstep::detail::AvgPoolCall<T> call;
+  detail::AvgPoolCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const PlanePosition at = plane_position(i, call.g.out_height, call.g.out_width);
     const T* const plane = call.in.data + at.plane * call.g.in_plane();
-    call.out[i] =
-        lockstep::detail::pool_mean(call.g, call.include_pad, plane, call.g.window(at.y, at.x));
+    call.out[i] = detail::pool_mean(call.g, call.include_pad, plane, call.g.window(at.y, at.x));
   }
 };
 
 // One pixel of a whole plane: its share of each window that it is in.
 template <class T>
 struct AvgSpreadPixels {
-  lockstep::detail::AvgSpreadCall<T> call;
+  detail::AvgSpreadCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const PlanePosition at = plane_position(i, call.g.in_height, call.g.in_width);
@@ -117,7 +113,7 @@ struct AvgSpreadPixels {
     for (std::int64_t row = rows.first; row < rows.end; ++row) {
       for (std::int64_t col = cols.first; col < cols.end; ++col) {
         sum += plane[row * call.g.out_width + col] *
-               lockstep::detail::pool_weight<T>(call.g, call.include_pad, call.g.window(row, col));
+               detail::pool_weight<T>(call.g, call.include_pad, call.g.window(row, col));
       }
     }
     call.out[i] = sum;
@@ -125,24 +121,23 @@ struct AvgSpreadPixels {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::AvgPoolCall<T>> : ElementCall<AvgPoolWindows<T>> {};
+struct CudaCall<detail::AvgPoolCall<T>> : ElementCall<AvgPoolWindows<T>> {};
 
 template <class T>
-struct CudaCall<lockstep::detail::AvgSpreadCall<T>> : ElementCall<AvgSpreadPixels<T>> {};
+struct CudaCall<detail::AvgSpreadCall<T>> : ElementCall<AvgSpreadPixels<T>> {};
 
 template <class T>
-struct CudaCall<lockstep::detail::MaxPoolCall<T>> : ElementCall<MaxPoolWindows<T>> {};
+struct CudaCall<detail::MaxPoolCall<T>> : ElementCall<MaxPoolWindows<T>> {};
 
 template <class T>
-struct CudaCall<lockstep::detail::PoolScatterCall<T>> : ElementCall<PoolScatterPixels<T>> {};
+struct CudaCall<detail::PoolScatterCall<T>> : ElementCall<PoolScatterPixels<T>> {};
 
 template <class T>
-struct CudaCall<lockstep::detail::PoolGatherCall<T>> : ElementCall<PoolGatherElements<T>> {};
+struct CudaCall<detail::PoolGatherCall<T>> : ElementCall<PoolGatherElements<T>> {};
 
-using PoolingCalls = Join<ForFloating<lockstep::detail::MaxPoolCall>::type,
-                          ForFloating<lockstep::detail::PoolScatterCall>::type,
-                          ForFloating<lockstep::detail::PoolGatherCall>::type,
-                          ForFloating<lockstep::detail::AvgPoolCall>::type,
-                          ForFloating<lockstep::detail::AvgSpreadCall>::type>::type;
+using PoolingCalls =
+    Join<ForFloating<detail::MaxPoolCall>::type, ForFloating<detail::PoolScatterCall>::type,
+         ForFloating<detail::PoolGatherCall>::type, ForFloating<detail::AvgPoolCall>::type,
+         ForFloating<detail::AvgSpreadCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -15,7 +15,7 @@ namespace lockstep::cuda {
 
 template <class T>
 struct ArgmaxKernel {
-  lockstep::detail::ArgmaxCall<T> call;
+  detail::ArgmaxCall<T> call;
   Sharing sharing;
 
   LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
@@ -46,15 +46,14 @@ struct ArgmaxKernel {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::ArgmaxCall<T>> {
+struct CudaCall<detail::ArgmaxCall<T>> {
   using kernels = Kernels<ArgmaxKernel<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::ArgmaxCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::ArgmaxCall<T>& call) {
     const Sharing sharing{call.outer * call.inner, call.inner >= kLanes};
     launch_kernel(stream, sharing.launches(), ArgmaxKernel<T>{call, sharing});
   }
 };
 
-using ReduceCalls = ForNumeric<lockstep::detail::ArgmaxCall>::type;
+using ReduceCalls = ForNumeric<detail::ArgmaxCall>::type;
 
 }  // namespace lockstep::cuda

@@ -25,9 +25,9 @@ namespace lockstep::cuda {
 // memory is: once the streams that used a block have come past it.
 //
 // Having it costs nothing before the first tensor.
-class PinnedMemory final : public lockstep::detail::MemoryResource {
+class PinnedMemory final : public detail::MemoryResource {
  public:
-  using StreamState = lockstep::detail::StreamState;
+  using StreamState = detail::StreamState;
 
   static PinnedMemory& instance() {
     static PinnedMemory& memory = *new PinnedMemory;
@@ -35,13 +35,13 @@ class PinnedMemory final : public lockstep::detail::MemoryResource {
   }
 
   void* allocate(std::size_t bytes, StreamState& owner) override {
-    lockstep::detail::check_not_forked();
+    detail::check_not_forked();
     return allocator_.allocate(bytes, owner);
   }
 
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept override {
-    if (lockstep::detail::streams_are_gone()) return;
+    if (detail::streams_are_gone()) return;
     allocator_.deallocate(data, bytes, owner, used_on);
   }
 
@@ -69,7 +69,7 @@ class PinnedMemory final : public lockstep::detail::MemoryResource {
     if (cudaFreeHost(data) != cudaSuccess) (void)cudaGetLastError();
   }
 
-  lockstep::detail::HostAllocator allocator_{Device(), {&take, &give_back}};
+  detail::HostAllocator allocator_{Device(), {&take, &give_back}};
 };
 
 }  // namespace lockstep::cuda

@@ -32,9 +32,9 @@ struct CudaDevice {
         compute(at, events),
         copy(at, events),
         bridge(at, events) {
-    lockstep::detail::check_not_forked();
+    detail::check_not_forked();
     [[maybe_unused]] static const int told =
-        std::atexit([] { lockstep::detail::gpus_ending.store(true, std::memory_order_relaxed); });
+        std::atexit([] { detail::gpus_ending.store(true, std::memory_order_relaxed); });
     for (auto& stream : pool) stream = std::make_unique<CudaStream>(at, events);
     int none = -1;
     (void)first_used().compare_exchange_strong(none, at.index, std::memory_order_relaxed);

@@ -32,9 +32,9 @@ class OtherGpus {
   // A point in the work of a GPU's stream, whose points are numbered in order.
   struct Point {
     Device device;
-    const lockstep::detail::StreamState* stream;
+    const detail::StreamState* stream;
     std::uint64_t number;
-    lockstep::detail::EventPtr event;
+    detail::EventPtr event;
   };
 
   // Notes that work of `device` rests on what comes before the point, and on all that the point's
@@ -98,8 +98,8 @@ class OtherGpus {
       return point.event->query();
     } catch (const CudaError& error) {
       if (!is_sticky(static_cast<cudaError_t>(error.code()))) throw;
-      throw CudaError(lockstep::detail::str("what ", device, " has computed may rest on work of ",
-                                            point.device, ", which has failed: ", error.what()),
+      throw CudaError(detail::str("what ", device, " has computed may rest on work of ",
+                                  point.device, ", which has failed: ", error.what()),
                       error.code());
     }
   }
