@@ -4,7 +4,6 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/memory/pinned_memory.hpp>
 #include <lockstep/cuda/memory/transfers.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>

@@ -4,7 +4,6 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>

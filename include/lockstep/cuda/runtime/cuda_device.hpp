@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/memory/memory_pool.hpp>
 #include <lockstep/cuda/memory/staging.hpp>
 #include <lockstep/cuda/runtime/cuda_event.hpp>

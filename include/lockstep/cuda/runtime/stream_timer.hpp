@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/runtime/cuda_event.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/error.hpp>

@@ -5,7 +5,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/reshape.hpp>
-#include <lockstep/parallel/comm/detail/summands.hpp>
+#include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/tensor/creation.hpp>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>

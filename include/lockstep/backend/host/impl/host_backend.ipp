@@ -6,7 +6,6 @@
 #include <lockstep/backend/host/host_backend.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/backend/host/in_pieces.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/profile/record_function.hpp>
