@@ -20,7 +20,9 @@ AutocastState& autocast_state();
 // Makes `state` the calling thread's until destroyed.
 class AutocastStateScope {
  public:
-  explicit AutocastStateScope(const AutocastState& state);
+  explicit AutocastStateScope(const AutocastState& state) : before_(autocast_state()) {
+    autocast_state() = state;
+  }
   AutocastStateScope(const AutocastStateScope&) = delete;
   AutocastStateScope& operator=(const AutocastStateScope&) = delete;
   ~AutocastStateScope() { autocast_state() = before_; }

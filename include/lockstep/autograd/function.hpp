@@ -18,7 +18,6 @@
 #include <initializer_list>
 #include <memory>
 #include <new>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

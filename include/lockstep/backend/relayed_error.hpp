@@ -58,7 +58,7 @@ class RelayedError final : public Base,
 // see.
 struct DescribedError {
   // "type: what", as far as they are known.
-  std::string text() const;
+  std::string text() const { return what ? type_name() + ": " + *what : type_name(); }
   // The type by which users know it.
   std::string type_name() const;
 

@@ -19,7 +19,9 @@ namespace detail {
 Backend& backend_of(Device device);
 
 // True if a kernel on `reader` can read the memory of `owner` where it is.
-bool can_access(Device reader, Device owner);
+inline bool can_access(Device reader, Device owner) {
+  return reader == owner || backend_of(reader).can_access(reader, owner);
+}
 
 // The streams that this thread's StreamGuards have put in place of the default ones, innermost
 // last. Almost every thread has none: a look-up is then one comparison with a number, which, unlike
@@ -56,12 +58,16 @@ inline Stream default_stream(Device device) { return Stream(detail::default_stre
 
 // The device's background copy stream: Scatter and prefetch copy on it while the compute stream
 // works. One for each device, shared by all threads.
-Stream copy_stream(Device device);
+inline Stream copy_stream(Device device) {
+  return Stream(detail::backend_of(device).copy_stream(device));
+}
 
 // A further stream of `device`, from a pool that is handed out in turn.
 //
 // **Torch counterpart.** torch.cuda.Stream(device).
-Stream pool_stream(Device device);
+inline Stream pool_stream(Device device) {
+  return Stream(detail::backend_of(device).pool_stream(device));
+}
 
 // Makes `stream` this thread's current stream of its device, until the guard is destroyed.
 //
@@ -83,12 +89,16 @@ void synchronize(Device device);
 // What the device is: its name, memory and processors.
 //
 // **Torch counterpart.** torch.cuda.get_device_properties.
-DeviceProperties device_properties(Device device);
+inline DeviceProperties device_properties(Device device) {
+  return detail::backend_of(device).properties(device);
+}
 
 // What the device's allocator has done so far.
 //
 // **Torch counterpart.** torch.cuda.memory_stats.
-MemoryStats memory_stats(Device device);
+inline MemoryStats memory_stats(Device device) {
+  return detail::backend_of(device).memory_stats(device);
+}
 
 // Returns memory that no tensor uses to the system. A host device keeps, for reuse, what shares a
 // segment with memory in use: blocks of 64 KiB to 7 MiB that fill no huge pages are cut from

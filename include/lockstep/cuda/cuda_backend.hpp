@@ -4,7 +4,6 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/memory/pinned_memory.hpp>
 #include <lockstep/cuda/memory/transfers.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
@@ -31,9 +30,9 @@
 namespace lockstep::cuda {
 
 // The CUDA devices as a Backend. Having it costs nothing before a device is used.
-class CudaBackend final : public lockstep::detail::Backend {
+class CudaBackend final : public detail::Backend {
  public:
-  using StreamState = lockstep::detail::StreamState;
+  using StreamState = detail::StreamState;
 
   static CudaBackend& instance() {
     static CudaBackend& backend = *new CudaBackend;
@@ -57,7 +56,7 @@ class CudaBackend final : public lockstep::detail::Backend {
   }
 
   void* allocate(std::size_t bytes, StreamState& owner) override {
-    lockstep::detail::check_not_forked();
+    detail::check_not_forked();
     return CudaDevice::at(owner.device()).memory.allocate(bytes, handle(owner));
   }
 
@@ -66,7 +65,7 @@ class CudaBackend final : public lockstep::detail::Backend {
   // is left alone.
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept override {
-    if (lockstep::detail::streams_are_gone()) return;
+    if (detail::streams_are_gone()) return;
     try {
       for (StreamState* stream : used_on) {
         if (!stream->idle()) owner.wait(stream->record());
@@ -104,7 +103,7 @@ class CudaBackend final : public lockstep::detail::Backend {
     // The stream is a host device's: when it comes to this copy it has waited for the GPU's work
     // already, and it goes on when the copy has ended.
     CudaStream& bridge = CudaDevice::at(dst_device.is_cuda() ? dst_device : src_device).bridge;
-    static_cast<lockstep::detail::HostStream&>(stream).submit([to, from, shape, bytes, &bridge] {
+    static_cast<detail::HostStream&>(stream).submit([to, from, shape, bytes, &bridge] {
       const profile::RecordFunction range("copy", {bridge.device(), profile::Row::Kind::copy},
                                           {.bytes = bytes, .stream = &bridge});
       cuda::copy(to, from, shape, bridge);
@@ -128,7 +127,7 @@ class CudaBackend final : public lockstep::detail::Backend {
     if (found.type == cudaMemoryTypeManaged) return {};
     const bool on_gpu = found.type == cudaMemoryTypeDevice;
     if (device.is_cpu() ? !on_gpu : on_gpu && found.device == gpu_of(device)) return {};
-    if (on_gpu) return lockstep::detail::str("memory of GPU ", found.device);
+    if (on_gpu) return detail::str("memory of GPU ", found.device);
     return found.type == cudaMemoryTypeHost ? "page-locked host memory" : "ordinary host memory";
   }
 
@@ -147,7 +146,7 @@ class CudaBackend final : public lockstep::detail::Backend {
 
  private:
   CudaBackend() {
-    lockstep::detail::pinned_memory.store(&PinnedMemory::instance(), std::memory_order_release);
+    detail::pinned_memory.store(&PinnedMemory::instance(), std::memory_order_release);
   }
 
   // The row of a timeline that has the copies of a stream.

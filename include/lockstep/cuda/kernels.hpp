@@ -2,29 +2,23 @@
 #pragma once
 
 #include <lockstep/cuda/kernels/arithmetic.hpp>
-#include <lockstep/cuda/kernels/attention.hpp>
 #include <lockstep/cuda/kernels/batch_norm.hpp>
 #include <lockstep/cuda/kernels/channel_norm.hpp>
 #include <lockstep/cuda/kernels/channel_sum.hpp>
-#include <lockstep/cuda/kernels/combine.hpp>
 #include <lockstep/cuda/kernels/compare.hpp>
 #include <lockstep/cuda/kernels/conv.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
-#include <lockstep/cuda/kernels/dropout.hpp>
 #include <lockstep/cuda/kernels/embedding.hpp>
-#include <lockstep/cuda/kernels/fill.hpp>
+#include <lockstep/cuda/kernels/functors.hpp>
 #include <lockstep/cuda/kernels/gelu.hpp>
 #include <lockstep/cuda/kernels/index.hpp>
-#include <lockstep/cuda/kernels/inplace.hpp>
 #include <lockstep/cuda/kernels/layer_norm.hpp>
 #include <lockstep/cuda/kernels/loss.hpp>
 #include <lockstep/cuda/kernels/matmul.hpp>
 #include <lockstep/cuda/kernels/max.hpp>
-#include <lockstep/cuda/kernels/optim.hpp>
 #include <lockstep/cuda/kernels/pointwise.hpp>
 #include <lockstep/cuda/kernels/pooling.hpp>
 #include <lockstep/cuda/kernels/reduce.hpp>
-#include <lockstep/cuda/kernels/reduce_add.hpp>
 #include <lockstep/cuda/kernels/rnn.hpp>
 #include <lockstep/cuda/kernels/softmax.hpp>
 #include <lockstep/cuda/kernels/sum_kernel.hpp>
@@ -35,9 +29,8 @@
 namespace lockstep::cuda {
 
 using AllKernels =
-    Join<FillKernels, CopyKernels, ArithmeticKernels, PointwiseKernels, CompareKernels,
-         InplaceKernels, DropoutKernels, OptimKernels, ReduceAddKernels, RnnKernels, GeluKernels,
-         AttentionKernels, CombineKernels, BatchNormKernels, MaximumKernels, LossKernels>::type;
+    Join<FunctorKernels, CopyKernels, ArithmeticKernels, PointwiseKernels, CompareKernels,
+         RnnKernels, GeluKernels, BatchNormKernels, MaximumKernels, LossKernels>::type;
 
 using AllCalls =
     Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls, ReduceCalls,

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 
-#include <array>
 #include <atomic>
-#include <cstddef>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -62,12 +59,7 @@ class LostResults {
     Raise raise = nullptr;
   };
 
-  static Place& of(Device device) {
-    using Places = std::array<Place, LogicalDevices::kMost>;
-    alignas(Places) static std::byte memory[sizeof(Places)];
-    static Places& places = *::new (memory) Places;  // never destroyed
-    return places[static_cast<std::size_t>(gpu_of(device))];
-  }
+  static Place& of(Device device) { return per_gpu<Place>(device); }
 };
 
 }  // namespace lockstep::cuda

@@ -4,7 +4,6 @@
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/tensor/random.hpp>
 
-#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <type_traits>

@@ -74,7 +74,9 @@ class SubsetRandomSampler {
   explicit SubsetRandomSampler(std::vector<std::int64_t> subset, std::uint64_t seed = 0)
       : subset_(std::move(subset)), seed_(seed) {}
 
-  std::int64_t count(std::int64_t /*size*/) const;
+  std::int64_t count(std::int64_t /*size*/) const {
+    return static_cast<std::int64_t>(subset_.size());
+  }
 
   std::vector<std::int64_t> indices(std::int64_t /*size*/, std::uint64_t epoch) const;
 

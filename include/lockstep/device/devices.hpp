@@ -26,7 +26,9 @@ inline constexpr int kMaxCudaDevices = 64;
 std::optional<int> count_in_environment(const char* variable, int least, int most);
 
 // LOCKSTEP_CUDA_DEVICES, which the CUDA side obeys.
-std::optional<int> requested_cuda_count();
+inline std::optional<int> requested_cuda_count() {
+  return count_in_environment("LOCKSTEP_CUDA_DEVICES", 0, kMaxCudaDevices);
+}
 
 // `LOCKSTEP_HOST_DEVICES`, or the number of cores that this process may use. Throws a DeviceError
 // for a value that is no number from 1 to kMaxHostDevices.
@@ -63,7 +65,9 @@ std::vector<Device> devices(DeviceType type);
 // Every GPU that the program can use; without one, every host device.
 //
 // **Torch counterpart.** The default of DataParallel's `device_ids`.
-std::vector<Device> devices();
+inline std::vector<Device> devices() {
+  return devices(device_count(DeviceType::cuda) > 0 ? DeviceType::cuda : DeviceType::cpu);
+}
 
 inline std::vector<Device> host_devices() { return devices(DeviceType::cpu); }
 

@@ -130,7 +130,9 @@ class ProcessGroup {
   // `collective_timeout`, perhaps because it has ended, ends with an Error, and so do all other
   // messages of the group, present and later ones. Its tensor's memory is never freed if MPI may
   // use it.
-  Work send(const Tensor& tensor, int to, int tag = 0) const;
+  Work send(const Tensor& tensor, int to, int tag = 0) const {
+    return message("send", tensor, to, tag, true);
+  }
   Work recv(const Tensor& tensor, int from, int tag = 0) const;
 
   // A group of some of the ranks, numbered in the order given; undefined on the others. Every rank

@@ -13,7 +13,9 @@ namespace lockstep {
 namespace detail {
 
 // Whether it is a parameter whose shape is not known yet. An absent one is not.
-bool is_uninitialized(const Tensor& tensor);
+inline bool is_uninitialized(const Tensor& tensor) {
+  return tensor.defined() && tensor.impl()->uninitialized;
+}
 
 // A tensor that has neither shape nor elements.
 Tensor uninitialized_tensor(const TensorOptions& options);
@@ -42,7 +44,10 @@ void materialize(const Tensor& tensor, const Shape& shape);
 class Parameter : public Tensor {
  public:
   Parameter() = default;
-  explicit Parameter(const Tensor& data, bool requires_grad = true);
+  explicit Parameter(const Tensor& data, bool requires_grad = true)
+      : Tensor(data.defined() ? data.detach() : Tensor()) {
+    if (defined()) requires_grad_(requires_grad);
+  }
 
   // A parameter that gets its shape later, by `materialize` or by load_state_dict.
   static Parameter uninitialized(const TensorOptions& options = {}, bool requires_grad = true);

@@ -12,7 +12,6 @@
 #include <lockstep/mpi/compared_call.hpp>
 #include <lockstep/mpi/failure_notice.hpp>
 #include <lockstep/mpi/messages.hpp>
-#include <lockstep/mpi/pieces.hpp>
 #include <lockstep/mpi/requests.hpp>
 #include <lockstep/mpi/runtime.hpp>
 #include <lockstep/mpi/scratch.hpp>

@@ -12,12 +12,9 @@
 #include <lockstep/mpi/world_watch.hpp>
 #include <lockstep/warning.hpp>
 
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <string>
-#include <utility>
 
 #include <unistd.h>
 

@@ -84,7 +84,9 @@ struct MultiheadAttention {
   std::size_t batch_dim() const { return batch_first ? 0 : 1; }
   std::size_t length_dim() const { return batch_first ? 1 : 0; }
   std::int64_t batch_of(const Tensor& x) const { return x.dim() == 2 ? 1 : x.sizes()[batch_dim()]; }
-  std::int64_t length_of(const Tensor& x) const;
+  std::int64_t length_of(const Tensor& x) const {
+    return x.sizes()[x.dim() == 2 ? 0 : length_dim()];
+  }
 
   void check_inputs(const Tensor& query, const Tensor& key, const Tensor& value) const;
 

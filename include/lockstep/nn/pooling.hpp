@@ -59,7 +59,9 @@ struct AvgPool2d {
 
   explicit AvgPool2d(Size2d kernel_size, const AvgPool2dOptions& options = {});
 
-  Tensor forward(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const {
+    return avg_pool2d(x, kernel, stride, padding, count_include_pad);
+  }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
   template <class Self, class Visitor>

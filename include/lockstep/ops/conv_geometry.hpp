@@ -35,9 +35,13 @@ struct ConvGeometry {
   // by itself needs no rearranging of its result.
   std::int64_t images_at_once() const;
   // The size of the columns of one group of these images.
-  std::int64_t columns_size() const;
+  std::int64_t columns_size() const {
+    return is_direct() ? 0 : patch() * images_at_once() * pixels();
+  }
   // The size of the results of several images side by side; 0 for a single image.
-  std::int64_t results_size() const;
+  std::int64_t results_size() const {
+    return is_direct() || images_at_once() == 1 ? 0 : images_at_once() * result();
+  }
   // The size of the gradient of the weight, of every group as [patch, channels].
   std::int64_t transposed_size() const { return is_direct() ? 0 : patch() * out_channels; }
 };

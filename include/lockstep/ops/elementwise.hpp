@@ -13,7 +13,6 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <type_traits>
 
 // A function of one or two elements, applied to whole tensors.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -17,6 +18,10 @@ namespace lockstep {
 Tensor expand(const Tensor& x, const Shape& shape);
 
 namespace detail {
+
+// The sum over the dimensions in `over`, divided by `divisor`: a mean divides by the number of
+// elements summed. `shape` has the kept sizes in order, with or without 1s between them. Recorded.
+Tensor sum_dims(const Tensor& x, const DimSet& over, const Shape& shape, double divisor = 1);
 
 // Sums a gradient of a broadcast operation to the shape of an operand.
 Tensor sum_to(const Tensor& x, const Shape& shape);

@@ -19,7 +19,7 @@ namespace lockstep {
 Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding = 0);
 
 // Windows of `kernel` side by side.
-Tensor max_pool2d(const Tensor& x, Size2d kernel);
+inline Tensor max_pool2d(const Tensor& x, Size2d kernel) { return max_pool2d(x, kernel, kernel); }
 
 // The mean of each window of `kernel`, the windows `stride` apart, for images as max_pool2d takes
 // them. The padding adds zeros; with `count_include_pad` false they do not count.
@@ -30,7 +30,7 @@ Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding 
                   bool count_include_pad = true);
 
 // Windows of `kernel` side by side.
-Tensor avg_pool2d(const Tensor& x, Size2d kernel);
+inline Tensor avg_pool2d(const Tensor& x, Size2d kernel) { return avg_pool2d(x, kernel, kernel); }
 
 }  // namespace lockstep
 

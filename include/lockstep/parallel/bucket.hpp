@@ -39,7 +39,9 @@ class GradBucket {
   std::vector<Tensor> gradients() const;
 
   // The same bucket with another buffer of as many elements: for a hook around another hook.
-  GradBucket with_buffer(Tensor buffer) const;
+  GradBucket with_buffer(Tensor buffer) const {
+    return {index_, is_last_, std::move(buffer), parameters_, offsets_};
+  }
 
  private:
   std::size_t index_;

@@ -5,6 +5,8 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/parallel/bucket.hpp>
 
+#include <utility>
+
 // Communication hooks for DistributedDataParallel::register_comm_hook.
 //
 // Each is made for the group of the model. The mean that the ranks get is taken by the group: a sum
@@ -25,8 +27,12 @@ CommHook fp16_compress_wrapper(CommHook hook);
 CommHook bf16_compress_wrapper(CommHook hook);
 
 // The mean over the ranks of gradients rounded to f16, or to bf16.
-CommHook fp16_compress_hook(distributed::ProcessGroup group);
-CommHook bf16_compress_hook(distributed::ProcessGroup group);
+inline CommHook fp16_compress_hook(distributed::ProcessGroup group) {
+  return fp16_compress_wrapper(allreduce_hook(std::move(group)));
+}
+inline CommHook bf16_compress_hook(distributed::ProcessGroup group) {
+  return bf16_compress_wrapper(allreduce_hook(std::move(group)));
+}
 
 }  // namespace lockstep::ddp_comm_hooks
 

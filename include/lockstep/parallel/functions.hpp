@@ -96,7 +96,9 @@ struct ReduceAddCoalesced {
   std::vector<Device> devices;
   Device destination;
 
-  std::vector<Tensor> forward(const std::vector<Tensor>& flat) const;
+  std::vector<Tensor> forward(const std::vector<Tensor>& flat) const {
+    return add(flat, devices, destination);
+  }
   std::vector<Tensor> backward(const Backward& context, std::vector<Tensor> grads) const;
 
   // What forward does; but a sum may be made in the memory of a tensor that `flat` is the only

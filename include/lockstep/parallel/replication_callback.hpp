@@ -8,8 +8,6 @@
 #include <any>
 #include <cstddef>
 #include <memory>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace lockstep {

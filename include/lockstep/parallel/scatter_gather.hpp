@@ -123,7 +123,9 @@ struct ScalarRule {
   Reduction reduction = Reduction::none;
   std::span<const std::int64_t> rows = {};
 
-  std::vector<double> weights(std::size_t parts) const;
+  std::vector<double> weights(std::size_t parts) const {
+    return reduction == Reduction::sum ? std::vector<double>(parts, 1) : row_weights(rows, parts);
+  }
 };
 
 template <class Leaf>

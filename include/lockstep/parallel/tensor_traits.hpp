@@ -7,7 +7,6 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -79,112 +78,89 @@ concept HasTensorTraits = requires {
   sizeof(tensor_traits<T>);
 };
 
-enum class TraitsMember {
-  none,
-  defined,
-  device,
-  dim,
-  size,
-  scatter,
-  broadcast,
-  gather,
-  weighted_sum,
-  record_stream,
-  is_on
-};
-
-// The first member that the specialisation for T lacks, or has in a form that cannot be called as
-// it has to be. The last three may be absent, but not be there in another form.
+// Which members the specialisation for T has, in a form that can be called as it has to be.
 template <class T>
-consteval TraitsMember find_missing_member() {
+struct TraitsMembers {
   using Traits = tensor_traits<T>;
   using Parts = std::vector<T>;
   using Devices = std::vector<Device>;
   using Sizes = std::vector<std::int64_t>;
-  if constexpr (!requires(const T& t) {
-                  { Traits::defined(t) } -> std::convertible_to<bool>;
-                }) {
-    return TraitsMember::defined;
-  } else if constexpr (!requires(const T& t) {
-                         { Traits::device(t) } -> std::same_as<Device>;
-                       }) {
-    return TraitsMember::device;
-  } else if constexpr (!requires(const T& t) {
-                         { Traits::dim(t) } -> std::convertible_to<std::int64_t>;
-                       }) {
-    return TraitsMember::dim;
-  } else if constexpr (!requires(const T& t) {
-                         { Traits::size(t, 0) } -> std::convertible_to<std::int64_t>;
-                       }) {
-    return TraitsMember::size;
-  } else if constexpr (!requires(const T& t, const Devices& devices, const Sizes& sizes) {
-                         { Traits::scatter(t, devices, sizes, 0) } -> std::same_as<Parts>;
-                       }) {
-    return TraitsMember::scatter;
-  } else if constexpr (!requires(const T& t, const Devices& devices) {
-                         { Traits::broadcast(t, devices) } -> std::same_as<Parts>;
-                       }) {
-    return TraitsMember::broadcast;
-  } else if constexpr (!requires(const Parts& parts) {
-                         { Traits::gather(parts, Device(), 0) } -> std::same_as<T>;
-                       }) {
-    return TraitsMember::gather;
-  } else if constexpr (
-      requires { &Traits::weighted_sum; } &&
-      !requires(const Parts& parts, const std::vector<double>& weights) {
-        { Traits::weighted_sum(parts, weights, Device()) } -> std::same_as<T>;
-      }) {
-    return TraitsMember::weighted_sum;
-  } else if constexpr (
-      requires { &Traits::record_stream; } &&
-      !requires(const T& t, const Stream& stream) { Traits::record_stream(t, stream); }) {
-    return TraitsMember::record_stream;
-  } else if constexpr (
-      requires { &Traits::is_on; } &&
-      !requires(const T& t) {
-        { Traits::is_on(t, Device()) } -> std::convertible_to<bool>;
-      }) {
-    return TraitsMember::is_on;
-  } else {
-    return TraitsMember::none;
-  }
-}
+  using Weights = std::vector<double>;
+
+  static constexpr bool defined = requires(const T& t) {
+    { Traits::defined(t) } -> std::convertible_to<bool>;
+  };
+  static constexpr bool device = requires(const T& t) {
+    { Traits::device(t) } -> std::same_as<Device>;
+  };
+  static constexpr bool dim = requires(const T& t) {
+    { Traits::dim(t) } -> std::convertible_to<std::int64_t>;
+  };
+  static constexpr bool size = requires(const T& t) {
+    { Traits::size(t, 0) } -> std::convertible_to<std::int64_t>;
+  };
+  static constexpr bool scatter = requires(const T& t, const Devices& devices, const Sizes& sizes) {
+    { Traits::scatter(t, devices, sizes, 0) } -> std::same_as<Parts>;
+  };
+  static constexpr bool broadcast = requires(const T& t, const Devices& devices) {
+    { Traits::broadcast(t, devices) } -> std::same_as<Parts>;
+  };
+  static constexpr bool gather = requires(const Parts& parts) {
+    { Traits::gather(parts, Device(), 0) } -> std::same_as<T>;
+  };
+  // Those that may be absent: whether each can be called, and whether it can or is absent.
+  static constexpr bool sums = requires(const Parts& parts, const Weights& weights) {
+    { Traits::weighted_sum(parts, weights, Device()) } -> std::same_as<T>;
+  };
+  static constexpr bool weighted_sum = sums || !requires { &Traits::weighted_sum; };
+  static constexpr bool records = requires(const T& t, const Stream& stream) {
+    Traits::record_stream(t, stream);
+  };
+  static constexpr bool record_stream = records || !requires { &Traits::record_stream; };
+  static constexpr bool compares = requires(const T& t) {
+    { Traits::is_on(t, Device()) } -> std::convertible_to<bool>;
+  };
+  static constexpr bool is_on = compares || !requires { &Traits::is_on; };
+
+  static constexpr bool whole = defined && device && dim && size && scatter && broadcast &&
+                                gather && weighted_sum && record_stream && is_on;
+};
 
 // Compiles if the specialisation for T has all members; otherwise the message names the one that is
 // missing.
 template <class T>
 consteval void require_whole_traits() {
-  constexpr TraitsMember missing = find_missing_member<T>();
-  static_assert(missing != TraitsMember::defined,
+  using Has = TraitsMembers<T>;
+  static_assert(Has::defined,
                 "lockstep: this specialisation of tensor_traits lacks a static member "
                 "`bool defined(const T&)`");
-  static_assert(missing != TraitsMember::device,
+  static_assert(Has::device,
                 "lockstep: this specialisation of tensor_traits lacks a static member "
                 "`Device device(const T&)`");
-  static_assert(missing != TraitsMember::dim,
+  static_assert(Has::dim,
                 "lockstep: this specialisation of tensor_traits lacks a static member "
                 "`std::int64_t dim(const T&)`");
-  static_assert(missing != TraitsMember::size,
+  static_assert(Has::size,
                 "lockstep: this specialisation of tensor_traits lacks a static member "
                 "`std::int64_t size(const T&, std::int64_t dim)`");
-  static_assert(missing != TraitsMember::scatter,
+  static_assert(Has::scatter,
                 "lockstep: this specialisation of tensor_traits lacks a static member "
                 "`std::vector<T> scatter(const T&, const std::vector<Device>&, const "
                 "std::vector<std::int64_t>& sizes, std::int64_t dim)`");
-  static_assert(missing != TraitsMember::broadcast,
+  static_assert(Has::broadcast,
                 "lockstep: this specialisation of tensor_traits lacks a static member "
                 "`std::vector<T> broadcast(const T&, const std::vector<Device>&)`");
-  static_assert(missing != TraitsMember::gather,
+  static_assert(Has::gather,
                 "lockstep: this specialisation of tensor_traits lacks a static member "
                 "`T gather(const std::vector<T>&, Device, std::int64_t dim)`");
-  static_assert(missing != TraitsMember::weighted_sum,
+  static_assert(Has::weighted_sum,
                 "lockstep: this specialisation of tensor_traits has a weighted_sum, but not "
                 "`static T weighted_sum(const std::vector<T>&, const std::vector<double>& weights, "
                 "Device)`");
-  static_assert(missing != TraitsMember::record_stream,
+  static_assert(Has::record_stream,
                 "lockstep: this specialisation of tensor_traits has a record_stream, but not "
                 "`static void record_stream(const T&, const Stream&)`");
-  static_assert(missing != TraitsMember::is_on,
+  static_assert(Has::is_on,
                 "lockstep: this specialisation of tensor_traits has an is_on, but not `static bool "
                 "is_on(const T&, Device)`");
 }
@@ -194,15 +170,14 @@ consteval void require_whole_traits() {
 // A type that scatter and gather treat as a tensor: tensor_traits<T> has all members that it must
 // have.
 template <class T>
-concept TensorLike = detail::HasTensorTraits<T> && detail::find_missing_member<T>()
-== detail::TraitsMember::none;
+concept TensorLike = detail::HasTensorTraits<T> && detail::TraitsMembers<T>::whole;
 
 namespace detail {
 
 // Whether a device can use the tensor where it is.
 template <TensorLike T>
 bool is_on(const T& tensor, Device device) {
-  if constexpr (requires { tensor_traits<T>::is_on(tensor, device); }) {
+  if constexpr (TraitsMembers<T>::compares) {
     return tensor_traits<T>::is_on(tensor, device);
   } else {
     return tensor_traits<T>::device(tensor) == device;
@@ -213,10 +188,7 @@ bool is_on(const T& tensor, Device device) {
 
 // A TensorLike type whose scalars can be added up.
 template <class T>
-concept SummableTensor = TensorLike<T> &&
-    requires(const std::vector<T>& scalars, const std::vector<double>& weights) {
-  { tensor_traits<T>::weighted_sum(scalars, weights, Device()) } -> std::same_as<T>;
-};
+concept SummableTensor = TensorLike<T> && detail::TraitsMembers<T>::sums;
 
 }  // namespace lockstep
 

@@ -7,7 +7,6 @@
 
 #include <compare>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>

@@ -36,13 +36,17 @@ Tensor full(const Shape& shape, double value, D dtype) {
 // Tensors of the given shape filled with 0 and with 1.
 //
 // **Torch counterpart.** torch::zeros, torch::ones.
-Tensor zeros(const Shape& shape, const TensorOptions& options = {});
+inline Tensor zeros(const Shape& shape, const TensorOptions& options = {}) {
+  return full(shape, 0, options);
+}
 template <std::same_as<Dtype> D>
 Tensor zeros(const Shape& shape, D dtype) {
   return zeros(shape, TensorOptions{.dtype = dtype});
 }
 
-Tensor ones(const Shape& shape, const TensorOptions& options = {});
+inline Tensor ones(const Shape& shape, const TensorOptions& options = {}) {
+  return full(shape, 1, options);
+}
 template <std::same_as<Dtype> D>
 Tensor ones(const Shape& shape, D dtype) {
   return ones(shape, TensorOptions{.dtype = dtype});

@@ -69,7 +69,7 @@ struct RandomNumbers {
 std::shared_ptr<RandomNumbers>& random_override();
 
 RandomNumbers& random_numbers();
-DeviceRandom& device_random();
+inline DeviceRandom& device_random() { return random_numbers().devices; }
 
 // A copy of this thread's numbers, which continues from where they are.
 std::shared_ptr<RandomNumbers> copy_random_numbers();

@@ -24,7 +24,9 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> sizes)
       : Shape(std::span<const std::int64_t>(sizes.begin(), sizes.size())) {}
-  Shape(std::span<const std::int64_t> sizes);
+  Shape(std::span<const std::int64_t> sizes) {
+    for (const std::int64_t size : sizes) push_back(size);
+  }
 
   std::size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }

@@ -36,7 +36,9 @@ Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& values, const Shap
 // dimensions.
 void expect_sparse_gradient(const Tensor& leaf, bool expected = true);
 // Whether it has been declared; false for an undefined tensor.
-bool expects_sparse_gradient(const Tensor& leaf);
+inline bool expects_sparse_gradient(const Tensor& leaf) {
+  return leaf.defined() && leaf.impl()->sparse_gradient;
+}
 
 }  // namespace lockstep
 

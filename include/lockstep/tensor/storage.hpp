@@ -42,9 +42,10 @@ MemoryResource& memory_of(Device device);
 // reads as well, says whether there are more, which is rare.
 class Storage {
  public:
-  Storage(std::size_t bytes, Stream owner);
+  Storage(std::size_t bytes, Stream owner) : Storage(memory_of(owner.device()), bytes, owner) {}
   // A block that the storage has not allocated, but gives back to `memory`.
-  Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory);
+  Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory)
+      : owner_(owner), memory_(memory), bytes_(bytes), data_(data) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   ~Storage();
@@ -74,7 +75,8 @@ class Storage {
     Event end;
   };
 
-  Storage(MemoryResource& memory, std::size_t bytes, Stream owner);
+  Storage(MemoryResource& memory, std::size_t bytes, Stream owner)
+      : Storage(memory.allocate(bytes, owner.state()), bytes, owner, memory) {}
 
   void order_after_readers(const Stream& writer);
 

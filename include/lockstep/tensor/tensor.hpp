@@ -329,7 +329,9 @@ void check_defined(const char* operation, const char* name, const Tensor& tensor
 // A new variable on the same memory as `base`, sharing its version. It has no place in any graph.
 Tensor make_view(const Tensor& base, const Shape& shape, const Shape& strides, std::int64_t offset);
 
-Tensor make_view(const Tensor& base);
+inline Tensor make_view(const Tensor& base) {
+  return make_view(base, base.sizes(), base.strides(), base.impl()->offset);
+}
 
 // What const_data_ptr and mutable_data_ptr return for elements of `dtype`.
 const void* read_on_host(const Tensor& tensor, Dtype dtype);

@@ -10,7 +10,6 @@
 
 #include <torch/torch.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

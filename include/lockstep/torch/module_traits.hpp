@@ -11,10 +11,8 @@
 #include <torch/torch.h>
 
 #include <concepts>
-#include <cstddef>
 #include <memory>
 #include <optional>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

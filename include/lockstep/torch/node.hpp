@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/torch.h>
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <type_traits>

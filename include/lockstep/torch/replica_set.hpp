@@ -11,8 +11,6 @@
 
 #include <cstddef>
 #include <map>
-#include <memory>
-#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>

@@ -11,7 +11,6 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>

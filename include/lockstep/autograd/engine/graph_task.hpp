@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/autograd/autocast.hpp>
-#include <lockstep/autograd/engine/backward_error.hpp>
 #include <lockstep/autograd/engine/backward_pass.hpp>
 #include <lockstep/autograd/engine/lane_workers.hpp>
 #include <lockstep/autograd/engine/pass_graph.hpp>
@@ -22,6 +21,12 @@
 #include <vector>
 
 namespace lockstep::detail {
+
+// Rethrows the exception that is being handled, with the node and its device added to its text.
+//
+// The type stays the same. So the text of an exception whose type is neither of lockstep/error.hpp
+// nor of <stdexcept>, such as std::bad_alloc or one of the user's own, stays as it is.
+[[noreturn]] void rethrow_from(const Node& node);
 
 // One backward pass over the part of a graph that its roots reach.
 //

@@ -6,7 +6,6 @@
 #include <lockstep/backend/threads/park.hpp>
 #include <lockstep/backend/threads/spin_wait.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +14,6 @@
 #include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace lockstep::detail {
 

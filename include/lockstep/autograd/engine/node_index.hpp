@@ -23,7 +23,9 @@ class NodeIndex {
       : slots_(memory) {}
 
   // The node's number, or kNone.
-  std::size_t find(const Node* node) const;
+  std::size_t find(const Node* node) const {
+    return slots_.empty() ? kNone : slots_[slot_of(node)].number;
+  }
 
   // The node's number; a node that has none gets `number`.
   std::size_t add(const Node* node, std::size_t number);

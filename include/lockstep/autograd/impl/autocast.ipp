@@ -12,11 +12,6 @@ LOCKSTEP_INLINE AutocastState& autocast_state() {
   return state;
 }
 
-LOCKSTEP_INLINE AutocastStateScope::AutocastStateScope(const AutocastState& state)
-    : before_(autocast_state()) {
-  autocast_state() = state;
-}
-
 }  // namespace lockstep::detail
 
 namespace lockstep {

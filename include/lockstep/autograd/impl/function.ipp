@@ -9,7 +9,6 @@
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -93,7 +94,9 @@ class BackgroundThreads {
   // one takes its place.
   class BlockingScope {
    public:
-    BlockingScope();
+    BlockingScope() : counted_(std::exchange(is_background, false)) {
+      if (counted_) instance().leave();
+    }
     BlockingScope(const BlockingScope&) = delete;
     BlockingScope& operator=(const BlockingScope&) = delete;
     ~BlockingScope();
@@ -114,7 +117,9 @@ class BackgroundThreads {
 
   // The end from which the calling thread takes pieces of any work: these threads from the back,
   // all others from the front.
-  static SharedWork::End my_end();
+  static SharedWork::End my_end() {
+    return is_background ? SharedWork::End::back : SharedWork::End::front;
+  }
 
   BackgroundThreads() = default;
 
@@ -132,7 +137,9 @@ class BackgroundThreads {
   SharedWork* join_one(std::uint32_t most);
 
   // Called with the mutex held, or without it.
-  static bool wants_helpers(const SharedWork* work);
+  static bool wants_helpers(const SharedWork* work) {
+    return work->has_pieces() && work->helpers() < kMostHelpers;
+  }
 
   // The first of the offered streams; a hint unless the mutex is held.
   Servable* first_ready() const { return front_.ready.load(std::memory_order_relaxed); }

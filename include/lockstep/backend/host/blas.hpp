@@ -57,7 +57,9 @@ class HostMath {
 
   int threads() const { return blas_.threads != nullptr ? blas_.threads() : 1; }
   int threads_before() const { return before_; }
-  void set_threads(int count) const;
+  void set_threads(int count) const {
+    if (blas_.set_threads != nullptr) blas_.set_threads(count);
+  }
 
  private:
   const BlasControls blas_;
@@ -87,7 +89,9 @@ void restore_host_math_threads();
 // Sets the number of maths threads until the guard is destroyed, for every thread of the process.
 class HostMathThreadsGuard {
  public:
-  explicit HostMathThreadsGuard(int count);
+  explicit HostMathThreadsGuard(int count) : before_(host_math_threads()) {
+    set_host_math_threads(count);
+  }
   HostMathThreadsGuard(const HostMathThreadsGuard&) = delete;
   HostMathThreadsGuard& operator=(const HostMathThreadsGuard&) = delete;
   ~HostMathThreadsGuard() { detail::HostMath::instance().set_threads(before_); }

@@ -111,7 +111,9 @@ class HostAllocator {
 
   void* take_fresh(SizeClass size, std::size_t asked);
 
-  std::size_t reserved_bytes() const;
+  std::size_t reserved_bytes() const {
+    return stats_.reserved_bytes + medium_.bytes() + large_.bytes();
+  }
 
   // Whether `ask` is true of all events. If it throws, as it does for a GPU that has failed, nobody
   // knows whether the memory is still in use, and the answer is false.

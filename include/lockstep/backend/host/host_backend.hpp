@@ -93,7 +93,9 @@ class HostBackend final : public Backend {
 
   PerDevice& at(Device device) { return *devices_[static_cast<std::size_t>(device.index + 1)]; }
 
-  static HostStream& stream_of(const CopyOrder& order);
+  static HostStream& stream_of(const CopyOrder& order) {
+    return static_cast<HostStream&>(*order.stream);
+  }
 
   // The row of the timeline for the copies of a stream.
   static profile::Row row_of(HostStream& stream);

@@ -63,7 +63,9 @@ class HostStream final : public StreamState, private Servable {
 
   // Waits for the events that the next operation would wait for, if that runs in the thread that
   // issues it.
-  void prepare_operation();
+  void prepare_operation() {
+    if (has_waits_.load(std::memory_order_acquire)) finish_waits();
+  }
 
   LOCKSTEP_INLINE bool idle() const override;
 

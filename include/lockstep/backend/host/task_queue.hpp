@@ -38,7 +38,9 @@ class Task {
   using Function = void (*)(std::size_t count, const void* bytes);
   static Task of_bytes(Function function, std::size_t count, const void* bytes, std::size_t size);
 
-  Task(Task&& other) noexcept;
+  Task(Task&& other) noexcept : operations_(std::exchange(other.operations_, nullptr)) {
+    take(other);
+  }
   Task& operator=(Task&& other) noexcept;
   ~Task() { reset(); }
 

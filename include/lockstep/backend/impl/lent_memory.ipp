@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/backend/lent_memory.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/device/device.hpp>
 
 #include <map>

@@ -38,8 +38,4 @@ LOCKSTEP_INLINE std::string DescribedError::type_name() const {
   return status == 0 ? demangled.get() : type->name();
 }
 
-LOCKSTEP_INLINE std::string DescribedError::text() const {
-  return what ? type_name() + ": " + *what : type_name();
-}
-
 }  // namespace lockstep::detail

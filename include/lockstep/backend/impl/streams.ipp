@@ -18,10 +18,6 @@ LOCKSTEP_INLINE Backend& backend_of(Device device) {
   return *cuda_backend.load(std::memory_order_acquire);
 }
 
-LOCKSTEP_INLINE bool can_access(Device reader, Device owner) {
-  return reader == owner || backend_of(reader).can_access(reader, owner);
-}
-
 LOCKSTEP_INLINE void StreamOverrides::push(Stream stream) {
   mutable_list().push_back(stream);
   ++count_;
@@ -68,25 +64,9 @@ LOCKSTEP_INLINE Stream current_stream(Device device) {
   return Stream(detail::default_stream_state(device));
 }
 
-LOCKSTEP_INLINE Stream copy_stream(Device device) {
-  return Stream(detail::backend_of(device).copy_stream(device));
-}
-
-LOCKSTEP_INLINE Stream pool_stream(Device device) {
-  return Stream(detail::backend_of(device).pool_stream(device));
-}
-
 LOCKSTEP_INLINE void synchronize(Device device) {
   default_stream(device).synchronize();
   copy_stream(device).synchronize();
-}
-
-LOCKSTEP_INLINE DeviceProperties device_properties(Device device) {
-  return detail::backend_of(device).properties(device);
-}
-
-LOCKSTEP_INLINE MemoryStats memory_stats(Device device) {
-  return detail::backend_of(device).memory_stats(device);
 }
 
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <climits>
-#include <cstddef>
 #include <cstdint>
 
 #if defined(__linux__)

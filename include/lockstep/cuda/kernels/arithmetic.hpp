@@ -11,10 +11,10 @@ namespace lockstep::cuda {
 
 // The functions of two elements that f32, f64, i64 and i32 have, and those of f32 and f64 alone.
 template <class T, template <class, class, class...> class List>
-struct NumericPairs : List<T, T, lockstep::detail::Plus<T>, lockstep::detail::PlusScaled<T>,
-                           lockstep::detail::Minus<T>, lockstep::detail::Times<T>> {};
+struct NumericPairs
+    : List<T, T, detail::Plus<T>, detail::PlusScaled<T>, detail::Minus<T>, detail::Times<T>> {};
 template <class T, template <class, class, class...> class List>
-struct FloatingPairs : List<T, T, lockstep::detail::Over<T>> {};
+struct FloatingPairs : List<T, T, detail::Over<T>> {};
 
 template <template <class, class, class...> class List>
 struct ArithmeticPairs
@@ -25,15 +25,13 @@ struct ArithmeticPairs
 };
 
 template <class T>
-struct NumericArithmetic
-    : UnaryKernels<T, T, lockstep::detail::BindRight<T, lockstep::detail::Plus<T>>,
-                   lockstep::detail::BindLeft<T, lockstep::detail::Minus<T>>,
-                   lockstep::detail::BindRight<T, lockstep::detail::Times<T>>,
-                   lockstep::detail::Negate<T>> {};
+struct NumericArithmetic : UnaryKernels<T, T, detail::BindRight<T, detail::Plus<T>>,
+                                        detail::BindLeft<T, detail::Minus<T>>,
+                                        detail::BindRight<T, detail::Times<T>>, detail::Negate<T>> {
+};
 template <class T>
-struct FloatingArithmetic
-    : UnaryKernels<T, T, lockstep::detail::BindRight<T, lockstep::detail::Over<T>>,
-                   lockstep::detail::BindLeft<T, lockstep::detail::Over<T>>> {};
+struct FloatingArithmetic : UnaryKernels<T, T, detail::BindRight<T, detail::Over<T>>,
+                                         detail::BindLeft<T, detail::Over<T>>> {};
 
 using ArithmeticKernels =
     Join<NumericArithmetic<float>::type, NumericArithmetic<double>::type,

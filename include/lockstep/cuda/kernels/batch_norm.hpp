@@ -13,36 +13,21 @@ namespace lockstep::cuda {
 
 template <class T>
 struct ChannelGradientElements {
-  View<const T> grad;
-  View<const T> x;
-  View<const T> mean;
-  View<const T> scale;
-  View<const T> slope;
-  View<const T> shift;
-  View<T> out;
-  std::size_t channels;
-  std::size_t inner;
+  detail::ChannelGradientCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const std::size_t c = divided(divided(i, inner).quotient, channels).remainder;
-    out[i] = grad[i] * scale[c] + ((x[i] - mean[c]) * slope[c] + shift[c]);
+    const std::size_t c = divided(divided(i, call.axis.inner).quotient, call.axis.count).remainder;
+    call.out[i] =
+        call.grad[i] * call.scale[c] + ((call.x[i] - call.mean[c]) * call.slope[c] + call.shift[c]);
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::ChannelGradientCall<T>> {
-  using kernels = Kernels<ChannelGradientElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::ChannelGradientCall<T>& call) {
-    launch_kernel(
-        stream, call.out.size,
-        ChannelGradientElements<T>{call.grad, call.x, call.mean, call.scale, call.slope, call.shift,
-                                   call.out, call.axis.count, call.axis.inner});
-  }
-};
+struct CudaCall<detail::ChannelGradientCall<T>> : ElementCall<ChannelGradientElements<T>> {};
 
-using BatchNormKernels = Join<ForFloating<lockstep::detail::MoveRunningKernel>::type,
-                              ForFloating<lockstep::detail::BatchScaleKernel>::type,
-                              ForFloating<lockstep::detail::BatchGradientKernel>::type>::type;
-using BatchNormCalls = ForFloating<lockstep::detail::ChannelGradientCall>::type;
+using BatchNormKernels =
+    Join<ForFloating<detail::MoveRunningKernel>::type, ForFloating<detail::BatchScaleKernel>::type,
+         ForFloating<detail::BatchGradientKernel>::type>::type;
+using BatchNormCalls = ForFloating<detail::ChannelGradientCall>::type;
 
 }  // namespace lockstep::cuda

@@ -40,16 +40,15 @@ struct ProductTerm {
   using Out = T;
   template <class Kernel>
   LOCKSTEP_HD static double at(const Kernel& kernel, std::int64_t offset, std::size_t k) {
-    const T apart = kernel.b.data[offset] - lockstep::detail::channel_value(kernel.centre, k);
+    const T apart = kernel.b.data[offset] - detail::channel_value(kernel.centre, k);
     return static_cast<double>(kernel.a.data[offset]) * static_cast<double>(apart);
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::ChannelMomentsCall<T>> {
+struct CudaCall<detail::ChannelMomentsCall<T>> {
   using kernels = typename Join<SumKernels<ValueTerm<T>>, SumKernels<SquareApartTerm<T>>>::type;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::ChannelMomentsCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::ChannelMomentsCall<T>& call) {
     const ChannelWalks walks(call.axis.outer, call.axis.count, call.axis.inner);
     const auto count =
         static_cast<double>(std::max<std::size_t>(call.axis.outer * call.axis.inner, 1));
@@ -61,10 +60,9 @@ struct CudaCall<lockstep::detail::ChannelMomentsCall<T>> {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::ChannelDotCall<T>> {
+struct CudaCall<detail::ChannelDotCall<T>> {
   using kernels = SumKernels<ProductTerm<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::ChannelDotCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::ChannelDotCall<T>& call) {
     const ChannelWalks walks(call.axis.outer, call.axis.count, call.axis.inner);
     launch_sum<ProductTerm<T>>(stream, {call.a, call.b, call.mean}, call.out, walks.kept,
                                walks.reduced, 1);
@@ -73,33 +71,20 @@ struct CudaCall<lockstep::detail::ChannelDotCall<T>> {
 
 template <class T>
 struct ChannelAffineElements {
-  View<const T> in;
-  View<const T> mean;  // may be empty
-  View<const T> scale;
-  View<const T> shift;  // may be empty
-  View<T> out;
-  std::size_t channels;
-  std::size_t inner;
+  detail::ChannelAffineCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const std::size_t c = divided(divided(i, inner).quotient, channels).remainder;
-    out[i] = (in[i] - lockstep::detail::channel_value(mean, c)) * scale[c] +
-             lockstep::detail::channel_value(shift, c);
+    const std::size_t c = divided(divided(i, call.axis.inner).quotient, call.axis.count).remainder;
+    call.out[i] = (call.in[i] - detail::channel_value(call.mean, c)) * call.scale[c] +
+                  detail::channel_value(call.shift, c);
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::ChannelAffineCall<T>> {
-  using kernels = Kernels<ChannelAffineElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::ChannelAffineCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  ChannelAffineElements<T>{call.in, call.mean, call.scale, call.shift, call.out,
-                                           call.axis.count, call.axis.inner});
-  }
-};
+struct CudaCall<detail::ChannelAffineCall<T>> : ElementCall<ChannelAffineElements<T>> {};
 
-using ChannelNormCalls = Join<ForFloating<lockstep::detail::ChannelMomentsCall>::type,
-                              ForFloating<lockstep::detail::ChannelDotCall>::type,
-                              ForFloating<lockstep::detail::ChannelAffineCall>::type>::type;
+using ChannelNormCalls =
+    Join<ForFloating<detail::ChannelMomentsCall>::type, ForFloating<detail::ChannelDotCall>::type,
+         ForFloating<detail::ChannelAffineCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -32,10 +32,10 @@ struct AddChannelBias {
 // Runs a pass on a stream. A sum over no elements is set to zero here: cuDNN takes no operand
 // without elements.
 template <class Pass, class T>
-void run_conv(CudaStream& on, const lockstep::detail::ConvGeometry& g, const View<const T>& first,
+void run_conv(CudaStream& on, const detail::ConvGeometry& g, const View<const T>& first,
               const View<const T>& second, const View<T>& out) {
   if (first.size == 0 || second.size == 0 || out.size == 0) {
-    return launch_kernel(on, out.size, lockstep::detail::FillKernel<T>{out, T(0)});
+    return launch_kernel(on, out.size, detail::FillKernel<T>{out, T(0)});
   }
   const ConvKey key = conv_key(g, cudnn_type<T>);
   const CudnnOnStream cudnn(on);
@@ -50,11 +50,10 @@ void run_conv(CudaStream& on, const lockstep::detail::ConvGeometry& g, const Vie
 }
 
 template <class T>
-struct CudaCall<lockstep::detail::ConvForward<T>> {
-  using kernels = Kernels<lockstep::detail::FillKernel<T>, AddChannelBias<T>>;
+struct CudaCall<detail::ConvForward<T>> {
+  using kernels = Kernels<detail::FillKernel<T>, AddChannelBias<T>>;
 
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::ConvForward<T>& call) {
+  static void run(detail::StreamState& stream, const detail::ConvForward<T>& call) {
     run_conv<ForwardPass>(static_cast<CudaStream&>(stream), call.g, call.in, call.weight, call.out);
     if (call.bias.data == nullptr) return;
     launch_kernel(stream, call.out.size, AddChannelBias<T>{call.bias, call.out, call.g.pixels()});
@@ -62,30 +61,27 @@ struct CudaCall<lockstep::detail::ConvForward<T>> {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::ConvInputGrad<T>> {
-  using kernels = Kernels<lockstep::detail::FillKernel<T>>;
+struct CudaCall<detail::ConvInputGrad<T>> {
+  using kernels = Kernels<detail::FillKernel<T>>;
 
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::ConvInputGrad<T>& call) {
+  static void run(detail::StreamState& stream, const detail::ConvInputGrad<T>& call) {
     run_conv<InputGradPass>(static_cast<CudaStream&>(stream), call.g, call.weight, call.grad,
                             call.in_grad);
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::ConvWeightGrad<T>> {
-  using kernels = Kernels<lockstep::detail::FillKernel<T>>;
+struct CudaCall<detail::ConvWeightGrad<T>> {
+  using kernels = Kernels<detail::FillKernel<T>>;
 
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::ConvWeightGrad<T>& call) {
+  static void run(detail::StreamState& stream, const detail::ConvWeightGrad<T>& call) {
     run_conv<WeightGradPass>(static_cast<CudaStream&>(stream), call.g, call.in, call.grad,
                              call.weight_grad);
   }
 };
 
-using ConvCalls =
-    Kernels<lockstep::detail::ConvForward<float>, lockstep::detail::ConvForward<double>,
-            lockstep::detail::ConvInputGrad<float>, lockstep::detail::ConvInputGrad<double>,
-            lockstep::detail::ConvWeightGrad<float>, lockstep::detail::ConvWeightGrad<double>>;
+using ConvCalls = Kernels<detail::ConvForward<float>, detail::ConvForward<double>,
+                          detail::ConvInputGrad<float>, detail::ConvInputGrad<double>,
+                          detail::ConvWeightGrad<float>, detail::ConvWeightGrad<double>>;
 
 }  // namespace lockstep::cuda

@@ -15,15 +15,15 @@ namespace lockstep::cuda {
 // (Out is the type of the result.)
 template <class In, class Out, class... F>
 struct UnaryKernels {
-  using type = Kernels<lockstep::detail::UnaryKernel<In, Out, F>...>;
+  using type = Kernels<detail::UnaryKernel<In, Out, F>...>;
 };
 template <class In, class Out, class... F>
 struct BinaryKernels {
-  using type = Kernels<lockstep::detail::BinaryKernel<In, Out, F>...>;
+  using type = Kernels<detail::BinaryKernel<In, Out, F>...>;
 };
 template <class In, class Out, class... F>
 struct BroadcastCalls {
-  using type = Kernels<lockstep::detail::BroadcastCall<In, Out, F>...>;
+  using type = Kernels<detail::BroadcastCall<In, Out, F>...>;
 };
 
 template <class In, class Out, class F>
@@ -40,10 +40,9 @@ struct BroadcastKernel {
 };
 
 template <class In, class Out, class F>
-struct CudaCall<lockstep::detail::BroadcastCall<In, Out, F>> {
+struct CudaCall<detail::BroadcastCall<In, Out, F>> {
   using kernels = Kernels<BroadcastKernel<In, Out, F>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::BroadcastCall<In, Out, F>& call) {
+  static void run(detail::StreamState& stream, const detail::BroadcastCall<In, Out, F>& call) {
     launch_kernel(
         stream, call.out.size,
         BroadcastKernel<In, Out, F>{call.a, call.b, call.out, strided_index(call.walk), call.f});

@@ -20,22 +20,18 @@ namespace lockstep::cuda {
 // An index outside the weight gives NaN, and the host is told.
 template <class T>
 struct EmbeddingElements {
-  View<const T> weight;
-  View<const std::int64_t> indices;
-  View<T> out;
+  lockstep::detail::EmbeddingCall<T> call;
   View<IndexFault> fault;
-  Indexed operation;
-  std::size_t rows, width;
-  std::int64_t padding;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const Division at = divided(i, width);
-    const std::int64_t index = indices[at.quotient];
-    if (!in_range(fault, operation, index, at.quotient, rows)) {
-      out[i] = static_cast<T>(NAN);
-    } else if (index == padding) {
-      out[i] = T(0);
+    const Division at = divided(i, call.width);
+    const std::int64_t index = call.indices[at.quotient];
+    if (!in_range(fault, indexed(call.of), index, at.quotient, call.rows)) {
+      call.out[i] = static_cast<T>(NAN);
+    } else if (index == call.padding) {
+      call.out[i] = T(0);
     } else {
-      out[i] = weight[static_cast<std::size_t>(index) * width + at.remainder];
+      call.out[i] = call.weight[static_cast<std::size_t>(index) * call.width + at.remainder];
     }
   }
 };
@@ -46,9 +42,7 @@ struct CudaCall<lockstep::detail::EmbeddingCall<T>> {
   static void run(lockstep::detail::StreamState& stream,
                   const lockstep::detail::EmbeddingCall<T>& call) {
     launch_kernel(stream, call.out.size,
-                  EmbeddingElements<T>{call.weight, call.indices, call.out,
-                                       IndexFaults::instance().of(stream), indexed(call.of),
-                                       call.rows, call.width, call.padding});
+                  EmbeddingElements<T>{call, IndexFaults::instance().of(stream)});
   }
 };
 
@@ -136,18 +130,15 @@ struct CudaCall<lockstep::detail::SumRowsCall<T>> {
 // An index outside the table is left out, and the host is told.
 template <class T>
 struct PutRowsElements {
-  View<const T> values;
-  View<const std::int64_t> indices;
-  View<T> out;
+  lockstep::detail::PutRowsCall<T> call;
   View<IndexFault> fault;
-  std::size_t rows, width;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const Division at = divided(i, width);
-    const std::int64_t index = indices[at.quotient];
-    if (!in_range(fault, indexed(lockstep::detail::RowsOf::sparse_tensor), index, at.quotient,
-                  rows))
-      return;
-    out[static_cast<std::size_t>(index) * width + at.remainder] = values[i];
+    const Division at = divided(i, call.width);
+    const std::int64_t index = call.indices[at.quotient];
+    const Indexed operation = indexed(lockstep::detail::RowsOf::sparse_tensor);
+    if (!in_range(fault, operation, index, at.quotient, call.rows)) return;
+    call.out[static_cast<std::size_t>(index) * call.width + at.remainder] = call.values[i];
   }
 };
 
@@ -158,8 +149,7 @@ struct CudaCall<lockstep::detail::PutRowsCall<T>> {
                   const lockstep::detail::PutRowsCall<T>& call) {
     if (call.values.size == 0) return;
     launch_kernel(stream, call.values.size,
-                  PutRowsElements<T>{call.values, call.indices, call.out,
-                                     IndexFaults::instance().of(stream), call.rows, call.width});
+                  PutRowsElements<T>{call, IndexFaults::instance().of(stream)});
   }
 };
 

@@ -8,13 +8,13 @@
 namespace lockstep::cuda {
 
 template <class T>
-struct GeluUnary : UnaryKernels<T, T, lockstep::detail::Gelu<T>, lockstep::detail::GeluTanh<T>> {};
+struct GeluUnary : UnaryKernels<T, T, detail::Gelu<T>, detail::GeluTanh<T>> {};
 
 template <template <class, class, class...> class List>
-struct GeluGradients : Join<typename List<float, float, lockstep::detail::GeluGradient<float>,
-                                          lockstep::detail::GeluTanhGradient<float>>::type,
-                            typename List<double, double, lockstep::detail::GeluGradient<double>,
-                                          lockstep::detail::GeluTanhGradient<double>>::type> {};
+struct GeluGradients : Join<typename List<float, float, detail::GeluGradient<float>,
+                                          detail::GeluTanhGradient<float>>::type,
+                            typename List<double, double, detail::GeluGradient<double>,
+                                          detail::GeluTanhGradient<double>>::type> {};
 
 using GeluKernels =
     Join<GeluUnary<float>::type, GeluUnary<double>::type, GeluGradients<BinaryKernels>::type>::type;

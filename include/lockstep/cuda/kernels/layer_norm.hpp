@@ -17,7 +17,7 @@ namespace lockstep::cuda {
 // A warp for each row.
 template <class T>
 struct LayerNormRows {
-  lockstep::detail::LayerNormCall<T> call;
+  detail::LayerNormCall<T> call;
   LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const T* const x = call.in.data + row * call.width;
     T* const to = call.out.data + row * call.width;
@@ -48,7 +48,7 @@ struct LayerNormRows {
 // The gradient of the input, and what the weight's is the sum of.
 template <class T>
 struct LayerNormGradRows {
-  lockstep::detail::LayerNormGradCall<T> call;
+  detail::LayerNormGradCall<T> call;
   View<T> products;  // gradient · normalised input; empty if nobody wants them
   LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const std::size_t first = row * call.width;
@@ -82,19 +82,17 @@ struct LayerNormGradRows {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::LayerNormCall<T>> {
+struct CudaCall<detail::LayerNormCall<T>> {
   using kernels = Kernels<LayerNormRows<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::LayerNormCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::LayerNormCall<T>& call) {
     launch_kernel(stream, call.mean.size, LayerNormRows<T>{call});
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::LayerNormGradCall<T>> {
+struct CudaCall<detail::LayerNormGradCall<T>> {
   using kernels = typename Join<Kernels<LayerNormGradRows<T>>, SumKernels<ValueTerm<T>>>::type;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::LayerNormGradCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::LayerNormGradCall<T>& call) {
     if (call.weight_grad.size == 0) {
       return launch_kernel(stream, call.mean.size, LayerNormGradRows<T>{call, {}});
     }
@@ -106,7 +104,7 @@ struct CudaCall<lockstep::detail::LayerNormGradCall<T>> {
   }
 };
 
-using LayerNormCalls = Join<ForFloating<lockstep::detail::LayerNormCall>::type,
-                            ForFloating<lockstep::detail::LayerNormGradCall>::type>::type;
+using LayerNormCalls = Join<ForFloating<detail::LayerNormCall>::type,
+                            ForFloating<detail::LayerNormGradCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -98,27 +98,18 @@ struct CudaCall<lockstep::detail::NllLossCall<T>> {
 
 template <class T>
 struct NllGradElements {
-  View<const T> grad;
-  View<const std::int64_t> labels;
-  View<T> out;
-  Axis axis;
-  LossReduction reduction;
+  lockstep::detail::NllGradCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const ClassPosition at = class_position(axis, i);
-    const bool chosen = labels[at.row] == static_cast<std::int64_t>(at.label);
-    out[i] = chosen ? -gradient_above(grad, reduction, at.row, labels.size) : T(0);
+    const ClassPosition at = class_position(call.axis, i);
+    const bool chosen = call.labels[at.row] == static_cast<std::int64_t>(at.label);
+    call.out[i] =
+        chosen ? -gradient_above(call.grad, call.reduction, at.row, call.labels.size) : T(0);
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::NllGradCall<T>> {
-  using kernels = Kernels<NllGradElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::NllGradCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  NllGradElements<T>{call.grad, call.labels, call.out, call.axis, call.reduction});
-  }
-};
+struct CudaCall<lockstep::detail::NllGradCall<T>> : ElementCall<NllGradElements<T>> {};
 
 template <class T>
 struct CrossEntropyRows {
@@ -131,18 +122,10 @@ struct CrossEntropyRows {
   Sharing sharing;
 
   LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, Evaluate{*this});
+    for_rows(sharing, launch, lanes, *this);
   }
 
- private:
-  struct Evaluate {
-    const CrossEntropyRows& kernel;
-    LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
-      kernel.evaluate(row, team);
-    }
-  };
-
-  LOCKSTEP_HD void evaluate(std::size_t row, const Team& team) const {
+  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
     const std::int64_t label = labels[row];
     const std::size_t first = lockstep::detail::row_start(axis, row);
     if (!in_range(fault, Indexed::cross_entropy, label, row, axis.count)) {
@@ -176,30 +159,20 @@ struct CudaCall<lockstep::detail::CrossEntropyCall<T>> {
 
 template <class T>
 struct CrossEntropyGradElements {
-  View<const T> grad;
-  View<const T> probs;
-  View<const std::int64_t> labels;
-  View<T> out;
-  Axis axis;
-  LossReduction reduction;
+  lockstep::detail::CrossEntropyGradCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const ClassPosition at = class_position(axis, i);
-    const bool chosen = labels[at.row] == static_cast<std::int64_t>(at.label);
-    const T p = probs[i];
-    out[i] = gradient_above(grad, reduction, at.row, labels.size) * (chosen ? p - 1 : p);
+    const ClassPosition at = class_position(call.axis, i);
+    const bool chosen = call.labels[at.row] == static_cast<std::int64_t>(at.label);
+    const T p = call.probs[i];
+    call.out[i] =
+        gradient_above(call.grad, call.reduction, at.row, call.labels.size) * (chosen ? p - 1 : p);
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::CrossEntropyGradCall<T>> {
-  using kernels = Kernels<CrossEntropyGradElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::CrossEntropyGradCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  CrossEntropyGradElements<T>{call.grad, call.probs, call.labels, call.out,
-                                              call.axis, call.reduction});
-  }
-};
+struct CudaCall<lockstep::detail::CrossEntropyGradCall<T>>
+    : ElementCall<CrossEntropyGradElements<T>> {};
 
 // (a − b)²
 template <class T>
@@ -241,25 +214,16 @@ struct CudaCall<lockstep::detail::MseLossCall<T>> {
 
 template <class T>
 struct MseGradElements {
-  View<const T> grad;
-  View<const T> a;
-  View<const T> b;
-  View<T> out;
-  LossReduction reduction;
+  lockstep::detail::MseGradCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    out[i] = 2 * gradient_above(grad, reduction, i, a.size) * (a[i] - b[i]);
+    call.out[i] =
+        2 * gradient_above(call.grad, call.reduction, i, call.a.size) * (call.a[i] - call.b[i]);
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::MseGradCall<T>> {
-  using kernels = Kernels<MseGradElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::MseGradCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  MseGradElements<T>{call.grad, call.a, call.b, call.out, call.reduction});
-  }
-};
+struct CudaCall<lockstep::detail::MseGradCall<T>> : ElementCall<MseGradElements<T>> {};
 
 template <class T, template <class, class, class...> class List>
 struct BinaryCrossEntropies : List<T, T, lockstep::detail::BinaryCrossEntropy<T>,

@@ -43,11 +43,11 @@ struct StartRows {
 // the columns of its transpose, so it computes cᵀ = op(b)ᵀ · op(a)ᵀ. The bias has one value for
 // each column of c and so for each row of cᵀ, as the library adds it in passing.
 template <class T>
-struct CudaCall<lockstep::detail::Gemm<T>> {
-  using Call = lockstep::detail::Gemm<T>;
+struct CudaCall<detail::Gemm<T>> {
+  using Call = detail::Gemm<T>;
   using kernels = Kernels<StartRows<T>>;
 
-  static void run(lockstep::detail::StreamState& stream, const Call& call) {
+  static void run(detail::StreamState& stream, const Call& call) {
     if (call.m == 0 || call.n == 0 || call.batch == 0) return;
     if (call.k == 0) return start_rows(stream, call);
     auto& on = static_cast<CudaStream&>(stream);
@@ -63,14 +63,14 @@ struct CudaCall<lockstep::detail::Gemm<T>> {
       rest.beta = 1;
       if (multiply(on, rest)) return;
     }
-    throw CudaError(lockstep::detail::str("cuBLASLt has no algorithm for a product of [", call.m,
-                                          ", ", call.k, "] and [", call.k, ", ", call.n,
-                                          "] (batch ", call.batch, ") on ", on.device()),
-                    CUBLAS_STATUS_NOT_SUPPORTED);
+    throw CudaError(
+        detail::str("cuBLASLt has no algorithm for a product of [", call.m, ", ", call.k, "] and [",
+                    call.k, ", ", call.n, "] (batch ", call.batch, ") on ", on.device()),
+        CUBLAS_STATUS_NOT_SUPPORTED);
   }
 
  private:
-  static void start_rows(lockstep::detail::StreamState& stream, const Call& call) {
+  static void start_rows(detail::StreamState& stream, const Call& call) {
     const auto count = static_cast<std::size_t>(call.batch * call.m * call.n);
     launch_kernel(
         stream, count,
@@ -118,6 +118,6 @@ struct CudaCall<lockstep::detail::Gemm<T>> {
   }
 };
 
-using MatmulCalls = Kernels<lockstep::detail::Gemm<float>, lockstep::detail::Gemm<double>>;
+using MatmulCalls = Kernels<detail::Gemm<float>, detail::Gemm<double>>;
 
 }  // namespace lockstep::cuda

@@ -28,42 +28,14 @@ LOCKSTEP_HD inline PlanePosition plane_position(std::size_t i, std::int64_t heig
           static_cast<std::int64_t>(line.remainder)};
 }
 
-LOCKSTEP_HD inline std::int64_t at_least(std::int64_t low, std::int64_t x) {
-  return x < low ? low : x;
-}
-LOCKSTEP_HD inline std::int64_t at_most(std::int64_t high, std::int64_t x) {
-  return x > high ? high : x;
-}
-
-// The greatest element of one window, a NaN above all others, and its place in the plane.
 template <class T>
 struct MaxPoolWindows {
-  View<const T> in;
-  View<T> out;
-  View<std::int32_t> indices;
-  lockstep::detail::PoolGeometry g;
+  detail::MaxPoolCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const PlanePosition at = plane_position(i, g.out_height, g.out_width);
-    const T* const plane = in.data + at.plane * g.in_plane();
-    const std::int64_t y = at.y * g.stride_height - g.padding_height;
-    const std::int64_t x = at.x * g.stride_width - g.padding_width;
-    const std::int64_t top = at_least(0, y);
-    const std::int64_t left = at_least(0, x);
-    const std::int64_t bottom = at_most(g.in_height, y + g.kernel_height);
-    const std::int64_t right = at_most(g.in_width, x + g.kernel_width);
-    std::int64_t found = top * g.in_width + left;
-    T greatest = plane[found];
-    for (std::int64_t row = top; row < bottom; ++row) {
-      for (std::int64_t col = left; col < right; ++col) {
-        const T value = plane[row * g.in_width + col];
-        if (value > greatest || value != value) {
-          greatest = value;
-          found = row * g.in_width + col;
-        }
-      }
-    }
-    out[i] = greatest;
-    indices[i] = static_cast<std::int32_t>(found);
+    const PlanePosition at = plane_position(i, call.g.out_height, call.g.out_width);
+    const T* const plane = call.in.data + at.plane * call.g.in_plane();
+    detail::pool_greatest(call.g, plane, call.g.window(at.y, at.x), call.out[i], call.indices[i]);
   }
 };
 
@@ -74,154 +46,98 @@ struct Windows {
 LOCKSTEP_HD inline Windows windows_at(std::int64_t place, std::int64_t kernel, std::int64_t stride,
                                       std::int64_t padding, std::int64_t count) {
   const std::int64_t padded = place + padding;
-  return {padded < kernel ? 0 : (padded - kernel) / stride + 1,
-          at_most(count, padded / stride + 1)};
+  const std::int64_t end = padded / stride + 1;
+  return {padded < kernel ? 0 : (padded - kernel) / stride + 1, end > count ? count : end};
 }
-LOCKSTEP_HD inline Windows rows_of_windows(const lockstep::detail::PoolGeometry& g,
-                                           std::int64_t y) {
+LOCKSTEP_HD inline Windows rows_of_windows(const detail::PoolGeometry& g, std::int64_t y) {
   return windows_at(y, g.kernel_height, g.stride_height, g.padding_height, g.out_height);
 }
-LOCKSTEP_HD inline Windows cols_of_windows(const lockstep::detail::PoolGeometry& g,
-                                           std::int64_t x) {
+LOCKSTEP_HD inline Windows cols_of_windows(const detail::PoolGeometry& g, std::int64_t x) {
   return windows_at(x, g.kernel_width, g.stride_width, g.padding_width, g.out_width);
 }
 
 // One pixel of a whole plane: the sum over the windows that chose it, in their order.
 template <class T>
 struct PoolScatterPixels {
-  View<const T> in;
-  View<const std::int32_t> indices;
-  View<T> out;
-  lockstep::detail::PoolGeometry g;
+  detail::PoolScatterCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const PlanePosition at = plane_position(i, g.in_height, g.in_width);
-    const std::int64_t pixel = at.y * g.in_width + at.x;
-    const Windows rows = rows_of_windows(g, at.y);
-    const Windows cols = cols_of_windows(g, at.x);
+    const PlanePosition at = plane_position(i, call.g.in_height, call.g.in_width);
+    const std::int64_t pixel = at.y * call.g.in_width + at.x;
+    const Windows rows = rows_of_windows(call.g, at.y);
+    const Windows cols = cols_of_windows(call.g, at.x);
     T sum = T(0);
     for (std::int64_t row = rows.first; row < rows.end; ++row) {
       for (std::int64_t col = cols.first; col < cols.end; ++col) {
-        const std::int64_t window = at.plane * g.out_plane() + row * g.out_width + col;
-        if (indices.data[window] == pixel) sum += in.data[window];
+        const std::int64_t window = at.plane * call.g.out_plane() + row * call.g.out_width + col;
+        if (call.indices.data[window] == pixel) sum += call.in.data[window];
       }
     }
-    out[i] = sum;
+    call.out[i] = sum;
   }
 };
 
 template <class T>
 struct PoolGatherElements {
-  View<const T> in;
-  View<const std::int32_t> indices;
-  View<T> out;
-  lockstep::detail::PoolGeometry g;
+  detail::PoolGatherCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const std::size_t plane = divided(i, static_cast<std::size_t>(g.out_plane())).quotient;
-    out[i] = in.data[static_cast<std::int64_t>(plane) * g.in_plane() + indices[i]];
+    const std::size_t plane = divided(i, static_cast<std::size_t>(call.g.out_plane())).quotient;
+    call.out[i] =
+        call.in.data[static_cast<std::int64_t>(plane) * call.g.in_plane() + call.indices[i]];
   }
 };
 
-// The mean of one window.
 template <class T>
 struct AvgPoolWindows {
-  View<const T> in;
-  View<T> out;
-  lockstep::detail::PoolGeometry g;
-  bool include_pad;
+  detail::AvgPoolCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const PlanePosition at = plane_position(i, g.out_height, g.out_width);
-    const T* const plane = in.data + at.plane * g.in_plane();
-    const std::int64_t y = at.y * g.stride_height - g.padding_height;
-    const std::int64_t x = at.x * g.stride_width - g.padding_width;
-    const std::int64_t bottom = at_most(g.in_height, y + g.kernel_height);
-    const std::int64_t right = at_most(g.in_width, x + g.kernel_width);
-    T sum = T(0);
-    for (std::int64_t row = at_least(0, y); row < bottom; ++row) {
-      for (std::int64_t col = at_least(0, x); col < right; ++col) {
-        sum += plane[row * g.in_width + col];
-      }
-    }
-    out[i] = sum * lockstep::detail::pool_weight<T>(g, include_pad, at.y, at.x);
+    const PlanePosition at = plane_position(i, call.g.out_height, call.g.out_width);
+    const T* const plane = call.in.data + at.plane * call.g.in_plane();
+    call.out[i] = detail::pool_mean(call.g, call.include_pad, plane, call.g.window(at.y, at.x));
   }
 };
 
 // One pixel of a whole plane: its share of each window that it is in.
 template <class T>
 struct AvgSpreadPixels {
-  View<const T> in;
-  View<T> out;
-  lockstep::detail::PoolGeometry g;
-  bool include_pad;
+  detail::AvgSpreadCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    const PlanePosition at = plane_position(i, g.in_height, g.in_width);
-    const Windows rows = rows_of_windows(g, at.y);
-    const Windows cols = cols_of_windows(g, at.x);
-    const T* const plane = in.data + at.plane * g.out_plane();
+    const PlanePosition at = plane_position(i, call.g.in_height, call.g.in_width);
+    const Windows rows = rows_of_windows(call.g, at.y);
+    const Windows cols = cols_of_windows(call.g, at.x);
+    const T* const plane = call.in.data + at.plane * call.g.out_plane();
     T sum = T(0);
     for (std::int64_t row = rows.first; row < rows.end; ++row) {
       for (std::int64_t col = cols.first; col < cols.end; ++col) {
-        sum += plane[row * g.out_width + col] *
-               lockstep::detail::pool_weight<T>(g, include_pad, row, col);
+        sum += plane[row * call.g.out_width + col] *
+               detail::pool_weight<T>(call.g, call.include_pad, call.g.window(row, col));
       }
     }
-    out[i] = sum;
+    call.out[i] = sum;
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::AvgPoolCall<T>> {
-  using kernels = Kernels<AvgPoolWindows<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::AvgPoolCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  AvgPoolWindows<T>{call.in, call.out, call.g, call.include_pad});
-  }
-};
+struct CudaCall<detail::AvgPoolCall<T>> : ElementCall<AvgPoolWindows<T>> {};
 
 template <class T>
-struct CudaCall<lockstep::detail::AvgSpreadCall<T>> {
-  using kernels = Kernels<AvgSpreadPixels<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::AvgSpreadCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  AvgSpreadPixels<T>{call.in, call.out, call.g, call.include_pad});
-  }
-};
+struct CudaCall<detail::AvgSpreadCall<T>> : ElementCall<AvgSpreadPixels<T>> {};
 
 template <class T>
-struct CudaCall<lockstep::detail::MaxPoolCall<T>> {
-  using kernels = Kernels<MaxPoolWindows<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::MaxPoolCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  MaxPoolWindows<T>{call.in, call.out, call.indices, call.g});
-  }
-};
+struct CudaCall<detail::MaxPoolCall<T>> : ElementCall<MaxPoolWindows<T>> {};
 
 template <class T>
-struct CudaCall<lockstep::detail::PoolScatterCall<T>> {
-  using kernels = Kernels<PoolScatterPixels<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::PoolScatterCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  PoolScatterPixels<T>{call.in, call.indices, call.out, call.g});
-  }
-};
+struct CudaCall<detail::PoolScatterCall<T>> : ElementCall<PoolScatterPixels<T>> {};
 
 template <class T>
-struct CudaCall<lockstep::detail::PoolGatherCall<T>> {
-  using kernels = Kernels<PoolGatherElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::PoolGatherCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  PoolGatherElements<T>{call.in, call.indices, call.out, call.g});
-  }
-};
+struct CudaCall<detail::PoolGatherCall<T>> : ElementCall<PoolGatherElements<T>> {};
 
-using PoolingCalls = Join<ForFloating<lockstep::detail::MaxPoolCall>::type,
-                          ForFloating<lockstep::detail::PoolScatterCall>::type,
-                          ForFloating<lockstep::detail::PoolGatherCall>::type,
-                          ForFloating<lockstep::detail::AvgPoolCall>::type,
-                          ForFloating<lockstep::detail::AvgSpreadCall>::type>::type;
+using PoolingCalls =
+    Join<ForFloating<detail::MaxPoolCall>::type, ForFloating<detail::PoolScatterCall>::type,
+         ForFloating<detail::PoolGatherCall>::type, ForFloating<detail::AvgPoolCall>::type,
+         ForFloating<detail::AvgSpreadCall>::type>::type;
 
 }  // namespace lockstep::cuda

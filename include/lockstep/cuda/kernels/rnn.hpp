@@ -17,7 +17,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 
 // A recurrent layer in one direction by cuDNN.
@@ -43,7 +42,7 @@ struct ReverseSteps {
 template <class T>
 class ComputedOrder {
  public:
-  ComputedOrder(CudaStream& on, const lockstep::detail::RecurrentGeometry& g)
+  ComputedOrder(CudaStream& on, const detail::RecurrentGeometry& g)
       : on_(on), length_(static_cast<std::size_t>(g.length)), reverse_(g.reverse) {}
 
   // What the library is to read: the sequence, or its steps in the opposite order.
@@ -79,7 +78,7 @@ class ComputedOrder {
 // Calls visit(parameter, place, bytes) for each run of the parameters and its place in the
 // library's weight space.
 template <class T, class Visit>
-void for_each_run(const RnnPlan& plan, const lockstep::detail::RecurrentParameters<T>& parameters,
+void for_each_run(const RnnPlan& plan, const detail::RecurrentParameters<T>& parameters,
                   std::byte* space, const Visit& visit) {
   const std::array<View<T>, 4> all{parameters.ih, parameters.hh, parameters.bias_ih,
                                    parameters.bias_hh};
@@ -100,7 +99,7 @@ template <class T>
 class PackedParameters {
  public:
   PackedParameters(CudaStream& on, const RnnPlan& plan,
-                   const lockstep::detail::RecurrentParameters<const T>& parameters)
+                   const detail::RecurrentParameters<const T>& parameters)
       : space_(on, plan.weights) {
     for_each_run(plan, parameters, static_cast<std::byte*>(space_.data()),
                  [&](const T* own, std::byte* place, std::size_t bytes) {
@@ -114,17 +113,16 @@ class PackedParameters {
 };
 
 template <class T, class Cell>
-struct CudaCall<lockstep::detail::RecurrentReserve<T, Cell>> {
+struct CudaCall<detail::RecurrentReserve<T, Cell>> {
   using kernels = Kernels<>;
 
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::RecurrentReserve<T, Cell>& call) {
+  static void run(detail::StreamState& stream, const detail::RecurrentReserve<T, Cell>& call) {
     *call.bytes = 0;
     *call.math = conv_math(cudnn_type<T>);
     if (!call.g.training) return;
     auto& on = static_cast<CudaStream&>(stream);
     const CudnnOnStream cudnn(on);
-    lockstep::detail::RecurrentGeometry g = call.g;
+    detail::RecurrentGeometry g = call.g;
     g.math = *call.math;
     *call.bytes = per_device<RnnPlans>(on.device())
                       .plan(cudnn, on, rnn_key<T, Cell>(g, call.has_bias_ih, call.has_bias_hh))
@@ -133,11 +131,10 @@ struct CudaCall<lockstep::detail::RecurrentReserve<T, Cell>> {
 };
 
 template <class T, class Cell>
-struct CudaCall<lockstep::detail::RecurrentForward<T, Cell>> {
+struct CudaCall<detail::RecurrentForward<T, Cell>> {
   using kernels = Kernels<ReverseSteps<T>>;
 
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::RecurrentForward<T, Cell>& call) {
+  static void run(detail::StreamState& stream, const detail::RecurrentForward<T, Cell>& call) {
     auto& on = static_cast<CudaStream&>(stream);
     const CudnnOnStream cudnn(on);
     const RnnKey key = rnn_key<T, Cell>(call.g, call.weights.bias_ih.data != nullptr,
@@ -158,11 +155,11 @@ struct CudaCall<lockstep::detail::RecurrentForward<T, Cell>> {
 };
 
 template <class T, class Cell>
-struct CudaCall<lockstep::detail::RecurrentBackward<T, Cell>> {
-  using kernels = Kernels<ReverseSteps<T>, lockstep::detail::FillKernel<T>>;
-  using Call = lockstep::detail::RecurrentBackward<T, Cell>;
+struct CudaCall<detail::RecurrentBackward<T, Cell>> {
+  using kernels = Kernels<ReverseSteps<T>, detail::FillKernel<T>>;
+  using Call = detail::RecurrentBackward<T, Cell>;
 
-  static void run(lockstep::detail::StreamState& stream, const Call& call) {
+  static void run(detail::StreamState& stream, const Call& call) {
     auto& on = static_cast<CudaStream&>(stream);
     const CudnnOnStream cudnn(on);
     const RnnKey key = rnn_key<T, Cell>(call.g, call.weights.bias_ih.data != nullptr,
@@ -193,7 +190,7 @@ struct CudaCall<lockstep::detail::RecurrentBackward<T, Cell>> {
 
  private:
   static void zero(CudaStream& on, const View<T>& out) {
-    launch_kernel(on, out.size, lockstep::detail::FillKernel<T>{out, T(0)});
+    launch_kernel(on, out.size, detail::FillKernel<T>{out, T(0)});
   }
 
   // Computes the gradients of all but the parameters. It comes before those of the parameters.
@@ -226,16 +223,14 @@ struct CudaCall<lockstep::detail::RecurrentBackward<T, Cell>> {
 // The kernels of single time steps serve sizes that the library does not take.
 template <class T, class... Cell>
 struct RecurrentKernels {
-  using steps = Kernels<lockstep::detail::RecurrentKernel<T, Cell>...,
-                        lockstep::detail::RecurrentGradKernel<T, Cell>...>;
-  using calls = Kernels<lockstep::detail::RecurrentReserve<T, Cell>...,
-                        lockstep::detail::RecurrentForward<T, Cell>...,
-                        lockstep::detail::RecurrentBackward<T, Cell>...>;
+  using steps =
+      Kernels<detail::RecurrentKernel<T, Cell>..., detail::RecurrentGradKernel<T, Cell>...>;
+  using calls = Kernels<detail::RecurrentReserve<T, Cell>..., detail::RecurrentForward<T, Cell>...,
+                        detail::RecurrentBackward<T, Cell>...>;
 };
 template <class T>
 struct RecurrentKernelsOf
-    : RecurrentKernels<T, lockstep::detail::TanhCell, lockstep::detail::ReluCell,
-                       lockstep::detail::LstmCell, lockstep::detail::GruCell> {};
+    : RecurrentKernels<T, detail::TanhCell, detail::ReluCell, detail::LstmCell, detail::GruCell> {};
 
 using RnnKernels = Join<RecurrentKernelsOf<float>::steps, RecurrentKernelsOf<double>::steps>::type;
 using RnnCalls = Join<RecurrentKernelsOf<float>::calls, RecurrentKernelsOf<double>::calls>::type;

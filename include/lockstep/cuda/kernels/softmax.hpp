@@ -19,10 +19,9 @@ namespace lockstep::cuda {
 // Softmax by cuDNN, as that of the channels of images of `inner` pixels. A kernel serves images
 // that are too large for it.
 template <class T, bool Log>
-struct CudaCall<lockstep::detail::SoftmaxCall<T, Log>> {
+struct CudaCall<detail::SoftmaxCall<T, Log>> {
   using kernels = Kernels<SoftmaxRows<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::SoftmaxCall<T, Log>& call) {
+  static void run(detail::StreamState& stream, const detail::SoftmaxCall<T, Log>& call) {
     constexpr std::size_t kMost = std::numeric_limits<std::int32_t>::max();
     if (call.in.size == 0) return;
     const SoftmaxParts parts(call.axis, kMost);
@@ -49,9 +48,7 @@ struct CudaCall<lockstep::detail::SoftmaxCall<T, Log>> {
   }
 };
 
-using SoftmaxCalls =
-    Kernels<lockstep::detail::SoftmaxCall<float, false>, lockstep::detail::SoftmaxCall<float, true>,
-            lockstep::detail::SoftmaxCall<double, false>,
-            lockstep::detail::SoftmaxCall<double, true>>;
+using SoftmaxCalls = Kernels<detail::SoftmaxCall<float, false>, detail::SoftmaxCall<float, true>,
+                             detail::SoftmaxCall<double, false>, detail::SoftmaxCall<double, true>>;
 
 }  // namespace lockstep::cuda

@@ -12,7 +12,7 @@ namespace lockstep::cuda {
 // elements each, which is what a library can count. The tensor has some elements.
 class SoftmaxParts {
  public:
-  SoftmaxParts(const lockstep::detail::Axis& axis, std::size_t most)
+  SoftmaxParts(const detail::Axis& axis, std::size_t most)
       : outer_(axis.outer), each_(axis.count * axis.inner), at_once_(most / each_) {}
 
   // False if one [count, inner] alone is too large.

@@ -15,8 +15,8 @@ namespace lockstep::cuda {
 // Softmax of `count` elements `step` apart, at least one, and the logarithm of the sum, which no
 // library gives. The greatest is subtracted first, so that nothing overflows.
 template <class T>
-LOCKSTEP_HD lockstep::detail::LogSum<T> softmax_row(const T* in, T* out, std::size_t count,
-                                                    std::size_t step, const Team& team) {
+LOCKSTEP_HD detail::LogSum<T> softmax_row(const T* in, T* out, std::size_t count, std::size_t step,
+                                          const Team& team) {
   T greatest = in[0];
   for (std::size_t c = team.index(); c < count; c += team.count()) {
     const T value = in[c * step];
@@ -40,24 +40,16 @@ template <class T>
 struct SoftmaxRows {
   View<const T> in;
   View<T> out;
-  lockstep::detail::Axis axis;
+  detail::Axis axis;
   bool log;
   Sharing sharing;
 
   LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, Evaluate{*this});
+    for_rows(sharing, launch, lanes, *this);
   }
 
- private:
-  struct Evaluate {
-    const SoftmaxRows& kernel;
-    LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
-      kernel.evaluate(row, team);
-    }
-  };
-
-  LOCKSTEP_HD void evaluate(std::size_t row, const Team& team) const {
-    const std::size_t first = lockstep::detail::row_start(axis, row);
+  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+    const std::size_t first = detail::row_start(axis, row);
     const T* const from = in.data + first;
     T* const to = out.data + first;
     const auto log_sum = softmax_row(from, to, axis.count, axis.inner, team);

@@ -61,16 +61,8 @@ struct SumKernel {
   double divisor;
 
   LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, AddUp{*this});
+    for_rows(sharing, launch, lanes, *this);
   }
-
- private:
-  struct AddUp {
-    const SumKernel& kernel;
-    LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
-      kernel.add_up(row, team);
-    }
-  };
 
   // Where a thread's terms lie, one after the other: along one dimension, along two, where moving
   // on takes no division, and along more. kAtATime of them are read together.
@@ -131,7 +123,7 @@ struct SumKernel {
     return sum;
   }
 
-  LOCKSTEP_HD void add_up(std::size_t row, const Team& team) const {
+  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
     const Division place = divided(row, sums);
     const std::size_t k = place.remainder;
     const std::int64_t start = kept.at(k).of[0];
@@ -190,7 +182,7 @@ struct SumPartsKernel {
 template <class Term>
 using SumKernels = Kernels<SumKernel<Term>, SumPartsKernel<typename Term::Sum, typename Term::Out>>;
 
-inline std::size_t count_of(const lockstep::detail::Walk<1>& walk) {
+inline std::size_t count_of(const detail::Walk<1>& walk) {
   std::size_t count = 1;
   for (const std::int64_t size : walk.sizes) count *= static_cast<std::size_t>(size);
   return count;
@@ -209,9 +201,9 @@ inline constexpr std::size_t kMostByWarps = std::size_t{1} << 20U;
 
 // out[k] = the sum of the terms over `reduced`, divided, for every k of `kept`.
 template <class Term>
-void launch_sum(lockstep::detail::StreamState& stream, const SumOperands<Term>& in,
-                const View<typename Term::Out>& out, const lockstep::detail::Walk<1>& kept,
-                const lockstep::detail::Walk<1>& reduced, double divisor) {
+void launch_sum(detail::StreamState& stream, const SumOperands<Term>& in,
+                const View<typename Term::Out>& out, const detail::Walk<1>& kept,
+                const detail::Walk<1>& reduced, double divisor) {
   using Sum = typename Term::Sum;
   using Out = typename Term::Out;
   const std::size_t sums = count_of(kept);

@@ -40,9 +40,8 @@ struct Fours {
 };
 
 template <class In, class Out, class F>
-requires(sizeof(In) == 4 &&
-         sizeof(Out) == 4) struct Fours<lockstep::detail::UnaryKernel<In, Out, F>> {
-  using Kernel = lockstep::detail::UnaryKernel<In, Out, F>;
+requires(sizeof(In) == 4 && sizeof(Out) == 4) struct Fours<detail::UnaryKernel<In, Out, F>> {
+  using Kernel = detail::UnaryKernel<In, Out, F>;
   static constexpr bool possible = true;
   LOCKSTEP_HD static bool fit(const Kernel& kernel) {
     return has_fours(kernel.in) && has_fours(kernel.out);
@@ -56,9 +55,8 @@ requires(sizeof(In) == 4 &&
 };
 
 template <class In, class Out, class F>
-requires(sizeof(In) == 4 &&
-         sizeof(Out) == 4) struct Fours<lockstep::detail::BinaryKernel<In, Out, F>> {
-  using Kernel = lockstep::detail::BinaryKernel<In, Out, F>;
+requires(sizeof(In) == 4 && sizeof(Out) == 4) struct Fours<detail::BinaryKernel<In, Out, F>> {
+  using Kernel = detail::BinaryKernel<In, Out, F>;
   static constexpr bool possible = true;
   LOCKSTEP_HD static bool fit(const Kernel& kernel) {
     return has_fours(kernel.a) && has_fours(kernel.b) && has_fours(kernel.out);

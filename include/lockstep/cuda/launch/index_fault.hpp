@@ -17,7 +17,6 @@
 #include <mutex>
 #include <new>
 #include <optional>
-#include <utility>
 
 // How a kernel tells of an index outside its range: it touches no memory there, and writes the
 // fault down for the host, which throws when it next waits for that stream, or for another one once

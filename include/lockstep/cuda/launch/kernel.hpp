@@ -49,12 +49,12 @@ __global__ void rows_kernel(std::size_t rows, F functor) {
 
 // Launches one of the two kernels above on a stream, with `a_block` of its items a block. Out of
 // line, so that it is compiled once and not once a functor.
-void launch_erased(lockstep::detail::StreamState& stream, std::size_t count, std::size_t a_block,
+void launch_erased(detail::StreamState& stream, std::size_t count, std::size_t a_block,
                    const void* kernel, void** arguments, const std::type_info& functor);
 
 // Runs functor(i), or functor(row, lanes), for each i below `count` on a stream.
 template <class F>
-void launch_kernel(lockstep::detail::StreamState& stream, std::size_t count, const F& functor) {
+void launch_kernel(detail::StreamState& stream, std::size_t count, const F& functor) {
   if (count == 0) return;
   void* arguments[] = {&count, const_cast<F*>(&functor)};
   if constexpr (RowFunctor<F>) {
@@ -68,24 +68,34 @@ void launch_kernel(lockstep::detail::StreamState& stream, std::size_t count, con
   }
 }
 
+// A CudaCall with one kernel, which has the Call as its only member `call`, and a thread for each
+// element of the call's `out`.
+template <class Kernel>
+struct ElementCall {
+  using kernels = Kernels<Kernel>;
+  static void run(detail::StreamState& stream, const decltype(Kernel::call)& call) {
+    launch_kernel(stream, call.out.size, Kernel{call});
+  }
+};
+
 template <class F>
-void launch_slot(lockstep::detail::StreamState& stream, std::size_t count, const void* functor) {
+void launch_slot(detail::StreamState& stream, std::size_t count, const void* functor) {
   launch_kernel(stream, count, *static_cast<const F*>(functor));
 }
 
 template <class Call>
-void call_slot(lockstep::detail::StreamState& stream, std::size_t, const void* call) {
+void call_slot(detail::StreamState& stream, std::size_t, const void* call) {
   CudaCall<Call>::run(stream, *static_cast<const Call*>(call));
 }
 
 template <class... F>
 void fill_slots(Kernels<F...>) {
-  (lockstep::detail::kernel_slot<F>.store(&launch_slot<F>, std::memory_order_release), ...);
+  (detail::kernel_slot<F>.store(&launch_slot<F>, std::memory_order_release), ...);
 }
 
 template <class... Call>
 void fill_call_slots(Kernels<Call...>) {
-  (lockstep::detail::kernel_slot<Call>.store(&call_slot<Call>, std::memory_order_release), ...);
+  (detail::kernel_slot<Call>.store(&call_slot<Call>, std::memory_order_release), ...);
 }
 
 }  // namespace lockstep::cuda

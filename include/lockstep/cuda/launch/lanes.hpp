@@ -3,8 +3,6 @@
 
 #include <lockstep/backend/host_device.hpp>
 
-#include <cstddef>
-
 namespace lockstep::cuda {
 
 inline constexpr unsigned kLanes = 32;  // of a warp

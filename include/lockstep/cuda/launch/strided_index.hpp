@@ -53,7 +53,7 @@ struct StridedIndex {
 };
 
 template <std::size_t N>
-StridedIndex<N> strided_index(const lockstep::detail::Walk<N>& walk) {
+StridedIndex<N> strided_index(const detail::Walk<N>& walk) {
   StridedIndex<N> index{};
   index.dims = walk.sizes.size();
   for (std::size_t d = 0; d < index.dims; ++d) {

@@ -34,7 +34,7 @@ inline cudnnMathType_t conv_math(cudnnDataType_t type) {
   return strict ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH;
 }
 
-inline ConvKey conv_key(const lockstep::detail::ConvGeometry& g, cudnnDataType_t type) {
+inline ConvKey conv_key(const detail::ConvGeometry& g, cudnnDataType_t type) {
   ConvKey key{type, conv_math(type), {}};
   const std::int64_t sizes[] = {
       g.batch,          g.in_channels,    g.in_height,     g.in_width,
@@ -165,8 +165,8 @@ struct ConvPlan {
     }
     if (any) return;
     throw CudaError(
-        lockstep::detail::str(Pass::find_name, " on ", cudnn.device(),
-                              ": none of cuDNN's deterministic algorithms takes this convolution"),
+        detail::str(Pass::find_name, " on ", cudnn.device(),
+                    ": none of cuDNN's deterministic algorithms takes this convolution"),
         CUDNN_STATUS_NOT_SUPPORTED);
   }
 };

@@ -23,10 +23,9 @@ namespace lockstep::cuda {
 inline void check(cublasStatus_t status, const char* call, Device device) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
     return;
-  throw CudaError(
-      lockstep::detail::str(call, " on ", device, ": ", cublasLtGetStatusString(status), " (",
-                            cublasLtGetStatusName(status), ", ", static_cast<int>(status), ")"),
-      static_cast<int>(status));
+  throw CudaError(detail::str(call, " on ", device, ": ", cublasLtGetStatusString(status), " (",
+                              cublasLtGetStatusName(status), ", ", static_cast<int>(status), ")"),
+                  static_cast<int>(status));
 }
 
 // The largest power of two up to 256 that an address is a multiple of: the library does not ask for

@@ -22,10 +22,10 @@ inline void check(cudnnStatus_t status, const char* call, Device device) {
     return;
   std::array<char, 512> detail{};
   cudnnGetLastErrorString(detail.data(), detail.size());
-  throw CudaError(lockstep::detail::str(call, " on ", device, ": ", cudnnGetErrorString(status),
-                                        " (", static_cast<int>(status), ")",
-                                        detail[0] == '\0' ? "" : "; ", detail.data()),
-                  static_cast<int>(status));
+  throw CudaError(
+      detail::str(call, " on ", device, ": ", cudnnGetErrorString(status), " (",
+                  static_cast<int>(status), ")", detail[0] == '\0' ? "" : "; ", detail.data()),
+      static_cast<int>(status));
 }
 
 template <class T>

@@ -40,14 +40,14 @@ inline void set_float32_matmul_precision(MatmulPrecision precision) {
           precision == MatmulPrecision::medium,
       "set_float32_matmul_precision: expected highest, high or medium, got the value ",
       static_cast<int>(precision));
-  lockstep::detail::cuda_matmul_precision.store(precision, std::memory_order_relaxed);
+  detail::cuda_matmul_precision.store(precision, std::memory_order_relaxed);
 }
 
 // What set_float32_matmul_precision was last told; `highest` at first.
 //
 // **Torch counterpart.** torch.get_float32_matmul_precision.
 inline MatmulPrecision float32_matmul_precision() {
-  return lockstep::detail::cuda_matmul_precision.load(std::memory_order_relaxed);
+  return detail::cuda_matmul_precision.load(std::memory_order_relaxed);
 }
 
 }  // namespace lockstep::cuda

@@ -10,7 +10,6 @@
 #include <array>
 #include <compare>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 // What cuDNN is told of a recurrent layer, and where it wants the layer's parameters.
@@ -25,10 +24,10 @@ using DropoutDescriptor = CudnnDescriptor<cudnnDropoutDescriptor_t, cudnnCreateD
 
 // cuDNN's names for the cells. Its order of the gates is torch's, and so is its GRU: the reset gate
 // scales the state's part of n, its bias included.
-inline cudnnRNNMode_t rnn_mode(lockstep::detail::TanhCell) { return CUDNN_RNN_TANH; }
-inline cudnnRNNMode_t rnn_mode(lockstep::detail::ReluCell) { return CUDNN_RNN_RELU; }
-inline cudnnRNNMode_t rnn_mode(lockstep::detail::LstmCell) { return CUDNN_LSTM; }
-inline cudnnRNNMode_t rnn_mode(lockstep::detail::GruCell) { return CUDNN_GRU; }
+inline cudnnRNNMode_t rnn_mode(detail::TanhCell) { return CUDNN_RNN_TANH; }
+inline cudnnRNNMode_t rnn_mode(detail::ReluCell) { return CUDNN_RNN_RELU; }
+inline cudnnRNNMode_t rnn_mode(detail::LstmCell) { return CUDNN_LSTM; }
+inline cudnnRNNMode_t rnn_mode(detail::GruCell) { return CUDNN_GRU; }
 
 // One layer in one direction, for one geometry.
 struct RnnKey {
@@ -44,7 +43,7 @@ struct RnnKey {
 };
 
 template <class T, class Cell>
-RnnKey rnn_key(const lockstep::detail::RecurrentGeometry& g, bool bias_ih, bool bias_hh) {
+RnnKey rnn_key(const detail::RecurrentGeometry& g, bool bias_ih, bool bias_hh) {
   const cudnnDataType_t type = cudnn_type<T>;
   return {type,
           static_cast<cudnnMathType_t>(g.math),
@@ -80,7 +79,7 @@ struct RnnPlan {
   std::size_t reserve = 0;
   std::array<std::vector<ParameterRun>, 4> runs;  // of weight_ih, weight_hh, bias_ih, bias_hh
 
-  RnnPlan(const CudnnOnStream& cudnn, lockstep::detail::StreamState& stream, const RnnKey& key)
+  RnnPlan(const CudnnOnStream& cudnn, detail::StreamState& stream, const RnnKey& key)
       : no_dropout("cudnnCreateDropoutDescriptor", cudnn.device()),
         rnn("cudnnCreateRNNDescriptor", cudnn.device()),
         x("cudnnCreateRNNDataDescriptor", cudnn.device()),
@@ -131,8 +130,7 @@ struct RnnPlan {
   }
 
   // The library gives addresses in a weight space, not offsets, so a weight space is lent to it.
-  void find_parameters(const CudnnOnStream& cudnn, lockstep::detail::StreamState& stream,
-                       const RnnKey& key) {
+  void find_parameters(const CudnnOnStream& cudnn, detail::StreamState& stream, const RnnKey& key) {
     const Device device = cudnn.device();
     const GpuScratch space(stream, weights);
     const TensorDescriptor matrix("cudnnCreateTensorDescriptor", device);
@@ -173,8 +171,7 @@ class RnnPlans {
   explicit RnnPlans(Device) {}
 
   // Valid until the next call.
-  const RnnPlan& plan(const CudnnOnStream& cudnn, lockstep::detail::StreamState& stream,
-                      const RnnKey& key) {
+  const RnnPlan& plan(const CudnnOnStream& cudnn, detail::StreamState& stream, const RnnKey& key) {
     return known_.find_or(key, [&] { return RnnPlan(cudnn, stream, key); });
   }
 

@@ -172,10 +172,10 @@ class MemoryPool {
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device_);
     const std::size_t limit = limit_.load(std::memory_order_relaxed);
     const std::size_t used = allocated_.load(std::memory_order_relaxed) - bytes;
-    lockstep::detail::fail<OutOfMemoryError>(
+    detail::fail<OutOfMemoryError>(
         device_, " is out of memory: ", bytes, " bytes were asked for, ", free, " of ", total,
         " are free, ", used, " are in use by tensors",
-        limit == SIZE_MAX ? std::string() : lockstep::detail::str(" (at most ", limit, ")"));
+        limit == SIZE_MAX ? std::string() : detail::str(" (at most ", limit, ")"));
   }
 
   const Device device_;

@@ -4,7 +4,6 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
@@ -25,9 +24,9 @@ namespace lockstep::cuda {
 // memory is: once the streams that used a block have come past it.
 //
 // Having it costs nothing before the first tensor.
-class PinnedMemory final : public lockstep::detail::MemoryResource {
+class PinnedMemory final : public detail::MemoryResource {
  public:
-  using StreamState = lockstep::detail::StreamState;
+  using StreamState = detail::StreamState;
 
   static PinnedMemory& instance() {
     static PinnedMemory& memory = *new PinnedMemory;
@@ -35,13 +34,13 @@ class PinnedMemory final : public lockstep::detail::MemoryResource {
   }
 
   void* allocate(std::size_t bytes, StreamState& owner) override {
-    lockstep::detail::check_not_forked();
+    detail::check_not_forked();
     return allocator_.allocate(bytes, owner);
   }
 
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
                   std::span<StreamState* const> used_on) noexcept override {
-    if (lockstep::detail::streams_are_gone()) return;
+    if (detail::streams_are_gone()) return;
     allocator_.deallocate(data, bytes, owner, used_on);
   }
 
@@ -69,7 +68,7 @@ class PinnedMemory final : public lockstep::detail::MemoryResource {
     if (cudaFreeHost(data) != cudaSuccess) (void)cudaGetLastError();
   }
 
-  lockstep::detail::HostAllocator allocator_{Device(), {&take, &give_back}};
+  detail::HostAllocator allocator_{Device(), {&take, &give_back}};
 };
 
 }  // namespace lockstep::cuda

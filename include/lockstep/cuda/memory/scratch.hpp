@@ -9,13 +9,13 @@
 
 namespace lockstep::cuda {
 
-using lockstep::detail::GpuScratch;
+using detail::GpuScratch;
 
 // A GpuScratch for elements of T, as kernels take them.
 template <class T>
 class ScratchOf {
  public:
-  ScratchOf(lockstep::detail::StreamState& stream, std::size_t size)
+  ScratchOf(detail::StreamState& stream, std::size_t size)
       : memory_(stream, size * sizeof(T)), size_(size) {}
 
   View<T> view() const { return {static_cast<T*>(memory_.data()), size_}; }

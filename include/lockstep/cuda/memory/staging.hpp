@@ -9,7 +9,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstddef>
@@ -60,7 +59,7 @@ class Staging {
 
   struct Used {
     std::byte* data;
-    lockstep::detail::EventPtr event;
+    detail::EventPtr event;
   };
   struct SizeClass {
     std::vector<std::byte*> free;
@@ -106,7 +105,7 @@ class Staging {
   // Never allocates in the lists: `take` has reserved a place for each block. Without an event the
   // block is free once the stream has ended, or is broken.
   void give_back(std::size_t size_class, std::byte* data, CudaStream& stream) noexcept {
-    lockstep::detail::EventPtr event;
+    detail::EventPtr event;
     try {
       event = stream.record();
     } catch (...) {
@@ -116,8 +115,7 @@ class Staging {
   }
 
   // Makes the block free: at once without an event, otherwise when the event has happened.
-  void put_back(std::size_t size_class, std::byte* data,
-                lockstep::detail::EventPtr event) noexcept {
+  void put_back(std::size_t size_class, std::byte* data, detail::EventPtr event) noexcept {
     {
       const std::lock_guard lock(mutex_);
       SizeClass& blocks = classes_[size_class];

@@ -22,7 +22,7 @@
 // Copies that touch a GPU, each a rectangle of bytes, issued to a CUDA stream.
 namespace lockstep::cuda {
 
-using lockstep::detail::Pitched;
+using detail::Pitched;
 
 // One end of a copy.
 struct CopyEnd {

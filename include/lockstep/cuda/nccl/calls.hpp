@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include <nccl.h>
 

@@ -24,7 +24,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>

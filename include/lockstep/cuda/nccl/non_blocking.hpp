@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <thread>
-#include <utility>
 
 #include <nccl.h>
 

@@ -6,7 +6,6 @@
 #include <lockstep/cuda/nccl/nccl_carrier.hpp>
 #include <lockstep/cuda/nccl/non_blocking.hpp>
 #include <lockstep/cuda/nccl/rank_arrivals.hpp>
-#include <lockstep/cuda/nccl/store_watch.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/device/device.hpp>
@@ -23,6 +22,7 @@
 #include <lockstep/distributed/store/prefix_store.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/store/tcp_store.hpp>
+#include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/distributed/watchdog/watchdog_options.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -103,6 +103,25 @@ distributed::ProcessGroup connect(int rank, int size, Device device, const ncclU
     watch.abort(error.what());
     throw;
   }
+}
+
+// Starts a watchdog between the processes that share a store, with the options of rank 0's
+// environment. All of them call it, with a store for this alone. With one rank, or if
+// LOCKSTEP_WATCHDOG is 0 on rank 0, there is none.
+inline distributed::detail::GroupWatch watch_over(int rank, int size, distributed::Store& store) {
+  if (size == 1) return {};
+  const bool wanted =
+      rank == 0 ? distributed::detail::watch_is_wanted() : store.get("wanted") == "1";
+  distributed::WatchdogOptions options;
+  if (rank == 0) {
+    if (wanted) options = distributed::WatchdogOptions::from_environment();
+    store.set("wanted", wanted ? "1" : "0");
+  }
+  if (!wanted) return {};
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return distributed::detail::GroupWatch(
+      std::make_shared<distributed::Watchdog>(rank, size, store, options), std::move(ranks));
 }
 
 // The id of the ranks that share a store: rank 0 makes it and sets it in the store, from which the

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/backend/fork_guard.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/memory/memory_pool.hpp>
 #include <lockstep/cuda/memory/staging.hpp>
 #include <lockstep/cuda/runtime/cuda_event.hpp>
@@ -32,9 +31,9 @@ struct CudaDevice {
         compute(at, events),
         copy(at, events),
         bridge(at, events) {
-    lockstep::detail::check_not_forked();
+    detail::check_not_forked();
     [[maybe_unused]] static const int told =
-        std::atexit([] { lockstep::detail::gpus_ending.store(true, std::memory_order_relaxed); });
+        std::atexit([] { detail::gpus_ending.store(true, std::memory_order_relaxed); });
     for (auto& stream : pool) stream = std::make_unique<CudaStream>(at, events);
     int none = -1;
     (void)first_used().compare_exchange_strong(none, at.index, std::memory_order_relaxed);

@@ -59,10 +59,10 @@ class EventPool {
 };
 
 // A point in the work of a CUDA stream.
-class CudaEvent final : public lockstep::detail::EventState {
+class CudaEvent final : public detail::EventState {
  public:
   // Records the work issued to `stream`, whose handle is given, so far.
-  CudaEvent(EventPool& pool, const lockstep::detail::StreamState& stream, cudaStream_t handle)
+  CudaEvent(EventPool& pool, const detail::StreamState& stream, cudaStream_t handle)
       : pool_(pool), stream_(stream), event_(pool.take()) {
     const cudaError_t status = cudaEventRecord(event_, handle);
     number_ = next_number();
@@ -74,7 +74,7 @@ class CudaEvent final : public lockstep::detail::EventState {
 
   cudaEvent_t handle() const { return event_; }
   // `self` is this one.
-  OtherGpus::Point point(const lockstep::detail::EventPtr& self) const {
+  OtherGpus::Point point(const detail::EventPtr& self) const {
     return {pool_.device(), &stream_, number_, self};
   }
 
@@ -88,7 +88,7 @@ class CudaEvent final : public lockstep::detail::EventState {
   }
   // As `synchronize`, for a caller that reads no results: lost ones are no error to it.
   void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device()); }
-  bool precedes_new_work_of(const lockstep::detail::StreamState& stream) const override {
+  bool precedes_new_work_of(const detail::StreamState& stream) const override {
     return &stream == &stream_ || query();
   }
 
@@ -99,7 +99,7 @@ class CudaEvent final : public lockstep::detail::EventState {
   }
 
   EventPool& pool_;
-  const lockstep::detail::StreamState& stream_;
+  const detail::StreamState& stream_;
   const cudaEvent_t event_;
   std::uint64_t number_ = 0;
 };

@@ -19,13 +19,13 @@ namespace lockstep::cuda {
 
 // Called when the host has waited for a stream: throws what the stream's kernels have left for the
 // host to throw. Set before `main`.
-inline constinit std::atomic<void (*)(const lockstep::detail::StreamState&)> after_wait{nullptr};
+inline constinit std::atomic<void (*)(const detail::StreamState&)> after_wait{nullptr};
 
 // A stream of a CUDA device. Never the legacy default stream, which would order itself with others
 // behind the library's back.
 //
 // Threads: the handle never changes, and CUDA's calls take it from any thread.
-class CudaStream final : public lockstep::detail::StreamState {
+class CudaStream final : public detail::StreamState {
  public:
   CudaStream(Device device, EventPool& events) : StreamState(device), events_(events) {
     const DeviceGuard guard(device);
@@ -39,13 +39,13 @@ class CudaStream final : public lockstep::detail::StreamState {
     return is_done(cudaStreamQuery(handle_), "cudaStreamQuery", device());
   }
 
-  lockstep::detail::EventPtr record() override {
-    lockstep::detail::check_not_forked();
+  detail::EventPtr record() override {
+    detail::check_not_forked();
     return std::make_shared<CudaEvent>(events_, *this, handle_);
   }
 
   // A GPU cannot wait for work of a host stream: the caller waits for it.
-  void wait(const lockstep::detail::EventPtr& event) override {
+  void wait(const detail::EventPtr& event) override {
     if (event->precedes_new_work_of(*this)) return;
     if (const auto* recorded = dynamic_cast<const CudaEvent*>(event.get())) {
       OtherGpus::rely(device(), recorded->point(event));
@@ -56,7 +56,7 @@ class CudaStream final : public lockstep::detail::StreamState {
   }
 
   void synchronize() override {
-    lockstep::detail::check_not_forked();
+    detail::check_not_forked();
     check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize", device());
     LostResults::check(device());
     OtherGpus::check(device());

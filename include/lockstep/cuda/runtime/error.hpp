@@ -55,9 +55,8 @@ inline bool is_sticky(cudaError_t status) {
 [[noreturn, gnu::cold]] inline void fail(cudaError_t status, const std::string& call,
                                          Device device) {
   (void)cudaGetLastError();  // or the next check would meet it again
-  std::string message =
-      lockstep::detail::str(call, " on ", device, ": ", cudaGetErrorString(status), " (",
-                            cudaGetErrorName(status), ", ", static_cast<int>(status), ")");
+  std::string message = detail::str(call, " on ", device, ": ", cudaGetErrorString(status), " (",
+                                    cudaGetErrorName(status), ", ", static_cast<int>(status), ")");
   if (is_sticky(status)) {
     message +=
         "; it came from work that was issued before and makes the device unusable in this process. "
@@ -91,8 +90,7 @@ inline bool is_done(cudaError_t status, const char* call, Device device) {
   int failed = 0;
   const std::unique_ptr<char, void (*)(void*)> name(
       abi::__cxa_demangle(functor.name(), nullptr, nullptr, &failed), std::free);
-  fail(status, lockstep::detail::str("launch of ", failed == 0 ? name.get() : functor.name()),
-       device);
+  fail(status, detail::str("launch of ", failed == 0 ? name.get() : functor.name()), device);
 }
 
 }  // namespace cuda

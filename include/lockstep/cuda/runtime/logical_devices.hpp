@@ -19,7 +19,7 @@ namespace lockstep::cuda {
 // `gpus` is written once, by the count that freezes the list of devices, before anything else can
 // ask.
 struct LogicalDevices {
-  static constexpr int kMost = lockstep::detail::kMaxCudaDevices;
+  static constexpr int kMost = detail::kMaxCudaDevices;
 
   std::atomic<int> gpus{0};
 
@@ -38,7 +38,7 @@ inline int gpu_of(Device device) {
 
 // What `device_count` asks: any failure means that there are none, and says why.
 inline int count_devices(std::string* reason) {
-  (void)lockstep::detail::forked();  // the driver does not survive a fork from here on
+  (void)detail::forked();  // the driver does not survive a fork from here on
   int gpus = 0;
   const cudaError_t status = cudaGetDeviceCount(&gpus);
   if (status != cudaSuccess || gpus == 0) {
@@ -46,7 +46,7 @@ inline int count_devices(std::string* reason) {
     return 0;
   }
   LogicalDevices::instance().gpus.store(gpus, std::memory_order_relaxed);
-  const int count = lockstep::detail::requested_cuda_count().value_or(gpus);
+  const int count = detail::requested_cuda_count().value_or(gpus);
   if (count == 0) *reason = "LOCKSTEP_CUDA_DEVICES is 0";
   return count;
 }

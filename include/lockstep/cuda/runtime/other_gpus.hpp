@@ -3,6 +3,7 @@
 
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/cuda/runtime/logical_devices.hpp>
+#include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
@@ -10,12 +11,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -33,9 +32,9 @@ class OtherGpus {
   // A point in the work of a GPU's stream, whose points are numbered in order.
   struct Point {
     Device device;
-    const lockstep::detail::StreamState* stream;
+    const detail::StreamState* stream;
     std::uint64_t number;
-    lockstep::detail::EventPtr event;
+    detail::EventPtr event;
   };
 
   // Notes that work of `device` rests on what comes before the point, and on all that the point's
@@ -99,18 +98,13 @@ class OtherGpus {
       return point.event->query();
     } catch (const CudaError& error) {
       if (!is_sticky(static_cast<cudaError_t>(error.code()))) throw;
-      throw CudaError(lockstep::detail::str("what ", device, " has computed may rest on work of ",
-                                            point.device, ", which has failed: ", error.what()),
+      throw CudaError(detail::str("what ", device, " has computed may rest on work of ",
+                                  point.device, ", which has failed: ", error.what()),
                       error.code());
     }
   }
 
-  static Place& of(Device device) {
-    using Places = std::array<Place, LogicalDevices::kMost>;
-    alignas(Places) static std::byte memory[sizeof(Places)];
-    static Places& places = *::new (memory) Places;  // never destroyed
-    return places[static_cast<std::size_t>(gpu_of(device))];
-  }
+  static Place& of(Device device) { return per_gpu<Place>(device); }
 };
 
 }  // namespace lockstep::cuda

@@ -16,7 +16,6 @@
 #include <atomic>
 #include <cstddef>
 #include <mutex>
-#include <utility>
 
 namespace lockstep::cuda {
 
@@ -77,9 +76,9 @@ class PeerAccess {
     if (arrives(CudaDevice::at(reader), from)) return true;
     from.memory.set_access(gpu_of(reader), false);
     broken_.store(true, std::memory_order_relaxed);
-    warn(lockstep::detail::str("copies from ", owner, " to ", reader,
-                               " do not arrive as they were sent, although the driver offers them; "
-                               "they go through host memory instead"));
+    warn(detail::str("copies from ", owner, " to ", reader,
+                     " do not arrive as they were sent, although the driver offers them; "
+                     "they go through host memory instead"));
     return false;
   }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <mutex>
+#include <new>
 
 namespace lockstep::cuda {
 
@@ -28,6 +29,18 @@ T& per_device(Device device) {
   T* const made = new T(device);
   slot.store(made, std::memory_order_release);
   return *made;
+}
+
+// The T of a device's GPU, which its logical devices share. It is there without being made, so that
+// functions that must not throw may ask for it, and is never destroyed.
+//
+// Threads: any; a T guards its own members.
+template <class T>
+T& per_gpu(Device device) {
+  using All = std::array<T, LogicalDevices::kMost>;
+  alignas(All) static std::byte memory[sizeof(All)];
+  static All& all = *::new (memory) All;
+  return all[static_cast<std::size_t>(gpu_of(device))];
 }
 
 }  // namespace lockstep::cuda

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/cuda/runtime/cuda_event.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
@@ -95,7 +95,7 @@ class GpuClock {
 // Times the ranges of a Profiler on GPUs.
 class StreamTimer final : public profile::detail::DeviceTimer {
  public:
-  using StreamState = lockstep::detail::StreamState;
+  using StreamState = detail::StreamState;
 
   static StreamTimer& instance() {
     static StreamTimer& timer = *new StreamTimer;
@@ -103,7 +103,7 @@ class StreamTimer final : public profile::detail::DeviceTimer {
   }
 
   void* mark(const profile::Row& row, StreamState* stream) noexcept override {
-    if (lockstep::detail::streams_are_gone()) return nullptr;
+    if (detail::streams_are_gone()) return nullptr;
     try {
       const Device device(DeviceType::cuda, row.index);
       auto& on = static_cast<CudaStream&>(stream ? *stream : current_stream(device).state());
@@ -115,7 +115,7 @@ class StreamTimer final : public profile::detail::DeviceTimer {
 
   std::optional<std::int64_t> resolve(void* mark) noexcept override {
     const std::unique_ptr<const GpuClock::Mark> owned(static_cast<GpuClock::Mark*>(mark));
-    if (lockstep::detail::streams_are_gone()) return {};
+    if (detail::streams_are_gone()) return {};
     try {
       return GpuClock::time_of(*owned);
     } catch (...) {

@@ -77,7 +77,9 @@ class CsvRows {
     std::size_t line_ = 1;
   };
 
-  std::size_t begin_of(std::size_t row, std::size_t column) const;
+  std::size_t begin_of(std::size_t row, std::size_t column) const {
+    return begins_[row * columns_ + column];
+  }
 
   const std::filesystem::path path_;
   const std::string text_;

@@ -45,7 +45,9 @@ class NpyHeaderParser {
   NpyHeader parse();
 
  private:
-  void skip_blanks();
+  void skip_blanks() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
+  }
   char peek();
   bool take(char c);
   void expect(char c);

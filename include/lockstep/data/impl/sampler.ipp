@@ -46,10 +46,6 @@ LOCKSTEP_INLINE std::vector<std::int64_t> RandomSampler::indices(std::int64_t si
   return order;
 }
 
-LOCKSTEP_INLINE std::int64_t SubsetRandomSampler::count(std::int64_t /*size*/) const {
-  return static_cast<std::int64_t>(subset_.size());
-}
-
 LOCKSTEP_INLINE std::vector<std::int64_t> SubsetRandomSampler::indices(std::int64_t /*size*/,
                                                                        std::uint64_t epoch) const {
   std::vector<std::int64_t> order = subset_;

@@ -21,7 +21,9 @@ class AnySampler {
   std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const;
 
   // How many indices `indices` returns.
-  std::int64_t count(std::int64_t size, std::uint64_t epoch) const;
+  std::int64_t count(std::int64_t size, std::uint64_t epoch) const {
+    return sampler_->count(size, epoch);
+  }
 
  private:
   struct Interface {

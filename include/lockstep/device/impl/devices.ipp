@@ -34,10 +34,6 @@ LOCKSTEP_INLINE std::optional<int> count_in_environment(const char* variable, in
   return count;
 }
 
-LOCKSTEP_INLINE std::optional<int> requested_cuda_count() {
-  return count_in_environment("LOCKSTEP_CUDA_DEVICES", 0, kMaxCudaDevices);
-}
-
 LOCKSTEP_INLINE int default_host_count() {
   const auto count = count_in_environment("LOCKSTEP_HOST_DEVICES", 1, kMaxHostDevices);
   return count ? *count : static_cast<int>(usable_cores());
@@ -157,10 +153,6 @@ LOCKSTEP_INLINE std::vector<Device> devices(DeviceType type) {
   const int count = device_count(type);
   for (int i = 0; i < count; ++i) all.emplace_back(type, i);
   return all;
-}
-
-LOCKSTEP_INLINE std::vector<Device> devices() {
-  return devices(device_count(DeviceType::cuda) > 0 ? DeviceType::cuda : DeviceType::cpu);
 }
 
 }  // namespace lockstep

@@ -95,10 +95,6 @@ LOCKSTEP_INLINE Work ProcessGroup::barrier() const {
   return state().collective({}, {}, {}, execution_);
 }
 
-LOCKSTEP_INLINE Work ProcessGroup::send(const Tensor& tensor, int to, int tag) const {
-  return message("send", tensor, to, tag, true);
-}
-
 LOCKSTEP_INLINE Work ProcessGroup::recv(const Tensor& tensor, int from, int tag) const {
   detail::check_written("recv", tensor);
   return message("recv", tensor, from, tag, false);

@@ -49,7 +49,9 @@ class Store {
 
   // The time limit of calls that are not given one.
   std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
-  void set_timeout(std::chrono::milliseconds timeout);
+  void set_timeout(std::chrono::milliseconds timeout) {
+    timeout_.store(detail::Deadline(timeout).timeout(), std::memory_order_relaxed);
+  }
 
   // Gives the key its value, whether it had one or not.
   void set(const std::string& key, const std::string& value);

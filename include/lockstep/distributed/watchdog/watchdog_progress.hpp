@@ -34,7 +34,9 @@ class Progress {
   // The rank has come to a collective, in which it waits for others.
   void enter(const detail::Call& call) noexcept;
   // The rank has left it, whether that went well or not.
-  void leave() noexcept;
+  void leave() noexcept {
+    state_.store(state_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
 
   // Nothing if collectives follow one another too fast to read one of them whole.
   std::optional<Snapshot> snapshot() const noexcept;
@@ -51,7 +53,9 @@ class Progress {
 // Marks a collective for as long as it lives. Does nothing if `progress` is null: nobody watches.
 class InCollective {
  public:
-  InCollective(Progress* progress, const detail::Call& call) noexcept;
+  InCollective(Progress* progress, const detail::Call& call) noexcept : progress_(progress) {
+    if (progress_) progress_->enter(call);
+  }
   InCollective(const InCollective&) = delete;
   InCollective& operator=(const InCollective&) = delete;
   ~InCollective();
@@ -66,7 +70,9 @@ namespace detail {
 std::string describe(std::uint64_t number, const std::string& call);
 
 // " after collective #17": how far a rank that has ended had come.
-std::string after(std::uint64_t number);
+inline std::string after(std::uint64_t number) {
+  return number == 0 ? " without any collective" : " after collective #" + std::to_string(number);
+}
 
 }  // namespace detail
 

@@ -10,10 +10,6 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE bool is_uninitialized(const Tensor& tensor) {
-  return tensor.defined() && tensor.impl()->uninitialized;
-}
-
 LOCKSTEP_INLINE Tensor uninitialized_tensor(const TensorOptions& options) {
   const Tensor tensor = empty({0}, options);
   tensor.impl()->uninitialized = true;
@@ -27,11 +23,6 @@ LOCKSTEP_INLINE void materialize(const Tensor& tensor, const Shape& shape) {
 }  // namespace lockstep::detail
 
 namespace lockstep {
-
-LOCKSTEP_INLINE Parameter::Parameter(const Tensor& data, bool requires_grad)
-    : Tensor(data.defined() ? data.detach() : Tensor()) {
-  if (defined()) requires_grad_(requires_grad);
-}
 
 LOCKSTEP_INLINE Parameter Parameter::uninitialized(const TensorOptions& options,
                                                    bool requires_grad) {

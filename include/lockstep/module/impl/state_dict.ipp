@@ -10,7 +10,6 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <set>

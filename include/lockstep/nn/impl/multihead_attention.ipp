@@ -84,10 +84,6 @@ LOCKSTEP_INLINE std::int64_t MultiheadAttention::checked(std::int64_t embed, std
   return embed;
 }
 
-LOCKSTEP_INLINE std::int64_t MultiheadAttention::length_of(const Tensor& x) const {
-  return x.sizes()[x.dim() == 2 ? 0 : length_dim()];
-}
-
 LOCKSTEP_INLINE void MultiheadAttention::check_inputs(const Tensor& query, const Tensor& key,
                                                       const Tensor& value) const {
   const auto fits = [&](const Tensor& x) {

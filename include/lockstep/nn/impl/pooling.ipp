@@ -22,8 +22,4 @@ LOCKSTEP_INLINE AvgPool2d::AvgPool2d(Size2d kernel_size, const AvgPool2dOptions&
   detail::check_pool_sizes("AvgPool2d", kernel, stride, padding);
 }
 
-LOCKSTEP_INLINE Tensor AvgPool2d::forward(const Tensor& x) const {
-  return avg_pool2d(x, kernel, stride, padding, count_include_pad);
-}
-
 }  // namespace lockstep::nn

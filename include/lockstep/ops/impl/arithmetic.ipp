@@ -225,30 +225,4 @@ LOCKSTEP_INLINE Tensor div(double a, const Tensor& b) { return apply(detail::Rec
 
 LOCKSTEP_INLINE Tensor neg(const Tensor& x) { return apply(detail::NegOp{}, x); }
 
-LOCKSTEP_INLINE Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-
-LOCKSTEP_INLINE Tensor operator+(const Tensor& a, double b) { return add(a, b); }
-
-LOCKSTEP_INLINE Tensor operator+(double a, const Tensor& b) { return add(b, a); }
-
-LOCKSTEP_INLINE Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
-
-LOCKSTEP_INLINE Tensor operator-(const Tensor& a, double b) { return sub(a, b); }
-
-LOCKSTEP_INLINE Tensor operator-(double a, const Tensor& b) { return sub(a, b); }
-
-LOCKSTEP_INLINE Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-
-LOCKSTEP_INLINE Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
-
-LOCKSTEP_INLINE Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
-
-LOCKSTEP_INLINE Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-
-LOCKSTEP_INLINE Tensor operator/(const Tensor& a, double b) { return div(a, b); }
-
-LOCKSTEP_INLINE Tensor operator/(double a, const Tensor& b) { return div(a, b); }
-
-LOCKSTEP_INLINE Tensor operator-(const Tensor& x) { return neg(x); }
-
 }  // namespace lockstep

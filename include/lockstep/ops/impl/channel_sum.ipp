@@ -5,7 +5,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/expand.hpp>
-#include <lockstep/ops/kernels/reduce_kernels.hpp>
+#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -21,15 +21,11 @@ LOCKSTEP_INLINE Tensor ChannelSum::forward(const Tensor& tensor) {
   shape = tensor.sizes();
   const PackedWide from(tensor);
   const Stream stream = current_stream(tensor.device());
-  std::size_t outer = 1;
-  std::size_t inner = 1;
-  for (std::size_t d = 0; d < dim; ++d) outer *= static_cast<std::size_t>(shape[d]);
-  for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= static_cast<std::size_t>(shape[d]);
   return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
     Tensor result =
         empty_at(std::exchange(slot, nullptr), {&tensor}, stream, {shape[dim]}, dtype_of<T>);
-    launch_call(stream, ChannelSumCall<T>{input<T>(*from), output<T>(result, stream), outer,
-                                          static_cast<std::size_t>(shape[dim]), inner});
+    launch_call(stream,
+                ChannelSumCall<T>{input<T>(*from), output<T>(result, stream), Axis(shape, dim)});
     return result;
   });
 }

@@ -13,14 +13,6 @@ LOCKSTEP_INLINE std::int64_t ConvGeometry::images_at_once() const {
   return std::max<std::int64_t>(1, std::min(batch, kColumns / pixels()));
 }
 
-LOCKSTEP_INLINE std::int64_t ConvGeometry::columns_size() const {
-  return is_direct() ? 0 : patch() * images_at_once() * pixels();
-}
-
-LOCKSTEP_INLINE std::int64_t ConvGeometry::results_size() const {
-  return is_direct() || images_at_once() == 1 ? 0 : images_at_once() * result();
-}
-
 LOCKSTEP_INLINE Inside::Inside(std::int64_t out, std::int64_t in, std::int64_t stride,
                                std::int64_t offset) {
   const std::int64_t last = in - 1 - offset;

@@ -164,18 +164,10 @@ LOCKSTEP_INLINE Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride,
   return apply(detail::MaxPoolOp{g}, x);
 }
 
-LOCKSTEP_INLINE Tensor max_pool2d(const Tensor& x, Size2d kernel) {
-  return max_pool2d(x, kernel, kernel);
-}
-
 LOCKSTEP_INLINE Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding,
                                   bool count_include_pad) {
   const auto g = detail::pool_geometry("avg_pool2d", x, kernel, stride, padding);
   return apply(detail::AvgPoolOp<false>{detail::pooled_shape(x, g), g, count_include_pad}, x);
-}
-
-LOCKSTEP_INLINE Tensor avg_pool2d(const Tensor& x, Size2d kernel) {
-  return avg_pool2d(x, kernel, kernel);
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -23,25 +24,10 @@ LOCKSTEP_HD T channel_value(const View<const T>& view, std::size_t c) {
   return view.size == 0 ? T(0) : view[c];
 }
 
-// The sum of term(i) for each i below `count`: several sums side by side, since in a single one
-// each addition would wait for the one before.
-template <class Term>
-double sum_of_terms(std::size_t count, const Term& term) {
-  constexpr std::size_t kLanes = 8;
-  std::array<double, kLanes> lanes{};
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += term(i + l);
-  }
-  for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += term(i);
-  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-}
-
 // Calls result(c, Σ term(i, c)) for every channel c, the sum over all places i of its elements; in
 // double, and in an order that the shape alone decides.
 template <class Term, class Result>
-void sum_channels(const Axis& axis, const Term& term, const Result& result) {
+void sum_channels(const Axis& axis, Term term, const Result& result) {
   std::array<double, 64> sums;  // as many as stay in the nearest cache
   for (std::size_t first = 0; first < axis.count; first += sums.size()) {
     const std::size_t count = std::min(sums.size(), axis.count - first);
@@ -52,14 +38,50 @@ void sum_channels(const Axis& axis, const Term& term, const Result& result) {
         for (std::size_t c = 0; c < count; ++c) sums[c] += term(row + c, first + c);
       } else {
         for (std::size_t c = 0; c < count; ++c) {
-          sums[c] += sum_of_terms(
-              axis.inner, [&](std::size_t i) { return term(row + c * axis.inner + i, first + c); });
+          const auto of_channel = [term, at = row + c * axis.inner, channel = first + c](
+                                      std::size_t i) { return term(at + i, channel); };
+          sums[c] += sum_of_terms(axis.inner, of_channel);
         }
       }
     }
     for (std::size_t c = 0; c < count; ++c) result(first + c, sums[c]);
   }
 }
+
+// out[c] = the sum of in[o, c, i] over all o and i.
+template <class T>
+struct ChannelSumCall {
+  View<const T> in;
+  View<T> out;
+  Axis axis;
+
+  void operator()() const {
+    if (axis.inner == 1) {
+      switch (axis.count) {
+        case 1:
+          return add_few<1>();
+        case 2:
+          return add_few<2>();
+        case 3:
+          return add_few<3>();
+      }
+    }
+    sum_channels(
+        axis, [data = in.data](std::size_t i, std::size_t) { return static_cast<double>(data[i]); },
+        [this](std::size_t c, double sum) { out[c] = static_cast<T>(sum); });
+  }
+
+  // Few channels are not worth a loop over them. The order is the same.
+  template <std::size_t kChannels>
+  void add_few() const {
+    std::array<double, kChannels> sums{};
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+      const T* const row = in.data + o * kChannels;
+      for (std::size_t c = 0; c < kChannels; ++c) sums[c] += static_cast<double>(row[c]);
+    }
+    for (std::size_t c = 0; c < kChannels; ++c) out[c] = static_cast<T>(sums[c]);
+  }
+};
 
 template <class T>
 struct ChannelMomentsCall {

@@ -4,10 +4,14 @@
 #include <lockstep/backend/launch.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 namespace lockstep::detail {
+
+// The pixels of a plane that one window covers.
+struct PoolWindow {
+  std::int64_t top, left, bottom, right;
+};
 
 // Windows over planes, a plane being one channel of one image.
 struct PoolGeometry {
@@ -17,9 +21,42 @@ struct PoolGeometry {
 
   LOCKSTEP_HD std::int64_t in_plane() const { return in_height * in_width; }
   LOCKSTEP_HD std::int64_t out_plane() const { return out_height * out_width; }
+  LOCKSTEP_HD PoolWindow window(std::int64_t y, std::int64_t x) const {
+    const std::int64_t top = y * stride_height - padding_height;
+    const std::int64_t left = x * stride_width - padding_width;
+    const std::int64_t bottom = top + kernel_height;
+    const std::int64_t right = left + kernel_width;
+    return {top < 0 ? 0 : top, left < 0 ? 0 : left, bottom > in_height ? in_height : bottom,
+            right > in_width ? in_width : right};
+  }
 };
 
-// The greatest element of each window and its place in its plane. A NaN is greater than all.
+// Whether a value is greater than the best so far: a NaN is greater than all.
+template <class T>
+LOCKSTEP_HD bool pool_beats(T value, T best) {
+  return (value > best) | (value != value);
+}
+
+// The greatest element of one window, and its place in the plane.
+template <class T>
+LOCKSTEP_HD void pool_greatest(const PoolGeometry& g, const T* plane, const PoolWindow& window,
+                               T& best, std::int32_t& at) {
+  std::int64_t found = window.top * g.in_width + window.left;
+  T greatest = plane[found];
+  for (std::int64_t row = window.top; row < window.bottom; ++row) {
+    for (std::int64_t col = window.left; col < window.right; ++col) {
+      const T value = plane[row * g.in_width + col];
+      if (pool_beats(value, greatest)) {
+        greatest = value;
+        found = row * g.in_width + col;
+      }
+    }
+  }
+  best = greatest;
+  at = static_cast<std::int32_t>(found);
+}
+
+// The greatest element of each window and its place in its plane.
 template <class T>
 struct MaxPoolCall {
   View<const T> in;
@@ -38,15 +75,15 @@ struct MaxPoolCall {
         if (halves) {
           row_of_halves(plane, y, to, index);
         } else {
-          for (std::int64_t x = 0; x < g.out_width; ++x) window(plane, y, x, to[x], index[x]);
+          for (std::int64_t x = 0; x < g.out_width; ++x) {
+            pool_greatest(g, plane, g.window(y, x), to[x], index[x]);
+          }
         }
       }
     }
   }
 
  private:
-  static bool beats(T value, T best) { return (value > best) | (value != value); }
-
   // Windows of 2 × 2 side by side.
   void row_of_halves(const T* plane, std::int64_t y, T* to, std::int32_t* index) const {
     const auto width = static_cast<std::int32_t>(g.in_width);
@@ -59,38 +96,17 @@ struct MaxPoolCall {
       T best = upper[2 * x];
       std::int32_t at = first + 2 * x;
       const T right = upper[2 * x + 1];
-      at = beats(right, best) ? first + 2 * x + 1 : at;
-      best = beats(right, best) ? right : best;
+      at = pool_beats(right, best) ? first + 2 * x + 1 : at;
+      best = pool_beats(right, best) ? right : best;
       const T below = lower[2 * x];
-      at = beats(below, best) ? first + width + 2 * x : at;
-      best = beats(below, best) ? below : best;
+      at = pool_beats(below, best) ? first + width + 2 * x : at;
+      best = pool_beats(below, best) ? below : best;
       const T across = lower[2 * x + 1];
-      at = beats(across, best) ? first + width + 2 * x + 1 : at;
-      best = beats(across, best) ? across : best;
+      at = pool_beats(across, best) ? first + width + 2 * x + 1 : at;
+      best = pool_beats(across, best) ? across : best;
       to[x] = best;
       index[x] = at;
     }
-  }
-
-  void window(const T* plane, std::int64_t y, std::int64_t x, T& best, std::int32_t& at) const {
-    const std::int64_t top = y * g.stride_height - g.padding_height;
-    const std::int64_t left = x * g.stride_width - g.padding_width;
-    const std::int64_t bottom = std::min(top + g.kernel_height, g.in_height);
-    const std::int64_t right = std::min(left + g.kernel_width, g.in_width);
-    std::int64_t found =
-        std::max<std::int64_t>(top, 0) * g.in_width + std::max<std::int64_t>(left, 0);
-    T greatest = plane[found];
-    for (std::int64_t i = std::max<std::int64_t>(top, 0); i < bottom; ++i) {
-      for (std::int64_t j = std::max<std::int64_t>(left, 0); j < right; ++j) {
-        const T value = plane[i * g.in_width + j];
-        if (beats(value, greatest)) {
-          greatest = value;
-          found = i * g.in_width + j;
-        }
-      }
-    }
-    best = greatest;
-    at = static_cast<std::int32_t>(found);
   }
 };
 
@@ -134,25 +150,26 @@ struct PoolGatherCall {
   }
 };
 
-// How many places of the image a window covers along one dimension.
-LOCKSTEP_HD inline std::int64_t pool_overlap(std::int64_t place, std::int64_t kernel,
-                                             std::int64_t stride, std::int64_t padding,
-                                             std::int64_t size) {
-  const std::int64_t from = place * stride - padding;
-  const std::int64_t first = from < 0 ? 0 : from;
-  const std::int64_t last = from + kernel > size ? size : from + kernel;
-  return last - first;
+// The factor of each element in the mean of a window.
+template <class T>
+LOCKSTEP_HD T pool_weight(const PoolGeometry& g, bool include_pad, const PoolWindow& window) {
+  const std::int64_t count = include_pad
+                                 ? g.kernel_height * g.kernel_width
+                                 : (window.bottom - window.top) * (window.right - window.left);
+  return T(1) / static_cast<T>(count);
 }
 
-// The factor of each element in the mean of window (y, x).
+// The mean of one window.
 template <class T>
-LOCKSTEP_HD T pool_weight(const PoolGeometry& g, bool include_pad, std::int64_t y, std::int64_t x) {
-  const std::int64_t count =
-      include_pad
-          ? g.kernel_height * g.kernel_width
-          : pool_overlap(y, g.kernel_height, g.stride_height, g.padding_height, g.in_height) *
-                pool_overlap(x, g.kernel_width, g.stride_width, g.padding_width, g.in_width);
-  return T(1) / static_cast<T>(count);
+LOCKSTEP_HD T pool_mean(const PoolGeometry& g, bool include_pad, const T* plane,
+                        const PoolWindow& window) {
+  T sum = T(0);
+  for (std::int64_t row = window.top; row < window.bottom; ++row) {
+    for (std::int64_t col = window.left; col < window.right; ++col) {
+      sum += plane[row * g.in_width + col];
+    }
+  }
+  return sum * pool_weight<T>(g, include_pad, window);
 }
 
 // The mean of each window, from whole planes to pooled ones.
@@ -168,24 +185,11 @@ struct AvgPoolCall {
     T* to = out.data;
     for (std::int64_t p = 0; p < g.planes; ++p, plane += g.in_plane()) {
       for (std::int64_t y = 0; y < g.out_height; ++y) {
-        for (std::int64_t x = 0; x < g.out_width; ++x) *to++ = window(plane, y, x);
+        for (std::int64_t x = 0; x < g.out_width; ++x) {
+          *to++ = pool_mean(g, include_pad, plane, g.window(y, x));
+        }
       }
     }
-  }
-
- private:
-  T window(const T* plane, std::int64_t y, std::int64_t x) const {
-    const std::int64_t top = y * g.stride_height - g.padding_height;
-    const std::int64_t left = x * g.stride_width - g.padding_width;
-    const std::int64_t bottom = std::min(top + g.kernel_height, g.in_height);
-    const std::int64_t right = std::min(left + g.kernel_width, g.in_width);
-    T sum = T(0);
-    for (std::int64_t i = std::max<std::int64_t>(top, 0); i < bottom; ++i) {
-      for (std::int64_t j = std::max<std::int64_t>(left, 0); j < right; ++j) {
-        sum += plane[i * g.in_width + j];
-      }
-    }
-    return sum * pool_weight<T>(g, include_pad, y, x);
   }
 };
 
@@ -204,21 +208,19 @@ struct AvgSpreadCall {
     T* plane = out.data;
     for (std::int64_t p = 0; p < g.planes; ++p, plane += g.in_plane()) {
       for (std::int64_t y = 0; y < g.out_height; ++y) {
-        for (std::int64_t x = 0; x < g.out_width; ++x) spread(plane, y, x, *from++);
+        for (std::int64_t x = 0; x < g.out_width; ++x) {
+          spread(plane, g.window(y, x), *from++);
+        }
       }
     }
   }
 
  private:
-  void spread(T* plane, std::int64_t y, std::int64_t x, T value) const {
-    const std::int64_t top = y * g.stride_height - g.padding_height;
-    const std::int64_t left = x * g.stride_width - g.padding_width;
-    const std::int64_t bottom = std::min(top + g.kernel_height, g.in_height);
-    const std::int64_t right = std::min(left + g.kernel_width, g.in_width);
-    const T share = value * pool_weight<T>(g, include_pad, y, x);
-    for (std::int64_t i = std::max<std::int64_t>(top, 0); i < bottom; ++i) {
-      for (std::int64_t j = std::max<std::int64_t>(left, 0); j < right; ++j) {
-        plane[i * g.in_width + j] += share;
+  void spread(T* plane, const PoolWindow& window, T value) const {
+    const T share = value * pool_weight<T>(g, include_pad, window);
+    for (std::int64_t row = window.top; row < window.bottom; ++row) {
+      for (std::int64_t col = window.left; col < window.right; ++col) {
+        plane[row * g.in_width + col] += share;
       }
     }
   }

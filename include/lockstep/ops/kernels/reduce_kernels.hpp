@@ -13,6 +13,21 @@
 // Sums, and the place of the greatest element.
 namespace lockstep::detail {
 
+// The sum of term(i) for each i below `count`, in an order that the count alone decides: several
+// sums side by side, since in a single one each addition would wait for the one before.
+template <class Term>
+auto sum_of_terms(std::size_t count, Term term) {
+  constexpr std::size_t kLanes = 8;
+  std::array<decltype(term(count)), kLanes> lanes{};
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += term(i + l);
+  }
+  for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += term(i);
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
 // Sums over some dimensions of a tensor with any strides.
 //
 // Floating-point sums are kept in double, in an order that only the shape decides: the same input
@@ -72,7 +87,7 @@ struct SumCall {
   }
 
   void sum_along() const {
-    const std::int64_t count = reduced.inner_size();
+    const auto count = static_cast<std::size_t>(reduced.inner_size());
     const std::int64_t step = reduced.inner_stride(0);
     Out* to = out.data;
     kept.for_each_row([&](const auto& start) {
@@ -81,28 +96,15 @@ struct SumCall {
         Sum sum{};
         reduced.for_each_row([&](const auto& offset) {
           const In* const row = from + offset[0];
-          sum += step == 1 ? sum_row(row, count, [](std::int64_t i) { return i; })
-                           : sum_row(row, count, [step](std::int64_t i) { return i * step; });
+          sum += step == 1 ? sum_of_terms(count,
+                                          [row](std::size_t i) { return static_cast<Sum>(row[i]); })
+                           : sum_of_terms(count, [row, step](std::size_t i) {
+                               return static_cast<Sum>(row[static_cast<std::int64_t>(i) * step]);
+                             });
         });
         *to++ = finish(sum);
       }
     });
-  }
-
-  // Several sums side by side: in a single one each addition would wait for the one before.
-  template <class At>
-  static Sum sum_row(const In* from, std::int64_t count, const At& at) {
-    constexpr std::int64_t kLanes = 8;
-    std::array<Sum, kLanes> lanes{};
-    std::int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (std::int64_t l = 0; l < kLanes; ++l) {
-        lanes[static_cast<std::size_t>(l)] += static_cast<Sum>(from[at(i + l)]);
-      }
-    }
-    for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += static_cast<Sum>(from[at(i)]);
-    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   }
 
   Out finish(Sum sum) const {
@@ -111,66 +113,6 @@ struct SumCall {
     } else {
       return static_cast<Out>(divisor == 1 ? sum : sum / divisor);
     }
-  }
-};
-
-// out[c] = the sum of in[o, c, i] over all o and i; summed in double, in an order that the shape
-// alone decides.
-template <class T>
-struct ChannelSumCall {
-  View<const T> in;
-  View<T> out;
-  std::size_t outer, channels, inner;
-
-  void operator()() const {
-    if (inner == 1) {
-      switch (channels) {
-        case 1:
-          return add_few<1>();
-        case 2:
-          return add_few<2>();
-        case 3:
-          return add_few<3>();
-      }
-    }
-    std::array<double, 64> sums;  // as many as stay in the nearest cache
-    for (std::size_t first = 0; first < channels; first += sums.size()) {
-      const std::size_t count = std::min(sums.size(), channels - first);
-      sums.fill(0);
-      for (std::size_t o = 0; o < outer; ++o) {
-        const T* const row = in.data + (o * channels + first) * inner;
-        if (inner == 1) {
-          for (std::size_t c = 0; c < count; ++c) sums[c] += static_cast<double>(row[c]);
-        } else {
-          for (std::size_t c = 0; c < count; ++c) sums[c] += sum(row + c * inner, inner);
-        }
-      }
-      for (std::size_t c = 0; c < count; ++c) out[first + c] = static_cast<T>(sums[c]);
-    }
-  }
-
-  // Few channels are not worth a loop over them. The order is the same.
-  template <std::size_t kChannels>
-  void add_few() const {
-    std::array<double, kChannels> sums{};
-    for (std::size_t o = 0; o < outer; ++o) {
-      const T* const row = in.data + o * kChannels;
-      for (std::size_t c = 0; c < kChannels; ++c) sums[c] += static_cast<double>(row[c]);
-    }
-    for (std::size_t c = 0; c < kChannels; ++c) out[c] = static_cast<T>(sums[c]);
-  }
-
-  // Several sums side by side: in a single one each addition would wait for the one before.
-  static double sum(const T* values, std::size_t count) {
-    constexpr std::size_t kLanes = 8;
-    std::array<double, kLanes> lanes{};
-    std::size_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += static_cast<double>(values[i + l]);
-    }
-    for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += static_cast<double>(values[i]);
-    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   }
 };
 

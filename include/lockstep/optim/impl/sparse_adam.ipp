@@ -14,9 +14,7 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep::optim {

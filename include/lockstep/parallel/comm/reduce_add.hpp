@@ -5,12 +5,12 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
-#include <lockstep/parallel/comm/detail/summands.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +25,9 @@ struct AddKernel {
   View<T> out;
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = a[i] + b[i]; }
 };
+
+// The tensors of one sum. The caller keeps the list that this refers to.
+using Summands = std::span<const Tensor>;
 
 // "5x4": how torch prints sizes in reduce_add's errors.
 std::string sizes_text(const Shape& shape);

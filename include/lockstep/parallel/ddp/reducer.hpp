@@ -11,7 +11,6 @@
 #include <lockstep/parallel/ddp/reducer_buckets.hpp>
 #include <lockstep/parallel/ddp/reducer_claims.hpp>
 #include <lockstep/parallel/ddp/reducer_join.hpp>
-#include <lockstep/parallel/ddp/reducer_pass_end.hpp>
 #include <lockstep/parallel/ddp/reducer_usage.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/parallel/join.hpp>
@@ -97,7 +96,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     }
   }
 
-  friend class PassEnd<Reducer>;
+  class PassEnd;
 
   // Leaves a pass that has not come to its end: some buckets may be in flight, others never will.
   void abandon() noexcept;

@@ -47,7 +47,9 @@ class ReducerBuckets {
   std::size_t bytes(std::size_t i) const { return comm::detail::bytes_of(parameters_[i]); }
   std::vector<Bucket>& buckets() { return buckets_; }
   // Null if the parameter's gradients are in no bucket.
-  Bucket* bucket_of(std::size_t i);
+  Bucket* bucket_of(std::size_t i) {
+    return slots_[i].bucket == kNone ? nullptr : &buckets_[slots_[i].bucket];
+  }
 
   // Which of these parameters had the mark of sparse gradients when this was made.
   std::vector<bool> sparse_among(const std::vector<std::size_t>& parameters) const;

@@ -33,9 +33,13 @@ class SparseMean {
   Tensor wait(double factor);
 
  private:
-  TensorOptions on_device(Dtype dtype) const;
+  TensorOptions on_device(Dtype dtype) const {
+    return {.dtype = dtype, .device = gradient_.device()};
+  }
 
-  static Tensor flat(const Tensor& indices);
+  static Tensor flat(const Tensor& indices) {
+    return make_view(indices, {indices.numel()}, {1}, indices.impl()->offset);
+  }
 
   const distributed::ProcessGroup group_;
   const Tensor gradient_;  // coalesced

@@ -35,7 +35,9 @@ class ReducerUsage {
   std::vector<std::int32_t> used(bool accumulated) const;
 
   // What the ranks have told each other last: on how many the parameter was used.
-  void set_ranks(const std::vector<std::int32_t>& ranks);
+  void set_ranks(const std::vector<std::int32_t>& ranks) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) members_[i].used_anywhere = ranks[i] > 0;
+  }
   // True as long as nothing else is known.
   bool used_anywhere(std::size_t i) const { return members_[i].used_anywhere; }
 
@@ -46,7 +48,9 @@ class ReducerUsage {
   bool as_in_first_pass() const;
 
   // The gradients have been reduced.
-  void end_pass();
+  void end_pass() {
+    for (Member& member : members_) member.used = false;
+  }
 
  private:
   struct Member {

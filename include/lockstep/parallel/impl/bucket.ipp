@@ -38,10 +38,6 @@ LOCKSTEP_INLINE std::vector<Tensor> GradBucket::gradients() const {
   return views;
 }
 
-LOCKSTEP_INLINE GradBucket GradBucket::with_buffer(Tensor buffer) const {
-  return {index_, is_last_, std::move(buffer), parameters_, offsets_};
-}
-
 LOCKSTEP_INLINE BucketFuture BucketFuture::then(std::function<Tensor(const Tensor&)> step) && {
   steps_.push_back(std::move(step));
   return std::move(*this);

@@ -43,12 +43,4 @@ LOCKSTEP_INLINE CommHook bf16_compress_wrapper(CommHook hook) {
   return detail::compressed(std::move(hook), Dtype::bf16);
 }
 
-LOCKSTEP_INLINE CommHook fp16_compress_hook(distributed::ProcessGroup group) {
-  return fp16_compress_wrapper(allreduce_hook(std::move(group)));
-}
-
-LOCKSTEP_INLINE CommHook bf16_compress_hook(distributed::ProcessGroup group) {
-  return bf16_compress_wrapper(allreduce_hook(std::move(group)));
-}
-
 }  // namespace lockstep::ddp_comm_hooks

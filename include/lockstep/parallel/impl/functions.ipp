@@ -5,7 +5,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/reshape.hpp>
-#include <lockstep/parallel/comm/detail/summands.hpp>
+#include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -65,11 +65,6 @@ LOCKSTEP_INLINE std::vector<Tensor> Broadcast::forward(const std::vector<Tensor>
   std::vector<Tensor> flat = detail::flattened(comm::broadcast_coalesced(tensors, devices));
   for (Tensor& copy : flat) copy = lockstep::detail::make_view(copy);
   return flat;
-}
-
-LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::forward(
-    const std::vector<Tensor>& flat) const {
-  return add(flat, devices, destination);
 }
 
 LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> flat,

@@ -23,8 +23,4 @@ LOCKSTEP_INLINE std::vector<double> row_weights(std::span<const std::int64_t> ro
   return weights;
 }
 
-LOCKSTEP_INLINE std::vector<double> ScalarRule::weights(std::size_t parts) const {
-  return reduction == Reduction::sum ? std::vector<double>(parts, 1) : row_weights(rows, parts);
-}
-
 }  // namespace lockstep::detail::nested

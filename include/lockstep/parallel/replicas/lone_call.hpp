@@ -18,7 +18,6 @@
 #include <cstddef>
 #include <optional>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 // What a wrapper with one device or none does: it calls its module, and divides nothing.

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 namespace lockstep::profile {
@@ -46,7 +45,9 @@ class Recorder {
 
  private:
   static std::uint64_t session() { return recording.load(std::memory_order_relaxed) >> 1; }
-  static std::uint64_t listening();
+  static std::uint64_t listening() {
+    return range_listener.load(std::memory_order_relaxed) != nullptr ? 1 : 0;
+  }
 
   std::mutex mutex_;
   std::uint64_t last_session_ = 0;

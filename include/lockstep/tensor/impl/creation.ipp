@@ -6,7 +6,6 @@
 #include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -16,14 +15,6 @@ LOCKSTEP_INLINE Tensor full(const Shape& shape, double value, const TensorOption
   Tensor result = empty(shape, options);
   detail::fill(result, value);
   return result;
-}
-
-LOCKSTEP_INLINE Tensor zeros(const Shape& shape, const TensorOptions& options) {
-  return full(shape, 0, options);
-}
-
-LOCKSTEP_INLINE Tensor ones(const Shape& shape, const TensorOptions& options) {
-  return full(shape, 1, options);
 }
 
 LOCKSTEP_INLINE Tensor arange(std::int64_t count, const TensorOptions& options) {

@@ -90,8 +90,6 @@ LOCKSTEP_INLINE RandomNumbers& random_numbers() {
   return own ? *own : of_process;
 }
 
-LOCKSTEP_INLINE DeviceRandom& device_random() { return random_numbers().devices; }
-
 LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
   RandomNumbers& original = random_numbers();
   auto copy = std::make_shared<RandomNumbers>();

@@ -8,13 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <span>
 
 namespace lockstep {
-
-LOCKSTEP_INLINE Shape::Shape(std::span<const std::int64_t> sizes) {
-  for (const std::int64_t size : sizes) push_back(size);
-}
 
 LOCKSTEP_INLINE void Shape::push_back(std::int64_t size) {
   check<ShapeError>(count_ < kMaxDims, "a tensor has at most ", kMaxDims, " dimensions");

@@ -168,8 +168,4 @@ LOCKSTEP_INLINE void expect_sparse_gradient(const Tensor& leaf, bool expected) {
   leaf.impl()->sparse_gradient = expected;
 }
 
-LOCKSTEP_INLINE bool expects_sparse_gradient(const Tensor& leaf) {
-  return leaf.defined() && leaf.impl()->sparse_gradient;
-}
-
 }  // namespace lockstep

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <exception>
 #include <mutex>
 
@@ -33,15 +32,6 @@ LOCKSTEP_INLINE MemoryResource& memory_of(Device device) {
   }
   return backend_of(device);
 }
-
-LOCKSTEP_INLINE Storage::Storage(std::size_t bytes, Stream owner)
-    : Storage(memory_of(owner.device()), bytes, owner) {}
-
-LOCKSTEP_INLINE Storage::Storage(MemoryResource& memory, std::size_t bytes, Stream owner)
-    : Storage(memory.allocate(bytes, owner.state()), bytes, owner, memory) {}
-
-LOCKSTEP_INLINE Storage::Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory)
-    : owner_(owner), memory_(memory), bytes_(bytes), data_(data) {}
 
 LOCKSTEP_INLINE Storage::~Storage() {
   try {

@@ -35,10 +35,6 @@ LOCKSTEP_INLINE Tensor make_view(const Tensor& base, const Shape& shape, const S
   return Tensor(std::move(impl));
 }
 
-LOCKSTEP_INLINE Tensor make_view(const Tensor& base) {
-  return make_view(base, base.sizes(), base.strides(), base.impl()->offset);
-}
-
 }  // namespace lockstep::detail
 
 namespace lockstep {

@@ -10,22 +10,49 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/node.hpp>
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/backend/threads/pace.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 namespace lockstep::detail {
+
+LOCKSTEP_INLINE void rethrow_from(const Node& node) {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    try {
+      const std::string text = str(error.what(), " (in the backward of ", node.name(), " on ",
+                                   node.stream().device(), ")");
+      const auto throw_if = [&]<class E>(std::type_identity<E>) {
+        if (typeid(error) == typeid(E)) throw E(text);
+      };
+      OwnErrors::each(throw_if);
+      throw_if(std::type_identity<Error>());
+      StandardErrors::each(throw_if);
+    } catch (const std::bad_alloc&) {
+      // There is no memory for a longer text: the original exception is thrown.
+    }
+    throw;
+  }
+}
 
 LOCKSTEP_INLINE GraphTask::GraphTask(bool retain_graph, bool create_graph)
     : BackwardPass(current_backward_pass),

@@ -6,13 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
-#include <vector>
 
 namespace lockstep::detail {
-
-LOCKSTEP_INLINE std::size_t NodeIndex::find(const Node* node) const {
-  return slots_.empty() ? kNone : slots_[slot_of(node)].number;
-}
 
 LOCKSTEP_INLINE std::size_t NodeIndex::add(const Node* node, std::size_t number) {
   if (2 * (size_ + 1) > slots_.size()) grow();

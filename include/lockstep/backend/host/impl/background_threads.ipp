@@ -16,7 +16,6 @@
 #include <memory>
 #include <mutex>
 #include <system_error>
-#include <utility>
 
 namespace lockstep::detail {
 
@@ -77,18 +76,9 @@ LOCKSTEP_INLINE BackgroundStats BackgroundThreads::stats() {
   return {thread_count_, awake_, asleep_, wanted_};
 }
 
-LOCKSTEP_INLINE BackgroundThreads::BlockingScope::BlockingScope()
-    : counted_(std::exchange(is_background, false)) {
-  if (counted_) instance().leave();
-}
-
 LOCKSTEP_INLINE BackgroundThreads::BlockingScope::~BlockingScope() {
   if (counted_) instance().end_blocking();
   is_background = counted_;
-}
-
-LOCKSTEP_INLINE SharedWork::End BackgroundThreads::my_end() {
-  return is_background ? SharedWork::End::back : SharedWork::End::front;
 }
 
 LOCKSTEP_INLINE bool BackgroundThreads::need_another() noexcept {
@@ -135,10 +125,6 @@ LOCKSTEP_INLINE SharedWork* BackgroundThreads::join_one(std::uint32_t most) {
     return work->has_pieces() && work->join(most);
   });
   return joined != open_.end() ? *joined : nullptr;
-}
-
-LOCKSTEP_INLINE bool BackgroundThreads::wants_helpers(const SharedWork* work) {
-  return work->has_pieces() && work->helpers() < kMostHelpers;
 }
 
 LOCKSTEP_INLINE SharedWork* BackgroundThreads::join_latest(std::uint32_t most) {

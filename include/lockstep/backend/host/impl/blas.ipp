@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
 namespace lockstep::detail {
@@ -73,10 +72,6 @@ LOCKSTEP_INLINE HostMath::HostMath(const BlasControls& blas) : blas_(blas) {
   blas_.set_threads(1);
 }
 
-LOCKSTEP_INLINE void HostMath::set_threads(int count) const {
-  if (blas_.set_threads != nullptr) blas_.set_threads(count);
-}
-
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -89,11 +84,6 @@ LOCKSTEP_INLINE void set_host_math_threads(int count) {
 LOCKSTEP_INLINE void restore_host_math_threads() {
   const auto& math = detail::HostMath::instance();
   math.set_threads(math.threads_before());
-}
-
-LOCKSTEP_INLINE HostMathThreadsGuard::HostMathThreadsGuard(int count)
-    : before_(host_math_threads()) {
-  set_host_math_threads(count);
 }
 
 }  // namespace lockstep

@@ -136,10 +136,6 @@ LOCKSTEP_INLINE void* HostAllocator::take_fresh(SizeClass size, std::size_t aske
   return data;
 }
 
-LOCKSTEP_INLINE std::size_t HostAllocator::reserved_bytes() const {
-  return stats_.reserved_bytes + medium_.bytes() + large_.bytes();
-}
-
 LOCKSTEP_INLINE void HostAllocator::release_cache() noexcept {
   const auto happened = [](const EventPtr& event) { return event->query(); };
   for (std::size_t bin = 0; bin < bins_used_; ++bin) {

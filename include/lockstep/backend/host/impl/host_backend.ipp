@@ -6,7 +6,6 @@
 #include <lockstep/backend/host/host_backend.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/backend/host/in_pieces.hpp>
-#include <lockstep/backend/streams_gone.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/profile/record_function.hpp>
@@ -122,10 +121,6 @@ LOCKSTEP_INLINE HostBackend::HostBackend() {
   for (int i = -1; i < count; ++i) {
     devices_.push_back(std::make_unique<PerDevice>(Device(DeviceType::cpu, i)));
   }
-}
-
-LOCKSTEP_INLINE HostStream& HostBackend::stream_of(const CopyOrder& order) {
-  return static_cast<HostStream&>(*order.stream);
 }
 
 LOCKSTEP_INLINE profile::Row HostBackend::row_of(HostStream& stream) {

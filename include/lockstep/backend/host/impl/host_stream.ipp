@@ -36,10 +36,6 @@ LOCKSTEP_INLINE void HostStream::submit(Task::Function function, std::size_t cou
   }
 }
 
-LOCKSTEP_INLINE void HostStream::prepare_operation() {
-  if (has_waits_.load(std::memory_order_acquire)) finish_waits();
-}
-
 LOCKSTEP_INLINE bool HostStream::idle() const {
   return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire) &&
          (!has_waits_.load(std::memory_order_acquire) || waits_have_happened());

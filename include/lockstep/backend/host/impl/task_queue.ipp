@@ -23,11 +23,6 @@ LOCKSTEP_INLINE Task Task::of_bytes(Function function, std::size_t count, const 
   return Task(OnHeap{function, count, std::move(copy)});
 }
 
-LOCKSTEP_INLINE Task::Task(Task&& other) noexcept
-    : operations_(std::exchange(other.operations_, nullptr)) {
-  take(other);
-}
-
 LOCKSTEP_INLINE Task& Task::operator=(Task&& other) noexcept {
   if (this != &other) {
     reset();

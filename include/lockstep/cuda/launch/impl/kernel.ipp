@@ -14,12 +14,12 @@
 
 namespace lockstep::cuda {
 
-[[gnu::noinline]] LOCKSTEP_INLINE void launch_erased(lockstep::detail::StreamState& stream,
-                                                     std::size_t count, std::size_t a_block,
-                                                     const void* kernel, void** arguments,
+[[gnu::noinline]] LOCKSTEP_INLINE void launch_erased(detail::StreamState& stream, std::size_t count,
+                                                     std::size_t a_block, const void* kernel,
+                                                     void** arguments,
                                                      const std::type_info& functor) {
   constexpr std::size_t kMost = 65535;  // of blocks: each then takes several turns
-  lockstep::detail::check_not_forked();
+  detail::check_not_forked();
   auto& on = static_cast<CudaStream&>(stream);
   const auto blocks = static_cast<unsigned>(std::min((count + a_block - 1) / a_block, kMost));
   const DeviceGuard guard(on.device());

@@ -117,8 +117,4 @@ LOCKSTEP_INLINE void CsvRows::Scanner::skip_quoted() {
   }
 }
 
-LOCKSTEP_INLINE std::size_t CsvRows::begin_of(std::size_t row, std::size_t column) const {
-  return begins_[row * columns_ + column];
-}
-
 }  // namespace lockstep::data::detail

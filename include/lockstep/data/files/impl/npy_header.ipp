@@ -46,10 +46,6 @@ LOCKSTEP_INLINE NpyHeader NpyHeaderParser::parse() {
   return header;
 }
 
-LOCKSTEP_INLINE void NpyHeaderParser::skip_blanks() {
-  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
-}
-
 LOCKSTEP_INLINE char NpyHeaderParser::peek() {
   skip_blanks();
   return at_ < text_.size() ? text_[at_] : '\0';

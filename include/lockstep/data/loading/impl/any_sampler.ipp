@@ -19,8 +19,4 @@ LOCKSTEP_INLINE std::vector<std::int64_t> AnySampler::indices(std::int64_t size,
   return order;
 }
 
-LOCKSTEP_INLINE std::int64_t AnySampler::count(std::int64_t size, std::uint64_t epoch) const {
-  return sampler_->count(size, epoch);
-}
-
 }  // namespace lockstep::data::detail

@@ -4,7 +4,6 @@
 #include <lockstep/distributed/store/hash_store.hpp>
 
 #include <mutex>
-#include <utility>
 
 namespace lockstep::distributed {
 

@@ -6,7 +6,6 @@
 #include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +14,6 @@
 #include <utility>
 
 namespace lockstep::distributed {
-
-LOCKSTEP_INLINE void Store::set_timeout(std::chrono::milliseconds timeout) {
-  timeout_.store(detail::Deadline(timeout).timeout(), std::memory_order_relaxed);
-}
 
 LOCKSTEP_INLINE void Store::set(const std::string& key, const std::string& value) {
   lockstep::check<ValueError>(value.size() <= kMaxValue, "Store.set: the value of key '", key,

@@ -22,10 +22,6 @@ LOCKSTEP_INLINE void Progress::enter(const detail::Call& call) noexcept {
   state_.store(state_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-LOCKSTEP_INLINE void Progress::leave() noexcept {
-  state_.store(state_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-}
-
 LOCKSTEP_INLINE std::optional<Progress::Snapshot> Progress::snapshot() const noexcept {
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i) {
@@ -50,11 +46,6 @@ LOCKSTEP_INLINE detail::Call Progress::unpack(std::uint64_t what, std::uint64_t 
           static_cast<ReduceOp>(what >> 16 & 0xFF), static_cast<int>(what >> 32), count};
 }
 
-LOCKSTEP_INLINE InCollective::InCollective(Progress* progress, const detail::Call& call) noexcept
-    : progress_(progress) {
-  if (progress_) progress_->enter(call);
-}
-
 LOCKSTEP_INLINE InCollective::~InCollective() {
   if (progress_) progress_->leave();
 }
@@ -65,10 +56,6 @@ namespace lockstep::distributed::detail {
 
 LOCKSTEP_INLINE std::string describe(std::uint64_t number, const std::string& call) {
   return lockstep::detail::str("collective #", number, ", ", call);
-}
-
-LOCKSTEP_INLINE std::string after(std::uint64_t number) {
-  return number == 0 ? " without any collective" : " after collective #" + std::to_string(number);
 }
 
 }  // namespace lockstep::distributed::detail

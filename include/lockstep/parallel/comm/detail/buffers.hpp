@@ -3,10 +3,12 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 // How the coalesced collectives put many small tensors into a few flat buffers.
@@ -17,7 +19,9 @@ inline constexpr std::size_t kDefaultBufferSize = std::size_t{10} << 20;
 
 namespace detail {
 
-std::size_t bytes_of(const Tensor& tensor);
+inline std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
+}
 
 // Each group lists the indices of its tensors, in ascending order.
 using Groups = std::vector<std::vector<std::size_t>>;
@@ -73,6 +77,22 @@ struct FlatCopies {
   std::vector<Tensor> parts;
   std::vector<Tensor> buffers;
 };
+
+// Where several tensors of one dtype lie in a flat buffer, and how long that is, in elements. Each
+// tensor starts at a multiple of kAlignment bytes, as one that is allocated alone does.
+struct FlatLayout {
+  std::vector<std::int64_t> offsets;
+  std::int64_t total = 0;
+
+  FlatLayout(const std::vector<Tensor>& tensors, const std::vector<std::size_t>& members);
+
+  static constexpr std::size_t kAlignment = 64;
+};
+
+// Allocates a flat buffer on `stream` for each group. Part i of the result lies in its group's
+// buffer, contiguous and with the shape and dtype of tensors[i].
+FlatCopies allocate_groups(const Stream& stream, const std::vector<Tensor>& tensors,
+                           const Groups& groups);
 
 }  // namespace detail
 

@@ -7,7 +7,6 @@
 #include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/comm/detail/fan_out.hpp>
-#include <lockstep/parallel/comm/detail/flat.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/comm/out.hpp>
 #include <lockstep/tensor/copy.hpp>

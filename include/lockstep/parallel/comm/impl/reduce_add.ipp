@@ -9,8 +9,6 @@
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/comm/detail/collective_sums.hpp>
-#include <lockstep/parallel/comm/detail/flat.hpp>
-#include <lockstep/parallel/comm/detail/summands.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/profile/record_function.hpp>
@@ -18,6 +16,7 @@
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -30,6 +29,19 @@
 #include <vector>
 
 namespace lockstep::comm::detail {
+
+inline bool is_sparse(const Tensor& tensor) { return tensor.is_sparse(); }
+
+inline bool any_sparse(Summands summands) {
+  return std::any_of(summands.begin(), summands.end(), is_sparse);
+}
+
+// Returns true if all are sparse; otherwise makes all of them dense and returns false.
+inline bool densify_unless_all_sparse(std::vector<Tensor>& summands) {
+  if (std::all_of(summands.begin(), summands.end(), is_sparse)) return true;
+  for (Tensor& each : summands) each = each.to_dense();
+  return false;
+}
 
 LOCKSTEP_INLINE std::string sizes_text(const Shape& shape) {
   std::string text;
@@ -138,7 +150,7 @@ inline void sum_each(const std::vector<Tensor>& totals, const std::vector<Summan
 // alone.
 inline std::vector<Tensor> sum_coalesced(const std::vector<Summands>& summands, Device destination,
                                          std::size_t buffer_size) {
-  if (any_sparse(summands)) [[unlikely]] {
+  if (std::any_of(summands.begin(), summands.end(), any_sparse)) [[unlikely]] {
     std::vector<Tensor> sums(summands.size());
     std::vector<std::vector<Tensor>> inputs;
     std::vector<Summands> dense;

@@ -4,7 +4,6 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
-#include <lockstep/parallel/comm/detail/flat.hpp>
 #include <lockstep/parallel/ddp/distributed_buffers.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>

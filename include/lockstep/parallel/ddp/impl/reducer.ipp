@@ -15,7 +15,6 @@
 #include <lockstep/parallel/ddp/reducer.hpp>
 #include <lockstep/parallel/ddp/reducer_buckets.hpp>
 #include <lockstep/parallel/ddp/reducer_errors.hpp>
-#include <lockstep/parallel/ddp/reducer_pass_end.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/parallel/join.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -170,14 +169,32 @@ LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
   });
 }
 
+// Belongs to the callback at the end of a pass. Tells the Reducer, if it is still there, that the
+// pass has come to its end, or, when the callback is dropped, that nothing more comes of it. If the
+// pass fails, the thread that called backward drops it.
+class Reducer::PassEnd {
+ public:
+  explicit PassEnd(std::weak_ptr<Reducer> owner) : owner_(std::move(owner)) {}
+  PassEnd(const PassEnd&) = delete;
+  PassEnd& operator=(const PassEnd&) = delete;
+  ~PassEnd() {
+    if (const auto self = owner_.lock()) self->abandon();
+  }
+  void reached() const {
+    if (const auto self = owner_.lock()) self->finish();
+  }
+
+ private:
+  const std::weak_ptr<Reducer> owner_;
+};
+
 LOCKSTEP_INLINE void Reducer::begin(BackwardPass& pass) {
   check<AutogradError>(
       !is_grad_enabled(),
       "DistributedDataParallel: backward with create_graph = true would leave gradients whose "
       "own gradients are not reduced: use autograd::grad for the inner derivative, or no_sync");
   prepare();
-  pass.queue_callback(
-      [end = std::make_shared<PassEnd<Reducer>>(weak_from_this())] { end->reached(); });
+  pass.queue_callback([end = std::make_shared<PassEnd>(weak_from_this())] { end->reached(); });
   pass_ = pass.number();
   pass.offer_gradient_slots();
   join_.announce();

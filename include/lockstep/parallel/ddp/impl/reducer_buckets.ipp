@@ -8,7 +8,7 @@
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/parallel/bucket.hpp>
-#include <lockstep/parallel/comm/detail/flat.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/ddp/bucket_assignment.hpp>
 #include <lockstep/parallel/ddp/reducer_buckets.hpp>
 #include <lockstep/parallel/ddp/reducer_errors.hpp>
@@ -50,10 +50,6 @@ LOCKSTEP_INLINE ReducerBuckets::ReducerBuckets(const std::vector<NamedParameter>
   }
   assignment_ = compute_bucket_assignment_by_size(parameters_, size_limits, sparse);
   std::reverse(assignment_.begin(), assignment_.end());
-}
-
-LOCKSTEP_INLINE ReducerBuckets::Bucket* ReducerBuckets::bucket_of(std::size_t i) {
-  return slots_[i].bucket == kNone ? nullptr : &buckets_[slots_[i].bucket];
 }
 
 LOCKSTEP_INLINE std::vector<bool> ReducerBuckets::sparse_among(

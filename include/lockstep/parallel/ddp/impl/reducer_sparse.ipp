@@ -70,12 +70,4 @@ LOCKSTEP_INLINE Tensor SparseMean::wait(double factor) {
   return make_sparse(sum.indices(), mean, shape, true);
 }
 
-LOCKSTEP_INLINE TensorOptions SparseMean::on_device(Dtype dtype) const {
-  return {.dtype = dtype, .device = gradient_.device()};
-}
-
-LOCKSTEP_INLINE Tensor SparseMean::flat(const Tensor& indices) {
-  return make_view(indices, {indices.numel()}, {1}, indices.impl()->offset);
-}
-
 }  // namespace lockstep::detail

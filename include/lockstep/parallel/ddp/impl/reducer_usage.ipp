@@ -41,10 +41,6 @@ LOCKSTEP_INLINE std::vector<std::int32_t> ReducerUsage::used(bool accumulated) c
   return flags;
 }
 
-LOCKSTEP_INLINE void ReducerUsage::set_ranks(const std::vector<std::int32_t>& ranks) {
-  for (std::size_t i = 0; i < ranks.size(); ++i) members_[i].used_anywhere = ranks[i] > 0;
-}
-
 LOCKSTEP_INLINE void ReducerUsage::remember_first_pass(bool joined) {
   for (Member& member : members_) {
     member.used_at_first = joined ? member.used_anywhere : member.state == State::ready;
@@ -56,10 +52,6 @@ LOCKSTEP_INLINE bool ReducerUsage::as_in_first_pass() const {
     if (member.used_at_first != (member.state == State::ready)) return false;
   }
   return true;
-}
-
-LOCKSTEP_INLINE void ReducerUsage::end_pass() {
-  for (Member& member : members_) member.used = false;
 }
 
 }  // namespace lockstep::detail

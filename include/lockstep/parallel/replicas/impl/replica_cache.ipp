@@ -5,7 +5,6 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/comm/detail/fan_out.hpp>
-#include <lockstep/parallel/comm/detail/flat.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/replicas/replica_cache.hpp>
 #include <lockstep/profile/recording/recorder.hpp>

@@ -98,8 +98,4 @@ LOCKSTEP_INLINE void Recorder::listen(const RangeListener* listener) {
   recording.store(session() << 1 | listening(), std::memory_order_relaxed);
 }
 
-LOCKSTEP_INLINE std::uint64_t Recorder::listening() {
-  return range_listener.load(std::memory_order_relaxed) != nullptr ? 1 : 0;
-}
-
 }  // namespace lockstep::profile::detail

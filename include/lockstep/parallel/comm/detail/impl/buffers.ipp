@@ -2,20 +2,23 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/recycled.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 namespace lockstep::comm::detail {
-
-LOCKSTEP_INLINE std::size_t bytes_of(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
-}
 
 LOCKSTEP_INLINE Grouping::Group& Grouping::open(Dtype dtype, Device device) {
   for (Group& group : open_) {
@@ -64,6 +67,45 @@ LOCKSTEP_INLINE Groups take_tensors(const std::vector<Tensor>& tensors, std::siz
     group.bytes += bytes;
   }
   return std::move(groups).finish();
+}
+
+LOCKSTEP_INLINE FlatLayout::FlatLayout(const std::vector<Tensor>& tensors,
+                                       const std::vector<std::size_t>& members) {
+  offsets.reserve(members.size());
+  for (const std::size_t member : members) {
+    const auto unit = static_cast<std::int64_t>(kAlignment / element_size(tensors[member].dtype()));
+    offsets.push_back(total);
+    total += (tensors[member].numel() + unit - 1) / unit * unit;
+  }
+}
+
+// A part of a flat buffer as a tensor with a version of its own. Its handle on the storage is
+// counted apart from those of the other parts, so that whoever holds the part's only handle may
+// reuse its memory (is_sole_owner); the buffer is freed when all parts are gone.
+inline Tensor part_of_flat(const Tensor& flat, std::int64_t offset, const Shape& shape) {
+  Tensor part = lockstep::detail::make_view(flat, shape, contiguous_strides(shape), offset);
+  auto& storage = part.impl()->storage;
+  using Handle = std::shared_ptr<lockstep::detail::Storage>;
+  auto* const memory = storage.get();
+  storage = {lockstep::detail::make_recycled<Handle>(std::move(storage)), memory};
+  part.impl()->version = lockstep::detail::make_recycled<lockstep::detail::VersionCounter>();
+  return part;
+}
+
+LOCKSTEP_INLINE FlatCopies allocate_groups(const Stream& stream, const std::vector<Tensor>& tensors,
+                                           const Groups& groups) {
+  FlatCopies copies;
+  copies.parts.resize(tensors.size());
+  for (const auto& group : groups) {
+    const FlatLayout layout(tensors, group);
+    const Tensor flat =
+        lockstep::detail::empty_on(stream, {layout.total}, tensors[group[0]].dtype());
+    for (std::size_t m = 0; m < group.size(); ++m) {
+      copies.parts[group[m]] = part_of_flat(flat, layout.offsets[m], tensors[group[m]].sizes());
+    }
+    copies.buffers.push_back(flat);
+  }
+  return copies;
 }
 
 }  // namespace lockstep::comm::detail
