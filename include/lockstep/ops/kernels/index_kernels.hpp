@@ -32,13 +32,14 @@ struct TakeCall {
     const auto& [of, count, inner, taken, for_each] = taking;
     T* to = out.data;
     const T* from = in.data;
-    for (std::size_t place = 0; to != out.data + out.size; from += count * inner) {
+    for (std::size_t next = 0; to != out.data + out.size; from += count * inner) {
       for (std::size_t k = 0; k < taken; ++k) {
-        if (!for_each) {
+        if (!for_each && inner > 1) {
           to = std::copy_n(from + checked_row(of, indices[k], k, count) * inner, inner, to);
           continue;
         }
-        for (std::size_t i = 0; i < inner; ++i, ++place) {
+        for (std::size_t i = 0; i < inner; ++i) {
+          const std::size_t place = for_each ? next++ : k;
           *to++ = from[checked_row(of, indices[place], place, count) * inner + i];
         }
       }

@@ -25,15 +25,18 @@ struct ReluGradient {
   LOCKSTEP_HD T operator()(T grad, T y) const { return y <= T{} ? T{} : grad; }
 };
 
+// Sums of two parts, one of which is 0: compilers make vectors of that, and jumps of a choice.
 template <class T>
 struct LeakyRelu {
   T slope;
-  LOCKSTEP_HD T operator()(T x) const { return x > T{} ? x : slope * x; }
+  LOCKSTEP_HD T operator()(T x) const { return (x < T{} ? T{} : x) + slope * (x < T{} ? x : T{}); }
 };
 template <class T>
 struct LeakyReluGradient {
   T slope;
-  LOCKSTEP_HD T operator()(T grad, T x) const { return x > T{} ? grad : slope * grad; }
+  LOCKSTEP_HD T operator()(T grad, T x) const {
+    return (x > T{} ? grad : T{}) + slope * (x > T{} ? T{} : grad);
+  }
 };
 
 // As in torch, a NaN stays one; its gradient is 0.
