@@ -190,7 +190,9 @@ TEST(LongRun, MemoryThreadsAndFilesDoNotBecomeMore) {
             << "; threads " << before.threads << ", then " << after.threads << "; files "
             << before.files << ", then " << after.files << '\n';
   // A program this small takes and gives back more than that by chance.
-  if (!testing::kSanitizer) EXPECT_LE(after.mebibytes, before.mebibytes * 1.02 + 0.5);
+  if (!testing::kSanitizer) {
+    EXPECT_LE(after.mebibytes, before.mebibytes * 1.02 + 0.5);
+  }
   EXPECT_LE(after.threads, before.threads);
   EXPECT_LE(after.files, before.files);
 }
