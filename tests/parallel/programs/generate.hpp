@@ -70,6 +70,7 @@ class Generator {
     }
     if (program_.way == Way::distributed) {
       if (random_.one_in(3)) program_.buffers = Buffers::synchronized;
+      program_.small_buckets = random_.one_in(2);
     } else if (program_.way != Way::primitives) {
       program_.scalars = static_cast<Scalars>(random_.between(0, 2));
       program_.buffers = static_cast<Buffers>(random_.between(0, 2));

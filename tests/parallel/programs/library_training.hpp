@@ -153,8 +153,10 @@ class LibraryTraining {
       distributed::run(devices, [&](distributed::ProcessGroup group) {
         const auto rank = static_cast<std::size_t>(group.rank());
         LibraryTraining training(program, fault, {program.devices[rank]});
-        DistributedDataParallel<Net> model(
-            training.net_, group, {.device_ids = {group.device()}, .find_unused_parameters = true});
+        DistributedDataParallelOptions options{.device_ids = {group.device()},
+                                               .find_unused_parameters = true};
+        if (program.small_buckets) options.bucket_cap_mb = 1e-5;
+        DistributedDataParallel<Net> model(training.net_, group, options);
         training.running_ = &model.module();
         if (program.buffers == Buffers::synchronized) nn::convert_sync_batchnorm(model.module());
         for (std::size_t r = 0; r < program.rounds.size(); ++r) {

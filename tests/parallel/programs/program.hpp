@@ -194,7 +194,8 @@ struct Program {
   std::vector<std::size_t> devices;  // numbers of devices: may repeat
   std::size_t output_device = 0;
   Way way = Way::wrapper;
-  std::int64_t dim = 0;  // of the rows
+  bool small_buckets = false;  // of DistributedDataParallel: one for nearly each gradient
+  std::int64_t dim = 0;        // of the rows
   Splitting splitting = Splitting::chunk;
   std::vector<std::int64_t> chunks;  // sizes, or weights
   std::int64_t at_least = 1;
@@ -325,7 +326,8 @@ inline std::string describe(const Program& program) {
   }
   list(" devices", program.devices);
   out << " output on " << program.output_device << " way " << static_cast<int>(program.way)
-      << " dim " << program.dim << " split " << static_cast<int>(program.splitting);
+      << (program.small_buckets ? " small buckets" : "") << " dim " << program.dim << " split "
+      << static_cast<int>(program.splitting);
   list("", program.chunks);
   out << " at least " << program.at_least << " scalars " << static_cast<int>(program.scalars)
       << " buffers " << static_cast<int>(program.buffers) << '\n';

@@ -140,6 +140,7 @@ inline std::vector<Program> smaller(const Program& program) {
   }
   add([](Program& p) { p.f32 = false; });
   add([](Program& p) { p.way = Way::wrapper; });
+  add([](Program& p) { p.small_buckets = false; });
   add([](Program& p) { p.dim = 0; });
   add([](Program& p) { p.at_least = 1; });
   add([](Program& p) { p.scalars = Scalars::each; });

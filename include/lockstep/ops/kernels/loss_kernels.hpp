@@ -3,7 +3,9 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/reduction.hpp>
 
 #include <algorithm>
@@ -192,21 +194,69 @@ struct MseGradCall {
   }
 };
 
+// log(1 + x) for a block; `out` is not `x`. What rounding 1 + x has lost is made up for.
+//
+// **Source.** Goldberg, "What Every Computer Scientist Should Know About Floating-Point Arithmetic"
+// (1991), theorem 4.
+template <class T>
+void log1p_block(std::size_t n, T* out, const T* x) {
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = T(1) + x[i];
+  vectorized::log(out, out, n);
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < kBlockSize; ++i) {
+    const T more = (T(1) + x[i]) - T(1);
+    out[i] = more == T(0) ? x[i] : out[i] * (x[i] / more);
+  }
+}
+
 // The losses of binary_cross_entropy of a probability and of a logit.
 template <class T>
 struct BinaryCrossEntropy {
   LOCKSTEP_HD T operator()(T x, T target) const {
-    return (target - T(1)) * bounded(std::log1p(-x)) - target * bounded(std::log(x));
+    return from(target, std::log1p(-x), std::log(x));
+  }
+  void block(std::size_t n, T* out, const T* x, const T* target) const {
+    T negative[kBlockSize];
+    T log_of_rest[kBlockSize];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) negative[i] = -x[i];
+    log1p_block(n, log_of_rest, negative);
+    T log[kBlockSize];
+    std::copy_n(x, kBlockSize, log);
+    vectorized::log(log, log, n);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) {
+      out[i] = from(target[i], log_of_rest[i], log[i]);
+    }
   }
 
  private:
+  LOCKSTEP_HD static T from(T target, T log_of_rest, T log) {
+    return (target - T(1)) * bounded(log_of_rest) - target * bounded(log);
+  }
   LOCKSTEP_HD static T bounded(T log) { return log < T(-100) ? T(-100) : log; }
 };
 
 template <class T>
 struct BinaryCrossEntropyOfLogit {
   LOCKSTEP_HD T operator()(T x, T target) const {
-    return (x < T(0) ? T(0) : x) - x * target + std::log1p(std::exp(-std::abs(x)));
+    return from(x, target, std::log1p(std::exp(-std::abs(x))));
+  }
+  void block(std::size_t n, T* out, const T* x, const T* target) const {
+    T small[kBlockSize];
+    T log[kBlockSize];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) small[i] = -std::abs(x[i]);
+    vectorized::exp(small, small, n);
+    log1p_block(n, log, small);
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(x[i], target[i], log[i]);
+  }
+
+ private:
+  LOCKSTEP_HD static T from(T x, T target, T log) {
+    return (x < T(0) ? T(0) : x) - x * target + log;
   }
 };
 
