@@ -178,13 +178,14 @@ struct AttentionOp {
       stats = empty_on(stream, {g.heads(), g.queries, 2}, q.dtype());
     }
     const Tensor scores = workspace(stream, g.block_size(), q.dtype());
+    const Tensor keys = workspace(stream, g.transposed(g.size), q.dtype());
     dispatch_floating(q.dtype(), name, [&]<class T>(T) {
       launch_on_host(
           stream,
           AttentionForward<T>{heads_read<T>(from_q), heads_read<T>(from_k), heads_read<T>(from_v),
                               mask_of<T>(masks, g), heads_written<T>(result, stream),
                               stats.defined() ? output<T>(stats, stream) : View<T>{},
-                              output<T>(scores, stream), g});
+                              output<T>(scores, stream), output<T>(keys, stream), g});
     });
     out = Saved::output(result);
     return result;
@@ -212,6 +213,8 @@ struct AttentionOp {
     const Tensor scores = workspace(stream, g.block_size(), q.dtype());
     const Tensor slopes = workspace(stream, g.block_size(), q.dtype());
     const Tensor scaled = workspace(stream, g.block_rows() * g.value_size, q.dtype());
+    const Tensor keys = workspace(stream, g.transposed(g.size), q.dtype());
+    const Tensor values = workspace(stream, g.transposed(g.value_size), q.dtype());
     dispatch_floating(q.dtype(), name, [&]<class T>(T) {
       launch_on_host(
           stream,
@@ -220,7 +223,8 @@ struct AttentionOp {
               mask_of<T>(saved(mask), g), heads_read<T>(saved(out)), heads_read<T>(from_grad),
               input<T>(stats), heads_written<T>(grads[0], stream),
               heads_written<T>(grads[1], stream), heads_written<T>(grads[2], stream),
-              output<T>(scores, stream), output<T>(slopes, stream), output<T>(scaled, stream), g});
+              output<T>(scores, stream), output<T>(slopes, stream), output<T>(scaled, stream),
+              output<T>(keys, stream), output<T>(values, stream), g});
     });
     return grads;
   }

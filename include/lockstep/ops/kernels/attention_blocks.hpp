@@ -35,6 +35,10 @@ struct AttentionGeometry {
   std::int64_t heads() const { return numel(batch); }
   std::int64_t block_rows() const { return std::min(kQueries, queries); }
   std::int64_t block_size() const { return block_rows() * std::min(kKeys, keys); }
+  // How many elements the transpose of [keys, size] has, where it is made: see TransposedMatrix.
+  std::int64_t transposed(std::int64_t columns) const {
+    return queries > kQueries ? keys * columns : 0;
+  }
   // How many keys any of the queries before `end` sees.
   std::int64_t seen(std::int64_t end) const { return causal ? std::min(keys, end) : keys; }
 };
@@ -58,6 +62,42 @@ struct HeadMatrices {
   }
 };
 
+// The transpose of a matrix [keys, size], to be multiplied with from the left. A BLAS takes up to
+// twice as long for a product with a transposed operand, so where several blocks of queries need it
+// it is made once.
+template <class T>
+class TransposedMatrix {
+ public:
+  // `room` has space for it, or no memory.
+  TransposedMatrix(const T* matrix, std::int64_t row, std::int64_t keys, std::int64_t size,
+                   const View<T>& room)
+      : data_(matrix), row_(row), size_(size), made_(room.size > 0) {
+    if (!made_) return;
+    constexpr std::int64_t kTile = 16;
+    for (std::int64_t first = 0; first < keys; first += kTile) {
+      const std::int64_t end = std::min(first + kTile, keys);
+      for (std::int64_t c = 0; c < size; ++c) {
+        for (std::int64_t r = first; r < end; ++r) room.data[c * keys + r] = matrix[r * row + c];
+      }
+    }
+    data_ = room.data;
+    row_ = keys;
+  }
+
+  // out[rows, columns] = alpha · left[rows, size] · its columns from j on.
+  void multiply(T alpha, const T* left, std::int64_t left_row, std::int64_t rows, std::int64_t j,
+                std::int64_t columns, T* out) const {
+    host_gemm(false, !made_, rows, columns, size_, alpha, left, left_row,
+              data_ + (made_ ? j : j * row_), row_, T(0), out, columns);
+  }
+
+ private:
+  const T* data_;
+  std::int64_t row_;
+  std::int64_t size_;
+  bool made_;
+};
+
 // A mask is one of the two, or neither.
 template <class T>
 struct AttentionMask {
@@ -73,19 +113,21 @@ struct AttentionHead {
   const T* q;
   const T* k;
   std::int64_t q_row, k_row;
+  TransposedMatrix<T> k_transposed;
   const bool* sees;
   const T* bias;
   const AttentionMask<T>& mask;
 
   AttentionHead(const AttentionGeometry& geometry, std::int64_t head,
                 const HeadMatrices<const T>& query, const HeadMatrices<const T>& key,
-                const AttentionMask<T>& masks)
+                const AttentionMask<T>& masks, const View<T>& room)
       : g(geometry),
         number(head),
         q(query.of(g.batch, head)),
         k(key.of(g.batch, head)),
         q_row(query.row),
         k_row(key.row),
+        k_transposed(k, k_row, g.keys, g.size, room),
         sees(masks.sees.of(g.batch, head)),
         bias(masks.bias.of(g.batch, head)),
         mask(masks) {}
@@ -94,8 +136,7 @@ struct AttentionHead {
   // masks included. Those of keys that come after the query are numbers without meaning.
   void scores(std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns,
               T* out) const {
-    host_gemm(false, true, rows, columns, g.size, static_cast<T>(g.scale), q + i * q_row, q_row,
-              k + j * k_row, k_row, T(0), out, columns);
+    k_transposed.multiply(static_cast<T>(g.scale), q + i * q_row, q_row, rows, j, columns, out);
     if (sees == nullptr && bias == nullptr) return;
     for (std::int64_t r = 0; r < rows; ++r, out += columns) {
       if (sees != nullptr) {
@@ -135,11 +176,12 @@ struct AttentionForward {
   // Of each query shift and factor: exp(score − shift) · factor is a weight. Or no memory.
   View<T> stats;
   View<T> scores;  // work space of g.block_size()
+  View<T> keys;    // of g.transposed(g.size)
   AttentionGeometry g;
 
   void operator()() const {
     for (std::int64_t h = 0; h < g.heads(); ++h) {
-      const AttentionHead<T> head(g, h, query, key, mask);
+      const AttentionHead<T> head(g, h, query, key, mask, keys);
       for (std::int64_t i = 0; i < g.queries; i += AttentionGeometry::kQueries) {
         rows_from(head, i, std::min(AttentionGeometry::kQueries, g.queries - i));
       }
@@ -216,15 +258,17 @@ struct AttentionBackward {
   HeadMatrices<T> query_grad, key_grad, value_grad;
   View<T> scores, slopes;  // work space of g.block_size() each
   View<T> scaled;          // of g.block_rows() · g.value_size
+  View<T> keys, values;    // of g.transposed(g.size) and g.transposed(g.value_size)
   AttentionGeometry g;
 
   void operator()() const {
     for (std::int64_t h = 0; h < g.heads(); ++h) {
-      const AttentionHead<T> head(g, h, query, key, mask);
+      const AttentionHead<T> head(g, h, query, key, mask, keys);
+      const TransposedMatrix<T> v(value.of(g.batch, h), value.row, g.keys, g.value_size, values);
       std::int64_t done = 0;  // keys whose gradients have been begun
       for (std::int64_t i = 0; i < g.queries; i += AttentionGeometry::kQueries) {
         const std::int64_t rows = std::min(AttentionGeometry::kQueries, g.queries - i);
-        rows_from(head, i, rows, done);
+        rows_from(head, v, i, rows, done);
         done = g.seen(i + rows);
       }
       clear_from(key_grad, h, g.size, done);
@@ -233,11 +277,10 @@ struct AttentionBackward {
   }
 
  private:
-  void rows_from(const AttentionHead<T>& head, std::int64_t first, std::int64_t rows,
-                 std::int64_t done) const {
+  void rows_from(const AttentionHead<T>& head, const TransposedMatrix<T>& v, std::int64_t first,
+                 std::int64_t rows, std::int64_t done) const {
     std::array<T, AttentionGeometry::kQueries> means;
     scale_gradients(head.number, first, rows, means.data());
-    const T* const v = value.of(g.batch, head.number);
     const T* const from = scaled.data;
     T* const dq = query_grad.of(g.batch, head.number);
     T* const dk = key_grad.of(g.batch, head.number);
@@ -247,8 +290,7 @@ struct AttentionBackward {
     for (std::int64_t j = 0; j < seen; j += AttentionGeometry::kKeys) {
       const std::int64_t columns = std::min(AttentionGeometry::kKeys, seen - j);
       head.scores(first, rows, j, columns, scores.data);
-      host_gemm(false, true, rows, columns, g.value_size, T(1), from, g.value_size,
-                v + j * value.row, value.row, T(0), slopes.data, columns);
+      v.multiply(T(1), from, g.value_size, rows, j, columns, slopes.data);
       for (std::int64_t r = 0; r < rows; ++r) {
         slope_row(head, first + r, j, columns, means[static_cast<std::size_t>(r)],
                   scores.data + r * columns, slopes.data + r * columns);
