@@ -18,20 +18,19 @@ inline Tensor comparable(const Tensor& x) {
   return small ? cast(x, Dtype::i32) : widened(x);
 }
 
-inline Tensor compare(const char* operation, const Comparison& holds, const Tensor& a,
-                      const Tensor& b) {
+inline Tensor compare(const char* operation, Comparison by, const Tensor& a, const Tensor& b) {
   check_same_kind(operation, "the first operand", a, "the second operand", b);
   const Tensor left = comparable(a);
   return dispatch_numeric(left.dtype(), operation, [&]<class T>(T) {
-    return map<T, bool>(operation, left, comparable(b), Compare<T>{holds});
+    return map<T, bool>(operation, left, comparable(b), Compare<T>{by});
   });
 }
 
-inline Tensor compare(const char* operation, const Comparison& holds, const Tensor& a, double b) {
+inline Tensor compare(const char* operation, Comparison by, const Tensor& a, double b) {
   check_defined(operation, "the tensor", a);
   const Tensor left = comparable(a);
   return dispatch_numeric(left.dtype(), operation, [&]<class T>(T) {
-    return map<T, bool>(left, CompareTo<T>{{holds}, scalar<T>(operation, b)});
+    return map<T, bool>(left, CompareTo<T>{{by}, scalar<T>(operation, b)});
   });
 }
 
@@ -40,51 +39,51 @@ inline Tensor compare(const char* operation, const Comparison& holds, const Tens
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor eq(const Tensor& a, const Tensor& b) {
-  return detail::compare("eq", {false, true, false}, a, b);
+  return detail::compare("eq", detail::Comparison::eq, a, b);
 }
 
 LOCKSTEP_INLINE Tensor eq(const Tensor& a, double b) {
-  return detail::compare("eq", {false, true, false}, a, b);
+  return detail::compare("eq", detail::Comparison::eq, a, b);
 }
 
 LOCKSTEP_INLINE Tensor ne(const Tensor& a, const Tensor& b) {
-  return detail::compare("ne", {false, true, false, true}, a, b);
+  return detail::compare("ne", detail::Comparison::ne, a, b);
 }
 
 LOCKSTEP_INLINE Tensor ne(const Tensor& a, double b) {
-  return detail::compare("ne", {false, true, false, true}, a, b);
+  return detail::compare("ne", detail::Comparison::ne, a, b);
 }
 
 LOCKSTEP_INLINE Tensor lt(const Tensor& a, const Tensor& b) {
-  return detail::compare("lt", {true, false, false}, a, b);
+  return detail::compare("lt", detail::Comparison::lt, a, b);
 }
 
 LOCKSTEP_INLINE Tensor lt(const Tensor& a, double b) {
-  return detail::compare("lt", {true, false, false}, a, b);
+  return detail::compare("lt", detail::Comparison::lt, a, b);
 }
 
 LOCKSTEP_INLINE Tensor le(const Tensor& a, const Tensor& b) {
-  return detail::compare("le", {true, true, false}, a, b);
+  return detail::compare("le", detail::Comparison::le, a, b);
 }
 
 LOCKSTEP_INLINE Tensor le(const Tensor& a, double b) {
-  return detail::compare("le", {true, true, false}, a, b);
+  return detail::compare("le", detail::Comparison::le, a, b);
 }
 
 LOCKSTEP_INLINE Tensor gt(const Tensor& a, const Tensor& b) {
-  return detail::compare("gt", {false, false, true}, a, b);
+  return detail::compare("gt", detail::Comparison::gt, a, b);
 }
 
 LOCKSTEP_INLINE Tensor gt(const Tensor& a, double b) {
-  return detail::compare("gt", {false, false, true}, a, b);
+  return detail::compare("gt", detail::Comparison::gt, a, b);
 }
 
 LOCKSTEP_INLINE Tensor ge(const Tensor& a, const Tensor& b) {
-  return detail::compare("ge", {false, true, true}, a, b);
+  return detail::compare("ge", detail::Comparison::ge, a, b);
 }
 
 LOCKSTEP_INLINE Tensor ge(const Tensor& a, double b) {
-  return detail::compare("ge", {false, true, true}, a, b);
+  return detail::compare("ge", detail::Comparison::ge, a, b);
 }
 
 }  // namespace lockstep

@@ -176,28 +176,64 @@ struct Negate {
   }
 };
 
-// Which order of two elements is true. A NaN is in none of them.
-struct Comparison {
-  bool less, equal, greater;
-  bool negated = false;
-};
+enum class Comparison : std::uint8_t { eq, ne, lt, le, gt, ge };
 
 // One functor for all comparisons, so that they are compiled once.
 template <class T>
 struct Compare {
-  Comparison holds;
+  Comparison by;
+
   LOCKSTEP_HD bool operator()(T x, T y) const {
-    const int found = (static_cast<int>(holds.less) & static_cast<int>(x < y)) |
-                      (static_cast<int>(holds.equal) & static_cast<int>(x == y)) |
-                      (static_cast<int>(holds.greater) & static_cast<int>(x > y));
-    return found != static_cast<int>(holds.negated);
+    switch (by) {
+      case Comparison::eq:
+        return x == y;
+      case Comparison::ne:
+        return x != y;
+      case Comparison::lt:
+        return x < y;
+      case Comparison::le:
+        return x <= y;
+      case Comparison::gt:
+        return x > y;
+      default:
+        return x >= y;
+    }
+  }
+  void block(std::size_t, bool* out, const T* x, const T* y) const {
+    switch (by) {
+      case Comparison::eq:
+        return each(out, x, y, [](T a, T b) { return a == b; });
+      case Comparison::ne:
+        return each(out, x, y, [](T a, T b) { return a != b; });
+      case Comparison::lt:
+        return each(out, x, y, [](T a, T b) { return a < b; });
+      case Comparison::le:
+        return each(out, x, y, [](T a, T b) { return a <= b; });
+      case Comparison::gt:
+        return each(out, y, x, [](T a, T b) { return a < b; });
+      case Comparison::ge:
+        return each(out, y, x, [](T a, T b) { return a <= b; });
+    }
+  }
+
+ private:
+  template <class Holds>
+  static void each(bool* out, const T* x, const T* y, const Holds& holds) {
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = holds(x[i], y[i]);
   }
 };
 template <class T>
 struct CompareTo {
   Compare<T> f;
   T y;
+
   LOCKSTEP_HD bool operator()(T x) const { return f(x, y); }
+  void block(std::size_t n, bool* out, const T* x) const {
+    T other[kBlockSize];
+    std::fill_n(other, kBlockSize, y);
+    f.block(n, out, x, other);
+  }
 };
 
 template <class T>
