@@ -372,6 +372,7 @@ TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
   any_source_fails = false;
   EXPECT_TRUE(throws<ls::Error>([&] { std::rethrow_exception(error); }, "MPI_Improbe failed"));
   EXPECT_TRUE(throws<ls::Error>([&] { messages.check({}); }, "MPI_Improbe failed"));
+  EXPECT_TRUE(messages.failure());
   EXPECT_TRUE(requests.failed());
   EXPECT_TRUE(throws<ls::Error>([&] { requests.check_usable(); }, "MPI_Improbe failed with code"));
   MPI_Comm_free(&comm);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/device/stay_loaded.hpp>
 #include <lockstep/error.hpp>
 
 #include <cerrno>
@@ -124,10 +123,9 @@ std::thread start_thread(F run) {
 }
 
 // Starts a thread that outlives its starter's CoreBinding, if there is one, and is not bound by it.
-// The library that this is in stays loaded, since nobody waits for the thread's end.
+// Called after `stay_loaded`.
 template <class F>
 void start_detached(F run) {
-  stay_loaded();
   std::thread([cores = unbound_affinity, run = std::move(run)]() mutable {
     if (cores) (void)set_affinity(*cores);
     run();

@@ -3,11 +3,27 @@
 
 #include <lockstep/config.hpp>
 
+#include <atomic>
+
 namespace lockstep::detail {
 
-// Keeps the shared library that this code is in loaded until the process ends, also after dlclose.
-// To be called before a thread is started that nobody ends: its code must stay where it is.
-void stay_loaded();
+// In whichever library the code is that refers to it.
+[[gnu::visibility("hidden")]] inline constexpr char within_library = 0;
+inline constinit std::atomic<bool> stays_loaded{false};
+
+// Keeps the shared library that `address` lies in loaded until the process ends, where the system
+// can do that.
+void keep_loaded(const void* address) noexcept;
+
+// Keeps the shared library that this code is in loaded, also after dlclose. Called before a thread
+// is started that nobody ends, since its code has to stay, and with no mutex held: it takes the
+// system's loader lock.
+inline void stay_loaded() noexcept {
+  if (stays_loaded.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  keep_loaded(&within_library);
+  stays_loaded.store(true, std::memory_order_relaxed);  // twice would do no harm
+}
 
 }  // namespace lockstep::detail
 

@@ -30,8 +30,8 @@ namespace lockstep::mpi::detail {
 // and all others with it, and no further one is started: if that rank sent more later, it would be
 // taken for what is received after this. When a rank has told that it has failed, what it had sent
 // before still comes; any other message with it fails: one to be received that has not come, and
-// one sent that has not been taken. An error of MPI's is a `failure` of this rank: others may wait
-// for the message.
+// one sent that has not been taken. An error of MPI's is a `failure` of this rank, which ends all
+// its messages: others may wait for the one that has failed.
 //
 // Threads: the communication thread, or one that runs an operation in its place.
 class Messages {
@@ -71,7 +71,7 @@ class Messages {
     for (std::size_t i = 0; i < in_flight_.size();) {
       if (in_flight_[i]->advance()) {
         const std::unique_ptr<MessageInFlight> ended = take(i);
-        if (ended->mpi_failed && !failure_) failure_ = ended->error;
+        if (ended->mpi_failed && !failure_) failure_ = error_ = ended->error;
         ended->done(std::move(ended->error));
       } else {
         ++i;
@@ -79,6 +79,8 @@ class Messages {
     }
     if (watchdog_ && watchdog_->faulted()) {
       fail_in_flight();
+    } else if (failure_) {
+      leave([&](const MessageInFlight&) { return failure_; });
     } else {
       fail_messages_of_lost_ranks();
       check_deadlines();
@@ -255,7 +257,9 @@ class Messages {
   void fail_messages_of_lost_ranks() noexcept {
     if (in_flight_.empty()) return;
     if (const int code = notice_->look(); code != MPI_SUCCESS) {
-      return fail_all([&] { return mpi_error(code, "MPI_Improbe"); });
+      fail_all([&] { return mpi_error(code, "MPI_Improbe"); });
+      failure_ = error_;
+      return;
     }
     leave([&](MessageInFlight& pending) -> std::exception_ptr {
       const std::exception_ptr& gone = notice_->gone(pending.message.peer);

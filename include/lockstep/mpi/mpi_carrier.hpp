@@ -108,7 +108,7 @@ class MpiCarrier final : public Carrier {
   }
   bool progress() override {
     const bool more = messages_.progress();
-    if (messages_.failure()) requests_.leave(messages_.failure());
+    if (messages_.failure()) requests_.fail_in_message(messages_.failure());
     return more;
   }
 

@@ -122,6 +122,13 @@ class Requests {
     if (!error_) error_ = error;
     notice_->tell_gone(error);
   }
+  // An error of MPI's in a message, which another rank may wait for: takes this rank out, unless
+  // the watchdog knows of a fault that explains it.
+  void fail_in_message(const std::exception_ptr& error) noexcept {
+    if (error_) return;
+    error_ = await_fault(watchdog_.get());
+    if (!error_) leave(error);
+  }
   // Runs `body`, a collective or a part of one. If it throws, this rank leaves, unless a wait in it
   // has failed.
   template <class Body>

@@ -126,7 +126,7 @@ struct TraitsMembers {
                                 gather && weighted_sum && record_stream && is_on;
 };
 
-// Compiles if the specialisation for T has all members; otherwise the message names the one that is
+// Compiles if the specialisation for T has all members; otherwise the message names those that are
 // missing.
 template <class T>
 consteval void require_whole_traits() {

@@ -4,6 +4,7 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
@@ -97,10 +98,12 @@ class LibraryTraining {
     } catch (const ValueError& error) {
       trained.error = error.what();
       trained.refused = true;
+    } catch (const distributed::RankGone& error) {
+      // Which rank's error is the first to be told is not said.
+      trained.error = error.what();
+      trained.refused = true;
     } catch (const std::exception& error) {
       trained.error = error.what();
-      // Which rank's error is the first to be told is not said.
-      trained.refused = program.way == Way::distributed;
     }
     return trained;
   }
@@ -223,7 +226,10 @@ class LibraryTraining {
       collect(call(tree), outputs);
     });
     Observed seen;
+    const bool gathered = devices_.size() > 1 && program_.way != Way::distributed;
     for (Tensor& output : outputs) {
+      check<Error>(!gathered || output.device() == options_.output_device, "an output is on ",
+                   output.device());
       // As the reference has it.
       if (program_.dim != 0 && output.dim() > 1) output = transpose(output, 0, program_.dim);
       seen.outputs.push_back(

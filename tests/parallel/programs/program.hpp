@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -10,7 +11,7 @@
 
 // Random programs: a module that is made up, and a training of it. A Program is plain data, so that
 // it can be drawn, printed, made smaller, and run in two ways that share no code: by the library
-// (library.hpp) and by the formulas of reference.hpp.
+// (library_training.hpp) and by the formulas of reference.hpp.
 namespace lockstep::testing::programs {
 
 // A shape without its rows, which come first and differ from chunk to chunk.
@@ -295,7 +296,9 @@ inline std::string describe(const Program& program) {
     out << "  %" << i << " = input";
     list("[rows] +", input.sizes);
     if (input.classes > 0) out << " below " << input.classes;
+    if (input.i32) out << " of i32";
     if (input.requires_grad) out << " requires_grad";
+    if (input.on_first_device) out << " on the first device";
     out << '\n';
   }
   for (std::size_t j = 0; j < program.steps.size(); ++j) {
@@ -322,6 +325,7 @@ inline std::string describe(const Program& program) {
         << (round.no_grad ? " no_grad" : "") << (round.zero_grad ? "" : " keeps gradients");
     if (round.freeze >= 0) out << " freezes " << round.freeze;
     if (round.change >= 0) out << " changes " << round.change;
+    if (round.streams != 0) out << " streams " << round.streams;
     out << '\n';
   }
   list(" devices", program.devices);

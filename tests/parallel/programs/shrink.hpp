@@ -112,6 +112,7 @@ inline std::vector<Program> smaller(const Program& program) {
     }
     add([r](Program& p) { p.rounds[r].freeze = -1; });
     add([r](Program& p) { p.rounds[r].change = -1; });
+    add([r](Program& p) { p.rounds[r].streams = 0; });
     add([r](Program& p) { p.rounds[r].zero_grad = true; });
     add([r](Program& p) { p.rounds[r].no_grad = false; });
     if (program.rounds[r].rows > 1 && program.splitting != Splitting::sizes) {

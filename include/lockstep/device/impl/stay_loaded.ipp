@@ -3,22 +3,19 @@
 
 #include <lockstep/device/stay_loaded.hpp>
 
-#if defined(__linux__)
+#if __has_include(<dlfcn.h>)
 #include <dlfcn.h>
 #endif
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void stay_loaded() {
-#if defined(__linux__)
-  [[maybe_unused]] static void* const library = [] {
-    static const char within = 0;
-    Dl_info info{};
-    // The program itself has no handle, and needs none.
-    return dladdr(&within, &info) != 0
-               ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)
-               : nullptr;
-  }();
+LOCKSTEP_INLINE void keep_loaded([[maybe_unused]] const void* address) noexcept {
+#if defined(RTLD_NOLOAD) && defined(RTLD_NODELETE)
+  Dl_info library{};
+  // The program itself has no handle, and needs none.
+  if (dladdr(address, &library) != 0) {
+    (void)dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
 #endif
 }
 

@@ -7,6 +7,7 @@
 #include <lockstep/backend/threads/shared_core.hpp>
 #include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/device/stay_loaded.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>
@@ -26,6 +27,7 @@ LOCKSTEP_INLINE BackgroundThreads& BackgroundThreads::instance() {
 
 LOCKSTEP_INLINE void BackgroundThreads::require() {
   if (started_.load(std::memory_order_acquire)) return;
+  stay_loaded();
   const std::lock_guard lock(mutex_);
   if (thread_count_ == 0) start();
   started_.store(true, std::memory_order_release);
@@ -53,6 +55,7 @@ LOCKSTEP_INLINE void BackgroundThreads::share(const Pieces& pieces) {
     for (std::size_t i = 0; i < pieces.count; ++i) pieces.run(pieces.context, i);
     return;
   }
+  stay_loaded();
   SharedWork* work;
   bool wake;
   {

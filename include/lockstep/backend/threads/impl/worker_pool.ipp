@@ -8,6 +8,7 @@
 #include <lockstep/backend/threads/worker_mailbox.hpp>
 #include <lockstep/backend/threads/worker_pool.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/device/stay_loaded.hpp>
 #include <lockstep/error.hpp>
 
 #include <atomic>
@@ -47,6 +48,7 @@ LOCKSTEP_INLINE TeamStats WorkerPool::stats() {
 
 LOCKSTEP_INLINE Share WorkerPool::lease(std::size_t size) {
   const std::size_t count = size - 1;
+  stay_loaded();
   const std::lock_guard lock(mutex_);
   while (free_.size() < count) create_worker(size);
   const auto first = free_.rbegin();
