@@ -502,5 +502,19 @@ TEST(BackwardPass, KnowsWhichLeavesItReachesAndIsNumberedAnew) {
   EXPECT_EQ(detail::current_backward_pass, nullptr);
 }
 
+TEST(RetainGrad, KeepsACopy) {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = x * 2;
+  const Tensor z = y + 1;
+  y.retain_grad();
+  z.retain_grad();
+  const Tensor gradient = from_values(Values{3, 4}, {2});
+  z.backward(gradient);
+  y.grad().mul_(100);
+  EXPECT_EQ(z.grad().to_vector<double>(), (Values{3, 4}));
+  z.grad().mul_(7);
+  EXPECT_EQ(gradient.to_vector<double>(), (Values{3, 4}));
+}
+
 }  // namespace grad_hooks_test
 }  // namespace lockstep

@@ -107,5 +107,13 @@ TEST(Compare, CountsHowManyOfABatchAreRight) {
   EXPECT_EQ(sum(eq(argmax(scores, 1), labels)).item<std::int64_t>(), 2);
 }
 
+TEST(Compare, ANumberTakesTheTensorsDtype) {
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
+    const Tensor x = full({1}, 0.1).to(dtype);
+    EXPECT_TRUE(eq(x, 0.1).to_vector<bool>()[0]) << dtype;
+    EXPECT_TRUE(le(x, 0.1).to_vector<bool>()[0] && ge(x, 0.1).to_vector<bool>()[0]) << dtype;
+  }
+}
+
 }  // namespace compare_test
 }  // namespace lockstep

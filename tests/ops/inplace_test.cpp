@@ -210,5 +210,27 @@ TEST(InPlace, BackwardNoticesWhatItNeedsUnchanged) {
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, 1}));
 }
 
+// Two new memories may lie where one was before.
+TEST(Operators, HoweverManyChangesABackwardNoticesThem) {
+  for (int changes = 1; changes <= 4; ++changes) {
+    const Tensor x = tensor({1.0F, 2.0F}).requires_grad_();
+    const Tensor y = x * 2;
+    const Tensor z = y * y;
+    for (int i = 0; i < changes; ++i) y += 1;
+    EXPECT_THROW(sum(z).backward(), AutogradError) << changes;
+  }
+}
+
+TEST(Operators, WhatRetainsTheGradientFollowsTheTensor) {
+  const Tensor x = tensor({1.0F, 2.0F}).requires_grad_();
+  const Tensor y = x * 3;
+  y.retain_grad();
+  y *= 2;
+  y.retain_grad();
+  sum(y * 5).backward();
+  EXPECT_EQ(y.grad().to_vector<float>(), (std::vector<float>{5, 5}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{30, 30}));
+}
+
 }  // namespace inplace_test
 }  // namespace lockstep

@@ -339,6 +339,20 @@ TEST(PairLosses, AreOfF32UnderAutocast) {
   }
 }
 
+TEST(PairLosses, SmoothL1OverflowsOnlyWhereTheLossDoes) {
+  const Tensor far = full({1}, 1e30F);
+  EXPECT_FLOAT_EQ(static_cast<float>(smooth_l1_loss(far, zeros({1}), Reduction::mean, 1e10).item()),
+                  1e30F);
+  const Tensor half = full({1}, 1000).to(Dtype::f16);
+  EXPECT_EQ(smooth_l1_loss(half, half * 0, Reduction::mean, 100).to(Dtype::f32).item(), 950);
+}
+
+TEST(PairLosses, BinaryCrossEntropyOfHalfPrecisionHasAFiniteGradient) {
+  const Tensor one = full({1}, 1).to(Dtype::f16).requires_grad_();
+  binary_cross_entropy(one, one.detach()).backward();
+  EXPECT_EQ(one.grad().to(Dtype::f32).item(), 0);
+}
+
 TEST(MseLoss, NamesBothArgumentsInItsErrors) {
   const Tensor a = varied({3, 1});
   expect_error<ShapeError>([&] { mse_loss(a, varied({3})); }, {"mse_loss", "[3, 1]", "[3]"});

@@ -156,5 +156,28 @@ TEST(Maximum, NamesBothOperands) {
   expect_error<ValueError>([&] { maximum(x, Tensor()); }, {"maximum", "undefined"});
 }
 
+TEST(Max, OfASingleNumberHasMemoryOfItsOwn) {
+  const Tensor x = full({}, 3);
+  max(x) += 1;
+  max(x, 0).values += 1;
+  EXPECT_EQ(x.item(), 3);
+}
+
+TEST(Max, ANaNTakesTheGradient) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor x = from_values(std::vector<double>{1, nan, 3}, {3}).requires_grad_();
+  max(x).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 1, 0}));
+}
+
+TEST(Maximum, WhatIsNotTakenGetsNothingOfAnInfiniteGradient) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor a = from_values(std::vector<double>{1, 2}, {2}).requires_grad_();
+  const Tensor b = from_values(std::vector<double>{2, 1}, {2}).requires_grad_();
+  maximum(a, b).backward(from_values(std::vector<double>{infinity, infinity}, {2}));
+  EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{0, infinity}));
+  EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{infinity, 0}));
+}
+
 }  // namespace max_test
 }  // namespace lockstep

@@ -201,5 +201,16 @@ TEST(Reduce, SumToTheShapeOfAnOperand) {
   EXPECT_EQ(detail::sum_to(zeros({0, 4}), {1, 4}).to_vector<float>(), std::vector<float>(4, 0.0F));
 }
 
+TEST(Reduce, TheDeviationOfEqualElementsHasNoSlope) {
+  const Tensor x = from_values(std::vector<double>{2, 2, 1, 3}, {2, 2}).requires_grad_();
+  sum(std(x, {1})).backward();
+  const double slope = 1 / std::sqrt(2.0);
+  const std::vector<double> grads = x.grad().to_vector<double>();
+  EXPECT_EQ(grads[0], 0);
+  EXPECT_EQ(grads[1], 0);
+  EXPECT_NEAR(grads[2], -slope, 1e-12);
+  EXPECT_NEAR(grads[3], slope, 1e-12);
+}
+
 }  // namespace reduce_test
 }  // namespace lockstep

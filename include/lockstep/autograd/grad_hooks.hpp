@@ -57,6 +57,9 @@ RemovableHandle add_gradient_hook(const Tensor& tensor,
                                   std::function<Tensor(const Tensor&)> function,
                                   bool retains = false);
 
+// Has what retain_grad registered for an output of `from` follow the tensor to its new node.
+void move_retained(const std::shared_ptr<Node>& from, std::size_t number, const Tensor& tensor);
+
 }  // namespace detail
 
 // Removes a hook. Copies of a handle name the same hook, and the hook stays when all handles are

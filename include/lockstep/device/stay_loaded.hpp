@@ -7,9 +7,8 @@
 
 namespace lockstep::detail {
 
-// In whichever library the code is that refers to it.
-[[gnu::visibility("hidden")]] inline constexpr char within_library = 0;
-inline constinit std::atomic<bool> stays_loaded{false};
+// Each library has its own, which is within it.
+[[gnu::visibility("hidden")]] inline constinit std::atomic<bool> stays_loaded{false};
 
 // Keeps the shared library that `address` lies in loaded until the process ends, where the system
 // can do that.
@@ -21,7 +20,7 @@ void keep_loaded(const void* address) noexcept;
 inline void stay_loaded() noexcept {
   if (stays_loaded.load(std::memory_order_relaxed)) [[likely]]
     return;
-  keep_loaded(&within_library);
+  keep_loaded(&stays_loaded);
   stays_loaded.store(true, std::memory_order_relaxed);  // twice would do no harm
 }
 

@@ -90,6 +90,14 @@ Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
   return map_pairs(kMapping, operation, a, b, &f);
 }
 
+// `value` as an element of `dtype` has it, if that is of half precision; else as it is.
+inline double rounded_to_half(Dtype dtype, double value) {
+  const auto single = static_cast<float>(value);
+  if (dtype == Dtype::f16) return static_cast<double>(static_cast<float>(Half(single)));
+  if (dtype == Dtype::bf16) return static_cast<double>(static_cast<float>(BFloat16(single)));
+  return value;
+}
+
 // `value` as a T. A DtypeError if T is an integer type that cannot hold it exactly.
 template <class T>
 T scalar(const char* operation, double value) {

@@ -20,7 +20,8 @@ namespace lockstep {
 // Where it need not be recorded the elements change in place, and so do those of views. Otherwise
 // the result is a new one, which the tensor takes over; so that none misses it, it is an
 // AutogradError if another tensor shares the memory, as views and what some operations have saved
-// do, and for a leaf that requires grad.
+// do, and for a leaf that requires grad. Memory that was lent for the tensor (tensor/from_blob.hpp)
+// stays as it was then.
 //
 // **Torch counterpart.** These operators, which torch also records for views.
 // **Backward.** Into what `a` was made of, and into `b`.

@@ -29,8 +29,9 @@ inline Tensor compare(const char* operation, Comparison by, const Tensor& a, con
 inline Tensor compare(const char* operation, Comparison by, const Tensor& a, double b) {
   check_defined(operation, "the tensor", a);
   const Tensor left = comparable(a);
+  const double number = rounded_to_half(a.dtype(), b);
   return dispatch_numeric(left.dtype(), operation, [&]<class T>(T) {
-    return map<T, bool>(left, CompareTo<T>{{by}, scalar<T>(operation, b)});
+    return map<T, bool>(left, CompareTo<T>{{by}, scalar<T>(operation, number)});
   });
 }
 

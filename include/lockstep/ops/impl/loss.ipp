@@ -358,8 +358,8 @@ LOCKSTEP_INLINE Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
   }
   detail::check_pairs("smooth_l1_loss", input, target);
   const Tensor difference = input - target;
-  const Tensor near = clamp(difference, -beta, beta);
-  return detail::reduce_rows(near * (difference - near * 0.5), reduction) / beta;
+  const Tensor part = clamp(difference / beta, -1, 1);
+  return detail::reduce_rows(part * (difference - part * (beta / 2)), reduction);
 }
 
 LOCKSTEP_INLINE Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
@@ -368,6 +368,10 @@ LOCKSTEP_INLINE Tensor binary_cross_entropy(const Tensor& input, const Tensor& t
     return detail::autocast_to_f32(binary_cross_entropy, input, target, reduction);
   }
   detail::check_pairs("binary_cross_entropy", input, target);
+  if (detail::is_half_precision(input.dtype())) {
+    return binary_cross_entropy(input.to(Dtype::f32), target.to(Dtype::f32), reduction)
+        .to(input.dtype());
+  }
   return detail::reduce_rows(apply(detail::BinaryCrossEntropyOp{}, input, target), reduction);
 }
 

@@ -14,6 +14,7 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/ops/where.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -43,12 +44,16 @@ struct ExtremumOp {
     const Tensor a = saved(saved_a);
     const Tensor b = saved(saved_b);
     std::array<Tensor, 2> grads;
-    if (saved.needs(0)) grads[0] = sum_to(grad * share(a, b), a.sizes());
-    if (saved.needs(1)) grads[1] = sum_to(grad * share(b, a), b.sizes());
+    if (saved.needs(0)) grads[0] = sum_to(shared(grad, share(a, b)), a.sizes());
+    if (saved.needs(1)) grads[1] = sum_to(shared(grad, share(b, a)), b.sizes());
     return grads;
   }
 
  private:
+  // What is not taken gets nothing, also of an infinite gradient.
+  static Tensor shared(const Tensor& grad, const Tensor& share) {
+    return where(ne(share, 0), grad * share, 0);
+  }
   // What `mine` gets of the gradient; constant around it.
   static Tensor share(const Tensor& mine, const Tensor& other) {
     return compute_floating(mine.dtype(), name, [&]<class T>(T) {
@@ -66,7 +71,7 @@ Extremes extremes(const Tensor& x, std::int64_t dim, bool keepdim) {
     return is_floating_point(x.dtype()) ? -x.detach() : sub(-1, x.detach());
   };
   const Tensor at = argmax(Greater ? x : turned(), dim, true);
-  Extremes taken{x.dim() == 0 ? x : gather(x, dim, at), at};
+  Extremes taken{x.dim() == 0 ? x.clone() : gather(x, dim, at), at};
   if (keepdim || x.dim() == 0) return taken;
   Shape shape = at.sizes();
   shape.erase(wrap_dim(dim, shape.size()));
@@ -82,13 +87,16 @@ struct ExtremeOp {
   Tensor forward(const Tensor& input) {
     x = input;
     Tensor left = input;  // one dimension less at a time, as many rows share the work
+    if (left.dim() == 0) left = input.clone();
     while (left.dim() > 0) left = extremes<Greater>(left, -1, false).values;
     y = Saved::output(left);
     return left;
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
-    const Tensor equal = eq(saved(x), saved(y).detach()).to(grad.dtype());
-    return grad * (equal / sum(equal));
+    const Tensor in = saved(x).detach();
+    const Tensor most = saved(y).detach();
+    const Tensor equal = where(eq(most, most), eq(in, most), ne(in, in));
+    return where(equal, grad / sum(equal).to(grad.dtype()), 0);
   }
 };
 

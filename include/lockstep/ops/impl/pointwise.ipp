@@ -282,6 +282,9 @@ LOCKSTEP_INLINE Tensor pow(const Tensor& x, double exponent) {
 LOCKSTEP_INLINE Tensor clamp(const Tensor& x, std::optional<double> min,
                              std::optional<double> max) {
   check<ValueError>(min || max, "clamp: expected min, max or both");
+  detail::check_defined("clamp", "the tensor", x);
+  if (min) min = detail::rounded_to_half(x.dtype(), *min);
+  if (max) max = detail::rounded_to_half(x.dtype(), *max);
   return apply(detail::PiecewiseOp<detail::Bounds>{{min, max}}, x);
 }
 

@@ -5,12 +5,14 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/ops/where.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -87,7 +89,9 @@ LOCKSTEP_INLINE Tensor std(const Tensor& x, const Shape& dims, double correction
   if (x.defined() && detail::is_half_precision(x.dtype())) {
     return std(x.to(Dtype::f32), dims, correction, keepdim).to(x.dtype());
   }
-  return sqrt(var(x, dims, correction, keepdim));
+  const Tensor square = var(x, dims, correction, keepdim);
+  const Tensor none = eq(square, 0);  // whose gradient is 0, as in torch
+  return where(none, 0, sqrt(where(none, 1, square)));
 }
 
 LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
