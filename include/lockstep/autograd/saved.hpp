@@ -41,7 +41,7 @@ class Saved {
 
   Tensor tensor_;
   std::uint64_t version_ = 0;
-  const detail::VersionCounter* counter_ = nullptr;  // only compared: set_data swaps the tensor's
+  std::uint32_t replaced_ = 0;  // since set_data the version is another tensor's
   bool is_output_ = false;
   std::size_t output_nr_ = 0;
 };

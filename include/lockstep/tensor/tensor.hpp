@@ -296,7 +296,8 @@ struct TensorImpl {
   // Whether `hooks` may have some that come before `grad` changes. Relaxed: a pass that runs while
   // the first one is added need not call it.
   std::atomic<bool> gradient_hooks{false};
-  bool inference = false;  // made in inference mode, or a view of what was
+  std::uint32_t replaced = 0;  // how often set_data has put other memory in its place
+  bool inference = false;      // made in inference mode, or a view of what was
   bool requires_grad = false;
   std::size_t output_nr = 0;  // which output of grad_fn this is
   std::shared_ptr<Node> grad_fn;

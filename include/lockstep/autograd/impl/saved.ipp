@@ -39,14 +39,14 @@ LOCKSTEP_INLINE void Saved::remember() {
                        "shape ",
                        tensor_.sizes(), " on ", tensor_.device());
   version_ = tensor_.version();
-  counter_ = tensor_.impl()->version.get();
+  replaced_ = tensor_.impl()->replaced;
 }
 
 LOCKSTEP_INLINE Tensor Backward::operator()(const Saved& saved) const {
   const Tensor& tensor = saved.tensor_;
   if (!tensor.defined()) return tensor;
   check<AutogradError>(
-      tensor.version() == saved.version_ && tensor.impl()->version.get() == saved.counter_,
+      tensor.version() == saved.version_ && tensor.impl()->replaced == saved.replaced_,
       "one of the variables needed for the gradient of ", node_->name(),
       " has been modified by an inplace operation: a tensor of shape ", tensor.sizes(), " on ",
       tensor.device(), " is at version ", tensor.version(), "; expected version ", saved.version_);

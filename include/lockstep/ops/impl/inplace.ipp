@@ -20,9 +20,7 @@
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -83,14 +81,10 @@ void record_update(const char* operation, const Tensor& tensor, const Change& ch
   before.impl()->requires_grad = impl.requires_grad;
   const Tensor after = change(before).to(tensor.dtype());
   check_update(operation, tensor, after);
-  // What was saved of the old memory knows its counter by address alone, and that may be reused:
-  // the number must not come again.
-  const std::uint64_t version = tensor.version();
   const std::shared_ptr<Node> old = std::move(impl.grad_fn);
   const std::size_t number = impl.output_nr;
   impl.grad_fn = nullptr;
   tensor.set_data(after);
-  impl.version->value.fetch_add(version + 1, std::memory_order_relaxed);
   impl.grad_fn = after.grad_fn();
   impl.output_nr = after.impl()->output_nr;
   impl.requires_grad = true;

@@ -127,6 +127,7 @@ LOCKSTEP_INLINE void Tensor::set_data(const Tensor& other) const {
   check<AutogradError>(!impl_->grad_fn,
                        "set_data: the tensor is the result of a recorded operation");
   check<ValueError>(!impl_->sparse && !from.sparse, "set_data: expected dense tensors");
+  if (impl_->storage != from.storage) ++impl_->replaced;
   impl_->storage = from.storage;
   impl_->version = from.version;
   impl_->offset = from.offset;
