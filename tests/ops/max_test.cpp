@@ -2,6 +2,7 @@
 #include <lockstep/ops/max.hpp>
 
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
