@@ -273,7 +273,7 @@ class Generator {
     if (op == Op::stack) {
       if (rank > 2) return false;
       const std::int64_t dim = number(1, rank + 1);
-      sizes.insert(sizes.begin() + dim - 1, 2);
+      sizes.insert(sizes.begin() + (dim - 1), 2);
       return add(op, {*x, *y}, {dim}, sizes);
     }
     if (rank == 0) return false;
