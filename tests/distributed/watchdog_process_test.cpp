@@ -151,6 +151,12 @@ class Process {
     const int status = wait(WUNTRACED);
     EXPECT_TRUE(WIFSTOPPED(status));
   }
+  // Returns when it is dead, and all that it had open is closed.
+  void kill() {
+    send(SIGKILL);
+    (void)wait(0);
+    id_ = 0;
+  }
   // Waits for its end, and expects that it was a good one.
   void expect_good_end() {
     const int status = wait(0);
@@ -297,10 +303,8 @@ TEST(WatchdogProcess, TwoKilledRanksAreNamed) {
   Processes ranks{"waits", "computes", "computes", "waits"};
   ASSERT_TRUE(ranks.are_there({0, 1, 2, 3}));
   ranks[0].stop();  // so that rank 0 learns of both together
-  ranks[2].send(SIGKILL);
-  ranks[1].send(SIGKILL);
-  ranks[1].rest();
-  ranks[2].rest();
+  ranks[2].kill();
+  ranks[1].kill();
   ranks[0].send(SIGCONT);
   ranks.expect_release({0, 3}, {"rank 1 has died", "rank 2 has died", "\nAlso: "});
 }

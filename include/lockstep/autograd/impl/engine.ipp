@@ -133,11 +133,9 @@ LOCKSTEP_INLINE void Tensor::retain_grad() const {
     if (const std::shared_ptr<detail::TensorImpl> impl = variable.lock()) {
       const std::lock_guard lock(impl->mutex);
       Tensor& total = impl->grad;
-      if (!total.defined()) {  // a copy: other tensors' gradients may be the same one
-        total = gradient.clone();
-      } else {
-        total = detail::sum_gradients(total, gradient);
-      }
+      // Never the gradient itself: other tensors' may be the same one.
+      if (!total.defined()) total = zeros(gradient.sizes(), gradient.options());
+      total = detail::sum_gradients(total, gradient);
       // The caller reads it on a stream that waits for this one.
       autograd::queue_callback(
           [kept = total] { kept.record_stream(current_stream(kept.device())); });
