@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <set>
+#include <vector>
 
 namespace random_programs_test {
 
@@ -33,11 +34,21 @@ Program draw(std::size_t number) {
   return Generator(random).draw();
 }
 
+// Two ranks on one GPU share its streams. Either may look for a fault of an index while a kernel of
+// the other one runs, which lockstep allows and the simulated runtime takes for a race.
+bool shares_streams(const Program& program) {
+  std::vector<std::size_t> devices = program.devices;
+  std::sort(devices.begin(), devices.end());
+  return program.way == Way::distributed &&
+         std::adjacent_find(devices.begin(), devices.end()) != devices.end();
+}
+
 // Shows the first of `cases` programs in which the library and the formulas part, made small.
 void expect_agreement(std::size_t cases) {
   const CaughtWarnings warnings;
   for (std::size_t i = 0; i < cases; ++i) {
     const Program program = draw(i);
+    if (shares_streams(program) && first_devices(1)[0].is_cuda()) continue;
     const auto difference = Comparison::difference(program);
     if (!difference) continue;
     const Program small =

@@ -220,6 +220,8 @@ class LibraryTraining {
     std::vector<Tensor> outputs;
     stage([&] {
       property::Random random(program_.seed % 1000 + r);
+      // They come from another stage, whose stream may have been another one.
+      for (const Tensor& input : inputs) input.record_stream(current_stream(input.device()));
       const Tree tree = nest(random, inputs);
       std::optional<NoGradGuard> no_grad;
       if (round.no_grad) no_grad.emplace();
