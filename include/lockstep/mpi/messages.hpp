@@ -71,7 +71,10 @@ class Messages {
     for (std::size_t i = 0; i < in_flight_.size();) {
       if (in_flight_[i]->advance()) {
         const std::unique_ptr<MessageInFlight> ended = take(i);
-        if (ended->mpi_failed && !failure_) failure_ = error_ = ended->error;
+        if (ended->mpi_failed && !mpi_failed_) {
+          mpi_failed_ = true;
+          error_ = ended->error;
+        }
         ended->done(std::move(ended->error));
       } else {
         ++i;
@@ -79,8 +82,8 @@ class Messages {
     }
     if (watchdog_ && watchdog_->faulted()) {
       fail_in_flight();
-    } else if (failure_) {
-      leave([&](const MessageInFlight&) { return failure_; });
+    } else if (mpi_failed_) {
+      leave([&](const MessageInFlight&) { return error_; });
     } else {
       fail_messages_of_lost_ranks();
       check_deadlines();
@@ -89,7 +92,7 @@ class Messages {
   }
 
   // The first error of MPI's; null without one.
-  const std::exception_ptr& failure() const { return failure_; }
+  std::exception_ptr failure() const { return mpi_failed_ ? error_ : nullptr; }
 
   // Fails all messages that are under way. The memory that MPI may still read or write is kept for
   // ever.
@@ -258,7 +261,7 @@ class Messages {
     if (in_flight_.empty()) return;
     if (const int code = notice_->look(); code != MPI_SUCCESS) {
       fail_all([&] { return mpi_error(code, "MPI_Improbe"); });
-      failure_ = error_;
+      mpi_failed_ = true;
       return;
     }
     leave([&](MessageInFlight& pending) -> std::exception_ptr {
@@ -333,7 +336,7 @@ class Messages {
   FailureNotice* const notice_;
   std::vector<std::unique_ptr<MessageInFlight>> in_flight_;
   std::exception_ptr error_;  // of all messages: one was too late, or MPI has failed
-  std::exception_ptr failure_;
+  bool mpi_failed_ = false;   // it is the latter
 };
 
 }  // namespace lockstep::mpi::detail

@@ -108,7 +108,7 @@ class MpiCarrier final : public Carrier {
   }
   bool progress() override {
     const bool more = messages_.progress();
-    if (messages_.failure()) requests_.fail_in_message(messages_.failure());
+    if (const auto error = messages_.failure()) requests_.fail_in_message(error);
     return more;
   }
 
