@@ -25,6 +25,8 @@ struct GradientHooks {
     std::size_t input_nr;
     std::function<Tensor(const Tensor&)> function;
     bool retains = false;
+
+    bool retains_input(std::size_t number) const { return retains && input_nr == number; }
   };
   std::vector<Hook> hooks;
 

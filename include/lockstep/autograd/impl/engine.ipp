@@ -126,7 +126,7 @@ LOCKSTEP_INLINE void Tensor::retain_grad() const {
   if (const auto& known = grad_fn()->gradient_hooks) {
     const bool retained =
         std::any_of(known->hooks.begin(), known->hooks.end(),
-                    [number](const auto& hook) { return hook.retains && hook.input_nr == number; });
+                    [number](const auto& hook) { return hook.retains_input(number); });
     if (retained) return;
   }
   const auto retain = [variable = std::weak_ptr(impl_)](const Tensor& gradient) {

@@ -114,9 +114,8 @@ LOCKSTEP_INLINE void move_retained(const std::shared_ptr<Node>& from, std::size_
                                    const Tensor& tensor) {
   if (!from->gradient_hooks) return;
   auto rest = std::make_shared<GradientHooks>(*from->gradient_hooks);
-  const auto at = std::find_if(rest->hooks.begin(), rest->hooks.end(), [number](const auto& hook) {
-    return hook.retains && hook.input_nr == number;
-  });
+  const auto at = std::find_if(rest->hooks.begin(), rest->hooks.end(),
+                               [number](const auto& hook) { return hook.retains_input(number); });
   if (at == rest->hooks.end()) return;
   (void)add_gradient_hook(tensor, std::move(at->function), true);
   rest->hooks.erase(at);
