@@ -559,13 +559,19 @@ Told tell_all(bool met, bool failed) {
   return {known[0] != 0, known[1] != 0};
 }
 
+// That these errors of another rank name the last one.
+void expect_last_rank_in(const std::string& second, const std::string& third) {
+  const std::string name = ls::detail::str("rank ", last_rank(), " has ");
+  EXPECT_NE(second.find(name), std::string::npos) << second;
+  EXPECT_NE(third.find(name), std::string::npos) << third;
+}
+
 // Allocation n of the last rank fails in the operation; then all go on as if nothing had been.
 // Returns whether there was an allocation n.
 bool survive_fault(const FaultyOperation& operation, bool communicating, std::uint64_t n,
                    bool lasting) {
   const dist::ProcessGroup group = ls::mpi::process_group();
-  const int last = group.size() - 1;
-  const bool faulty = group.rank() == last;
+  const bool faulty = group.rank() == last_rank();
   const Brought brought(group.size());
   const ls::Tensor next = ls::full({3}, 1);
   dist::ProcessGroup result = group;
@@ -588,9 +594,7 @@ bool survive_fault(const FaultyOperation& operation, bool communicating, std::ui
     EXPECT_EQ(second, "std::bad_alloc");
     EXPECT_EQ(third, "std::bad_alloc");
   } else {
-    const std::string name = ls::detail::str("rank ", last, " has ");
-    EXPECT_NE(second.find(name), std::string::npos) << second;
-    EXPECT_NE(third.find(name), std::string::npos) << third;
+    expect_last_rank_in(second, third);
   }
   return told.met;
 }
@@ -628,8 +632,7 @@ std::string error_text(const Operation& operation) {
 // The same where call n of MPI's on the last rank fails.
 bool survive_failing_call(const FaultyOperation& operation, int n) {
   const dist::ProcessGroup group = ls::mpi::process_group();
-  const int last = group.size() - 1;
-  const bool faulty = group.rank() == last;
+  const bool faulty = group.rank() == last_rank();
   const Brought brought(group.size());
   const ls::Tensor next = ls::full({3}, 1);
   dist::ProcessGroup result = group;
@@ -646,9 +649,7 @@ bool survive_failing_call(const FaultyOperation& operation, int n) {
     EXPECT_EQ(second, first);
     EXPECT_EQ(third, first);
   } else {
-    const std::string name = ls::detail::str("rank ", last, " has ");
-    EXPECT_NE(second.find(name), std::string::npos) << second;
-    EXPECT_NE(third.find(name), std::string::npos) << third;
+    expect_last_rank_in(second, third);
   }
   return told.met;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/host/host_stream.hpp>
 
-#include "parallel/programs/check.hpp"
+#include "parallel/programs/comparison.hpp"
 #include "parallel/programs/generate.hpp"
 #include "parallel/programs/program.hpp"
 #include "parallel/programs/reference_training.hpp"

@@ -126,13 +126,13 @@ class LibraryTraining {
       parameters_.back().requires_grad_(!own.frozen);
     }
     for (const std::size_t d : devices) devices_.push_back(program_devices()[d]);
-    bool scattered = false;
+    bool wraps = false;
     for (const Module& module : program.modules) {
       net_.layers.push_back(LayerMaker(program, module, parameters_, devices_[0]).make());
-      scattered = scattered || module.op == Op::inner;
+      wraps = wraps || module.op == Op::inner;
     }
     // A wrapper within has moved its own part, and the others have to be where that is.
-    if (scattered) to(net_, devices_[0]);
+    if (wraps) to(net_, devices_[0]);
     options_ = {
         .output_device = program_devices()[program.output_device],
         .dim = program.dim,

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -124,6 +125,7 @@ inline const char* name_of(Op op) {
                                           "average",      "cross_entropy",
                                           "mse",          "l1",
                                           "smooth_l1",    "binary_cross_entropy"};
+  static_assert(std::size(names) == static_cast<std::size_t>(Op::binary_cross_entropy) + 1);
   return names[static_cast<std::size_t>(op)];
 }
 
