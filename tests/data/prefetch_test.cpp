@@ -388,23 +388,23 @@ TEST(Prefetch, NothingIsRecordedForBackward) {
   }
 }
 
-// With batches on their way, in the loop's thread or in what lives as long as the process.
+// With batches on their way, in a loop and in what lives as long as the process.
 TEST(PrefetchDeathTest, TheProgramMayEndWithinTheLoop) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto end = [](bool lives_longer) {
-    static DataLoader loader{TensorDataset{counting(4000)},
-                             {.batch_size = 8, .num_workers = lives_longer ? 2 : 0}};
-    static auto batches = prefetch(loader, first_devices(2));
-    if (lives_longer) {
-      static auto iterator = batches.begin();
-      ++iterator;
-      std::exit(0);
-    }
+  const auto in_a_loop = [] {
+    DataLoader loader{TensorDataset{counting(4000)}, {.batch_size = 8}};
     for (const auto& parts : prefetch(loader, first_devices(3)))
       std::exit(std::get<0>(parts).size() > 0 ? 0 : 1);
   };
-  EXPECT_EXIT(end(false), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(end(true), ::testing::ExitedWithCode(0), "");
+  const auto with_static_ones = [] {
+    static DataLoader loader{TensorDataset{counting(4000)}, {.batch_size = 8, .num_workers = 2}};
+    static auto batches = prefetch(loader, first_devices(2));
+    static auto iterator = batches.begin();
+    ++iterator;
+    std::exit(0);
+  };
+  EXPECT_EXIT(in_a_loop(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(with_static_ones(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace prefetch_test
