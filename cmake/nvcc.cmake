@@ -7,12 +7,10 @@
 #   LOCKSTEP_CUDART    the static runtime, or false
 #   LOCKSTEP_CUDA_INCLUDE_DIR   where cuda_runtime_api.h is, or false
 #   LOCKSTEP_CUDA_ARCHITECTURES a list such as 80;90
-#   lockstep_nvcc_object(RESULT NAME.cu [HOST] [QUICK] [OUTPUT NAME]
-#                        [INCLUDE_DIRECTORIES …] [DEFINITIONS …])
-#       sets RESULT to the object file, with the flags and directories of `lockstep`. HOST: only the
-#       host's part will run, and of the GPU's there is PTX for the first architecture of the list,
-#       since nvcc makes no object without. QUICK: for the first architecture alone, and the host's part
-#       not optimised. The object is called after the source, or OUTPUT.
+#   lockstep_nvcc_object(RESULT NAME.cu [QUICK] [OUTPUT NAME] [DEFINITIONS …])
+#       sets RESULT to the object file, with the flags and directories of `lockstep`. QUICK: for the
+#       first architecture alone, and the host's part not optimised. The object is called after the
+#       source, or OUTPUT.
 
 set(LOCKSTEP_CUDA_ARCHITECTURES 90 CACHE STRING "What nvcc compiles for: a list such as 80;90")
 
@@ -42,10 +40,10 @@ find_path(
 mark_as_advanced(LOCKSTEP_NVCC LOCKSTEP_CUDART LOCKSTEP_CUDA_INCLUDE_DIR)
 
 function(lockstep_nvcc_object result source)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "HOST;QUICK" "OUTPUT" "INCLUDE_DIRECTORIES;DEFINITIONS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "QUICK" "OUTPUT" "DEFINITIONS")
   set(arguments -std=c++20 -Werror all-warnings -Xcompiler=-Wall,-Wextra)
   set(architectures ${LOCKSTEP_CUDA_ARCHITECTURES})
-  if(arg_QUICK OR arg_HOST)
+  if(arg_QUICK)
     list(SUBLIST architectures 0 1 architectures)
   endif()
   # What is instrumented takes three times as long to optimise.
@@ -54,9 +52,6 @@ function(lockstep_nvcc_object result source)
   endif()
   foreach(architecture IN LISTS architectures)
     set(code "[sm_${architecture},compute_${architecture}]")
-    if(arg_HOST)
-      set(code "compute_${architecture}")
-    endif()
     list(APPEND arguments "-gencode=arch=compute_${architecture},code=${code}")
   endforeach()
   # nvcc does not take every clang as its host compiler; its objects link with either's.
@@ -69,9 +64,6 @@ function(lockstep_nvcc_object result source)
   foreach(flag IN LISTS flags)
     string(REPLACE "," "\\," flag "${flag}")
     list(APPEND arguments "-Xcompiler=${flag}")
-  endforeach()
-  foreach(directory IN LISTS arg_INCLUDE_DIRECTORIES)
-    list(APPEND arguments "-I${directory}")
   endforeach()
   foreach(definition IN LISTS arg_DEFINITIONS)
     list(APPEND arguments "-D${definition}")

@@ -15,7 +15,7 @@
 
 #if defined(__CUDACC__)
 #include <lockstep/cuda/launch/kernel.hpp>
-#elif defined(LOCKSTEP_CUDA_DEFINITIONS)
+#elif defined(LOCKSTEP_CUDA_DEFINITIONS) && !defined(LOCKSTEP_CUDA_WITHOUT_NVCC)
 #error "lockstep/cuda.hpp: compile this file by nvcc, or link lockstep::cuda_compiled (config.hpp)"
 #endif
 

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// In front of lockstep's other headers, whose kernels name what is declared here. They never run on
+// the simulated runtime, so that any compiler takes them.
+#define LOCKSTEP_CUDA_WITHOUT_NVCC
+#include <device_launch_parameters.h>
+
+const uint3 threadIdx{};
+const uint3 blockIdx{};
+const dim3 blockDim;
+const dim3 gridDim;
+
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/module/walk/reflect.hpp>
 #include <lockstep/optim/kernels.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 // In front of lockstep's other headers, as that needs.
-#include "mutations/launch_without_nvcc.hpp"
+#include <cudasim/twins.hpp>
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
@@ -25,6 +25,12 @@
 // Tensors on simulated GPUs, of which no test uses GPU 0: it is every thread's current one at
 // first.
 namespace lockstep::testing {
+
+template <class... F>
+void register_kernels(cuda::Kernels<F...> kernels) {
+  cuda::fill_slots(kernels);
+  cudasim::twins::register_kernels(kernels);
+}
 
 inline const std::vector<Device> kGpus = {"cuda:1", "cuda:2", "cuda:3"};
 

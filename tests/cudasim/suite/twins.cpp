@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The CUDA side of lockstep as nvcc compiles it, and the twins of its kernels.
-#include <lockstep/cuda.hpp>
-
+// The CUDA side of lockstep, and the twins of its kernels.
 #include <cudasim/twins.hpp>
+
+#include <lockstep/cuda.hpp>
 
 namespace {
 
