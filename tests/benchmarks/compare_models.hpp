@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The three models that `compare` trains on both sides; peers/*_models.py and peers/libtorch.cpp
-// have the same ones.
+// The three small models that `compare` trains on both sides; peers/*_steps.py and
+// peers/libtorch_models.hpp have the same ones.
 #pragma once
 
 #include <lockstep/lockstep.hpp>
@@ -18,6 +18,15 @@ inline ls::Tensor labels(std::int64_t count) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i * 7 % 10);
   return ls::from_values(values, {count});
+}
+
+// Indices below `most`, scattered and the same in every run.
+inline ls::Tensor numbers(const ls::Shape& shape, std::int64_t most) {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(ls::numel(shape)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<std::int64_t>(i * 7919) % most;
+  }
+  return ls::from_values(values, shape);
 }
 
 struct Tiny {

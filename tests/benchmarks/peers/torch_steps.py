@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch's training steps on the models of compare_models.hpp, served to `compare`.
+"""Torch's training steps, layers and collectives, served to `compare`.
 
     torch_steps.py ddp RANK STORE   one of two processes over gloo: MODEL/DDP by DistributedDataParallel, OP/BYTES/kept
                                     and OP/BYTES/fresh of scatter, gather, broadcast and reduce_add, all_reduce/BYTES
-    torch_steps.py THREADS          one process of so many maths threads: MODEL/full, MODEL/half, add, add_backward,
-                                    threads (two Python threads made and joined, as parallel_apply does)
+    torch_steps.py THREADS          one process of so many maths threads: MODEL/full, MODEL/half, layer/LAYER, add,
+                                    add_backward, threads (two Python threads made and joined, as parallel_apply does)
+    torch_steps.py check FILE...    says if a MODEL or layer_LAYER is not what lockstep has saved in a file of its name
 
 Collectives have the bytes of compare_calls.cpp.
 """
 
 import functools
 import os
+import pathlib
 import sys
 import threading
 
@@ -18,35 +20,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import torch_layers
+import torch_models
 from served_steps import serve
-
-BATCH = {"tiny": 30, "mlp": 256, "cnn": 128}
-
-
-def layers(name):
-    if name == "tiny":
-        return [nn.Linear(5, 2)]
-    if name == "mlp":
-        return [nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
-    convolutions = [nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)]
-    return [*convolutions, nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, 10)]
-
-
-def training(name, rows, wrap=lambda model: model):
-    model = wrap(nn.Sequential(*layers(name)) if name != "tiny" else layers(name)[0])
-    tiny = name == "tiny"
-    x = torch.randn(rows, *{"tiny": (5,), "mlp": (784,), "cnn": (1, 28, 28)}[name])
-    y = torch.randn(rows, 2) if tiny else torch.arange(rows) * 7 % 10
-    loss = nn.MSELoss() if tiny else nn.CrossEntropyLoss()
-    sgd = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.0 if tiny else 0.9)
-
-    def step():
-        sgd.zero_grad()
-        loss(model(x), y).backward()
-        sgd.step()
-
-    return step
-
+from torch_models import MODELS, training
 
 def add():
     a, b = torch.ones(2), torch.ones(2)
@@ -110,8 +87,20 @@ def collectives(rank):
         yield f"all_reduce/{size}", functools.partial(collective, "all_reduce", size, False, rank)
 
 
+def check(files):
+    for file in files:
+        name = pathlib.Path(file).stem
+        if name.startswith("layer_"):
+            torch_layers.check(name.removeprefix("layer_"), file)
+        else:
+            torch_models.check(name, file)
+
+
 def main():
     torch.manual_seed(0)
+    if sys.argv[1] == "check":
+        check(sys.argv[2:])
+        return
     torch.set_num_threads(1 if sys.argv[1] == "ddp" else int(sys.argv[1]))
     makers = {"add": add, "add_backward": add_backward, "threads": two_threads}
     if sys.argv[1] == "ddp":
@@ -120,12 +109,13 @@ def main():
         dist.init_process_group("gloo", init_method=f"file://{sys.argv[3]}", rank=rank, world_size=2)
         makers.update(collectives(rank))
         ddp = nn.parallel.DistributedDataParallel
-        for name, rows in BATCH.items():
-            makers[f"{name}/DDP"] = lambda name=name, rows=rows: training(name, rows // 2, ddp)
+        for name, model in MODELS.items():
+            makers[f"{name}/DDP"] = functools.partial(training, name, model.batch // 2, ddp)
     else:
-        for name, rows in BATCH.items():
-            makers[f"{name}/full"] = lambda name=name, rows=rows: training(name, rows)
-            makers[f"{name}/half"] = lambda name=name, rows=rows: training(name, rows // 2)
+        makers.update(torch_layers.makers())
+        for name, model in MODELS.items():
+            makers[f"{name}/full"] = functools.partial(training, name, model.batch)
+            makers[f"{name}/half"] = functools.partial(training, name, model.batch // 2)
     serve(makers)
 
 
