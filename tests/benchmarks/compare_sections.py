@@ -4,178 +4,10 @@
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
 
+import compare_steps as steps
 from compare_contenders import KEEP, NO_REUSE, Contender, Figure
-
-MEMORY = ("kept", "fresh")
-
-
-@dataclass
-class Goal:
-    """value: as measured, a ratio or µs; met: None where a figure is missing."""
-
-    work: str
-    memory: str
-    goal: str
-    value: str
-    met: bool | None
-
-
-@dataclass
-class Tools:
-    """Where the programs lie, and which peers there are."""
-
-    build: str
-    python: str
-    peers: str  # the folder of the peers' sources
-    have: set  # of "torch", "jax", "libtorch", "openmpi", "mpich", "valgrind"
-
-    def program(self, name, *arguments):
-        return [f"{self.build}/{name}", *arguments]
-
-    def script(self, name, *arguments):
-        return [self.python, f"{self.peers}/{name}", *arguments]
-
-
-@dataclass
-class Section:
-    contenders: list
-    groups: list  # of figures that take turns
-    figures: dict = field(default_factory=dict)
-
-    def __post_init__(self):
-        self.figures.update({figure.key: figure for group in self.groups for figure in group})
-
-    def us(self, *keys):
-        """The least of the figures that there are, or None."""
-        found = [self.figures[key] for key in keys if key in self.figures]
-        return min((figure.us for figure in found if figure.rounds), default=None)
-
-    def times_faster(self, work, memory, factor, ours, peer, *peers):
-        mine, theirs = self.us(ours), self.us(peer, *peers)
-        goal = f"{factor:g} × faster than {' and '.join(key.split('|')[-1] for key in (peer, *peers))}"
-        if mine is None or theirs is None:
-            return Goal(work, memory, goal, "not measured", None)
-        return Goal(work, memory, goal, f"{theirs / mine:.2f} ×", theirs / mine >= factor)
-
-    def at_most(self, work, memory, factor, ours, reference, what):
-        mine, theirs = self.us(ours), self.us(reference)
-        goal = f"at most {factor:g} × {what}"
-        if mine is None or theirs is None:
-            return Goal(work, memory, goal, "not measured", None)
-        return Goal(work, memory, goal, f"{mine / theirs:.3f} ×", mine / theirs <= factor)
-
-    def below(self, work, memory, most_us, ours):
-        mine = self.us(ours)
-        goal = f"at most {most_us:g} µs"
-        if mine is None:
-            return Goal(work, memory, goal, "not measured", None)
-        return Goal(work, memory, goal, f"{mine:.3g} µs", mine <= most_us)
-
-
-TRAINING = {
-    "tiny": [("torch DDP", 100), ("JAX", 6), ("LibTorch, one thread", 5)],
-    "mlp": [("torch DDP", 1.8), ("JAX", 1.1)],
-    "cnn": [("torch DDP", 1.2), ("JAX", 1.2)],
-}
-BOUND = "DDP, two threads, each bound to a core"
-JAX_WAYS = ("sharded", "shard_map", "pmap")
-SPINS_S = 0.02  # OpenMP's threads
-
-
-def training(tools):
-    """Steps of the three models, on memory that is kept and on fresh memory."""
-    contenders, groups = [], []
-    for memory in MEMORY:
-        env = KEEP if memory == "kept" else {}
-        ours = tools.program("compare_training", "steps", memory)
-        step = Contender("lockstep", ours)
-        both = Contender("lockstep on each core", ours, cores=(0, 1))
-        ranks = Contender("lockstep DDP", tools.program("compare_training", "ddp", memory))
-        bound = Contender("lockstep DDP bound", tools.program("compare_training", "ddp_bound", memory))
-        contenders += [step, both, ranks, bound]
-        if "torch" in tools.have:
-            store = tempfile.mktemp(prefix="compare_store_")
-            commands = [tools.script("torch_steps.py", "ddp", str(rank), store) for rank in (0, 1)]
-            ddp = Contender("torch DDP", commands=commands, env=env)
-            one = Contender("torch", tools.script("torch_steps.py", "1"), env=env)
-            apart = Contender("torch on each core", tools.script("torch_steps.py", "1"), cores=(0, 1), env=env)
-            two = {**env, "OMP_NUM_THREADS": "2"}
-            threads = Contender("torch, two threads", tools.script("torch_steps.py", "2"), env=two, rest_s=SPINS_S)
-            contenders += [ddp, one, apart, threads]
-        if "jax" in tools.have:
-            jax = Contender("JAX", tools.script("jax_steps.py", "2"), env=env)
-            alone = Contender("JAX, one device", tools.script("jax_steps.py", "1"), env=env)
-            contenders += [jax, alone]
-        if "libtorch" in tools.have:
-            libtorch = Contender("LibTorch", tools.program("libtorch", "1"), env=env)
-            two = {**env, "OMP_NUM_THREADS": "2"}
-            parallel = Contender("LibTorch parallel", tools.program("libtorch", "2"), env=two, rest_s=SPINS_S)
-            contenders += [libtorch, parallel]
-        for model in TRAINING:
-            key = f"{model}|{memory}|"
-            group = [
-                Figure(key + "DataParallel", step, f"{model}/DataParallel/2"),
-                Figure(key + "DDP, two threads", ranks, f"{model}/DDP"),
-                Figure(key + BOUND, bound, f"{model}/DDP"),
-                Figure(key + "half the batch on each core", both, f"{model}/one/half"),
-                Figure(key + "whole batch, one device", step, f"{model}/one/full"),
-            ]
-            if "torch" in tools.have:
-                group.append(Figure(key + "torch DDP", ddp, f"{model}/DDP"))
-                group.append(Figure(key + "torch, half the batch on each core", apart, f"{model}/half"))
-                group.append(Figure(key + "torch, one thread", one, f"{model}/full"))
-                group.append(Figure(key + "torch, two maths threads", threads, f"{model}/full"))
-            if "jax" in tools.have:
-                group += [Figure(f"{key}JAX {way}", jax, f"{model}/{way}") for way in JAX_WAYS]
-                group.append(Figure(key + "JAX, one device, both cores", alone, f"{model}/one"))
-            if "libtorch" in tools.have:
-                if model == "tiny":
-                    group.append(Figure(key + "LibTorch, one thread", libtorch, "tiny/full"))
-                group.append(Figure(key + "LibTorch, parallel_apply", parallel, f"{model}/parallel"))
-            groups.append(group)
-    return Section(contenders, groups)
-
-
-def training_goals(section):
-    for model, peers in TRAINING.items():
-        for memory in MEMORY:
-            key = f"{model}|{memory}|"
-            for ours in ("DataParallel", "DDP, two threads", BOUND):
-                work = f"{model} step, {ours}"
-                for peer, factor in peers:
-                    keys = [f"{key}JAX {way}" for way in JAX_WAYS] if peer == "JAX" else [key + peer]
-                    goal = section.times_faster(work, memory, factor, key + ours, *keys)
-                    goal.goal = f"{factor:g} × faster than {peer}" + (", which is not bound" if ours == BOUND else "")
-                    yield goal
-                if model != "tiny":
-                    what = "half the batch, the other core doing the same"
-                    yield section.at_most(work, memory, 1.08, key + ours, key + "half the batch on each core", what)
-
-
-GROWING = (1, 2, 4, 8, 16)
-
-
-def growing(tools):
-    """The tiny model's step over more and more host devices of the same cores."""
-    contenders = [Contender("lockstep", tools.program("compare_training", "steps", memory)) for memory in MEMORY]
-    groups = [
-        [Figure(f"tiny, {k} devices|{memory}|lockstep", ours, f"tiny/DataParallel/{k}") for k in GROWING]
-        for memory, ours in zip(MEMORY, contenders)
-    ]
-    return Section(contenders, groups)
-
-
-def growing_goals(section):
-    for memory in MEMORY:
-        two = section.us(f"tiny, 2 devices|{memory}|lockstep")
-        for count in GROWING[2:]:
-            mine = section.us(f"tiny, {count} devices|{memory}|lockstep")
-            met = None if mine is None or two is None else mine <= two + 10 * (count - 2)
-            measured = "not measured" if met is None else f"T(2) + {(mine - two) / (count - 2):.3g} × {count - 2} µs"
-            yield Goal(f"tiny step, {count} devices", memory, f"at most T(2) + 10 × {count - 2} µs", measured, met)
-
+from compare_goals import MEMORY, Goal, Section
 
 def dispatch(tools):
     """Two empty replicas applied and joined, two threads made and joined, and other ways to another thread and back."""
@@ -344,9 +176,19 @@ def instructions(tools):
 
 
 MEASURED = {
-    "training": (training, training_goals),
-    "growing": (growing, growing_goals),
+    "training": (steps.training, steps.training_goals),
+    "models": (steps.models, steps.models_goals),
+    "layers": (steps.layers, steps.layers_goals),
+    "growing": (steps.growing, steps.growing_goals),
     "dispatch": (dispatch, dispatch_goals),
     "collectives": (collectives, collectives_goals),
     "eager": (eager, eager_goals),
 }
+
+PROGRAMS = {  # others: compare_calls
+    "training": "compare_training",
+    "growing": "compare_training",
+    "models": "compare_models",
+    "layers": "compare_layers",
+}
+ROWS = {"training": tuple(steps.TRAINING), "models": steps.MODELS, "layers": steps.LAYERS}  # that may be chosen

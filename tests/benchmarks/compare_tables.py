@@ -51,6 +51,17 @@ def by_work(figures):
     return table(["µs", "", *names], rows) + "\n"
 
 
+def by_who(figures):
+    """One table of works on one kind of memory: a contender a row, a work a column."""
+    tree = {work: next(iter(kinds.values())) for work, kinds in split(figures).items()}
+    names = dict.fromkeys(name for contenders in tree.values() for name in contenders)
+    rows = [[name, *(cell(contenders.get(name)) for contenders in tree.values())] for name in names]
+    return table(["µs", *tree], rows) + "\n"
+
+
+TABLES = {"training": by_contender, "models": by_who}  # others: by_work
+
+
 def markdown(result):
     text = "# Measured side by side\n\n"
     text += "".join(f"- {name}: {value}\n" for name, value in result["machine"].items())
@@ -76,7 +87,7 @@ def markdown(result):
         )
     for name, figures in result["sections"].items():
         text += f"\n## {name.capitalize()}\n\n"
-        text += by_contender(figures) if name == "training" else by_work(figures)
+        text += TABLES.get(name, by_work)(figures)
     if "memory" in result:
         rows = [
             [count or "plain", *(f"{row[k] / 1e6:.1f}" for k in ("held", "peak", "parameters"))]

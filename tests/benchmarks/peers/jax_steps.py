@@ -4,7 +4,8 @@
     jax_steps.py 2   on two host devices: MODEL/sharded (jit of a sharded batch), MODEL/shard_map, MODEL/pmap, and
                      all_reduce/BYTES by psum, each device's bytes
     jax_steps.py 1   on one, which uses all cores: MODEL/one
-    jax_steps.py check FILE...   says if a MODEL is not what lockstep has saved in a file of its name
+    jax_steps.py check FILE...   says if a MODEL is not what lockstep has saved in a file of its name; passes over
+                                 files of other names
 
 The host waits for each step.
 """
@@ -96,7 +97,8 @@ def all_reduce(size):
 def main():
     if sys.argv[1] == "check":
         for file in sys.argv[2:]:
-            check(pathlib.Path(file).stem, file)
+            if pathlib.Path(file).stem in MODELS:
+                check(pathlib.Path(file).stem, file)
         return
     assert jax.device_count() == DEVICES
     ways = {"sharded": sharded, "shard_map": shard_map, "pmap": pmap} if DEVICES == 2 else {"one": one}
