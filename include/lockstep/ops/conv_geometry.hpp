@@ -30,6 +30,12 @@ struct ConvGeometry {
   // would cost more than the sums.
   bool is_direct() const { return groups > 1 && group_out() == 1; }
 
+  // Whether the pixels that two output rows see through one kernel element are as far apart in
+  // memory as the rows themselves: then all that the output sees through it is one run.
+  bool keeps_lines() const {
+    return stride_width == 1 && stride_height == 1 && in_width == out_width;
+  }
+
   // How many images the host multiplies at once. A matrix of few columns is slow to multiply, one
   // larger than the cache is slow to write; about 256 columns are best, and an image that has them
   // by itself needs no rearranging of its result.

@@ -48,31 +48,50 @@ void add_run(const T* from, T* to, std::int64_t count) {
   for (std::int64_t l = i; l < count; ++l) to[l] += from[l];
 }
 
+// The length of what the output sees through a kernel element if that is one run: from the first
+// position to the last, with those between that see no pixel.
+inline std::int64_t run_of(const ConvGeometry& g, Inside rows, Inside cols) {
+  return (rows.size() - 1) * g.out_width + cols.size();
+}
+
+// Zeros for the output positions of the rows that see no pixel, since their column is outside: down
+// the columns, as there are one or two of them, and a compiler makes calls of loops along the rows.
+template <class T>
+void clear_beside(const ConvGeometry& g, Inside rows, Inside cols, T* output) {
+  const auto clear = [&](std::int64_t x) {
+    for (std::int64_t y = rows.begin; y < rows.end; ++y) output[y * g.out_width + x] = T(0);
+  };
+  for (std::int64_t x = 0; x < cols.begin; ++x) clear(x);
+  for (std::int64_t x = cols.end; x < g.out_width; ++x) clear(x);
+}
+
 // Writes the patches of one image, of one group's channels, as columns, `ld` elements from row to
 // row.
 template <class T>
 void unfold(const ConvGeometry& g, const T* image, T* columns, std::int64_t ld) {
   const std::int64_t width = g.out_width;
-  const std::int64_t size = g.pixels();
   const std::int64_t step = g.stride_width;
   const std::int64_t line = g.stride_height * g.in_width;
-  const auto write = [&](std::int64_t offset, Inside rows, Inside cols) {
-    T* to = std::exchange(columns, columns + ld);
+  const auto write = [&](const T* from, Inside rows, Inside cols, T* to) {
     if (rows.size() == 0 || cols.size() == 0) {
-      std::fill_n(to, size, T(0));
+      std::fill_n(to, g.pixels(), T(0));
       return;
     }
-    std::fill_n(to, rows.begin * width, T(0));
-    std::fill_n(to + rows.end * width, size - rows.end * width, T(0));
+    if (rows.begin > 0) std::fill_n(to, rows.begin * width, T(0));
+    if (rows.end < g.out_height) {
+      std::fill_n(to + rows.end * width, (g.out_height - rows.end) * width, T(0));
+    }
+    if (g.keeps_lines()) {
+      std::copy_n(from, run_of(g, rows, cols), to + rows.begin * width + cols.begin);
+      clear_beside(g, rows, cols, to);
+      return;
+    }
     to += rows.begin * width;
-    const T* from = image + offset;
-    if (step == 1 && cols.begin == 0 && cols.end == width) {
-      for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
-        copy_run(from, to, width);
-      }
-      return;
-    }
     for (std::int64_t y = rows.begin; y < rows.end; ++y, to += width, from += line) {
+      if (step == 1 && cols.size() == width) {
+        copy_run(from, to, width);
+        continue;
+      }
       for (std::int64_t x = 0; x < cols.begin; ++x) to[x] = 0;
       for (std::int64_t x = cols.begin; x < cols.end; ++x) {
         to[x] = from[(x - cols.begin) * step];
@@ -80,20 +99,24 @@ void unfold(const ConvGeometry& g, const T* image, T* columns, std::int64_t ld) 
       for (std::int64_t x = cols.end; x < width; ++x) to[x] = 0;
     }
   };
-  for (std::int64_t c = 0; c < g.group_in(); ++c, image += g.plane()) for_each_tap(g, write);
+  for_each_tap(g, [&](std::int64_t offset, Inside rows, Inside cols) {
+    for (std::int64_t c = 0; c < g.group_in(); ++c) {
+      write(image + c * g.plane() + offset, rows, cols, columns + c * g.taps() * ld);
+    }
+    columns += ld;
+  });
 }
 
-// The transpose of unfold: adds each column element to the pixel that it came from.
+// The transpose of unfold: adds each column element to the pixel that it came from. Those that came
+// from none may be zeros afterwards.
 template <class T>
-void fold(const ConvGeometry& g, const T* columns, std::int64_t ld, T* image) {
+void fold(const ConvGeometry& g, T* columns, std::int64_t ld, T* image) {
   const std::int64_t width = g.out_width;
   const std::int64_t step = g.stride_width;
   const std::int64_t line = g.stride_height * g.in_width;
-  const auto add = [&](std::int64_t offset, Inside rows, Inside cols) {
-    const T* from = std::exchange(columns, columns + ld);
-    if (rows.size() == 0 || cols.size() == 0) return;
+  const auto add = [&](const T* from, Inside rows, Inside cols, T* to) {
     from += rows.begin * width + cols.begin;
-    T* to = image + offset;
+    if (g.keeps_lines()) return add_run(from, to, run_of(g, rows, cols));
     for (std::int64_t y = rows.begin; y < rows.end; ++y, to += line, from += width) {
       if (step == 1) {
         add_run(from, to, cols.size());
@@ -102,7 +125,18 @@ void fold(const ConvGeometry& g, const T* columns, std::int64_t ld, T* image) {
       }
     }
   };
-  for (std::int64_t c = 0; c < g.group_in(); ++c, image += g.plane()) for_each_tap(g, add);
+  for_each_tap(g, [&](std::int64_t offset, Inside rows, Inside cols) {
+    T* const first = std::exchange(columns, columns + ld);
+    if (rows.size() == 0 || cols.size() == 0) return;
+    // In all channels before any is added: a vector that is read just after one of its elements was
+    // written has to wait for it.
+    for (std::int64_t c = 0; g.keeps_lines() && c < g.group_in(); ++c) {
+      clear_beside(g, rows, cols, first + c * g.taps() * ld);
+    }
+    for (std::int64_t c = 0; c < g.group_in(); ++c) {
+      add(first + c * g.taps() * ld, rows, cols, image + c * g.plane() + offset);
+    }
+  });
 }
 
 // unfold and fold for one group of `count` images, whose columns lie side by side.
@@ -116,7 +150,7 @@ void unfold_group(const ConvGeometry& g, const T* images, std::int64_t count, st
 }
 
 template <class T>
-void fold_group(const ConvGeometry& g, const T* columns, std::int64_t count, std::int64_t group,
+void fold_group(const ConvGeometry& g, T* columns, std::int64_t count, std::int64_t group,
                 T* images) {
   images += group * g.group_in() * g.plane();
   for (std::int64_t i = 0; i < count; ++i) {
@@ -222,8 +256,7 @@ struct ConvInputGrad {
       for (std::int64_t group = 0; group < g.groups; ++group) {
         host_gemm(true, false, g.patch(), ld, outs, T(1), weight.data + group * outs * g.patch(),
                   g.patch(), from + group * outs * ld, ld, T(0), columns.data, ld);
-        fold_group(g, static_cast<const T*>(columns.data), count, group,
-                   in_grad.data + first * g.image());
+        fold_group(g, columns.data, count, group, in_grad.data + first * g.image());
       }
     }
   }
