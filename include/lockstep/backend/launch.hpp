@@ -48,6 +48,8 @@ void run_each(std::size_t count, const void* functor) {
   const F each = *static_cast<const F*>(functor);
   if constexpr (requires { each.on_host(count); }) {
     each.on_host(count);
+  } else if constexpr (requires { each.on_host(std::size_t{}, count); }) {
+    each.on_host(0, count);
   } else {
     LOCKSTEP_INDEPENDENT
     for (std::size_t i = 0; i < count; ++i) each(i);
@@ -78,7 +80,7 @@ void launch_as(const Stream& stream, std::size_t count, const F& functor, Task::
 //
 // The functor is a trivially copyable struct whose members are Views and numbers; its operator() is
 // const and marked LOCKSTEP_HD. If it has a member `on_host(count)`, which is const and does the
-// same for all i, host devices call that one.
+// same for all i, or `on_host(begin, end)` for those of a range, host devices call that one.
 //
 // **Devices and streams.** Ordered like all work of `stream`; the memory behind the Views must be
 // usable there.

@@ -17,8 +17,12 @@ template <std::size_t unit, class F>
 void run_each_in_pieces(std::size_t count, const void* functor) {
   in_pieces(count, unit, [functor](std::size_t begin, std::size_t end) {
     const F each = *static_cast<const F*>(functor);
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = begin; i < end; ++i) each(i);
+    if constexpr (requires { each.on_host(begin, end); }) {
+      each.on_host(begin, end);
+    } else {
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = begin; i < end; ++i) each(i);
+    }
   });
 }
 
@@ -34,7 +38,8 @@ void run_each_between_teams(std::size_t count, const void* functor) {
 // As launch, but on a host device other cores take part where they have time: for work that is
 // between devices rather than of one, and limited by memory. On a GPU there is no difference.
 //
-// `unit` is the number of bytes that an index stands for. The functor does not throw.
+// `unit` is the number of bytes that an index stands for. The functor does not throw. If it has a
+// member `on_host(begin, end)`, host devices call that one.
 template <std::size_t unit, class F>
 void launch_in_pieces(const Stream& stream, std::size_t count, const F& functor) {
   if (count > 0) detail::launch_as(stream, count, functor, &detail::run_each_in_pieces<unit, F>);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -67,6 +69,31 @@ struct AdamKernel {
     mean[i] = first;
     square[i] = second;
     parameter[i] = value - step_size * first / (std::sqrt(second) * root_scale + eps);
+  }
+
+  // The same, a block at a time, between whose loops the square roots are vectors.
+  void on_host(std::size_t begin, std::size_t end) const {
+    constexpr std::size_t kBlock = 256;
+    T roots[kBlock];
+    for (; begin < end; begin += kBlock) {
+      const std::size_t count = std::min(end - begin, kBlock);
+      T* const p = parameter.data + begin;
+      T* const m = mean.data + begin;
+      T* const s = square.data + begin;
+      const T* const g = gradient.data + begin;
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) {
+        p[i] = kept * p[i];
+        const T slope = g[i] + weight_decay * p[i];
+        m[i] = beta1 * m[i] + rest1 * slope;
+        s[i] = beta2 * s[i] + rest2 * slope * slope;
+      }
+      vectorized::sqrt(s, roots, count);
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) {
+        p[i] -= step_size * m[i] / (roots[i] * root_scale + eps);
+      }
+    }
   }
 };
 

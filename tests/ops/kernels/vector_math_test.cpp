@@ -40,11 +40,12 @@ struct Function {
   long double (*more_exact)(long double);
 };
 
-const std::array<Function, 5> kFunctions{
+const std::array<Function, 6> kFunctions{
     {{"exp", detail::vectorized::exp, detail::vectorized::exp, std::exp, std::exp},
      {"log", detail::vectorized::log, detail::vectorized::log, std::log, std::log},
      {"tanh", detail::vectorized::tanh, detail::vectorized::tanh, std::tanh, std::tanh},
      {"erf", detail::vectorized::erf, detail::vectorized::erf, std::erf, std::erf},
+     {"sqrt", detail::vectorized::sqrt, detail::vectorized::sqrt, std::sqrt, std::sqrt},
      {"sigmoid", detail::vectorized::sigmoid, detail::vectorized::sigmoid, wide_sigmoid,
       wide_sigmoid}}};
 

@@ -12,7 +12,8 @@
 // LOCKSTEP_NO_VECTOR_MATH is defined (in all files of a program or in none), <cmath> computes one
 // number after the other.
 //
-// A result is within 4 units in the last place of the correctly rounded one, in f32 and in f64.
+// A result is within 4 units in the last place of the correctly rounded one, in f32 and in f64; a
+// square root is that one.
 // Infinities, NaN, zeros and subnormal numbers give what <cmath> gives. The result depends on the
 // number and the machine alone: not on its place among the others, nor on how many there are.
 namespace lockstep::detail::vectorized {
@@ -32,6 +33,8 @@ void tanh(const float* in, float* out, std::size_t n, Instructions by = best_ins
 void tanh(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
 void erf(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
 void erf(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
+void sqrt(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
+void sqrt(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
 // 1 / (1 + exp(−x))
 void sigmoid(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
 void sigmoid(const double* in, double* out, std::size_t n, Instructions by = best_instructions());

@@ -84,6 +84,23 @@ LOCKSTEP_INLINE Instructions best_instructions() {
   return Instructions::sse2;
 }
 
+// An instruction each, which a compiler does not make of a loop of std::sqrt: that may set errno.
+#define LOCKSTEP_VECTOR_ROOT(INSTRUCTIONS, V, NAME)      \
+  [[gnu::target(INSTRUCTIONS)]] inline V sqrt_of(V x) {  \
+    __asm__(NAME " {%1, %0|%0, %1}" : "=v"(x) : "v"(x)); \
+    return x;                                            \
+  }
+LOCKSTEP_VECTOR_ROOT("sse2", Floats4, "sqrtps")
+LOCKSTEP_VECTOR_ROOT("sse2", Doubles2, "sqrtpd")
+LOCKSTEP_VECTOR_ROOT("avx2,fma", Floats8, "vsqrtps")
+LOCKSTEP_VECTOR_ROOT("avx2,fma", Doubles4, "vsqrtpd")
+LOCKSTEP_VECTOR_ROOT("avx512f,avx512dq", Floats16, "vsqrtps")
+LOCKSTEP_VECTOR_ROOT("avx512f,avx512dq", Doubles8, "vsqrtpd")
+#undef LOCKSTEP_VECTOR_ROOT
+
+LOCKSTEP_VECTOR_OVERLOAD(sqrt, float, Floats4, Floats8, Floats16)
+LOCKSTEP_VECTOR_OVERLOAD(sqrt, double, Doubles2, Doubles4, Doubles8)
+
 #else
 
 #define LOCKSTEP_VECTOR_FUNCTION(NAME)  \
@@ -95,6 +112,8 @@ LOCKSTEP_INLINE Instructions best_instructions() {
   }
 
 LOCKSTEP_INLINE Instructions best_instructions() { return Instructions::scalar; }
+
+LOCKSTEP_VECTOR_FUNCTION(sqrt)
 
 #endif
 
