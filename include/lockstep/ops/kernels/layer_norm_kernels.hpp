@@ -75,24 +75,30 @@ struct LayerNormGradCall {
   View<T> weight_grad;  // likewise
   std::size_t width;
 
+  // A row goes into both gradients while it is in the cache, unless it is a very long one.
   void operator()() const {
-    if (out.size > 0) {
-      for (std::size_t row = 0; row < mean.size; ++row) {
-        if (weight.size > 0) {
-          of_input(row, [this](T g, std::size_t c) { return g * weight[c]; });
-        } else {
-          of_input(row, [](T g, std::size_t) { return g; });
-        }
+    std::array<double, kColumns> sums{};
+    const std::size_t together = std::min(kColumns, weight_grad.size);
+    for (std::size_t row = 0; row < mean.size; ++row) {
+      if (out.size > 0 && weight.size > 0) {
+        of_input(row, [this](T g, std::size_t c) { return g * weight[c]; });
+      } else if (out.size > 0) {
+        of_input(row, [](T g, std::size_t) { return g; });
       }
+      of_weight(row, 0, together, sums);
     }
-    for (std::size_t first = 0; first < weight_grad.size; first += kColumns) {
-      of_weight(first, std::min(kColumns, weight_grad.size - first));
+    write_weight(0, together, sums);
+    for (std::size_t first = together; first < weight_grad.size; first += kColumns) {
+      const std::size_t count = std::min(kColumns, weight_grad.size - first);
+      sums = {};
+      for (std::size_t row = 0; row < mean.size; ++row) of_weight(row, first, count, sums);
+      write_weight(first, count, sums);
     }
   }
 
  private:
-  static constexpr std::size_t kColumns = 64;  // as many as stay in the nearest cache
-  static constexpr std::size_t kLanes = 8;     // sums side by side, as in sum_of_terms
+  static constexpr std::size_t kColumns = 1024;  // whose sums stay in the nearest cache
+  static constexpr std::size_t kLanes = 8;       // sums side by side, as in sum_of_terms
 
   template <class Weighted>
   void of_input(std::size_t row, const Weighted& weighted) const {
@@ -127,17 +133,20 @@ struct LayerNormGradCall {
                           static_cast<double>(width));
   }
 
-  void of_weight(std::size_t first, std::size_t count) const {
-    std::array<double, kColumns> sums{};
-    for (std::size_t row = 0; row < mean.size; ++row) {
-      const T* const g = grad.data + row * width + first;
-      const T* const x = in.data + row * width + first;
-      const T middle = mean[row];
-      const T factor = inverse[row];
-      for (std::size_t c = 0; c < count; ++c) {
-        sums[c] += static_cast<double>(g[c] * ((x[c] - middle) * factor));
-      }
+  void of_weight(std::size_t row, std::size_t first, std::size_t count,
+                 std::array<double, kColumns>& sums) const {
+    const T* const g = grad.data + row * width + first;
+    const T* const x = in.data + row * width + first;
+    const T middle = mean[row];
+    const T factor = inverse[row];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t c = 0; c < count; ++c) {
+      sums[c] += static_cast<double>(g[c] * ((x[c] - middle) * factor));
     }
+  }
+
+  void write_weight(std::size_t first, std::size_t count,
+                    const std::array<double, kColumns>& sums) const {
     for (std::size_t c = 0; c < count; ++c) weight_grad[first + c] = static_cast<T>(sums[c]);
   }
 };
