@@ -120,7 +120,8 @@ def growing_goals(section):
 
 MODELS = ("resnet", "lstm", "transformer", "gru", "embedding")
 JAX_MODELS = ("resnet", "transformer")
-BOTH_CORES = ("torch, two maths threads", "torch DDP", *(f"JAX {way}" for way in JAX_WAYS), "JAX, one device, both cores")
+JAX_FIGURES = (*(f"JAX {way}" for way in JAX_WAYS), "JAX, one device, both cores")
+BOTH_CORES = ("torch, two maths threads", "torch DDP", *JAX_FIGURES)
 
 
 def check_networks(tools, program):
@@ -135,7 +136,8 @@ def check_networks(tools, program):
             command = tools.script(scripts[module], "check", *files)
             done = subprocess.run(command, capture_output=True, text=True, timeout=600)
             if done.returncode != 0:
-                raise SystemExit(f"compare: not the same networks: {(done.stderr.strip().splitlines() or [module])[-1]}")
+                why = (done.stderr.strip().splitlines() or [module])[-1]
+                raise SystemExit(f"compare: not the same networks: {why}")
 
 
 def models(tools):
