@@ -31,6 +31,11 @@ T wide_sigmoid(T x) {
   return 1 / (1 + std::exp(-x));
 }
 
+template <class T>
+T wide_normal_erf(T x) {
+  return std::erf(x / std::sqrt(T{2}));
+}
+
 // A function, and the same in more digits.
 struct Function {
   const char* name;
@@ -40,11 +45,13 @@ struct Function {
   long double (*more_exact)(long double);
 };
 
-const std::array<Function, 6> kFunctions{
+const std::array<Function, 7> kFunctions{
     {{"exp", detail::vectorized::exp, detail::vectorized::exp, std::exp, std::exp},
      {"log", detail::vectorized::log, detail::vectorized::log, std::log, std::log},
      {"tanh", detail::vectorized::tanh, detail::vectorized::tanh, std::tanh, std::tanh},
      {"erf", detail::vectorized::erf, detail::vectorized::erf, std::erf, std::erf},
+     {"normal_erf", detail::vectorized::normal_erf, detail::vectorized::normal_erf, wide_normal_erf,
+      wide_normal_erf},
      {"sqrt", detail::vectorized::sqrt, detail::vectorized::sqrt, std::sqrt, std::sqrt},
      {"sigmoid", detail::vectorized::sigmoid, detail::vectorized::sigmoid, wide_sigmoid,
       wide_sigmoid}}};

@@ -12,7 +12,6 @@
 // approximation by tanh; both from Hendrycks and Gimpel, "Gaussian Error Linear Units".
 namespace lockstep::detail {
 
-inline constexpr double kSqrtHalf = 0.70710678118654752440;
 inline constexpr double kInvSqrtTau = 0.39894228040143267794;   // 1/√(2π)
 inline constexpr double kSqrtTwoByPi = 0.79788456080286535588;  // √(2/π)
 inline constexpr double kGeluCubic = 0.044715;
@@ -24,13 +23,11 @@ struct Gelu {
   LOCKSTEP_HD T operator()(T x) const { return from(x, std::erf(for_erf(x))); }
   void block(std::size_t count, T* out, const T* x) const {
     T erf[kBlockSize];
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) erf[i] = for_erf(x[i]);
-    vectorized::erf(erf, erf, count);
+    vectorized::normal_erf(x, erf, count);
     LOCKSTEP_INDEPENDENT
     for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(x[i], erf[i]);
   }
-  LOCKSTEP_HD static T for_erf(T x) { return x * static_cast<T>(kSqrtHalf); }
+  LOCKSTEP_HD static T for_erf(T x) { return x * static_cast<T>(vectorized::kSqrtHalf); }
 
  private:
   LOCKSTEP_HD static T from(T x, T erf) { return T(0.5) * x * (T(1) + erf); }
@@ -46,11 +43,8 @@ struct GeluGradient {
     T erf[kBlockSize];
     T exp[kBlockSize];
     LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) {
-      erf[i] = Gelu<T>::for_erf(x[i]);
-      exp[i] = for_exp(x[i]);
-    }
-    vectorized::erf(erf, erf, count);
+    for (std::size_t i = 0; i < kBlockSize; ++i) exp[i] = for_exp(x[i]);
+    vectorized::normal_erf(x, erf, count);
     vectorized::exp(exp, exp, count);
     LOCKSTEP_INDEPENDENT
     for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(grad[i], x[i], erf[i], exp[i]);

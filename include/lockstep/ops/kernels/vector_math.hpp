@@ -18,6 +18,8 @@
 // number and the machine alone: not on its place among the others, nor on how many there are.
 namespace lockstep::detail::vectorized {
 
+inline constexpr double kSqrtHalf = 0.70710678118654752440;
+
 // How to compute, narrow vectors to wide ones; a machine that has one has those before.
 enum class Instructions : std::uint8_t { scalar, sse2, avx2, avx512 };
 
@@ -33,6 +35,10 @@ void tanh(const float* in, float* out, std::size_t n, Instructions by = best_ins
 void tanh(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
 void erf(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
 void erf(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
+// erf(x · √½), of which the normal distribution function is made
+void normal_erf(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
+void normal_erf(const double* in, double* out, std::size_t n,
+                Instructions by = best_instructions());
 void sqrt(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
 void sqrt(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
 // 1 / (1 + exp(−x))
