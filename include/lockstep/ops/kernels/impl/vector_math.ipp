@@ -104,7 +104,7 @@ LOCKSTEP_INLINE Instructions best_instructions() {
 // An instruction each, which a compiler does not make of a loop of std::sqrt: that may set errno.
 #define LOCKSTEP_VECTOR_ROOT(INSTRUCTIONS, V, NAME)      \
   [[gnu::target(INSTRUCTIONS)]] inline V sqrt_of(V x) {  \
-    __asm__(NAME " {%1, %0|%0, %1}" : "=v"(x) : "v"(x)); \
+    __asm__(NAME " {%1, %0|%0, %1}" : "=x"(x) : "x"(x)); \
     return x;                                            \
   }
 LOCKSTEP_VECTOR_ROOT("sse2", Floats4, "sqrtps")
@@ -140,8 +140,8 @@ LOCKSTEP_VECTOR_FUNCTION(tanh)
 LOCKSTEP_VECTOR_FUNCTION(erf)
 #if defined(LOCKSTEP_LIBMVEC)
 // Scaled in the register: a vector that is read just after narrower ones were written there has to
-// wait for them.
-// By a pointer, as in the loops, since erf_of is compiled for fewer instructions.
+// wait for them. erf_of is called by a pointer, as in the loops, since it is compiled for fewer
+// instructions.
 #define LOCKSTEP_NORMAL_ERF(INSTRUCTIONS, V, T)               \
   [[gnu::target(INSTRUCTIONS)]] inline V normal_erf_of(V x) { \
     V (*const function)(V) = erf_of;                          \
