@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -248,6 +249,7 @@ TEST(ProcessGroup, WritesAfterThoseWhoStillRead) {
     const ls::Tensor value = ones(group, {70000});
     const ls::Tensor seen = ls::zeros({70000}, {.device = group.device()});
     const ls::Stream copies = ls::copy_stream(group.device());
+    copies.wait_stream(ls::current_stream(group.device()));
     if (group.rank() == 1) gate.hold(copies);
     ls::detail::copy_bytes(seen, value, copies);
     const dist::Work work = group.all_reduce(value);
@@ -258,6 +260,31 @@ TEST(ProcessGroup, WritesAfterThoseWhoStillRead) {
     work.wait();
     copies.synchronize();
     EXPECT_EQ(seen.to_vector<float>(), std::vector<float>(70000, 1));
+  });
+}
+
+// The streams of the pool take results to tensors with strides.
+TEST(ProcessGroup, AResultIsThereWhenWaitReturns) {
+  std::vector<ls::Stream> pool{ls::pool_stream("cpu:0")};
+  while (true) {
+    const ls::Stream next = ls::pool_stream("cpu:0");
+    if (next == pool[0]) break;
+    pool.push_back(next);
+  }
+  const ls::testing::Queued queued(pool);
+  ls::testing::Gate gate;
+  for (const ls::Stream& stream : pool) gate.hold(stream);
+  dist::run(first_devices(1), [&](const dist::ProcessGroup& group) {
+    const ls::Tensor whole = ls::zeros({2, 2}, {.device = group.device()});
+    const dist::Work work =
+        group.all_gather(std::vector<ls::Tensor>{whole.t()}, ones(group, {2, 2}));
+    const std::jthread opener([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      gate.open();
+    });
+    work.wait();
+    EXPECT_TRUE(gate.is_open());
+    EXPECT_EQ(whole.to_vector<float>(), std::vector<float>(4, 1));
   });
 }
 

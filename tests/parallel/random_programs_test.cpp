@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/backend/host/host_stream.hpp>
-
 #include "parallel/programs/comparison.hpp"
 #include "parallel/programs/generate.hpp"
 #include "parallel/programs/program.hpp"
@@ -23,10 +21,10 @@ namespace random_programs_test {
 
 namespace property = lockstep::testing::property;
 using namespace lockstep::testing::programs;
-using lockstep::detail::HostStream;
 using lockstep::testing::CaughtWarnings;
 using lockstep::testing::first_devices;
 using lockstep::testing::kSanitizer;
+using lockstep::testing::Queued;
 using lockstep::testing::QueuedCompute;
 
 Program draw(std::size_t number) {
@@ -64,25 +62,10 @@ TEST(RandomPrograms, TrainAsTheFormulasSay) {
   expect_agreement(property::cases(kSanitizer || simulated ? 200 : 2000));
 }
 
-// While it lives, the streams besides the default ones are asynchronous, too.
-struct OthersQueued {
-  OthersQueued() { set_modes(HostStream::Mode::queued); }
-  OthersQueued(const OthersQueued&) = delete;
-  OthersQueued& operator=(const OthersQueued&) = delete;
-  ~OthersQueued() { set_modes(HostStream::Mode::immediate); }
-
-  static void set_modes(HostStream::Mode mode) {
-    for (const lockstep::Stream& other : other_streams()) {
-      other.synchronize();
-      static_cast<HostStream&>(other.state()).set_mode(mode);
-    }
-  }
-};
-
 // Every operation is asynchronous, and the current streams change between what the user does.
 TEST(RandomPrograms, TrainAsTheFormulasSayOnQueuedStreams) {
   const QueuedCompute queued;
-  const OthersQueued others;
+  const Queued others(other_streams());
   expect_agreement(property::cases(kSanitizer ? 200 : 1000));
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/host/host_backend.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
@@ -12,6 +13,8 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace lockstep::testing {
 
@@ -47,28 +50,49 @@ class Gate {
   const std::shared_ptr<std::atomic<bool>> opened_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-// While it lives, the default compute streams of all host devices are as asynchronous as a GPU's.
-// Plain `cpu` stays as it is: what is done there has ended when the call returns.
+// While it lives, these streams of host devices are as asynchronous as a GPU's.
 //
-// Only one at a time, and no other thread may issue work while it is made or destroyed.
-class QueuedCompute {
+// No other thread may issue work while it is made or destroyed.
+class Queued {
  public:
-  QueuedCompute() { set_modes(lockstep::detail::HostStream::Mode::queued); }
-  QueuedCompute(const QueuedCompute&) = delete;
-  QueuedCompute& operator=(const QueuedCompute&) = delete;
-  ~QueuedCompute() { set_modes(lockstep::detail::HostStream::Mode::immediate); }
+  explicit Queued(const std::vector<Stream>& streams) {
+    for (const Stream& stream : streams) {
+      auto& host = static_cast<lockstep::detail::HostStream&>(stream.state());
+      before_.emplace_back(&host, host.mode());
+      set_mode(host, lockstep::detail::HostStream::Mode::queued);
+    }
+  }
+  Queued(const Queued&) = delete;
+  Queued& operator=(const Queued&) = delete;
+  ~Queued() {
+    for (const auto& [stream, mode] : before_) set_mode(*stream, mode);
+  }
 
  private:
-  static void set_modes(lockstep::detail::HostStream::Mode mode) noexcept {
-    for (const Device device : host_devices()) {
-      auto& stream = lockstep::detail::HostBackend::instance().default_stream(device);
-      try {
-        stream.synchronize();
-      } catch (const std::exception& error) {
-        ADD_FAILURE() << "an operation on " << device << " threw: " << error.what();
-      }
-      stream.set_mode(mode);
+  static void set_mode(lockstep::detail::HostStream& stream,
+                       lockstep::detail::HostStream::Mode mode) noexcept {
+    try {
+      stream.synchronize();
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "an operation on " << stream.device() << " threw: " << error.what();
     }
+    stream.set_mode(mode);
+  }
+
+  std::vector<std::pair<lockstep::detail::HostStream*, lockstep::detail::HostStream::Mode>> before_;
+};
+
+// The same for the default compute streams of all host devices. Plain `cpu` stays as it is: what is
+// done there has ended when the call returns.
+class QueuedCompute : public Queued {
+ public:
+  QueuedCompute() : Queued(compute_streams()) {}
+
+ private:
+  static std::vector<Stream> compute_streams() {
+    std::vector<Stream> streams;
+    for (const Device device : host_devices()) streams.push_back(default_stream(device));
+    return streams;
   }
 };
 

@@ -103,6 +103,8 @@ class Operands {
     if (on && on->device().is_cuda()) {
       work.gpu = on->device();
       work.issued = on->record_event();
+    } else if (on) {
+      on->synchronize();  // nobody else waits for a host device's stream
     }
   }
 
