@@ -37,11 +37,14 @@ TEST(BackwardOrder, AGradientFromAnotherDeviceIsWaitedForOnTheStreamOfItsConsume
   x.requires_grad_();
   const ls::Stream side = ls::pool_stream("cpu:1");
   std::atomic<bool> issued{false};
+  side.wait_stream(ls::current_stream("cpu:1"));
+  x.record_stream(side);
   ls::Tensor y;
   {
     const ls::StreamGuard guard(side);
     y = ls::apply(Doubles{&issued}, x);
   }
+  ls::current_stream("cpu:1").wait_stream(side);
   const ls::Tensor whole = ls::gather(std::vector<ls::Tensor>{y}, "cpu:0");
   std::jthread backward;
   ls::testing::Gate gate;

@@ -293,16 +293,16 @@ TEST(Replicas, OneChunkInsideAReplicaMeetsNobody) {
 }
 
 TEST(Replicas, TheSumWaitsForStreamsThatReplicasHaveSet) {
-  using ls::detail::HostStream;
   std::vector<ls::Stream> streams;
-  for (const ls::Device device : first_devices(2)) {
-    streams.push_back(ls::pool_stream(device));
-    static_cast<HostStream&>(streams.back().state()).set_mode(HostStream::Mode::queued);
-  }
+  for (const ls::Device device : first_devices(2)) streams.push_back(ls::pool_stream(device));
+  const ls::testing::Queued queued(streams);
+  const ls::testing::QueuedCompute compute_queued;
   struct OnItsOwnStream {
     const std::vector<ls::Stream>* streams;
     ls::Tensor forward(const ls::Tensor& x) const {
       const ls::Stream& own = (*streams)[ls::replicas::index()];
+      own.wait_stream(ls::current_stream(x.device()));
+      x.record_stream(own);
       ls::Tensor sum;
       {
         const ls::StreamGuard guard(own);
@@ -312,27 +312,21 @@ TEST(Replicas, TheSumWaitsForStreamsThatReplicasHaveSet) {
       return sum;
     }
   };
-  {
-    const ls::testing::QueuedCompute queued;
-    for (const std::size_t held : {0U, 1U}) {
-      ls::testing::Gate gate;
-      const auto inputs = ls::scatter(f64({1, 2}, {2}), first_devices(2));
-      ls::synchronize("cpu:1");
-      gate.hold(streams[held]);
-      ls::DataParallelModel model{OnItsOwnStream{&streams}, first_devices(2)};
-      const auto sums = model(inputs);
-      // Long enough for a sum that does not wait to read what is not there yet.
-      auto& other = static_cast<HostStream&>(streams[1 - held].state());
-      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
-      while (!other.idle() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-      EXPECT_FALSE(other.idle());
-      gate.open();
-      for (const ls::Tensor& sum : sums) EXPECT_EQ(sum.to_vector<double>(), Values{2003});
+  for (const std::size_t held : {0U, 1U}) {
+    ls::testing::Gate gate;
+    const auto inputs = ls::scatter(f64({1, 2}, {2}), first_devices(2));
+    ls::synchronize("cpu:1");
+    gate.hold(streams[held]);
+    ls::DataParallelModel model{OnItsOwnStream{&streams}, first_devices(2)};
+    const auto sums = model(inputs);
+    // Long enough for a sum that does not wait to read what is not there yet.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+    while (!streams[1 - held].query() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
     }
-  }
-  for (const ls::Stream& stream : streams) {
-    stream.synchronize();
-    static_cast<HostStream&>(stream.state()).set_mode(HostStream::Mode::immediate);
+    EXPECT_FALSE(streams[1 - held].query());
+    gate.open();
+    for (const ls::Tensor& sum : sums) EXPECT_EQ(sum.to_vector<double>(), Values{2003});
   }
 }
 

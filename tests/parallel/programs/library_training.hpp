@@ -54,7 +54,7 @@ class OtherStreams {
   explicit OtherStreams(std::uint64_t bits) {
     for (const Stream& other : other_streams()) {
       if (bits % 2 == 1) {
-        other.wait_stream(default_stream(other.device()));
+        other.wait_stream(current_stream(other.device()));
         used_.push_back(other);
         guards_.emplace_back(other);
       }
@@ -65,7 +65,7 @@ class OtherStreams {
   OtherStreams& operator=(const OtherStreams&) = delete;
   ~OtherStreams() {
     while (!guards_.empty()) guards_.pop_back();
-    for (const Stream& other : used_) default_stream(other.device()).wait_stream(other);
+    for (const Stream& other : used_) current_stream(other.device()).wait_stream(other);
   }
 
  private:
