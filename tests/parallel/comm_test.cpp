@@ -227,7 +227,9 @@ TEST(Comm, TheMemoryOfAnOutputIsNotReusedBeforeTheCopyHasEnded) {
   Gate gate;
   gate.hold(ls::copy_stream("cpu:1"));
   {
-    const ls::StreamGuard guard(ls::pool_stream("cpu:1"));
+    const ls::Stream other = ls::pool_stream("cpu:1");
+    other.wait_stream(ls::current_stream("cpu:1"));
+    const ls::StreamGuard guard(other);
     comm::broadcast_out(x, {out});
   }
   out = {};

@@ -1,17 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Runs tests on the simulated CUDA runtime: whatever it has found wrong during a test fails that
-// test. CUDASIM_POLICY and its siblings (cudasim.hpp) choose the schedule.
+// test. CUDASIM_POLICY and its siblings (cudasim.hpp) choose the schedule; LOCKSTEP_TEST_STREAMS, a
+// seed, has the current streams of the GPUs drawn.
 #include <cudasim/cudasim.hpp>
 
+#include <lockstep/backend/backend.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include "support/drawn_streams.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace {
+
+using lockstep::Device;
+using lockstep::detail::StreamState;
+using lockstep::testing::DrawnStreams;
+
+// The GPUs, with a user who records what he allocates on all streams that he uses by turns.
+class MemoryOfDrawnStreams final : public lockstep::detail::Backend {
+ public:
+  explicit MemoryOfDrawnStreams(Backend& gpus) : gpus_(gpus) {}
+
+  // The streams of a device, of which any may be used by then.
+  static inline std::vector<DrawnStreams::Streams> drawn;
+
+  void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                  std::span<StreamState* const> used_on) noexcept override {
+    std::vector<StreamState*> all(used_on.begin(), used_on.end());
+    for (const DrawnStreams::Streams& streams : drawn) {
+      const auto used = [&](const lockstep::Stream& stream) {
+        return &stream.state() == &owner ||
+               std::count(used_on.begin(), used_on.end(), &stream.state());
+      };
+      if (std::none_of(streams.begin(), streams.end(), used)) continue;
+      for (const lockstep::Stream& stream : streams) {
+        if (&stream.state() != &owner) all.push_back(&stream.state());
+      }
+    }
+    gpus_.deallocate(data, bytes, owner, all);
+  }
+
+  void* allocate(std::size_t bytes, StreamState& owner) override {
+    return gpus_.allocate(bytes, owner);
+  }
+  lockstep::MemoryStats memory_stats(Device device) override { return gpus_.memory_stats(device); }
+  void empty_cache(Device device) override { gpus_.empty_cache(device); }
+  lockstep::DeviceProperties properties(Device device) override { return gpus_.properties(device); }
+  StreamState& default_stream(Device device) override { return gpus_.default_stream(device); }
+  StreamState& copy_stream(Device device) override { return gpus_.copy_stream(device); }
+  StreamState& pool_stream(Device device) override { return gpus_.pool_stream(device); }
+  bool can_access(Device reader, Device owner) override { return gpus_.can_access(reader, owner); }
+  void copy(void* dst, Device to, const void* src, Device from, std::size_t bytes,
+            StreamState& stream) override {
+    gpus_.copy(dst, to, src, from, bytes, stream);
+  }
+  void copy_pitched(void* dst, Device to, const void* src, Device from,
+                    const lockstep::detail::Pitched& shape, StreamState& stream) override {
+    gpus_.copy_pitched(dst, to, src, from, shape, stream);
+  }
+  void copy_all(std::span<const lockstep::detail::CopyOrder> orders) override {
+    gpus_.copy_all(orders);
+  }
+  std::string misplaced(const void* data, Device device) override {
+    return gpus_.misplaced(data, device);
+  }
+  int native_index(Device device) override { return gpus_.native_index(device); }
+  std::intptr_t native_handle(StreamState& stream) override { return gpus_.native_handle(stream); }
+  void hand_over(StreamState& stream, std::intptr_t consumer) override {
+    gpus_.hand_over(stream, consumer);
+  }
+
+ private:
+  Backend& gpus_;
+};
 
 class FailOnErrors final : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& test) override { cudasim::scope(test.name()); }
@@ -39,5 +113,17 @@ int main(int argc, char** argv) {
   auto* printer = listeners.Release(listeners.default_result_printer());
   listeners.Append(new FailOnErrors);
   listeners.Append(printer);
+  if (DrawnStreams::seed()) {
+    auto& backend = lockstep::detail::cuda_backend;
+    backend.store(new MemoryOfDrawnStreams(*backend.load()));
+    DrawnStreams::share_memory = [](const DrawnStreams::Streams& streams) {
+      MemoryOfDrawnStreams::drawn.push_back(streams);
+    };
+    std::vector<Device> devices;
+    for (int i = 0; i < lockstep::device_count(lockstep::DeviceType::cuda); ++i) {
+      devices.emplace_back(lockstep::DeviceType::cuda, i);
+    }
+    listeners.Append(new lockstep::testing::DrawStreamsForTests(devices));
+  }
   return RUN_ALL_TESTS();
 }

@@ -35,8 +35,8 @@ class HostBackend final : public Backend {
 
   LOCKSTEP_INLINE DeviceProperties properties(Device device) override;
 
-  HostStream& default_stream(Device device) override { return at(device).compute; }
-  HostStream& copy_stream(Device device) override { return at(device).copy; }
+  HostStream& default_stream(Device device) override { return *at(device).compute; }
+  HostStream& copy_stream(Device device) override { return *at(device).copy; }
   LOCKSTEP_INLINE HostStream& pool_stream(Device device) override;
 
   LOCKSTEP_INLINE void* allocate(std::size_t bytes, StreamState& owner) override;
@@ -67,6 +67,10 @@ class HostBackend final : public Backend {
   std::intptr_t native_handle(StreamState&) override { return 0; }
   void hand_over(StreamState& stream, std::intptr_t) override { stream.synchronize(); }
 
+  // What makes the streams, where a test has put it here before the backend is first used.
+  using MakeStream = std::unique_ptr<HostStream>(Device device, HostStream::Mode mode);
+  inline static constinit MakeStream* make_stream = nullptr;
+
   // A copy of up to this size may run in its issuer when the stream is idle.
   static constexpr std::size_t kSmallCopy = std::size_t{64} << 10;
   // Copies that are issued together may, too, up to this size in all, for which two cores need
@@ -80,8 +84,8 @@ class HostBackend final : public Backend {
   struct PerDevice {
     explicit PerDevice(Device device);
     HostAllocator allocator;
-    HostStream compute;
-    HostStream copy;
+    std::unique_ptr<HostStream> compute;
+    std::unique_ptr<HostStream> copy;
     std::array<std::unique_ptr<HostStream>, kPoolStreams> pool;
     std::atomic<std::size_t> next_pool{0};
   };

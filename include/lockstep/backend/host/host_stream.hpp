@@ -25,8 +25,8 @@ namespace lockstep::detail {
 //
 // queued: a background thread does the work, or a thread that waits for it while no other is doing
 // it. Copy streams are queued. Tests switch compute streams to queued to make them as asynchronous
-// as a GPU's.
-class HostStream final : public StreamState, private Servable {
+// as a GPU's, or put streams of their own in place (HostBackend::make_stream).
+class HostStream : public StreamState, private Servable {
  public:
   enum class Mode { immediate, queued };
 
@@ -75,6 +75,9 @@ class HostStream final : public StreamState, private Servable {
 
   LOCKSTEP_INLINE void synchronize() override;
 
+ protected:
+  LOCKSTEP_INLINE virtual void enqueue(Task task, bool may_wait);
+
  private:
   // The event of a queued stream: its operations up to `number` have ended.
   class Ticket final : public EventState {
@@ -121,8 +124,6 @@ class HostStream final : public StreamState, private Servable {
       enqueue(Task(std::forward<F>(operation)), may_wait);
     }
   }
-
-  void enqueue(Task task, bool may_wait);
 
   LOCKSTEP_INLINE void serve() noexcept override;
 

@@ -106,14 +106,14 @@ LOCKSTEP_INLINE std::string HostBackend::misplaced(const void* data, Device devi
   return cuda ? cuda->misplaced(data, device) : std::string();
 }
 
-LOCKSTEP_INLINE HostBackend::PerDevice::PerDevice(Device device)
-    : allocator(device),
-      compute(device, HostStream::Mode::immediate),
-      copy(device,
-           device.is_host_memory() ? HostStream::Mode::immediate : HostStream::Mode::queued) {
-  for (auto& stream : pool) {
-    stream = std::make_unique<HostStream>(device, HostStream::Mode::immediate);
-  }
+LOCKSTEP_INLINE HostBackend::PerDevice::PerDevice(Device device) : allocator(device) {
+  const auto make = [device](HostStream::Mode mode) {
+    return make_stream ? make_stream(device, mode) : std::make_unique<HostStream>(device, mode);
+  };
+  using enum HostStream::Mode;
+  compute = make(immediate);
+  copy = make(device.is_host_memory() ? immediate : queued);
+  for (auto& stream : pool) stream = make(immediate);
 }
 
 LOCKSTEP_INLINE HostBackend::HostBackend() {
