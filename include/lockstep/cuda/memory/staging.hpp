@@ -78,13 +78,13 @@ class Staging {
       }
       if (!blocks.used.empty() &&
           (blocks.made == kMostBlocks || blocks.used.front().event->query())) {
-        const Used oldest = std::move(blocks.used.front());
+        Used oldest = std::move(blocks.used.front());
         blocks.used.erase(blocks.used.begin());
         lock.unlock();
         try {
           oldest.event->synchronize();
-        } catch (...) {  // the stream is broken and will not touch it again
-          put_back(size_class, oldest.data, nullptr);
+        } catch (...) {  // it may be in use still
+          put_back(size_class, oldest.data, std::move(oldest.event));
           throw;
         }
         return oldest.data;
@@ -103,15 +103,29 @@ class Staging {
   }
 
   // Never allocates in the lists: `take` has reserved a place for each block. Without an event the
-  // block is free once the stream has ended, or is broken.
+  // block is free once the stream has ended, or is broken; where nobody can tell it is not used
+  // again.
   void give_back(std::size_t size_class, std::byte* data, CudaStream& stream) noexcept {
     detail::EventPtr event;
     try {
       event = stream.record();
     } catch (...) {
-      if (cudaStreamSynchronize(stream.handle()) != cudaSuccess) (void)cudaGetLastError();
+      const cudaError_t ended = cudaStreamSynchronize(stream.handle());
+      if (ended != cudaSuccess) {
+        (void)cudaGetLastError();
+        if (!is_sticky(ended)) return give_up(size_class);
+      }
     }
     put_back(size_class, data, std::move(event));
+  }
+
+  // Another block may be made in the place of one.
+  void give_up(std::size_t size_class) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      --classes_[size_class].made;
+    }
+    returned_.notify_one();
   }
 
   // Makes the block free: at once without an event, otherwise when the event has happened.
