@@ -66,7 +66,9 @@ bool ApiCall::inside_operation() const {
 cudaError_t ApiCall::counted_failure(Machine& machine) const {
   ThreadState& state = thread_state();
   constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();
-  if (!counts_ || state.calls_left == kNone) return cudaSuccess;
+  if (!counts_) return cudaSuccess;
+  if (machine.fails != nullptr && machine.fails()) return machine.failure;
+  if (state.calls_left == kNone) return cudaSuccess;
   if (state.calls_left > 0) {
     --state.calls_left;
     return cudaSuccess;

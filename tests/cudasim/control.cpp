@@ -82,13 +82,12 @@ void set_policy(Policy policy, int pick, unsigned seed) {
   machine().set_policy(policy, pick, seed);
 }
 
-void enqueue(cudaStream_t stream, std::string name, std::vector<MemoryUse> uses,
+bool enqueue(cudaStream_t stream, std::string name, std::vector<MemoryUse> uses,
              std::function<void()> body) {
   ApiCall call("enqueue");
-  // A refusal is the thread's last error, as of a kernel's launch.
-  (void)call.on(stream).launching(name).run([&](Machine& machine) {
+  return call.on(stream).launching(name).run([&](Machine& machine) {
     return launch(machine, stream, std::move(name), std::move(uses), std::move(body));
-  });
+  }) == cudaSuccess;
 }
 
 std::shared_ptr<Collective> make_collective(int ranks, std::string name) {
@@ -189,6 +188,12 @@ void fail_call(std::uint64_t n, cudaError_t error, int device) {
   state.failure = error;
   state.breaks = device;
   state.failed.clear();
+}
+
+void fail_calls(bool (*fails)(), cudaError_t error) {
+  const SimulatorLock lock(simulator_mutex);
+  machine().fails = fails;
+  machine().failure = error;
 }
 
 std::string end_failing_calls() {

@@ -111,7 +111,7 @@ void multiply(const Product& p, T alpha, const T* a, const T* b, T beta, const T
 }
 
 template <class T>
-void issue(const Product& p, const void* alpha, const void* a, const void* b, const void* beta,
+bool issue(const Product& p, const void* alpha, const void* a, const void* b, const void* beta,
            const void* c, void* d, void* workspace, std::size_t workspace_bytes,
            cudaStream_t stream) {
   const T scale = *static_cast<const T*>(alpha);
@@ -123,7 +123,7 @@ void issue(const Product& p, const void* alpha, const void* a, const void* b, co
   add_uses(uses, d, p.d, sizeof(T), true);
   if (p.bias()) add_use(uses, p.op.bias, p.m() * sizeof(T), false);
   add_use(uses, workspace, workspace_bytes, true);
-  enqueue(stream, "cublasLtMatmul", std::move(uses), [=] {
+  return enqueue(stream, "cublasLtMatmul", std::move(uses), [=] {
     if (workspace_bytes > 0) std::memset(workspace, 0xa5, workspace_bytes);
     multiply(p, scale, static_cast<const T*>(a), static_cast<const T*>(b), keep,
              static_cast<const T*>(c), static_cast<T*>(d));
@@ -383,8 +383,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   const auto status = check_pointers(product, chosen, a, b, c, d, workspace, workspace_bytes);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const auto run = product.d.type == CUDA_R_64F ? &issue<double> : &issue<float>;
-  run(product, alpha, a, b, beta, c, d, workspace, workspace_bytes, stream);
-  return CUBLAS_STATUS_SUCCESS;
+  const bool issued = run(product, alpha, a, b, beta, c, d, workspace, workspace_bytes, stream);
+  return issued ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 }  // extern "C"

@@ -76,7 +76,8 @@ struct MemoryUse {
 };
 
 // Issues an operation as a kernel launch does: `body` runs later, and touches what `uses` says.
-void enqueue(cudaStream_t stream, std::string name, std::vector<MemoryUse> uses,
+// False: it was refused, which is the thread's last error.
+bool enqueue(cudaStream_t stream, std::string name, std::vector<MemoryUse> uses,
              std::function<void()> body);
 
 // What runs in place of a kernel compiled by nvcc. It copies the arguments at once, adds what they
@@ -134,6 +135,9 @@ void fail_next(const char* function, cudaError_t error, int times = 1);
 // The calling thread's call number n from here on, counted from 0, of whatever function, fails with
 // `error` and does nothing else. With a device, that one breaks then, as by a faulting kernel.
 void fail_call(std::uint64_t n, cudaError_t error, int device = -1);
+// From here on each thread's calls ask, and that to which it says yes fails with `error` and does
+// nothing else. Null: none does.
+void fail_calls(bool (*fails)(), cudaError_t error);
 // None of the calling thread's fails any more. The function that has, or nothing.
 std::string end_failing_calls();
 // A faulting kernel: once it has run, every call that concerns its device gives `error`, and the

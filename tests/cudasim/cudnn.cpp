@@ -95,7 +95,7 @@ struct Operand {
 
 // `kernel(p, alpha, first, second, beta, out)` as an operation of the handle's stream.
 template <class T, class Kernel>
-void issue(cudaStream_t stream, const char* name, const Convolution& p, const void* alpha,
+bool issue(cudaStream_t stream, const char* name, const Convolution& p, const void* alpha,
            Operand first, Operand second, const void* beta, Operand out, void* workspace,
            std::size_t bytes, const Kernel& kernel) {
   const T scale = *static_cast<const T*>(alpha);
@@ -104,7 +104,7 @@ void issue(cudaStream_t stream, const char* name, const Convolution& p, const vo
                                  {second.data, second.size * sizeof(T), false},
                                  {out.data, out.size * sizeof(T), true}};
   if (bytes > 0) uses.push_back({workspace, bytes, true});
-  enqueue(stream, name, std::move(uses), [=] {
+  return enqueue(stream, name, std::move(uses), [=] {
     if (bytes > 0) std::memset(workspace, 0xa5, bytes);
     kernel(p, scale, static_cast<const T*>(first.data), static_cast<const T*>(second.data), keep,
            static_cast<T*>(const_cast<void*>(out.data)));
@@ -140,8 +140,9 @@ cudnnStatus_t run(const Pass& pass, cudnnHandle_t handle, const Convolution& p, 
   }
   const auto issue_as =
       p.x.type == CUDNN_DATA_DOUBLE ? &issue<double, Kernel> : &issue<float, Kernel>;
-  issue_as(context->stream, call, p, alpha, first, second, beta, out, workspace, bytes, kernel);
-  return CUDNN_STATUS_SUCCESS;
+  const bool issued =
+      issue_as(context->stream, call, p, alpha, first, second, beta, out, workspace, bytes, kernel);
+  return issued ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 template <class T>

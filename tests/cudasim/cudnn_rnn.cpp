@@ -119,14 +119,14 @@ cudnnStatus_t issue(const char* call, cudnnHandle_t handle, const Network& p,
     }
     body(recurrence, T{});
   };
-  enqueue(context->stream, call, std::move(uses), [=] {
+  const bool issued = enqueue(context->stream, call, std::move(uses), [=] {
     if (p.rnn.type == CUDNN_DATA_DOUBLE) {
       run(double{});
     } else {
       run(float{});
     }
   });
-  return CUDNN_STATUS_SUCCESS;
+  return issued ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 bool is_known(cudnnDataType_t type) {

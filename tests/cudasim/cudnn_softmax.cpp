@@ -77,15 +77,16 @@ cudnnStatus_t cudnnSoftmaxForward(cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t 
   }
   const std::size_t bytes = Convolution::size(in->n, in->c, in->h, in->w) * element;
   const bool log = algorithm == CUDNN_SOFTMAX_LOG;
-  enqueue(context->stream, call, {{x_data, bytes, false}, {y_data, bytes, true}},
-          [shape = *in, wide, log, x_data, y_data] {
-            if (wide) {
-              softmax(shape, log, static_cast<const double*>(x_data), static_cast<double*>(y_data));
-            } else {
-              softmax(shape, log, static_cast<const float*>(x_data), static_cast<float*>(y_data));
-            }
-          });
-  return CUDNN_STATUS_SUCCESS;
+  const bool issued = enqueue(
+      context->stream, call, {{x_data, bytes, false}, {y_data, bytes, true}},
+      [shape = *in, wide, log, x_data, y_data] {
+        if (wide) {
+          softmax(shape, log, static_cast<const double*>(x_data), static_cast<double*>(y_data));
+        } else {
+          softmax(shape, log, static_cast<const float*>(x_data), static_cast<float*>(y_data));
+        }
+      });
+  return issued ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 }  // extern "C"

@@ -53,6 +53,9 @@ class Machine {
   std::vector<std::unique_ptr<CUstream_st>> streams;       // by number, the destroyed ones too
   std::vector<std::unique_ptr<CUmemPoolHandle_st>> pools;  // that the program made, likewise
   std::map<std::string, Failure> failures;
+  // What `fail_calls` asked for.
+  bool (*fails)() = nullptr;
+  cudaError_t failure = cudaSuccess;
   std::vector<Call> calls;
   bool recording = false;
 
