@@ -19,8 +19,9 @@ namespace lockstep::testing {
 
 // Everything that a checkpoint can have; `variant` decides all of it.
 inline io::Checkpoint whole_checkpoint(int variant) {
-  const SmallNet net;
+  SmallNet net;
   set_parameters(net, variant);
+  to(net, "cpu:1");
   optim::SGD sgd{parameters(net), {.lr = 0.1, .momentum = 0.9}};
   manual_seed(static_cast<std::uint64_t>(variant));
   return {.model = state_dict(net),

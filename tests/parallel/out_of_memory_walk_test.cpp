@@ -4,13 +4,18 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/io/checkpoint.hpp>
+#include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/parallel/comm.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/parallel/distributed.hpp>
+#include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicate.hpp>
+#include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include "io/training.hpp"
@@ -26,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -53,6 +59,76 @@ Tensor rows(std::int64_t step) {
   return from_values(values, {6, 3});
 }
 
+using Tensors = std::vector<Tensor>;
+
+// The values of what a primitive gives, and of the gradients that `inputs` get of it.
+std::vector<float> values(const Tensors& outputs, const Tensors& inputs = {}) {
+  Tensors all = outputs;
+  if (!inputs.empty()) {
+    Tensors gradients;
+    for (const Tensor& output : outputs) gradients.push_back(output.detach());
+    for (const Tensor& gradient : autograd::grad(outputs, inputs, gradients)) {
+      all.push_back(gradient);
+    }
+  }
+  std::vector<float> found;
+  for (const Tensor& tensor : all) {
+    const std::vector<float> of_one = tensor.to_vector<float>();
+    found.insert(found.end(), of_one.begin(), of_one.end());
+  }
+  return found;
+}
+
+TEST(OutOfMemoryWalk, EachPrimitive) {
+  const std::vector<Device> devices = first_devices(3);
+  const Device device = devices[0];
+  SmallNet net;
+  set_parameters(net, 1);
+  to(net, device);
+  const auto trained = parameters(net);
+  const Tensors weights(trained.begin(), trained.end());
+  std::vector<SmallNet> replicas = replicate(net, devices, true);
+  const Tensor x = rows(1).to(device).requires_grad_();
+  const Tensors parts = comm::scatter(x.detach(), devices);
+  for (const Tensor& part : parts) part.requires_grad_();
+  const auto parameters_of = [](const std::vector<SmallNet>& modules) {
+    Tensors all;
+    for (const SmallNet& module : modules) {
+      for (const Parameter& parameter : parameters(module)) all.push_back(parameter);
+    }
+    return all;
+  };
+  const std::pair<const char*, std::function<std::vector<float>()>> primitives[] = {
+      {"comm::scatter", [&] { return values(comm::scatter(x, devices)); }},
+      {"comm::gather", [&] { return values({comm::gather(parts, 0, device)}); }},
+      {"comm::broadcast", [&] { return values(comm::broadcast(x, devices)); }},
+      {"comm::broadcast_coalesced",
+       [&] {
+         return values(comm::broadcast_coalesced({x, x}, devices)[2]);
+       }},
+      {"comm::reduce_add", [&] { return values({comm::reduce_add(parts, devices[1])}); }},
+      {"comm::reduce_add_coalesced",
+       [&] {
+         return values(comm::reduce_add_coalesced({{parts[0]}, {parts[1]}}, device));
+       }},
+      {"scatter", [&] { return values(scatter(x, devices).parts(), {x}); }},
+      {"gather", [&] { return values({gather(parts, devices[1])}, parts); }},
+      {"replicate", [&] { return values(parameters_of(replicate(net, devices)), weights); }},
+      {"parallel_apply", [&] { return values(parallel_apply(replicas, parts), parts); }},
+      {"data_parallel", [&] { return values({data_parallel(net, x, devices)}, weights); }},
+  };
+  for (const auto& primitive : primitives) {
+    const auto& run = primitive.second;
+    const std::vector<float> expected = run();
+    const auto visit = [&](Place place) {
+      std::vector<float> found;
+      if (fails_at(place, [&] { found = run(); })) found = run();
+      EXPECT_EQ(found, expected);
+    };
+    if (!walk(primitive.first, visit)) return;
+  }
+}
+
 // A model and its optimiser, always the same at first.
 class Training {
  public:
@@ -65,10 +141,11 @@ class Training {
     const Tensor y = model_(rows(number));
     const Tensor loss = (y * y).mean();
     loss.backward();
+    const float value = loss.item<float>();  // which may fail as well
     stepping_ = true;
     sgd_.step();
     stepping_ = false;
-    return loss.item<float>();
+    return value;
   }
 
   // A step of the optimiser that has thrown may have changed some of the parameters.

@@ -14,6 +14,11 @@
 #include <cstdlib>
 #include <new>
 
+// On simulated GPUs calls of CUDA, NCCL and their like are counted among what needs memory.
+#ifdef LOCKSTEP_TEST_SIMULATED_GPUS
+#include <cudasim/cudasim.hpp>
+#endif
+
 namespace lockstep::testing {
 
 inline std::atomic<std::uint64_t> counted_allocations{0};
@@ -25,16 +30,7 @@ inline std::atomic<bool> failure_lasts{false};
 inline std::atomic<bool> failure_struck{false};
 inline std::atomic<std::uint64_t> allocations_tried{0};
 
-OutOfMemory::OutOfMemory(std::uint64_t nth, bool lasting) {
-  failure_lasts = lasting;
-  failure_struck = false;
-  allocations_tried = 0;
-  first_failure = nth;
-}
-OutOfMemory::~OutOfMemory() { first_failure = 0; }
-bool OutOfMemory::has_struck() { return failure_struck; }
-
-inline bool allocation_fails() noexcept {
+inline bool place_fails() noexcept {
   const std::uint64_t first = first_failure.load(std::memory_order_relaxed);
   if (first == 0) return false;
   const std::uint64_t number = allocations_tried.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -42,6 +38,19 @@ inline bool allocation_fails() noexcept {
   failure_struck = true;
   return true;
 }
+inline bool allocation_fails() noexcept { return allocations_of_others == 0 && place_fails(); }
+
+OutOfMemory::OutOfMemory(std::uint64_t nth, bool lasting) {
+#ifdef LOCKSTEP_TEST_SIMULATED_GPUS
+  cudasim::fail_calls(&place_fails, cudaErrorMemoryAllocation);
+#endif
+  failure_lasts = lasting;
+  failure_struck = false;
+  allocations_tried = 0;
+  first_failure = nth;
+}
+OutOfMemory::~OutOfMemory() { first_failure = 0; }
+bool OutOfMemory::has_struck() { return failure_struck; }
 
 }  // namespace lockstep::testing
 

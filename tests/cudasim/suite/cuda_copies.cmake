@@ -23,7 +23,7 @@ function(lockstep_cuda_copies directory)
   )
   list(
     FILTER sources INCLUDE
-    REGEX "^(support|tensor|autograd|ops|module|nn|optim|parallel|io)/"
+    REGEX "^(support|tensor|autograd|ops|module|nn|optim|parallel|io)/|^data/out_of_memory_walk_"
   )
   set(groups)
   foreach(source IN LISTS sources)
@@ -38,6 +38,7 @@ function(lockstep_cuda_copies directory)
     lockstep_copy_test("${original}" "${copy}" "${text}")
     if(source MATCHES "_test\\.cpp$")
       string(REGEX MATCH "^[^/]+" group "${source}")
+      string(REPLACE "data" "parallel" group "${group}")
       list(APPEND groups ${group})
       list(APPEND sources_of_${group} "${copy}")
     endif()
