@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <thread>
@@ -388,6 +389,53 @@ TEST(NcclErrors, ACommunicatorThatFailedIsNotUsedAgain) {
   for (const auto& call : calls) EXPECT_EQ(call.function.find("nccl"), std::string::npos);
   // The thread has left the group, and other sets are as they were.
   EXPECT_EQ(values_of(comm::broadcast(source, {"cuda:3", "cuda:7"})[1]), Values(4, 1));
+}
+
+// Where one call fails what has come is right, or an error tells of the call; the next time it is
+// right or an error says that NCCL cannot be used on these GPUs, so that each place has others.
+[[noreturn]] void walk_over_the_calls() {
+  testing::under(cudasim::Policy::lazy, 1, [] {
+    int list = 0;
+    for (const bool connected : {false, true}) {
+      int ended = 0;
+      for (std::uint64_t n = 0;; ++n) {
+        const int first = list % 8;
+        const int second = (first + 1 + list / 8 % 7) % 8;
+        const int third = (first + 1 + (list / 8 + 1 + list / 56 % 6) % 7) % 8;
+        ++list;
+        ASSERT_LT(list, 8 * 7 * 6);
+        const std::vector<Device> devices{
+            {DeviceType::cuda, first}, {DeviceType::cuda, second}, {DeviceType::cuda, third}};
+        const Tensor source = counting({50}, 1, devices[0]);
+        const Values expected = values_of(comm::reduce_add(std::vector<Tensor>(3, source)));
+        const auto expect_right_or = [&](const char* text) {
+          try {
+            EXPECT_EQ(values_of(comm::reduce_add(comm::broadcast(source, devices))), expected);
+            return true;
+          } catch (const DeviceError& error) {
+            EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+            return false;
+          }
+        };
+        EXPECT_TRUE(!connected || expect_right_or("nothing"));
+        cudasim::fail_call(n, cudaErrorLaunchOutOfResources);
+        if (!expect_right_or(" on cuda:")) ++ended;
+        const std::string failed = cudasim::end_failing_calls();
+        SCOPED_TRACE(failed + ", call " + std::to_string(n));
+        forget_lost_results(devices);
+        (void)expect_right_or("cannot be used on");
+        if (failed.empty()) break;
+        if (::testing::Test::HasFailure()) return;
+      }
+      EXPECT_GT(ended, 5);
+    }
+  });
+  std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST(NcclErrorsDeathTest, AtEveryCallOfABroadcastAndASum) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(walk_over_the_calls(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(NcclReplicas, AreRefreshedByOneGroupAndAgainAfterAFailure) {

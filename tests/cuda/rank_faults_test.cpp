@@ -5,9 +5,15 @@
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/distributed/store/hash_store.hpp>
 #include <lockstep/distributed/thread/world_collectives.hpp>
+#include <lockstep/module/parameters.hpp>
 #include <lockstep/nccl.hpp>
+#include <lockstep/nn/linear.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/optim/sgd.hpp>
+#include <lockstep/parallel/distributed.hpp>
 #include <lockstep/tensor/creation.hpp>
 
 #include <cudasim/cudasim.hpp>
@@ -356,23 +362,101 @@ TEST_F(RankFaultsOnGpusDeathTest, OfThreadsThatUseNccl) {
   EXPECT_EXIT(walk_over_nccl(), ::testing::ExitedWithCode(0), "");
 }
 
-TEST(RankFaultsOnGpus, OfProcessesThatUseNccl) {
+// Ranks as processes have them: each makes its group by itself.
+void run_processes(const std::function<void(const ProcessGroup&)>& body) {
   const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
   const Devices devices{"cuda:3", "cuda:4"};
-  const auto run = [&](const auto& body) {
-    distributed::HashStore store;
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const Device device = devices[static_cast<std::size_t>(rank)];
-      threads.emplace_back(
-          [&, rank, device] { body(nccl::process_group(rank, kRanks, device, store)); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const Device& device : devices) nccl::forget_lost_results(device);
-  };
-  const WithRanks with_ranks{run, true};
+  distributed::HashStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Device device = devices[static_cast<std::size_t>(rank)];
+    threads.emplace_back(
+        [&, rank, device] { body(nccl::process_group(rank, kRanks, device, store)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Device& device : devices) nccl::forget_lost_results(device);
+}
+
+TEST(RankFaultsOnGpus, OfProcessesThatUseNccl) {
+  const WithRanks with_ranks{run_processes, true};
   testing::under(cudasim::Policy::lazy, 1, [&] {
     walk(with_ranks, 1, {Fault::call, Fault::allocation, Fault::allocations});
+  });
+}
+
+// What a rank's training has come to: the losses, and the exception that has ended it, if any.
+struct Trained {
+  std::vector<float> losses;
+  std::string error;
+};
+
+void train(const ProcessGroup& group, Trained& trained, const std::function<void()>& second_step) {
+  nn::Linear net{6, 3};
+  for (const Parameter& parameter : parameters(net)) parameter.set_data(full(parameter.sizes(), 1));
+  DistributedDataParallel model{net, group};
+  optim::SGD sgd{model.parameters(), {.lr = 0.01, .momentum = 0.9}};
+  for (int step = 0; step < 3; ++step) {
+    if (step == 1) second_step();
+    sgd.zero_grad();
+    const Tensor y = model(filled(group, {4, 6}, step + group.rank()));
+    const Tensor loss = (y * y).mean();
+    loss.backward();
+    sgd.step();
+    trained.losses.push_back(loss.item<float>());
+  }
+}
+
+TEST(RankFaultsOnGpus, StepsOfDistributedDataParallelOverNccl) {
+  // `begin` for the rank that fails, and `end` whatever comes of it.
+  const auto train_all = [](const std::function<void(const ProcessGroup&)>& begin,
+                            const std::function<void(const ProcessGroup&)>& end) {
+    std::vector<Trained> all(kRanks);
+    run_processes([&](const ProcessGroup& group) {
+      const testing::MayLeak memory;
+      group.impl()->thread()->issue(
+          detail::Task([]() noexcept { static thread_local const testing::MayLeak its_memory; }));
+      Trained& mine = all[static_cast<std::size_t>(group.rank())];
+      const bool fails = group.rank() == 1;
+      mine.error = error_of([&] {
+        train(group, mine, [&] {
+          if (fails) begin(group);
+        });
+      });
+      if (fails) end(group);
+    });
+    return all;
+  };
+  const auto nothing = [](const ProcessGroup&) {};
+  testing::under(cudasim::Policy::lazy, 1, [&] {
+    const std::vector<Trained> expected = train_all(nothing, nothing);
+    for (const Where where : {Where::issuing, Where::communicating}) {
+      for (const Fault fault : {Fault::call, Fault::allocation}) {
+        int ended = 0;
+        for (std::uint64_t n = 0; !::testing::Test::HasFailure(); ++n) {
+          SCOPED_TRACE(std::string(kFaults[static_cast<int>(fault)]) + " number " +
+                       std::to_string(n) +
+                       (where == Where::issuing ? " of the caller" : " of the other thread"));
+          std::string failed;
+          const std::vector<Trained> all = train_all(
+              [&](const ProcessGroup& group) {
+                begin_faults(group, {where, fault, n});
+              },
+              [&](const ProcessGroup& group) { failed = end_faults(group, where); });
+          for (std::size_t rank = 0; rank < all.size(); ++rank) {
+            std::vector<float> losses = expected[rank].losses;
+            if (!all[rank].error.empty()) losses.resize(all[rank].losses.size());
+            EXPECT_EQ(all[rank].losses, losses) << failed << ", rank " << rank;
+          }
+          EXPECT_TRUE(all[0].error.empty() || names(all[0].error, 1)) << all[0].error;
+          EXPECT_TRUE(all[0].error.empty() || !all[1].error.empty()) << all[0].error;
+          for (const std::string& error : cudasim::take_errors()) ADD_FAILURE() << error;
+          if (failed.empty()) break;
+          if (!all[1].error.empty()) ++ended;
+        }
+        EXPECT_GT(ended, 0);
+        std::cout << kFaults[static_cast<int>(fault)] << ": " << ended << " have ended the ranks\n";
+      }
+    }
   });
 }
 
