@@ -352,20 +352,22 @@ TEST(Engine, ATensorChangedSinceForwardIsAnError) {
 
 TEST(Engine, DevicesRunBackwardInThreadsOfTheirOwn) {
   constexpr std::ptrdiff_t kDevices = 3;
-  std::latch latch(kDevices);
-  std::array<std::atomic<std::thread::id>, kDevices> threads{};
-  const Tensor x = leaf(1);
-  Tensor total;
-  for (std::size_t i = 0; i < kDevices; ++i) {
-    const Tensor here = x.to(Device(DeviceType::cpu, static_cast<int>(i)));
-    const Tensor back = apply(Meet{&latch, &threads[i]}, here * 2).to(Device());
-    total = total.defined() ? total + back : back;
+  for (const Device& root : {Device(), Device("cpu:0")}) {
+    std::latch latch(kDevices);
+    std::array<std::atomic<std::thread::id>, kDevices> threads{};
+    const Tensor x = leaf(1);
+    Tensor total;
+    for (std::size_t i = 0; i < kDevices; ++i) {
+      const Tensor here = x.to(Device(DeviceType::cpu, static_cast<int>(i) + 1));
+      const Tensor back = apply(Meet{&latch, &threads[i]}, here * 2).to(root);
+      total = total.defined() ? total + back : back;
+    }
+    total.backward();
+    EXPECT_EQ(x.grad().item(), 2.0 * kDevices);
+    EXPECT_NE(threads[0].load(), threads[1].load());
+    EXPECT_NE(threads[0].load(), threads[2].load());
+    EXPECT_NE(threads[1].load(), threads[2].load());
   }
-  total.backward();
-  EXPECT_EQ(x.grad().item(), 2.0 * kDevices);
-  EXPECT_NE(threads[0].load(), threads[1].load());
-  EXPECT_NE(threads[0].load(), threads[2].load());
-  EXPECT_NE(threads[1].load(), threads[2].load());
 }
 
 // A thread that has run short passes wakes nobody for the next one; who is needed comes all the
@@ -473,6 +475,8 @@ std::string text_in_backward(const std::function<void()>& function, Device devic
 TEST(Engine, AnExceptionInBackwardNamesTheOperationAndItsDeviceAndKeepsItsType) {
   EXPECT_EQ(text_in_backward<ShapeError>([] { throw ShapeError("why"); }, "cpu:2"),
             "why (in the backward of throwing on cpu:2)");
+  EXPECT_EQ(text_in_backward<Error>([] { throw Error("why"); }),
+            "why (in the backward of throwing on cpu)");
   EXPECT_EQ(text_in_backward<OutOfMemoryError>([] { throw OutOfMemoryError("why"); }),
             "why (in the backward of throwing on cpu)");
   EXPECT_EQ(text_in_backward<std::invalid_argument>([] { throw std::invalid_argument("why"); }),

@@ -102,6 +102,14 @@ TEST(Safetensors, AFileWithoutTensorsIsOne) {
   EXPECT_EQ(io::load_metadata(folder / "none"), (io::Metadata{{"a", "1"}, {"b", "\x01/\\"}}));
 }
 
+TEST(Safetensors, HoldsAnyNumberOfTensorsAtOnePlace) {
+  const TempDirectory folder;
+  StateDict dict;
+  for (int i = 0; i < 100; ++i) dict.push_back({std::to_string(i), empty({0})});
+  io::save_file(dict, folder / "empty");
+  EXPECT_EQ(io::load_file(folder / "empty").size(), 100U);
+}
+
 TEST(Safetensors, SavesAModuleFromOneDeviceAndLoadsItOnAnother) {
   const TempDirectory folder;
   nn::Linear from(3, 2);

@@ -90,6 +90,26 @@ TEST(DataParallel, TheFunctionRunsAReplicaOnEachDevice) {
   EXPECT_TRUE(throws<ls::ValueError>([&] { ls::data_parallel(module, x5(), {}); }, "device"));
 }
 
+struct CountsCalls {
+  ls::Parameter weight{f64({1}, {1})};
+  int calls = 0;
+  ls::Tensor forward(const ls::Tensor& x) {
+    ++calls;
+    return x.to("cpu:2");
+  }
+};
+
+TEST(DataParallel, OneDeviceAloneRunsTheModuleItself) {
+  CountsCalls module;
+  ls::to(module, "cpu:1");
+  EXPECT_EQ(ls::data_parallel(module, f64({1}, {1}), {"cpu:1", "cpu:0"}).device(),
+            ls::Device("cpu:1"));
+  EXPECT_EQ(module.calls, 1);
+  ls::DataParallel model{module, {"cpu:1"}};
+  EXPECT_EQ(model(x5()).device(), ls::Device("cpu:1"));
+  EXPECT_EQ(model.module().calls, 2);
+}
+
 TEST(DataParallel, AParameterThatWasFrozenAfterForwardGetsNoGradient) {
   for (const auto& devices : device_lists()) {
     ls::DataParallel model{L0{}, devices};

@@ -123,6 +123,7 @@ TEST(Join, DD12EpochAfterEpoch) {
     model.zero_grad();
     model(input(group)).sum().backward();  // and without
     EXPECT_EQ(grad_of(model.module().weight), 2);
+    if (group.rank() == 1) (void)model(input(group));  // which nobody has to be told
   });
 }
 
@@ -502,6 +503,19 @@ TEST(Join, SeveralJoinablesTakeTurns) {
     EXPECT_EQ(counter.last, 2);
     EXPECT_FALSE(counter.context);
   });
+}
+
+TEST(Join, ARankWithFewerJoinablesIsToldSo) {
+  EXPECT_TRUE(throws<ValueError>(
+      [] {
+        distributed::run(first_devices(2), [](const ProcessGroup& group) {
+          DistributedDataParallel model{Affine{}, group};
+          Counter counter{group};
+          if (group.rank() == 1) return model.join([] {});
+          join(std::tie(model, counter), [&] { (void)counter.count(); });
+        });
+      },
+      "rank 0 has 2 joinables at least, rank 1 has 1"));
 }
 
 TEST(Join, JoinablesOfDifferentGroupsAreRefused) {

@@ -423,6 +423,7 @@ TEST(PowerSGD, ATrainingThatGoesOnFromItsStateHasTheSameBits) {
       }
       Model again = model_of(group);
       const auto loaded = compress(again, {});
+      EXPECT_EQ(loaded->options().random_seed, 0U);
       // Random numbers are drawn in the order of the buckets, which a first pass makes anew.
       if (!warm_start) (void)reduced(again, gradients_of(group, 9));
       loaded->load_state_dict(saved, again.parameters());

@@ -92,6 +92,8 @@ TEST(Split, FewerDevicesWhereEachIsToHaveSomeRows) {
   EXPECT_EQ(split_sizes(9, 3, ls::Split::weights({8, 1, 1}).at_least(2)), Sizes{9});
   EXPECT_EQ(split_sizes(12, 3, ls::Split::weights({4, 2, 1}).at_least(3)), (Sizes{8, 4}));
   EXPECT_EQ(split_sizes(1, 4, ls::Split::chunk.at_least(2)), Sizes{1});
+  EXPECT_TRUE(throws<ls::ValueError>([] { (void)ls::Split::chunk.at_least(0); },
+                                     "at_least: expected at least 1 row, got 0"));
 }
 
 TEST(Split, SizesAreTakenAsGiven) {

@@ -61,8 +61,8 @@ LOCKSTEP_INLINE void GradientHooks::call(std::vector<Tensor>& gradients, bool re
 }
 
 inline std::uint64_t next_hook_id() {
-  static constinit std::atomic<std::uint64_t> last{0};
-  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  static constinit std::atomic<std::uint64_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
 }
 
 LOCKSTEP_INLINE RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,

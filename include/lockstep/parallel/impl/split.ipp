@@ -78,8 +78,7 @@ LOCKSTEP_INLINE std::vector<std::int64_t> Split::in_proportion(std::int64_t rows
   for (std::int64_t i = 0; i < count; ++i) {
     so_far += weights[static_cast<std::size_t>(i)];
     const auto ideal = std::llround(static_cast<double>(rows) * (so_far / total));
-    const std::int64_t end =
-        i == count - 1 ? rows : std::clamp<std::int64_t>(ideal, start + 1, rows - (count - 1 - i));
+    const auto end = std::clamp<std::int64_t>(ideal, start + 1, rows - (count - 1 - i));
     sizes.push_back(end - start);
     start = end;
   }

@@ -196,7 +196,6 @@ LOCKSTEP_INLINE void ReducerBuckets::drop_full() noexcept {
     for (const std::size_t i : bucket.members) parameters_[i].set_grad({});
   }
   for (GradientSlot& slot : slots_) slot.withdrawn = {};
-  buckets_.clear();
 }
 
 LOCKSTEP_INLINE Tensor ReducerBuckets::gradient_slot(std::size_t i) {
