@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/to.hpp>
@@ -12,6 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -78,6 +80,30 @@ TEST(CudaContextDeathTest, TheProgramsGpuIsMadeCurrentAgainOnceItIsInUse) {
 TEST(CudaContextDeathTest, AGpuThatTheProgramChoosesMeanwhileIsKept) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(choose_meanwhile(), ::testing::ExitedWithCode(0), "");
+}
+
+[[noreturn]] void come_back_after_a_failure() {
+  use("cuda:2");
+  bool right = true;
+  bool failed = true;
+  for (std::uint64_t n = 0; failed; ++n) {
+    (void)cudaSetDevice(4);
+    cudasim::fail_call(n, cudaErrorMemoryAllocation);
+    try {
+      pass_through("cuda:2");
+    } catch (const CudaError&) {
+    }
+    failed = !cudasim::end_failing_calls().empty();
+    right = right && cudaGetLastError() == cudaSuccess;
+    pass_through("cuda:3");
+    right = right && cudasim::current_device() == 4;
+  }
+  leave(right);
+}
+
+TEST(CudaContextDeathTest, AFailureDoesNotChangeTheProgramsGpuForGood) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(come_back_after_a_failure(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace cuda_context_test

@@ -45,7 +45,8 @@ inline bool has_context(int gpu) {
 //
 // The destructor does not make a GPU current again that the process does not use: that would give
 // it a context, and each of several processes on a machine one on GPU 0, which is every thread's at
-// first. The thread stays on this guard's GPU until a guard finds that the other GPU is in use.
+// first. The thread stays on this guard's GPU until a guard finds that the other GPU is in use;
+// likewise where the runtime refuses.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device) {
@@ -53,23 +54,19 @@ class DeviceGuard {
     check(cudaGetDevice(&current), "cudaGetDevice", device);
     Left& left = left_gpu();
     before_ = left.wanted >= 0 && left.current == current ? left.wanted : current;
-    left.wanted = -1;
     const int gpu = gpu_of(device);
-    changed_ = gpu != before_;
-    if (gpu == current) return;
-    check(cudaSetDevice(gpu), "cudaSetDevice", device);
-    changed_ = true;
+    if (gpu != current) check(cudaSetDevice(gpu), "cudaSetDevice", device);
+    left.wanted = -1;
+    changed_ = gpu != before_ || gpu != current;
   }
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
   ~DeviceGuard() {
     if (!changed_) return;
-    if (has_context(before_)) {
-      if (cudaSetDevice(before_) != cudaSuccess) (void)cudaGetLastError();
-      return;
-    }
+    if (has_context(before_) && cudaSetDevice(before_) == cudaSuccess) return;
     int current = 0;
     if (cudaGetDevice(&current) == cudaSuccess) left_gpu() = {before_, current};
+    (void)cudaGetLastError();
   }
 
  private:
