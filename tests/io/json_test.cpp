@@ -66,9 +66,11 @@ TEST(Json, RefusesEscapesThatAreNone) {
 }
 
 TEST(Json, RefusesStringsThatAreNotUtf8) {
-  for (const char* text :
-       {"\x80", "\xc0\x80", "\xc1\xbf", "\xc3", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xe2\x82",
-        "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"}) {
+  for (const char* text : {"\x80", "\xc0\x80", "\xc1\xbf", "\xc3", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                           "\xe2\x82", "\xf0\x8f\xbf\xbf",
+                           "\xf0"
+                           "text",
+                           "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"}) {
     EXPECT_TRUE(refused('"' + std::string(text) + '"', "not UTF-8"));
     EXPECT_FALSE(io::detail::is_utf8(text));
   }

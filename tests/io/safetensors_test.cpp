@@ -102,6 +102,14 @@ TEST(Safetensors, AFileWithoutTensorsIsOne) {
   EXPECT_EQ(io::load_metadata(folder / "none"), (io::Metadata{{"a", "1"}, {"b", "\x01/\\"}}));
 }
 
+TEST(Safetensors, AFileThatIsCutShortWhileItIsOpenSaysSo) {
+  const TempDirectory folder;
+  io::save_file({{"t", ones({100})}}, folder / "cut");
+  const io::SafetensorsFile file(folder / "cut");
+  std::filesystem::resize_file(folder / "cut", 200);
+  EXPECT_TRUE(throws<DataError>([&] { file.get_tensor("t"); }, "truncated: ends at byte"));
+}
+
 TEST(Safetensors, HoldsAnyNumberOfTensorsAtOnePlace) {
   const TempDirectory folder;
   StateDict dict;

@@ -134,6 +134,12 @@ TEST(Comm, ScatterOutTakesTheChunksSizesFromTheOutputs) {
   EXPECT_GT(strided.version(), version);
 
   EXPECT_TRUE(throws<ls::ValueError>([&] { comm::scatter_out(x, {first, rest}, 1); }, "sum to 6"));
+  const auto refuses_scalars = [](const auto& call) {
+    return throws<ls::ShapeError>(call, "chunk expects at least a 1-dimensional tensor");
+  };
+  const ls::Tensor scalar = ls::ones({});
+  EXPECT_TRUE(refuses_scalars([&] { comm::scatter_out(scalar, {first, rest}); }));
+  EXPECT_TRUE(refuses_scalars([&] { (void)comm::scatter(scalar, first_devices(2)); }));
   EXPECT_TRUE(throws<ls::ShapeError>(
       [&] {
         comm::scatter_out(x, {first, rest}, 0);

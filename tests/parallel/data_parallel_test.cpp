@@ -178,6 +178,10 @@ TEST(DataParallel, D07AModuleOnAnotherDevice) {
   EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::data_parallel(module, x5(), first_devices(2)); },
                                       "on device cpu:0", "found one of them on device: cpu:1",
                                       "weight"));
+  const ls::Tensor row = x5().narrow(0, 0, 1);  // for which the module itself would run
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::data_parallel(module, row, first_devices(2)); },
+                                      "on device cpu:0", "found one of them on device: cpu:1",
+                                      "weight"));
   EXPECT_TRUE(throws<ls::ModuleError>([&] { ls::DataParallel(module, first_devices(2)); },
                                       "found one of them on device: cpu:1"));
 }
@@ -497,6 +501,8 @@ TEST(DataParallel, ScatteredArgumentsAreTakenAsTheyAre) {
   EXPECT_EQ(model(chunks).to_vector<double>(), y5());
   // Two parameters to the second replica, two outputs gathered; no input.
   EXPECT_EQ(ls::comm::detail::copies_issued().load() - before, 4U);
+  EXPECT_TRUE(throws<ls::ValueError>([&] { model(ls::Scattered<ls::Tensor>()); },
+                                     "is scattered over 0 devices"));
 }
 
 TEST(DataParallel, OnlyWhatChangedIsCopiedAgain) {

@@ -344,6 +344,9 @@ TEST(Gather, G13G18PlainStructs) {
 TEST(Gather, G14ListsOfDifferentLength) {
   const std::vector<std::vector<ls::Tensor>> parts = {{rows(2), rows(2)}, {rows(2)}};
   EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(parts, "cpu"); }, "2 elements", "replica 1"));
+  using Map = std::map<std::string, std::vector<ls::Tensor>>;
+  const std::vector<Map> maps = {{{"a", parts[0]}}, {{"a", parts[1]}}};
+  EXPECT_TRUE(throws<ls::ValueError>([&] { ls::gather(maps, "cpu"); }, "2 elements", "replica 1"));
 }
 TEST(Gather, G15ADeepNestingComesBackAsItWas) {
   using Map = std::map<std::string, std::variant<ls::Tensor, std::vector<ls::Tensor>>>;
