@@ -22,8 +22,11 @@ void __tsan_write_range(void* data, long bytes);
 }
 
 // A page trap is taken where the program runs into it, not at a moment when it may hold any lock,
-// so that its handler may do what others may not. And nothing runs on at the end.
-const char* __tsan_default_options() { return "report_signal_unsafe=0:atexit_sleep_ms=0"; }
+// so that its handler may do what others may not. Nothing runs on at the end. And a size beyond all
+// reason is the program's error.
+const char* __tsan_default_options() {
+  return "report_signal_unsafe=0:atexit_sleep_ms=0:allocator_may_return_null=1";
+}
 
 // What runs while the sanitizer takes one fiber for another must not be instrumented.
 #if defined(__clang__)

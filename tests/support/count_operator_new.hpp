@@ -38,7 +38,9 @@ inline bool place_fails() noexcept {
   failure_struck = true;
   return true;
 }
-inline bool allocation_fails() noexcept { return allocations_of_others == 0 && place_fails(); }
+LOCKSTEP_NOT_FOR_TSAN inline bool allocation_fails() noexcept {
+  return allocations_of_others == 0 && place_fails();
+}
 
 OutOfMemory::OutOfMemory(std::uint64_t nth, bool lasting) {
 #ifdef LOCKSTEP_TEST_SIMULATED_GPUS
