@@ -73,6 +73,7 @@ struct MemoryUse {
   bool write;  // or read and written
   std::size_t rows = 1;
   std::size_t pitch = 0;
+  bool shared = false;  // with the host, which may look at any time: the two agree by atomics
 };
 
 // Issues an operation as a kernel launch does: `body` runs later, and touches what `uses` says.

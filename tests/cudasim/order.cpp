@@ -73,7 +73,7 @@ void Machine::order_host_after(const Operation& operation) {
 void Machine::hold(const OperationPtr& operation) {
   for (const MemoryUse& use : operation->uses) {
     Block* block = memory.find(use.data);
-    if (block == nullptr || block->device != kHost || !block->live) continue;
+    if (use.shared || block == nullptr || block->device != kHost || !block->live) continue;
     const Memory::Rights before = Memory::resting_rights(*block);
     if (block->held.empty()) held_blocks_.push_back(block);
     block->held.emplace_back(use, operation);

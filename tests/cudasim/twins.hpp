@@ -11,6 +11,7 @@ const uint3 blockIdx{};
 const dim3 blockDim;
 const dim3 gridDim;
 
+#include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/module/walk/reflect.hpp>
 #include <lockstep/optim/kernels.hpp>
@@ -35,6 +36,10 @@ template <class T>
 void add_uses(const ls::View<T>& view, std::vector<MemoryUse>& uses) {
   if (view.size == 0) return;
   uses.push_back({view.data, view.size * sizeof(T), !std::is_const_v<T>});
+}
+
+inline void add_uses(const ls::View<ls::cuda::IndexFault>& fault, std::vector<MemoryUse>& uses) {
+  uses.push_back({.data = fault.data, .bytes = sizeof(*fault.data), .write = true, .shared = true});
 }
 
 template <class T>
