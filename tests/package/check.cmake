@@ -29,8 +29,8 @@ else()
   set(origin "-DLOCKSTEP_SOURCE_DIR=${SOURCE_DIR}")
 endif()
 
-# These sources are compiled in BINARY_DIR already.
-if(WAY STREQUAL "add_subdirectory" AND LIBRARY STREQUAL "compiled")
+# The host's sources are compiled in BINARY_DIR already.
+if(LIBRARY STREQUAL "cuda_compiled" OR WAY STREQUAL "add_subdirectory" AND LIBRARY STREQUAL "compiled")
   set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${CMAKE_CURRENT_LIST_DIR}/reuse.sh;${BINARY_DIR}")
 endif()
 set(cuda)
