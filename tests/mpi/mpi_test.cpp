@@ -13,6 +13,7 @@
 #include <lockstep/tensor/from_blob.hpp>
 
 #include "distributed/collective_cases.hpp"
+#include "mpi/failing_calls.hpp"
 #include "support/allocation_faults.hpp"
 #include "support/count_operator_new.hpp"
 #include "support/error_of.hpp"
@@ -20,8 +21,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -32,12 +31,9 @@
 #include <new>
 #include <numeric>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-namespace ls = lockstep;
-namespace dist = lockstep::distributed;
 using ls::testing::error_of;
 using ls::testing::throws;
 
@@ -45,11 +41,6 @@ namespace mpi_test {
 
 // Whether looking for a message from any rank is an error, as it may be once a rank is gone.
 bool any_source_fails = false;
-
-// So many more calls of MPI succeed before one fails; less than 0: none fails. Looks for messages
-// that have not come, and for the end of what goes on, do not count.
-std::atomic<int> calls_before_failure{-1};
-bool call_fails() { return calls_before_failure >= 0 && calls_before_failure-- == 0; }
 
 }  // namespace mpi_test
 
@@ -82,6 +73,10 @@ int MPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count) {
   if (mpi_test::call_fails()) return MPI_ERR_OTHER;
   return PMPI_Get_count(status, type, count);
 }
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm* copy, MPI_Request* request) {
+  if (mpi_test::call_fails()) return MPI_ERR_OTHER;
+  return PMPI_Comm_idup(comm, copy, request);
+}
 int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request) {
   if (mpi_test::call_fails()) return MPI_ERR_OTHER;
   return PMPI_Ibarrier(comm, request);
@@ -90,9 +85,6 @@ int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request) {
 }  // extern "C"
 
 namespace mpi_test {
-
-dist::ProcessGroup world() { return dist::default_group(); }
-int last_rank() { return world().size() - 1; }
 
 // One whose ranks compare their calls.
 dist::ProcessGroup watched_world() {
@@ -522,50 +514,6 @@ void run_in(const dist::ProcessGroup& group, bool communicating, const Body& bod
   group.impl()->thread()->drain();
 }
 
-// What others wait for once a rank has failed, as long as nothing that counts can come in it.
-class ShortLastChance {
- public:
-  ShortLastChance() {
-    FailureNotice::last_chance = std::chrono::milliseconds(2);
-    ls::mpi::detail::fault_delay = std::chrono::milliseconds(2);
-  }
-  ShortLastChance(const ShortLastChance&) = delete;
-  ShortLastChance& operator=(const ShortLastChance&) = delete;
-  ~ShortLastChance() {
-    FailureNotice::last_chance = before_;
-    ls::mpi::detail::fault_delay = delay_before_;
-  }
-
- private:
-  using FailureNotice = ls::mpi::detail::FailureNotice;
-
-  const std::chrono::milliseconds before_ = FailureNotice::last_chance;
-  const std::chrono::milliseconds delay_before_ = ls::mpi::detail::fault_delay;
-};
-
-// What the last rank tells all others: whether it has met a fault, and whether it has failed.
-struct Told {
-  bool met;
-  bool failed;
-};
-Told tell_all(bool met, bool failed) {
-  const ls::Tensor state = ls::zeros({2});
-  if (world().rank() == last_rank()) {
-    state.narrow(0, 0, 1).fill_(met ? 1 : 0);
-    state.narrow(0, 1, 1).fill_(failed ? 1 : 0);
-  }
-  (void)world().blocking().all_reduce(state);
-  const std::vector<float> known = state.to_vector<float>();
-  return {known[0] != 0, known[1] != 0};
-}
-
-// That these errors of another rank name the last one.
-void expect_last_rank_in(const std::string& second, const std::string& third) {
-  const std::string name = ls::detail::str("rank ", last_rank(), " has ");
-  EXPECT_NE(second.find(name), std::string::npos) << second;
-  EXPECT_NE(third.find(name), std::string::npos) << third;
-}
-
 // Allocation n of the last rank fails in the operation; then all go on as if nothing had been.
 // Returns whether there was an allocation n.
 bool survive_fault(const FaultyOperation& operation, bool communicating, std::uint64_t n,
@@ -618,17 +566,6 @@ TEST(Mpi, ARankWithoutMemoryEndsTheGroup) {
   EXPECT_GT(places, 50U);
 }
 
-// The text of the Error that ends an operation; nothing where it ended well.
-template <class Operation>
-std::string error_text(const Operation& operation) {
-  try {
-    operation();
-  } catch (const ls::Error& error) {
-    return error.what();
-  }
-  return {};
-}
-
 // The same where call n of MPI's on the last rank fails.
 bool survive_failing_call(const FaultyOperation& operation, int n) {
   const dist::ProcessGroup group = ls::mpi::process_group();
@@ -659,9 +596,6 @@ TEST(Mpi, ARankWhoseCallOfMpiFailsEndsTheGroup) {
   const ShortLastChance soon;
   int places = 0;
   for (const FaultyOperation& operation : faulty_operations()) {
-    // Whoever has all calls goes on to MPI_Comm_split, which waits within MPI for a rank that fails
-    // after it has sent its own.
-    if (std::string_view(operation.name) == "new_group") continue;
     SCOPED_TRACE(operation.name);
     int n = 0;
     while (survive_failing_call(operation, n)) ++n;

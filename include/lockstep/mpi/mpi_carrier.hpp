@@ -40,8 +40,9 @@ using distributed::detail::share_begin;
 // ranks, so that they do not depend on the algorithm that an MPI chooses. Data goes in pieces, so
 // that the buffer, which is kept, is small, and no count exceeds an int.
 //
-// Nothing here blocks within MPI where another rank may never come: see Requests. MPI_Comm_split
-// always blocks, so all ranks meet before it.
+// Nothing here blocks within MPI where another rank may never come: see Requests. But MPI has no
+// call that makes a communicator of some of the ranks without blocking: all ranks meet before
+// MPI_Comm_split, and wait in it for one whose MPI fails in between.
 class MpiCarrier final : public Carrier {
  public:
   // `rank` is this one's among `size`. `connect` follows, before anything else: the carrier takes
@@ -123,6 +124,10 @@ class MpiCarrier final : public Carrier {
     });
     // All ranks have come after that, and have the memory that they need.
     compare({.collective = Collective::new_group, .count = members.size()}, hash_of(members));
+    if (members.size() == ranks() && std::is_sorted(members.begin(), members.end())) {
+      duplicate_to(*part);
+      return part;
+    }
     alone([&] {
       const MPI_Comm comm = part_of(requests_.comm(), members, rank());
       if (part) part->connect(comm, compares_);
@@ -363,6 +368,25 @@ class MpiCarrier final : public Carrier {
         requests_.receive(to, bytes, call.root);
       }
       requests_.wait();
+    });
+  }
+
+  // Connects a carrier among the same ranks. Returns when all have it.
+  void duplicate_to(MpiCarrier& copy) {
+    requests_.together([&] {
+      requests_.start("MPI_Comm_idup", [&](MPI_Request* request) {
+        return MPI_Comm_idup(requests_.comm(), &scratch_->copy, request);
+      });
+      requests_.wait();
+      copy.connect(scratch_->copy, compares_);
+      try {
+        check_mpi(MPI_Comm_set_errhandler(scratch_->copy, MPI_ERRORS_RETURN),
+                  "MPI_Comm_set_errhandler");
+        meet();
+      } catch (...) {  // the others may go on with theirs
+        copy.leave(std::current_exception());
+        throw;
+      }
     });
   }
 

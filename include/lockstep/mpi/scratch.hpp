@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/distributed/group/call.hpp>
+#include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/compared_call.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
@@ -17,6 +18,7 @@ struct Scratch {
   std::vector<int> counts;  // for each rank, the bytes of its share, and where it lies in a piece
   std::vector<int> offsets;
   ComparedCall call;
+  MPI_Comm copy = MPI_COMM_NULL;
 
   // The buffer, with at least so many bytes.
   std::byte* room(std::size_t bytes) {
