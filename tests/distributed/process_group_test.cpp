@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/host/background_threads.hpp>
+#include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/distributed/collectives.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
@@ -16,7 +18,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -263,6 +264,39 @@ TEST(ProcessGroup, WritesAfterThoseWhoStillRead) {
   });
 }
 
+// While it lives no background thread serves a stream, so that only who waits for one does: as many
+// as may be awake are held by copies, in whose place no other thread is woken.
+class NoBackgroundThreads {
+ public:
+  NoBackgroundThreads() {
+    auto& threads = ls::detail::BackgroundThreads::instance();
+    const std::size_t wanted = threads.stats().wanted;
+    for (std::size_t i = 0; i < wanted; ++i) {
+      streams_.push_back(std::make_unique<HostStream>(ls::Device(), HostStream::Mode::queued));
+      held_.push_back(std::make_unique<Flag>());
+      streams_.back()->submit_copy([this, held = held_.back().get()] {
+        held->set();
+        end_.wait();
+      });
+    }
+    for (const auto& held : held_) held->wait();
+    while (threads.stats().awake > wanted) std::this_thread::yield();
+  }
+  NoBackgroundThreads(const NoBackgroundThreads&) = delete;
+  NoBackgroundThreads& operator=(const NoBackgroundThreads&) = delete;
+  ~NoBackgroundThreads() {
+    end_.set();
+    for (const auto& stream : streams_) stream->synchronize();
+  }
+
+ private:
+  using HostStream = ls::detail::HostStream;
+
+  std::vector<std::unique_ptr<HostStream>> streams_;
+  std::vector<std::unique_ptr<Flag>> held_;
+  Flag end_;
+};
+
 // The streams of the pool take results to tensors with strides.
 TEST(ProcessGroup, AResultIsThereWhenWaitReturns) {
   std::vector<ls::Stream> pool{ls::pool_stream("cpu:0")};
@@ -272,18 +306,10 @@ TEST(ProcessGroup, AResultIsThereWhenWaitReturns) {
     pool.push_back(next);
   }
   const ls::testing::Queued queued(pool);
-  ls::testing::Gate gate;
-  for (const ls::Stream& stream : pool) gate.hold(stream);
   dist::run(first_devices(1), [&](const dist::ProcessGroup& group) {
     const ls::Tensor whole = ls::zeros({2, 2}, {.device = group.device()});
-    const dist::Work work =
-        group.all_gather(std::vector<ls::Tensor>{whole.t()}, ones(group, {2, 2}));
-    const std::jthread opener([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      gate.open();
-    });
-    work.wait();
-    EXPECT_TRUE(gate.is_open());
+    const NoBackgroundThreads held;
+    group.all_gather(std::vector<ls::Tensor>{whole.t()}, ones(group, {2, 2})).wait();
     EXPECT_EQ(whole.to_vector<float>(), std::vector<float>(4, 1));
   });
 }
