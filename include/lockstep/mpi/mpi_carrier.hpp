@@ -40,9 +40,8 @@ using distributed::detail::share_begin;
 // ranks, so that they do not depend on the algorithm that an MPI chooses. Data goes in pieces, so
 // that the buffer, which is kept, is small, and no count exceeds an int.
 //
-// Nothing here blocks within MPI where another rank may never come: see Requests. But MPI has no
-// call that makes a communicator of some of the ranks without blocking: all ranks meet before
-// MPI_Comm_split, and wait in it for one whose MPI fails in between.
+// Nothing here blocks within MPI where another rank may never come: see Requests. Only to make a
+// communicator of some ranks MPI has no such call: all ranks meet before MPI_Comm_split.
 class MpiCarrier final : public Carrier {
  public:
   // `rank` is this one's among `size`. `connect` follows, before anything else: the carrier takes
@@ -125,7 +124,11 @@ class MpiCarrier final : public Carrier {
     // All ranks have come after that, and have the memory that they need.
     compare({.collective = Collective::new_group, .count = members.size()}, hash_of(members));
     if (members.size() == ranks() && std::is_sorted(members.begin(), members.end())) {
-      duplicate_to(*part);
+      requests_.together([&] {
+        requests_.duplicate(&scratch_->copy);
+        part->connect(scratch_->copy, compares_);
+        part->alone([&] { requests_.meet(); });  // the others may go on with theirs
+      });
       return part;
     }
     alone([&] {
@@ -153,7 +156,7 @@ class MpiCarrier final : public Carrier {
       case Collective::scatter:
         return scatter(call, inputs, outputs[0]);
       case Collective::barrier:
-        return meet();
+        return requests_.meet();
       case Collective::new_group:
         return;
     }
@@ -369,32 +372,6 @@ class MpiCarrier final : public Carrier {
       }
       requests_.wait();
     });
-  }
-
-  // Connects a carrier among the same ranks. Returns when all have it.
-  void duplicate_to(MpiCarrier& copy) {
-    requests_.together([&] {
-      requests_.start("MPI_Comm_idup", [&](MPI_Request* request) {
-        return MPI_Comm_idup(requests_.comm(), &scratch_->copy, request);
-      });
-      requests_.wait();
-      copy.connect(scratch_->copy, compares_);
-      try {
-        check_mpi(MPI_Comm_set_errhandler(scratch_->copy, MPI_ERRORS_RETURN),
-                  "MPI_Comm_set_errhandler");
-        meet();
-      } catch (...) {  // the others may go on with theirs
-        copy.leave(std::current_exception());
-        throw;
-      }
-    });
-  }
-
-  // Returns when all ranks have come.
-  void meet() {
-    requests_.start("MPI_Ibarrier",
-                    [&](MPI_Request* request) { return MPI_Ibarrier(requests_.comm(), request); });
-    requests_.wait();
   }
 
   // Throws on all ranks unless they all make the same call, with the same `details`. Returns when

@@ -183,6 +183,19 @@ class Requests {
     pending_.push_back({.request = request, .call = name});
   }
 
+  // Returns when all ranks have come.
+  void meet() {
+    start("MPI_Ibarrier", [&](MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
+    wait();
+  }
+  // Makes another communicator of the same ranks, which returns errors. All of them come to it.
+  void duplicate(MPI_Comm* copy) {
+    start("MPI_Comm_idup",
+          [&](MPI_Request* request) { return MPI_Comm_idup(comm_, copy, request); });
+    wait();
+    check_mpi(MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+
   // Waits until all that was started has ended. Once the watchdog has found a fault, or another
   // rank has told that it has failed, this wait and those after it fail if they have not ended
   // within 100 ms: a rank that is missing comes to nothing any more, but what it had done before
