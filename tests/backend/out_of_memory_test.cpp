@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/host/background_threads.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
 #include <lockstep/backend/host/host_memory.hpp>
@@ -8,8 +9,10 @@
 #include <lockstep/backend/threads/shared_shares.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 
 #include "support/count_operator_new.hpp"
+#include "support/gate.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <utility>
 #include <vector>
 
 // Errors on their way to the caller, and threads that help, need no memory.
@@ -141,27 +145,70 @@ TEST(BackgroundThreadsOutOfMemory, SharedWorkIsDoneByItsOwnerAndLeavesNothingBeh
 // What has been taken from the system and not come back.
 int blocks_taken = 0;
 
-TEST(HostAllocatorOutOfMemory, ABlockThatItHasNoListForGoesBackToTheSystem) {
-  const HostMemorySource counting{[](std::size_t bytes) {
-                                    ++blocks_taken;
-                                    return OrdinaryMemory::take(bytes);
-                                  },
-                                  [](void* data) {
-                                    --blocks_taken;
-                                    OrdinaryMemory::give_back(data);
-                                  }};
+const HostMemorySource counting{[](std::size_t bytes) {
+                                  ++blocks_taken;
+                                  return OrdinaryMemory::take(bytes);
+                                },
+                                [](void* data) {
+                                  --blocks_taken;
+                                  OrdinaryMemory::give_back(data);
+                                }};
+
+TEST(HostAllocatorOutOfMemory, GivingABlockBackNeedsNoMemory) {
   HostAllocator allocator(Device(), counting);
   const HostStream stream(Device(), HostStream::Mode::immediate);
   void* const data = allocator.allocate(1000, stream);
-  EXPECT_EQ(blocks_taken, 1);
   {
     const OutOfMemory scarce(1, true);
     allocator.deallocate(data, 1000);
   }
-  EXPECT_TRUE(OutOfMemory::has_struck());
-  EXPECT_EQ(blocks_taken, 0);
+  EXPECT_FALSE(OutOfMemory::has_struck());
   EXPECT_EQ(allocator.stats().allocated_bytes, 0U);
+  EXPECT_EQ(blocks_taken, 1);
+  allocator.empty_cache();
+  EXPECT_EQ(blocks_taken, 0);
   EXPECT_EQ(allocator.stats().reserved_bytes, 0U);
+}
+
+TEST(HostAllocatorOutOfMemory, ABlockInUseIsLeftUntilItsStreamsHaveNoWork) {
+  HostAllocator allocator(Device(), counting);
+  HostStream stream(Device(), HostStream::Mode::immediate);
+  HostStream reader(Device(), HostStream::Mode::queued);
+  HostStream writer(Device(), HostStream::Mode::queued);
+  const std::size_t bytes[] = {1000, 70'000};
+  std::vector<void*> blocks;
+  for (const std::size_t size : bytes) blocks.push_back(allocator.allocate(size, stream));
+  UsedOn by_one{.first = &reader};
+  UsedOn by_two{.first = &reader, .all = {&reader, &writer}};
+  testing::Gate reads;
+  testing::Gate writes;
+  reads.hold(Stream(reader));
+  writes.hold(Stream(writer));
+  {
+    const OutOfMemory scarce(1, true);
+    allocator.deallocate(blocks[0], bytes[0], stream, std::move(by_one));
+    allocator.deallocate(blocks[1], bytes[1], stream, std::move(by_two));
+  }
+  EXPECT_TRUE(OutOfMemory::has_struck());
+  std::vector<void*> others;
+  for (const std::size_t size : bytes) others.push_back(allocator.allocate(size, stream));
+  EXPECT_NE(others, blocks);
+  reads.open();
+  reader.synchronize();
+  EXPECT_EQ(allocator.allocate(bytes[0], stream), blocks[0]);
+  others.push_back(allocator.allocate(bytes[1], stream));
+  EXPECT_NE(others.back(), blocks[1]);
+  writes.open();
+  writer.synchronize();
+  EXPECT_EQ(allocator.allocate(bytes[1], stream), blocks[1]);
+  for (const std::size_t i : {0U, 1U}) {
+    allocator.deallocate(blocks[i], bytes[i]);
+    allocator.deallocate(others[i], bytes[i]);
+  }
+  allocator.deallocate(others[2], bytes[1]);
+  EXPECT_EQ(allocator.stats().allocated_bytes, 0U);
+  allocator.empty_cache();
+  EXPECT_EQ(blocks_taken, 0);
 }
 
 }  // namespace out_of_memory_test

@@ -3,6 +3,7 @@
 #include <lockstep/cuda/cuda_backend.hpp>
 #include <lockstep/cuda/memory/memory_limit.hpp>
 #include <lockstep/device/devices.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -11,12 +12,15 @@
 
 #include <cudasim/cudasim.hpp>
 
+#include "cuda/schedules.hpp"
+#include "support/allocation_faults.hpp"
 #include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -95,6 +99,72 @@ TEST(Memory, ALimitHolds) {
 TEST(Memory, WhatIsStillToBeFreedIsWaitedForBeforeGivingUp) {
   cudasim::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
   EXPECT_EQ(values_of(ones({3}, {.device = "cuda:0"})), (Values{1, 1, 1}));
+}
+
+// Whichever call or allocation fails when a block is given back that another stream has used.
+class BlocksLeft : public ::testing::TestWithParam<bool> {};
+
+TEST_P(BlocksLeft, AreFreeOnceTheStreamsThatUsedThemHaveEnded) {
+  const bool until_event = GetParam();
+  const Stream other = copy_stream("cuda:2");
+  const auto give_back = [&](const std::function<void()>& fail) {
+    Tensor used = zeros({256}, {.device = "cuda:2"});
+    const Tensor copy = empty({256}, {.device = "cuda:2"});
+    other.wait_stream(current_stream("cuda:2"));
+    copy.record_stream(other);
+    detail::copy_bytes(copy, used, other);
+    if (until_event) {
+      used.impl()->storage->keep_until(other, other.record_event());
+    } else {
+      used.record_stream(other);
+    }
+    fail();
+    used = Tensor();
+    const bool allocation = testing::end_allocation_faults();
+    return cudasim::end_failing_calls() + (allocation ? "new" : "");
+  };
+  const auto allocated = [] { return memory_stats("cuda:2").allocated_bytes; };
+  const std::size_t before = allocated();
+  int lost = 0;
+  const auto walk = [&](const std::function<void(std::uint64_t)>& fail) {
+    for (std::uint64_t n = 0;; ++n) {
+      const std::string failed = give_back([&] { fail(n); });
+      SCOPED_TRACE(failed);
+      if (allocated() > before) ++lost;
+      cuda::set_memory_limit("cuda:2", before + 1024);
+      EXPECT_NO_THROW((void)empty({256}, {.device = "cuda:2"}));
+      cuda::set_memory_limit("cuda:2", SIZE_MAX);
+      EXPECT_EQ(allocated(), before);
+      synchronize("cuda:2");
+      empty_cache("cuda:2");
+      EXPECT_EQ(memory_stats("cuda:2").reserved_bytes, 0U);
+      if (failed.empty()) return;
+    }
+  };
+  testing::under(cudasim::Policy::lazy, 1, [&] {
+    walk([](std::uint64_t n) { cudasim::fail_call(n, cudaErrorLaunchOutOfResources); });
+    walk([](std::uint64_t n) { testing::fail_allocation(n); });
+  });
+  EXPECT_GT(lost, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, BlocksLeft, ::testing::Bool());
+
+TEST(Memory, ABlockThatTwoGpusHaveUsedIsLeftForBoth) {
+  const std::size_t before = memory_stats("cuda:2").allocated_bytes;
+  Tensor used = zeros({256}, {.device = "cuda:2"});
+  Tensor there;
+  testing::under(cudasim::Policy::lazy, 1, [&] {
+    used.record_stream(copy_stream("cuda:2"));
+    used.record_stream(current_stream("cuda:3"));
+    there = used.to("cuda:3") + 1;
+    cudasim::fail_next("cudaStreamQuery", cudaErrorLaunchOutOfResources);
+    used = Tensor();
+    EXPECT_EQ(memory_stats("cuda:2").allocated_bytes, before + 1024);
+    empty_cache("cuda:2");
+  });
+  EXPECT_EQ(memory_stats("cuda:2").allocated_bytes, before);
+  EXPECT_EQ(values_of(there), Values(256, 1));
 }
 
 TEST(Copies, GoBothWaysInPiecesAndWhole) {

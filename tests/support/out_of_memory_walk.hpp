@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/memory_stats.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
 
 #include "support/operator_new.hpp"
@@ -10,6 +14,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -84,11 +89,32 @@ class Watchdog {
   Place place_{};
 };
 
+// What tensors have of the devices' memory, and of the host's.
+inline std::size_t allocated_bytes() {
+  std::size_t bytes = memory_stats(Device()).allocated_bytes;
+  for (const Device device : devices()) bytes += memory_stats(device).allocated_bytes;
+  return bytes;
+}
+
+// The same once as much is free as was before, or as can be: a block that was given back when
+// nobody could note the end of its use is known to be free only once that is asked again.
+inline std::size_t allocated_bytes_after(std::size_t before) {
+  if (allocated_bytes() == before) return before;
+  for (const Device device : devices()) synchronize(device);
+  empty_cache(Device());  // first, as freeing a GPU's is work of the GPU
+  for (const Device device : devices()) empty_cache(device);
+  return allocated_bytes();
+}
+
+// What may be kept for ever of the devices' memory: what an operation of ranks was given that
+// nobody could end, since all calls failed.
+enum class Kept { nothing, in_flight };
+
 // Calls visit(place) for every stride-th place, until `has_struck` says that nothing has failed any
 // more, and prints how many there were. False once one of them has failed.
 template <class Visit>
 bool walk_places(const std::string& operation, const std::string& what, std::uint64_t stride,
-                 bool (*has_struck)(), const Visit& visit) {
+                 bool (*has_struck)(), const Visit& visit, Kept kept = Kept::nothing) {
   for (const bool lasting : {false, true}) {
     std::uint64_t places = 0;
     for (std::uint64_t n = lasting ? 1 : 1 + stride / 2;; n += stride) {
@@ -96,7 +122,12 @@ bool walk_places(const std::string& operation, const std::string& what, std::uin
       Watchdog::instance().enter(operation.c_str(), place);
       SCOPED_TRACE(operation + ", " + what + " " + std::to_string(n) +
                    (lasting ? " and later ones" : ""));
+      const std::size_t before = allocated_bytes();
       visit(place);
+      const std::size_t after = allocated_bytes_after(before);
+      if (kept == Kept::nothing || !lasting) {
+        EXPECT_EQ(after, before) << "bytes are lost";
+      }
       Watchdog::instance().leave();
       if (!has_struck()) break;
       ++places;
@@ -112,7 +143,7 @@ bool walk_places(const std::string& operation, const std::string& what, std::uin
 // For allocations. A run takes every kStride-th place only, other ones in each of the two kinds;
 // LOCKSTEP_TEST_ALL_PLACES=1 in the environment takes them all.
 template <class Visit>
-bool walk(const std::string& operation, const Visit& visit) {
+bool walk(const std::string& operation, const Visit& visit, Kept kept = Kept::nothing) {
   // AddressSanitizer's library keeps no memory for the next time, and so has more places; and
   // simulated GPUs are slow.
 #ifdef LOCKSTEP_TEST_SIMULATED_GPUS
@@ -121,7 +152,7 @@ bool walk(const std::string& operation, const Visit& visit) {
   constexpr std::uint64_t kStride = kAddressSanitizer ? 29 : 7;
 #endif
   const std::uint64_t stride = std::getenv("LOCKSTEP_TEST_ALL_PLACES") != nullptr ? 1 : kStride;
-  return walk_places(operation, "memory", stride, &OutOfMemory::has_struck, visit);
+  return walk_places(operation, "memory", stride, &OutOfMemory::has_struck, visit, kept);
 }
 
 // True for an exception that tells of a lack of memory: a bad_alloc, or a device's error, maybe

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -36,6 +37,18 @@ struct CopyOrder {
   std::size_t bytes() const { return shape.width * shape.rows; }
 };
 
+// The streams but its owner whose work may use a block. Whoever gives a block back moves them
+// along, so that it can be listed without more memory where nobody can note when that work ends.
+struct UsedOn {
+  StreamState* first = nullptr;     // null where there is none
+  std::vector<StreamState*> all{};  // where there are several: these, `first` among them
+
+  std::span<StreamState* const> streams() const {
+    if (!all.empty()) return all;
+    return {&first, first ? 1U : 0U};
+  }
+};
+
 // Whom a block of memory is given back to.
 //
 // Threads: every member may be called from any thread.
@@ -49,7 +62,7 @@ class BlockOwner {
   // The block is used for something else only after all work issued so far to `owner` and to the
   // streams in `used_on`.
   virtual void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                          std::span<StreamState* const> used_on) noexcept = 0;
+                          UsedOn&& used_on) noexcept = 0;
 };
 
 // Where the memory of tensors comes from. A device's backend is one; page-locked memory on plain

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,7 +28,7 @@ class LentMemory final : public BlockOwner {
   explicit LentMemory(Deleter deleter) : deleter_(std::move(deleter)) {}
 
   LOCKSTEP_INLINE void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                                  std::span<StreamState* const> used_on) noexcept override;
+                                  UsedOn&& used_on) noexcept override;
 
   // For memory whose owner is not told.
   static BlockOwner& unowned();

@@ -24,8 +24,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
+#include <utility>
 
 namespace lockstep::cuda {
 
@@ -61,19 +61,23 @@ class CudaBackend final : public detail::Backend {
   }
 
   // Frees in the order of the owner, which waits for the other streams that were recorded. If it
-  // cannot wait for one of them, that stream's device is broken or the process ends, and the block
-  // is left alone.
+  // cannot wait for one of them, the block is left until they are known to have ended; that of a
+  // GPU that has failed never has.
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                  std::span<StreamState* const> used_on) noexcept override {
+                  detail::UsedOn&& used_on) noexcept override {
     if (detail::streams_are_gone()) return;
+    MemoryPool& memory = CudaDevice::at(owner.device()).memory;
     try {
-      for (StreamState* stream : used_on) {
+      for (StreamState* stream : used_on.streams()) {
         if (!stream->idle()) owner.wait(stream->record());
       }
-      CudaDevice::at(owner.device()).memory.deallocate(data, bytes, handle(owner));
+    } catch (const CudaError& error) {
+      if (is_sticky(static_cast<cudaError_t>(error.code()))) return;
+      return memory.leave(data, bytes, handle(owner), std::move(used_on));
     } catch (...) {
-      (void)cudaGetLastError();
+      return memory.leave(data, bytes, handle(owner), std::move(used_on));
     }
+    memory.deallocate(data, bytes, handle(owner));
   }
 
   MemoryStats memory_stats(Device device) override { return CudaDevice::at(device).memory.stats(); }

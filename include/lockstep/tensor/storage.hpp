@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace lockstep::detail {
@@ -60,9 +61,11 @@ class Storage {
   // as the storage lives.
   void record_stream(const Stream& stream);
 
-  // Remembers that work of `stream` up to `end` uses the block, which is not reused before.
-  // `order_write` does not wait for it: the caller orders writers by other means.
-  void keep_until(const Stream& stream, const Event& end);
+  // Remembers that work of `stream` up to `end` uses the block, which is not reused before; without
+  // an `end`, all work that the stream will have been given. `order_write` does not wait for it:
+  // the caller orders writers by other means. Needs no memory after `expect_use` of the stream.
+  void keep_until(const Stream& stream, const std::optional<Event>& end);
+  void expect_use(const Stream& stream);
 
   // Makes `writer`, about to overwrite the block, wait for every other stream that was recorded.
   void order_write(const Stream& writer);
@@ -72,13 +75,16 @@ class Storage {
  private:
   struct Use {
     Stream stream;
-    Event end;
+    std::optional<Event> end;
   };
 
   Storage(MemoryResource& memory, std::size_t bytes, Stream owner)
       : Storage(memory.allocate(bytes, owner.state()), bytes, owner, memory) {}
 
+  Use* kept_for(const Stream& stream);
   void order_after_readers(const Stream& writer);
+  // For one more stream in `further_`, besides those in `kept_`, which the destructor may need.
+  void make_room() { further_.reserve(further_.size() + kept_.size() + 2); }
 
   const Stream owner_;
   BlockOwner& memory_;

@@ -13,6 +13,7 @@
 #include <set>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -26,7 +27,7 @@ HostBackend& backend() { return HostBackend::instance(); }
 
 void deallocate(void* data, std::size_t bytes, StreamState& owner,
                 std::vector<StreamState*> used_on = {}) {
-  backend().deallocate(data, bytes, owner, used_on);
+  backend().deallocate(data, bytes, owner, {.all = std::move(used_on)});
 }
 
 TEST(HostBackend, GivesEachDeviceStreamsOfItsOwn) {

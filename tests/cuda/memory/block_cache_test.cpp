@@ -102,6 +102,26 @@ TEST_F(BlockCacheTest, NoMoreBlocksThanItHasRoomForAndNoneThatIsLarge) {
   cudasim::record_calls(false);
 }
 
+TEST_F(BlockCacheTest, WhatTheRuntimeDoesNotTakeStays) {
+  BlockCache cache(2 * kMib);
+  cache.make_room();
+  void* const first = block(kMib);
+  ASSERT_TRUE(cache.keep(first, kMib, stream_));
+  cache.make_room();
+  void* const second = block(kMib);
+  ASSERT_TRUE(cache.keep(second, kMib, stream_));
+  cudasim::fail_next("cudaFreeAsync", cudaErrorLaunchOutOfResources);
+  void* const third = block(kMib);
+  EXPECT_FALSE(cache.keep(third, kMib, stream_));  // there is no room without the first
+  EXPECT_TRUE(BlockCache::give_back(third, stream_));
+  cudasim::fail_next("cudaFreeAsync", cudaErrorLaunchOutOfResources);
+  cache.release();
+  EXPECT_EQ(cache.take(kMib, stream_), second);
+  EXPECT_EQ(cache.take(kMib, stream_), first);
+  EXPECT_TRUE(BlockCache::give_back(first, stream_));
+  EXPECT_TRUE(BlockCache::give_back(second, stream_));
+}
+
 TEST_F(BlockCacheTest, WithALimitOfNothingItKeepsNothingAndRoundsNothing) {
   BlockCache cache(0 * kMib);
   EXPECT_EQ(cache.rounded(13), 13U);

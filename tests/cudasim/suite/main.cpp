@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -38,19 +39,20 @@ class MemoryOfDrawnStreams final : public lockstep::detail::Backend {
   static inline std::vector<DrawnStreams::Streams> drawn;
 
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                  std::span<StreamState* const> used_on) noexcept override {
-    std::vector<StreamState*> all(used_on.begin(), used_on.end());
+                  lockstep::detail::UsedOn&& used_on) noexcept override {
+    const auto recorded = used_on.streams();
+    std::vector<StreamState*> all(recorded.begin(), recorded.end());
     for (const DrawnStreams::Streams& streams : drawn) {
       const auto used = [&](const lockstep::Stream& stream) {
         return &stream.state() == &owner ||
-               std::count(used_on.begin(), used_on.end(), &stream.state());
+               std::count(recorded.begin(), recorded.end(), &stream.state());
       };
       if (std::none_of(streams.begin(), streams.end(), used)) continue;
       for (const lockstep::Stream& stream : streams) {
         if (&stream.state() != &owner) all.push_back(&stream.state());
       }
     }
-    gpus_.deallocate(data, bytes, owner, all);
+    gpus_.deallocate(data, bytes, owner, {.all = std::move(all)});
   }
 
   void* allocate(std::size_t bytes, StreamState& owner) override {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/host/host_memory.hpp>
 #include <lockstep/backend/host/poison.hpp>
 #include <lockstep/backend/host/segments.hpp>
@@ -13,7 +14,6 @@
 #include <array>
 #include <cstddef>
 #include <mutex>
-#include <span>
 #include <vector>
 
 namespace lockstep::detail {
@@ -41,13 +41,14 @@ class HostAllocator {
   // Gives back what `allocate(bytes)` returned and no work may touch any more.
   void deallocate(void* data, std::size_t bytes) noexcept;
 
-  // The same; `busy` are the events of work that may touch it.
-  void deallocate(void* data, std::size_t bytes, std::vector<EventPtr> busy) noexcept;
+  // The same; `busy` are the events of work that may touch it. If it throws, for want of memory,
+  // nothing has been given back.
+  void deallocate(void* data, std::size_t bytes, std::vector<EventPtr> busy);
 
   // The same; the work that has been issued to `owner` and to the streams in `used_on` may touch
-  // it.
-  void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                  std::span<StreamState* const> used_on) noexcept;
+  // it. Where that cannot be noted, since there is no memory or a GPU's call fails, the block is
+  // left until none of these streams has any work.
+  void deallocate(void* data, std::size_t bytes, StreamState& owner, UsedOn&& used_on) noexcept;
 
   MemoryStats stats() const;
 
@@ -71,8 +72,15 @@ class HostAllocator {
     bool idle = false;  // set while memory is given back: all events have happened
   };
   struct Bin {
-    std::vector<void*> idle;  // with room for those that are busy
+    std::vector<void*> idle;  // with room for all of its blocks
     std::vector<BusyBlock> busy;
+    std::size_t blocks = 0;  // that the system has given, or a segment
+  };
+  struct LeftBlock {
+    void* data;
+    std::size_t bin;
+    const StreamState* owner;
+    UsedOn used_on;
   };
   struct SizeClass {
     std::size_t bytes;
@@ -84,25 +92,16 @@ class HostAllocator {
 
   void* take(SizeClass size, const StreamState& user);
 
-  // Puts a freed block into its list by `append`. If there is no memory for a longer list, the
-  // block is returned to the system if it is `idle` and not cut from a segment, and leaked
-  // otherwise.
-  template <class Append>
-  void put(SizeClass size, void* idle, const Append& append) noexcept {
-    const std::lock_guard lock(mutex_);
-    stats_.allocated_bytes -= size.bytes;
-    try {
-      Bin& bin = bins_[size.bin];
-      bins_used_ = std::max(bins_used_, size.bin + 1);
-      const std::size_t blocks = bin.idle.size() + bin.busy.size() + 1;
-      if (bin.idle.capacity() < blocks) bin.idle.reserve(2 * blocks);
-      append(bin);
-    } catch (...) {
-      if (segments_for(size.bytes)) return;
-      stats_.reserved_bytes -= size.bytes;
-      if (idle) give_back(idle, size.bytes);
-    }
+  // Makes room for one more block in the lists in which one never fails to have a place.
+  void make_room(std::size_t bin);
+  // So many of a bin's blocks are the system's again.
+  void forget(std::size_t bin, std::size_t blocks) noexcept {
+    bins_[bin].blocks -= blocks;
+    blocks_ -= blocks;
   }
+
+  // Makes idle what was left and no stream has any work with any more.
+  void take_left() noexcept;
 
   // The segments that blocks of this size are cut from. Null if the system gives them one by one:
   // small blocks, those that fill their huge pages, as all from 8 MiB on do, and all of a source
@@ -137,7 +136,9 @@ class HostAllocator {
   const HostMemorySource source_;
   mutable std::mutex mutex_;
   std::array<Bin, 4 * (64 - 7)> bins_;
-  std::size_t bins_used_ = 0;  // the others have always been empty
+  std::size_t bins_used_ = 0;    // the others have always been empty
+  std::size_t blocks_ = 0;       // of all bins
+  std::vector<LeftBlock> left_;  // with room for all blocks
   Segments medium_{OrdinaryMemory::kHugePage, kFirstSegment};
   Segments large_{kLargeSegment};
   MemoryStats stats_;  // reserved_bytes: without the segments'

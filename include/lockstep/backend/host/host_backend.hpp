@@ -42,7 +42,7 @@ class HostBackend final : public Backend {
   LOCKSTEP_INLINE void* allocate(std::size_t bytes, StreamState& owner) override;
 
   LOCKSTEP_INLINE void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                                  std::span<StreamState* const> used_on) noexcept override;
+                                  UsedOn&& used_on) noexcept override;
 
   MemoryStats memory_stats(Device device) override { return at(device).allocator.stats(); }
   // On plain `cpu` this gives back page-locked memory, too.

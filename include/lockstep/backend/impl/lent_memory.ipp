@@ -25,20 +25,19 @@ LOCKSTEP_INLINE HostStream& queue_behind(StreamState& stream) {
 
 LOCKSTEP_INLINE BlockOwner& LentMemory::unowned() {
   class Unowned final : public BlockOwner {
-    void deallocate(void*, std::size_t, StreamState&,
-                    std::span<StreamState* const>) noexcept override {}
+    void deallocate(void*, std::size_t, StreamState&, UsedOn&&) noexcept override {}
   };
   static BlockOwner& unowned = *new Unowned;
   return unowned;
 }
 
 LOCKSTEP_INLINE void LentMemory::deallocate(void* data, std::size_t, StreamState& owner,
-                                            std::span<StreamState* const> used_on) noexcept {
+                                            UsedOn&& used_on) noexcept {
   if (streams_are_gone()) return;
   data_ = data;
   try {
     note(owner);
-    for (StreamState* stream : used_on) note(*stream);
+    for (StreamState* stream : used_on.streams()) note(*stream);
   } catch (...) {
     return;  // a GPU has failed, or there is no memory to note the order
   }

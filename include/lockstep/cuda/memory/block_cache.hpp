@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/backend.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/cuda/runtime/error.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace lockstep::cuda {
 
@@ -23,8 +28,10 @@ namespace lockstep::cuda {
 // runtime. With a limit of 0 nothing is kept, so that tools which look for the use of freed memory
 // see every free.
 //
-// Threads: any; the mutex guards everything. Nothing here allocates, so that giving back cannot
-// fail.
+// A block is left where nobody can tell when it is free, or the runtime does not take it:
+// `free_left` tries again. There is room on that list for each block that the runtime has given.
+//
+// Threads: any; the mutex guards everything. Giving back allocates nothing.
 class BlockCache {
  public:
   // `limit` in bytes.
@@ -62,8 +69,9 @@ class BlockCache {
   bool keep(void* data, std::size_t bytes, cudaStream_t stream) noexcept {
     if (bytes > limit_ / 2) return false;
     const std::lock_guard lock(mutex_);
-    while (bytes_ + bytes > limit_ || (unused_ == kNone && made_ == kMostBlocks))
-      give_back_oldest();
+    while (bytes_ + bytes > limit_ || (unused_ == kNone && made_ == kMostBlocks)) {
+      if (!give_back_oldest()) return false;
+    }
     Index place = unused_;
     if (place == kNone) {
       place = made_++;
@@ -79,10 +87,65 @@ class BlockCache {
     return true;
   }
 
-  // Gives all blocks back to the runtime, each in the order of its stream.
+  // Gives all blocks back to the runtime, each in the order of its stream, as long as it takes
+  // them.
   void release() noexcept {
     const std::lock_guard lock(mutex_);
-    while (oldest_ != kNone) give_back_oldest();
+    while (oldest_ != kNone && give_back_oldest()) {
+    }
+  }
+
+  // A block that is left, and whom to tell when it no longer is.
+  struct Left {
+    void* data;
+    cudaStream_t stream;
+    detail::UsedOn used_on;
+    std::size_t bytes;
+    std::atomic<std::size_t>* allocated;
+  };
+
+  // Makes room for a block that the runtime is about to be asked for; `forget` is called if it
+  // gives none, and when it has taken one back.
+  void make_room() {
+    const std::lock_guard lock(mutex_);
+    if (left_.capacity() <= blocks_) left_.reserve(2 * blocks_ + 16);
+    ++blocks_;
+  }
+  void forget() noexcept {
+    const std::lock_guard lock(mutex_);
+    --blocks_;
+  }
+
+  void leave(Left&& block) noexcept {
+    const std::lock_guard lock(mutex_);
+    left_.push_back(std::move(block));
+  }
+
+  // Gives those blocks back to the runtime of which it is true that has_ended(used_on).
+  template <class HasEnded>
+  void free_left(const HasEnded& has_ended) noexcept {
+    std::unique_lock lock(mutex_);
+    for (std::size_t n = left_.size(); n > 0 && !left_.empty(); --n) {
+      Left block = std::move(left_.front());
+      left_.erase(left_.begin());
+      lock.unlock();
+      const bool taken = has_ended(block.used_on) && give_back(block.data, block.stream);
+      lock.lock();
+      if (taken) {
+        --blocks_;
+        block.allocated->fetch_sub(block.bytes, std::memory_order_relaxed);
+      } else {
+        left_.push_back(std::move(block));
+      }
+    }
+  }
+
+  // Gives one to the runtime; false if it does not take it. What was on a GPU that has failed is
+  // gone.
+  static bool give_back(void* data, cudaStream_t stream) noexcept {
+    const cudaError_t status = cudaFreeAsync(data, stream);
+    if (status != cudaSuccess) (void)cudaGetLastError();
+    return status == cudaSuccess || is_sticky(status);
   }
 
  private:
@@ -116,12 +179,15 @@ class BlockCache {
     return slot.data;
   }
 
-  // Ignores errors, as MemoryPool::deallocate does.
-  void give_back_oldest() noexcept {
+  // False if the runtime does not take it: it stays.
+  bool give_back_oldest() noexcept {
     const Slot slot = slots_[oldest_];
+    if (!give_back(slot.data, slot.stream)) return false;
     Index* link = &first_of(slot.bytes, slot.stream);
     while (*link != oldest_) link = &slots_[*link].next;
-    if (cudaFreeAsync(remove(link), slot.stream) != cudaSuccess) (void)cudaGetLastError();
+    (void)remove(link);
+    --blocks_;
+    return true;
   }
 
   static constexpr std::array<Index, kBuckets> none() {
@@ -139,6 +205,8 @@ class BlockCache {
   Index newest_ = kNone;
   std::array<Index, kBuckets> buckets_ = none();
   std::array<Slot, kMostBlocks> slots_;
+  std::size_t blocks_ = 0;  // of the runtime, in use or here
+  std::vector<Left> left_;  // with room for all of them
 };
 
 }  // namespace lockstep::cuda

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/memory_stats.hpp>
 #include <lockstep/cuda/memory/block_cache.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 
 #include <cuda_runtime_api.h>
@@ -17,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace lockstep::cuda {
 
@@ -95,16 +99,25 @@ class MemoryPool {
     return data;
   }
 
-  // Frees a block after all work issued to `stream` so far. Ignores errors: they are of earlier
-  // work, which whoever waits for the stream is told, or of a process that ends.
+  // Frees a block after all work issued to `stream` so far. If the runtime does not take it, it is
+  // left; errors of earlier work are told to whoever waits for the stream.
   void deallocate(void* data, std::size_t bytes, cudaStream_t stream) noexcept {
     if (!data) return;
     BlockCache& cache = GpuPool::cache_of(device_);
-    if (!cache.keep(data, cache.rounded(bytes), stream) &&
-        cudaFreeAsync(data, stream) != cudaSuccess) {
-      (void)cudaGetLastError();
+    if (!cache.keep(data, cache.rounded(bytes), stream)) {
+      if (!BlockCache::give_back(data, stream)) return leave(data, bytes, stream, {});
+      cache.forget();
     }
     allocated_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  // The same where a call or an allocation has failed, so that nobody knows when `used_on` have
+  // ended what they do with the block. It counts as allocated until they are known to have: when
+  // memory runs out, or at the next `trim`. Where the GPU of one of them has failed that is never.
+  void leave(void* data, std::size_t bytes, cudaStream_t stream,
+             detail::UsedOn&& used_on) noexcept {
+    if (!data) return;
+    GpuPool::cache_of(device_).leave({data, stream, std::move(used_on), bytes, &allocated_});
   }
 
   // Limits what tensors take to so many bytes; what is in use already stays.
@@ -114,6 +127,7 @@ class MemoryPool {
   void trim() {
     const cudaMemPool_t pool = GpuPool::of(device_);
     GpuPool::cache_of(device_).release();
+    (void)free_left();
     check(cudaMemPoolTrimTo(pool, 0), "cudaMemPoolTrimTo", device_);
   }
 
@@ -141,13 +155,21 @@ class MemoryPool {
   void* take(std::size_t bytes, cudaStream_t stream, std::size_t in_use) {
     void* data = nullptr;
     cudaError_t status = cudaErrorMemoryAllocation;
+    const cudaMemPool_t pool = GpuPool::of(device_);
+    if (in_use > limit_.load(std::memory_order_relaxed)) in_use = free_left();
     if (in_use <= limit_.load(std::memory_order_relaxed)) {
-      const cudaMemPool_t pool = GpuPool::of(device_);
       BlockCache& cache = GpuPool::cache_of(device_);
       const std::size_t rounded = cache.rounded(bytes);
       if (void* const kept = cache.take(rounded, stream)) return kept;
-      status = cudaMallocFromPoolAsync(&data, rounded, pool, stream);
-      if (status == cudaErrorMemoryAllocation) status = retry(&data, rounded, stream);
+      cache.make_room();
+      try {
+        status = cudaMallocFromPoolAsync(&data, rounded, pool, stream);
+        if (status == cudaErrorMemoryAllocation) status = retry(&data, rounded, stream);
+      } catch (...) {
+        cache.forget();
+        throw;
+      }
+      if (status != cudaSuccess) cache.forget();
     }
     if (status == cudaErrorMemoryAllocation) out_of_memory(bytes);
     check(status, "cudaMallocFromPoolAsync", device_);
@@ -159,9 +181,31 @@ class MemoryPool {
     (void)cudaGetLastError();
     const DeviceGuard guard(device_);
     GpuPool::cache_of(device_).release();
+    (void)free_left();
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", device_);
     trim();
     return cudaMallocFromPoolAsync(data, bytes, GpuPool::of(device_), stream);
+  }
+
+  // Gives back those of the blocks that are left whose streams end without a failure. Returns what
+  // is in use then.
+  std::size_t free_left() noexcept {
+    const auto has_ended = [](const detail::UsedOn& used_on) {
+      try {
+        for (detail::StreamState* stream : used_on.streams()) {
+          const auto* const gpus = dynamic_cast<const CudaStream*>(stream);
+          if (gpus ? cudaStreamSynchronize(gpus->handle()) != cudaSuccess : !stream->idle()) {
+            (void)cudaGetLastError();
+            return false;
+          }
+        }
+        return true;
+      } catch (...) {
+        return false;
+      }
+    };
+    GpuPool::cache_of(device_).free_left(has_ended);
+    return allocated_.load(std::memory_order_relaxed);
   }
 
   [[noreturn]] void out_of_memory(std::size_t bytes) {

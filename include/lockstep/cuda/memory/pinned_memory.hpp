@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <span>
+#include <utility>
 
 namespace lockstep::cuda {
 
@@ -39,9 +39,9 @@ class PinnedMemory final : public detail::MemoryResource {
   }
 
   void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                  std::span<StreamState* const> used_on) noexcept override {
+                  detail::UsedOn&& used_on) noexcept override {
     if (detail::streams_are_gone()) return;
-    allocator_.deallocate(data, bytes, owner, used_on);
+    allocator_.deallocate(data, bytes, owner, std::move(used_on));
   }
 
   MemoryStats memory_stats(Device /*plain cpu*/) override { return allocator_.stats(); }

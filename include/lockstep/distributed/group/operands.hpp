@@ -77,7 +77,12 @@ class Operands {
   }
 
   void stage(Carrier& carrier) {
-    if (const auto device = gpu()) stream_ = carrier.stream_for(*device);
+    if (const auto device = gpu()) {
+      if (const auto stream = carrier.stream_for(*device)) {
+        for_storages([&](lockstep::detail::Storage& of) { of.expect_use(*stream); });
+        stream_ = stream;
+      }
+    }
     if (stream_) {
       stage_on(*stream_);
     } else {
@@ -113,14 +118,13 @@ class Operands {
   // would wait for the stream's other operations, too.
   void release() noexcept {
     if (stream_) {
+      std::optional<Event> end;
       try {
-        const Event end = stream_->record_event();
-        for (const auto* tensors : {&reads_, &writes_}) {
-          for (const Tensor& tensor : *tensors) tensor.impl()->storage->keep_until(*stream_, end);
-        }
+        end = stream_->record_event();
       } catch (const std::exception&) {
-        leak_all();
+        // All that the stream will have been given stands for it.
       }
+      for_storages([&](lockstep::detail::Storage& of) { of.keep_until(*stream_, end); });
     }
     reads_.clear();
     writes_.clear();
@@ -129,13 +133,22 @@ class Operands {
 
   // The same, but never frees the memory, since the carrier may still use it.
   void leak() noexcept {
-    leak_all();
+    for (const auto* tensors : {&reads_, &writes_, &memory_}) {
+      for (const Tensor& tensor : *tensors) leak(tensor);
+    }
     reads_.clear();
     writes_.clear();
     memory_.clear();
   }
 
  private:
+  template <class Body>
+  void for_storages(const Body& body) const {
+    for (const auto* tensors : {&reads_, &writes_}) {
+      for (const Tensor& tensor : *tensors) body(*tensor.impl()->storage);
+    }
+  }
+
   // Stages in the order of the stream: the host waits for nothing.
   void stage_on(const Stream& stream) {
     for (const Event& event : ready_) stream.wait_event(event);
@@ -172,11 +185,6 @@ class Operands {
   static void leak(const Tensor& tensor) noexcept {
     alignas(Tensor) std::byte owner[sizeof(Tensor)];
     ::new (static_cast<void*>(owner)) Tensor(tensor);
-  }
-  void leak_all() noexcept {
-    for (const auto* tensors : {&reads_, &writes_, &memory_}) {
-      for (const Tensor& tensor : *tensors) leak(tensor);
-    }
   }
 
   static bool in_place(const Tensor& tensor) {

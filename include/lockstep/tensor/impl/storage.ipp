@@ -11,8 +11,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 namespace lockstep::detail {
 
@@ -34,21 +35,20 @@ LOCKSTEP_INLINE MemoryResource& memory_of(Device device) {
 }
 
 LOCKSTEP_INLINE Storage::~Storage() {
-  try {
-    for (const Use& use : kept_) {
-      if (streams_are_gone()) return;
-      owner_.wait_event(use.end);
-    }
-  } catch (const std::exception&) {
-    // The device is broken, or the process is ending: the block is not freed.
-    return;
-  }
   StreamState* const first = first_.load(std::memory_order_relaxed);
-  if (further_.empty()) {
-    memory_.deallocate(data_, bytes_, owner_.state(), {&first, first ? 1U : 0U});
-  } else {
-    memory_.deallocate(data_, bytes_, owner_.state(), further_);
+  for (const Use& use : kept_) {
+    if (streams_are_gone()) return;
+    bool ordered = use.end.has_value();
+    try {
+      if (ordered) owner_.wait_event(*use.end);
+    } catch (...) {
+      ordered = false;  // a call or an allocation has failed
+    }
+    if (ordered) continue;
+    if (first && further_.empty()) further_.push_back(first);
+    further_.push_back(&use.stream.state());
   }
+  memory_.deallocate(data_, bytes_, owner_.state(), {first, std::move(further_)});
 }
 
 LOCKSTEP_INLINE void Storage::record_stream(const Stream& stream) {
@@ -58,22 +58,36 @@ LOCKSTEP_INLINE void Storage::record_stream(const Stream& stream) {
   if (!first && first_.compare_exchange_strong(first, state, std::memory_order_acq_rel)) return;
   if (first == state) return;
   const std::lock_guard lock(mutex_);
+  make_room();
   if (further_.empty()) further_.push_back(first);
   if (std::find(further_.begin(), further_.end(), state) != further_.end()) return;
   further_.push_back(state);
   has_further_.store(true, std::memory_order_release);
 }
 
-LOCKSTEP_INLINE void Storage::keep_until(const Stream& stream, const Event& end) {
+LOCKSTEP_INLINE void Storage::keep_until(const Stream& stream, const std::optional<Event>& end) {
   if (stream == owner_) return;
   const std::lock_guard lock(mutex_);
-  const auto same = [&](const Use& use) { return use.stream == stream; };
-  const auto found = std::find_if(kept_.begin(), kept_.end(), same);
-  if (found != kept_.end()) {
-    found->end = end;
+  if (Use* const use = kept_for(stream)) {
+    use->end = end;
   } else {
+    make_room();
     kept_.push_back({stream, end});
   }
+}
+
+LOCKSTEP_INLINE void Storage::expect_use(const Stream& stream) {
+  if (stream == owner_) return;
+  const std::lock_guard lock(mutex_);
+  if (kept_for(stream)) return;
+  make_room();
+  kept_.push_back({stream, Event()});
+}
+
+LOCKSTEP_INLINE Storage::Use* Storage::kept_for(const Stream& stream) {
+  const auto same = [&](const Use& use) { return use.stream == stream; };
+  const auto found = std::find_if(kept_.begin(), kept_.end(), same);
+  return found == kept_.end() ? nullptr : &*found;
 }
 
 LOCKSTEP_INLINE void Storage::order_write(const Stream& writer) {

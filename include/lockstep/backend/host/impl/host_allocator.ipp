@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
 #include <lockstep/backend/host/host_memory.hpp>
 #include <lockstep/backend/host/poison.hpp>
@@ -14,7 +15,6 @@
 #include <cstddef>
 #include <iterator>
 #include <mutex>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,6 +27,10 @@ LOCKSTEP_INLINE void* HostAllocator::allocate(std::size_t bytes, const StreamSta
   {
     const std::lock_guard lock(mutex_);
     data = take(size, user);
+    if (!data && !left_.empty()) {
+      take_left();
+      data = take(size, user);
+    }
     if (!data) {
       data = take_fresh(size, bytes);
       ++stats_.fresh_allocations;
@@ -42,32 +46,62 @@ LOCKSTEP_INLINE void* HostAllocator::allocate(std::size_t bytes, const StreamSta
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes) noexcept {
   const SizeClass size = size_class(bytes);
   poison(data, size.bytes);
-  put(size, data, [&](Bin& bin) { bin.idle.push_back(data); });
+  const std::lock_guard lock(mutex_);
+  stats_.allocated_bytes -= size.bytes;
+  bins_[size.bin].idle.push_back(data);
 }
 
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes,
-                                               std::vector<EventPtr> busy) noexcept {
+                                               std::vector<EventPtr> busy) {
   if (busy.empty()) return deallocate(data, bytes);
-  put(size_class(bytes), nullptr, [&](Bin& bin) { bin.busy.push_back({data, std::move(busy)}); });
+  const SizeClass size = size_class(bytes);
+  const std::lock_guard lock(mutex_);
+  bins_[size.bin].busy.push_back({data, std::move(busy)});
+  stats_.allocated_bytes -= size.bytes;
 }
 
 LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes, StreamState& owner,
-                                               std::span<StreamState* const> used_on) noexcept {
+                                               UsedOn&& used_on) noexcept {
   const auto idle = [](const StreamState* stream) { return stream->idle(); };
+  const auto streams = used_on.streams();
   try {
-    if (owner.idle() && std::all_of(used_on.begin(), used_on.end(), idle)) {
+    if (owner.idle() && std::all_of(streams.begin(), streams.end(), idle)) {
       return deallocate(data, bytes);
     }
     std::vector<EventPtr> busy;
     if (!owner.idle()) busy.push_back(owner.record());
-    for (StreamState* stream : used_on) {
+    for (StreamState* stream : streams) {
       if (!stream->idle()) busy.push_back(stream->record());
     }
     deallocate(data, bytes, std::move(busy));
   } catch (...) {
-    // A GPU has failed, or there is no memory to note the order: the block is leaked rather than
-    // reused too early.
+    const SizeClass size = size_class(bytes);
+    const std::lock_guard lock(mutex_);
+    left_.push_back({data, size.bin, &owner, std::move(used_on)});
   }
+}
+
+LOCKSTEP_INLINE void HostAllocator::make_room(std::size_t bin) {
+  std::vector<void*>& idle = bins_[bin].idle;
+  const std::size_t blocks = bins_[bin].blocks + 1;
+  if (idle.capacity() < blocks) idle.reserve(2 * blocks);
+  if (left_.capacity() <= blocks_) left_.reserve(2 * blocks_ + 1);
+}
+
+LOCKSTEP_INLINE void HostAllocator::take_left() noexcept {
+  std::erase_if(left_, [this](const LeftBlock& block) {
+    const auto idle = [](const StreamState* stream) { return stream->idle(); };
+    try {
+      const auto streams = block.used_on.streams();
+      if (!block.owner->idle() || !std::all_of(streams.begin(), streams.end(), idle)) return false;
+    } catch (...) {  // a GPU that has failed: nobody ever knows
+      return false;
+    }
+    poison(block.data, bin_bytes(block.bin));
+    stats_.allocated_bytes -= bin_bytes(block.bin);
+    bins_[block.bin].idle.push_back(block.data);
+    return true;
+  });
 }
 
 LOCKSTEP_INLINE MemoryStats HostAllocator::stats() const {
@@ -119,6 +153,7 @@ LOCKSTEP_INLINE Segments* HostAllocator::segments_for(std::size_t bytes) {
 }
 
 LOCKSTEP_INLINE void* HostAllocator::take_fresh(SizeClass size, std::size_t asked) {
+  make_room(size.bin);
   Segments* const segments = segments_for(size.bytes);
   const auto take = [&] {
     return segments ? segments->cut(size.bytes + kRedZone, source_) : source_.take(size.bytes);
@@ -132,12 +167,16 @@ LOCKSTEP_INLINE void* HostAllocator::take_fresh(SizeClass size, std::size_t aske
                " bytes, with ", stats_.allocated_bytes, " bytes in use of ", reserved_bytes(),
                " reserved");
   if (!segments) stats_.reserved_bytes += size.bytes;
+  ++bins_[size.bin].blocks;
+  ++blocks_;
+  bins_used_ = std::max(bins_used_, size.bin + 1);
   poison(data, size.bytes);
   return data;
 }
 
 LOCKSTEP_INLINE void HostAllocator::release_cache() noexcept {
   const auto happened = [](const EventPtr& event) { return event->query(); };
+  take_left();
   for (std::size_t bin = 0; bin < bins_used_; ++bin) {
     for (BusyBlock& block : bins_[bin].busy) {
       block.idle = all_known(block.events, happened);
@@ -158,13 +197,15 @@ LOCKSTEP_INLINE void HostAllocator::release_idle() noexcept {
     } else {
       stats_.reserved_bytes -= idle.size() * bin_bytes(bin);
       for (void* data : idle) give_back(data, bin_bytes(bin));
+      forget(bin, idle.size());
       idle.clear();
     }
   }
   for (std::size_t bin = 0; bin < bins_used_; ++bin) {
     Segments* const segments = segments_for(bin_bytes(bin));
     if (!segments) continue;
-    std::erase_if(bins_[bin].idle, [&](void* data) { return segments->all_idle(data); });
+    forget(bin,
+           std::erase_if(bins_[bin].idle, [&](void* data) { return segments->all_idle(data); }));
   }
   medium_.release(source_);
   large_.release(source_);

@@ -50,9 +50,9 @@ LOCKSTEP_INLINE void* HostBackend::allocate(std::size_t bytes, StreamState& owne
 }
 
 LOCKSTEP_INLINE void HostBackend::deallocate(void* data, std::size_t bytes, StreamState& owner,
-                                             std::span<StreamState* const> used_on) noexcept {
+                                             UsedOn&& used_on) noexcept {
   if (streams_are_gone()) return;
-  at(owner.device()).allocator.deallocate(data, bytes, owner, used_on);
+  at(owner.device()).allocator.deallocate(data, bytes, owner, std::move(used_on));
 }
 
 LOCKSTEP_INLINE void HostBackend::empty_cache(Device device) {
