@@ -2,6 +2,8 @@
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/conv.hpp>
+#include <lockstep/ops/kernels/conv_tiles.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 
@@ -121,6 +123,63 @@ TEST(Conv2d, AgreesWithTheDefinition) {
     EXPECT_TRUE(all_close(convolved(c, x, weight), by_definition(c, x, weight, none), 1e-12, 1e-12))
         << c.x << c.weight;
   }
+}
+
+// Whole numbers so small that sums in f32 are exact: these have tiles, those in f64 products.
+TEST(Conv2d, GivesTheSameInF32AsInF64) {
+  const std::vector<Case> all{
+      {{5, 16, 7, 7}, {16, 16, 3, 3}, 1, 1},
+      {{3, 12, 14, 14}, {32, 12, 3, 3}, 1, 1},
+      {{7, 64, 4, 4}, {64, 64, 3, 3}, 1, 1},
+      {{3, 16, 14, 14}, {32, 16, 3, 3}, 2, 1},
+      {{3, 8, 12, 12}, {48, 8, 5, 5}},                            // panels of 16
+      {{2, 20, 13, 11}, {24, 20, 3, 3}, {2, 1}, {1, 2}, {1, 2}},  // segments that overlap
+      {{3, 16, 8, 8}, {32, 8, 3, 3}, 1, 1, 1, 2},                 // groups
+      {{2, 8, 9, 30}, {16, 8, 2, 5}, {3, 2}, {1, 3}, {2, 1}},
+      {{2, 64, 5, 7}, {15, 64, 1, 1}, 1, {2, 0}},  // rows of padding alone
+      {{2, 8, 4, 4}, {16, 8, 3, 3}, 3, {6, 9}},    // kernel rows of it alone
+  };
+  const auto whole = [](const Shape& shape, std::int64_t seed) {
+    std::vector<double> values(static_cast<std::size_t>(numel(shape)));
+    for (double& value : values) value = static_cast<double>((seed += 37) % 13 - 6);
+    return from_values(values, shape, Device("cpu:0"));
+  };
+  for (const Case& c : all) {
+    const auto results = [&](Dtype dtype) {
+      const Tensor x = whole(c.x, 1).to(dtype).detach().requires_grad_();
+      const Tensor weight = whole(c.weight, 2).to(dtype).detach().requires_grad_();
+      const Tensor y = convolved(c, x, weight, whole({c.weight[0]}, 3).to(dtype));
+      y.backward(whole(y.sizes(), 4).to(dtype));
+      return std::vector<Tensor>{y.detach(), x.grad(), weight.grad()};
+    };
+    const std::vector<Tensor> narrow = results(Dtype::f32);
+    const std::vector<Tensor> wide = results(Dtype::f64);
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      EXPECT_TRUE(all_close(narrow[i], wide[i], 0, 0)) << "result " << i << c.x << c.weight;
+    }
+  }
+}
+
+TEST(Conv2d, IsByTilesWhereTheyFit) {
+  using detail::conv_tiles_size;
+  using detail::ConvPass;
+  // 3 × 3 kernels with a padding of 1
+  const auto passes = [](std::int64_t channels, std::int64_t outs, std::int64_t size,
+                         std::int64_t stride) {
+    const std::int64_t out = (size - 1) / stride + 1;
+    const detail::ConvGeometry g{2,      channels, size, size, outs, 3, 3,   stride,
+                                 stride, 1,        1,    1,    1,    1, out, out};
+    return std::vector<bool>{conv_tiles_size(ConvPass::forward, g) > 0,
+                             conv_tiles_size(ConvPass::input_grad, g) > 0,
+                             conv_tiles_size(ConvPass::weight_grad, g) > 0};
+  };
+  using All = std::vector<bool>;
+  const bool has =
+      detail::vectorized::best_instructions() >= detail::vectorized::Instructions::avx2;
+  EXPECT_EQ(passes(16, 16, 14, 1), (All{has, has, has}));
+  EXPECT_EQ(passes(16, 32, 14, 2), (All{has, false, has}));
+  EXPECT_EQ(passes(1, 32, 28, 1), (All{false, false, false}));
+  EXPECT_EQ(passes(16, 16, 3, 1), (All{false, false, has}));
 }
 
 // Each group is a convolution of its own, of its share of the channels.

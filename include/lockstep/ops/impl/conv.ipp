@@ -71,8 +71,9 @@ LOCKSTEP_INLINE Tensor ConvOp::forward(const Tensor& images, const Tensor& kerne
   return compute_floating(images.dtype(), name, [&]<class T>(T) {
     Tensor out =
         empty_on(stream, {g.batch, g.out_channels, g.out_height, g.out_width}, dtype_of<T>);
-    const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
-    const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);
+    const std::int64_t tiles = tiles_size<T>(ConvPass::forward, g);
+    const Tensor columns = workspace(stream, tiles > 0 ? tiles : g.columns_size(), dtype_of<T>);
+    const Tensor results = workspace(stream, tiles > 0 ? 0 : g.results_size(), dtype_of<T>);
     const View<const T> add = b.defined() ? input<T>(b) : View<const T>{};
     launch_call(stream, ConvForward<T>{input<T>(in), input<T>(w), add, output<T>(columns, stream),
                                        output<T>(results, stream), output<T>(out, stream), g});
@@ -88,8 +89,9 @@ LOCKSTEP_INLINE Tensor ConvInputGradOp::forward(const Tensor& gradient, const Te
   const Stream stream = current_stream(gradient.device());
   return compute_floating(gradient.dtype(), name, [&]<class T>(T) {
     Tensor out = empty_on(stream, {g.batch, g.in_channels, g.in_height, g.in_width}, dtype_of<T>);
-    const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
-    const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);
+    const std::int64_t tiles = tiles_size<T>(ConvPass::input_grad, g);
+    const Tensor columns = workspace(stream, tiles > 0 ? tiles : g.columns_size(), dtype_of<T>);
+    const Tensor results = workspace(stream, tiles > 0 ? 0 : g.results_size(), dtype_of<T>);
     launch_call(stream, ConvInputGrad<T>{input<T>(from), input<T>(w), output<T>(columns, stream),
                                          output<T>(results, stream), output<T>(out, stream), g});
     return out;
@@ -106,9 +108,10 @@ LOCKSTEP_INLINE Tensor ConvWeightGradOp::forward(const Tensor& images, const Ten
     Tensor out =
         empty_at(std::exchange(slot, nullptr), {&images, &gradient}, stream,
                  {g.out_channels, g.group_in(), g.kernel_height, g.kernel_width}, dtype_of<T>);
-    const Tensor columns = workspace(stream, g.columns_size(), dtype_of<T>);
-    const Tensor results = workspace(stream, g.results_size(), dtype_of<T>);
-    const Tensor transposed = workspace(stream, g.transposed_size(), dtype_of<T>);
+    const std::int64_t tiles = tiles_size<T>(ConvPass::weight_grad, g);
+    const Tensor columns = workspace(stream, tiles > 0 ? tiles : g.columns_size(), dtype_of<T>);
+    const Tensor results = workspace(stream, tiles > 0 ? 0 : g.results_size(), dtype_of<T>);
+    const Tensor transposed = workspace(stream, tiles > 0 ? 0 : g.transposed_size(), dtype_of<T>);
     launch_call(stream, ConvWeightGrad<T>{input<T>(in), input<T>(from), output<T>(columns, stream),
                                           output<T>(results, stream), output<T>(transposed, stream),
                                           output<T>(out, stream), g});

@@ -5,31 +5,20 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/conv_geometry.hpp>
 #include <lockstep/ops/kernels/conv_direct_kernels.hpp>
+#include <lockstep/ops/kernels/conv_tiles.hpp>
+#include <lockstep/ops/kernels/copy_run.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 // Convolution on the host as matrix products: the patches of an image that the kernel sees, written
 // out as the columns of a matrix of [channels · kernel height · kernel width, output pixels]. Each
 // group of channels has a product of its own, taken while its columns are in the cache. Groups of
-// one output channel are summed directly.
+// one output channel are summed directly, and tiles compute the passes of f32 that they fit.
 namespace lockstep::detail {
-
-// Copies a run of a few elements, for which a call of memcpy would cost more.
-template <class T>
-void copy_run(const T* from, T* to, std::int64_t count) {
-  constexpr std::int64_t kBlock = 16 / static_cast<std::int64_t>(sizeof(T));
-  std::int64_t i = 0;
-  for (; i + kBlock <= count; i += kBlock) std::memcpy(to + i, from + i, 16);
-  if (i == count) return;
-  if (count >= kBlock) {  // the last block overlaps the one before
-    std::memcpy(to + count - kBlock, from + count - kBlock, 16);
-  } else {
-    for (; i < count; ++i) to[i] = from[i];
-  }
-}
 
 // to[i] += from[i] for a run of a few elements, for which the start of a vectorised loop would cost
 // more.
@@ -183,7 +172,14 @@ void scatter_results(const ConvGeometry& g, const T* results, std::int64_t count
   }
 }
 
-// out = weight ⋆ in + bias. `columns` and `results` are work space of the geometry's sizes.
+// The floats that tiles need for a pass; 0 if it is computed by products.
+template <class T>
+std::int64_t tiles_size(ConvPass pass, const ConvGeometry& g) {
+  return std::is_same_v<T, float> ? conv_tiles_size(pass, g) : 0;
+}
+
+// out = weight ⋆ in + bias. `columns` and `results` are work space of the geometry's sizes; tiles
+// have theirs in `columns`.
 template <class T>
 struct ConvForward {
   View<const T> in, weight, bias;
@@ -191,6 +187,11 @@ struct ConvForward {
   ConvGeometry g;
 
   void operator()() const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (tiles_size<T>(ConvPass::forward, g) > 0) {
+        return conv_tiles_forward(g, in.data, weight.data, bias.data, columns.data, out.data);
+      }
+    }
     if (g.is_direct()) {
       fill_bias(g.batch, out.data);
       return conv_direct(g, in.data, weight.data, out.data);
@@ -240,6 +241,11 @@ struct ConvInputGrad {
   ConvGeometry g;
 
   void operator()() const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (tiles_size<T>(ConvPass::input_grad, g) > 0) {
+        return conv_tiles_input_grad(g, grad.data, weight.data, columns.data, in_grad.data);
+      }
+    }
     std::fill_n(in_grad.data, in_grad.size, T(0));
     if (g.is_direct()) {
       return conv_direct_input_grad(g, grad.data, weight.data, in_grad.data);
@@ -271,6 +277,11 @@ struct ConvWeightGrad {
   ConvGeometry g;
 
   void operator()() const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (tiles_size<T>(ConvPass::weight_grad, g) > 0) {
+        return conv_tiles_weight_grad(g, in.data, grad.data, columns.data, weight_grad.data);
+      }
+    }
     if (g.is_direct()) {
       std::fill_n(weight_grad.data, weight_grad.size, T(0));
       return conv_direct_weight_grad(g, in.data, grad.data, weight_grad.data);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/ops/conv_geometry.hpp>
+
+#include <cstdint>
+
+// Convolution of f32 on the host without its columns: tiles of the result are summed from padded
+// images, a few at a time, which stay in the cache. What the kernel sees of the padding above and
+// below an image is left out.
+namespace lockstep::detail {
+
+// The passes that tiles may compute. The gradient of the images is a convolution itself, of that of
+// the output with the kernels turned round, if the stride is 1.
+enum class ConvPass : std::uint8_t { forward, input_grad, weight_grad };
+
+// The floats of work space that a pass needs by tiles; 0 if it is not computed by them, since this
+// machine has none or the sizes would waste too much of them.
+std::int64_t conv_tiles_size(ConvPass pass, const ConvGeometry& g);
+
+// out = weight ⋆ in + bias; `bias` may be null.
+void conv_tiles_forward(const ConvGeometry& g, const float* in, const float* weight,
+                        const float* bias, float* work, float* out);
+void conv_tiles_input_grad(const ConvGeometry& g, const float* grad, const float* weight,
+                           float* work, float* in_grad);
+void conv_tiles_weight_grad(const ConvGeometry& g, const float* in, const float* grad, float* work,
+                            float* weight_grad);
+
+}  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/ops/kernels/impl/conv_tiles.ipp>
+#endif
