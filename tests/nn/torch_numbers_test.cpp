@@ -6,19 +6,30 @@
 #include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/nn/conv.hpp>
 #include <lockstep/nn/embedding.hpp>
+#include <lockstep/nn/group_norm.hpp>
 #include <lockstep/nn/layer_norm.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/nn/pooling.hpp>
 #include <lockstep/nn/rnn.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/attention.hpp>
+#include <lockstep/ops/compare.hpp>
+#include <lockstep/ops/index.hpp>
+#include <lockstep/ops/loss.hpp>
+#include <lockstep/ops/max.hpp>
+#include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/reduction.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/ops/softmax.hpp>
+#include <lockstep/ops/to.hpp>
+#include <lockstep/ops/where.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace lockstep {
@@ -140,6 +151,82 @@ TEST(TorchNumbers, ScaledDotProductAttention) {
                                                                         {.is_causal = causal});
                                   }));
   }
+}
+
+// Succeeds if a function agrees with the recorded case of its name.
+template <class Call>
+::testing::AssertionResult operation_agrees(const std::string& name, const Call& call) {
+  return agrees_with_torch({"operation", name}, nn::Tanh{},
+                           [&](const nn::Tanh&, const Inputs& x) { return call(x); });
+}
+
+TEST(TorchNumbers, Operations) {
+  EXPECT_TRUE(agrees_with_torch({"operation", "leaky_relu"}, nn::LeakyReLU{0.2}));
+  EXPECT_TRUE(agrees_with_torch({"operation", "silu"}, nn::SiLU{}));
+  EXPECT_TRUE(agrees_with_torch({"operation", "group_norm"},
+                                nn::GroupNorm{2, 4, {.dtype = kDtype, .device = kDevice}}));
+
+  EXPECT_TRUE(operation_agrees("compare", [](const Inputs& x) {
+    const Tensor& a = x.at(0);
+    const Tensor& b = x.at(1);
+    const auto taken = [&](const Tensor& pairs, const Tensor& numbers) {
+      return pairs.to(kDtype) * a + numbers.to(kDtype) * b;
+    };
+    return std::tuple{taken(eq(a, b), eq(a, 0.5)), taken(ne(a, b), ne(a, 0.5)),
+                      taken(lt(a, b), lt(a, 0.5)), taken(le(a, b), le(a, 0.5)),
+                      taken(gt(a, b), gt(a, 0.5)), taken(ge(a, b), ge(a, 0.5))};
+  }));
+  EXPECT_TRUE(operation_agrees("where", [](const Inputs& x) {
+    return std::tuple{where(lt(x.at(0), x.at(1)), x.at(0), x.at(1)),
+                      where(lt(x.at(0), 1), x.at(0), 0.5)};
+  }));
+  EXPECT_TRUE(operation_agrees("clamp", [](const Inputs& x) {
+    return std::tuple{clamp(x.at(0), -1, 0.5), clamp(x.at(0), 0.25), clamp(x.at(0), {}, -0.5)};
+  }));
+  EXPECT_TRUE(operation_agrees("maximum", [](const Inputs& x) {
+    return std::tuple{maximum(x.at(0), x.at(1)), minimum(x.at(0), x.at(1))};
+  }));
+  EXPECT_TRUE(operation_agrees("max", [](const Inputs& x) {
+    return std::tuple{max(x.at(0), 1).values, min(x.at(0), -1, true).values, max(x.at(0)),
+                      min(x.at(0))};
+  }));
+  EXPECT_TRUE(operation_agrees("var", [](const Inputs& x) {
+    return std::tuple{var(x.at(0)), var(x.at(0), {0, 2}, 1, true), std(x.at(0), {1}, 0)};
+  }));
+  EXPECT_TRUE(operation_agrees("index", [](const Inputs& x) {
+    return std::tuple{x.at(0)[1], x.at(0)[2][0], x.at(0)[-1][3][2]};
+  }));
+  EXPECT_TRUE(operation_agrees("index_select",
+                               [](const Inputs& x) { return index_select(x.at(0), 1, x.at(1)); }));
+  EXPECT_TRUE(
+      operation_agrees("gather", [](const Inputs& x) { return gather(x.at(0), 2, x.at(1)); }));
+}
+
+TEST(TorchNumbers, Losses) {
+  // `loss(input, target, reduction)`, with each reduction
+  const auto agrees = [](const std::string& name, const auto& loss) {
+    return operation_agrees(name, [&](const Inputs& x) {
+      return std::tuple{loss(x.at(0), x.at(1), Reduction::none),
+                        loss(x.at(0), x.at(1), Reduction::mean),
+                        loss(x.at(0), x.at(1), Reduction::sum)};
+    });
+  };
+  const auto quarters = [](const Tensor& x) { return x.to(kDtype) * 0.25; };
+  EXPECT_TRUE(
+      agrees("binary_cross_entropy", [&](const Tensor& x, const Tensor& t, Reduction reduction) {
+        return binary_cross_entropy(x, quarters(t), reduction);
+      }));
+  EXPECT_TRUE(agrees("binary_cross_entropy_with_logits",
+                     [&](const Tensor& x, const Tensor& t, Reduction reduction) {
+                       return binary_cross_entropy_with_logits(x, quarters(t), reduction);
+                     }));
+  EXPECT_TRUE(agrees("l1_loss", l1_loss));
+  EXPECT_TRUE(agrees("smooth_l1_loss", [](const Tensor& x, const Tensor& t, Reduction reduction) {
+    return smooth_l1_loss(x, t, reduction, 0.5);
+  }));
+  EXPECT_TRUE(agrees("label_smoothing", [](const Tensor& x, const Tensor& t, Reduction reduction) {
+    return cross_entropy(x, t, reduction, 0.2);
+  }));
 }
 
 constexpr std::int64_t kFeatures = 2;

@@ -220,6 +220,48 @@ def attention(record):
                 call=lambda q, k, v: function(q, k, v, is_causal=True))
 
 
+@family
+def operation(record):
+    """What losses and networks of one's own are made of."""
+    x = record.uniform(3, 4, 5, low=-3.0, high=3.0)
+    y = record.uniform(4, 5, low=-3.0, high=3.0)
+    record.case("leaky_relu", nn.LeakyReLU(0.2), x)
+    record.case("silu", nn.SiLU(), x)
+    record.case("group_norm", nn.GroupNorm(2, 4), record.uniform(3, 4, 2, 3))
+
+    halves = (x * 2).round() / 2  # some are equal
+    others = (y * 2).round() / 2
+    compared = (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge)
+    record.case("compare", lambda a, b: [f(a, b) * a + f(a, 0.5) * b for f in compared], halves, others)
+    record.case("where", lambda a, b: [torch.where(a < b, a, b), torch.where(a < 1, a, 0.5)], x, y)
+    # (An element on a bound passes its gradient or not by torch's version.)
+    record.case("clamp", lambda a: [a.clamp(-1, 0.5), a.clamp(min=0.25), a.clamp(max=-0.5)], x)
+    record.case("maximum", lambda a, b: [torch.maximum(a, b), torch.minimum(a, b)], halves, others)
+    record.case("max", lambda a: [a.max(1)[0], a.min(-1, keepdim=True)[0], a.max(), a.min()], halves)
+    record.case("var", lambda a: [a.var(), a.var((0, 2), keepdim=True), a.std(1, correction=0)], x)
+
+    indices = torch.tensor([2, 0, 2])
+    record.case("index", lambda a: [a[1], a[2][0], a[-1][3][2]], x)
+    record.case("index_select", lambda a, i: a.index_select(1, i), x, indices)
+    record.case("gather", lambda a, i: a.gather(2, i), x, torch.tensor([[[4, 0, 4], [1, 1, 2]]]))
+
+    def reductions(loss, **options):
+        return lambda a, *b: [loss(a, *b, reduction=how, **options) for how in ("none", "mean", "sum")]
+
+    functions = nn.functional
+    quarters = torch.tensor([[0, 1, 2, 3, 4], [4, 3, 0, 1, 2], [2, 2, 0, 4, 1], [0, 0, 3, 1, 4]])
+    probabilities = record.uniform(4, 5, low=0.05, high=0.95)
+    record.case("binary_cross_entropy", reductions(
+        lambda a, b, **how: functions.binary_cross_entropy(a, b.double() / 4, **how)), probabilities, quarters)
+    record.case("binary_cross_entropy_with_logits", reductions(
+        lambda a, b, **how: functions.binary_cross_entropy_with_logits(a, b.double() / 4, **how)), y, quarters)
+    near = y + record.uniform(4, 5)
+    record.case("l1_loss", reductions(functions.l1_loss), y, near)
+    record.case("smooth_l1_loss", reductions(functions.smooth_l1_loss, beta=0.5), y, near)
+    record.case("label_smoothing", reductions(functions.cross_entropy, label_smoothing=0.2),
+                y, torch.tensor([4, 0, 2, 2]))
+
+
 def main(names):
     unknown = [name for name in names if name not in FAMILIES]
     if unknown:
