@@ -11,6 +11,7 @@
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
+#include <lockstep/ops/kernels/tiled_gemm.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/operands.hpp>
@@ -119,10 +120,11 @@ struct RecurrentOp {
                       .ldb = matrix.ld,
                       .ldc = columns(Cell::kGates)};
       product.trans_b = !matrix.transposed;
+      const RepeatedGemm<T> multiply(stream, product);
       for (std::int64_t step = 0; step < length; ++step) {
         const std::int64_t t = at(step);
         product.a = before(step, input<T>(h_start), h);
-        launch_call(stream, product);
+        multiply(product);
         launch(stream, units(),
                RecurrentKernel<T, Cell>{from_input(t), input<T>(from_hidden), product.a,
                                         before(step, optional_input<T>(c_start), c), keep(t), h(t),
@@ -220,6 +222,7 @@ struct RecurrentOp {
                       .ldc = width};
       product.trans_b = matrix.transposed;
       product.beta = 1;
+      const RepeatedGemm<T> multiply(stream, product);
       for (std::int64_t step = length; step-- > 0;) {
         const std::int64_t t = at(step);
         launch(stream, units(),
@@ -229,7 +232,7 @@ struct RecurrentOp {
                                             to_hidden(t), static_cast<std::size_t>(width)});
         if (step == 0 && !saved.needs(A::h0)) break;
         product.a = to_product(t);
-        launch_call(stream, product);
+        multiply(product);
       }
     });
     return found;
