@@ -93,14 +93,18 @@ template <class T>
 struct CudaCall<detail::LayerNormGradCall<T>> {
   using kernels = typename Join<Kernels<LayerNormGradRows<T>>, SumKernels<ValueTerm<T>>>::type;
   static void run(detail::StreamState& stream, const detail::LayerNormGradCall<T>& call) {
-    if (call.weight_grad.size == 0) {
-      return launch_kernel(stream, call.mean.size, LayerNormGradRows<T>{call, {}});
-    }
-    const ScratchOf<T> products(stream, call.grad.size);
-    launch_kernel(stream, call.mean.size, LayerNormGradRows<T>{call, products.view()});
     const ChannelWalks walks(call.mean.size, call.width, 1);
-    launch_sum<ValueTerm<T>>(stream, {products.const_view()}, call.weight_grad, walks.kept,
-                             walks.reduced, 1);
+    const auto sum_rows = [&](View<const T> of, View<T> to) {
+      launch_sum<ValueTerm<T>>(stream, {of}, to, walks.kept, walks.reduced, 1);
+    };
+    if (call.bias_grad.size > 0) sum_rows(call.grad, call.bias_grad);
+    if (call.weight_grad.size > 0) {
+      const ScratchOf<T> products(stream, call.grad.size);
+      launch_kernel(stream, call.mean.size, LayerNormGradRows<T>{call, products.view()});
+      sum_rows(products.const_view(), call.weight_grad);
+    } else if (call.out.size > 0) {
+      launch_kernel(stream, call.mean.size, LayerNormGradRows<T>{call, {}});
+    }
   }
 };
 

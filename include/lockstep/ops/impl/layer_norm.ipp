@@ -11,7 +11,6 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_norm.hpp>
-#include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/kernels/layer_norm_kernels.hpp>
 #include <lockstep/ops/layer_norm.hpp>
@@ -104,22 +103,14 @@ LOCKSTEP_INLINE std::array<Tensor, 3> LayerNormOp::fused(const Backward& saved,
   std::array<Tensor, 3> grads;
   const Tensor slopes = packed(grad);
   const Tensor table = saved(rows);
-  const std::int64_t width = numel(normalized_shape);
-  if (saved.needs(2)) {
-    const Tensor flat =
-        make_view(slopes, {table.size(1), width}, {width, 1}, slopes.impl()->offset);
-    const Tensor total = channel_sum(flat, 1, saved.gradient_slot(2));
-    grads[2] = total.sizes() == normalized_shape ? total : total.reshape(normalized_shape);
-  }
-  if (!saved.needs(0) && !saved.needs(1)) return grads;
-
   const Tensor in = packed(saved(x));
   const Tensor factors = saved(weight).defined() ? packed(saved(weight)) : Tensor();
   const Stream stream = current_stream(in.device());
   if (saved.needs(0)) grads[0] = empty_on(stream, in.sizes(), in.dtype());
-  if (saved.needs(1)) {
-    const Tensor slot = saved.gradient_slot(1);
-    grads[1] =
+  for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
+    if (!saved.needs(i)) continue;
+    const Tensor slot = saved.gradient_slot(i);
+    grads[i] =
         empty_at(&slot, {&table, &slopes, &in, &factors}, stream, normalized_shape, in.dtype());
   }
   dispatch_floating(in.dtype(), name, [&]<class T>(T) {
@@ -135,7 +126,8 @@ LOCKSTEP_INLINE std::array<Tensor, 3> LayerNormOp::fused(const Backward& saved,
                                              {known.data + half, half},
                                              made(0),
                                              made(1),
-                                             static_cast<std::size_t>(width)});
+                                             made(2),
+                                             static_cast<std::size_t>(numel(normalized_shape))});
   });
   return grads;
 }

@@ -63,10 +63,14 @@ concept WorksInBlocks = requires(const F& f, Out* out, const In*... in) {
   f.block(std::size_t{}, out, in...);
 };
 
-// Such a function of n elements. All blocks go through this one call, full or not: if it were
+// Such a function of n elements; a member `range` that has computed all of them by itself returns
+// true. All blocks go through this one call, full or not: if it were
 // compiled twice, it might be rounded in two ways.
 template <class T, class F, class... In>
 void in_blocks(std::size_t n, T* out, const F& f, const In*... in) {
+  if constexpr (requires { f.range(n, out, in...); }) {
+    if (f.range(n, out, in...)) return;
+  }
   for (std::size_t i = 0; i < n; i += kBlockSize) {
     const std::size_t count = std::min(n - i, kBlockSize);
     f.block(count, BlockOut<T>(out + i, count).data, BlockIn<In>(in + i, count).data...);

@@ -4,6 +4,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
+#include <lockstep/ops/kernels/vector_rows.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -17,7 +18,8 @@ inline constexpr double kSqrtTwoByPi = 0.79788456080286535588;  // √(2/π)
 inline constexpr double kGeluCubic = 0.044715;
 
 // Each is made `from` x and values of transcendental functions, of arguments that are named after
-// those: for one element, and for a block (ops/kernels/blocks.hpp).
+// those: for one element, and for a block (ops/kernels/blocks.hpp). Ranges of f32 are computed
+// otherwise (ops/kernels/vector_rows.hpp).
 template <class T>
 struct Gelu {
   LOCKSTEP_HD T operator()(T x) const { return from(x, std::erf(for_erf(x))); }
@@ -26,6 +28,9 @@ struct Gelu {
     vectorized::normal_erf(x, erf, count);
     LOCKSTEP_INDEPENDENT
     for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(x[i], erf[i]);
+  }
+  bool range(std::size_t n, float* out, const float* x) const {
+    return vectorized::gelu(x, out, n);
   }
   LOCKSTEP_HD static T for_erf(T x) { return x * static_cast<T>(vectorized::kSqrtHalf); }
 
@@ -48,6 +53,9 @@ struct GeluGradient {
     vectorized::exp(exp, exp, count);
     LOCKSTEP_INDEPENDENT
     for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = from(grad[i], x[i], erf[i], exp[i]);
+  }
+  bool range(std::size_t n, float* out, const float* grad, const float* x) const {
+    return vectorized::gelu_grad(grad, x, out, n);
   }
 
  private:

@@ -3,13 +3,17 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
+#include <lockstep/ops/kernels/layer_norm_rows.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/tensor/shape.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
+#include <type_traits>
 
 namespace lockstep::detail {
 
@@ -26,6 +30,12 @@ struct LayerNormCall {
   double eps;
 
   void operator()() const {
+    if constexpr (std::is_same_v<T, float>) {
+      const vectorized::LayerNormRows rows{in.data,   weight.data, bias.data,
+                                           out.data,  mean.data,   inverse.data,
+                                           mean.size, width,       eps};
+      if (vectorized::layer_norm(rows)) return;
+    }
     for (std::size_t row = 0; row < mean.size; ++row) normalise(row);
   }
 
@@ -63,7 +73,7 @@ struct LayerNormCall {
 
 // What its backward computes: with y the normalised row and g the gradient times the weight, the
 // input's gradient is (g − mean(g) − y · mean(g · y)) · inverse; the weight's is the sum of
-// gradient · y over the rows.
+// gradient · y over the rows, the bias's that of the gradient.
 template <class T>
 struct LayerNormGradCall {
   View<const T> grad;
@@ -73,10 +83,25 @@ struct LayerNormGradCall {
   View<const T> inverse;
   View<T> out;          // the input's gradient; empty if nobody wants it
   View<T> weight_grad;  // likewise
+  View<T> bias_grad;    // likewise
   std::size_t width;
 
-  // A row goes into both gradients while it is in the cache, unless it is a very long one.
   void operator()() const {
+    if constexpr (std::is_same_v<T, float>) {
+      const vectorized::LayerNormGradRows rows{
+          grad.data, in.data,          weight.data,    mean.data, inverse.data,
+          out.data,  weight_grad.data, bias_grad.data, mean.size, width};
+      if (vectorized::layer_norm_grad(rows)) return;
+    }
+    into_input_and_weight();
+    if (bias_grad.size == 0) return;
+    const Shape shape{static_cast<std::int64_t>(mean.size), static_cast<std::int64_t>(width)};
+    ChannelSumCall<T>{grad, bias_grad, Axis(shape, 1)}();
+  }
+
+ private:
+  // A row goes into both gradients while it is in the cache, unless it is a very long one.
+  void into_input_and_weight() const {
     std::array<double, kColumns> sums{};
     const std::size_t together = std::min(kColumns, weight_grad.size);
     for (std::size_t row = 0; row < mean.size; ++row) {
@@ -96,7 +121,6 @@ struct LayerNormGradCall {
     }
   }
 
- private:
   static constexpr std::size_t kColumns = 1024;  // whose sums stay in the nearest cache
   static constexpr std::size_t kLanes = 8;       // sums side by side, as in sum_of_terms
 

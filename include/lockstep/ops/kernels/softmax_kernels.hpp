@@ -4,6 +4,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
+#include <lockstep/ops/kernels/vector_rows.hpp>
 #include <lockstep/tensor/shape.hpp>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
 namespace lockstep::detail {
 
@@ -180,6 +182,11 @@ struct SoftmaxCall {
 
   void operator()() const {
     if (in.size == 0) return;
+    if constexpr (std::is_same_v<T, float>) {
+      constexpr auto* rows = Log ? &vectorized::log_softmax : &vectorized::softmax;
+      const auto by = vectorized::best_instructions();
+      if (axis.inner == 1 && rows(in.data, out.data, axis.outer, axis.count, by)) return;
+    }
     for_each_row(axis, [this](std::size_t first) {
       const T* const from = in.data + first;
       T* const to = out.data + first;
@@ -208,6 +215,11 @@ struct SoftmaxGradCall {
 
   void operator()() const {
     if (y.size == 0) return;
+    if constexpr (std::is_same_v<T, float>) {
+      constexpr auto* rows = Log ? &vectorized::log_softmax_grad : &vectorized::softmax_grad;
+      const auto by = vectorized::best_instructions();
+      if (axis.inner == 1 && rows(grad.data, y.data, out.data, axis.outer, axis.count, by)) return;
+    }
     for_each_row(axis,
                  [this](std::size_t first) { row(grad.data + first, y.data + first, first); });
   }

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/ops/kernels/vector_math.hpp>
+#include <lockstep/ops/kernels/vector_rows.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace lockstep::detail::vectorized {
+
+#if defined(LOCKSTEP_LIBMVEC)
+
+inline constexpr std::size_t kLeastRow = 16;  // as many as the widest vector has
+
+// The coefficients of P and Q in
+//   exp(r) = 1 + r + r² · P(r)                 for |r| ≤ ½ ln 2, from Cephes' expf
+//   Φ(−a) = exp(−a²/2) · Q(1 / (1 + 0.3 · a))  for 0 ≤ a ≤ 14.5, a minimax fit
+inline constexpr float kExpPolynomial[] = {1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F,
+                                           4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F};
+inline constexpr float kTailPolynomial[] = {
+    0.038407403975725174F, -0.16930752992630005F, 0.22895191609859467F,
+    -0.07683984190225601F, 0.14276540279388428F,  0.09458580613136292F,
+    0.12194527685642242F,  0.11948420852422714F,  7.372505933744833e-06F};
+
+// All for one set of instructions. A macro, for the reason that vector_math.ipp gives; V, I and D
+// are vectors of so many BYTES, and WIDEN is the instruction that makes a D of half as many floats
+// as a V has.
+//
+// A row that is no multiple of a vector ends with one that lies on part of the vector before: its
+// first `skipped` lanes have been there.
+#define LOCKSTEP_VECTOR_ROWS(BY, INSTRUCTIONS, BYTES, WIDEN)                                       \
+  namespace BY {                                                                                   \
+  using V [[gnu::vector_size(BYTES)]] = float;                                                     \
+  using I [[gnu::vector_size(BYTES)]] = std::int32_t;                                              \
+  using U [[gnu::vector_size(BYTES)]] = std::uint32_t;                                             \
+  using D [[gnu::vector_size(BYTES)]] = double;                                                    \
+  constexpr std::size_t kLanes = BYTES / sizeof(float);                                            \
+  constexpr std::size_t kChunk = 16 * kLanes;                                                      \
+                                                                                                   \
+  [[gnu::target(INSTRUCTIONS)]] inline V read(const float* from) {                                 \
+    V x;                                                                                           \
+    std::memcpy(&x, from, sizeof(V));                                                              \
+    return x;                                                                                      \
+  }                                                                                                \
+  [[gnu::target(INSTRUCTIONS)]] inline void write(float* to, V x) {                                \
+    std::memcpy(to, &x, sizeof(V));                                                                \
+  }                                                                                                \
+  [[gnu::target(INSTRUCTIONS)]] inline D widened(const float* from) {                              \
+    D x;                                                                                           \
+    __asm__(WIDEN " {%1, %0|%0, %1}"                                                               \
+            : "=v"(x)                                                                              \
+            : "m"(*static_cast<const float(*)[kLanes / 2]>(static_cast<const void*>(from))));      \
+    return x;                                                                                      \
+  }                                                                                                \
+  [[gnu::target(INSTRUCTIONS)]] inline V greater(V a, V b) { return a > b ? a : b; }               \
+                                                                                                   \
+  /* `filling` in the lanes that have been there. */                                               \
+  [[gnu::target(INSTRUCTIONS)]] inline V rest_of(V x, std::size_t skipped, float filling) {        \
+    I lane{};                                                                                      \
+    for (std::size_t l = 0; l < kLanes; ++l) lane[l] = static_cast<std::int32_t>(l);               \
+    return lane >= static_cast<std::int32_t>(skipped) ? x : V{} + filling;                         \
+  }                                                                                                \
+                                                                                                   \
+  [[gnu::target(INSTRUCTIONS)]] inline float greatest(V x) {                                       \
+    float lanes[kLanes];                                                                           \
+    write(lanes, x);                                                                               \
+    for (std::size_t n = kLanes / 2; n > 0; n /= 2) {                                              \
+      for (std::size_t l = 0; l < n; ++l) lanes[l] = std::max(lanes[l], lanes[l + n]);             \
+    }                                                                                              \
+    return lanes[0];                                                                               \
+  }                                                                                                \
+  [[gnu::target(INSTRUCTIONS)]] inline double total(D x) {                                         \
+    double lanes[kLanes / 2];                                                                      \
+    std::memcpy(lanes, &x, sizeof(D));                                                             \
+    for (std::size_t n = kLanes / 4; n > 0; n /= 2) {                                              \
+      for (std::size_t l = 0; l < n; ++l) lanes[l] += lanes[l + n];                                \
+    }                                                                                              \
+    return lanes[0];                                                                               \
+  }                                                                                                \
+  [[gnu::target(INSTRUCTIONS)]] inline D wide_sum(V x) {                                           \
+    float lanes[kLanes];                                                                           \
+    write(lanes, x);                                                                               \
+    return widened(lanes) + widened(lanes + kLanes / 2);                                           \
+  }                                                                                                \
+                                                                                                   \
+  template <std::size_t n>                                                                         \
+  [[gnu::target(INSTRUCTIONS)]] inline V polynomial(V x, const float (&coefficients)[n]) {         \
+    V y = V{} + coefficients[0];                                                                   \
+    for (std::size_t i = 1; i < n; ++i) y = y * x + coefficients[i];                               \
+    return y;                                                                                      \
+  }                                                                                                \
+                                                                                                   \
+  /* Of x ≤ 0; the power of 2 is too large by 2^64 at first, so that it is not subnormal. */     \
+  [[gnu::target(INSTRUCTIONS)]] inline V exp_below_0(V x) {                                        \
+    x = greater(V{} - 104.0F, x);                                                                  \
+    const I k = __builtin_convertvector(x * 1.44269504F - 0.5F, I);                                \
+    const V n = __builtin_convertvector(k, V);                                                     \
+    const V r = (x - n * 0.693359375F) - n * -2.12194440e-4F;                                      \
+    const V y = polynomial(r, kExpPolynomial) * (r * r) + r + 1.0F;                                \
+    const U bits = ((U)k + (127U + 64U)) << 23;                                                    \
+    return y * (V)bits * 0x1p-64F;                                                                 \
+  }                                                                                                \
+                                                                                                   \
+  [[gnu::target(INSTRUCTIONS)]] inline float greatest_of(const float* x, std::size_t count) {      \
+    V most = read(x);                                                                              \
+    for (std::size_t i = kLanes; i < count; i += kLanes) {                                         \
+      most = greater(read(x + std::min(i, count - kLanes)), most);                                 \
+    }                                                                                              \
+    return greatest(most);                                                                         \
+  }                                                                                                \
+                                                                                                   \
+  /* In double, since the logarithm of what is nearly 1 has few digits. */                         \
+  template <bool writes>                                                                           \
+  [[gnu::target(INSTRUCTIONS)]] inline double sum_of_exponentials(const float* x, float* out,      \
+                                                                  float most, std::size_t count) { \
+    float room[kLanes];                                                                            \
+    D low{};                                                                                       \
+    D high{};                                                                                      \
+    for (std::size_t i = 0; i < count; i += kLanes) {                                              \
+      const std::size_t at = std::min(i, count - kLanes);                                          \
+      const V e = exp_below_0(read(x + at) - most);                                                \
+      const float* from = room;                                                                    \
+      if constexpr (writes) {                                                                      \
+        write(out + at, e);                                                                        \
+        from = out + at;                                                                           \
+      }                                                                                            \
+      if (!writes || at != i) {                                                                    \
+        write(room, rest_of(e, i - at, 0));                                                        \
+        from = room;                                                                               \
+      }                                                                                            \
+      low += widened(from);                                                                        \
+      high += widened(from + kLanes / 2);                                                          \
+    }                                                                                              \
+    return total(low + high);                                                                      \
+  }                                                                                                \
+                                                                                                   \
+  [[gnu::target(INSTRUCTIONS)]] inline void softmax(const float* in, float* out, std::size_t rows, \
+                                                    std::size_t count) {                           \
+    for (; rows > 0; --rows, in += count, out += count) {                                          \
+      const double sum = sum_of_exponentials<true>(in, out, greatest_of(in, count), count);        \
+      const float factor = static_cast<float>(1 / sum);                                            \
+      for (std::size_t i = 0; i < count; i += kLanes) {                                            \
+        const std::size_t at = std::min(i, count - kLanes);                                        \
+        V factors = V{} + factor;                                                                  \
+        if (at != i) factors = rest_of(factors, i - at, 1);                                        \
+        write(out + at, read(out + at) * factors);                                                 \
+      }                                                                                            \
+    }                                                                                              \
+  }                                                                                                \
+                                                                                                   \
+  [[gnu::target(INSTRUCTIONS)]] inline void log_softmax(const float* in, float* out,               \
+                                                        std::size_t rows, std::size_t count) {     \
+    for (; rows > 0; --rows, in += count, out += count) {                                          \
+      const float most = greatest_of(in, count);                                                   \
+      const double sum = sum_of_exponentials<false>(in, out, most, count);                         \
+      const float rest = static_cast<float>(std::log(sum));                                        \
+      for (std::size_t i = 0; i < count; i += kLanes) {                                            \
+        const std::size_t at = std::min(i, count - kLanes);                                        \
+        write(out + at, (read(in + at) - most) - rest);                                            \
+      }                                                                                            \
+    }                                                                                              \
+  }                                                                                                \
+                                                                                                   \
+  template <bool logarithm>                                                                        \
+  [[gnu::target(INSTRUCTIONS)]] inline void softmax_grad(const float* grad, const float* y,        \
+                                                         float* out, std::size_t rows,             \
+                                                         std::size_t count) {                      \
+    for (; rows > 0; --rows, grad += count, y += count, out += count) {                            \
+      D sum{};                                                                                     \
+      for (std::size_t first = 0; first < count; first += kChunk) {                                \
+        V part{};                                                                                  \
+        for (std::size_t i = first; i < std::min(first + kChunk, count); i += kLanes) {            \
+          const std::size_t at = std::min(i, count - kLanes);                                      \
+          V term = read(grad + at);                                                                \
+          if constexpr (!logarithm) term *= read(y + at);                                          \
+          if (at != i) term = rest_of(term, i - at, 0);                                            \
+          part += term;                                                                            \
+        }                                                                                          \
+        sum += wide_sum(part);                                                                     \
+      }                                                                                            \
+      const float all = static_cast<float>(total(sum));                                            \
+      for (std::size_t i = 0; i < count; i += kLanes) {                                            \
+        const std::size_t at = std::min(i, count - kLanes);                                        \
+        const V g = read(grad + at);                                                               \
+        const V x = read(y + at);                                                                  \
+        if constexpr (logarithm) {                                                                 \
+          write(out + at, g - exp_below_0(x) * all);                                               \
+        } else {                                                                                   \
+          write(out + at, x * (g - all));                                                          \
+        }                                                                                          \
+      }                                                                                            \
+    }                                                                                              \
+  }                                                                                                \
+                                                                                                   \
+  /* Φ(x) and, without its constant factor, φ(x). */                                             \
+  struct Normal {                                                                                  \
+    V distribution;                                                                                \
+    V density;                                                                                     \
+  };                                                                                               \
+  [[gnu::target(INSTRUCTIONS)]] inline Normal normal(V x) {                                        \
+    const V density = exp_below_0(x * x * -0.5F);                                                  \
+    const V t = 1.0F / (greater(x, -x) * 0.3F + 1.0F);                                             \
+    const V tail = density * polynomial(t, kTailPolynomial);                                       \
+    return {x > 0.0F ? 1.0F - tail : tail, density};                                               \
+  }                                                                                                \
+                                                                                                   \
+  /* Of whole vectors. Not inlined, so that a vector is computed in one way wherever it lies. */   \
+  [[gnu::target(INSTRUCTIONS), gnu::noinline]] inline void gelu_of_vectors(const float* x,         \
+                                                                           float* out,             \
+                                                                           std::size_t n) {        \
+    for (std::size_t i = 0; i < n; i += kLanes) {                                                  \
+      const V at = read(x + i);                                                                    \
+      write(out + i, at * normal(at).distribution);                                                \
+    }                                                                                              \
+  }                                                                                                \
+  [[gnu::target(INSTRUCTIONS), gnu::noinline]] inline void gelu_grad_of_vectors(const float* grad, \
+                                                                                const float* x,    \
+                                                                                float* out,        \
+                                                                                std::size_t n) {   \
+    for (std::size_t i = 0; i < n; i += kLanes) {                                                  \
+      const V at = read(x + i);                                                                    \
+      const Normal of = normal(at);                                                                \
+      write(out + i, read(grad + i) * (of.distribution + at * of.density * 0.398942280F));         \
+    }                                                                                              \
+  }                                                                                                \
+                                                                                                   \
+  inline void gelu(const float* x, float* out, std::size_t n) {                                    \
+    const std::size_t rest = n % kLanes;                                                           \
+    gelu_of_vectors(x, out, n - rest);                                                             \
+    if (rest == 0) return;                                                                         \
+    float room[kLanes]{};                                                                          \
+    std::copy_n(x + n - rest, rest, room);                                                         \
+    gelu_of_vectors(room, room, kLanes);                                                           \
+    std::copy_n(room, rest, out + n - rest);                                                       \
+  }                                                                                                \
+  inline void gelu_grad(const float* grad, const float* x, float* out, std::size_t n) {            \
+    const std::size_t rest = n % kLanes;                                                           \
+    gelu_grad_of_vectors(grad, x, out, n - rest);                                                  \
+    if (rest == 0) return;                                                                         \
+    float grad_room[kLanes]{};                                                                     \
+    float room[kLanes]{};                                                                          \
+    std::copy_n(grad + n - rest, rest, grad_room);                                                 \
+    std::copy_n(x + n - rest, rest, room);                                                         \
+    gelu_grad_of_vectors(grad_room, room, room, kLanes);                                           \
+    std::copy_n(room, rest, out + n - rest);                                                       \
+  }                                                                                                \
+  }
+LOCKSTEP_VECTOR_ROWS(rows_by_sse2, "sse2", 16, "cvtps2pd")
+LOCKSTEP_VECTOR_ROWS(rows_by_avx2, "avx2,fma", 32, "vcvtps2pd")
+LOCKSTEP_VECTOR_ROWS(rows_by_avx512, "avx512f,avx512dq", 64, "vcvtps2pd")
+#undef LOCKSTEP_VECTOR_ROWS
+
+#define LOCKSTEP_BY_INSTRUCTIONS(FUNCTION, ...)           \
+  switch (by) {                                           \
+    case Instructions::avx512:                            \
+      return rows_by_avx512::FUNCTION(__VA_ARGS__), true; \
+    case Instructions::avx2:                              \
+      return rows_by_avx2::FUNCTION(__VA_ARGS__), true;   \
+    case Instructions::sse2:                              \
+      return rows_by_sse2::FUNCTION(__VA_ARGS__), true;   \
+    case Instructions::scalar:                            \
+      break;                                              \
+  }                                                       \
+  return false
+
+#else
+
+inline constexpr std::size_t kLeastRow = 16;
+template <class... Unused>
+bool without_vectors(const Unused&...) {
+  return false;
+}
+#define LOCKSTEP_BY_INSTRUCTIONS(FUNCTION, ...) return without_vectors(by, __VA_ARGS__)
+
+#endif
+
+LOCKSTEP_INLINE bool softmax(const float* in, float* out, std::size_t rows, std::size_t count,
+                             Instructions by) {
+  if (count < kLeastRow) return false;
+  LOCKSTEP_BY_INSTRUCTIONS(softmax, in, out, rows, count);
+}
+
+LOCKSTEP_INLINE bool log_softmax(const float* in, float* out, std::size_t rows, std::size_t count,
+                                 Instructions by) {
+  if (count < kLeastRow) return false;
+  LOCKSTEP_BY_INSTRUCTIONS(log_softmax, in, out, rows, count);
+}
+
+LOCKSTEP_INLINE bool softmax_grad(const float* grad, const float* y, float* out, std::size_t rows,
+                                  std::size_t count, Instructions by) {
+  if (count < kLeastRow) return false;
+  LOCKSTEP_BY_INSTRUCTIONS(softmax_grad<false>, grad, y, out, rows, count);
+}
+
+LOCKSTEP_INLINE bool log_softmax_grad(const float* grad, const float* y, float* out,
+                                      std::size_t rows, std::size_t count, Instructions by) {
+  if (count < kLeastRow) return false;
+  LOCKSTEP_BY_INSTRUCTIONS(softmax_grad<true>, grad, y, out, rows, count);
+}
+
+LOCKSTEP_INLINE bool gelu(const float* x, float* out, std::size_t n, Instructions by) {
+  LOCKSTEP_BY_INSTRUCTIONS(gelu, x, out, n);
+}
+
+LOCKSTEP_INLINE bool gelu_grad(const float* grad, const float* x, float* out, std::size_t n,
+                               Instructions by) {
+  LOCKSTEP_BY_INSTRUCTIONS(gelu_grad, grad, x, out, n);
+}
+
+}  // namespace lockstep::detail::vectorized

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
+
+#include <cstddef>
+
+// Whole operations on f32 in host memory, in the widest vectors that the machine has, whatever the
+// program is compiled for: what lies between two transcendental functions stays in registers, and
+// those are polynomials in place of calls.
+//
+// Each returns whether it has done its work. Without vectors (ops/kernels/vector_math.hpp says
+// when) or with rows of fewer than 16 elements it does nothing, and the caller computes in its own
+// way. Sums are taken in an order that the length of a row alone decides: those of exponentials in
+// double, others in f32 over no more than 16 vectors and in double beyond. Outputs overlap no
+// input, except where it says so.
+namespace lockstep::detail::vectorized {
+
+// Softmax of rows of `count` elements, and its logarithm.
+bool softmax(const float* in, float* out, std::size_t rows, std::size_t count,
+             Instructions by = best_instructions());
+bool log_softmax(const float* in, float* out, std::size_t rows, std::size_t count,
+                 Instructions by = best_instructions());
+
+// Their gradients, from the results y: y · (grad − Σ grad · y), and grad − exp(y) · Σ grad.
+bool softmax_grad(const float* grad, const float* y, float* out, std::size_t rows,
+                  std::size_t count, Instructions by = best_instructions());
+bool log_softmax_grad(const float* grad, const float* y, float* out, std::size_t rows,
+                      std::size_t count, Instructions by = best_instructions());
+
+// x · Φ(x) of n elements, and the gradient times Φ(x) + x · φ(x); `out` may be an input. An
+// element gives the same bits in any place. Φ(x) is within 8 units in the last place.
+bool gelu(const float* x, float* out, std::size_t n, Instructions by = best_instructions());
+bool gelu_grad(const float* grad, const float* x, float* out, std::size_t n,
+               Instructions by = best_instructions());
+
+}  // namespace lockstep::detail::vectorized
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/ops/kernels/impl/vector_rows.ipp>
+#endif
