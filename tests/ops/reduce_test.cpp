@@ -159,6 +159,21 @@ TEST(Reduce, ArgmaxIsTheFirstOfEqualsAndANanWins) {
   EXPECT_FALSE(argmax(ones({2}, kLeaf), 0).requires_grad());
 }
 
+// More columns than are taken together, twice.
+TEST(Reduce, ArgmaxOfManyColumnsIsThatOfEach) {
+  constexpr std::int64_t kOuter = 2, kCount = 5, kColumns = 70;
+  std::vector<float> values;
+  for (int i = 0; i < kOuter * kCount * kColumns; ++i) {
+    values.push_back(i % 97 == 5 ? std::numeric_limits<float>::quiet_NaN()
+                                 : static_cast<float>(i * 7919 % 11));
+  }
+  const Tensor x = from_values(values, {kOuter, kCount, kColumns});
+  const Integers found = argmax(x, 1).to_vector<std::int64_t>();
+  const Integers in_rows = argmax(x.transpose(1, 2), 2).to_vector<std::int64_t>();
+  EXPECT_EQ(found, in_rows);
+  EXPECT_EQ(found.size(), kOuter * kColumns);
+}
+
 TEST(Reduce, DimensionsAreChecked) {
   EXPECT_THROW((void)sum(zeros({2, 3}), {2}), IndexError);
   EXPECT_THROW((void)sum(zeros({2, 3}), {1, -1}), ValueError);

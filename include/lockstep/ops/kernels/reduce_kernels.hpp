@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/layout.hpp>
 
 #include <algorithm>
@@ -125,18 +126,41 @@ struct ArgmaxCall {
   std::size_t count;
   std::size_t inner;
 
+  // Columns are taken a block at a time, so that memory is read as it lies.
   void operator()() const {
     for (std::size_t o = 0; o < outer; ++o) {
-      for (std::size_t i = 0; i < inner; ++i) {
+      if (inner == 1) {
+        out[o] = static_cast<std::int64_t>(of_row(in.data + o * count));
+        continue;
+      }
+      for (std::size_t i = 0; i < inner; i += kBlockSize) {
         const T* const from = in.data + o * count * inner + i;
-        std::size_t best = 0;
-        for (std::size_t c = 1; c < count; ++c) {
-          const T value = from[c * inner];
-          const T greatest = from[best * inner];
-          const bool is_number = greatest == greatest;
-          if (is_number && !(value <= greatest)) best = c;
-        }
-        out[o * inner + i] = static_cast<std::int64_t>(best);
+        of_columns(from, std::min(inner - i, kBlockSize), out.data + o * inner + i);
+      }
+    }
+  }
+
+ private:
+  static bool wins(T x, T over) { return over == over && !(x <= over); }
+
+  std::size_t of_row(const T* x) const {
+    std::size_t best = 0;
+    for (std::size_t c = 1; c < count; ++c) {
+      if (wins(x[c], x[best])) best = c;
+    }
+    return best;
+  }
+
+  void of_columns(const T* from, std::size_t n, std::int64_t* best) const {
+    T greatest[kBlockSize];
+    std::copy_n(from, n, greatest);
+    std::fill_n(best, n, 0);
+    for (std::size_t c = 1; c < count; ++c) {
+      const T* const row = from + c * inner;
+      for (std::size_t i = 0; i < n; ++i) {
+        const bool won = wins(row[i], greatest[i]);
+        greatest[i] = won ? row[i] : greatest[i];
+        best[i] = won ? static_cast<std::int64_t>(c) : best[i];
       }
     }
   }
