@@ -53,6 +53,24 @@ TEST(Embedding, AddsTheGradientsOfEachRow) {
   EXPECT_EQ(weight.grad().to_vector<double>(), (Values{3, 4, 0, 0, 6, 8}));
 }
 
+// As that of a sum of words' vectors does, whose memory has each row once.
+TEST(Embedding, AddsAGradientWhoseRowsRepeat) {
+  const auto grad_of = [](const Indices& indices, const Shape& shape, const Tensor& grad) {
+    const Tensor weight = table().requires_grad_();
+    embedding(at(indices, shape), weight).backward(grad);
+    return weight.grad().to_vector<double>();
+  };
+  const Tensor grad = from_values(Values{1, 2, 10, 20}, {2, 1, 2}, Device("cpu:0"));
+  EXPECT_EQ(grad_of({2, 0, 2, 1, 0, 2}, {2, 3}, grad.expand({2, 3, 2})),
+            (Values{11, 22, 10, 20, 12, 24}));
+  EXPECT_EQ(grad_of({2, 0, 2}, {3}, grad.select(0, 1).expand({3, 2})),
+            (Values{10, 20, 0, 0, 20, 40}));
+  EXPECT_EQ(grad_of({}, {2, 0}, grad.expand({2, 1, 2}).narrow(1, 0, 0)), (Values(6, 0)));
+  const Tensor weight = table().requires_grad_();
+  mean(embedding(at({2, 0, 2, 1}, {2, 2}), weight), {1}).backward(grad.reshape({2, 2}));
+  EXPECT_EQ(weight.grad().to_vector<double>(), (Values{0.5, 1, 5, 10, 5.5, 11}));
+}
+
 TEST(Embedding, TheRowOfThePaddingIsReadButGetsNoGradient) {
   for (const std::int64_t padding : {2, -1}) {
     const Tensor weight = table().requires_grad_();

@@ -27,8 +27,8 @@ inline std::size_t checked_row(RowsOf of, std::int64_t index, std::size_t positi
   return static_cast<std::size_t>(index);
 }
 
-// out[indices[i]] += grad[i], row by row and in this order, the rest zero; the index `padding`
-// (none if negative) is left out.
+// out[indices[i]] += grad[i / repeats], row by row and in this order, the rest zero; the index
+// `padding` (none if negative) is left out.
 template <class T>
 struct SumRowsCall {
   RowsOf of;
@@ -37,13 +37,14 @@ struct SumRowsCall {
   View<T> out;
   std::size_t rows, width;
   std::int64_t padding;
+  std::size_t repeats = 1;  // so many indices share a row of the gradient; 1 on GPUs
 
   void operator()() const {
     std::fill_n(out.data, out.size, T(0));
     for (std::size_t i = 0; i < indices.size; ++i) {
       const std::size_t row = checked_row(of, indices[i], i, rows);
       if (indices[i] == padding) continue;
-      const T* const from = grad.data + i * width;
+      const T* const from = grad.data + i / repeats * width;
       T* const to = out.data + row * width;
       LOCKSTEP_INDEPENDENT
       for (std::size_t j = 0; j < width; ++j) to[j] += from[j];

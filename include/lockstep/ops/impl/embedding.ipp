@@ -9,6 +9,7 @@
 #include <lockstep/ops/embedding_sparse.hpp>
 #include <lockstep/ops/kernels/embedding_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -20,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace lockstep::detail {
 
@@ -28,22 +30,34 @@ struct EmbeddingGradOp {
   static constexpr const char* name = "embedding_grad";
   std::int64_t rows;
   std::int64_t padding;
+  const Tensor* slot = nullptr;  // for the result
   Saved indices = {};
 
   Tensor forward(const Tensor& grad, const Tensor& at) {
     indices = at;
     const std::int64_t width = grad.sizes().back();
-    const Tensor from = packed_wide(grad);
+    const std::int64_t repeats = repeats_of(grad);
+    const Tensor from = packed_wide(repeats == 1 ? grad : narrow(grad, -2, 0, 1));
     const Stream stream = current_stream(grad.device());
     return compute_floating(grad.dtype(), name, [&]<class T>(T) {
-      Tensor out = empty_on(stream, {rows, width}, dtype_of<T>);
+      Tensor out =
+          empty_at(std::exchange(slot, nullptr), {&grad, &at}, stream, {rows, width}, dtype_of<T>);
       launch_call(stream, SumRowsCall<T>{RowsOf::embedding, input<T>(from), input<std::int64_t>(at),
                                          output<T>(out, stream), static_cast<std::size_t>(rows),
-                                         static_cast<std::size_t>(width), padding});
+                                         static_cast<std::size_t>(width), padding,
+                                         static_cast<std::size_t>(repeats)});
       return out;
     });
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const;
+
+ private:
+  // How often each row of a gradient on the host comes, such as that of a sum of words' vectors.
+  static std::int64_t repeats_of(const Tensor& grad) {
+    const std::size_t dims = grad.sizes().size();
+    const bool repeats = dims > 1 && grad.strides()[dims - 2] == 0 && grad.numel() > 0;
+    return repeats && grad.device().is_cpu() ? grad.sizes()[dims - 2] : 1;
+  }
 };
 
 // Linear in the weight. With a padding its row is taken for zeros: that makes it EmbeddingGradOp's
@@ -77,7 +91,9 @@ struct EmbeddingOp {
     if (sparse) {
       return {embedding_sparse_grad(grad, saved(indices), rows, padding_of_backward), Tensor()};
     }
-    return {apply(EmbeddingGradOp{rows, padding_of_backward}, grad, saved(indices)), Tensor()};
+    const Tensor slot = saved.gradient_slot(0);
+    return {apply(EmbeddingGradOp{rows, padding_of_backward, &slot}, grad, saved(indices)),
+            Tensor()};
   }
 };
 

@@ -30,8 +30,8 @@ struct SumOp {
     for (std::size_t d = 0; d < aligned.size(); ++d) {
       if (over[d]) aligned[d] = 1;
     }
-    const Tensor stretched = expand_to(reshape(grad, aligned), from);
-    return divisor == 1 ? stretched : apply(Divide{divisor}, stretched);
+    const Tensor share = divisor == 1 ? grad : apply(Divide{divisor}, grad);
+    return expand_to(reshape(share, aligned), from);
   }
 
  private:
