@@ -11,6 +11,8 @@
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/nn/activation.hpp>
 #include <lockstep/nn/conv.hpp>
+#include <lockstep/nn/embedding.hpp>
+#include <lockstep/nn/layer_norm.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -123,6 +125,43 @@ TEST(DistributedGradientSlots, GradientsAreComputedWhereTheyAreReduced) {
     DistributedDataParallel model{copy_of(net), group};
     const Tensor own = share_of(x, group);
     for (int step = 0; step < 4; ++step) {
+      const std::uint64_t copies = copies_of(model, [&] {
+        model.zero_grad();
+        model(own).mean().backward();
+      });
+      EXPECT_EQ(copies, 2u) << "in step " << step;
+      expect_near(gradients_of(model.module()), expected);
+    }
+  });
+}
+
+struct Words {
+  nn::Embedding words{7, 4, {.dtype = Dtype::f64}};
+  nn::LayerNorm norm{4, {.dtype = Dtype::f64}};
+  nn::Linear fc{4, 3, {.dtype = Dtype::f64}};
+
+  Tensor forward(const Tensor& text) const { return fc(norm(mean(words(text), {1}))); }
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("words", self.words);
+    visit("norm", self.norm);
+    visit("fc", self.fc);
+  }
+};
+
+// A table of words is most of a model of words; its gradient is not copied.
+TEST(DistributedGradientSlots, ThoseOfATableOfWordsAndOfLayerNormAreComputedThere) {
+  std::vector<std::int64_t> numbers(kBatch * 5);
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = static_cast<std::int64_t>(i * i % 6);
+  const Tensor text = from_values(numbers, {kBatch, 5});
+  manual_seed(1);
+  const Words net;
+  const Values expected = gradients_alone(net, text);
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    DistributedDataParallel model{copy_of(net), group};
+    const Tensor own = share_of(text, group);
+    for (int step = 0; step < 3; ++step) {
       const std::uint64_t copies = copies_of(model, [&] {
         model.zero_grad();
         model(own).mean().backward();
