@@ -194,6 +194,43 @@ TEST(VectorRows, GeluGivesTheSameBitsInEveryPlaceAndInPlace) {
   }
 }
 
+TEST(VectorRows, ColumnsAreSummed) {
+  constexpr std::size_t kMany = 27;  // no multiple of the rows that are taken together
+  for (const Instructions by : vector_instructions()) {
+    for (const std::size_t count : kRowLengths) {
+      const Floats x = numbers(kMany * count, 6);
+      Floats sums(count);
+      ASSERT_TRUE(vectorized::column_sums(x.data(), sums.data(), kMany, count, by));
+      for (std::size_t c = 0; c < count; ++c) {
+        double exact = 0;
+        for (std::size_t row = 0; row < kMany; ++row) {
+          exact += static_cast<double>(x[row * count + c]);
+        }
+        ASSERT_NEAR(static_cast<double>(sums[c]), exact, 1e-4) << where_of_rows(count, by);
+      }
+    }
+  }
+}
+
+TEST(VectorRows, ExponentialsOfDifferencesAreTakenInPlaceAndNothingElseIsWritten) {
+  const Floats x = numbers(70, 7);
+  constexpr float kShift = 20;
+  for (const Instructions by : vector_instructions()) {
+    for (std::size_t n = 0; n <= x.size(); ++n) {
+      Floats y = x;
+      y[0] = n > 0 ? -kInfinity : y[0];
+      ASSERT_TRUE(vectorized::exp_minus(y.data(), n, kShift, by));
+      for (std::size_t i = n > 0; i < x.size(); ++i) {
+        const double exact = std::exp(static_cast<double>(x[i]) - static_cast<double>(kShift));
+        // The difference is rounded, and is at most 40.
+        const double error = std::abs(static_cast<double>(y[i]) - exact);
+        ASSERT_TRUE(i < n ? error <= 48 * 0x1p-24 * exact : y[i] == x[i]) << i << " of " << n;
+      }
+      ASSERT_TRUE(n == 0 || y[0] == 0);
+    }
+  }
+}
+
 TEST(VectorRows, ShortRowsAndMachinesWithoutVectorsAreLeftToTheCaller) {
   const Floats x(32, 1);
   Floats y(32, 7);

@@ -4,11 +4,13 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/ops/kernels/vector_rows.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <type_traits>
 
 namespace lockstep::detail {
 
@@ -64,6 +66,9 @@ struct ChannelSumCall {
           return add_few<2>();
         case 3:
           return add_few<3>();
+      }
+      if constexpr (std::is_same_v<T, float>) {
+        if (vectorized::column_sums(in.data, out.data, axis.outer, axis.count)) return;
       }
     }
     sum_channels(

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <lockstep/ops/kernels/vector_math.hpp>
+#include <lockstep/ops/kernels/vector_rows.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 // Loops over the elements of one row, on the host. A sum or a maximum is taken in lanes, so that it
 // can be vectorised, and always in the same order.
@@ -14,9 +16,12 @@ namespace lockstep::detail {
 
 inline constexpr std::int64_t kRowLanes = 16;
 
-// row[i] = exp(row[i] − shift).
+// row[i] = exp(row[i] − shift), which is not below any of them.
 template <class T>
 void exp_minus(T* row, std::int64_t count, T shift) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (vectorized::exp_minus(row, static_cast<std::size_t>(count), shift)) return;
+  }
   for (std::int64_t i = 0; i < count; ++i) row[i] -= shift;
   vectorized::exp(row, row, static_cast<std::size_t>(count));
 }

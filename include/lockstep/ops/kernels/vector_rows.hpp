@@ -35,6 +35,13 @@ bool gelu(const float* x, float* out, std::size_t n, Instructions by = best_inst
 bool gelu_grad(const float* grad, const float* x, float* out, std::size_t n,
                Instructions by = best_instructions());
 
+// out[c] = the sum of in[row, c] over the rows: of eight rows in f32, of all in double.
+bool column_sums(const float* in, float* out, std::size_t rows, std::size_t count,
+                 Instructions by = best_instructions());
+
+// x[i] = exp(x[i] − shift), where no x is greater than the shift.
+bool exp_minus(float* x, std::size_t n, float shift, Instructions by = best_instructions());
+
 }  // namespace lockstep::detail::vectorized
 
 #if defined(LOCKSTEP_DEFINITIONS)

@@ -14,9 +14,6 @@ namespace lockstep::detail::vectorized {
 
 #if defined(LOCKSTEP_LIBMVEC)
 
-inline constexpr std::size_t kRowsTogether = 8;      // whose weight's gradients are summed in f32
-inline constexpr std::size_t kColumnsOfSums = 1024;  // which stay in the nearest cache
-
 // As LOCKSTEP_VECTOR_ROWS.
 #define LOCKSTEP_LAYER_NORM_ROWS(BY, INSTRUCTIONS)                                               \
   namespace BY {                                                                                 \
@@ -108,16 +105,6 @@ inline constexpr std::size_t kColumnsOfSums = 1024;  // which stay in the neares
     double weight[kColumnsOfSums];                                                               \
     double bias[kColumnsOfSums];                                                                 \
   };                                                                                             \
-  [[gnu::target(INSTRUCTIONS)]] inline void add_wide(double* sums, V x) {                        \
-    float lanes[kLanes];                                                                         \
-    write(lanes, x);                                                                             \
-    for (std::size_t half = 0; half < kLanes; half += kLanes / 2) {                              \
-      D sum;                                                                                     \
-      std::memcpy(&sum, sums + half, sizeof(D));                                                 \
-      sum += widened(lanes + half);                                                              \
-      std::memcpy(sums + half, &sum, sizeof(D));                                                 \
-    }                                                                                            \
-  }                                                                                              \
   [[gnu::target(INSTRUCTIONS)]] inline void add_columns(const LayerNormGradRows& rows,           \
                                                         std::size_t begin, std::size_t end,      \
                                                         std::size_t first, std::size_t count,    \

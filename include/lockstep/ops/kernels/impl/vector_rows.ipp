@@ -14,7 +14,9 @@ namespace lockstep::detail::vectorized {
 
 #if defined(LOCKSTEP_LIBMVEC)
 
-inline constexpr std::size_t kLeastRow = 16;  // as many as the widest vector has
+inline constexpr std::size_t kLeastRow = 16;         // as many as the widest vector has
+inline constexpr std::size_t kRowsTogether = 8;      // whose columns are summed in f32
+inline constexpr std::size_t kColumnsOfSums = 1024;  // which stay in the nearest cache
 
 // The coefficients of P and Q in
 //   exp(r) = 1 + r + r² · P(r)                 for |r| ≤ ½ ln 2, from Cephes' expf
@@ -248,6 +250,50 @@ inline constexpr float kTailPolynomial[] = {
     gelu_grad_of_vectors(grad_room, room, room, kLanes);                                           \
     std::copy_n(room, rest, out + n - rest);                                                       \
   }                                                                                                \
+                                                                                                   \
+  [[gnu::target(INSTRUCTIONS)]] inline void add_wide(double* sums, V x) {                          \
+    float lanes[kLanes];                                                                           \
+    write(lanes, x);                                                                               \
+    for (std::size_t half = 0; half < kLanes; half += kLanes / 2) {                                \
+      D sum;                                                                                       \
+      std::memcpy(&sum, sums + half, sizeof(D));                                                   \
+      sum += widened(lanes + half);                                                                \
+      std::memcpy(sums + half, &sum, sizeof(D));                                                   \
+    }                                                                                              \
+  }                                                                                                \
+                                                                                                   \
+  [[gnu::target(INSTRUCTIONS)]] inline void column_sums(const float* in, float* out,               \
+                                                        std::size_t rows, std::size_t count) {     \
+    const std::size_t columns = std::min(kColumnsOfSums, count);                                   \
+    for (std::size_t i = 0; i < count; i += columns) {                                             \
+      const std::size_t first = std::min(i, count - columns);                                      \
+      double sums[kColumnsOfSums]{};                                                               \
+      for (std::size_t row = 0; row < rows; row += kRowsTogether) {                                \
+        const std::size_t end = std::min(row + kRowsTogether, rows);                               \
+        for (std::size_t c = 0; c < columns; c += kLanes) {                                        \
+          const std::size_t at = std::min(c, columns - kLanes);                                    \
+          V part{};                                                                                \
+          for (std::size_t r = row; r < end; ++r) part += read(in + r * count + first + at);       \
+          if (at != c) part = rest_of(part, c - at, 0);                                            \
+          add_wide(sums + at, part);                                                               \
+        }                                                                                          \
+      }                                                                                            \
+      for (std::size_t c = 0; c < columns; ++c) out[first + c] = static_cast<float>(sums[c]);      \
+    }                                                                                              \
+  }                                                                                                \
+                                                                                                   \
+  /* The last vector is read before what it lies on is written. */                                 \
+  [[gnu::target(INSTRUCTIONS)]] inline void exp_minus(float* x, std::size_t n, float shift) {      \
+    float room[kLanes]{};                                                                          \
+    const std::size_t whole = n / kLanes * kLanes;                                                 \
+    float* const end = whole > 0 ? x + n - kLanes : room;                                          \
+    if (whole == 0) std::copy_n(x, n, room);                                                       \
+    const V last = exp_below_0(read(end) - shift);                                                 \
+    for (std::size_t i = 0; i < whole; i += kLanes)                                                \
+      write(x + i, exp_below_0(read(x + i) - shift));                                              \
+    write(end, last);                                                                              \
+    if (whole == 0) std::copy_n(room, n, x);                                                       \
+  }                                                                                                \
   }
 LOCKSTEP_VECTOR_ROWS(rows_by_sse2, "sse2", 16, "cvtps2pd")
 LOCKSTEP_VECTOR_ROWS(rows_by_avx2, "avx2,fma", 32, "vcvtps2pd")
@@ -309,6 +355,16 @@ LOCKSTEP_INLINE bool gelu(const float* x, float* out, std::size_t n, Instruction
 LOCKSTEP_INLINE bool gelu_grad(const float* grad, const float* x, float* out, std::size_t n,
                                Instructions by) {
   LOCKSTEP_BY_INSTRUCTIONS(gelu_grad, grad, x, out, n);
+}
+
+LOCKSTEP_INLINE bool column_sums(const float* in, float* out, std::size_t rows, std::size_t count,
+                                 Instructions by) {
+  if (count < kLeastRow) return false;
+  LOCKSTEP_BY_INSTRUCTIONS(column_sums, in, out, rows, count);
+}
+
+LOCKSTEP_INLINE bool exp_minus(float* x, std::size_t n, float shift, Instructions by) {
+  LOCKSTEP_BY_INSTRUCTIONS(exp_minus, x, n, shift);
 }
 
 }  // namespace lockstep::detail::vectorized
