@@ -17,15 +17,15 @@ namespace lockstep::testing {
 inline constexpr std::array<std::size_t, 7> kRowLengths{16, 17, 31, 64, 100, 257, 1500};
 
 // All that this machine has, but for none at all.
-inline std::vector<detail::vectorized::Instructions> vector_instructions() {
-  using detail::vectorized::Instructions;
+inline std::vector<lockstep::detail::vectorized::Instructions> vector_instructions() {
+  using lockstep::detail::vectorized::Instructions;
   std::vector<Instructions> all;
-  const auto best = static_cast<int>(detail::vectorized::best_instructions());
+  const auto best = static_cast<int>(lockstep::detail::vectorized::best_instructions());
   for (int i = 1; i <= best; ++i) all.push_back(static_cast<Instructions>(i));
   return all;
 }
 
-inline std::string where_of_rows(std::size_t count, detail::vectorized::Instructions by) {
+inline std::string where_of_rows(std::size_t count, lockstep::detail::vectorized::Instructions by) {
   return "rows of " + std::to_string(count) + " by instructions " +
          std::to_string(static_cast<int>(by));
 }
