@@ -192,8 +192,10 @@ struct alignas(128) ApplyJob {
     const ReplicaScope replica(group, i, slots[i].ended);
     const ThreadState::Scope thread_state(state);
     slots[i].fill([&]() -> Output {
-      if (streams && streams->own(i)) [[unlikely]] {
-        return streams->run(i, modules[i], parts_of(i), [&]() -> Output { return forward(i); });
+      if constexpr (!ForeignModule<M>) {
+        if (streams && streams->own(i)) [[unlikely]] {
+          return streams->run(i, modules[i], parts_of(i), [&]() -> Output { return forward(i); });
+        }
       }
       return forward(i);
     });
@@ -234,7 +236,8 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
     return outputs;
   }
 
-  const ReplicaStreams streams(devices);
+  // Which streams a foreign module works on is its library's affair.
+  const ReplicaStreams streams(ForeignModule<M> ? std::vector<Device>() : devices);
   std::optional<TeamLease> team;
   if (threads == ApplyThreads::one_each) team.emplace(modules.size());
   // Each replica's thread makes its output; the end of the team orders that before the reads below.

@@ -6,7 +6,6 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/module/module.hpp>
-#include <lockstep/module/module_traits.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -38,23 +37,19 @@ class ReplicaStreams {
   // Returns `body()`, run on the stream that replica i has of its own: after all that the device's
   // current stream holds, which then waits for it, also if body throws. The replica's arguments,
   // parameters, buffers and result are recorded, so that their memory stays until the streams that
-  // use it are done; the parameters and buffers of a ForeignModule are its library's affair.
+  // use it are done.
   template <class M, class Parts, class Body>
   auto run(std::size_t i, const M& module, const Parts& parts, const Body& body) const {
     const Stream own(*own_[i]);
     const Stream outer = current_stream(own.device());
     own.wait_stream(outer);
     record(parts, own);
-    if constexpr (!ForeignModule<M>) {
-      for (const Tensor& tensor : tensors_of(module)) record(tensor, own);
-    }
+    for (const Tensor& tensor : tensors_of(module)) record(tensor, own);
     try {
       const StreamGuard guard(own);
       auto output = body();
       record(output, outer);
-      if constexpr (!ForeignModule<M>) {  // there may be new buffers
-        for (const Tensor& buffer : buffers(module)) record(buffer, outer);
-      }
+      for (const Tensor& buffer : buffers(module)) record(buffer, outer);  // there may be new ones
       outer.wait_stream(own);
       return output;
     } catch (...) {
