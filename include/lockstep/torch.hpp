@@ -14,6 +14,7 @@
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/torch/collate.hpp>
 #include <lockstep/torch/comm.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/distributed.hpp>

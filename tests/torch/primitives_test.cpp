@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The primitives over LibTorch's tensors: the cases of the reference's scatter, gather and
-// parallel_apply, by their ids. Left out are those of what LibTorch does itself.
+// parallel_apply, by their ids. Left out are those of what LibTorch does itself. And what loads
+// batches of such tensors.
 #include <lockstep/torch.hpp>
 
+#include <lockstep/data/collate.hpp>
+#include <lockstep/data/dataloader.hpp>
+#include <lockstep/data/prefetch.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/tensor/from_blob.hpp>
 
@@ -19,10 +23,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace ls = lockstep;
@@ -337,6 +344,89 @@ TEST(TorchInference, P10ScattersAndGathers) {
   const c10::InferenceMode guard;
   const auto chunks = ls::scatter(rows(4), kTwo);
   EXPECT_TRUE(torch::equal(ls::gather(chunks, "cpu"), rows(4)));
+}
+
+TEST(TorchCollate, StacksTensorsWhereverTheyAre) {
+  using ls::data::collate;
+  const auto row = [](double value) { return torch::full({2}, value, torch::kFloat64); };
+  const torch::Tensor trained = row(0).requires_grad_();
+  const torch::Tensor both = collate(std::vector{trained, row(1)});
+  EXPECT_TRUE(torch::equal(both, torch::stack({row(0), row(1)})));
+  EXPECT_FALSE(both.requires_grad());
+
+  struct Pair {
+    torch::Tensor image, label;
+  };
+  const Pair pairs = collate(std::vector{Pair{row(0), row(2)}, Pair{row(1), row(3)}});
+  EXPECT_TRUE(torch::equal(pairs.image, both));
+  EXPECT_EQ(pairs.label[1][0].item<double>(), 3);
+
+  using Sample = std::tuple<std::optional<torch::Tensor>, std::map<std::string, torch::Tensor>>;
+  const Sample nested = collate(std::vector{Sample{row(0), {{"k", row(2)}}},  //
+                                            Sample{row(1), {{"k", row(3)}}}});
+  EXPECT_TRUE(torch::equal(*std::get<0>(nested), both));
+  EXPECT_TRUE(torch::equal(std::get<1>(nested).at("k"), pairs.label));
+
+  const auto numbered = collate(std::vector{Record{row(0), 5}, Record{row(1), 6}});
+  static_assert(std::is_same_v<decltype(numbered), const std::tuple<torch::Tensor, ls::Tensor>>);
+  EXPECT_TRUE(torch::equal(std::get<0>(numbered), both));
+
+  using Example = torch::data::Example<>;
+  const auto [data, target] = collate(std::vector{Example{row(0), row(2)}, {row(1), row(3)}});
+  EXPECT_TRUE(torch::equal(data, both));
+  EXPECT_TRUE(torch::equal(target, pairs.label));
+
+  EXPECT_TRUE(throws<c10::Error>(
+      [&] {
+        collate(std::vector{row(0), torch::ones(3)});
+      },
+      "[2]", "[3]"));
+}
+
+// Its samples one by one, or whole batches at once.
+template <bool batches>
+struct Rows {
+  torch::Tensor x, y;
+
+  std::int64_t size() const { return x.size(0); }
+  auto get(std::int64_t i) const requires(!batches) { return std::pair(x[i], y[i]); }
+  auto get_batch(std::span<const std::int64_t> indices) const requires batches {
+    const auto picked = torch::tensor(at::IntArrayRef(indices.data(), indices.size()));
+    return std::pair(x.index_select(0, picked), y.index_select(0, picked));
+  }
+};
+
+template <bool batches>
+void expect_loads_ahead(std::int64_t workers) {
+  const Rows<batches> data{rows(7, 3), -rows(7)};
+  ls::data::DataLoader loader{data, {.batch_size = 3, .num_workers = workers}};
+  for (int pass = 0; pass < 2; ++pass) {
+    std::int64_t start = 0;
+    for (const auto& [x, y] : ls::data::prefetch(loader, kTwo, ls::data::whole<1>("cpu:1"))) {
+      static_assert(std::is_same_v<decltype(x), const ls::Scattered<torch::Tensor>>);
+      const std::int64_t end = std::min<std::int64_t>(start + 3, 7);
+      EXPECT_EQ(x.size(), end - start == 1 ? 1u : 2u);
+      EXPECT_TRUE(torch::equal(ls::gather(x, "cpu"), data.x.slice(0, start, end)));
+      EXPECT_TRUE(torch::equal(y, data.y.slice(0, start, end)));
+      start = end;
+    }
+    EXPECT_EQ(start, 7);
+  }
+}
+
+TEST(TorchPrefetch, LoadsBatchesAheadAndDividesThem) {
+  for (const std::int64_t workers : {0, 2}) {
+    expect_loads_ahead<false>(workers);
+    expect_loads_ahead<true>(workers);
+  }
+  ls::data::DataLoader shuffled{Rows<false>{rows(8), rows(8)},
+                                {.batch_size = 4, .shuffle = true, .num_workers = 1}};
+  double sum = 0;
+  for (const auto& [x, y] : ls::data::prefetch(shuffled, "cpu:1")) {
+    EXPECT_TRUE(torch::equal(x, y));
+    sum += x.sum().item<double>();
+  }
+  EXPECT_EQ(sum, 28);
 }
 
 }  // namespace torch_primitives_test

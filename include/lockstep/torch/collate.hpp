@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/data/collate.hpp>
+
+#include <torch/torch.h>
+
+#include <utility>
+#include <vector>
+
+namespace lockstep::data {
+
+// Batches of LibTorch's tensors, for DataLoader and collate: stacked along a new first dimension,
+// alone or in whatever else collate knows. Numbers become lockstep's tensors all the same: a sample
+// that is to be LibTorch's throughout holds tensors.
+//
+// **Torch counterpart.** torch.stack, in torch.utils.data.default_collate.
+// **Backward.** Not recorded.
+// **Threads and exceptions.** LibTorch's error for tensors that differ in shape, which names both
+// shapes.
+template <>
+struct Collate<at::Tensor> {
+  static at::Tensor apply(std::vector<at::Tensor>&& samples) {
+    const at::NoGradGuard guard;
+    return at::stack(samples);
+  }
+};
+
+// Examples, as LibTorch's own data sets give them, become a pair.
+//
+// **Torch counterpart.** torch::data::transforms::Stack.
+template <class Data, class Target>
+struct Collate<::torch::data::Example<Data, Target>> {
+  static auto apply(std::vector<::torch::data::Example<Data, Target>>&& samples) {
+    std::vector<std::pair<Data, Target>> pairs;
+    for (auto& sample : samples) {
+      pairs.emplace_back(std::move(sample.data), std::move(sample.target));
+    }
+    return collate(std::move(pairs));
+  }
+};
+
+}  // namespace lockstep::data
