@@ -86,6 +86,26 @@ TEST(TorchDistributed, RankZerosTensorsBecomeEverybodys) {
   });
 }
 
+// Buffers that take a while to arrive.
+struct Large : nn::Module {
+  torch::Tensor w = register_parameter("w", f64({1}, {1}));
+  torch::Tensor a = register_buffer("a", torch::zeros({1 << 20}, torch::kFloat64));
+  torch::Tensor b = register_buffer("b", torch::zeros({1 << 20}, torch::kFloat64));
+
+  torch::Tensor forward(const torch::Tensor& x) { return w * x + b[-1]; }
+};
+
+TEST(TorchDistributed, ForwardWaitsForRankZerosBuffers) {
+  const ls::testing::QueuedCompute queued;
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<Large>();
+    DistributedDataParallel model{net, group};
+    const torch::NoGradGuard guard;
+    net->b.fill_(group.rank() + 1);
+    EXPECT_EQ(model(f64({0}, {1})).item<double>(), 1);
+  });
+}
+
 TEST(TorchDistributed, GradientsAreViewsOfBuckets) {
   on_two([](const ProcessGroup& group) {
     const auto net = std::make_shared<TorchL0>();
