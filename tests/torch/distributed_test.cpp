@@ -2,6 +2,8 @@
 
 // DistributedDataParallel over LibTorch's modules: what is lockstep's own is tested with lockstep's
 // modules; here it is whether LibTorch's gradients, buffers and passes take part in it.
+#include <lockstep/autograd/engine/backward_pass.hpp>
+#include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -273,6 +275,33 @@ TEST(TorchDistributed, AParameterFrozenAfterForwardCountsAsZero) {
     loss.backward();
     EXPECT_TRUE(close(net->bias.grad(), f64({0.5, 0.5}, {2}))) << group.rank();
   });
+}
+
+// The last bucket is reduced by the thread of backward, which has nothing else to do.
+TEST(TorchDistributed, KnowsTheLastNodeOfAPass) {
+  namespace detail = ls::libtorch::detail;
+  const auto net = std::make_shared<TorchL0>();
+  const detail::LentModule<TorchL0> lent(net, "cpu:0");
+  const auto gradients =
+      std::make_shared<detail::LentGradients>(lent.originals(), lent.parameters());
+  gradients->attach();
+  std::vector<bool> last;
+  for (const auto& [name, parameter] : lent.parameters()) {
+    ls::detail::add_grad_hook(parameter.impl(), [&last](const ls::Tensor&) {
+      last.push_back(ls::detail::current_backward_pass->at_last_node());
+    });
+  }
+  const auto seen = [&](const torch::Tensor& x, const std::vector<torch::Tensor>& inputs) {
+    last.clear();
+    torch::autograd::backward({net->forward(x).sum()}, {}, {}, false, inputs);
+    return last;
+  };
+  const torch::Tensor x = f64({1, 1}, {1, 2});
+  EXPECT_EQ(seen(x, {}), (std::vector{false, true}));
+  EXPECT_EQ(seen(x, {}), (std::vector{false, true}));
+  // There the input's gradient may come last, here what is asked for.
+  EXPECT_EQ(seen(x.clone().requires_grad_(), {}), (std::vector{false, false}));
+  EXPECT_EQ(seen(x, {net->weight}), (std::vector{false}));
 }
 
 TEST(TorchDistributed, AnUndefinedGradientIsZero) {

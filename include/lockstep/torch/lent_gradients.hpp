@@ -49,8 +49,10 @@ class LentPass final : public lockstep::detail::BackwardPass {
   using Nodes = std::unordered_map<const lockstep::detail::TensorImpl*, autograd::Node*>;
 
   explicit LentPass(Nodes accumulators)
-      : BackwardPass(nullptr), accumulators_(std::move(accumulators)) {}
+      : BackwardPass(nullptr), accumulators_(std::move(accumulators)), unfinished_(all_leaves()) {}
 
+  // Called after each node that accumulates a gradient, before its hooks.
+  void count() { --unfinished_; }
   void end() { run_callbacks(); }
 
  private:
@@ -64,9 +66,23 @@ class LentPass final : public lockstep::detail::BackwardPass {
     }
     return autograd::get_current_graph_task_nodes_in_graph()->count(node) != 0;
   }
-  bool is_last_node() const override { return false; }
+  // All others lead to a leaf.
+  bool is_last_node() const override { return unfinished_ == 0; }
+
+  // How many leaves the pass goes to, some of which may be nobody's parameters. Unknown, and more
+  // than there will be, in a pass that leaves some out.
+  static std::size_t all_leaves() {
+    const auto* const wanted = autograd::get_current_graph_task_exec_info();
+    if (wanted && !wanted->empty()) return SIZE_MAX;
+    std::size_t count = 0;
+    for (const autograd::Node* const node : *autograd::get_current_graph_task_nodes_in_graph()) {
+      count += node->num_outputs() == 0 ? 1 : 0;
+    }
+    return count;
+  }
 
   const Nodes accumulators_;
+  std::size_t unfinished_;  // leaves that nothing has been reported of
 };
 
 // Hands the gradients of LibTorch's parameters to those of lockstep's that were lent their memory,
@@ -115,6 +131,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients> {
     const GradModeGuard mode(at::GradMode::is_enabled());
     std::shared_ptr<LentPass> pass = pass_.lock();
     if (!pass) pass = begin();
+    pass->count();
     const lockstep::detail::BackwardPassScope scope(*pass);
     Member& member = members_[i];
     if (!member.original.grad().defined() && member.original.requires_grad()) {
