@@ -292,12 +292,24 @@ TEST(TorchBlas, BothLibrariesMultiplyAtOnce) {
   for (const double distance : worst) EXPECT_LT(distance, 1e-4);
 }
 
+// LibTorch before 2.4 has other names.
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+bool autocasts() { return at::autocast::is_autocast_enabled(at::kCPU); }
+void set_autocasts(bool on) { at::autocast::set_autocast_enabled(at::kCPU, on); }
+#else
+bool autocasts() { return at::autocast::is_cpu_enabled(); }
+void set_autocasts(bool on) { at::autocast::set_cpu_enabled(on); }
+#endif
+using ls::libtorch::detail::cpu_autocast;
+using ls::libtorch::detail::gpu_autocast;
+using ls::libtorch::detail::set_autocast;
+
 // What LibTorch keeps for each thread.
 struct Seen {
   bool grad = torch::GradMode::is_enabled();
   bool inference = c10::InferenceMode::is_enabled();
-  bool autocast = at::autocast::is_cpu_enabled();
-  at::ScalarType dtype = at::autocast::get_autocast_gpu_dtype();
+  bool autocast = autocasts();
+  at::ScalarType dtype = gpu_autocast();
   bool cache = at::autocast::is_autocast_cache_enabled();
   friend bool operator==(const Seen&, const Seen&) = default;
 };
@@ -330,12 +342,12 @@ TEST(TorchParallelApply, P08ToP10AndX01GivesReplicasTheCallersState) {
     EXPECT_TRUE(Seen().inference);
     EXPECT_EQ(seen_by_replicas(), all(Seen()));
   }
-  at::autocast::set_cpu_enabled(true);
-  at::autocast::set_autocast_gpu_dtype(torch::kBFloat16);  // the CPU has this one alone
+  set_autocasts(true);
+  set_autocast(cpu_autocast(), torch::kBFloat16);  // the CPU has this one alone
   at::autocast::set_autocast_cache_enabled(false);
   EXPECT_EQ(seen_by_replicas(), all(Seen()));
-  at::autocast::set_cpu_enabled(usual.autocast);
-  at::autocast::set_autocast_gpu_dtype(usual.dtype);
+  set_autocasts(usual.autocast);
+  set_autocast(cpu_autocast(), usual.dtype);
   at::autocast::set_autocast_cache_enabled(usual.cache);
   EXPECT_EQ(seen_by_replicas(), all(usual));
 }

@@ -8,6 +8,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
+#include <torch/version.h>
 
 #include <memory>
 #include <vector>
@@ -16,15 +17,31 @@
 // autocast with its dtypes, hooks on saved tensors, profilers, and the current streams of all GPUs.
 namespace lockstep::libtorch::detail {
 
+// What autocast computes in; LibTorch has functions for each device before 2.4.
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+inline at::ScalarType cpu_autocast() { return at::autocast::get_autocast_dtype(at::kCPU); }
+inline at::ScalarType gpu_autocast() { return at::autocast::get_autocast_dtype(at::kCUDA); }
+inline void set_autocast(at::ScalarType cpu, at::ScalarType gpu) {
+  at::autocast::set_autocast_dtype(at::kCPU, cpu);
+  at::autocast::set_autocast_dtype(at::kCUDA, gpu);
+}
+#else
+inline at::ScalarType cpu_autocast() { return at::autocast::get_autocast_cpu_dtype(); }
+inline at::ScalarType gpu_autocast() { return at::autocast::get_autocast_gpu_dtype(); }
+inline void set_autocast(at::ScalarType cpu, at::ScalarType gpu) {
+  at::autocast::set_autocast_cpu_dtype(cpu);
+  at::autocast::set_autocast_gpu_dtype(gpu);
+}
+#endif
+
 // What at::ThreadLocalState leaves out.
 struct AutocastTypes {
-  at::ScalarType cpu = at::autocast::get_autocast_cpu_dtype();
-  at::ScalarType gpu = at::autocast::get_autocast_gpu_dtype();
+  at::ScalarType cpu = cpu_autocast();
+  at::ScalarType gpu = gpu_autocast();
   bool cache = at::autocast::is_autocast_cache_enabled();
 
   void set() const {
-    at::autocast::set_autocast_cpu_dtype(cpu);
-    at::autocast::set_autocast_gpu_dtype(gpu);
+    set_autocast(cpu, gpu);
     at::autocast::set_autocast_cache_enabled(cache);
   }
 };
