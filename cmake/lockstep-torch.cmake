@@ -1,12 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Defines lockstep::torch: lockstep with LibTorch, for files that include lockstep/torch.hpp. Which
-# LibTorch that is, CMake's search decides; CMAKE_PREFIX_PATH or Torch_DIR tells it.
+# LibTorch that is, CMake's search decides; CMAKE_PREFIX_PATH tells it.
 #
 # LibTorch is linked before the BLAS of lockstep. Some of its builds have a BLAS inside, and export it
 # under the names that every BLAS has: so theirs is the one that they use.
 
 find_package(Torch REQUIRED)
+
+# Only what links LibTorch is compiled with its flags.
+set(old_abi "-D_GLIBCXX_USE_CXX11_ABI=0")
+if(TORCH_CXX_FLAGS MATCHES "${old_abi}" AND NOT CMAKE_CXX_FLAGS MATCHES "${old_abi}")
+  message(
+    FATAL_ERROR
+    "lockstep: this LibTorch (${TORCH_INSTALL_PREFIX}) has the old ABI of libstdc++, and the rest of the program has "
+    "the new one: take a LibTorch with the cxx11 ABI, or put ${old_abi} into CMAKE_CXX_FLAGS, so that all files, and "
+    "all C++ libraries, have the old one"
+  )
+endif()
+unset(old_abi)
 
 if(NOT TARGET lockstep::torch)
   add_library(lockstep::torch INTERFACE IMPORTED GLOBAL)

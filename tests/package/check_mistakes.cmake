@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # What somebody is told who asks for a component that there is not, links one that he has not asked for,
-# or mixes header-only files with such as only declare. The arguments are those that CMakeLists.txt beside
-# this file passes.
+# has a LibTorch of another ABI, or mixes header-only files with such as only declare. The arguments are
+# those that CMakeLists.txt beside this file passes.
 
 cmake_minimum_required(VERSION 3.22)
 
@@ -62,6 +62,18 @@ expect_refused_project(
 expect_refused_project(
   forgotten_cuda "COMPONENTS compiled" lockstep::cuda_compiled
   "which comes with find_package(lockstep REQUIRED COMPONENTS cuda compiled) in a project(… LANGUAGES CXX CUDA)"
+)
+
+set(old_torch "${WORK_DIR}/old_torch")
+file(
+  WRITE "${old_torch}/TorchConfig.cmake"
+  "set(TORCH_CXX_FLAGS \"-D_GLIBCXX_USE_CXX11_ABI=0\")\n"
+  "set(TORCH_INSTALL_PREFIX \"${old_torch}\")\n"
+)
+file(GLOB_RECURSE torch_module "${prefix}/*/lockstep-torch.cmake")
+expect_refusal(
+  "lockstep: this LibTorch (${old_torch}) has the old ABI of libstdc++"
+  "${CMAKE_COMMAND}" "-DTorch_DIR=${old_torch}" -P "${torch_module}"
 )
 
 file(WRITE "${WORK_DIR}/declares.cpp" "#include <lockstep/error.hpp>\n")
