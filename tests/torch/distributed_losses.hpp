@@ -52,7 +52,7 @@ std::vector<double> torch_losses(TorchMlp& net, std::int64_t rank, std::int64_t 
   for (std::int64_t step = 0; step < kTorchSteps; ++step) {
     const auto batch = torch::arange(kBatch * 12, torch::kFloat64).add(step * 7).sin();
     const auto part = batch.view({kBatch, 12}).slice(0, rank, kBatch, size);
-    const auto target = part.slice(1, 0, 4).pow(2);
+    const auto target = part.slice(1, 0, 4).pow(2).to(net.fc1->weight.device());
     sgd.zero_grad();
     const torch::Tensor loss = torch::mse_loss(call(part), target);
     loss.backward();

@@ -36,6 +36,7 @@ using ls::testing::f64;
 using ls::testing::host_list;
 using ls::testing::throws;
 using ls::testing::TorchL0;
+using ls::testing::TorchReplaceable;
 
 namespace torch_distributed_test {
 
@@ -340,10 +341,6 @@ TEST(TorchDistributed, FollowsMemoryThatMoves) {
   });
 }
 
-struct Replaceable : TorchL0 {
-  void replace() { parameters_["weight"] = f64({1, 2, 3, 4}, {2, 2}).requires_grad_(); }
-};
-
 TEST(TorchDistributed, RefusesWhatItCannotFollow) {
   on_two([](const ProcessGroup& group) {
     const auto net = std::make_shared<TorchL0>();
@@ -359,19 +356,20 @@ TEST(TorchDistributed, RefusesWhatItCannotFollow) {
         },
         "create_graph"));
   });
-  const auto change = [](const std::function<void(Replaceable&)>& body,
+  const auto change = [](const std::function<void(TorchReplaceable&)>& body,
                          const std::string& message) {
     on_two([&](const ProcessGroup& group) {
-      const auto net = std::make_shared<Replaceable>();
+      const auto net = std::make_shared<TorchReplaceable>();
       DistributedDataParallel model{net, group};
       body(*net);
       EXPECT_TRUE(throws<ls::ModuleError>([&] { model(f64({1, 1}, {1, 2})); }, message));
     });
   };
-  change([](Replaceable& net) { net.to(torch::kFloat32); },
-         "parameter \"weight\" was of shape [2, 2] and f64 on the CPU");
-  change([](Replaceable& net) { net.register_buffer("late", f64({1}, {1})); }, "has 3 parameters");
-  change([](Replaceable& net) { net.replace(); }, "parameter \"weight\" has been replaced");
+  change([](TorchReplaceable& net) { net.to(torch::kFloat32); },
+         "parameter \"weight\" was of shape [2, 2] and f64 on cpu:");
+  change([](TorchReplaceable& net) { net.register_buffer("late", f64({1}, {1})); },
+         "has 3 parameters");
+  change([](TorchReplaceable& net) { net.replace(); }, "parameter \"weight\" has been replaced");
 }
 
 TEST(TorchDistributed, RefusesOtherDtypesAndOtherModules) {

@@ -28,6 +28,12 @@ struct TorchL0 : torch::nn::Cloneable<TorchL0> {
   torch::Tensor forward(const torch::Tensor& x) { return torch::linear(x, weight, bias); }
 };
 
+struct TorchReplaceable : TorchL0 {
+  // Registers other parameters than there were.
+  void replace() { weight = parameters_["weight"] = f64({4, 3, 2, 1}, {2, 2}).requires_grad_(); }
+  void replace_by_one_elsewhere() { parameters_["bias"] = bias.detach().to(torch::kMeta); }
+};
+
 inline at::Tensor torch_x5() { return f64({1, 0, 0, 1, 1, 1, 2, -1, -1, 2}, {5, 2}); }
 inline at::Tensor torch_y5() {
   return f64({1.5, 2.5, 2.5, 3.5, 3.5, 6.5, 0.5, 1.5, 3.5, 4.5}, {5, 2});

@@ -120,13 +120,7 @@ class DataParallel {
                                 "LibTorch's layers do not synchronise their buffers: choose "
                                 "ReplicaBuffers::merged or first");
     detail::check_devices({output_device()});
-    const std::vector<detail::ModuleTensor> tensors = detail::tensors_of(*module_);
-    const auto on_cpu = [](const auto& tensor) { return tensor.tensor.is_cpu(); };
-    if (std::all_of(tensors.begin(), tensors.end(), on_cpu)) {
-      if (devices_[0].is_cuda()) module_->to(detail::at_device(devices_[0]));
-    } else {
-      detail::check_device(tensors, devices_[0]);
-    }
+    detail::place(*module_, devices_[0]);
     if (devices_.size() > 1 && devices_[0].is_cpu()) {
       (void)lockstep::detail::HostMath::instance();
       detail::advise_on_spinning();

@@ -3,17 +3,18 @@
 
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/default_group.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/distributed.hpp>
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/parallel/join.hpp>
+#include <lockstep/torch/device.hpp>
 #include <lockstep/torch/lent_gradients.hpp>
 #include <lockstep/torch/lent_module.hpp>
 #include <lockstep/torch/module_copy.hpp>
 #include <lockstep/torch/module_traits.hpp>
+#include <lockstep/torch/streams.hpp>
 #include <lockstep/torch/tensor_traits.hpp>
 
 #include <torch/torch.h>
@@ -27,18 +28,16 @@ namespace lockstep::libtorch {
 
 namespace detail {
 
-// A module on the CPU lent to the rank's device.
+// A module lent to the rank's device, where it is moved if it is on the CPU.
 template <class Net>
 LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::ProcessGroup& group,
                              const DistributedDataParallelOptions& options) {
   lockstep::check<ModuleError>(module != nullptr, "the pointer to the module is null");
   const Device device = options.device_ids.empty() ? group.device() : options.device_ids[0];
-  lockstep::check<DeviceError>(device.is_cpu(),
-                               "DistributedDataParallel takes LibTorch's modules "
-                               "on the CPU only; the rank's device is ",
-                               device);
-  check_device(tensors_of(*module), device);
-  (void)lockstep::detail::HostMath::instance();  // before ranks multiply at once
+  check_devices({device});
+  place(*module, device);
+  if (device.is_cpu()) (void)lockstep::detail::HostMath::instance();  // ranks multiply at once
+  wait_for_libtorch(device);
   return LentModule<Net>(std::move(module), device);
 }
 
@@ -54,13 +53,17 @@ LentModule<Net> lent_to_rank(std::shared_ptr<Net> module, const distributed::Pro
 // the next backward's are copied there.
 //
 // **Torch counterpart.** torch.nn.parallel.DistributedDataParallel, which LibTorch has not.
-// **Devices and streams.** On the CPU only: a rank is a thread or a process. OpenBLAS gets one
-// thread a caller, as with DataParallel.
+// **Devices and streams.** A rank's device is its group's, or that of device_ids: a module on the
+// CPU is moved there. On a GPU the program has lockstep's CUDA side, whose work and LibTorch's wait
+// for each other on the current streams of both, and no two ranks of a process are on one GPU:
+// LibTorch has one thread for all backwards there. On the CPU a rank is a thread or a process, and
+// OpenBLAS gets one thread a caller, as with DataParallel.
 // **Backward.** As lockstep's. A backward that a node of another backward starts is a pass of its
 // own: it must reach all parameters, unless find_unused_parameters is set.
-// **Threads and exceptions.** As lockstep's. A DeviceError for a rank on a GPU; a DtypeError for a
-// parameter or buffer of a dtype that lockstep has not; a ModuleError, at the next call, for one
-// that has been replaced, registered, moved to a GPU or converted since, and for sparse gradients.
+// **Threads and exceptions.** As lockstep's. A DeviceError for a GPU that one of
+// the libraries has not; a DtypeError for a parameter or buffer of a dtype that lockstep has not; a
+// ModuleError for a module whose tensors are on several devices, at the next call for one that has
+// been replaced, registered, moved or converted since, and for sparse gradients.
 // **Example.**
 //   ls::distributed::run(ls::devices(), [&](ls::distributed::ProcessGroup group) {
 //     Net net;
@@ -83,7 +86,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
         gradients_(std::make_shared<detail::LentGradients>(Base::module().originals(),
                                                            Base::module().parameters())) {
     gradients_->attach();
-    wait();
+    detail::wait_for_lockstep(device());
   }
 
   // The same for a holder, such as torch::nn::Sequential.
@@ -102,6 +105,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   template <class... Args>
   auto operator()(const Args&... args) {
     Base::module().refresh();
+    detail::wait_for_libtorch(device());
     return Base::operator()(args...);
   }
   template <class... Args>
@@ -142,22 +146,21 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
         : model_(model), base_(std::move(base)) {}
     void begin(const JoinContext& context) override { base_->begin(context); }
     void main_hook(int phase, const JoinRound& round) override {
+      detail::wait_for_libtorch(model_.device());
       base_->main_hook(phase, round);
       model_.gradients_->give_back();
     }
     void post_hook(int last_rank) override {
       model_.Base::module().refresh();
+      detail::wait_for_libtorch(model_.device());
       base_->post_hook(last_rank);
-      model_.wait();
+      detail::wait_for_lockstep(model_.device());
     }
 
    private:
     DistributedDataParallel& model_;
     const std::unique_ptr<JoinHook> base_;
   };
-
-  // Until what lockstep has written to the module's memory is there.
-  void wait() const { current_stream(device()).synchronize(); }
 
   std::shared_ptr<detail::LentGradients> gradients_;
 };

@@ -7,6 +7,8 @@
 #include <lockstep/tensor/from_blob.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/torch/device.hpp>
+#include <lockstep/torch/streams.hpp>
 
 #include <torch/torch.h>
 
@@ -72,11 +74,20 @@ inline Tensor lent(const at::Tensor& tensor, Device device, const std::string& n
                     .owner = std::make_shared<const c10::Storage>(tensor.storage())});
 }
 
-// The memory of a tensor on a host device. Whoever uses it first waits for the device's stream.
+// The memory of a tensor. Whoever uses it first waits for lockstep; what LibTorch does with it
+// comes before the next use of memory that is given up.
 inline at::Tensor lent_back(const Tensor& tensor) {
-  return at::from_blob(
-      tensor.impl()->data(), sizes_of(tensor.sizes()), sizes_of(tensor.strides()),
-      [tensor](void*) {}, at::TensorOptions(at_dtype(tensor.dtype())));
+  const Device device = tensor.device();
+  const auto give_up = [tensor, device](void*) {
+    try {
+      wait_for_libtorch(device);
+    } catch (...) {
+      // The GPU has failed: nobody uses its memory.
+    }
+  };
+  return at::from_blob(tensor.impl()->data(), sizes_of(tensor.sizes()), sizes_of(tensor.strides()),
+                       give_up,
+                       at::TensorOptions(at_dtype(tensor.dtype())).device(at_device(device)));
 }
 
 // Whether they are one piece of memory in one layout.

@@ -4,13 +4,13 @@
 #include <lockstep/autograd/engine/backward_pass.hpp>
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
-#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/torch/lent.hpp>
 #include <lockstep/torch/module_copy.hpp>
 #include <lockstep/torch/node.hpp>
+#include <lockstep/torch/streams.hpp>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -93,7 +93,8 @@ class LentPass final : public lockstep::detail::BackwardPass {
 // the end of the pass, and after a pass that has failed, all are given back. In between LibTorch's
 // parameters may show memory that is being reduced.
 //
-// Threads: one at a time; LibTorch runs a backward on the CPU in the thread that calls it.
+// Threads: one at a time; LibTorch runs a backward on the CPU in the thread that calls it, and one
+// on a GPU in a thread of its own, which the caller waits for.
 class LentGradients : public std::enable_shared_from_this<LentGradients> {
  public:
   LentGradients(const std::vector<ModuleTensor>& originals,
@@ -138,6 +139,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients> {
       member.original.mutable_grad() = at::zeros_like(member.original);
     }
     member.take();
+    wait_for_libtorch(member.parameter.device());
     lockstep::detail::TensorImpl& leaf = *member.parameter.impl();
     std::shared_ptr<const lockstep::detail::GradHooks> hooks;
     {
@@ -151,7 +153,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients> {
   // Makes LibTorch's gradients those of lockstep's parameters.
   void give_back() {
     if (members_.empty()) return;
-    current_stream(members_[0].parameter.device()).synchronize();
+    wait_for_lockstep(members_[0].parameter.device());
     for (Member& member : members_) member.give_back();
   }
 

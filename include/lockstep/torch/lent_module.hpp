@@ -2,12 +2,13 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
-#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/torch/device.hpp>
 #include <lockstep/torch/lent.hpp>
 #include <lockstep/torch/module_copy.hpp>
+#include <lockstep/torch/streams.hpp>
 
 #include <torch/torch.h>
 
@@ -56,10 +57,10 @@ class LentModule {
       const Tensor& here = tensor(j);
       if (same_memory(now, here)) continue;
       lockstep::check<ModuleError>(
-          now.is_cpu() && lockstep_dtype(now.scalar_type()) == here.dtype() &&
+          is_on(now, device_) && lockstep_dtype(now.scalar_type()) == here.dtype() &&
               now.sizes() == sizes_of(here.sizes()),
           originals_[j].kind(), " \"", originals_[j].name, "\" was of shape ", here.sizes(),
-          " and ", here.dtype(), " on the CPU when the module was wrapped, and is of shape ",
+          " and ", here.dtype(), " on ", device_, " when the module was wrapped, and is of shape ",
           now.sizes(), " and ", now.scalar_type(), " on ", now.device().str(), " now");
       here.set_data(lent(originals_[j]));
     }
@@ -70,7 +71,7 @@ class LentModule {
     { net.forward(args...) } -> std::move_constructible;
   }
   {
-    current_stream(device_).synchronize();  // buffers that have come from another rank
+    wait_for_lockstep(device_);  // buffers that have come from another rank
     return net_->forward(args...);
   }
 

@@ -8,6 +8,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -52,6 +53,16 @@ inline void check_device(const std::vector<ModuleTensor>& tensors, Device device
         device, " (device_ids[0]) but found one of them on device: ", tensor.tensor.device().str(),
         " (", tensor.kind(), " \"", tensor.name, "\")");
   }
+}
+
+// Moves a module that is on the CPU to its device. A ModuleError for one that is elsewhere.
+inline void place(::torch::nn::Module& module, Device device) {
+  const std::vector<ModuleTensor> tensors = tensors_of(module);
+  const auto on_cpu = [](const auto& tensor) { return tensor.tensor.is_cpu(); };
+  if (device.is_cuda() && std::all_of(tensors.begin(), tensors.end(), on_cpu)) {
+    return module.to(at_device(device));
+  }
+  check_device(tensors, device);
 }
 
 // Throws a ModuleError unless a module that had the tensors `before` has the same ones `now`;
