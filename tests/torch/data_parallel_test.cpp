@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // DataParallel over LibTorch's modules: the reference's cases by their ids, each against the plain
-// module. Left out are those that need two devices of LibTorch's own (D07, D09, D10, D22, D25), and
+// module. Left out are those that need two devices of LibTorch's own (D09, D10, D22, D25), and
 // those of what a torch::nn::Module has and Python's has not, or the other way (R04, R15 to R17).
 #include <lockstep/torch.hpp>
 
@@ -604,6 +604,24 @@ TEST(TorchDataParallel, RefusesAParameterThatIsReplaced) {
   EXPECT_TRUE(torch::equal(model(torch_x5()), net->forward(torch_x5())));
   net->register_buffer("late", torch::ones(1));
   EXPECT_TRUE(throws<ls::ModuleError>([&] { model(torch_x5()); }, "renew()"));
+
+  const auto other = std::make_shared<ls::testing::TorchReplaceable>();
+  DataParallel wrapped{other, host_list(2),
+                       [] { return std::make_shared<ls::testing::TorchReplaceable>(); }};
+  (void)wrapped(torch_x5());
+  other->replace();
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { wrapped(torch_x5()); },
+                                      "parameter \"weight\" has been replaced", "renew()"));
+  wrapped.renew();
+  EXPECT_TRUE(torch::equal(wrapped(torch_x5()), other->forward(torch_x5())));
+}
+
+TEST(TorchDataParallel, D07RefusesAModuleOnAnotherDevice) {
+  const auto net = std::make_shared<ls::testing::TorchReplaceable>();
+  net->replace_by_one_elsewhere();
+  EXPECT_TRUE(throws<ls::ModuleError>([&] { DataParallel(net, host_list(2)); },
+                                      "on device cpu:0 (device_ids[0])",
+                                      "meta (parameter \"bias\")"));
 }
 
 TEST(TorchDataParallel, RefusesAForwardThatWritesIntoParameters) {

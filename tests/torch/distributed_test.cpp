@@ -386,6 +386,16 @@ TEST(TorchDistributed, RefusesOtherDtypesAndOtherModules) {
         "parameter 0, \"weight\", is of shape [2, 2]", "but of shape [3, 2]"));
     EXPECT_TRUE(throws<ls::ModuleError>(
         [&] { DistributedDataParallel model(std::shared_ptr<TorchL0>(), group); }, "null"));
+    const auto apart = std::make_shared<TorchReplaceable>();
+    apart->replace_by_one_elsewhere();
+    EXPECT_TRUE(throws<ls::ModuleError>([&] { DistributedDataParallel model(apart, group); },
+                                        "(device_ids[0])", "meta (parameter \"bias\")"));
+    EXPECT_TRUE(throws<ls::DeviceError>(
+        [&] {
+          DistributedDataParallel model(std::make_shared<TorchL0>(), group,
+                                        {.device_ids = {"cuda:99"}});
+        },
+        "cuda:99 does not exist"));
     if (group.rank() > 1) throw std::logic_error("not reached");
   });
 }

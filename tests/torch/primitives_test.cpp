@@ -176,6 +176,16 @@ static_assert(!kDivided<torch::nn::utils::rnn::PackedSequence>);
 static_assert(!kDivided<at::TensorList>);
 static_assert(!kDivided<at::TensorBase>);
 
+TEST(TorchDevices, HardwareThatLockstepHasNotIsNamed) {
+  const torch::Tensor elsewhere = torch::empty({4, 1}, torch::kMeta);
+  const auto refused = [](const auto& call) {
+    return throws<ls::DeviceError>(call, "lockstep knows CPUs and CUDA devices", "meta");
+  };
+  EXPECT_TRUE(refused([&] { ls::comm::reduce_add({elsewhere}); }));
+  EXPECT_TRUE(refused([&] { ls::comm::gather({elsewhere, elsewhere}); }));
+  EXPECT_TRUE(refused([] { ls::libtorch::DeviceList(std::vector<at::Device>{at::kMeta}); }));
+}
+
 TEST(TorchGather, G01AndG02PutsRowsTogether) {
   const torch::Tensor a = rows(2, 3).requires_grad_(), b = rows(3, 3).requires_grad_();
   const torch::Tensor whole = ls::gather(std::vector{a, b}, "cpu:0");
