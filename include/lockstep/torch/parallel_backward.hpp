@@ -9,6 +9,7 @@
 #include <lockstep/torch/thread_state.hpp>
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -104,6 +105,39 @@ inline bool find_ends(std::vector<GraphPart>& parts, const GraphEnds& ends) {
   return true;
 }
 
+// Puts aside the hooks on the tensors behind some edges, until destroyed: they are for the
+// replicas' sum, but newer LibTorchs call them where the gradient of a part is captured, too.
+template <class Edge = autograd::Edge>
+class HooksAside {
+ public:
+  HooksAside() = default;
+  HooksAside(const HooksAside&) = delete;
+  HooksAside& operator=(const HooksAside&) = delete;
+  ~HooksAside() {
+    if constexpr (kThere) {
+      for (auto& [node, hooks] : aside_) node->tensor_pre_hooks() = std::move(hooks);
+    }
+  }
+
+  void add(const std::vector<Edge>& edges) {
+    if constexpr (kThere) {
+      for (const Edge& edge : edges) {
+        auto& hooks = edge.function->tensor_pre_hooks();
+        if (!hooks.empty()) aside_.push_back({edge.function, std::exchange(hooks, {})});
+      }
+    }
+  }
+
+ private:
+  static constexpr bool kThere = requires(Edge edge) { edge.function->tensor_pre_hooks(); };
+
+  struct Hooks {
+    NodePtr node;
+    std::vector<std::unique_ptr<autograd::FunctionPreHook>> hooks;
+  };
+  std::vector<Hooks> aside_;
+};
+
 // The node. It keeps the replicas' graphs as they are, and gives them up as a whole: the gradient
 // of an activation that the module keeps goes by them, too, later in the same pass.
 //
@@ -142,6 +176,8 @@ class ParallelBackward : public autograd::Node {
     const bool create = at::GradMode::is_enabled();
     const int threads = IntraopScope::share(std::max<std::size_t>(passes.size(), 1));
     const lockstep::detail::ThreadState state = lockstep::detail::ThreadState::capture();
+    HooksAside<> aside;
+    for (const Pass& pass : passes) aside.add(pass.ends);
     lockstep::detail::run_team(passes.size(), [&](std::size_t i) {
       const lockstep::detail::ThreadState::Scope scope(state);
       const IntraopScope intraop(threads);
