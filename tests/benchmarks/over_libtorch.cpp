@@ -7,7 +7,8 @@
 //
 // `over_libtorch THREADS`: so many intra-op threads, for the steps of all kinds.
 // `over_libtorch THREADS ranks`: lockstep's DistributedDataParallel over such modules on two ranks,
-// each with half of the batch (mlp/DDP).
+// each with half of the batch (mlp/DDP). `mpirun -n 2 over_libtorch_openmpi THREADS processes` (or
+// mpich): the same between processes.
 #include <lockstep/torch.hpp>
 
 #include "peers/libtorch_models.hpp"
@@ -74,12 +75,18 @@ void add_steps(Steps& steps, const std::string& model) {
 int main(int argc, char** argv) {
   using namespace compare;
   at::set_num_threads(argc > 1 ? std::atoi(argv[1]) : 1);
-  if (argc > 2 && std::string(argv[2]) == "ranks") {
-    serve_ranks(/*bound=*/false, [](Steps& steps, const auto& group) {
-      add_rank_step<Tiny>(steps, "tiny", group);
-      add_rank_step<Mlp>(steps, "mlp", group);
-      add_rank_step<Cnn>(steps, "cnn", group);
-    });
+  const std::string way = argc > 2 ? argv[2] : "";
+  const auto add_rank_steps = [](Steps& steps, const auto& group) {
+    add_rank_step<Tiny>(steps, "tiny", group);
+    add_rank_step<Mlp>(steps, "mlp", group);
+    add_rank_step<Cnn>(steps, "cnn", group);
+  };
+  if (way == "ranks") {
+    serve_ranks(/*bound=*/false, add_rank_steps);
+    return 0;
+  }
+  if (way == "processes") {
+    serve_process(add_rank_steps);
     return 0;
   }
   Steps steps;
