@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/batch_norm.hpp>
 #include <lockstep/ops/channel_norm.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -246,6 +247,19 @@ TEST(BatchNorm, AnEmptyBatchLeavesTheStatistics) {
   EXPECT_EQ(batch_norm(varied({0, 2, 3}), mean, var, {}, {}, true).sizes(), (Shape{0, 2, 3}));
   EXPECT_EQ(mean.to_vector<double>(), (Values{1, 2}));
   EXPECT_EQ(var.to_vector<double>(), (Values{3, 4}));
+}
+
+// Its statistics are not numbers, and may not get into what is zero.
+TEST(BatchNorm, AnEmptyBatchHasDerivativesOfZeros) {
+  const Tensor x = zeros({0, 2}, Dtype::f64).requires_grad_();
+  const Tensor weight = ones({2}, Dtype::f64).requires_grad_();
+  const Tensor bias = zeros({2}, Dtype::f64).requires_grad_();
+  const Tensor loss = sum(batch_norm(x, {}, {}, weight, bias, true));
+  const std::vector<Tensor> first = autograd::grad({loss}, {x, weight, bias}, {}, true, true);
+  (loss + sum(first[0]) + sum(first[1]) + sum(first[2])).backward();
+  EXPECT_EQ(x.grad().sizes(), Shape({0, 2}));
+  EXPECT_EQ(weight.grad().to_vector<double>(), (Values{0, 0}));
+  EXPECT_EQ(bias.grad().to_vector<double>(), (Values{0, 0}));
 }
 
 TEST(BatchNorm, NamesWhatDoesNotFit) {

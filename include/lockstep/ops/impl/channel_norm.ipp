@@ -17,6 +17,7 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/empty.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <vector>
@@ -93,7 +94,7 @@ LOCKSTEP_INLINE Tensor channel_affine(const Tensor& x, std::size_t dim, const Te
 LOCKSTEP_INLINE std::vector<Tensor> ChannelMomentsOp::forward(const Tensor& values) {
   x = values;
   const Axis axis(values.sizes(), dim);
-  count = static_cast<double>(axis.outer * axis.inner);
+  count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
   const Tensor in = packed(values);
   const Stream stream = current_stream(values.device());
   std::vector<Tensor> moments(2);
