@@ -59,14 +59,14 @@ void expect_agreement(std::size_t cases) {
 
 TEST(RandomPrograms, TrainAsTheFormulasSay) {
   const bool simulated = first_devices(1)[0].is_cuda();
-  expect_agreement(property::cases(kSanitizer || simulated ? 200 : 2000));
+  expect_agreement(property::cases(kSanitizer || simulated ? 200 : 1600));
 }
 
 // Every operation is asynchronous, and the current streams change between what the user does.
 TEST(RandomPrograms, TrainAsTheFormulasSayOnQueuedStreams) {
   const QueuedCompute queued;
   const Queued others(other_streams());
-  expect_agreement(property::cases(kSanitizer ? 200 : 1000));
+  expect_agreement(property::cases(kSanitizer ? 200 : 800));
 }
 
 // The machinery itself: it leaves nothing out, and few programs end before they are compared whole.
@@ -78,12 +78,45 @@ TEST(RandomPrograms, EveryOperationIsDrawnAndMostAreComparedWhole) {
     const Program program = draw(i);
     for (const Step& step : program.steps) drawn.insert(step.op);
     const Trained expected = ReferenceTraining::train(program);
-    const auto is_open = [](const Observed& seen) { return seen.gradients_open || seen.all_open; };
+    const auto is_open = [](const Observed& seen) { return seen.all_open; };
     whole += expected.rounds.size() == program.rounds.size() &&
              std::none_of(expected.rounds.begin(), expected.rounds.end(), is_open);
   }
   EXPECT_EQ(drawn.size(), static_cast<std::size_t>(Op::binary_cross_entropy) + 1);
   EXPECT_GT(whole, kCases * 3 / 4);
+}
+
+// What may be off by roundings may not be anything: a twentieth too much is found in most programs
+// of each type, and in some what only a second derivative has too much.
+TEST(RandomPrograms, FaultsAreFoundInEveryTypeAndInSecondDerivatives) {
+  const Fault value = [](const Step&, lockstep::Tensor& result) {
+    if (is_floating_point(result.dtype())) result = result * 1.05;
+  };
+  const Fault bend = [](const Step&, lockstep::Tensor& result) {
+    if (result.dtype() == lockstep::Dtype::f64) result = result + square(result - result.detach());
+  };
+  const CaughtWarnings warnings;
+  const auto found = [](Fault fault, const auto& has_it) {
+    std::size_t programs = 0;
+    std::size_t different = 0;
+    for (std::size_t number = 0; programs < 10; ++number) {
+      const Program program = draw(number);
+      if (!has_it(program)) continue;
+      ++programs;
+      different += Comparison::difference(program, fault) ? 1 : 0;
+    }
+    return different;
+  };
+  for (const Type type : {Type::f64, Type::f32, Type::f16, Type::bf16}) {
+    for (const bool autocast : {false, true}) {
+      if (autocast && type < Type::f16) continue;
+      const auto has_it = [&](const Program& program) {
+        return program.coarsest() == type && program.autocast.has_value() == autocast;
+      };
+      EXPECT_GT(found(value, has_it), 5) << name_of(type) << (autocast ? " by autocast" : "");
+    }
+  }
+  EXPECT_GT(found(bend, [](const Program& program) { return program.penalty; }), 2);
 }
 
 // A wrong result is found, and told by a program of a single step.

@@ -35,7 +35,7 @@ class Comparison {
         found_ = where_ + "the library throws: " + got.error;
         return;
       }
-      compare(got.rounds[r], expected.rounds[r]);
+      compare(got.rounds[r], expected.rounds[r], expected.errors[r]);
     }
     if (found_) return;
     if (got.rounds.size() > expected.rounds.size()) {
@@ -45,7 +45,7 @@ class Comparison {
     }
   }
 
-  void compare(const Observed& got, const Observed& expected) {
+  void compare(const Observed& got, const Observed& expected, const Observed& errors) {
     open_ = open_ || expected.all_open;
     if (got.outputs.size() != expected.outputs.size()) {
       found_ = where_ + "there are " + std::to_string(got.outputs.size()) + " outputs";
@@ -55,31 +55,33 @@ class Comparison {
       const std::string name = "output " + std::to_string(k);
       const Plain& output = got.outputs[k];
       if (output.sizes != expected.outputs[k].sizes) found_ = where_ + name + " has another shape";
-      agree(name, output.values, expected.outputs[k].values);
+      agree(name, output.values, expected.outputs[k].values, errors.outputs[k].values);
     }
     if (got.buffers.size() != expected.buffers.size()) found_ = where_ + "modules are missing";
     for (std::size_t m = 0; m < expected.buffers.size() && !found_; ++m) {
-      agree("buffer of module " + std::to_string(m), got.buffers[m], expected.buffers[m]);
+      agree("buffer of module " + std::to_string(m), got.buffers[m], expected.buffers[m],
+            errors.buffers[m]);
     }
-    open_ = open_ || expected.gradients_open;
-    agree("gradient of input", got.input_gradients, expected.input_gradients);
-    agree("gradient of parameter", got.gradients, expected.gradients);
-    agree("parameter", got.parameters, expected.parameters);
+    agree("gradient of input", got.input_gradients, expected.input_gradients,
+          errors.input_gradients);
+    agree("gradient of parameter", got.gradients, expected.gradients, errors.gradients);
+    agree("parameter", got.parameters, expected.parameters, errors.parameters);
   }
 
   void agree(const std::string& what, const std::vector<std::vector<double>>& got,
-             const std::vector<std::vector<double>>& expected) {
+             const std::vector<std::vector<double>>& expected,
+             const std::vector<std::vector<double>>& errors) {
     if (got.size() != expected.size()) {
       found_ = where_ + "there is another number of " + what;
       return;
     }
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      agree(what + ' ' + std::to_string(i), got[i], expected[i]);
+      agree(what + ' ' + std::to_string(i), got[i], expected[i], errors[i]);
     }
   }
 
   void agree(const std::string& what, const std::vector<double>& got,
-             const std::vector<double>& expected) {
+             const std::vector<double>& expected, const std::vector<double>& errors) {
     if (found_) return;
     if (got.size() != expected.size()) {
       found_ = where_ + what + " has " + std::to_string(got.size()) + " elements";
@@ -90,13 +92,13 @@ class Comparison {
       if (std::isfinite(value)) most = std::max(most, std::abs(value));
     }
     open_ = open_ || most > 1e6;  // what differs by a rounding differs by much
-    const double allowed = most * (program_.f32 ? 1e-4 : 1e-8);
     for (std::size_t i = 0; i < got.size() && !open_; ++i) {
       if (std::isnan(got[i]) && std::isnan(expected[i])) continue;
+      const double allowed = std::max(errors[i], program_.type == Type::f64 ? most * 1e-8 : 0.0);
       if (std::abs(got[i] - expected[i]) <= allowed) continue;
       std::ostringstream text;
       text << where_ << what << ", element " << i << " is " << got[i] << " and has to be "
-           << expected[i];
+           << expected[i] << ", give or take " << allowed;
       found_ = text.str();
       return;
     }

@@ -22,7 +22,7 @@ class Generator {
   Program draw() {
     program_ = {};
     program_.seed = random_.next();
-    program_.f32 = random_.one_in(4);
+    draw_type();
     program_.factor = random_.real();
     draw_way();
     for (int n = random_.between(1, 3); n > 0; --n) add_input();
@@ -32,6 +32,11 @@ class Generator {
     }
     draw_outputs();
     draw_rounds();
+    if (program_.penalty) {
+      for (Module& module : program_.modules) {
+        if (module.op == Op::embedding) module.numbers[3] = 0;  // a sparse one has no derivative
+      }
+    }
     const auto trained = [](const Parameter& parameter) { return !parameter.frozen; };
     if (program_.way == Way::distributed &&
         std::none_of(program_.parameters.begin(), program_.parameters.end(), trained)) {
@@ -53,12 +58,38 @@ class Generator {
   std::int64_t number(std::int64_t low, std::int64_t high) { return random_.between(low, high); }
   std::int64_t flag() { return number(0, 1); }
 
+  void draw_type() {
+    switch (random_.between(0, 11)) {
+      case 0:
+      case 1:
+        program_.type = Type::f32;
+        break;
+      case 2:
+        program_.type = Type::f16;
+        break;
+      case 3:
+        program_.type = Type::bf16;
+        break;
+      case 4:
+        program_.type = Type::f32;
+        program_.autocast = random_.one_in(2) ? Type::f16 : Type::bf16;
+        break;
+      case 5:
+        program_.penalty = true;
+        break;
+      default:
+        break;
+    }
+  }
+
   void draw_way() {
     for (int n = random_.between(1, 5); n > 0; --n) {
       program_.devices.push_back(random_.between<std::size_t>(0, 5));
     }
     program_.output_device = random_.between<std::size_t>(0, 5);
-    if (random_.one_in(2)) program_.way = static_cast<Way>(random_.between(1, 4));
+    // DistributedDataParallel refuses create_graph.
+    const int ways = program_.penalty ? 3 : 4;
+    if (random_.one_in(2)) program_.way = static_cast<Way>(random_.between(1, ways));
     if (random_.one_in(4)) program_.dim = random_.one_in(2) ? 1 : -1;
     program_.splitting = static_cast<Splitting>(random_.between(0, 3));
     if (program_.splitting == Splitting::sizes || program_.splitting == Splitting::weights) {
@@ -158,12 +189,10 @@ class Generator {
     if (!x) return false;
     const Op op = static_cast<Op>(random_.between(0, static_cast<int>(Op::log_softmax)));
     const Sizes sizes = program_.sizes_of(*x);
-    if (op >= Op::softmax && sizes.empty()) return false;
+    if (op >= Op::softmax && (sizes.empty() || refuses_half())) return false;
     Numbers numbers;
     if (op == Op::scale) numbers = {number(-150, 150), number(-50, 50)};
     if (op == Op::gelu) numbers = {flag()};
-    const bool kinks = op == Op::relu || op == Op::leaky_relu || op == Op::clamp || op == Op::abs;
-    if (program_.f32 && kinks) return false;  // its roundings would decide
     return add(op, {*x}, numbers, sizes);
   }
 
@@ -187,7 +216,6 @@ class Generator {
         return add(Op::var, {*x}, {dim, keep, flag()}, sizes);
       }
       case 10:
-        if (program_.f32) return false;
         take_out(sizes, d, false);
         return add(Op::extreme, {*x}, {dim, number(0, 2)}, sizes);
       case 11: {
@@ -197,7 +225,7 @@ class Generator {
         return add(Op::index_select, {*x}, numbers, sizes);
       }
       case 8:
-        if (program_.f32) return false;
+        if (program_.is_half()) return false;  // its roundings would decide
         sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(d));
         return add(Op::argmax, {*x}, {dim}, sizes);
       case 0:
@@ -236,7 +264,7 @@ class Generator {
         const auto image = value(3);
         if (!image) return false;
         sizes = program_.sizes_of(*image);
-        const bool max = !program_.f32 && random_.one_in(2);
+        const bool max = random_.one_in(2);
         const std::int64_t kernel = number(1, 3);
         const std::int64_t stride = number(1, 2);
         const std::int64_t padding = number(0, kernel / 2);
@@ -257,11 +285,9 @@ class Generator {
     const auto y = value({}, &sizes);
     const Op op = static_cast<Op>(
         random_.between(static_cast<int>(Op::add), static_cast<int>(Op::attention)));
-    if (op == Op::maximum || op == Op::minimum || op == Op::where) {
-      if (program_.f32) return false;
-      if (op == Op::where) {
-        return add(op, {*x, *y, *value({}, &sizes), *value({}, &sizes)}, {}, sizes);
-      }
+    if (op == Op::where) {
+      if (program_.is_half()) return false;  // its roundings would decide
+      return add(op, {*x, *y, *value({}, &sizes), *value({}, &sizes)}, {}, sizes);
     }
     if (op < Op::matmul) return add(op, {*x, *y}, {}, sizes);
     if (op == Op::matmul || op == Op::attention) {
@@ -282,13 +308,17 @@ class Generator {
     return add(op, {*x, *y}, {dim}, sizes);
   }
 
+  // Softmax, losses and recurrent layers want f32 or f64, to which autocast brings them.
+  bool refuses_half() const { return program_.type > Type::f32; }
+  // The weights of normalisations are of f32 beside half precision.
+  std::int64_t affine() { return refuses_half() ? 0 : flag(); }
+
   bool add_loss() {
     const auto x = value();
-    if (!x) return false;
+    if (!x || refuses_half()) return false;
     const Sizes sizes = program_.sizes_of(*x);
-    const auto last = program_.f32 ? Op::mse : Op::binary_cross_entropy;
-    const Op op =
-        static_cast<Op>(random_.between(static_cast<int>(Op::mse), static_cast<int>(last)));
+    const Op op = static_cast<Op>(
+        random_.between(static_cast<int>(Op::mse), static_cast<int>(Op::binary_cross_entropy)));
     Step step{op, {*x, *value({}, &sizes)}, {}, {}};
     if (sizes.size() == 1 && program_.dim == 0 && random_.one_in(2)) {
       const std::size_t labels = add_input(Sizes{}, sizes[0]);
@@ -411,22 +441,18 @@ class Generator {
         return add({*x}, {op, {in, sizes.back(), flag(), number(0, 5)}, {}}, sizes);
       }
       case Op::batch_norm: {
-        // In f32 a variance of almost nothing would make any rounding large.
-        if (program_.f32 && train_) return false;
         const auto rank = static_cast<std::int64_t>(sizes.size()) + 1;
-        return add({*x}, {op, {sizes[0], rank, flag(), random_.one_in(5) ? 0 : 1}, {}}, sizes);
+        return add({*x}, {op, {sizes[0], rank, affine(), random_.one_in(5) ? 0 : 1}, {}}, sizes);
       }
       case Op::layer_norm: {
         const std::int64_t dims = sizes.size() > 1 ? number(1, 2) : 1;
-        if (program_.f32) return false;
-        Numbers numbers{dims, flag(), flag()};
+        Numbers numbers{dims, affine(), flag()};
         numbers.insert(numbers.end(), sizes.end() - dims, sizes.end());
         return add({*x}, {op, numbers, {}}, sizes);
       }
       case Op::group_norm: {
-        if (program_.f32) return false;
         const std::int64_t groups = sizes[0] % 2 == 0 ? number(1, 2) : 1;
-        return add({*x}, {op, {sizes[0], groups, flag()}, {}}, sizes);
+        return add({*x}, {op, {sizes[0], groups, affine()}, {}}, sizes);
       }
       case Op::multihead: {
         const std::int64_t heads = sizes[1] % 2 == 0 ? number(1, 2) : 1;
@@ -441,7 +467,7 @@ class Generator {
       case Op::average:
         return add({*x}, {op, {sizes.back()}, {}}, sizes);
       default: {
-        if (program_.f32 && op == Op::relu_rnn) return false;
+        if (refuses_half()) return false;
         const Numbers n{sizes[1], number(1, 3), number(1, 2), flag(), flag(), flag()};
         const Sizes result =
             n[5] != 0 ? Sizes{n[2] * (1 + n[3]), n[1]} : Sizes{sizes[0], (1 + n[3]) * n[1]};
@@ -462,7 +488,10 @@ class Generator {
     Sizes sizes = program_.sizes_of(x);
     sizes.push_back(width);
     const std::int64_t padding = random_.one_in(3) ? number(0, rows - 1) : -1;
-    return add({x}, {Op::embedding, {rows, width, padding, random_.one_in(3) ? 1 : 0}, {}}, sizes);
+    return add(
+        {x},
+        {Op::embedding, {rows, width, padding, !refuses_half() && random_.one_in(3) ? 1 : 0}, {}},
+        sizes);
   }
 
   bool add_conv2d() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/backend/streams.hpp>
@@ -140,7 +141,7 @@ class LibraryTraining {
         .scalar_outputs = std::array{Reduction::none, Reduction::sum,
                                      Reduction::mean}[static_cast<std::size_t>(program.scalars)],
         .buffers = static_cast<ReplicaBuffers>(program.buffers)};
-    if (!parameters_.empty()) {
+    if (!parameters_.empty() && program.type <= Type::f32) {
       sgd_.emplace(std::vector<Tensor>(parameters_.begin(), parameters_.end()),
                    optim::SGDOptions{.lr = kLearningRate});
     }
@@ -225,6 +226,8 @@ class LibraryTraining {
       const Tree tree = nest(random, inputs);
       std::optional<NoGradGuard> no_grad;
       if (round.no_grad) no_grad.emplace();
+      std::optional<AutocastGuard> autocast;
+      if (program_.autocast) autocast.emplace(dtype_of(*program_.autocast));
       collect(call(tree), outputs);
     });
     Observed seen;
@@ -241,7 +244,7 @@ class LibraryTraining {
       Tensor loss;
       for (std::size_t k = 0; k < outputs.size(); ++k) {
         const Tensor& output = outputs[k];
-        if (output.dtype() != dtype()) continue;                // indices
+        if (!is_floating_point(output.dtype())) continue;       // indices
         output.record_stream(current_stream(output.device()));  // it comes from another stage
         const bool scalar = program_.is_scalar(program_.outputs[k]);
         const auto first = scalar ? part.rank
@@ -250,10 +253,12 @@ class LibraryTraining {
         const Tensor weights = tensor(seen.outputs[k].sizes, [&](std::size_t place) {
                                  return given.weight(k, first + place);
                                }).to(output.device());
-        const Tensor term = sum(output * weights);
+        const Tensor term = sum(output.to(dtype()) * weights);
         loss = loss.defined() ? loss + term : term;
       }
-      if (loss.defined() && loss.requires_grad()) loss.backward();
+      if (!loss.defined() || !loss.requires_grad()) return;
+      if (program_.penalty) loss = loss + penalty(loss, inputs);
+      loss.backward();
     });
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       seen.input_gradients.emplace_back();
@@ -266,7 +271,14 @@ class LibraryTraining {
     }
     for (const Tensor& own : parameters_) seen.gradients.push_back(values(own.grad(), own));
     stage([&] {
-      if (sgd_) sgd_->step();
+      if (sgd_) {
+        sgd_->step();
+        return;
+      }
+      const NoGradGuard no_grad;  // the optimiser refuses half precision
+      for (Tensor& own : parameters_) {
+        if (own.grad().defined()) own.copy_(own - own.grad().to_dense() * kLearningRate);
+      }
     });
     for (const Tensor& own : parameters_) seen.parameters.push_back(property::values_of(own));
     for (const Layer& layer : running_->layers) {
@@ -332,6 +344,32 @@ class LibraryTraining {
     std::vector<Net> replicas = replicate(net_, used);
     if (devices_.size() == 1) return replicas[0].forward(std::get<0>(inputs[0]), program_.factor);
     return gather(parallel_apply(replicas, inputs), *options_.output_device, program_.dim);
+  }
+
+  // The gradients of a loss, weighted.
+  Tensor penalty(const Tensor& loss, const std::vector<Tensor>& inputs) const {
+    std::vector<Tensor> wanted;
+    std::vector<std::size_t> numbers;
+    std::vector<Tensor> all(parameters_.begin(), parameters_.end());
+    all.insert(all.end(), inputs.begin(), inputs.end());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].requires_grad()) continue;
+      wanted.push_back(all[i]);
+      numbers.push_back(i);
+    }
+    const std::vector<Tensor> gradients = autograd::grad({loss}, wanted, {}, true, true, true);
+    Tensor result = zeros({}, {.dtype = dtype(), .device = loss.device()});
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      const bool rows_last = program_.dim != 0 && numbers[i] >= parameters_.size();
+      const Tensor gradient = rows_last ? transpose(gradients[i], 0, program_.dim) : gradients[i];
+      const Sizes sizes(gradient.sizes().begin(), gradient.sizes().end());
+      const Tensor weights = tensor(sizes, [&](std::size_t place) {
+        return Values{program_}.weight_of_gradient(numbers[i], place);
+      });
+      result = result + sum(gradient * weights.to(gradient.device())).to(loss.device());
+    }
+    return result;
   }
 
   Dtype dtype() const { return dtype_of_program(program_); }

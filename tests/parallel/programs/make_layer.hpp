@@ -20,9 +20,7 @@
 // A program's modules as layers of the library.
 namespace lockstep::testing::programs {
 
-inline Dtype dtype_of_program(const Program& program) {
-  return program.f32 ? Dtype::f32 : Dtype::f64;
-}
+inline Dtype dtype_of_program(const Program& program) { return dtype_of(program.type); }
 
 inline const std::vector<Device>& program_devices() {
   static const std::vector<Device> devices = first_devices(6);
@@ -125,7 +123,8 @@ class LayerMaker {
   }
 
  private:
-  Dtype dtype() const { return dtype_of_program(program_); }
+  // A layer is not made of half precision; its parameters may become it.
+  Dtype dtype() const { return program_.type == Type::f64 ? Dtype::f64 : Dtype::f32; }
 
   // Puts the program's parameters in place of those that are there.
   void place(const std::vector<lockstep::Parameter*>& places) const {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -171,6 +174,38 @@ struct Round {
   std::uint64_t streams = 0;  // bits, used in turn: is another stream current on a device?
 };
 
+// Of a program's numbers, from the most exact to the least.
+enum class Type { f64, f32, f16, bf16 };
+
+inline const char* name_of(Type type) {
+  static constexpr const char* names[] = {"f64", "f32", "f16", "bf16"};
+  return names[static_cast<std::size_t>(type)];
+}
+
+// What a result may be off by: |result| · unit, or least · unit where it is small.
+struct Precision {
+  double unit;
+  double least;  // normal number
+  double most;
+
+  static Precision of(Type type) {
+    static constexpr Precision all[] = {{0x1p-53, 0x1p-1022, 1e300},
+                                        {0x1p-24, 0x1p-126, 1e30},
+                                        {0x1p-11, 0x1p-14, 65504},
+                                        {0x1p-8, 0x1p-126, 1e30}};
+    return all[static_cast<std::size_t>(type)];
+  }
+};
+
+// The number of the type that is nearest to x.
+inline double nearest(Type type, double x) {
+  const Precision precision = Precision::of(type);
+  if (type == Type::f64 || x == 0) return x;
+  const double step =
+      std::exp2(std::floor(std::log2(std::max(std::abs(x), precision.least)))) * 2 * precision.unit;
+  return std::nearbyint(x / step) * step;
+}
+
 enum class Splitting { chunk, balanced, sizes, weights };
 enum class Scalars { each, sum, mean };
 enum class Buffers { first, merged, synchronized };
@@ -185,7 +220,11 @@ enum class Way {
 
 struct Program {
   std::uint64_t seed = 0;  // of all numbers that are not in it: values, the nesting of inputs
-  bool f32 = false;
+  Type type = Type::f64;
+  std::optional<Type> autocast;  // forward runs under it
+  // The loss has besides itself the sum of its gradients, weighted: its own gradient has second
+  // derivatives.
+  bool penalty = false;
   double factor = 1;          // an input that is no tensor
   std::vector<Input> inputs;  // values 0, 1, …; the steps' come after them
   std::vector<Parameter> parameters;
@@ -219,6 +258,9 @@ struct Program {
     return sizes_of(step.from[0])[static_cast<std::size_t>(step.numbers[0] - 1)];
   }
   bool is_index(std::size_t value) const { return classes_of(value) > 0; }
+  // The least exact type that a value may have.
+  Type coarsest() const { return autocast ? *autocast : type; }
+  bool is_half() const { return coarsest() > Type::f32; }
   bool is_scalar(std::size_t value) const { return !is_input(value) && step_of(value).scalar; }
 };
 
@@ -241,22 +283,29 @@ struct Values {
     const Parameter& of = program.parameters[p];
     const auto width = of.sizes.size() < 2 ? 1 : count(of.sizes) / of.sizes[0];
     if (of.zeros >= 0 && static_cast<std::int64_t>(place) / width == of.zeros) return 0;
-    return (of.ones ? 1.0 : 0.0) + 0.5 * noise(program.seed, 1000 + p, place);
+    return number((of.ones ? 1.0 : 0.0) + 0.5 * noise(program.seed, 1000 + p, place));
   }
   // What a change by hand writes.
   double changed(std::size_t round, std::size_t p, std::size_t place) const {
-    return 0.5 * noise(program.seed, 100'000 + 1000 * round + p, place);
+    return number(0.5 * noise(program.seed, 100'000 + 1000 * round + p, place));
   }
   double input(std::size_t round, std::size_t i, std::size_t place) const {
     const double x = noise(program.seed, 200'000 + 1000 * round + i, place);
     const auto classes = static_cast<double>(program.inputs[i].classes);
-    if (classes == 0) return x;
+    if (classes == 0) return number(x);
     return static_cast<double>(static_cast<std::int64_t>((x + 1) / 2 * classes));
   }
   // The loss is the sum of all elements of all outputs, weighted with these.
   double weight(std::size_t output, std::size_t place) const {
-    return noise(program.seed, 300'000 + output, place);
+    return number(noise(program.seed, 300'000 + output, place));
   }
+  // Those of the gradients in a penalty, first of the parameters, then of the inputs.
+  double weight_of_gradient(std::size_t which, std::size_t place) const {
+    return noise(program.seed, 400'000 + which, place);
+  }
+
+ private:
+  double number(double x) const { return nearest(program.type, x); }
 };
 
 // Numbers as a tensor has them.
@@ -273,12 +322,12 @@ struct Observed {
   std::vector<std::vector<std::vector<double>>> buffers;  // by module
   std::vector<std::vector<double>> parameters;            // after the optimiser's step
   // Where a rounding may decide, what depends on the decision need not agree.
-  bool gradients_open = false;
   bool all_open = false;
 };
 
 struct Trained {
   std::vector<Observed> rounds;  // as many as came to an end
+  std::vector<Observed> errors;  // of a reference: by how much each number may be off
   std::string error;             // what ended the next one
   bool refused = false;          // the error is one that has to be
 };
@@ -292,7 +341,9 @@ inline std::string describe(const Program& program) {
     for (std::size_t i = 0; i < numbers.size(); ++i) out << (i > 0 ? ", " : "") << numbers[i];
     out << ')';
   };
-  out << (program.f32 ? "f32" : "f64") << ", factor " << program.factor << '\n';
+  out << name_of(program.type);
+  if (program.autocast) out << " under autocast to " << name_of(*program.autocast);
+  out << (program.penalty ? " with a penalty" : "") << ", factor " << program.factor << '\n';
   for (std::size_t i = 0; i < program.inputs.size(); ++i) {
     const Input& input = program.inputs[i];
     out << "  %" << i << " = input";

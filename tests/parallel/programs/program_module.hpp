@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
@@ -129,6 +130,11 @@ inline Shape shape(const Sizes& sizes) { return Shape(std::span<const std::int64
 // Spoils what the library computes, so that a test can see that this is noticed.
 using Fault = void (*)(const Step& step, Tensor& result);
 
+inline Dtype dtype_of(Type type) {
+  static constexpr Dtype dtypes[] = {Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16};
+  return dtypes[static_cast<std::size_t>(type)];
+}
+
 // The module of a program.
 struct Net {
   std::vector<Layer> layers;
@@ -139,9 +145,18 @@ struct Net {
     std::vector<Tensor> values;
     collect(input, values);
     for (Tensor& value : values) value = rows_first(value);
+    const auto& half = program->autocast;
+    check<Error>(
+        is_autocast_enabled() == half.has_value() && (!half || autocast_dtype() == dtype_of(*half)),
+        "autocast of the caller is not that of the replica");
     for (const Step& step : program->steps) {
       std::vector<Tensor> from;
       for (const std::size_t value : step.from) from.push_back(values[value]);
+      if (half && wants_one_dtype(step)) {
+        for (Tensor& value : from) {
+          if (is_floating_point(value.dtype())) value = value.to(Dtype::f32);
+        }
+      }
       Tensor result = compute(step, from);
       if (step.twice_if_positive && factor > 0) {
         from[0] = result;
@@ -157,6 +172,12 @@ struct Net {
   }
 
  private:
+  // Operations that autocast leaves alone.
+  static bool wants_one_dtype(const Step& step) {
+    return (step.op >= Op::quotient && step.op <= Op::attention && step.op != Op::matmul) ||
+           (step.op >= Op::batch_norm && step.op <= Op::average);
+  }
+
   // The other way round it is the same.
   Tensor rows_first(const Tensor& x) const {
     return program->dim == 0 || x.dim() < 2 ? x : transpose(x, 0, program->dim);

@@ -71,7 +71,7 @@ inline Array softmax(const Array& x, bool logarithm) {
     double most = x[row * n].value;
     for (std::int64_t i = 0; i < n; ++i) most = std::max(most, x[row * n + i].value);
     Number sum;
-    for (std::int64_t i = 0; i < n; ++i) sum = sum + exp(x[row * n + i] - most);
+    for (std::int64_t i = 0; i < n; ++i) sum += exp(x[row * n + i] - most);
     for (std::int64_t i = 0; i < n; ++i) {
       const Number& e = x[row * n + i];
       y[row * n + i] = logarithm ? e - most - log(sum) : exp(e - most) / sum;
@@ -144,8 +144,8 @@ inline Array summed(const Array& x, std::int64_t d, bool keep, bool mean) {
   for (std::int64_t b = 0; b < x.before(d); ++b) {
     for (std::int64_t a = 0; a < after; ++a) {
       Number sum;
-      for (std::int64_t i = 0; i < x.size(d); ++i) sum = sum + x[(b * x.size(d) + i) * after + a];
-      y[b * after + a] = mean ? sum / static_cast<double>(x.size(d)) : sum;
+      for (std::int64_t i = 0; i < x.size(d); ++i) sum += x[(b * x.size(d) + i) * after + a];
+      y[b * after + a] = mean ? sum / static_cast<double>(x.size(d)) : rounded(sum);
     }
   }
   return y;
@@ -189,11 +189,10 @@ inline Array argmax(const Array& x, std::int64_t d) {
   const std::int64_t after = x.after(d);
   for (std::int64_t b = 0; b < x.before(d); ++b) {
     for (std::int64_t a = 0; a < after; ++a) {
-      const auto at = [&](std::int64_t i) { return x[(b * x.size(d) + i) * after + a].value; };
+      const auto at = [&](std::int64_t i) { return x[(b * x.size(d) + i) * after + a]; };
       std::int64_t most = 0;
       for (std::int64_t i = 1; i < x.size(d); ++i) {
-        if (std::abs(at(i) - at(most)) < kNear) Tape::current->tie = true;
-        if (at(i) > at(most)) most = i;
+        if (is_greater(at(i), at(most))) most = i;
       }
       y[b * after + a] = static_cast<double>(most);
     }
@@ -232,7 +231,7 @@ inline Array pool(const Array& x, const Step& step) {
              o % y.size(3) * stride - padding, kernel, 1, [&](std::int64_t at, std::int64_t) {
                const Number& element = x[p * plane + at];
                most = most ? greater(*most, element) : element;
-               sum = sum + element;
+               sum += element;
                ++met;
              });
       if (step.op == Op::max_pool) {
@@ -255,8 +254,8 @@ inline Array linear(const Array& x, const Array& weight, const Array* bias) {
   for (std::int64_t row = 0; row < x.total() / in; ++row) {
     for (std::int64_t o = 0; o < out; ++o) {
       Number sum = bias ? (*bias)[o] : Number();
-      for (std::int64_t i = 0; i < in; ++i) sum = sum + x[row * in + i] * weight[o * in + i];
-      y[row * out + o] = sum;
+      for (std::int64_t i = 0; i < in; ++i) sum += x[row * in + i] * weight[o * in + i];
+      y[row * out + o] = rounded(sum);
     }
   }
   return y;
@@ -285,11 +284,11 @@ inline Array conv2d(const Array& x, const Array& weight, const Array* bias, cons
           window(x.size(2), x.size(3), o / y.size(3) * stride - padding,
                  o % y.size(3) * stride - padding, kernel, dilation,
                  [&](std::int64_t at, std::int64_t tap) {
-                   sum = sum + x[(n * x.size(1) + channel) * plane + at] *
-                                   weight[(c * in + k) * kernel * kernel + tap];
+                   sum += x[(n * x.size(1) + channel) * plane + at] *
+                          weight[(c * in + k) * kernel * kernel + tap];
                  });
         }
-        y[(n * y.size(1) + c) * out + o] = sum;
+        y[(n * y.size(1) + c) * out + o] = rounded(sum);
       }
     }
   }
@@ -302,11 +301,11 @@ inline Array layer_norm(const Array& x, std::int64_t dims, const Array* weight, 
   for (std::int64_t k = 0; k < dims; ++k) n *= x.size(-1 - k);
   for (std::int64_t row = 0; row < x.total() / n; ++row) {
     Number mean;
-    for (std::int64_t i = 0; i < n; ++i) mean = mean + x[row * n + i] / static_cast<double>(n);
+    for (std::int64_t i = 0; i < n; ++i) mean += x[row * n + i] / static_cast<double>(n);
     Number var;
     for (std::int64_t i = 0; i < n; ++i) {
       const Number d = x[row * n + i] - mean;
-      var = var + d * d / static_cast<double>(n);
+      var += d * d / static_cast<double>(n);
     }
     for (std::int64_t i = 0; i < n; ++i) {
       Number e = (x[row * n + i] - mean) / sqrt(var + 1e-5);
@@ -342,19 +341,19 @@ inline void attend(const Array& q, const Array& k, const Array& v, std::int64_t 
     for (std::int64_t j = 0; j < seen; ++j) {
       Number dot;
       for (std::int64_t s = 0; s < size; ++s) {
-        dot = dot + q[q_start + i * stride + s] * k[kv_start + j * stride + s];
+        dot += q[q_start + i * stride + s] * k[kv_start + j * stride + s];
       }
       scores[j] = dot / std::sqrt(static_cast<double>(size));
     }
     const Array p = softmax(scores, false);
     for (std::int64_t s = 0; s < size; ++s) {
       Number sum;
-      for (std::int64_t j = 0; j < seen; ++j) sum = sum + p[j] * v[kv_start + j * stride + s];
+      for (std::int64_t j = 0; j < seen; ++j) sum += p[j] * v[kv_start + j * stride + s];
       out[q_start + i * stride + s] = sum;
     }
     for (std::int64_t j = 0; weights && j < seen; ++j) {
       Number& to = (*weights)[weights_start + i * keys + j];
-      to = to + p[j] * share;
+      to += p[j] * share;
     }
   }
 }

@@ -53,23 +53,25 @@ inline std::vector<std::int64_t> chunks_of(const Program& program, std::int64_t 
 }
 
 class ReferenceTraining {
+  using Numbers = std::vector<Number>;
+
   explicit ReferenceTraining(const Program& program) : program_(program) {
     const Values first{program};
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
       const auto n = static_cast<std::size_t>(count(program.parameters[p].sizes));
-      std::vector<double> values(n);
+      Numbers values(n);
       for (std::size_t i = 0; i < n; ++i) values[i] = first.parameter(p, i);
       parameters_.push_back(values);
-      gradients_.emplace_back(n, 0.0);
+      gradients_.emplace_back(n);
       frozen_.push_back(program.parameters[p].frozen);
     }
     for (const Module& module : program.modules) {
       const auto n = static_cast<std::size_t>(module.numbers[0]);
-      std::vector<std::vector<double>> own;
+      std::vector<Numbers> own;
       if (module.op == Op::batch_norm && module.numbers[3] != 0) {
-        own = {std::vector<double>(n, 0.0), std::vector<double>(n, 1.0), {0.0}};
+        own = {Numbers(n, 0.0), Numbers(n, 1.0), {0.0}};
       }
-      if (module.op == Op::affine || module.op == Op::average) own = {std::vector<double>(n, 0.25)};
+      if (module.op == Op::affine || module.op == Op::average) own = {Numbers(n, 0.25)};
       buffers_.push_back(own);
     }
   }
@@ -80,7 +82,9 @@ class ReferenceTraining {
     Trained trained;
     try {
       for (std::size_t round = 0; round < program.rounds.size(); ++round) {
-        trained.rounds.push_back(training.run(round));
+        auto [seen, errors] = training.run(round);
+        trained.rounds.push_back(std::move(seen));
+        trained.errors.push_back(std::move(errors));
       }
     } catch (const Refused& refused) {
       trained.error = refused.what();
@@ -90,22 +94,35 @@ class ReferenceTraining {
   }
 
  private:
-  // Throws Refused where the library has to refuse.
-  Observed run(std::size_t round) {
+  // Numbers as they are observed, and by how much they may be off.
+  struct Both {
+    std::vector<double> values;
+    std::vector<double> errors;
+
+    explicit Both(const Numbers& numbers) {
+      for (const Number& number : numbers) {
+        values.push_back(number.value);
+        errors.push_back(number.error * kSlack * Tape::current->unit());
+      }
+    }
+  };
+
+  // What is to be observed and its errors. Throws Refused where the library has to refuse.
+  std::pair<Observed, Observed> run(std::size_t round) {
     const Round& now = program_.rounds[round];
     const Values given{program_};
     if (now.freeze >= 0) frozen_[static_cast<std::size_t>(now.freeze)].flip();
     if (now.change >= 0) {
-      auto& values = parameters_[static_cast<std::size_t>(now.change)];
+      Numbers& values = parameters_[static_cast<std::size_t>(now.change)];
       for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = given.changed(round, static_cast<std::size_t>(now.change), i);
       }
     }
     if (now.zero_grad) {
-      for (auto& gradient : gradients_) gradient.assign(gradient.size(), 0.0);
+      for (Numbers& gradient : gradients_) gradient.assign(gradient.size(), 0.0);
     }
 
-    Tape tape;
+    Tape tape(Precision::of(program_.coarsest()));
     Tape::current = &tape;
     train_ = now.train;
     recorded_ = !now.no_grad;
@@ -113,8 +130,9 @@ class ReferenceTraining {
     // A rank without rows runs all the same.
     if (program_.way == Way::distributed) chunks_.resize(program_.devices.size(), 0);
     variables_.clear();
+    directions_.clear();
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
-      variables_.push_back(array(program_.parameters[p].sizes, parameters_[p], !frozen_[p]));
+      variables_.push_back(array(program_.parameters[p].sizes, parameters_[p], !frozen_[p], p));
     }
     new_buffers_.assign(chunks_.size(), buffers_);
 
@@ -126,9 +144,11 @@ class ReferenceTraining {
       for (const std::int64_t rows : chunks_) {
         Sizes sizes = input.sizes;
         sizes.insert(sizes.begin(), rows);
-        std::vector<double> part(static_cast<std::size_t>(count(sizes)));
-        for (double& value : part) value = given.input(round, i, place++);
-        parts.push_back(array(sizes, part, input.requires_grad));
+        Numbers part(static_cast<std::size_t>(count(sizes)));
+        const std::size_t first = place;
+        for (Number& value : part) value = given.input(round, i, place++);
+        parts.push_back(
+            array(sizes, part, input.requires_grad, program_.parameters.size() + i, first));
       }
       values.push_back(parts);
     }
@@ -147,56 +167,79 @@ class ReferenceTraining {
     }
 
     Observed seen;
+    Observed errors;
+    const auto observe = [](auto& to, auto& allowed, const Numbers& numbers) {
+      Both both(numbers);
+      to.push_back(std::move(both.values));
+      allowed.push_back(std::move(both.errors));
+    };
     std::vector<std::int32_t> ids;
     std::vector<double> seeds;
     for (std::size_t k = 0; k < program_.outputs.size(); ++k) {
       const std::size_t value = program_.outputs[k];
       const Array gathered = gather(values[value], program_.is_scalar(value));
-      Plain plain{gathered.sizes, {}};
+      Both both(gathered.elements);
+      seen.outputs.push_back({gathered.sizes, std::move(both.values)});
+      errors.outputs.push_back({gathered.sizes, std::move(both.errors)});
       for (std::int64_t i = 0; i < gathered.total(); ++i) {
-        plain.values.push_back(gathered[i].value);
         ids.push_back(gathered[i].id);
         seeds.push_back(given.weight(k, static_cast<std::size_t>(i)));
       }
-      seen.outputs.push_back(plain);
     }
-    const std::vector<double> by_entry = tape.gradients(ids, seeds);
-    const auto gradient = [&](const Number& x) {
-      return x.id < 0 ? 0.0 : by_entry[static_cast<std::size_t>(x.id)];
+    const std::vector<Tape::Derivative> by_entry = tape.derivatives(ids, seeds, directions_);
+    const auto gradient = [&](const Number& x) -> Number {
+      if (x.id < 0) return {};
+      const Tape::Derivative& found = by_entry[static_cast<std::size_t>(x.id)];
+      return {found.value + found.second, -1, found.error};
     };
     const double ranks = program_.way == Way::distributed ? static_cast<double>(chunks_.size()) : 1;
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       for (std::size_t i = 0; i < gradients_[p].size(); ++i) {
-        gradients_[p][i] += gradient(variables_[p].elements[i]) / ranks;
+        Number& sum = gradients_[p][i];
+        sum = sum + gradient(variables_[p].elements[i]) / ranks;
       }
+      observe(seen.gradients, errors.gradients, gradients_[p]);
     }
     for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
-      seen.input_gradients.emplace_back();
-      if (!program_.inputs[i].requires_grad || !recorded_) continue;
+      Numbers found;
       for (const Array& part : values[i]) {
-        for (const Number& x : part.elements) seen.input_gradients[i].push_back(gradient(x));
+        if (!program_.inputs[i].requires_grad || !recorded_) continue;
+        for (const Number& x : part.elements) found.push_back(gradient(x));
+      }
+      observe(seen.input_gradients, errors.input_gradients, found);
+    }
+    keep_buffers(now.rows);
+    for (const auto& of_module : buffers_) {
+      seen.buffers.emplace_back();
+      errors.buffers.emplace_back();
+      for (const Numbers& buffer : of_module) {
+        observe(seen.buffers.back(), errors.buffers.back(), buffer);
       }
     }
-    seen.gradients_open = tape.kink;
-    seen.all_open = tape.tie;
-    keep_buffers(now.rows);
-    Tape::current = nullptr;
     // What SGD does, also to a frozen parameter that has a gradient from before.
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       for (std::size_t i = 0; i < parameters_[p].size(); ++i) {
-        parameters_[p][i] -= kLearningRate * gradients_[p][i];
+        Number& own = parameters_[p][i];
+        own = own - kLearningRate * gradients_[p][i];
       }
+      observe(seen.parameters, errors.parameters, parameters_[p]);
     }
-    seen.gradients = gradients_;
-    seen.buffers = buffers_;
-    seen.parameters = parameters_;
-    return seen;
+    seen.all_open = tape.open();
+    Tape::current = nullptr;
+    return {seen, errors};
   }
 
-  Array array(const Sizes& sizes, const std::vector<double>& values, bool variable) const {
+  // With what a penalty weights the gradients of its elements, which are those of `which` from
+  // `first` on.
+  Array array(const Sizes& sizes, const Numbers& values, bool variable, std::size_t which,
+              std::size_t first = 0) {
     Array result(sizes);
     for (std::size_t i = 0; i < values.size(); ++i) {
-      result.elements[i] = variable && recorded_ ? Number::variable(values[i]) : Number(values[i]);
+      Number& element = result.elements[i] = values[i];
+      if (!variable || !recorded_) continue;
+      element.id = Tape::current->note_variable();
+      directions_.push_back(program_.penalty ? Values{program_}.weight_of_gradient(which, first + i)
+                                             : 0);
     }
     return result;
   }
@@ -220,7 +263,7 @@ class ReferenceTraining {
         weight = rows == 0 ? 1.0 / static_cast<double>(parts.size())
                            : static_cast<double>(chunks_[c]) / rows;
       }
-      if (weight != 0) total[0] = total[0] + all.elements[c] * weight;
+      if (weight != 0) total[0] += all.elements[c] * weight;
     }
     return total;
   }
@@ -232,12 +275,12 @@ class ReferenceTraining {
       for (std::size_t b = 0; b < buffers_[m].size(); ++b) {
         if (program_.modules[m].op == Op::batch_norm && b == 2) continue;  // an integer
         for (std::size_t i = 0; i < buffers_[m][b].size(); ++i) {
-          double merged = 0;
+          Number merged;
           for (std::size_t c = 0; c < chunks_.size(); ++c) {
             const double weight = rows == 0
                                       ? 1.0 / static_cast<double>(chunks_.size())
                                       : static_cast<double>(chunks_[c]) / static_cast<double>(rows);
-            merged += weight * new_buffers_[c][m][b][i];
+            merged = merged + weight * new_buffers_[c][m][b][i];
           }
           buffers_[m][b][i] = merged;
         }
@@ -293,7 +336,7 @@ class ReferenceTraining {
           return e * (static_cast<double>(n[0]) / 100) + static_cast<double>(n[1]) / 100;
         });
       case Op::detach:
-        return each(x, [](const Number& e) { return Number(e.value); });
+        return each(x, [](const Number& e) { return e.constant(); });
       case Op::clone:
       case Op::dropout:  // without effect as long as it draws nothing
         return x;
@@ -410,7 +453,7 @@ class ReferenceTraining {
     const Array& x = from[0];
     if (step.op != Op::cross_entropy) {
       for (std::int64_t i = 0; i < x.total(); ++i) {
-        total[0] = total[0] + loss(step.op, x[i], from[1][i]);
+        total[0] += loss(step.op, x[i], from[1][i]);
       }
       total[0] = total[0] / static_cast<double>(x.total());
       return total;
@@ -418,7 +461,7 @@ class ReferenceTraining {
     const Array logs = softmax(x, true);
     for (std::int64_t i = 0; i < x.size(0); ++i) {
       const auto label = static_cast<std::int64_t>(from[1][i].value);
-      total[0] = total[0] - logs[i * x.size(1) + label];
+      total[0] += 0.0 - logs[i * x.size(1) + label];
     }
     total[0] = total[0] / static_cast<double>(x.size(0));
     return total;
@@ -449,7 +492,7 @@ class ReferenceTraining {
           const auto index = static_cast<std::int64_t>(x[i].value);
           for (std::int64_t w = 0; w < n[1]; ++w) {
             const Number& e = (*parameter(0))[index * n[1] + w];
-            y[i * n[1] + w] = index == n[2] ? Number(e.value) : e;
+            y[i * n[1] + w] = index == n[2] ? e.constant() : e;
           }
         }
         return y;
@@ -458,23 +501,23 @@ class ReferenceTraining {
         return multihead(module, x);
       case Op::affine: {
         Array y(x.sizes);
-        const std::vector<double>& shift = buffers_[step.module][0];
+        const Numbers& shift = buffers_[step.module][0];
         for (std::int64_t i = 0; i < x.total(); ++i) {
           y[i] = x[i] * (*parameter(0))[i % n[0]] + shift[static_cast<std::size_t>(i % n[0])];
         }
         return y;
       }
       case Op::average: {
-        std::vector<double>& mean = new_buffers_[chunk][step.module][0];
-        const std::vector<double> before = mean;
+        Numbers& mean = new_buffers_[chunk][step.module][0];
+        const Numbers before = mean;
         Array y(x.sizes);
         for (std::int64_t i = 0; i < x.total(); ++i) {
           y[i] = x[i] - before[static_cast<std::size_t>(i % n[0])];
         }
         for (std::size_t k = 0; k < mean.size() && train_ && x.total() > 0; ++k) {
-          double sum = 0;
+          Number sum;
           for (std::size_t i = k; i < x.elements.size(); i += mean.size()) {
-            sum += x.elements[i].value;
+            sum += x.elements[i].constant();
           }
           const auto rows = static_cast<double>(x.elements.size() / mean.size());
           mean[k] = 0.5 * before[k] + 0.5 * sum / rows;
@@ -579,12 +622,12 @@ class ReferenceTraining {
     }
     for (std::int64_t f = 0; f < features; ++f) {
       for (std::size_t c = 0; c < operands.size(); ++c) {
-        std::vector<std::vector<double>>& running = new_buffers_[c][step.module];
+        std::vector<Numbers>& running = new_buffers_[c][step.module];
         const auto at = static_cast<std::size_t>(f);
         Number mean = kept ? running[0][at] : 0;
         Number var = kept ? running[1][at] : 0;
         if (own) {
-          std::vector<Number> values;
+          Numbers values;
           for (std::size_t d = 0; d < operands.size(); ++d) {
             const Array& x = operands[d][0];
             if (!together && d != c) continue;
@@ -592,16 +635,17 @@ class ReferenceTraining {
           }
           const auto total = static_cast<double>(values.size());
           mean = var = 0;
-          for (const Number& value : values) mean = mean + value / total;
-          for (const Number& value : values) {
-            var = var + (value - mean) * (value - mean) / total;
-          }
+          for (const Number& value : values) mean += value / total;
+          for (const Number& value : values) var += (value - mean) * (value - mean) / total;
           if (train_ && kept) {
+            const auto move = [](Number& to, const Number& now) {
+              to = to + 0.1 * (now.constant() - to);
+            };
             if (!values.empty()) {
-              running[0][at] += 0.1 * (mean.value - running[0][at]);
-              running[1][at] += 0.1 * (var.value * total / (total - 1) - running[1][at]);
+              move(running[0][at], mean);
+              move(running[1][at], var * total / (total - 1));
             }
-            if (f == 0) running[2][0] += 1;
+            if (f == 0) running[2][0].value += 1;
           }
         }
         const Array& x = operands[c][0];
@@ -618,15 +662,17 @@ class ReferenceTraining {
   }
 
   const Program& program_;
-  std::vector<std::vector<double>> parameters_;
-  std::vector<std::vector<double>> gradients_;             // zeros where there is none
-  std::vector<std::vector<std::vector<double>>> buffers_;  // by module
+  // Constants all, from one round to the next.
+  std::vector<Numbers> parameters_;
+  std::vector<Numbers> gradients_;             // zeros where there is none
+  std::vector<std::vector<Numbers>> buffers_;  // by module
   bool train_ = true;
   bool recorded_ = true;
   std::vector<bool> frozen_;
   std::vector<std::int64_t> chunks_;
-  std::vector<Array> variables_;                                            // of this round
-  std::vector<std::vector<std::vector<std::vector<double>>>> new_buffers_;  // by chunk and module
+  std::vector<Array> variables_;  // of this round, as all below
+  std::vector<double> directions_;
+  std::vector<std::vector<std::vector<Numbers>>> new_buffers_;  // by chunk and module
 };
 
 }  // namespace lockstep::testing::programs

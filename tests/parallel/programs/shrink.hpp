@@ -139,7 +139,9 @@ inline std::vector<Program> smaller(const Program& program) {
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     add([p](Program& q) { q.parameters[p].frozen = false; });
   }
-  add([](Program& p) { p.f32 = false; });
+  add([](Program& p) { p.type = Type::f64; });
+  add([](Program& p) { p.autocast.reset(); });
+  add([](Program& p) { p.penalty = false; });
   add([](Program& p) { p.way = Way::wrapper; });
   add([](Program& p) { p.small_buckets = false; });
   add([](Program& p) { p.dim = 0; });
