@@ -12,8 +12,8 @@
 set(lockstep_cuda_copies_directory "${CMAKE_CURRENT_LIST_DIR}")
 
 function(lockstep_cuda_copies directory)
-  # The other directories are about host devices, files and processes; single tests of that kind are
-  # in host_only.txt.
+  # The other directories are about host devices, files and processes, and so are most files of data
+  # and distributed; single tests of that kind are in host_only.txt.
   file(
     GLOB_RECURSE sources
     CONFIGURE_DEPENDS
@@ -23,7 +23,8 @@ function(lockstep_cuda_copies directory)
   )
   list(
     FILTER sources INCLUDE
-    REGEX "^(support|tensor|autograd|ops|module|nn|optim|parallel|io)/|^data/out_of_memory_walk_"
+    REGEX
+      "^((support|tensor|autograd|ops|module|nn|optim|parallel|io)/|(data/(out_of_memory_walk|collate|data[a-z_]+|prefetch[a-z_]*)|distributed/(process_group|run))_test)"
   )
   set(groups)
   foreach(source IN LISTS sources)
@@ -32,13 +33,15 @@ function(lockstep_cuda_copies directory)
     file(READ "${original}" text)
     string(REGEX REPLACE "cpu:([0-9])" "cuda:\\1" text "${text}")
     string(REPLACE "DeviceType::cpu" "DeviceType::cuda" text "${text}")
-    if(source MATCHES "^parallel/.*_test\\.cpp$")
+    if(source MATCHES "^(parallel|data|distributed)/.*_test\\.cpp$")
       lockstep_change_streams(text)
     endif()
     lockstep_copy_test("${original}" "${copy}" "${text}")
     if(source MATCHES "_test\\.cpp$")
       string(REGEX MATCH "^[^/]+" group "${source}")
-      string(REPLACE "data" "parallel" group "${group}")
+      if(source MATCHES "^data/out_of_memory_walk_")
+        set(group parallel)
+      endif()
       list(APPEND groups ${group})
       list(APPEND sources_of_${group} "${copy}")
     endif()
