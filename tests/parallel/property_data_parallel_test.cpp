@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -147,7 +148,8 @@ void expect_same_gradients(const Mlp& a, const Mlp& b) {
 // their gradients add up.
 template <class GetInput, class Compare>
 void check_against_one_device(const GetInput& get_input, const Compare& compare) {
-  for (std::size_t i = 0; i < 200 && !::testing::Test::HasFailure(); ++i) {
+  const std::size_t cases = std::min<std::size_t>(200, ls::testing::property::cases(200));
+  for (std::size_t i = 0; i < cases && !::testing::Test::HasFailure(); ++i) {
     SCOPED_TRACE(ls::testing::property::name_of_case(i));
     Random random(i);
     const Case setup(random);
