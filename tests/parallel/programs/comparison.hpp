@@ -94,6 +94,7 @@ class Comparison {
     open_ = open_ || most > 1e6;  // what differs by a rounding differs by much
     for (std::size_t i = 0; i < got.size() && !open_; ++i) {
       if (std::isnan(got[i]) && std::isnan(expected[i])) continue;
+      // In f64 there is room for second derivatives, which have no bound.
       const double allowed = std::max(errors[i], program_.type == Type::f64 ? most * 1e-8 : 0.0);
       if (std::abs(got[i] - expected[i]) <= allowed) continue;
       std::ostringstream text;

@@ -269,7 +269,11 @@ class LibraryTraining {
       }
       seen.input_gradients[i] = values(gradient, inputs[i]);
     }
-    for (const Tensor& own : parameters_) seen.gradients.push_back(values(own.grad(), own));
+    for (const Tensor& own : parameters_) {
+      check<Error>(!own.grad().defined() || own.grad().dtype() == own.dtype(),
+                   "a gradient has not its parameter's dtype");
+      seen.gradients.push_back(values(own.grad(), own));
+    }
     stage([&] {
       if (sgd_) {
         sgd_->step();
