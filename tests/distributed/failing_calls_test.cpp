@@ -8,12 +8,14 @@
 
 #include "data/files.hpp"
 #include "support/define_failing_calls.hpp"
+#include "support/expect_error.hpp"
 #include "support/failing_calls_walk.hpp"
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <vector>
@@ -64,6 +66,39 @@ TEST(FailingCalls, AFileStore) {
     if (fails_with<StoreError>(CallKind::file, place, path, use)) use();
     EXPECT_EQ(FileStore(path).get(key), "value");
   });
+}
+
+// A call that a signal has interrupted is made again, and one that has moved less than it should
+// goes on.
+TEST(FailingCalls, AFileStoreWhoseCallsAreInterruptedOrCutShort) {
+  LOCKSTEP_NEEDS_FAILING_CALLS();
+  const TempDirectory folder;
+  FileStore one(folder / "store");
+  FileStore other(folder / "store");
+  bool interrupted = true;
+  int number = 0;
+  for (std::uint64_t nth = 1; interrupted; ++nth) {
+    const std::string value = std::to_string(++number);
+    other.set("other", value);
+    {
+      const testing::FailingCalls failing(CallKind::file, nth, false, EINTR);
+      one.set("one", value);  // reads what the other has written
+      interrupted = testing::FailingCalls::has_struck();
+    }
+    EXPECT_EQ(one.get("other"), value);
+    EXPECT_EQ(other.get("one"), value);
+  }
+  EXPECT_GT(number, 2);
+  {
+    const testing::ShortCalls one_byte(1);
+    one.set("one", "by single bytes");
+    EXPECT_EQ(other.get("one"), "by single bytes");
+    other.set("other", "these, too");
+    EXPECT_EQ(one.get("other"), "these, too");
+  }
+  other.set("other", "late");
+  const testing::ShortCalls nothing(0);
+  EXPECT_TRUE(testing::throws<StoreError>([&] { one.get("other"); }, "shorter while it was read"));
 }
 
 TEST(FailingCalls, ATCPStore) {

@@ -5,6 +5,7 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -147,6 +148,18 @@ TEST(ProcessGroup, TakesTensorsOfAnyStrides) {
     for (int r = 0; r < 3; ++r) outputs.push_back(ones(group, {2, 4}).t());
     group.all_gather(outputs, columns.t()).wait();
     EXPECT_EQ(outputs[2].to_vector<float>(), std::vector<float>(8, 3));
+  });
+}
+
+// A sum that is divided into pieces, whose result goes to memory of its own, several times.
+TEST(ProcessGroup, ARankAloneKeepsWhatItBrings) {
+  dist::run(first_devices(1), [](const dist::ProcessGroup& group) {
+    const ls::Tensor tensor = ones(group, {2, 50000}).t();
+    for (const double sum : {2e5, 4e5, 8e5, 16e5}) {
+      tensor.mul_(2.0);
+      group.all_reduce(tensor).wait();
+      EXPECT_EQ(tensor.sum().item(), sum);
+    }
   });
 }
 

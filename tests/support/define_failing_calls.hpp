@@ -12,6 +12,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
@@ -25,8 +26,10 @@ struct CallFaults {
   std::atomic<std::uint64_t> first{0};  // the number of the first that fails, 0 without one
   std::atomic<CallKind> kind{CallKind::thread};
   std::atomic<bool> lasting{false};
+  std::atomic<int> error{0};
   std::atomic<bool> struck{false};
   std::atomic<std::uint64_t> tried{0};
+  std::atomic<std::size_t> most{static_cast<std::size_t>(-1)};  // bytes
 
   bool fails(CallKind called) noexcept {
     const std::uint64_t nth = first.load();
@@ -39,7 +42,8 @@ struct CallFaults {
 };
 inline constinit CallFaults call_faults;
 
-FailingCalls::FailingCalls(CallKind kind, std::uint64_t nth, bool lasting) {
+FailingCalls::FailingCalls(CallKind kind, std::uint64_t nth, bool lasting, int error) {
+  call_faults.error = error;
   call_faults.kind = kind;
   call_faults.lasting = lasting;
   call_faults.struck = false;
@@ -49,12 +53,15 @@ FailingCalls::FailingCalls(CallKind kind, std::uint64_t nth, bool lasting) {
 FailingCalls::~FailingCalls() { call_faults.first = 0; }
 bool FailingCalls::has_struck() { return call_faults.struck; }
 
-// Calls the C library's function of that name, or fails with `error`.
+ShortCalls::ShortCalls(std::size_t most) { call_faults.most = most; }
+ShortCalls::~ShortCalls() { call_faults.most = static_cast<std::size_t>(-1); }
+
+// Calls the C library's function of that name, or fails, with `error` where the test has no other.
 template <class Function, class... Args>
 auto call_or_fail(CallKind kind, const char* name, int error, Args... args) {
   using Result = decltype((*static_cast<Function*>(nullptr))(args...));
   if (call_faults.fails(kind)) {
-    errno = error;
+    errno = call_faults.error != 0 ? call_faults.error.load() : error;
     return static_cast<Result>(-1);
   }
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name))(args...);
@@ -100,12 +107,15 @@ int open(const char* path, int flags, ...) {
                                                                      path, flags, mode);
 }
 ssize_t pread(int file, void* bytes, std::size_t size, off_t offset) {
+  const std::size_t most = lockstep::testing::call_faults.most;
   return lockstep::testing::call_or_fail<ssize_t(int, void*, std::size_t, off_t)>(
-      lockstep::testing::CallKind::file, "pread", EIO, file, bytes, size, offset);
+      lockstep::testing::CallKind::file, "pread", EIO, file, bytes, std::min(size, most), offset);
 }
 ssize_t pwrite(int file, const void* bytes, std::size_t size, off_t offset) {
+  const std::size_t most = lockstep::testing::call_faults.most;
   return lockstep::testing::call_or_fail<ssize_t(int, const void*, std::size_t, off_t)>(
-      lockstep::testing::CallKind::file, "pwrite", ENOSPC, file, bytes, size, offset);
+      lockstep::testing::CallKind::file, "pwrite", ENOSPC, file, bytes, std::min(size, most),
+      offset);
 }
 ssize_t read(int file, void* bytes, std::size_t size) {
   return lockstep::testing::call_or_fail<ssize_t(int, void*, std::size_t)>(

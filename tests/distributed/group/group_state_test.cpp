@@ -2,6 +2,9 @@
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/group/communication_thread.hpp>
 #include <lockstep/distributed/group/group_state.hpp>
+#include <lockstep/distributed/work.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include "support/allocation_faults.hpp"
 
@@ -28,10 +31,13 @@ namespace group_state_test {
 
 using distributed::detail::Call;
 using distributed::detail::Carrier;
+using distributed::detail::Collective;
 using distributed::detail::CommunicationThread;
 using distributed::detail::Done;
+using distributed::detail::Execution;
 using distributed::detail::GroupState;
 using distributed::detail::Message;
+using distributed::detail::Parts;
 using Task = CommunicationThread::Task;
 
 // A rank alone. Its end, and that of a part made of it, calls `at_end`, and so does leaving.
@@ -50,6 +56,92 @@ class Lonely final : public Carrier {
  private:
   const std::function<void()>& at_end_;
 };
+
+// A rank alone whose messages are taken when it has been polled three times, and whose collectives
+// wait until it has been broken off.
+class Polled final : public Carrier {
+ public:
+  Polled() : Carrier(0, 1) {}
+
+  void run(const Call&, std::span<const void* const>, std::span<void* const>) override {
+    while (!broken_) std::this_thread::yield();
+    ++ran;
+  }
+  void leave(const std::exception_ptr&) noexcept override { ran_before_it_left = ran; }
+  void break_off(const std::exception_ptr&) noexcept override { broken_ = true; }
+  void start(const Message&, void*, Done done, const Stream*) override {
+    ++started;
+    done_ = std::move(done);
+  }
+  bool progress() override {
+    if (!done_ || ++polled_ % 3 != 0) return done_ != nullptr;
+    std::exchange(done_, nullptr)(nullptr);
+    return false;
+  }
+  std::unique_ptr<Carrier> split(std::span<const int>) override { return nullptr; }
+
+  int started = 0;
+  int ran = 0;
+  int ran_before_it_left = -1;
+
+ private:
+  Done done_;
+  int polled_ = 0;
+  std::atomic<bool> broken_{false};
+};
+
+TEST(GroupState, AMessageThatDoesNotProgressByItselfIsPolled) {
+  GroupState group(std::make_unique<Polled>(), std::make_shared<CommunicationThread>(), Device());
+  const Tensor one = ones({1});
+  for (int i = 0; i < 3; ++i) {
+    group.message({.peer = 0, .count = 1, .sends = i % 2 == 0}, one).wait();
+  }
+}
+
+// Once the carrier has a message nothing can fail: it would be told twice.
+TEST(GroupState, AMessageThatHasBegunNeedsNoMemory) {
+  const Tensor one = ones({1});
+  int failed = 0;
+  for (std::uint64_t n = 0;; ++n) {
+    auto owned = std::make_unique<Polled>();
+    const Polled& carrier = *owned;
+    const auto thread = std::make_shared<CommunicationThread>();
+    GroupState group(std::move(owned), thread, Device());
+    thread->issue(Task([n]() noexcept { testing::fail_allocation(n); }));
+    const distributed::Work work = group.message({.peer = 0, .count = 1}, one);
+    std::exception_ptr error;
+    try {
+      work.wait();
+    } catch (const std::bad_alloc&) {
+      error = std::current_exception();
+    }
+    bool met = false;
+    thread->issue(Task([&met]() noexcept { met = testing::end_allocation_faults(); }));
+    thread->drain();
+    EXPECT_EQ(carrier.started, error ? 0 : 1) << n;
+    if (error) ++failed;
+    if (!met) break;
+  }
+  EXPECT_GT(failed, 0);
+}
+
+TEST(GroupState, WhoCannotIssueLeavesAfterWhatItHasIssued) {
+  constexpr int kIssued = 200;
+  auto owned = std::make_unique<Polled>();
+  const Polled& carrier = *owned;
+  GroupState group(std::move(owned), std::make_shared<CommunicationThread>(), Device());
+  const Tensor one = ones({1});
+  const Parts parts{.tensors = {&one, 1}};
+  const auto issue = [&] {
+    (void)group.collective({.collective = Collective::all_reduce, .count = 1}, parts, parts,
+                           Execution::queued);
+  };
+  for (int i = 0; i < kIssued; ++i) issue();
+  testing::fail_allocation(0, true);
+  EXPECT_THROW(issue(), std::bad_alloc);
+  EXPECT_TRUE(testing::end_allocation_faults());
+  EXPECT_EQ(carrier.ran_before_it_left, kIssued);
+}
 
 TEST(CommunicationThread, HasItsName) {
   CommunicationThread thread("a rank's thread");

@@ -3,14 +3,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <type_traits>
 #include <vector>
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace lockstep {
 namespace reduce_ranks_test {
@@ -57,6 +63,53 @@ void expect_mean_is_sum_divided() {
 TEST(ReduceRanks, AMeanIsTheSumDividedToTheBit) {
   expect_mean_is_sum_divided<float>();
   expect_mean_is_sum_divided<double>();
+}
+
+// Bytes behind which there is no memory.
+class Guarded {
+ public:
+  explicit Guarded(std::size_t bytes) : page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {
+    size_ = (bytes + page_ - 1) / page_ * page_ + page_;
+    void* const all =
+        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(all, MAP_FAILED);
+    begin_ = static_cast<std::byte*>(all);
+    EXPECT_EQ(::mprotect(begin_ + size_ - page_, page_, PROT_NONE), 0);
+    data = begin_ + size_ - page_ - bytes;
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  ~Guarded() { ::munmap(begin_, size_); }
+
+  std::byte* data = nullptr;
+
+ private:
+  std::size_t page_;
+  std::size_t size_ = 0;
+  std::byte* begin_ = nullptr;
+};
+
+// Half precision goes through a block of its own.
+TEST(ReduceRanks, NothingBehindTheElementsIsTouched) {
+  using distributed::ReduceOp;
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::i64}) {
+    for (const std::size_t count : {1U, 2048U, 5000U}) {
+      const std::size_t bytes = count * element_size(dtype);
+      const Guarded a(bytes);
+      const Guarded b(bytes);
+      const Guarded c(bytes);
+      const Guarded sum(bytes);
+      const std::array<const void*, 3> inputs{a.data, b.data, c.data};
+      void* const output = sum.data;
+      for (std::size_t ranks = 1; ranks <= inputs.size(); ++ranks) {
+        std::memset(output, 1, bytes);
+        distributed::detail::reduce_ranks(dtype, ReduceOp::sum, {inputs.data(), ranks},
+                                          {&output, 1}, 0, count);
+        EXPECT_EQ(std::count(sum.data, sum.data + bytes, std::byte{0}),
+                  static_cast<std::ptrdiff_t>(bytes));
+      }
+    }
+  }
 }
 
 }  // namespace reduce_ranks_test

@@ -4,15 +4,20 @@
 #include <lockstep/distributed/store/hash_store.hpp>
 #include <lockstep/distributed/store/prefix_store.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
+#include <lockstep/distributed/watchdog/watchdog_client.hpp>
 #include <lockstep/distributed/watchdog/watchdog_protocol.hpp>
+#include <lockstep/distributed/watchdog/watchdog_server.hpp>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <memory>
 #include <new>
@@ -28,12 +33,19 @@
 #include "support/expect_error.hpp"
 #include "support/warnings.hpp"
 
+#include <poll.h>
+#include <sys/socket.h>
+
 namespace lockstep::distributed {
 namespace watchdog_test {
 
 using namespace std::chrono_literals;
 using detail::Call;
 using detail::Collective;
+using detail::FrameReader;
+using detail::FrameWriter;
+using detail::FromServer;
+using detail::ToServer;
 using testing::throws;
 
 // Quick to notice who waits for whom, and never for want of a heartbeat: the machine may be busy.
@@ -281,12 +293,58 @@ TEST(Watchdog, ARankThatHasFinishedIsNamedAndStillHearsOfFaults) {
   }
 }
 
-// Rank 1 is this test: it writes the frames itself.
+// One end of a watchdog's connection, whose frames the test writes and reads itself.
+struct Peer {
+  detail::Descriptor socket;
+  std::string frame{};
+
+  static detail::Deadline patience() { return detail::Deadline(5min); }
+  void send(const std::string& bytes) const {
+    EXPECT_EQ(detail::send_all(socket, bytes, patience()), 0);
+  }
+  template <class Kind>
+  FrameReader expect(Kind kind) {
+    frame.clear();
+    EXPECT_EQ(detail::receive_frame(socket, frame, detail::kMaxWatchdogFrame, patience()), 0);
+    FrameReader reader(frame);
+    EXPECT_EQ(reader.number<std::uint8_t>(), static_cast<std::uint8_t>(kind));
+    return reader;
+  }
+  bool has_ended() const {
+    std::string more(1, '\0');
+    return detail::receive_all(socket, more, patience()) == ECONNRESET;
+  }
+};
+
+// A rank, to the server.
+struct WrittenRank : Peer {
+  WrittenRank(std::uint16_t port, std::uint64_t token, int rank, int size)
+      : Peer{detail::connect_to("localhost", port, patience())} {
+    send(FrameWriter(ToServer::hello).number(token).number(rank).number(size).take());
+    expect(FromServer::welcome);
+  }
+
+  // It has come to groups of all ranks.
+  void announce(std::vector<int> ranks) const {
+    FrameWriter group(ToServer::group);
+    detail::write(group, {std::move(ranks), 0});
+    send(group.take());
+  }
+  // Says where it is in its first group, and returns how many ends the server knows of.
+  std::uint32_t come(const detail::WatchdogLedger::Position& position) {
+    FrameWriter inside(ToServer::heartbeat);
+    detail::write(inside.number(std::uint32_t{1}), 0, position);
+    send(inside.number(std::uint32_t{0}).take());
+    return expect(FromServer::heartbeat).number<std::uint32_t>();
+  }
+  // Says that nothing has changed.
+  std::uint32_t heartbeat(std::uint32_t known) {
+    send(FrameWriter(ToServer::heartbeat).number(std::uint32_t{0}).number(known).take());
+    return expect(FromServer::heartbeat).number<std::uint32_t>();
+  }
+};
+
 TEST(Watchdog, AHeartbeatFromBeforeAnEndAccusesNobody) {
-  using detail::FrameReader;
-  using detail::FrameWriter;
-  using detail::FromServer;
-  using detail::ToServer;
   HashStore store;
   const Rank zero(0, 3, store);
   Rank two(2, 3, store);
@@ -294,42 +352,110 @@ TEST(Watchdog, AHeartbeatFromBeforeAnEndAccusesNobody) {
   std::uint16_t port = 0;
   std::uint64_t token = 0;
   address >> port >> token;
-  const detail::Deadline patience(5min);
-  const detail::Descriptor socket = detail::connect_to("localhost", port, patience);
-  std::string answer;
-  const auto expect = [&](FromServer kind) {
-    EXPECT_EQ(detail::receive_frame(socket, answer, detail::kMaxWatchdogFrame, patience), 0);
-    FrameReader reader(answer);
-    EXPECT_EQ(reader.number<std::uint8_t>(), static_cast<std::uint8_t>(kind));
-    return reader;
-  };
-  // Says that nothing has changed, and returns how many ends the server knows of.
-  const auto heartbeat = [&](std::uint32_t known) {
-    FrameWriter frame(ToServer::heartbeat);
-    detail::send_all(socket, frame.number(std::uint32_t{0}).number(known).take(), patience);
-    return expect(FromServer::heartbeat).number<std::uint32_t>();
-  };
-  FrameWriter group(ToServer::group);
-  detail::write(group, {{0, 1, 2}, 0});
-  FrameWriter inside(ToServer::heartbeat);
-  detail::write(inside.number(std::uint32_t{1}), 0, {1, true, 0ms, "barrier"});
-  detail::send_all(socket,
-                   FrameWriter(ToServer::hello).number(token).number(1).number(3).take() +
-                       group.take() + inside.number(std::uint32_t{0}).take(),
-                   patience);
-  expect(FromServer::welcome);
-  EXPECT_EQ(expect(FromServer::heartbeat).number<std::uint32_t>(), 0U);
+  WrittenRank one(port, token, 1, 3);
+  one.announce({0, 1, 2});
+  EXPECT_EQ(one.come({1, true, 0ms, "barrier"}), 0U);
   two.watchdog().finish();
-  while (heartbeat(0) == 0) {
+  while (one.heartbeat(0) == 0) {
   }
-  EXPECT_EQ(heartbeat(0), 1U);  // and no fault has come before this answer
-  EXPECT_EQ(heartbeat(1), 1U);
-  FrameReader reader = expect(FromServer::faults);
+  EXPECT_EQ(one.heartbeat(0), 1U);  // and no fault has come before this answer
+  EXPECT_EQ(one.heartbeat(1), 1U);
+  FrameReader reader = one.expect(FromServer::faults);
   const std::vector<Fault> faults = detail::read_faults(reader);
   ASSERT_EQ(faults.size(), 1U);
   EXPECT_EQ(faults[0].text,
             "rank 2 has ended without any collective; rank 1 waits for it in collective #1, "
             "barrier");
+}
+
+// Rank 0's watchdog tells of its groups when it ends.
+TEST(Watchdog, AGroupThatItsRanksHaveLeftIsForgotten) {
+  for (const bool leaves : {false, true}) {
+    auto server = std::make_unique<detail::WatchdogServer>(1, 7, 5min, kQuick);
+    WrittenRank zero(server->port(), 7, 0, 1);
+    zero.announce({0});
+    zero.come({1});
+    if (leaves) zero.send(FrameWriter(ToServer::leave_group).number(std::uint32_t{0}).take());
+    zero.heartbeat(0);
+    const auto ended = std::async(std::launch::async, [&] { server.reset(); });
+    if (!leaves) zero.expect(FromServer::last);
+    zero.expect(FromServer::closing);
+    zero.socket = {};
+  }
+}
+
+TEST(Watchdog, WhoNamesAGroupThatItHasLeftIsCutOff) {
+  detail::WatchdogServer server(1, 7, 5min, kQuick);
+  WrittenRank zero(server.port(), 7, 0, 1);
+  zero.announce({0});
+  zero.come({1});
+  zero.send(FrameWriter(ToServer::leave_group).number(std::uint32_t{0}).take() +
+            FrameWriter(ToServer::leave_group).number(std::uint32_t{0}).take());
+  EXPECT_TRUE(zero.has_ended());
+}
+
+// Rank 0's watchdog, to the one of rank 1 of two.
+struct WrittenServer : Peer {
+  detail::Listener listener = detail::listen_on(0);
+
+  std::unique_ptr<detail::WatchdogClient> welcome(const WatchdogOptions& options) {
+    auto made = std::async(std::launch::async, [&] {
+      return std::make_unique<detail::WatchdogClient>(
+          1, 2, detail::WatchdogAddress{"localhost", listener.port, 7}, patience(), options,
+          std::function<void()>());
+    });
+    EXPECT_TRUE(detail::await(listener.socket, POLLIN, patience()));
+    socket = detail::Descriptor(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    expect(ToServer::hello);
+    send(FrameWriter(FromServer::welcome).take());
+    return made.get();
+  }
+};
+
+// All but the last say that they know of no end, since they do not tell yet where the rank is.
+TEST(Watchdog, AHeartbeatThatIsTooLongGoesInSeveral) {
+  WatchdogOptions options = kQuick;
+  options.interval = 1h;
+  options.heartbeat_timeout = 10h;
+  WrittenServer zero;
+  const auto one = zero.welcome(options);
+  zero.send(FrameWriter(FromServer::heartbeat).number(std::uint32_t{5}).take());
+  zero.send(detail::write_faults({}));
+  zero.expect(ToServer::told);
+  constexpr std::uint32_t kMost = detail::kMaxPositions;
+  std::vector<std::shared_ptr<Progress>> groups;
+  for (std::uint32_t i = 0; i < 2 * kMost + 1; ++i) groups.push_back(one->watch({0, 1}));
+  one->finish();
+  for (std::size_t i = 0; i < groups.size(); ++i) zero.expect(ToServer::group);
+  std::uint32_t next = 0;
+  for (const std::uint32_t count : {kMost, kMost, 1U}) {
+    FrameReader reader = zero.expect(ToServer::heartbeat);
+    EXPECT_EQ(reader.number<std::uint32_t>(), count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      EXPECT_EQ(reader.number<std::uint32_t>(), next++);
+      (void)detail::read_position(reader);
+    }
+    EXPECT_EQ(reader.number<std::uint32_t>(), count == 1 ? 5U : 0U);
+  }
+  zero.expect(ToServer::finished);
+  zero.socket = {};
+}
+
+// A connection that is closed while bytes are on their way loses those that it has sent.
+TEST(Watchdog, WhoSaysGoodbyeStaysUntilTheOtherSideHasEnded) {
+  WatchdogOptions options = kQuick;
+  options.interval = 1h;
+  options.heartbeat_timeout = 10h;
+  WrittenServer zero;
+  auto one = zero.welcome(options);
+  const auto left = std::async(std::launch::async, [&] { one.reset(); });
+  zero.expect(ToServer::heartbeat);
+  zero.expect(ToServer::goodbye);
+  EXPECT_TRUE(zero.has_ended());
+  for (int i = 0; i < 3; ++i) {
+    zero.send(FrameWriter(FromServer::heartbeat).number(std::uint32_t{0}).take());
+  }
+  zero.socket = {};
 }
 
 TEST(Watchdog, FinishingIsNoFaultAndLeavingComesBeforeTheEnd) {
@@ -355,8 +481,10 @@ TEST(Watchdog, WhoWaitsTooLongAfterRankZeroHasEndedIsReleased) {
   Rank two(2, 3, store, options);
   const auto pair = one.watchdog().watch({1, 2});
   zero.end();
+  const auto begin = std::chrono::steady_clock::now();
   const InCollective waiting(pair.get(), kSum);
   const std::string text = one.fault();
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, options.collective_timeout);
   // Rank 0 may have seen it before it ended.
   EXPECT_TRUE(contains(text, "rank 1 has waited for 0.05 s, and rank 0") ||
               contains(text, "rank 2 has not come"))
@@ -444,8 +572,6 @@ TEST(Watchdog, GarbageAtItsPortHarmsNobody) {
   std::uint16_t port = 0;
   address >> port;
   const detail::Deadline patience(5min);
-  using detail::FrameWriter;
-  using detail::ToServer;
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1000, '\xFF'),
         FrameWriter(ToServer::goodbye).take(),

@@ -131,14 +131,11 @@ class Operands {
     memory_.clear();
   }
 
-  // The same, but never frees the memory, since the carrier may still use it.
+  // Adds owners that never let go, so that nothing frees the memory: the carrier may still use it.
   void leak() noexcept {
     for (const auto* tensors : {&reads_, &writes_, &memory_}) {
       for (const Tensor& tensor : *tensors) leak(tensor);
     }
-    reads_.clear();
-    writes_.clear();
-    memory_.clear();
   }
 
  private:

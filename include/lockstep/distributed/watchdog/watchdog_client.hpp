@@ -181,8 +181,7 @@ class WatchdogClient {
         break;
       }
       case FromServer::closing:
-        closed_ = true;
-        connection.close();
+        closed_ = true;  // and the connection ends
         break;
       default:
         lockstep::detail::fail<BadFrame>("an unknown message");
@@ -314,8 +313,8 @@ class WatchdogClient {
 
   void on_stop() {
     if (Connection* const connection = this->connection()) {
+      on_pass();  // for what another thread has asked since the last one
       const WatchdogLedger::Time now = clock_.now();
-      send_abort(*connection);
       look(now);
       send_heartbeat(*connection, now);
       connection->send(FrameWriter(ToServer::goodbye).take());
