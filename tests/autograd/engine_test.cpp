@@ -122,6 +122,14 @@ TEST(Engine, LeavesAccumulate) {
   EXPECT_EQ(x.grad().item(), 2);
 }
 
+// With assertions nothing beside the sizes and strides is read.
+TEST(Engine, ALeafOfAsManyDimensionsAsThereCanBeAccumulates) {
+  const Tensor x = ones({1, 1, 1, 2, 1, 1, 1, 1}, kLeaf);
+  static_assert(Shape::kMaxDims == 8);
+  for (int time = 0; time < 2; ++time) (x * 3).sum().backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{6, 6}));
+}
+
 TEST(Engine, ALeafIsItsOwnRoot) {
   const Tensor x = leaf(3);
   x.backward();

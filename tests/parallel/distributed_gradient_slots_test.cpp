@@ -25,6 +25,7 @@
 #include <lockstep/tensor/random.hpp>
 
 #include "support/devices.hpp"
+#include "support/gate.hpp"
 
 #include <gtest/gtest.h>
 
@@ -267,6 +268,28 @@ TEST(DistributedGradientSlots, AHookMayReplaceTheGradient) {
       EXPECT_EQ(copies, 3u) << "in step " << step;
       expect_near(gradients_of(model.module()), expected);
     }
+  });
+}
+
+// The buckets belong to the stream that has made them, and the layers' backward runs on another.
+TEST(DistributedGradientSlots, AreKeptForTheStreamThatWritesThem) {
+  distributed::run({"cpu:0"}, [&](const ProcessGroup& group) {
+    DistributedDataParallel model{Layers{}, group};
+    EXPECT_EQ(model.logging_data().num_gradient_copies, 0u);
+    const Tensor x = images().to(group.device());
+    for (int step = 0; step < 2; ++step) model(x).mean().backward();
+    model.zero_grad();
+    const Stream side = pool_stream(group.device());
+    side.wait_stream(current_stream(group.device()));
+    std::optional<Tensor> loss;
+    {
+      const StreamGuard guard(side);
+      loss = model(x).mean();
+    }
+    loss->backward();
+    const Tensor grad = model.module().conv.weight.grad();
+    EXPECT_NE(grad.impl()->storage->owner(), side);
+    EXPECT_TRUE(testing::is_recorded_on(side, grad));
   });
 }
 

@@ -2,6 +2,7 @@
 #include <lockstep/parallel/powersgd_hook.hpp>
 
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/state_dict.hpp>
@@ -23,10 +24,12 @@
 
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/gate.hpp"
 #include "support/varied.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -198,6 +201,30 @@ TEST(PowerSGD, ErrorFeedbackLosesNothing) {
       EXPECT_TRUE(model.logging_data().has_rebuilt_buckets);
     });
   }
+}
+
+// What backward has left on its stream is used at the end of the pass on the caller's.
+TEST(PowerSGD, WhatItHasLostIsKeptForTheStreamOfTheCaller) {
+  distributed::run({"cpu:0"}, [](const ProcessGroup& group) {
+    const Device device = group.device();
+    Model model{weights_of({{12, 10}}, device), group};
+    const auto state = compress(model, {.start_powerSGD_iter = 0});
+    const Stream side = pool_stream(device);
+    side.wait_stream(current_stream(device));
+    Tensor loss;
+    {
+      const StreamGuard guard(side);
+      loss = model(std::vector<Tensor>{varied({12, 10}, 0, device)});
+    }
+    loss.backward();
+    const StateDict dict = state->state_dict(model.parameters());
+    const auto error = std::find_if(dict.begin(), dict.end(), [](const NamedTensor& each) {
+      return each.name == "state.0.error";
+    });
+    ASSERT_NE(error, dict.end());
+    EXPECT_EQ(error->tensor.impl()->storage->owner(), side);
+    EXPECT_TRUE(testing::is_recorded_on(current_stream(device), error->tensor));
+  });
 }
 
 TEST(PowerSGD, WithoutErrorFeedbackEachPassIsOfItsOwn) {

@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/nn/embedding.hpp>
 #include <lockstep/ops/arithmetic.hpp>
@@ -14,11 +15,13 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/distributed_hooks.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/sparse.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/gate.hpp"
 
 #include <gtest/gtest.h>
 
@@ -122,6 +125,25 @@ void expect_as_dense(std::size_t ranks, const DistributedDataParallelOptions& op
   const auto sparse = train(true);
   const auto expected = train(false);
   for (std::size_t r = 0; r < ranks; ++r) EXPECT_EQ(sparse[r], expected[r]) << "rank " << r;
+}
+
+// A gradient of another stream, whose values have strides, so that they are read by a kernel.
+TEST(DistributedDataParallel, DD18ASparseGradientIsKeptForTheStreamThatSendsIt) {
+  distributed::run({"cpu:0"}, [&](const ProcessGroup& group) {
+    Words module = make_words();
+    const Stream side = pool_stream(group.device());
+    Tensor own;
+    module.table.weight.register_post_accumulate_grad_hook([&](const Tensor& weight) {
+      const Tensor values = detail::empty_on(side, {3, 2}, Dtype::f64).fill_(1).t();
+      own = detail::make_sparse(words(group, {1, 4}).reshape({1, 2}), values, weight.sizes(), true);
+      weight.set_grad(own);
+    });
+    DistributedDataParallel model{std::move(module), group};
+    model(words(group, {1, 4})).sum().backward();
+    EXPECT_EQ(dense(model.module().table.weight.grad()),
+              (Values{0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0}));
+    EXPECT_TRUE(testing::is_recorded_on(current_stream(group.device()), own.values()));
+  });
 }
 
 TEST(DistributedDataParallel, DD18SparseGradientsAreTheDenseOnes) {

@@ -96,4 +96,16 @@ class QueuedCompute : public Queued {
   }
 };
 
+// Whether the tensor's memory is recorded on this stream of a host device, which is idle: whether
+// who overwrites it waits for the stream.
+inline bool is_recorded_on(const Stream& stream, const Tensor& tensor) {
+  Stream writer = pool_stream(tensor.device());
+  while (writer == stream) writer = pool_stream(tensor.device());
+  const Queued queued({stream, writer});
+  Gate gate;
+  gate.hold(stream);
+  tensor.impl()->storage->order_write(writer);
+  return !writer.query();
+}
+
 }  // namespace lockstep::testing
