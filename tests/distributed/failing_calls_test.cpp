@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -89,12 +90,14 @@ TEST(FailingCalls, AFileStoreWhoseCallsAreInterruptedOrCutShort) {
     EXPECT_EQ(other.get("one"), value);
   }
   EXPECT_GT(number, 2);
-  {
-    const testing::ShortCalls one_byte(1);
-    one.set("one", "by single bytes");
-    EXPECT_EQ(other.get("one"), "by single bytes");
+  for (const std::size_t most : {1U, 5U}) {
+    const std::uintmax_t before = std::filesystem::file_size(folder / "store");
+    const testing::ShortCalls few(most);
+    one.set("one", "by few bytes");
+    EXPECT_EQ(other.get("one"), "by few bytes");
     other.set("other", "these, too");
     EXPECT_EQ(one.get("other"), "these, too");
+    EXPECT_EQ(std::filesystem::file_size(folder / "store") - before, 56U);
   }
   other.set("other", "late");
   const testing::ShortCalls nothing(0);

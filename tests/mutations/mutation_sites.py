@@ -2,6 +2,7 @@
 """Places of a header that can be changed, and the text that makes the change one of the run's choices."""
 
 import dataclasses
+import pathlib
 import re
 
 MUTATED = "::mutations::mutated"
@@ -107,6 +108,18 @@ def sites_of(header, text):
                 yield [site]
         if line.strip():
             before = line
+
+
+def name_of(site, lines):
+    """`HEADER | LINE OF CODE | WHAT`, for the lines of its header."""
+    return f"{site[0].header} | {lines[site[0].line - 1].strip()} | {site[0].what}"
+
+
+def known_survivors():
+    """The names in survivors.txt, each of a line that ends with why it changes nothing."""
+    text = (pathlib.Path(__file__).resolve().parent / "survivors.txt").read_text()
+    rows = (line.split(" | ") for line in text.splitlines())
+    return {" | ".join(row[:3]) for row in rows if len(row) == 4}
 
 
 def changed(text, chosen):

@@ -97,6 +97,11 @@ TEST(Comm, OutputsThatCannotBeWrittenAreRefusedBeforeAnythingIs) {
         comm::broadcast_out(x, {room, room.detach()});
       },
       "output tensors 0 and 1 share memory"));
+  const ls::Tensor two = ls::zeros({8});
+  const ls::Tensor first = two.narrow(0, 0, 4);
+  const ls::Tensor second = two.narrow(0, 4, 4);
+  EXPECT_NO_THROW(comm::broadcast_out(x, {first, second})) << "one lies beside the other";
+  EXPECT_NO_THROW(comm::broadcast_out(x, {second, first}));
   const ls::Tensor one = x.narrow(0, 0, 1);
   EXPECT_TRUE(throws<ls::ValueError>([&] { comm::broadcast_out(one, {one.detach()}); }, "index 0",
                                      "shares memory"));

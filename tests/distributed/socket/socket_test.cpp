@@ -58,6 +58,8 @@ TEST(Socket, ACallThatIsInterruptedIsMadeAgainAndAnyOtherFailureIsTold) {
     EXPECT_EQ(detail::receive_some(pair.there, got).bytes, 2U);
     EXPECT_EQ(got, "ab");
   }
+  errno = EIO;  // of whatever came before
+  EXPECT_EQ(detail::send_some(pair.here, "").error, 0);
   const FailingCalls failing(CallKind::socket, 1, true, EIO);
   EXPECT_EQ(detail::send_some(pair.here, "ab").error, EIO);
   EXPECT_EQ(detail::receive_some(pair.there, got).error, EIO);
