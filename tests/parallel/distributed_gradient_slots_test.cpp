@@ -116,6 +116,17 @@ std::uint64_t copies_of(const Model& model, const std::function<void()>& step) {
   return model.logging_data().num_gradient_copies - before;
 }
 
+// Runs something before the operations that come before it in forward.
+struct Within {
+  static constexpr const char* name = "within";
+  std::function<void()> body;
+  Tensor forward(const Tensor& x) const { return x.clone(); }
+  Tensor backward(const Backward&, const Tensor& grad) const {
+    body();
+    return grad * 1.0;
+  }
+};
+
 // The last layer's two come before the pass is known; the first step makes the buckets as well.
 TEST(DistributedGradientSlots, GradientsAreComputedWhereTheyAreReduced) {
   const Tensor x = images();
@@ -274,7 +285,7 @@ TEST(DistributedGradientSlots, AHookMayReplaceTheGradient) {
 // The buckets belong to the stream that has made them, and the layers' backward runs on another.
 TEST(DistributedGradientSlots, AreKeptForTheStreamThatWritesThem) {
   distributed::run({"cpu:0"}, [&](const ProcessGroup& group) {
-    DistributedDataParallel model{Layers{}, group};
+    DistributedDataParallel model{Layers{}, group, {.bucket_cap_mb = 0}};
     EXPECT_EQ(model.logging_data().num_gradient_copies, 0u);
     const Tensor x = images().to(group.device());
     for (int step = 0; step < 2; ++step) model(x).mean().backward();
@@ -290,6 +301,65 @@ TEST(DistributedGradientSlots, AreKeptForTheStreamThatWritesThem) {
     const Tensor grad = model.module().conv.weight.grad();
     EXPECT_NE(grad.impl()->storage->owner(), side);
     EXPECT_TRUE(testing::is_recorded_on(side, grad));
+  });
+}
+
+// Two factors, between whose backward `between` runs: the outer one gets its gradient first.
+struct Factors {
+  static inline std::function<void()> between;
+  Parameter a{ones({2})};
+  Parameter b{ones({2})};
+  Tensor forward(const Tensor& x, bool a_is_outer) const {
+    const Parameter& outer = a_is_outer ? a : b;
+    return apply(Within{between}, (a_is_outer ? b : a) * x) * outer;
+  }
+};
+
+// Whether the reducer would have this parameter's gradient written to its bucket now.
+bool has_slot(const Tensor& parameter) {
+  return parameter.impl()->hooks->hooks.back().gradient_slot().defined();
+}
+
+TEST(DistributedGradientSlots, AreOfTheReducedPassAloneAndForGradientsThatHaveNotCome) {
+  distributed::run({"cpu:0"}, [](const ProcessGroup& group) {
+    DistributedDataParallel model{Factors{}, group};
+    const Factors& factors = model.module();
+    int calls = 0;
+    Factors::between = [&] {
+      ++calls;
+      EXPECT_FALSE(has_slot(factors.b)) << "its gradient has come";
+      std::thread other([&] {
+        const Tensor leaf = ones({1}).requires_grad_();
+        apply(Within{[&] { EXPECT_FALSE(has_slot(factors.a)) << "another pass"; }}, leaf)
+            .sum()
+            .backward();
+      });
+      other.join();
+      EXPECT_TRUE(has_slot(factors.a));
+    };
+    const Tensor x = ones({2}, {.device = group.device()});
+    for (int step = 0; step < 2; ++step) model(x, false).sum().backward();
+    EXPECT_EQ(calls, 2);
+    Factors::between = {};
+  });
+}
+
+// The bucket of the factor that was the inner one in the first pass waits for the other's.
+TEST(DistributedGradientSlots, AfterAFailureAFullBucketHasNoGradients) {
+  distributed::run({"cpu:0"}, [](const ProcessGroup& group) {
+    DistributedDataParallel model{Factors{}, group, {.bucket_cap_mb = 0}};
+    const Factors& factors = model.module();
+    const Tensor x = ones({2}, {.device = group.device()});
+    Factors::between = [] {};
+    model(x, false).sum().backward();
+    model.zero_grad();
+    Factors::between = [&] {
+      EXPECT_TRUE(factors.a.grad().defined());
+      throw ValueError("between");
+    };
+    EXPECT_THROW(model(x, true).sum().backward(), ValueError);
+    EXPECT_FALSE(factors.a.grad().defined());
+    Factors::between = {};
   });
 }
 
@@ -337,17 +407,6 @@ TEST(DistributedGradientSlots, NotWhereWhatTheyAreComputedFromLies) {
   };
   EXPECT_EQ(conv(false), conv(true));
 }
-
-// Runs something before the operations that come before it in forward.
-struct Within {
-  static constexpr const char* name = "within";
-  std::function<void()> body;
-  Tensor forward(const Tensor& x) const { return x.clone(); }
-  Tensor backward(const Backward&, const Tensor& grad) const {
-    body();
-    return grad * 1.0;
-  }
-};
 
 // A weight with a slot for its gradient, which passes may offer.
 struct Offered {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <future>
@@ -63,6 +64,13 @@ TEST(Socket, ACallThatIsInterruptedIsMadeAgainAndAnyOtherFailureIsTold) {
   const FailingCalls failing(CallKind::socket, 1, true, EIO);
   EXPECT_EQ(detail::send_some(pair.here, "ab").error, EIO);
   EXPECT_EQ(detail::receive_some(pair.there, got).error, EIO);
+}
+
+TEST(Socket, WhoWaitsForTheOtherSideWaitsUntilTheDeadline) {
+  const Pair pair;
+  std::string bytes(std::size_t{1} << 24, 'x');  // more than there is room for
+  EXPECT_EQ(detail::receive_all(pair.here, bytes, Deadline(0ms)), ETIMEDOUT);
+  EXPECT_EQ(detail::send_all(pair.here, bytes, Deadline(0ms)), ETIMEDOUT);
 }
 
 TEST(Socket, WhatIsNotConnectedIsNotTakenForConnected) {

@@ -66,14 +66,11 @@ std::string hello() {
   return detail::FrameWriter(detail::StoreRequest::hello).text(detail::kStoreGreeting).take();
 }
 
-// The answer to it.
-std::string welcome() {
-  return detail::FrameWriter(detail::StoreReply::done)
-      .text("")
-      .number(std::int64_t{0})
-      .take()
-      .substr(4);
+std::string answer(const std::string& value, std::int64_t number) {
+  return detail::FrameWriter(detail::StoreReply::done).text(value).number(number).take().substr(4);
 }
+// That to hello.
+std::string welcome() { return answer("", 0); }
 
 TEST(TCPStore, TheSystemChoosesAPort) {
   const TCPStore a = server();
@@ -266,6 +263,22 @@ TEST(Socket, FramesAreReadWithinTheirBounds) {
     EXPECT_EQ(at, 0U);
   }
   EXPECT_TRUE(throws<detail::BadFrame>([&] { detail::next_frame(frame, at, 5); }, "5 is the most"));
+}
+
+// What has been answered is not answered again, and what does not wait cannot be canceled.
+TEST(TCPStore, EachCallHasOneAnswer) {
+  using detail::StoreCall;
+  using detail::StoreRequest;
+  TCPStore store = server();
+  RawClient client(store);
+  client.send(hello() + detail::frame_of(StoreCall{StoreRequest::get, {"key"}}));
+  EXPECT_EQ(client.receive(), welcome());
+  store.set("key", "first");
+  EXPECT_EQ(client.receive(), answer("first", 0));
+  store.set("key", "second");
+  client.send(detail::frame_of(StoreCall{StoreRequest::cancel}) +
+              detail::frame_of(StoreCall{StoreRequest::count}));
+  EXPECT_EQ(client.receive(), answer("", 1));
 }
 
 }  // namespace tcp_store_test

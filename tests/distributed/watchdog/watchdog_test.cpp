@@ -394,6 +394,14 @@ TEST(Watchdog, WhoNamesAGroupThatItHasLeftIsCutOff) {
   EXPECT_TRUE(zero.has_ended());
 }
 
+TEST(Watchdog, WhoIsRefusedIsCutOff) {
+  detail::WatchdogServer server(1, 7, 5min, kQuick);
+  Peer other{detail::connect_to("localhost", server.port(), Peer::patience())};
+  other.send(FrameWriter(ToServer::hello).number(std::uint64_t{7}).number(1).number(2).take());
+  other.expect(FromServer::refused);
+  EXPECT_TRUE(other.has_ended());
+}
+
 // Rank 0's watchdog, to the one of rank 1 of two.
 struct WrittenServer : Peer {
   detail::Listener listener = detail::listen_on(0);

@@ -126,7 +126,6 @@ class CommunicationThread {
  private:
   // The caller holds `mutex_`.
   void start() {
-    lockstep::detail::check_not_forked();
     try {
       thread_ = lockstep::detail::start_thread([this] { serve(); });
     } catch (const std::system_error& error) {

@@ -146,8 +146,7 @@ LOCKSTEP_INLINE void Reducer::abandon() noexcept {
 
 LOCKSTEP_INLINE Tensor Reducer::gradient_slot(std::size_t i) {
   const std::lock_guard lock(mutex_);
-  const bool may =
-      pass_ != 0 && pass_ == current_backward_pass->number() && usage_.state(i) == State::waiting;
+  const bool may = pass_ == current_backward_pass->number() && usage_.state(i) == State::waiting;
   return may ? buckets_.gradient_slot(i) : Tensor();
 }
 
