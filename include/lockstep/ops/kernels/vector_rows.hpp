@@ -30,7 +30,8 @@ bool log_softmax_grad(const float* grad, const float* y, float* out, std::size_t
                       std::size_t count, Instructions by = best_instructions());
 
 // x · Φ(x) of n elements, and the gradient times Φ(x) + x · φ(x); `out` may be an input. An
-// element gives the same bits in any place. Φ(x) is within 8 units in the last place.
+// element gives the same bits in any place. The first has a relative error of at most
+// (8 + x²) · 2^-24, since it takes exp(−x²/2) of a rounded square.
 bool gelu(const float* x, float* out, std::size_t n, Instructions by = best_instructions());
 bool gelu_grad(const float* grad, const float* x, float* out, std::size_t n,
                Instructions by = best_instructions());
