@@ -18,6 +18,7 @@
 #include "support/expect_error.hpp"
 #include "support/failing_calls_walk.hpp"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -98,6 +99,12 @@ TEST(Socket, ListensByAllThatTheMachineHas) {
   if (six && ::bind(six.get(), reinterpret_cast<sockaddr*>(&loopback), sizeof loopback) == 0) {
     EXPECT_NO_THROW(connect("::1"));
   }
+}
+
+TEST(Socket, WhyAHostIsNotKnownIsSaid) {
+  std::string error;
+  EXPECT_EQ(detail::resolve("fe80::1%nosuch", 1, error), nullptr);
+  EXPECT_EQ(error, ::gai_strerror(EAI_NONAME));
 }
 
 // Ends its loop's connections, and waits for the other sides.

@@ -394,6 +394,13 @@ TEST(Watchdog, WhoNamesAGroupThatItHasLeftIsCutOff) {
   EXPECT_TRUE(zero.has_ended());
 }
 
+TEST(Watchdog, WhoNamesARankThatThereIsNotIsCutOff) {
+  detail::WatchdogServer server(1, 7, 5min, kQuick);
+  WrittenRank zero(server.port(), 7, 0, 1);
+  zero.announce({0, 1});
+  EXPECT_TRUE(zero.has_ended());
+}
+
 TEST(Watchdog, WhoIsRefusedIsCutOff) {
   detail::WatchdogServer server(1, 7, 5min, kQuick);
   Peer other{detail::connect_to("localhost", server.port(), Peer::patience())};
@@ -447,6 +454,21 @@ TEST(Watchdog, AHeartbeatThatIsTooLongGoesInSeveral) {
   }
   zero.expect(ToServer::finished);
   zero.socket = {};
+}
+
+TEST(Watchdog, RankZeroIsNotAwaitedInWhatWasItsLastCollective) {
+  WatchdogOptions options = kQuick;
+  options.collective_timeout = 20ms;
+  WrittenServer zero;
+  const auto one = zero.welcome(options);
+  const auto progress = one->watch({0, 1});
+  const InCollective waiting(progress.get(), kSum);
+  FrameWriter last(FromServer::last);
+  detail::write(last, {{0, 1}, 0});
+  zero.send(last.number(std::uint64_t{1}).take() + FrameWriter(FromServer::closing).take());
+  zero.socket = {};
+  while (!one->faulted()) std::this_thread::yield();
+  EXPECT_EQ(one->faults()[0].kind, Fault::Kind::stuck) << one->faults()[0].text;
 }
 
 // A connection that is closed while bytes are on their way loses those that it has sent.

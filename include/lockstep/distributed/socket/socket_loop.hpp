@@ -63,8 +63,9 @@ class Connection {
   static constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
 
   short events() const {
-    const bool reads = !closing_ && out_.size() < kMostUnsent;
-    return static_cast<short>((reads ? POLLIN : 0) | (out_.empty() ? 0 : POLLOUT));
+    const int reads = !closing_ && out_.size() < kMostUnsent ? POLLIN : 0;
+    const int sends = out_.empty() ? 0 : POLLOUT;
+    return static_cast<short>(reads | sends);
   }
 
   void flush() {
