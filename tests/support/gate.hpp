@@ -7,6 +7,8 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/tensor/storage.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include <gtest/gtest.h>
 

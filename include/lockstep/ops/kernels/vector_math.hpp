@@ -6,6 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 
+// (glibc says which it is in every header of the standard library.)
+#if defined(__x86_64__) && defined(__LP64__) && defined(__GLIBC__) && \
+    !defined(LOCKSTEP_NO_VECTOR_MATH)
+#if __GLIBC__ > 2 || __GLIBC_MINOR__ >= 35
+#define LOCKSTEP_LIBMVEC
+#endif
+#endif
+
 // Transcendental functions of many numbers at a time, for the kernels of host devices: by libmvec,
 // which is part of glibc on x86-64 and is linked with libm, in the widest vectors that the machine
 // has, whatever the program is compiled for. Without a glibc of 2.35 or newer, or if

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/ops/kernels/layer_norm_rows.hpp>
+#include <lockstep/ops/kernels/vector_lanes.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/kernels/vector_rows.hpp>
 
@@ -14,7 +15,7 @@ namespace lockstep::detail::vectorized {
 
 #if defined(LOCKSTEP_LIBMVEC)
 
-// As LOCKSTEP_VECTOR_ROWS.
+// As LOCKSTEP_VECTOR_LANES.
 #define LOCKSTEP_LAYER_NORM_ROWS(BY, INSTRUCTIONS)                                               \
   namespace BY {                                                                                 \
   [[gnu::target(INSTRUCTIONS)]] inline void layer_norm(const LayerNormRows& rows) {              \

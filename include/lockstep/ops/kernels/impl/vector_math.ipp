@@ -8,14 +8,6 @@
 #include <cstddef>
 #include <cstring>
 
-// (glibc says which it is in every header of the standard library.)
-#if defined(__x86_64__) && defined(__LP64__) && defined(__GLIBC__) && \
-    !defined(LOCKSTEP_NO_VECTOR_MATH)
-#if __GLIBC__ > 2 || __GLIBC_MINOR__ >= 35
-#define LOCKSTEP_LIBMVEC
-#endif
-#endif
-
 namespace lockstep::detail::vectorized {
 
 // Of one number, for machines without the vector functions.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/ops/kernels/vector_lanes.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/kernels/vector_rows.hpp>
 
@@ -14,10 +15,6 @@ namespace lockstep::detail::vectorized {
 
 #if defined(LOCKSTEP_LIBMVEC)
 
-inline constexpr std::size_t kLeastRow = 16;         // as many as the widest vector has
-inline constexpr std::size_t kRowsTogether = 8;      // whose columns are summed in f32
-inline constexpr std::size_t kColumnsOfSums = 1024;  // which stay in the nearest cache
-
 // The coefficients of P and Q in
 //   exp(r) = 1 + r + r² · P(r)                 for |r| ≤ ½ ln 2, from Cephes' expf
 //   Φ(−a) = exp(−a²/2) · Q(1 / (1 + 0.3 · a))  for 0 ≤ a ≤ 14.5, a minimax fit
@@ -28,67 +25,9 @@ inline constexpr float kTailPolynomial[] = {
     -0.07683984190225601F, 0.14276540279388428F,  0.09458580613136292F,
     0.12194527685642242F,  0.11948420852422714F,  7.372505933744833e-06F};
 
-// All for one set of instructions. A macro, for the reason that vector_math.ipp gives; V, I and D
-// are vectors of so many BYTES, and WIDEN is the instruction that makes a D of half as many floats
-// as a V has.
-//
-// A row that is no multiple of a vector ends with one that lies on part of the vector before: its
-// first `skipped` lanes have been there.
-#define LOCKSTEP_VECTOR_ROWS(BY, INSTRUCTIONS, BYTES, WIDEN)                                       \
+// As LOCKSTEP_VECTOR_LANES, the functions of one set of instructions.
+#define LOCKSTEP_VECTOR_ROWS(BY, INSTRUCTIONS)                                                     \
   namespace BY {                                                                                   \
-  using V [[gnu::vector_size(BYTES)]] = float;                                                     \
-  using I [[gnu::vector_size(BYTES)]] = std::int32_t;                                              \
-  using U [[gnu::vector_size(BYTES)]] = std::uint32_t;                                             \
-  using D [[gnu::vector_size(BYTES)]] = double;                                                    \
-  constexpr std::size_t kLanes = BYTES / sizeof(float);                                            \
-  constexpr std::size_t kChunk = 16 * kLanes;                                                      \
-                                                                                                   \
-  [[gnu::target(INSTRUCTIONS)]] inline V read(const float* from) {                                 \
-    V x;                                                                                           \
-    std::memcpy(&x, from, sizeof(V));                                                              \
-    return x;                                                                                      \
-  }                                                                                                \
-  [[gnu::target(INSTRUCTIONS)]] inline void write(float* to, V x) {                                \
-    std::memcpy(to, &x, sizeof(V));                                                                \
-  }                                                                                                \
-  [[gnu::target(INSTRUCTIONS)]] inline D widened(const float* from) {                              \
-    D x;                                                                                           \
-    __asm__(WIDEN " {%1, %0|%0, %1}"                                                               \
-            : "=v"(x)                                                                              \
-            : "m"(*static_cast<const float(*)[kLanes / 2]>(static_cast<const void*>(from))));      \
-    return x;                                                                                      \
-  }                                                                                                \
-  [[gnu::target(INSTRUCTIONS)]] inline V greater(V a, V b) { return a > b ? a : b; }               \
-                                                                                                   \
-  /* `filling` in the lanes that have been there. */                                               \
-  [[gnu::target(INSTRUCTIONS)]] inline V rest_of(V x, std::size_t skipped, float filling) {        \
-    I lane{};                                                                                      \
-    for (std::size_t l = 0; l < kLanes; ++l) lane[l] = static_cast<std::int32_t>(l);               \
-    return lane >= static_cast<std::int32_t>(skipped) ? x : V{} + filling;                         \
-  }                                                                                                \
-                                                                                                   \
-  [[gnu::target(INSTRUCTIONS)]] inline float greatest(V x) {                                       \
-    float lanes[kLanes];                                                                           \
-    write(lanes, x);                                                                               \
-    for (std::size_t n = kLanes / 2; n > 0; n /= 2) {                                              \
-      for (std::size_t l = 0; l < n; ++l) lanes[l] = std::max(lanes[l], lanes[l + n]);             \
-    }                                                                                              \
-    return lanes[0];                                                                               \
-  }                                                                                                \
-  [[gnu::target(INSTRUCTIONS)]] inline double total(D x) {                                         \
-    double lanes[kLanes / 2];                                                                      \
-    std::memcpy(lanes, &x, sizeof(D));                                                             \
-    for (std::size_t n = kLanes / 4; n > 0; n /= 2) {                                              \
-      for (std::size_t l = 0; l < n; ++l) lanes[l] += lanes[l + n];                                \
-    }                                                                                              \
-    return lanes[0];                                                                               \
-  }                                                                                                \
-  [[gnu::target(INSTRUCTIONS)]] inline D wide_sum(V x) {                                           \
-    float lanes[kLanes];                                                                           \
-    write(lanes, x);                                                                               \
-    return widened(lanes) + widened(lanes + kLanes / 2);                                           \
-  }                                                                                                \
-                                                                                                   \
   template <std::size_t n>                                                                         \
   [[gnu::target(INSTRUCTIONS)]] inline V polynomial(V x, const float (&coefficients)[n]) {         \
     V y = V{} + coefficients[0];                                                                   \
@@ -251,17 +190,6 @@ inline constexpr float kTailPolynomial[] = {
     std::copy_n(room, rest, out + n - rest);                                                       \
   }                                                                                                \
                                                                                                    \
-  [[gnu::target(INSTRUCTIONS)]] inline void add_wide(double* sums, V x) {                          \
-    float lanes[kLanes];                                                                           \
-    write(lanes, x);                                                                               \
-    for (std::size_t half = 0; half < kLanes; half += kLanes / 2) {                                \
-      D sum;                                                                                       \
-      std::memcpy(&sum, sums + half, sizeof(D));                                                   \
-      sum += widened(lanes + half);                                                                \
-      std::memcpy(sums + half, &sum, sizeof(D));                                                   \
-    }                                                                                              \
-  }                                                                                                \
-                                                                                                   \
   [[gnu::target(INSTRUCTIONS)]] inline void column_sums(const float* in, float* out,               \
                                                         std::size_t rows, std::size_t count) {     \
     const std::size_t columns = std::min(kColumnsOfSums, count);                                   \
@@ -295,33 +223,10 @@ inline constexpr float kTailPolynomial[] = {
     if (whole == 0) std::copy_n(room, n, x);                                                       \
   }                                                                                                \
   }
-LOCKSTEP_VECTOR_ROWS(rows_by_sse2, "sse2", 16, "cvtps2pd")
-LOCKSTEP_VECTOR_ROWS(rows_by_avx2, "avx2,fma", 32, "vcvtps2pd")
-LOCKSTEP_VECTOR_ROWS(rows_by_avx512, "avx512f,avx512dq", 64, "vcvtps2pd")
+LOCKSTEP_VECTOR_ROWS(rows_by_sse2, "sse2")
+LOCKSTEP_VECTOR_ROWS(rows_by_avx2, "avx2,fma")
+LOCKSTEP_VECTOR_ROWS(rows_by_avx512, "avx512f,avx512dq")
 #undef LOCKSTEP_VECTOR_ROWS
-
-#define LOCKSTEP_BY_INSTRUCTIONS(FUNCTION, ...)           \
-  switch (by) {                                           \
-    case Instructions::avx512:                            \
-      return rows_by_avx512::FUNCTION(__VA_ARGS__), true; \
-    case Instructions::avx2:                              \
-      return rows_by_avx2::FUNCTION(__VA_ARGS__), true;   \
-    case Instructions::sse2:                              \
-      return rows_by_sse2::FUNCTION(__VA_ARGS__), true;   \
-    case Instructions::scalar:                            \
-      break;                                              \
-  }                                                       \
-  return false
-
-#else
-
-inline constexpr std::size_t kLeastRow = 16;
-template <class... Unused>
-bool without_vectors(const Unused&...) {
-  return false;
-}
-#define LOCKSTEP_BY_INSTRUCTIONS(FUNCTION, ...) return without_vectors(by, __VA_ARGS__)
-
 #endif
 
 LOCKSTEP_INLINE bool softmax(const float* in, float* out, std::size_t rows, std::size_t count,
