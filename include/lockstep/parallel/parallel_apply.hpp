@@ -237,7 +237,8 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
   }
 
   // Which streams a foreign module works on is its library's affair.
-  const ReplicaStreams streams(ForeignModule<M> ? std::vector<Device>() : devices);
+  const std::vector<Device> none;
+  const ReplicaStreams streams(ForeignModule<M> ? none : devices);
   std::optional<TeamLease> team;
   if (threads == ApplyThreads::one_each) team.emplace(modules.size());
   // Each replica's thread makes its output; the end of the team orders that before the reads below.
