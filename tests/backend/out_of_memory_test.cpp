@@ -173,8 +173,8 @@ TEST(HostAllocatorOutOfMemory, GivingABlockBackNeedsNoMemory) {
 TEST(HostAllocatorOutOfMemory, ABlockInUseIsLeftUntilItsStreamsHaveNoWork) {
   HostAllocator allocator(Device(), counting);
   HostStream stream(Device(), HostStream::Mode::immediate);
-  HostStream reader(Device(), HostStream::Mode::queued);
-  HostStream writer(Device(), HostStream::Mode::queued);
+  HostStream& reader = new_stream();
+  HostStream& writer = new_stream();
   const std::size_t bytes[] = {1000, 70'000};
   std::vector<void*> blocks;
   for (const std::size_t size : bytes) blocks.push_back(allocator.allocate(size, stream));
