@@ -285,7 +285,7 @@ class NoBackgroundThreads {
     auto& threads = ls::detail::BackgroundThreads::instance();
     const std::size_t wanted = threads.stats().wanted;
     for (std::size_t i = 0; i < wanted; ++i) {
-      streams_.push_back(std::make_unique<HostStream>(ls::Device(), HostStream::Mode::queued));
+      streams_.push_back(&new_stream());
       held_.push_back(std::make_unique<Flag>());
       streams_.back()->submit_copy([this, held = held_.back().get()] {
         held->set();
@@ -299,13 +299,20 @@ class NoBackgroundThreads {
   NoBackgroundThreads& operator=(const NoBackgroundThreads&) = delete;
   ~NoBackgroundThreads() {
     end_.set();
-    for (const auto& stream : streams_) stream->synchronize();
+    for (HostStream* const stream : streams_) stream->synchronize();
   }
 
  private:
   using HostStream = ls::detail::HostStream;
 
-  std::vector<std::unique_ptr<HostStream>> streams_;
+  // For ever: a thread that has served it may still be about to leave it.
+  static HostStream& new_stream() {
+    static auto& streams = *new std::vector<std::unique_ptr<HostStream>>;
+    return *streams.emplace_back(
+        std::make_unique<HostStream>(ls::Device(), HostStream::Mode::queued));
+  }
+
+  std::vector<HostStream*> streams_;
   std::vector<std::unique_ptr<Flag>> held_;
   Flag end_;
 };
