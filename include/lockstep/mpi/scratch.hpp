@@ -18,7 +18,7 @@ struct Scratch {
   std::vector<int> counts;  // for each rank, the bytes of its share, and where it lies in a piece
   std::vector<int> offsets;
   ComparedCall call;
-  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Comm copy = MPI_COMM_NULL;  // MPI_Comm_idup writes here until its request has ended
 
   // The buffer, with at least so many bytes.
   std::byte* room(std::size_t bytes) {

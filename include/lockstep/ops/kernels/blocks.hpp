@@ -64,8 +64,8 @@ concept WorksInBlocks = requires(const F& f, Out* out, const In*... in) {
 };
 
 // Such a function of n elements; a member `range` that has computed all of them by itself returns
-// true. All blocks go through this one call, full or not: if it were
-// compiled twice, it might be rounded in two ways.
+// true. All blocks go through this one call, full or not: if it were compiled twice, it might be
+// rounded in two ways.
 template <class T, class F, class... In>
 void in_blocks(std::size_t n, T* out, const F& f, const In*... in) {
   if constexpr (requires { f.range(n, out, in...); }) {

@@ -16,7 +16,7 @@ namespace lockstep::detail {
 
 inline constexpr std::int64_t kRowLanes = 16;
 
-// row[i] = exp(row[i] − shift), which is not below any of them.
+// row[i] = exp(row[i] − shift), where no element is greater than the shift.
 template <class T>
 void exp_minus(T* row, std::int64_t count, T shift) {
   if constexpr (std::is_same_v<T, float>) {

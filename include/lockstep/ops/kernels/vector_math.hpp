@@ -6,7 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// (glibc says which it is in every header of the standard library.)
+// LOCKSTEP_LIBMVEC stands for a glibc that has the vector functions. (glibc says which it is in
+// every header of the standard library.)
 #if defined(__x86_64__) && defined(__LP64__) && defined(__GLIBC__) && \
     !defined(LOCKSTEP_NO_VECTOR_MATH)
 #if __GLIBC__ > 2 || __GLIBC_MINOR__ >= 35
