@@ -20,6 +20,12 @@
 
 namespace lockstep::testing {
 
+inline lockstep::detail::HostStream& host_stream(const Stream& stream) {
+  check<ValueError>(stream.device().is_cpu(), "a stream of ", stream.device(),
+                    " is not one of a host device, so a test can neither hold nor queue it");
+  return static_cast<lockstep::detail::HostStream&>(stream.state());
+}
+
 // Holds queued host streams: what is issued to one behind the gate stays unfinished until the gate
 // opens, for as long as a test wants to look at that state. The destructor opens it too, so that a
 // test that fails does not hang; whatever waits for the held work when it is destroyed (a
@@ -34,7 +40,7 @@ class Gate {
   ~Gate() { open(); }
 
   void hold(const Stream& stream) const {
-    auto& host = static_cast<lockstep::detail::HostStream&>(stream.state());
+    lockstep::detail::HostStream& host = host_stream(stream);
     check<ValueError>(host.mode() == lockstep::detail::HostStream::Mode::queued,
                       "Gate: a stream of ", stream.device(),
                       " is not queued, so holding it would block the test");
@@ -59,7 +65,7 @@ class Queued {
  public:
   explicit Queued(const std::vector<Stream>& streams) {
     for (const Stream& stream : streams) {
-      auto& host = static_cast<lockstep::detail::HostStream&>(stream.state());
+      lockstep::detail::HostStream& host = host_stream(stream);
       before_.emplace_back(&host, host.mode());
       set_mode(host, lockstep::detail::HostStream::Mode::queued);
     }
