@@ -4,6 +4,8 @@
 #include <lockstep/module/concepts.hpp>
 #include <lockstep/module/visit.hpp>
 #include <lockstep/module/walk/reflect.hpp>
+#include <lockstep/module/walk/structure.hpp>
+#include <lockstep/module/walk/walk_rules.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/replicas/shared_by_replicas.hpp>
 #include <lockstep/parallel/scattered.hpp>
@@ -11,13 +13,11 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
-#include <functional>
 #include <ostream>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 // Which types scatter and gather take.
 //
@@ -44,11 +44,11 @@ enum class Holding {
 template <Holding holding, class... T>
 struct Content {};
 
-// The elements of a tuple or variant.
-template <class T>
-struct ElementsOf;
-template <template <class...> class Template, class... T>
-struct ElementsOf<Template<T...>> {
+// The children of a structure of the standard library.
+template <class Children>
+struct ChildrenOf;
+template <class... T>
+struct ChildrenOf<std::tuple<T...>> {
   using Type = Content<Holding::structure, T...>;
 };
 
@@ -95,8 +95,8 @@ template <class T>
 consteval auto find_content() {
   if constexpr (shared_by_replicas<T>) {
     return Content<Holding::nothing>();
-  } else if constexpr (std::is_pointer_v<T>) {
-    return Content<Holding::pointer, std::remove_pointer_t<T>>();
+  } else if constexpr (!std::is_void_v<typename Lent<T>::type>) {
+    return Content<Holding::pointer, typename Lent<T>::type>();
   } else if constexpr (std::is_array_v<T>) {
     return Content<Holding::container, std::remove_all_extents_t<T>>();
   } else if constexpr (!Complete<T>) {
@@ -105,14 +105,8 @@ consteval auto find_content() {
     return Content<Holding::tensor>();
   } else if constexpr (is_foreign_container<T>) {
     return Content<Holding::container, Tensor>();
-  } else if constexpr (TupleLike<T> || is_specialization<T, std::variant>) {
-    return typename ElementsOf<T>::Type();
-  } else if constexpr (ListLike<T> || is_specialization<T, std::optional>) {
-    return Content<Holding::structure, typename T::value_type>();
-  } else if constexpr (MapLike<T>) {
-    return Content<Holding::structure, typename T::mapped_type>();
-  } else if constexpr (is_specialization<T, std::reference_wrapper>) {
-    return Content<Holding::pointer, typename T::type>();
+  } else if constexpr (Structure<T>::form != Form::none) {
+    return typename ChildrenOf<typename Structure<T>::Children>::Type();
   } else if constexpr (!std::is_class_v<T>) {
     return Content<Holding::nothing>();
   } else if constexpr (HasForward<T> || HasCallOperator<T>) {
@@ -265,7 +259,7 @@ consteval auto find_obstacle() {
       return Found<Obstacle::array, Plain>();
     } else if constexpr (!std::copy_constructible<Plain>) {
       return Found<Obstacle::not_copyable, Plain>();
-    } else if constexpr (MapLike<Plain>) {
+    } else if constexpr (Structure<Plain>::form == Form::map) {
       using Key = typename Plain::key_type;
       constexpr Obstacle obstacle = WalkableKey<Key> ? Obstacle::none : Obstacle::key;
       return Found<obstacle, Key>();
