@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
-#include <lockstep/module/walk/reflect.hpp>
+#include <lockstep/module/walk/structure.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/replicas/shared_by_replicas.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
@@ -14,13 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
-#include <utility>
-#include <variant>
 #include <vector>
 
 // Whether gather can put the results of several replicas together. It compares each with the first.
@@ -57,6 +53,29 @@ std::string value_text(const T& value) {
   }
 }
 
+// Throws a ValueError unless two results have as many children, the same alternative, and a value
+// both or neither.
+template <class T>
+void check_same_children(const T& a, const T& b, const Path& path, std::size_t replica) {
+  constexpr Form form = form_of<T>;
+  if constexpr (form == Form::list) {
+    check<ValueError>(a.size() == b.size(), "gather: ", path, " has ", a.size(),
+                      " elements in replica 0, but ", b.size(), " in replica ", replica);
+  } else if constexpr (form == Form::map) {
+    check<ValueError>(a.size() == b.size(),
+                      "All dicts must have the same number of keys: gather: ", path, " has ",
+                      a.size(), " in replica 0, but ", b.size(), " in replica ", replica);
+  } else if constexpr (form == Form::optional) {
+    check<ValueError>(a.has_value() == b.has_value(), "gather: ", path,
+                      a ? " has a value in replica 0, but none in replica "
+                        : " has no value in replica 0, but one in replica ",
+                      replica);
+  } else if constexpr (form == Form::variant) {
+    check<ValueError>(a.index() == b.index(), "gather: ", path, " holds alternative ", a.index(),
+                      " in replica 0, but ", b.index(), " in replica ", replica);
+  }
+}
+
 // Throws a ValueError unless two results have the same structure: as many elements, the same keys,
 // the same alternatives, values present in both or in neither, and where there is no tensor but a
 // plain value, the same one. A type of which replica 0's object would silently stand for those of
@@ -73,54 +92,15 @@ void check_same_structure(const T& a, const T& b, const Path& path, std::size_t 
   } else if constexpr (std::derived_from<T, Tensor>) {
     check_same_structure(static_cast<const Tensor&>(a), static_cast<const Tensor&>(b), path,
                          replica);
-  } else if constexpr (TupleLike<T>) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (check_same_structure(std::get<I>(a), std::get<I>(b), Path(path, I), replica), ...);
-    }
-    (std::make_index_sequence<std::tuple_size_v<T>>{});
-  } else if constexpr (ListLike<T>) {
-    check<ValueError>(a.size() == b.size(), "gather: ", path, " has ", a.size(),
-                      " elements in replica 0, but ", b.size(), " in replica ", replica);
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      check_same_structure(a[i], b[i], Path(path, i), replica);
-    }
-  } else if constexpr (MapLike<T>) {
-    check<ValueError>(a.size() == b.size(),
-                      "All dicts must have the same number of keys: gather: ", path, " has ",
-                      a.size(), " in replica 0, but ", b.size(), " in replica ", replica);
-    for (const auto& [key, value] : a) {
-      const auto other = b.find(key);
-      check<ValueError>(other != b.end(), "gather: ", path, " has the key ", key_text(key),
-                        " in replica 0, but not in replica ", replica);
-      check_same_structure(value, other->second, Path(path, key_text(key)), replica);
-    }
-  } else if constexpr (is_specialization<T, std::optional>) {
-    check<ValueError>(a.has_value() == b.has_value(), "gather: ", path,
-                      a ? " has a value in replica 0, but none in replica "
-                        : " has no value in replica 0, but one in replica ",
-                      replica);
-    if (a) check_same_structure(*a, *b, path, replica);
-  } else if constexpr (is_specialization<T, std::variant>) {
-    check<ValueError>(a.index() == b.index(), "gather: ", path, " holds alternative ", a.index(),
-                      " in replica 0, but ", b.index(), " in replica ", replica);
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (
-          [&] {
-            if (a.index() == I)
-              check_same_structure(*std::get_if<I>(&a), *std::get_if<I>(&b), path, replica);
-          }(),
-          ...);
-    }
-    (std::make_index_sequence<std::variant_size_v<T>>{});
-  } else if constexpr (StructLike<T>) {
-    const auto mine = tie_members(a);
-    const auto theirs = tie_members(b);
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (check_same_structure(std::get<I>(mine), std::get<I>(theirs), Path(path, member_name<T, I>),
-                            replica),
-       ...);
-    }
-    (std::make_index_sequence<member_count<T>>{});
+  } else if constexpr (form_of<T> != Form::none) {
+    check_same_children(a, b, path, replica);
+    for_each_child(a, [&](const auto& name, const auto& child, const auto& step) {
+      if constexpr (form_of<T> == Form::map) {
+        check<ValueError>(b.contains(step.key), "gather: ", path, " has the key ", name,
+                          " in replica 0, but not in replica ", replica);
+      }
+      check_same_structure(child, step(b), Path(path, name), replica);
+    });
   } else if constexpr (is_list_of_numbers<T>) {
     check<ValueError>(std::equal(std::begin(a), std::end(a), std::begin(b), std::end(b),
                                  same_value<std::iter_value_t<decltype(std::begin(a))>>),
