@@ -4,6 +4,7 @@
 #include <lockstep/data/files/rows.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/walk/reflect.hpp>
+#include <lockstep/module/walk/structure.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -15,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <unordered_map>
@@ -44,13 +46,13 @@ concept HasCollate = requires(std::vector<T> samples) {
   Collate<T>::apply(std::move(samples));
 };
 
-// The part of each sample that `select(sample)` refers to.
-template <class Part, class T, class Select>
-std::vector<Part> column_of(std::vector<T>& samples, Select select) {
-  std::vector<Part> column;
+// The batch of the children that `step` leads to.
+template <class Child, class T, class Step>
+auto collate_child(std::vector<T>& samples, const Step& step, const nested::Path& path) {
+  std::vector<Child> column;
   column.reserve(samples.size());
-  for (T& sample : samples) column.push_back(std::move(select(sample)));
-  return column;
+  for (T& sample : samples) column.push_back(std::move(step(sample)));
+  return collate_at(std::move(column), path);
 }
 
 // Throws unless `state(sample)` (`what`, in the message) is the same for all samples.
@@ -76,45 +78,45 @@ Tensor collate_numbers(const std::vector<T>& samples) {
 }
 
 template <class T>
-auto collate_tuple(std::vector<T>& samples, const nested::Path& path) {
-  const auto part = [&]<std::size_t i>(std::integral_constant<std::size_t, i>) {
-    using Part = std::tuple_element_t<i, T>;
-    return collate_at(
-        column_of<Part>(samples, [](T& sample) -> Part& { return std::get<i>(sample); }),
-        nested::Path(path, i));
-  };
+auto collate_children(std::vector<T>& /*samples*/, const nested::Path& /*path*/) {
+  static_assert(!std::is_same_v<T, T>,
+                "lockstep: collate does not know samples of this type: use tensors, numbers, "
+                "strings, pairs, tuples, arrays, vectors, maps, optionals, variants and plain "
+                "structs of them, or specialise lockstep::data::Collate");
+}
+
+template <class First, class Second>
+auto collate_children(std::vector<std::pair<First, Second>>& samples, const nested::Path& path) {
+  return std::pair{collate_child<First>(samples, nested::Element<0>(), nested::Path(path, 0)),
+                   collate_child<Second>(samples, nested::Element<1>(), nested::Path(path, 1))};
+}
+
+template <class... T>
+auto collate_children(std::vector<std::tuple<T...>>& samples, const nested::Path& path) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
-    if constexpr (nested::is_specialization<T, std::pair>) {
-      return std::pair{part(std::integral_constant<std::size_t, i>())...};
-    } else {
-      return std::tuple<decltype(part(std::integral_constant<std::size_t, i>()))...>{
-          part(std::integral_constant<std::size_t, i>())...};
-    }
+    return std::tuple<BatchOf<T>...>{
+        collate_child<T>(samples, nested::Element<i>(), nested::Path(path, i))...};
   }
-  (std::make_index_sequence<std::tuple_size_v<T>>());
+  (std::index_sequence_for<T...>());
 }
 
 template <class T, std::size_t count>
-auto collate_array(std::vector<std::array<T, count>>& samples, const nested::Path& path) {
+auto collate_children(std::vector<std::array<T, count>>& samples, const nested::Path& path) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
     return std::array<BatchOf<T>, count>{
-        collate_at(column_of<T>(samples, [](auto& sample) -> T& { return sample[i]; }),
-                   nested::Path(path, i))...};
+        collate_child<T>(samples, nested::At{i}, nested::Path(path, i))...};
   }
   (std::make_index_sequence<count>());
 }
 
 template <class T>
-auto collate_vectors(std::vector<std::vector<T>>& samples, const nested::Path& path) {
+auto collate_children(std::vector<std::vector<T>>& samples, const nested::Path& path) {
   check_alike(samples, path, "the number of elements",
               [](const std::vector<T>& sample) { return sample.size(); });
   std::vector<BatchOf<T>> batch;
   batch.reserve(samples[0].size());
   for (std::size_t i = 0; i < samples[0].size(); ++i) {
-    std::vector<T> column;
-    column.reserve(samples.size());
-    for (auto& sample : samples) column.push_back(std::move(sample[i]));
-    batch.push_back(collate_at(std::move(column), nested::Path(path, i)));
+    batch.push_back(collate_child<T>(samples, nested::At{i}, nested::Path(path, i)));
   }
   return batch;
 }
@@ -122,53 +124,49 @@ auto collate_vectors(std::vector<std::vector<T>>& samples, const nested::Path& p
 template <class Batch, class Map>
 Batch collate_maps(std::vector<Map>& samples, const nested::Path& path) {
   check_alike(samples, path, "the number of keys", [](const Map& map) { return map.size(); });
+  using Child = typename Map::mapped_type;
   Batch batch;
-  for (const auto* entry : nested::sorted_entries(samples[0])) {
-    const auto& key = entry->first;
-    const std::string text = nested::key_text(key);
-    std::vector<typename Map::mapped_type> column;
-    column.reserve(samples.size());
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      const auto found = samples[i].find(key);
-      check<ValueError>(found != samples[i].end(), "collate: ", path, " has the key ", text,
-                        " in sample 0 of the batch, but not in sample ", i);
-      column.push_back(std::move(found->second));
-    }
-    batch.emplace(key, collate_at(std::move(column), nested::Path(path, text)));
-  }
+  nested::for_each_child(samples[0], [&](std::string_view name, auto&, const auto& step) {
+    const auto find = [&](Map& sample) -> Child& {
+      const auto found = sample.find(step.key);
+      check<ValueError>(found != sample.end(), "collate: ", path, " has the key ", name,
+                        " in sample 0 of the batch, but not in sample ", &sample - samples.data());
+      return found->second;
+    };
+    batch.emplace(step.key, collate_child<Child>(samples, find, nested::Path(path, name)));
+  });
   return batch;
 }
 
+template <class Key, class T, class... More>
+auto collate_children(std::vector<std::map<Key, T, More...>>& samples, const nested::Path& path) {
+  return collate_maps<std::map<Key, BatchOf<T>>>(samples, path);
+}
+
+template <class Key, class T, class... More>
+auto collate_children(std::vector<std::unordered_map<Key, T, More...>>& samples,
+                      const nested::Path& path) {
+  return collate_maps<std::unordered_map<Key, BatchOf<T>>>(samples, path);
+}
+
 template <class T>
-std::optional<BatchOf<T>> collate_optionals(std::vector<std::optional<T>>& samples,
-                                            const nested::Path& path) {
+std::optional<BatchOf<T>> collate_children(std::vector<std::optional<T>>& samples,
+                                           const nested::Path& path) {
   check_alike(samples, path, "whether there is a value",
               [](const std::optional<T>& sample) { return sample.has_value(); });
   if (!samples[0]) return std::nullopt;
-  return collate_at(column_of<T>(samples, [](auto& sample) -> T& { return *sample; }), path);
+  return collate_child<T>(samples, nested::Held(), path);
 }
 
 template <class... T>
-std::variant<BatchOf<T>...> collate_variants(std::vector<std::variant<T...>>& samples,
-                                             const nested::Path& path) {
+auto collate_children(std::vector<std::variant<T...>>& samples, const nested::Path& path) {
   check_alike(samples, path, "the alternative that it holds",
               [](const auto& sample) { return sample.index(); });
   std::optional<std::variant<BatchOf<T>...>> batch;
-  [&]<std::size_t... i>(std::index_sequence<i...>) {
-    const auto collate_if =
-        [&]<std::size_t alternative>(std::integral_constant<std::size_t, alternative>) {
-          if (samples[0].index() != alternative) return;
-          using Part = std::variant_alternative_t<alternative, std::variant<T...>>;
-          batch.emplace(std::in_place_index<alternative>,
-                        collate_at(column_of<Part>(samples,
-                                                   [](auto& sample) -> Part& {
-                                                     return std::get<alternative>(sample);
-                                                   }),
-                                   path));
-        };
-    (collate_if(std::integral_constant<std::size_t, i>()), ...);
-  }
-  (std::index_sequence_for<T...>());
+  nested::for_each_child(samples[0], [&]<class Child, std::size_t i>(nested::Unnamed, Child&,
+                                                                     nested::Alternative<i> step) {
+    batch.emplace(std::in_place_index<i>, collate_child<Child>(samples, step, path));
+  });
   return std::move(*batch);
 }
 
@@ -193,12 +191,9 @@ auto collate_structs(std::vector<T>& samples, const nested::Path& path) {
     using Members = decltype(lockstep::detail::tie_members(samples[0]));
     const auto part = [&]<std::size_t member>(std::integral_constant<std::size_t, member>) {
       using Member = std::tuple_element_t<member, Members>;
-      return collate_at(column_of<std::remove_cvref_t<Member>>(
-                            samples,
-                            [](T& sample) -> Member {
-                              return std::get<member>(lockstep::detail::tie_members(sample));
-                            }),
-                        nested::Path(path, lockstep::detail::member_name<T, member>));
+      return collate_child<std::remove_cvref_t<Member>>(
+          samples, nested::Member<member>(),
+          nested::Path(path, lockstep::detail::member_name<T, member>));
     };
     std::tuple<decltype(part(std::integral_constant<std::size_t, i>()))...> batch{
         part(std::integral_constant<std::size_t, i>())...};
@@ -228,7 +223,6 @@ auto collate_structs(std::vector<T>& samples, const nested::Path& path) {
 
 template <class T>
 auto collate_at(std::vector<T> samples, const nested::Path& path) {
-  using nested::is_specialization;
   if constexpr (HasCollate<T>) {
     return Collate<T>::apply(std::move(samples));
   } else if constexpr (std::derived_from<T, Tensor>) {
@@ -237,29 +231,10 @@ auto collate_at(std::vector<T> samples, const nested::Path& path) {
     return collate_numbers(samples);
   } else if constexpr (std::same_as<T, std::string>) {
     return samples;
-  } else if constexpr (nested::TupleLike<T>) {
-    return collate_tuple(samples, path);
-  } else if constexpr (nested::is_std_array<T>) {
-    return collate_array(samples, path);
-  } else if constexpr (is_specialization<T, std::vector>) {
-    return collate_vectors(samples, path);
-  } else if constexpr (is_specialization<T, std::map>) {
-    using Batch = std::map<typename T::key_type, BatchOf<typename T::mapped_type>>;
-    return collate_maps<Batch>(samples, path);
-  } else if constexpr (is_specialization<T, std::unordered_map>) {
-    using Batch = std::unordered_map<typename T::key_type, BatchOf<typename T::mapped_type>>;
-    return collate_maps<Batch>(samples, path);
-  } else if constexpr (is_specialization<T, std::optional>) {
-    return collate_optionals(samples, path);
-  } else if constexpr (is_specialization<T, std::variant>) {
-    return collate_variants(samples, path);
-  } else if constexpr (nested::StructLike<T>) {
+  } else if constexpr (nested::form_of<T> == nested::Form::members) {
     return collate_structs(samples, path);
   } else {
-    static_assert(!std::is_same_v<T, T>,
-                  "lockstep: collate does not know samples of this type: use tensors, numbers, "
-                  "strings, pairs, tuples, arrays, vectors, maps, optionals, variants and plain "
-                  "structs of them, or specialise lockstep::data::Collate");
+    return collate_children(samples, path);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/module/walk/structure.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/nested/scatter_plan.hpp>
@@ -40,9 +41,13 @@ namespace detail {
 
 namespace nested = lockstep::detail::nested;
 
-// Batches that are divided element by element: each element becomes a Scattered of its own.
+// Batches that are divided element by element, as their number is known: each element becomes a
+// Scattered of its own.
 template <class Batch>
-concept Elementwise = nested::TupleLike<Batch> || nested::is_std_array<Batch>;
+concept Elementwise = requires {
+  std::tuple_size<Batch>::value;
+  requires nested::Structure<Batch>::form != nested::Form::none;
+};
 
 // Pairs stay pairs; tuples and arrays become tuples.
 template <class Batch, class... Element>
@@ -59,7 +64,7 @@ template <class T, class Visit>
 void for_each_placed(const T& value, Visit& visit) {
   if constexpr (is_scattered<T>) {
     for (const auto& part : value) for_each_placed(part, visit);
-  } else if constexpr (nested::TupleLike<T>) {
+  } else if constexpr (nested::Structure<T>::form == nested::Form::tuple) {
     std::apply([&](const auto&... elements) { (for_each_placed(elements, visit), ...); }, value);
   } else {
     nested::for_each_leaf(value, nested::Path("batch"), visit);

@@ -41,20 +41,6 @@ class Path {
   std::size_t index_ = 0;
 };
 
-template <class T, template <class...> class Template>
-inline constexpr bool is_specialization = false;
-template <template <class...> class Template, class... Args>
-inline constexpr bool is_specialization<Template<Args...>, Template> = true;
-
-template <class T>
-inline constexpr bool is_std_array = Structure<T>::form == Form::list && std::is_aggregate_v<T>;
-template <class T>
-concept TupleLike = Structure<T>::form == Form::tuple;
-template <class T>
-concept MapLike = Structure<T>::form == Form::map;
-template <class T>
-concept ListLike = Structure<T>::form == Form::list;
-
 // A number, an enumerator or a string: never structure, and comparable.
 template <class T>
 concept PlainValue =
