@@ -34,8 +34,7 @@ consteval bool find_copyable() {
     return find_copyable<std::remove_all_extents_t<T>, Above...>();
   } else if constexpr (!std::copy_constructible<T>) {
     return false;
-  } else if constexpr (kind == NodeKind::optional || kind == NodeKind::variant ||
-                       kind == NodeKind::tuple || kind == NodeKind::array) {
+  } else if constexpr (kind == NodeKind::structure) {
     return all_copyable<typename Holder<T>::Held, Above...>;
   } else if constexpr (kind == NodeKind::map) {
     return find_copyable<typename T::mapped_type, Above...>();

@@ -3,6 +3,7 @@
 
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/module/walk/structure.hpp>
 #include <lockstep/module/walk/walk_rules.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -13,12 +14,10 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <typeindex>
 #include <typeinfo>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace lockstep::detail {
@@ -99,14 +98,10 @@ class Walker {
       if (node) walk_owned<std::is_const_v<T>>(*node);
     } else if constexpr (kind == NodeKind::shared_owner) {
       if (node) walk_shared(node);
-    } else if constexpr (kind == NodeKind::optional) {
-      if (node) walk_if_walkable(*node);
-    } else if constexpr (kind == NodeKind::variant) {
-      if (!node.valueless_by_exception()) {
-        std::visit([this](auto& held) { this->walk_if_walkable(held); }, node);
-      }
-    } else if constexpr (kind == NodeKind::tuple) {
-      std::apply([this](auto&... elements) { this->walk_elements(elements...); }, node);
+    } else if constexpr (kind == NodeKind::structure) {
+      nested::for_each_child(node, [this](auto name, auto& child, const auto& /*step*/) {
+        this->walk_child(name, child);
+      });
     } else if constexpr (kind == NodeKind::map) {
       walk_map(node);
     } else {
@@ -143,6 +138,12 @@ class Walker {
     }
   }
 
+  // What an optional or a variant holds has no name of its own.
+  template <class T>
+  void walk_child(nested::Unnamed /*name*/, T& child) {
+    walk_if_walkable(child);
+  }
+
   // `name` is a member's name, a key or an index.
   template <class Name, class T>
   void walk_child(const Name& name, T& child) {
@@ -152,12 +153,6 @@ class Walker {
       const WalkPath::Part part(path_, name);
       walk_if_walkable(child);
     }
-  }
-
-  template <class... T>
-  void walk_elements(T&... elements) {
-    std::size_t index = 0;
-    (walk_child(index++, elements), ...);
   }
 
   template <bool owner_is_const, class T>

@@ -4,17 +4,15 @@
 #include <lockstep/module/concepts.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/visit.hpp>
+#include <lockstep/module/walk/structure.hpp>
 
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 // What the walk over a module's members does with each type.
 //
@@ -42,9 +40,7 @@ enum class NodeKind {
   members,
   unique_owner,
   shared_owner,
-  optional,
-  variant,
-  tuple,
+  structure,  // of the grammar of nested values, but for maps
   array,
   map,
   sequence
@@ -53,7 +49,11 @@ enum class NodeKind {
 // The kinds of the standard library's templates, and what they hold.
 template <class T>
 struct Holder {
-  static constexpr NodeKind kind = NodeKind::opaque;
+  static constexpr nested::Form form = nested::Structure<T>::form;
+  static constexpr NodeKind kind = form == nested::Form::none || form == nested::Form::map
+                                       ? NodeKind::opaque
+                                       : NodeKind::structure;
+  using Held = typename nested::Structure<T>::Children;
 };
 template <class T, class Deleter>
 struct Holder<std::unique_ptr<T, Deleter>> {
@@ -63,31 +63,6 @@ struct Holder<std::unique_ptr<T, Deleter>> {
 template <class T>
 struct Holder<std::shared_ptr<T>> {
   static constexpr NodeKind kind = NodeKind::shared_owner;
-  using Held = std::tuple<T>;
-};
-template <class T>
-struct Holder<std::optional<T>> {
-  static constexpr NodeKind kind = NodeKind::optional;
-  using Held = std::tuple<T>;
-};
-template <class... T>
-struct Holder<std::variant<T...>> {
-  static constexpr NodeKind kind = NodeKind::variant;
-  using Held = std::tuple<T...>;
-};
-template <class... T>
-struct Holder<std::tuple<T...>> {
-  static constexpr NodeKind kind = NodeKind::tuple;
-  using Held = std::tuple<T...>;
-};
-template <class First, class Second>
-struct Holder<std::pair<First, Second>> {
-  static constexpr NodeKind kind = NodeKind::tuple;
-  using Held = std::tuple<First, Second>;
-};
-template <class T, std::size_t n>
-struct Holder<std::array<T, n>> {
-  static constexpr NodeKind kind = NodeKind::array;
   using Held = std::tuple<T>;
 };
 template <class T, std::size_t n>
