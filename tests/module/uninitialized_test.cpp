@@ -2,7 +2,6 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/module/clone.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
@@ -155,7 +154,7 @@ TEST(Uninitialized, R17TheCheckNamesTheParameter) {
 
 TEST(Uninitialized, ACopyOfTheModuleIsMaterializedWithIt) {
   const Net net;
-  const Net copy = clone_structure(net);
+  const Net copy = net;
   net.second.weight.materialize({2});
   EXPECT_EQ(copy.second.weight.sizes(), (Shape{2}));
 }

@@ -11,23 +11,22 @@
 #include <concepts>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <typeindex>
 #include <typeinfo>
 #include <utility>
 
-// Copies of modules. `clone` makes deep ones. `clone_structure` makes a copy that shares no module
-// object with the original, and `rebind` puts another tensor into each handle of a module: the two
-// steps of replicating, which replicate takes in one walk.
+// Deep copies of modules, and what replicating them shares with these.
 namespace lockstep {
 
 namespace detail {
 
-// Gives every std::shared_ptr that the walk comes by an object of its own, one for each object of
-// the original, so that shared sub-modules stay shared within the copy.
+// Makes a copy of a module share no module object with the original: gives every std::shared_ptr to
+// something walkable that the walk comes by an object of its own, one for each object of the
+// original, so that shared sub-modules stay shared within the copy. Its tensors stay handles on the
+// same tensors, and other objects (a tokenizer, a mutex in a std::shared_ptr, what raw pointers
+// point to) shared, as the copy constructor leaves them.
 class UnsharingVisitor {
  public:
   template <class Node>
@@ -100,19 +99,6 @@ class CloningVisitor : public UnsharingVisitor {
   std::map<const void*, std::shared_ptr<void>> states_;  // see PerReplica::unshare
 };
 
-// A copy of the module, made with its copy constructor, after a walk of `Visitor` over it.
-template <class Visitor, class M>
-M copy_module(const M& module) {
-  require_copyable<M>();
-  if constexpr (CopyableModule<M>) {
-    M copy(module);
-    walk_module(copy, Visitor{}, Paths::none);
-    return copy;
-  } else {
-    fail<ModuleError>("the module cannot be copied");  // the program does not compile
-  }
-}
-
 }  // namespace detail
 
 // A deep copy of the module: training the copy leaves the original as it is, and the other way.
@@ -130,7 +116,14 @@ M copy_module(const M& module) {
 // **Example.** Net average = ls::clone(model.module());
 template <class M>
 M clone(const M& module) {
-  return detail::copy_module<detail::CloningVisitor>(module);
+  detail::require_copyable<M>();
+  if constexpr (detail::CopyableModule<M>) {
+    M copy(module);
+    detail::walk_module(copy, detail::CloningVisitor(), detail::Paths::none);
+    return copy;
+  } else {
+    detail::fail<ModuleError>("the module cannot be copied");  // the program does not compile
+  }
 }
 
 // A state dict on memory of its own, which training does not change. What `state_dict` returns
@@ -140,40 +133,6 @@ M clone(const M& module) {
 // **Devices and streams.** On the same devices; the copies are issued to the current streams.
 // **Example.** if (accuracy > highest) best = ls::clone(model.state_dict());
 StateDict clone(const StateDict& dict);
-
-// A copy of the module, made with its copy constructor, in which std::shared_ptrs to modules, to
-// parameters and to containers of these own copies as well.
-//
-// Sub-modules that are tied in the original (one object, several pointers) are tied in the copy.
-// The copy shares no module object with the original, but its tensors are handles on the same
-// tensors until rebind gives it others. Other objects (a tokenizer, a mutex in a std::shared_ptr,
-// what raw pointers point to) are shared, as the copy constructor leaves them.
-//
-// **Torch counterpart.** What replicate does before it sets the replicas' parameters.
-template <class M>
-M clone_structure(const M& module) {
-  return detail::copy_module<detail::UnsharingVisitor>(module);
-}
-
-// Calls `fn(std::string_view path, handle)` with every Parameter& and Buffer& of the module that is
-// not absent, to let it put another tensor into the handle: `Tensor& slot = handle; slot = other;`.
-//
-// Each handle comes once, even if several std::shared_ptrs lead to it; tied tensors come once for
-// each of their handles, as all have to be replaced.
-template <class M, class Fn>
-void rebind(M& module, Fn&& fn) {
-  std::set<const void*> seen;
-  detail::walk_module(module, [&]<class Node>(const std::string& path, Node& node) {
-    if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
-      static_assert(!std::is_const_v<Node>,
-                    "lockstep: a module that is replicated holds its parameters, buffers and "
-                    "sub-modules as members that are not const");
-      if (node.defined() && seen.insert(std::addressof(node)).second) {
-        fn(std::string_view(path), node);
-      }
-    }
-  });
-}
 
 }  // namespace lockstep
 
