@@ -61,7 +61,6 @@ void visit_reflected(T& object, Visitor& visitor, std::index_sequence<I...> /*in
 // itself const, or a C array, is passed as it is. The names live as long as the program, if those
 // of the hook do.
 // **Example.** for_each_member(linear, [](std::string_view name, auto& member) { ... });
-// **Example.** for_each_member(linear, [](std::string_view name, auto& member) { ... });
 template <class T, class Visitor>
 void for_each_member(T& object, Visitor&& visitor) {
   if constexpr (HasVisitMembers<T>) {
