@@ -80,6 +80,20 @@ TEST(ReplicationCallback, E05CopyByCopyWithOneContextForEachSubModule) {
   EXPECT_EQ(net.a.context, nullptr) << "the module itself is no replica";
 }
 
+TEST(ReplicationCallback, ReplicasFromElsewhereAreToldInTheSameOrder) {
+  Net net;
+  ls::to(net, "cpu:0");
+  std::vector<Net> replicas = ls::replicate(net, first_devices(2));
+  calls.clear();
+  ls::execute_replication_callbacks(replicas, first_devices(2));
+  ASSERT_EQ(calls.size(), 6U);
+  EXPECT_EQ(calls[4].module, "b");
+  EXPECT_EQ(calls[4].copy_id, 1U);
+  EXPECT_EQ(calls[4].context, calls[1].context);
+  EXPECT_NE(calls[4].context, calls[0].context);
+  EXPECT_EQ(replicas[1].rest[0].context.get(), calls[4].context);
+}
+
 // Counts the rows that a replica has seen.
 struct Counting {
   ls::PerReplica<std::int64_t> rows{0, std::plus<>{}};
