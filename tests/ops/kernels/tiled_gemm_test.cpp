@@ -31,65 +31,117 @@ struct Sizes {
   std::int64_t m, n, k;
 };
 
-// Two products with the same b, the second added to what is there unless there is a bias.
-Floats products(const Sizes& s, bool trans_b, bool with_bias, bool by_blas) {
+enum class Way : std::uint8_t { by_blas, at_once, repeated };
+enum class Adds : std::uint8_t { nothing, bias, before };
+
+// Two products with the same b.
+Floats products(const Sizes& s, bool trans_a, bool trans_b, Adds adds, Way way) {
   const Stream stream = current_stream(Device("cpu:0"));
+  const std::int64_t lda = (trans_a ? s.m : s.k) + 1;
   const std::int64_t ldb = (trans_b ? s.k : s.n) + 3;
   const Floats b = numbers(ldb * (trans_b ? s.n : s.k), 1);
   const Floats bias = numbers(s.n, 5);
   Floats c = numbers(s.m * (s.n + 2), 3);
   Gemm<float> gemm{.a = {},
                    .b = view(b),
-                   .bias = with_bias ? view(bias) : View<const float>{},
+                   .bias = adds == Adds::bias ? view(bias) : View<const float>{},
                    .c = view(c),
                    .m = s.m,
                    .n = s.n,
                    .k = s.k,
-                   .lda = s.k + 1,
+                   .lda = lda,
                    .ldb = ldb,
                    .ldc = s.n + 2};
+  gemm.trans_a = trans_a;
   gemm.trans_b = trans_b;
+  gemm.beta = adds == Adds::before ? 1 : 0;
   const detail::RepeatedGemm<float> multiply(stream, gemm);
   for (const int seed : {2, 8}) {
-    const Floats a = numbers(s.m * (s.k + 1), seed);
+    const Floats a = numbers(lda * (trans_a ? s.k : s.m), seed);
     gemm.a = view(a);
-    if (by_blas) {
+    if (way == Way::by_blas) {
       gemm();
-    } else {
+    } else if (way == Way::repeated) {
       multiply(gemm);
+    } else {
+      detail::launch_gemm(stream, gemm);
     }
-    gemm.beta = 1;
   }
   return c;
 }
 
 TEST(TiledGemm, GivesWhatABlasGives) {
-  const Sizes all[] = {{8, 32, 5},    {14, 16, 9}, {64, 96, 40},
-                       {12, 48, 128}, {9, 32, 7},  {8, 30, 7}};
+  // Below one block of terms, columns and rows that are written out, and beyond, cut off or whole;
+  // few rows of any other size are left to the BLAS.
+  const Sizes all[] = {{64, 64, 64},  {33, 63, 260}, {100, 512, 6}, {102, 127, 21}, {32, 575, 15},
+                       {7, 575, 258}, {7, 64, 5},    {5, 64, 5},    {9, 30, 7}};
   for (const Sizes& s : all) {
-    for (const bool trans_b : {false, true}) {
-      for (const bool with_bias : {false, true}) {
-        EXPECT_EQ(products(s, trans_b, with_bias, false), products(s, trans_b, with_bias, true))
-            << s.m << " × " << s.n << " × " << s.k;
+    for (const bool trans_a : {false, true}) {
+      for (const bool trans_b : {false, true}) {
+        for (const Adds adds : {Adds::nothing, Adds::bias, Adds::before}) {
+          const Floats expected = products(s, trans_a, trans_b, adds, Way::by_blas);
+          for (const Way way : {Way::at_once, Way::repeated}) {
+            EXPECT_EQ(products(s, trans_a, trans_b, adds, way), expected)
+                << s.m << " × " << s.n << " × " << s.k << (trans_a ? ", trans_a" : "")
+                << (trans_b ? ", trans_b" : "") << (way == Way::repeated ? ", repeated" : "");
+          }
+        }
       }
     }
   }
 }
 
-TEST(TiledGemm, IsForWholeTiles) {
-  const bool has =
-      detail::vectorized::best_instructions() >= detail::vectorized::Instructions::avx2;
-  const auto fits = [](const Sizes& s) {
+// Devices that share the rows of a batch compute what one computes.
+TEST(TiledGemm, GivesARowTheSameBitsWhateverRowsAreBesideIt) {
+  constexpr std::int64_t rows = 70;
+  constexpr std::int64_t columns = 64;
+  constexpr std::int64_t terms = 300;
+  const Stream stream = current_stream(Device("cpu:0"));
+  Floats a = numbers(rows * terms, 1);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] /= static_cast<float>(3 + i % 7);
+  const Floats b = numbers(terms * columns, 2);
+  const auto product = [&](std::int64_t from, std::int64_t count) {
+    Floats c(static_cast<std::size_t>(count * columns));
+    launch_gemm(stream, Gemm<float>{.a = {a.data() + from * terms, a.size()},
+                                    .b = view(b),
+                                    .bias = {},
+                                    .c = view(c),
+                                    .m = count,
+                                    .n = columns,
+                                    .k = terms,
+                                    .lda = terms,
+                                    .ldb = columns,
+                                    .ldc = columns});
+    return c;
+  };
+  const Floats all = product(0, rows);
+  Floats parts = product(0, 33);
+  const Floats rest = product(33, rows - 33);
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  EXPECT_EQ(parts, all);
+}
+
+TEST(TiledGemm, IsForTilesOfWhichLittleIsWasted) {
+  using detail::vectorized::Instructions;
+  const Instructions best = detail::vectorized::best_instructions();
+  const bool has = best >= Instructions::avx512;
+  using Part = TiledGemm::Part;
+  const auto fits = [](const Sizes& s, float alpha = 1, float beta = 0, Part part = Part::all) {
     Gemm<float> gemm{};
     gemm.m = s.m;
     gemm.n = s.n;
     gemm.k = s.k;
-    return TiledGemm::work_size(gemm) > 0;
+    gemm.alpha = alpha;
+    gemm.beta = beta;
+    return TiledGemm::work_size(gemm, part) > 0;
   };
   EXPECT_EQ(fits({64, 512, 128}), has);
-  EXPECT_EQ(fits({14, 16, 128}), has);
-  EXPECT_FALSE(fits({9, 32, 7}));
-  EXPECT_FALSE(fits({8, 30, 7}));
+  EXPECT_EQ(fits({6, 63, 128}, 1, 1), has);
+  EXPECT_EQ(fits({6, 64, 128}, 1, 0, Part::panels), best >= Instructions::avx2);
+  EXPECT_FALSE(fits({5, 64, 7}));
+  EXPECT_FALSE(fits({8, 70, 7}));
+  EXPECT_FALSE(fits({64, 512, 128}, 2));
+  EXPECT_FALSE(fits({64, 512, 128}, 1, 2));
   const HostMathThreadsGuard two(2);
   EXPECT_EQ(fits({64, 512, 128}), has && host_math_threads() == 1);
 }

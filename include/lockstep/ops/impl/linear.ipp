@@ -10,6 +10,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/kernels/tiled_gemm.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/operands.hpp>
@@ -54,7 +55,7 @@ struct LinearOp {
                    .ldc = std::max<std::int64_t>(out, 1)};
       call.trans_a = from_x.transposed;
       call.trans_b = !from_w.transposed;
-      launch_call(stream, call);
+      launch_gemm(stream, call);
       return result;
     });
   }

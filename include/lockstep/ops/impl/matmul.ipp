@@ -9,6 +9,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/kernels/tiled_gemm.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/operands.hpp>
@@ -70,7 +71,7 @@ struct Mm {
         call.stride_b = from_b.batch_stride;
         call.stride_c = m * n;
       }
-      launch_call(stream, call);
+      launch_gemm(stream, call);
       return result;
     });
   }

@@ -66,6 +66,28 @@ struct Kernel {
   }
 };
 
+// A tile of a product: `rows` rows of an operand that lies anywhere, times a panel.
+struct Product {
+  const float* rows;
+  std::int64_t row, term;  // from one row to the next, and from one term
+  const float* panel;
+  std::int64_t terms;
+  const float* addend;  // what is added to the sums, or null; may be `out`
+  std::int64_t addend_row;
+  float* out;
+  std::int64_t out_row;
+};
+
+// How this machine computes it; `run` is null if it does not.
+struct ProductKernel {
+  void (*run)(const Product& product) = nullptr;
+  std::int64_t width = 0;  // of a panel, and of the tile
+
+  static constexpr std::int64_t kRows = 6;
+  static constexpr std::int64_t kMostWidth = 64;
+  static ProductKernel best(vectorized::Instructions by = vectorized::best_instructions());
+};
+
 // out[c · out_ld + r] = in[r · in_ld + c]; the machine must have a Kernel.
 void transpose(const float* in, std::int64_t in_ld, std::int64_t rows, std::int64_t columns,
                float* out, std::int64_t out_ld);

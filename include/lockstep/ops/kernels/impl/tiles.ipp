@@ -62,6 +62,47 @@ LOCKSTEP_TILE(by_avx2, "avx2,fma", Floats8)
 LOCKSTEP_TILE(by_avx512, "avx512f,avx512dq", Floats16)
 #undef LOCKSTEP_TILE
 
+// Sums begin with zero: an addend of many blocks of terms would round each term to its own size.
+// The result's place is fetched meanwhile, as nothing else announces it.
+#define LOCKSTEP_PRODUCT(NAME, INSTRUCTIONS, V)                                                 \
+  template <int rows, int vectors>                                                              \
+  [[gnu::target(INSTRUCTIONS)]] void NAME(const Product& product) {                             \
+    constexpr int lanes = sizeof(V) / sizeof(float);                                            \
+    V sums[rows][vectors];                                                                      \
+    float* const out = product.out;                                                             \
+    const std::int64_t out_row = product.out_row;                                               \
+    LOCKSTEP_UNROLLED(r, rows) {                                                                \
+      LOCKSTEP_UNROLLED(v, vectors) {                                                           \
+        sums[r][v] = V{};                                                                       \
+        __builtin_prefetch(out + r * out_row + v * lanes, 1);                                   \
+      }                                                                                         \
+    }                                                                                           \
+    const float* a = product.rows;                                                              \
+    const float* b = product.panel;                                                             \
+    const std::int64_t row = product.row;                                                       \
+    for (std::int64_t t = 0; t < product.terms; ++t, a += product.term, b += vectors * lanes) { \
+      V y[vectors];                                                                             \
+      LOCKSTEP_UNROLLED(v, vectors) std::memcpy(&y[v], b + v * lanes, sizeof(V));               \
+      LOCKSTEP_UNROLLED(r, rows) {                                                              \
+        const float x = a[r * row];                                                             \
+        LOCKSTEP_UNROLLED(v, vectors) sums[r][v] += x * y[v];                                   \
+      }                                                                                         \
+    }                                                                                           \
+    LOCKSTEP_UNROLLED(r, rows) {                                                                \
+      LOCKSTEP_UNROLLED(v, vectors) {                                                           \
+        if (product.addend != nullptr) {                                                        \
+          V more;                                                                               \
+          std::memcpy(&more, product.addend + r * product.addend_row + v * lanes, sizeof(V));   \
+          sums[r][v] += more;                                                                   \
+        }                                                                                       \
+        std::memcpy(out + r * out_row + v * lanes, &sums[r][v], sizeof(V));                     \
+      }                                                                                         \
+    }                                                                                           \
+  }
+LOCKSTEP_PRODUCT(product_by_avx2, "avx2,fma", Floats8)
+LOCKSTEP_PRODUCT(product_by_avx512, "avx512f,avx512dq", Floats16)
+#undef LOCKSTEP_PRODUCT
+
 // As many sums as there are registers for.
 template <int rows>
 Kernel kernel(std::int64_t columns, vectorized::Instructions by) {
@@ -119,6 +160,12 @@ LOCKSTEP_INLINE Kernel Kernel::fit(std::int64_t row_run, std::int64_t columns,
   return best;
 }
 
+LOCKSTEP_INLINE ProductKernel ProductKernel::best(vectorized::Instructions by) {
+  if (by < vectorized::Instructions::avx2) return {};
+  if (by == vectorized::Instructions::avx2) return {product_by_avx2<kRows, 2>, 16};
+  return {product_by_avx512<kRows, 4>, 64};
+}
+
 LOCKSTEP_INLINE void transpose(const float* in, std::int64_t in_ld, std::int64_t rows,
                                std::int64_t columns, float* out, std::int64_t out_ld) {
   if (rows < 8 || columns < 8) {
@@ -141,6 +188,7 @@ LOCKSTEP_INLINE void transpose(const float* in, std::int64_t in_ld, std::int64_t
 LOCKSTEP_INLINE Kernel Kernel::fit(std::int64_t, std::int64_t, vectorized::Instructions) {
   return {};
 }
+LOCKSTEP_INLINE ProductKernel ProductKernel::best(vectorized::Instructions) { return {}; }
 LOCKSTEP_INLINE void transpose(const float*, std::int64_t, std::int64_t, std::int64_t, float*,
                                std::int64_t) {}
 
