@@ -29,6 +29,17 @@ void for_each_block(std::size_t count, std::size_t width, const F& f) {
   }
 }
 
+// Asks for a block of the next row: the gates of a row lie too far apart for a processor to foresee
+// them. (A view may be empty, or end before.)
+template <bool writes, class T>
+void fetch_block(View<T> all, std::size_t begin) {
+  constexpr std::size_t kLine = 64 / sizeof(T);
+  if (begin + kBlockSize > all.size) return;
+  for (std::size_t i = 0; i < kBlockSize; i += kLine) {
+    __builtin_prefetch(all.data + begin + i, writes ? 1 : 0);
+  }
+}
+
 // One time step for all units of all rows. Matrices are [rows, n · width], where n is 1 for a
 // state; number k of unit j is in column k · width + j. `kept` may be `from_input`, if there are as
 // many numbers.
@@ -88,6 +99,11 @@ struct RecurrentKernel {
   void block(std::size_t row, std::size_t unit, std::size_t n,
              std::index_sequence<k...> all) const {
     const std::size_t i = row * width + unit;
+    const std::size_t next = row + 1;
+    (fetch_block<false>(from_input, (next * Cell::kGates + k) * width + unit), ...);
+    for (std::size_t l = 0; l != Cell::kKept; ++l) {
+      fetch_block<true>(kept, (next * Cell::kKept + l) * width + unit);
+    }
     const BlockIn<T> x[] = {{from_input.data + (row * Cell::kGates + k) * width + unit, n}...};
     const BlockIn<T> y[] = {{from_hidden.data + (row * Cell::kGates + k) * width + unit, n}...};
     const BlockOut<T> gates[] = {
@@ -194,6 +210,10 @@ struct RecurrentGradKernel {
   void block(std::size_t row, std::size_t unit, std::size_t n, std::index_sequence<k...>,
              std::index_sequence<l...>) const {
     const std::size_t i = row * width + unit;
+    const std::size_t next = row + 1;
+    (fetch_block<false>(kept, (next * Cell::kKept + l) * width + unit), ...);
+    (fetch_block<true>(to_input, (next * Cell::kGates + k) * width + unit), ...);
+    (fetch_block<true>(to_hidden, (next * Cell::kGates + k) * width + unit), ...);
     // (A view that is empty stands for zeros.)
     const auto at = [](const auto& view, std::size_t place) {
       return view.size == 0 ? nullptr : view.data + place;
