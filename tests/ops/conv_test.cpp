@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/backend/host/blas.hpp>
 #include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/kernels/conv_tiles.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
@@ -163,12 +164,13 @@ TEST(Conv2d, GivesTheSameInF32AsInF64) {
 TEST(Conv2d, IsByTilesWhereTheyFit) {
   using detail::conv_tiles_size;
   using detail::ConvPass;
-  // 3 × 3 kernels with a padding of 1
+  // Square kernels with a padding that keeps the size.
   const auto passes = [](std::int64_t channels, std::int64_t outs, std::int64_t size,
-                         std::int64_t stride) {
+                         std::int64_t stride, std::int64_t kernel = 3) {
     const std::int64_t out = (size - 1) / stride + 1;
-    const detail::ConvGeometry g{2,      channels, size, size, outs, 3, 3,   stride,
-                                 stride, 1,        1,    1,    1,    1, out, out};
+    const std::int64_t padding = kernel / 2;
+    const detail::ConvGeometry g{2,      channels, size,    size, outs, kernel, kernel, stride,
+                                 stride, padding,  padding, 1,    1,    1,      out,    out};
     return std::vector<bool>{conv_tiles_size(ConvPass::forward, g) > 0,
                              conv_tiles_size(ConvPass::input_grad, g) > 0,
                              conv_tiles_size(ConvPass::weight_grad, g) > 0};
@@ -180,6 +182,24 @@ TEST(Conv2d, IsByTilesWhereTheyFit) {
   EXPECT_EQ(passes(16, 32, 14, 2), (All{has, false, has}));
   EXPECT_EQ(passes(1, 32, 28, 1), (All{false, false, false}));
   EXPECT_EQ(passes(16, 16, 3, 1), (All{false, false, has}));
+  EXPECT_EQ(passes(64, 64, 14, 1, 1), (All{false, false, false}));
+  EXPECT_EQ(passes(512, 512, 14, 1), (All{false, false, has}));
+  const HostMathThreadsGuard two(2);
+  if (host_math_threads() == 2) EXPECT_EQ(passes(16, 16, 14, 1), (All{false, false, false}));
+}
+
+TEST(Conv2d, TakesNoInputOrOutputChannels) {
+  const Tensor bias = arange(2, {.device = "cpu:0"}).to(Dtype::f32) + 1;
+  const Tensor y = conv2d(zeros({3, 0, 8, 8}, {.device = "cpu:0"}),
+                          zeros({2, 0, 3, 3}, {.device = "cpu:0"}), bias, 1, 1);
+  EXPECT_EQ(y.sizes(), (Shape{3, 2, 8, 8}));
+  EXPECT_EQ(y.sum().item(), 3 * 64 * 3);
+
+  const Tensor x = ones({3, 16, 8, 8}, {.device = "cpu:0"}).requires_grad_();
+  const Tensor none = conv2d(x, zeros({0, 16, 3, 3}, {.device = "cpu:0"}), {}, 1, 1);
+  EXPECT_EQ(none.sizes(), (Shape{3, 0, 8, 8}));
+  none.sum().backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), std::vector<float>(3 * 16 * 64, 0));
 }
 
 // Each group is a convolution of its own, of its share of the channels.

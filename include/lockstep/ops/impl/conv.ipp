@@ -75,8 +75,9 @@ LOCKSTEP_INLINE Tensor ConvOp::forward(const Tensor& images, const Tensor& kerne
     const Tensor columns = workspace(stream, tiles > 0 ? tiles : g.columns_size(), dtype_of<T>);
     const Tensor results = workspace(stream, tiles > 0 ? 0 : g.results_size(), dtype_of<T>);
     const View<const T> add = b.defined() ? input<T>(b) : View<const T>{};
-    launch_call(stream, ConvForward<T>{input<T>(in), input<T>(w), add, output<T>(columns, stream),
-                                       output<T>(results, stream), output<T>(out, stream), g});
+    launch_call(stream,
+                ConvForward<T>{input<T>(in), input<T>(w), add, output<T>(columns, stream),
+                               output<T>(results, stream), output<T>(out, stream), g, tiles > 0});
     return out;
   });
 }
@@ -92,8 +93,9 @@ LOCKSTEP_INLINE Tensor ConvInputGradOp::forward(const Tensor& gradient, const Te
     const std::int64_t tiles = tiles_size<T>(ConvPass::input_grad, g);
     const Tensor columns = workspace(stream, tiles > 0 ? tiles : g.columns_size(), dtype_of<T>);
     const Tensor results = workspace(stream, tiles > 0 ? 0 : g.results_size(), dtype_of<T>);
-    launch_call(stream, ConvInputGrad<T>{input<T>(from), input<T>(w), output<T>(columns, stream),
-                                         output<T>(results, stream), output<T>(out, stream), g});
+    launch_call(stream,
+                ConvInputGrad<T>{input<T>(from), input<T>(w), output<T>(columns, stream),
+                                 output<T>(results, stream), output<T>(out, stream), g, tiles > 0});
     return out;
   });
 }
@@ -114,7 +116,7 @@ LOCKSTEP_INLINE Tensor ConvWeightGradOp::forward(const Tensor& images, const Ten
     const Tensor transposed = workspace(stream, tiles > 0 ? 0 : g.transposed_size(), dtype_of<T>);
     launch_call(stream, ConvWeightGrad<T>{input<T>(in), input<T>(from), output<T>(columns, stream),
                                           output<T>(results, stream), output<T>(transposed, stream),
-                                          output<T>(out, stream), g});
+                                          output<T>(out, stream), g, tiles > 0});
     return out;
   });
 }

@@ -178,17 +178,18 @@ std::int64_t tiles_size(ConvPass pass, const ConvGeometry& g) {
   return std::is_same_v<T, float> ? conv_tiles_size(pass, g) : 0;
 }
 
-// out = weight ⋆ in + bias. `columns` and `results` are work space of the geometry's sizes; tiles
-// have theirs in `columns`.
+// out = weight ⋆ in + bias. `columns` and `results` are work space of the geometry's sizes, or
+// `columns` is that of tiles: whoever makes it decides which, once.
 template <class T>
 struct ConvForward {
   View<const T> in, weight, bias;
   View<T> columns, results, out;
   ConvGeometry g;
+  bool by_tiles = false;
 
   void operator()() const {
     if constexpr (std::is_same_v<T, float>) {
-      if (tiles_size<T>(ConvPass::forward, g) > 0) {
+      if (by_tiles) {
         return conv_tiles_forward(g, in.data, weight.data, bias.data, columns.data, out.data);
       }
     }
@@ -239,10 +240,11 @@ struct ConvInputGrad {
   View<const T> grad, weight;
   View<T> columns, results, in_grad;
   ConvGeometry g;
+  bool by_tiles = false;
 
   void operator()() const {
     if constexpr (std::is_same_v<T, float>) {
-      if (tiles_size<T>(ConvPass::input_grad, g) > 0) {
+      if (by_tiles) {
         return conv_tiles_input_grad(g, grad.data, weight.data, columns.data, in_grad.data);
       }
     }
@@ -275,10 +277,11 @@ struct ConvWeightGrad {
   View<const T> in, grad;
   View<T> columns, results, transposed, weight_grad;
   ConvGeometry g;
+  bool by_tiles = false;
 
   void operator()() const {
     if constexpr (std::is_same_v<T, float>) {
-      if (tiles_size<T>(ConvPass::weight_grad, g) > 0) {
+      if (by_tiles) {
         return conv_tiles_weight_grad(g, in.data, grad.data, columns.data, weight_grad.data);
       }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/host/blas.hpp>
 #include <lockstep/ops/conv_geometry.hpp>
 #include <lockstep/ops/kernels/conv_tiles.hpp>
 #include <lockstep/ops/kernels/copy_run.hpp>
@@ -56,15 +57,18 @@ class ForwardTiles {
 
   std::int64_t size() const {
     constexpr std::int64_t kFewest = 64;  // a sum of fewer terms costs less than turning it round
+    constexpr std::int64_t kMost = std::int64_t{1} << 20;  // more panels leave the cache in between
     if (kernel_.run == nullptr || g.patch() < kFewest) return 0;
-    return kernel_.panels(g.group_out()) * panel() + kernel_.width +
-           at_once_ * (g.group_in() * plane_ + g.pixels() * kernel_.width);
+    const std::int64_t panels = kernel_.panels(g.group_out()) * panel();
+    if (panels > kMost) return 0;
+    return panels + kernel_.width + at_once_ * (g.group_in() * plane_ + g.pixels() * kernel_.width);
   }
 
-  // `weight_at(group, out channel, channel, kernel element)` is an element of the kernels.
-  template <class WeightAt>
-  void operator()(const float* in, const float* bias, const WeightAt& weight_at, float* work,
-                  float* out) const {
+  // `kernels_of(group, out channel, channel)` are its kernel elements, those of the next output
+  // channel `next` floats further; `turned`: the last first.
+  template <class KernelsOf>
+  void operator()(const float* in, const float* bias, const KernelsOf& kernels_of,
+                  std::int64_t next, bool turned, float* work, float* out) const {
     const std::int64_t width = kernel_.width;
     const std::int64_t outs = g.group_out();
     float* const panels = work;
@@ -74,12 +78,12 @@ class ForwardTiles {
     std::fill(panels, results, 0.0F);
     const std::vector<tiles::Terms> terms = terms_of_elements();
     for (std::int64_t group = 0; group < g.groups; ++group) {
-      for (std::int64_t o = 0; o < outs; ++o) {
-        float* const to = panels + o / width * panel() + o % width;
+      const std::int64_t element = g.group_in() * width;
+      for (std::int64_t o = 0; o < outs; o += width) {
+        float* const to = panels + o / width * panel() + (turned ? (g.taps() - 1) * element : 0);
         for (std::int64_t c = 0; c < g.group_in(); ++c) {
-          for (std::int64_t t = 0; t < g.taps(); ++t) {
-            to[(t * g.group_in() + c) * width] = weight_at(group, o, c, t);
-          }
+          tiles::transpose(kernels_of(group, o, c), next, std::min(width, outs - o), g.taps(),
+                           to + c * width, turned ? -element : element);
         }
       }
       for (std::int64_t first = 0; first < g.batch; first += at_once_) {
@@ -313,7 +317,10 @@ inline ConvGeometry turned_round(ConvGeometry g) {
 }
 
 LOCKSTEP_INLINE std::int64_t conv_tiles_size(ConvPass pass, const ConvGeometry& g) {
-  if (g.is_direct()) return 0;
+  // The columns of a kernel of one element are the image: a BLAS is as fast. So are several threads
+  // of it.
+  if (g.is_direct() || g.taps() == 1 || host_math_threads() != 1) return 0;
+  if (g.group_in() == 0 || g.group_out() == 0) return 0;
   if (pass == ConvPass::forward) return ForwardTiles(g).size();
   if (pass == ConvPass::weight_grad) return WeightTiles(g).size();
   const ConvGeometry turned = turned_round(g);
@@ -324,18 +331,18 @@ LOCKSTEP_INLINE std::int64_t conv_tiles_size(ConvPass pass, const ConvGeometry& 
 
 LOCKSTEP_INLINE void conv_tiles_forward(const ConvGeometry& g, const float* in, const float* weight,
                                         const float* bias, float* work, float* out) {
-  const auto weight_at = [&](std::int64_t group, std::int64_t o, std::int64_t c, std::int64_t t) {
-    return weight[((group * g.group_out() + o) * g.group_in() + c) * g.taps() + t];
+  const auto kernels_of = [&](std::int64_t group, std::int64_t o, std::int64_t c) {
+    return weight + (group * g.group_out() + o) * g.patch() + c * g.taps();
   };
-  ForwardTiles{g}(in, bias, weight_at, work, out);
+  ForwardTiles{g}(in, bias, kernels_of, g.patch(), false, work, out);
 }
 
 LOCKSTEP_INLINE void conv_tiles_input_grad(const ConvGeometry& g, const float* grad,
                                            const float* weight, float* work, float* in_grad) {
-  const auto weight_at = [&](std::int64_t group, std::int64_t o, std::int64_t c, std::int64_t t) {
-    return weight[((group * g.group_out() + c) * g.group_in() + o) * g.taps() + g.taps() - 1 - t];
+  const auto kernels_of = [&](std::int64_t group, std::int64_t o, std::int64_t c) {
+    return weight + (group * g.group_out() + c) * g.patch() + o * g.taps();
   };
-  ForwardTiles{turned_round(g)}(grad, nullptr, weight_at, work, in_grad);
+  ForwardTiles{turned_round(g)}(grad, nullptr, kernels_of, g.taps(), true, work, in_grad);
 }
 
 LOCKSTEP_INLINE void conv_tiles_weight_grad(const ConvGeometry& g, const float* in,
