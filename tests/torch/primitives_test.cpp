@@ -397,6 +397,8 @@ TEST(TorchCollate, StacksTensorsWhereverTheyAre) {
   const auto [data, target] = collate(std::vector{Example{row(0), row(2)}, {row(1), row(3)}});
   EXPECT_TRUE(torch::equal(data, both));
   EXPECT_TRUE(torch::equal(target, pairs.label));
+  const std::vector<torch::data::TensorExample> without_target{row(0), row(1)};
+  EXPECT_TRUE(torch::equal(collate(without_target), both));
 
   EXPECT_TRUE(throws<c10::Error>(
       [&] {

@@ -26,7 +26,8 @@ struct Collate<at::Tensor> {
   }
 };
 
-// Examples, as LibTorch's own data sets give them, become a pair.
+// Examples, as LibTorch's own data sets give them, become a pair; those without a target their data
+// alone.
 //
 // **Torch counterpart.** torch::data::transforms::Stack.
 template <class Data, class Target>
@@ -37,6 +38,14 @@ struct Collate<::torch::data::Example<Data, Target>> {
       pairs.emplace_back(std::move(sample.data), std::move(sample.target));
     }
     return collate(std::move(pairs));
+  }
+};
+template <class Data>
+struct Collate<::torch::data::Example<Data, void>> {
+  static auto apply(std::vector<::torch::data::Example<Data, void>>&& samples) {
+    std::vector<Data> all;
+    for (auto& sample : samples) all.push_back(std::move(sample.data));
+    return collate(std::move(all));
   }
 };
 

@@ -107,6 +107,9 @@ inline bool find_ends(std::vector<GraphPart>& parts, const GraphEnds& ends) {
 
 // Puts aside the hooks on the tensors behind some edges, until destroyed: they are for the
 // replicas' sum, but newer LibTorchs call them where the gradient of a part is captured, too.
+//
+// Threads: nothing orders two passes through one module at the same time, one of which may miss the
+// hooks that the other has put aside; neither may anybody add a hook meanwhile.
 template <class Edge = autograd::Edge>
 class HooksAside {
  public:
@@ -122,8 +125,9 @@ class HooksAside {
   void add(const std::vector<Edge>& edges) {
     if constexpr (kThere) {
       for (const Edge& edge : edges) {
-        auto& hooks = edge.function->tensor_pre_hooks();
-        if (!hooks.empty()) aside_.push_back({edge.function, std::exchange(hooks, {})});
+        if (edge.function->tensor_pre_hooks().empty()) continue;
+        Hooks& hooks = aside_.emplace_back(edge.function);
+        std::swap(hooks.hooks, edge.function->tensor_pre_hooks());
       }
     }
   }
@@ -132,6 +136,8 @@ class HooksAside {
   static constexpr bool kThere = requires(Edge edge) { edge.function->tensor_pre_hooks(); };
 
   struct Hooks {
+    explicit Hooks(NodePtr of) : node(std::move(of)) {}
+
     NodePtr node;
     std::vector<std::unique_ptr<autograd::FunctionPreHook>> hooks;
   };
