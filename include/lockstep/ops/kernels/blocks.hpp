@@ -56,8 +56,8 @@ class BlockOut {
 };
 
 // A function of elements that has `block(count, out, in...)` as well: the same for a block, of
-// which `count` elements are wanted. Where a function has that, host devices use nothing else, so
-// that an element gives the same bits in every layout.
+// which `count` elements are wanted. Where a function has that, host devices use it, or `range`
+// below, and no operator of one element, so that an element gives the same bits in every layout.
 template <class F, class Out, class... In>
 concept WorksInBlocks = requires(const F& f, Out* out, const In*... in) {
   f.block(std::size_t{}, out, in...);

@@ -10,11 +10,11 @@
 // program is compiled for: what lies between two transcendental functions stays in registers, and
 // those are polynomials in place of calls.
 //
-// Each returns whether it has done its work. Without vectors (ops/kernels/vector_math.hpp says
-// when) or with rows of fewer than 16 elements it does nothing, and the caller computes in its own
-// way. Sums are taken in an order that the length of a row alone decides: those of exponentials in
-// double, others in f32 over no more than 16 vectors and in double beyond. Outputs overlap no
-// input, except where it says so.
+// Each that returns whether it has done its work does nothing without vectors
+// (ops/kernels/vector_math.hpp says when), and those of rows nothing with fewer than 16 elements a
+// row: then the caller computes in its own way. Sums are taken in an order that the length of a row
+// and the instructions decide: those of exponentials in double, others in f32 over no more than 16
+// vectors and in double beyond. Outputs overlap no input, except where it says so.
 namespace lockstep::detail::vectorized {
 
 // Softmax of rows of `count` elements, and its logarithm.
