@@ -29,6 +29,7 @@
 #include "data/files.hpp"
 #include "support/devices.hpp"
 #include "support/sanitizers.hpp"
+#include "support/time_limit.hpp"
 
 #include <gtest/gtest.h>
 
@@ -176,6 +177,7 @@ TEST(LongRun, MemoryThreadsAndFilesDoNotBecomeMore) {
   // Till all numbers of devices and of workers have been seen, more threads may come.
   constexpr std::size_t kKinds = 30;
   for (double time = 0; (time < seconds || lives < 2 * kKinds) && !HasFailure();) {
+    testing::TimeLimit::at("training", lives);
     if (lives % 2 == 0) {
       live<ImageNet>(lives / 2, folder / "model.safetensors");
     } else {

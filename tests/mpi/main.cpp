@@ -3,6 +3,8 @@
 #include <lockstep/distributed/init.hpp>
 #include <lockstep/distributed/process_group.hpp>
 
+#include "support/time_limit.hpp"
+
 #include <gtest/gtest.h>
 
 #include <string_view>
@@ -13,6 +15,7 @@
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   GTEST_FLAG_SET(catch_exceptions, false);
+  lockstep::testing::TimeLimit::install();
   lockstep::set_host_device_count(2);
   const lockstep::distributed::ProcessGroup world = lockstep::distributed::init_process_group();
   if (argc > 1 && std::string_view(argv[1]) == "--leave_others_waiting") {

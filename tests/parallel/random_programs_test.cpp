@@ -8,6 +8,7 @@
 #include "support/devices.hpp"
 #include "support/gate.hpp"
 #include "support/sanitizers.hpp"
+#include "support/time_limit.hpp"
 #include "support/warnings.hpp"
 
 #include <gtest/gtest.h>
@@ -26,6 +27,7 @@ using lockstep::testing::first_devices;
 using lockstep::testing::kSanitizer;
 using lockstep::testing::Queued;
 using lockstep::testing::QueuedCompute;
+using lockstep::testing::TimeLimit;
 
 Program draw(std::size_t number) {
   property::Random random(number);
@@ -45,6 +47,7 @@ bool shares_streams(const Program& program) {
 void expect_agreement(std::size_t cases) {
   const CaughtWarnings warnings;
   for (std::size_t i = 0; i < cases; ++i) {
+    TimeLimit::at("program", i);
     const Program program = draw(i);
     if (shares_streams(program) && first_devices(1)[0].is_cuda()) continue;
     const auto difference = Comparison::difference(program);

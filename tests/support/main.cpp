@@ -8,6 +8,7 @@
 #include "support/better_blas.hpp"
 #include "support/drawn_streams.hpp"
 #include "support/ordered_stream.hpp"
+#include "support/time_limit.hpp"
 
 #include <gtest/gtest.h>
 
@@ -45,6 +46,7 @@ void keep_operations_whole() {
 int main(int argc, char** argv) {
   lockstep::testing::start_with_better_blas(argv);
   testing::InitGoogleTest(&argc, argv);
+  lockstep::testing::TimeLimit::install();
   if (std::getenv("LOCKSTEP_HOST_DEVICES") == nullptr) {
     lockstep::set_host_device_count(8);
   }

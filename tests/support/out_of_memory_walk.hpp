@@ -9,21 +9,18 @@
 
 #include "support/operator_new.hpp"
 #include "support/sanitizers.hpp"
+#include "support/time_limit.hpp"
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
-#include <thread>
 
 // Something that an operation needs fails at every place in turn: allocation n, once or lastingly,
 // or the n-th call of a kind (FailingCalls), for n = 1, 2, … until a run passes unharmed. Whatever
@@ -37,56 +34,19 @@ struct Place {
   bool lasting;
 };
 
-// Ends the program where a place takes too long or ends in std::terminate, and says which it is.
-class Watchdog {
+// While it lives, std::terminate says at which place it was called.
+class Walking {
  public:
-  static Watchdog& instance() {
-    static Watchdog& watchdog = *new Watchdog;
-    return watchdog;
+  Walking() : before_(std::set_terminate([] { TimeLimit::end("std::terminate"); })) {}
+  ~Walking() {
+    std::set_terminate(before_);
+    TimeLimit::at_no_place();
   }
-  void enter(const char* operation, Place place) {
-    const std::lock_guard lock(mutex_);
-    operation_ = operation;
-    place_ = place;
-    end_ = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    moved_.notify_one();
-  }
-  void leave() {
-    const std::lock_guard lock(mutex_);
-    end_ = kNever;
-  }
+  Walking(const Walking&) = delete;
+  Walking& operator=(const Walking&) = delete;
 
  private:
-  static constexpr std::chrono::steady_clock::time_point kNever =
-      std::chrono::steady_clock::time_point::max();
-
-  Watchdog() {
-    std::thread([this] { watch(); }).detach();
-    std::set_terminate([] { instance().abort_at("std::terminate"); });
-  }
-  void watch() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      if (end_ == kNever) {
-        moved_.wait(lock);
-      } else if (moved_.wait_until(lock, end_) == std::cv_status::timeout &&
-                 std::chrono::steady_clock::now() >= end_) {
-        abort_at("no end");
-      }
-    }
-  }
-  [[noreturn]] void abort_at(const char* what) {
-    std::fprintf(stderr, "%s: %s where number %llu fails%s\n", operation_, what,
-                 static_cast<unsigned long long>(place_.number),
-                 place_.lasting ? " and all later ones" : "");
-    std::abort();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable moved_;
-  std::chrono::steady_clock::time_point end_ = kNever;
-  const char* operation_ = "";
-  Place place_{};
+  const std::terminate_handler before_;
 };
 
 // What tensors have of the devices' memory, and of the host's.
@@ -115,11 +75,12 @@ enum class Kept { nothing, in_flight };
 template <class Visit>
 bool walk_places(const std::string& operation, const std::string& what, std::uint64_t stride,
                  bool (*has_struck)(), const Visit& visit, Kept kept = Kept::nothing) {
+  const Walking walking;
   for (const bool lasting : {false, true}) {
     std::uint64_t places = 0;
     for (std::uint64_t n = lasting ? 1 : 1 + stride / 2;; n += stride) {
       const Place place{n, lasting};
-      Watchdog::instance().enter(operation.c_str(), place);
+      TimeLimit::at(operation.c_str(), n, lasting);
       SCOPED_TRACE(operation + ", " + what + " " + std::to_string(n) +
                    (lasting ? " and later ones" : ""));
       const std::size_t before = allocated_bytes();
@@ -128,7 +89,6 @@ bool walk_places(const std::string& operation, const std::string& what, std::uin
       if (kept == Kept::nothing || !lasting) {
         EXPECT_EQ(after, before) << "bytes are lost";
       }
-      Watchdog::instance().leave();
       if (!has_struck()) break;
       ++places;
       if (::testing::Test::HasFailure()) return false;

@@ -11,6 +11,7 @@
 #include <lockstep/device/stream.hpp>
 
 #include "support/drawn_streams.hpp"
+#include "support/time_limit.hpp"
 
 #include <gtest/gtest.h>
 
@@ -105,6 +106,7 @@ class FailOnErrors final : public testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  lockstep::testing::TimeLimit::install();
   ::setenv("CUDASIM_DEVICES", "8", 0);
   // The simulator knows of freed memory what the runtime is told: a block that the library keeps is
   // not freed to it.
