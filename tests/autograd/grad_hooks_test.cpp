@@ -17,6 +17,7 @@
 
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/within.hpp"
 
 #include <gtest/gtest.h>
 
@@ -32,23 +33,13 @@ namespace grad_hooks_test {
 
 using testing::first_devices;
 using testing::throws;
+using testing::Within;
 using Values = std::vector<double>;
 
 Tensor leaf(const Values& values, Device device = {}) {
   const Tensor tensor = from_values(values, {static_cast<std::int64_t>(values.size())}, device);
   return tensor.requires_grad_();
 }
-
-// An operation that does something in its backward.
-struct Within {
-  static constexpr const char* name = "within";
-  std::function<void()> body;
-  Tensor forward(const Tensor& x) const { return x.clone(); }
-  Tensor backward(const Backward&, const Tensor& grad) const {
-    body();
-    return grad;
-  }
-};
 
 TEST(GradHooks, RunOnceForEachPassWithTheSumInGrad) {
   const Tensor w = leaf({1, 2});

@@ -26,6 +26,7 @@
 
 #include "support/devices.hpp"
 #include "support/gate.hpp"
+#include "support/within.hpp"
 
 #include <gtest/gtest.h>
 
@@ -42,6 +43,7 @@ namespace distributed_gradient_slots_test {
 
 using distributed::ProcessGroup;
 using testing::first_devices;
+using testing::Within;
 using Values = std::vector<std::vector<double>>;
 
 struct Layers {
@@ -115,17 +117,6 @@ std::uint64_t copies_of(const Model& model, const std::function<void()>& step) {
   step();
   return model.logging_data().num_gradient_copies - before;
 }
-
-// Runs something before the operations that come before it in forward.
-struct Within {
-  static constexpr const char* name = "within";
-  std::function<void()> body;
-  Tensor forward(const Tensor& x) const { return x.clone(); }
-  Tensor backward(const Backward&, const Tensor& grad) const {
-    body();
-    return grad * 1.0;
-  }
-};
 
 // The last layer's two come before the pass is known; the first step makes the buckets as well.
 TEST(DistributedGradientSlots, GradientsAreComputedWhereTheyAreReduced) {

@@ -17,13 +17,13 @@
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
 #include "support/warnings.hpp"
+#include "support/within.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -40,6 +40,7 @@ using testing::CaughtWarnings;
 using testing::f64;
 using testing::first_devices;
 using testing::throws;
+using testing::Within;
 using Values = std::vector<double>;
 
 constexpr TensorOptions kF64{.dtype = Dtype::f64};
@@ -84,17 +85,6 @@ std::vector<std::string> messages(std::size_t count, Body body) {
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-// Does something in its backward.
-struct Within {
-  static constexpr const char* name = "within";
-  std::function<void()> body;
-  Tensor forward(const Tensor& x) const { return x.clone(); }
-  Tensor backward(const Backward&, const Tensor& grad) const {
-    body();
-    return grad;
-  }
-};
 
 TEST(DistributedDataParallel, DD01OneStep) {
   const auto grads = on_ranks(2, [](const ProcessGroup& group) {

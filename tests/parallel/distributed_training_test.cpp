@@ -21,6 +21,7 @@
 
 #include "support/devices.hpp"
 #include "support/gate.hpp"
+#include "support/within.hpp"
 
 #include <gtest/gtest.h>
 
@@ -39,6 +40,7 @@ namespace distributed_training_test {
 using distributed::ProcessGroup;
 using testing::first_devices;
 using testing::QueuedCompute;
+using testing::Within;
 using Values = std::vector<double>;
 
 struct SmallCnn {
@@ -266,16 +268,6 @@ Chain chain() {
   for (int i = 0; i < 4; ++i) module.weights.emplace_back(ones({16}));
   return module;
 }
-
-struct Within {
-  static constexpr const char* name = "within";
-  std::function<void()> body;
-  Tensor forward(const Tensor& x) const { return x.clone(); }
-  Tensor backward(const Backward&, const Tensor& grad) const {
-    body();
-    return grad;
-  }
-};
 
 // The last node of backward on rank 0 sees that the first bucket has been handed over and, as rank
 // 1 is held, that nobody has waited for its end.
