@@ -189,7 +189,7 @@ class Generator {
     if (!x) return false;
     const Op op = static_cast<Op>(random_.between(0, static_cast<int>(Op::log_softmax)));
     const Sizes sizes = program_.sizes_of(*x);
-    if (op >= Op::softmax && (sizes.empty() || refuses_half())) return false;
+    if (op >= Op::softmax && sizes.empty()) return false;
     Numbers numbers;
     if (op == Op::scale) numbers = {number(-150, 150), number(-50, 50)};
     if (op == Op::gelu) numbers = {flag()};
@@ -289,6 +289,7 @@ class Generator {
       if (program_.is_half()) return false;  // its roundings would decide
       return add(op, {*x, *y, *value({}, &sizes), *value({}, &sizes)}, {}, sizes);
     }
+    if (op == Op::twofold) return add(op, {*x, *y}, {number(0, 2)}, sizes);
     if (op < Op::matmul) return add(op, {*x, *y}, {}, sizes);
     if (op == Op::matmul || op == Op::attention) {
       if (sizes.size() != 2) return false;
@@ -308,14 +309,9 @@ class Generator {
     return add(op, {*x, *y}, {dim}, sizes);
   }
 
-  // Softmax, losses and recurrent layers want f32 or f64, to which autocast brings them.
-  bool refuses_half() const { return program_.type > Type::f32; }
-  // The weights of normalisations are of f32 beside half precision.
-  std::int64_t affine() { return refuses_half() ? 0 : flag(); }
-
   bool add_loss() {
     const auto x = value();
-    if (!x || refuses_half()) return false;
+    if (!x) return false;
     const Sizes sizes = program_.sizes_of(*x);
     const Op op = static_cast<Op>(
         random_.between(static_cast<int>(Op::mse), static_cast<int>(Op::binary_cross_entropy)));
@@ -329,15 +325,17 @@ class Generator {
     return true;
   }
 
-  std::size_t parameter(const Sizes& sizes, bool ones = false, std::int64_t zeros = -1) {
+  std::size_t parameter(const Parameter& drawn) {
     // Some are those of another module.
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       const Parameter& other = program_.parameters[p];
-      if (other.sizes == sizes && other.ones == ones && other.zeros == zeros && random_.one_in(3)) {
+      if (other.sizes == drawn.sizes && other.ones == drawn.ones && other.zeros == drawn.zeros &&
+          other.single == drawn.single && random_.one_in(3)) {
         return p;
       }
     }
-    program_.parameters.push_back({sizes, random_.one_in(6), ones, zeros});
+    program_.parameters.push_back(drawn);
+    program_.parameters.back().frozen = random_.one_in(6);
     return program_.parameters.size() - 1;
   }
 
@@ -363,12 +361,16 @@ class Generator {
   // Gives a new module its parameters.
   void fill(Module& module) {
     const Numbers& n = module.numbers;
+    // Normalisations have weights of f32 beside half precision.
+    const bool normalises = module.op >= Op::batch_norm && module.op <= Op::group_norm;
+    const bool single = program_.type > Type::f32 && (normalises || refuses_half(module.op));
     const auto own = [&](const Sizes& sizes, bool ones = false, std::int64_t zeros = -1) {
-      module.parameters.push_back(parameter(sizes, ones, zeros));
+      module.parameters.push_back(parameter({sizes, false, ones, zeros, single}));
     };
     switch (module.op) {
       case Op::linear:
       case Op::inner:
+      case Op::sequence:
         own({n[1], n[0]});
         if (n[2] != 0) own({n[1]});
         break;
@@ -436,23 +438,24 @@ class Generator {
     if (sizes.empty()) return false;
     switch (op) {
       case Op::linear:
-      case Op::inner: {
+      case Op::inner:
+      case Op::sequence: {
         const std::int64_t in = std::exchange(sizes.back(), number(1, 5));
         return add({*x}, {op, {in, sizes.back(), flag(), number(0, 5)}, {}}, sizes);
       }
       case Op::batch_norm: {
         const auto rank = static_cast<std::int64_t>(sizes.size()) + 1;
-        return add({*x}, {op, {sizes[0], rank, affine(), random_.one_in(5) ? 0 : 1}, {}}, sizes);
+        return add({*x}, {op, {sizes[0], rank, flag(), random_.one_in(5) ? 0 : 1}, {}}, sizes);
       }
       case Op::layer_norm: {
         const std::int64_t dims = sizes.size() > 1 ? number(1, 2) : 1;
-        Numbers numbers{dims, affine(), flag()};
+        Numbers numbers{dims, flag(), flag()};
         numbers.insert(numbers.end(), sizes.end() - dims, sizes.end());
         return add({*x}, {op, numbers, {}}, sizes);
       }
       case Op::group_norm: {
         const std::int64_t groups = sizes[0] % 2 == 0 ? number(1, 2) : 1;
-        return add({*x}, {op, {sizes[0], groups, affine()}, {}}, sizes);
+        return add({*x}, {op, {sizes[0], groups, flag()}, {}}, sizes);
       }
       case Op::multihead: {
         const std::int64_t heads = sizes[1] % 2 == 0 ? number(1, 2) : 1;
@@ -467,7 +470,6 @@ class Generator {
       case Op::average:
         return add({*x}, {op, {sizes.back()}, {}}, sizes);
       default: {
-        if (refuses_half()) return false;
         const Numbers n{sizes[1], number(1, 3), number(1, 2), flag(), flag(), flag()};
         const Sizes result =
             n[5] != 0 ? Sizes{n[2] * (1 + n[3]), n[1]} : Sizes{sizes[0], (1 + n[3]) * n[1]};
@@ -488,10 +490,8 @@ class Generator {
     Sizes sizes = program_.sizes_of(x);
     sizes.push_back(width);
     const std::int64_t padding = random_.one_in(3) ? number(0, rows - 1) : -1;
-    return add(
-        {x},
-        {Op::embedding, {rows, width, padding, !refuses_half() && random_.one_in(3) ? 1 : 0}, {}},
-        sizes);
+    const bool sparse = program_.type <= Type::f32 && random_.one_in(3);  // half has none
+    return add({x}, {Op::embedding, {rows, width, padding, sparse ? 1 : 0}, {}}, sizes);
   }
 
   bool add_conv2d() {

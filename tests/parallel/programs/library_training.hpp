@@ -122,8 +122,8 @@ class LibraryTraining {
     const Values first{program};
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
       const Parameter& own = program.parameters[p];
-      parameters_.emplace_back(
-          tensor(own.sizes, [&](std::size_t i) { return first.parameter(p, i); }));
+      const Tensor values = tensor(own.sizes, [&](std::size_t i) { return first.parameter(p, i); });
+      parameters_.emplace_back(own.single ? values.to(Dtype::f32) : values);
       parameters_.back().requires_grad_(!own.frozen);
     }
     for (const std::size_t d : devices) devices_.push_back(program_devices()[d]);

@@ -54,6 +54,11 @@ class LayerMaker {
         const Device second = program_devices()[static_cast<std::size_t>(n[3])];
         return DataParallel{linear, {device_, second}};
       }
+      case Op::sequence: {
+        nn::Linear linear{n[0], n[1], {.bias = n[2] != 0, .dtype = dtype()}};
+        place({&linear.weight, &linear.bias});
+        return nn::Sequential{linear, nn::ReLU{}};
+      }
       case Op::conv2d: {
         nn::Conv2d conv{n[0],
                         n[1],

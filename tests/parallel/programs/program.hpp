@@ -40,7 +40,7 @@ enum class Op {
   exp,
   log,    // of 1 + x²
   sqrt,   // of 1 + x²
-  cube,   // an operation of the test's own
+  cube,   // an operation of the test's own, as twofold
   scale,  // in hundredths: factor, offset
   detach,
   clone,
@@ -67,6 +67,7 @@ enum class Op {
   quotient,  // x / (1 + y²)
   maximum,
   minimum,
+  twofold,    // has two results: 0: the one, 1: the other, 2: the sum of both
   where,      // x > y; of four values
   matmul,     // x · yᵀ
   cat,        // dimension
@@ -75,6 +76,7 @@ enum class Op {
   // modules, with parameters or buffers
   linear,      // in, out, whether there is a bias
   inner,       // the same within a DataParallel of its own; the number of its second device
+  sequence,    // in, out, bias: linear and relu
   conv2d,      // in, out, kernel, stride, padding, dilation, groups, bias
   batch_norm,  // features, dimensions, affine, whether statistics are kept
   layer_norm,  // how many dimensions, affine, bias; their sizes
@@ -97,37 +99,23 @@ enum class Op {
 };
 
 inline const char* name_of(Op op) {
-  static constexpr const char* names[] = {"relu",         "tanh",
-                                          "sigmoid",      "gelu",
-                                          "silu",         "leaky_relu",
-                                          "clamp",        "abs",
-                                          "square",       "exp",
-                                          "log",          "sqrt",
-                                          "cube",         "scale",
-                                          "detach",       "clone",
-                                          "softmax",      "log_softmax",
-                                          "argmax",       "flatten",
-                                          "divide",       "transpose",
-                                          "narrow",       "select",
-                                          "sum",          "mean",
-                                          "var",          "extreme",
-                                          "index_select", "max_pool",
-                                          "avg_pool",     "add",
-                                          "sub",          "mul",
-                                          "quotient",     "maximum",
-                                          "minimum",      "where",
-                                          "matmul",       "cat",
-                                          "stack",        "attention",
-                                          "linear",       "inner",
-                                          "conv2d",       "batch_norm",
-                                          "layer_norm",   "group_norm",
-                                          "embedding",    "multihead",
-                                          "rnn",          "relu_rnn",
-                                          "lstm",         "gru",
-                                          "dropout",      "affine",
-                                          "average",      "cross_entropy",
-                                          "mse",          "l1",
-                                          "smooth_l1",    "binary_cross_entropy"};
+  static constexpr const char* names[] = {
+      "relu",         "tanh",        "sigmoid",   "gelu",
+      "silu",         "leaky_relu",  "clamp",     "abs",
+      "square",       "exp",         "log",       "sqrt",
+      "cube",         "scale",       "detach",    "clone",
+      "softmax",      "log_softmax", "argmax",    "flatten",
+      "divide",       "transpose",   "narrow",    "select",
+      "sum",          "mean",        "var",       "extreme",
+      "index_select", "max_pool",    "avg_pool",  "add",
+      "sub",          "mul",         "quotient",  "maximum",
+      "minimum",      "twofold",     "where",     "matmul",
+      "cat",          "stack",       "attention", "linear",
+      "inner",        "sequence",    "conv2d",    "batch_norm",
+      "layer_norm",   "group_norm",  "embedding", "multihead",
+      "rnn",          "relu_rnn",    "lstm",      "gru",
+      "dropout",      "affine",      "average",   "cross_entropy",
+      "mse",          "l1",          "smooth_l1", "binary_cross_entropy"};
   static_assert(std::size(names) == static_cast<std::size_t>(Op::binary_cross_entropy) + 1);
   return names[static_cast<std::size_t>(op)];
 }
@@ -145,6 +133,7 @@ struct Parameter {
   bool frozen = false;
   bool ones = false;        // the first values are about 1
   std::int64_t zeros = -1;  // a row of an embedding that is zeros
+  bool single = false;      // of f32 in a program of half precision
 };
 
 struct Module {
@@ -264,6 +253,13 @@ struct Program {
   bool is_scalar(std::size_t value) const { return !is_input(value) && step_of(value).scalar; }
 };
 
+// What refuses half precision: softmax, losses and recurrent layers. A program of half precision
+// has them by way of f32.
+inline bool refuses_half(Op op) {
+  return op == Op::softmax || op == Op::log_softmax || (op >= Op::rnn && op <= Op::gru) ||
+         op >= Op::cross_entropy;
+}
+
 // A number in [−1, 1) for each place: what a tensor's element, parameter or weight is.
 inline double noise(std::uint64_t seed, std::uint64_t what, std::uint64_t place) {
   std::uint64_t z = seed * 0x9e3779b97f4a7c15U + what * 0xbf58476d1ce4e5b9U + place + 1;
@@ -371,6 +367,7 @@ inline std::string describe(const Program& program) {
   list(" outputs", program.outputs);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     if (program.parameters[p].frozen) out << "  parameter " << p << " frozen";
+    if (program.parameters[p].single) out << "  parameter " << p << " of f32";
   }
   out << '\n';
   for (const Round& round : program.rounds) {

@@ -6,6 +6,7 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/module/module.hpp>
+#include <lockstep/nn/activation.hpp>
 #include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/nn/conv.hpp>
 #include <lockstep/nn/dropout.hpp>
@@ -15,6 +16,7 @@
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/nn/multihead_attention.hpp>
 #include <lockstep/nn/rnn.hpp>
+#include <lockstep/nn/sequential.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/attention.hpp>
 #include <lockstep/ops/cat.hpp>
@@ -111,6 +113,34 @@ struct Cube {
   }
 };
 
+// xy and x − y, times a factor, or the one or the other, from one operation that has both.
+struct Twofold {
+  static constexpr const char* name = "twofold";
+  double factor;
+  Saved x;
+  Saved y;
+
+  std::vector<Tensor> forward(const std::vector<Tensor>& operands) {
+    x = operands[0];
+    y = operands[1];
+    return {operands[0] * operands[1] * factor, (operands[0] - operands[1]) * factor};
+  }
+  // Results that are not used have no gradients.
+  std::vector<Tensor> backward(const Backward& saved, const std::vector<Tensor>& grads) const {
+    std::vector<Tensor> result(2);
+    if (grads[0].defined()) {
+      const Tensor grad = grads[0] * factor;
+      result = {grad * saved(y), grad * saved(x)};
+    }
+    if (grads[1].defined()) {
+      const Tensor grad = grads[1] * factor;
+      result[0] = result[0].defined() ? result[0] + grad : grad;
+      result[1] = result[1].defined() ? result[1] - grad : -grad;
+    }
+    return result;
+  }
+};
+
 struct Affine {
   lockstep::Parameter factor;
   Buffer shift;
@@ -123,7 +153,8 @@ struct Average {
 
 using Layer = std::variant<nn::Linear, nn::Conv2d, nn::BatchNorm1d, nn::BatchNorm2d, nn::LayerNorm,
                            nn::GroupNorm, nn::Embedding, nn::MultiheadAttention, nn::RNN, nn::LSTM,
-                           nn::GRU, nn::Dropout, DataParallel<nn::Linear>, Affine, Average>;
+                           nn::GRU, nn::Dropout, DataParallel<nn::Linear>,
+                           nn::Sequential<nn::Linear, nn::ReLU>, Affine, Average>;
 
 inline Shape shape(const Sizes& sizes) { return Shape(std::span<const std::int64_t>(sizes)); }
 
@@ -157,10 +188,10 @@ struct Net {
           if (is_floating_point(value.dtype())) value = value.to(Dtype::f32);
         }
       }
-      Tensor result = compute(step, from);
+      Tensor result = compute_half(step, from);
       if (step.twice_if_positive && factor > 0) {
         from[0] = result;
-        result = compute(step, from);
+        result = compute_half(step, from);
       }
       if (fault) fault(step, result);
       values.push_back(result);
@@ -181,6 +212,15 @@ struct Net {
   // The other way round it is the same.
   Tensor rows_first(const Tensor& x) const {
     return program->dim == 0 || x.dim() < 2 ? x : transpose(x, 0, program->dim);
+  }
+
+  // What refuses half precision is given f32, and gives half precision to others.
+  Tensor compute_half(const Step& step, std::vector<Tensor> from) {
+    if (program->type <= Type::f32 || !refuses_half(step.op)) return compute(step, from);
+    for (Tensor& value : from) {
+      if (is_floating_point(value.dtype())) value = value.to(Dtype::f32);
+    }
+    return compute(step, from).to(dtype_of(program->type));
   }
 
   Tensor compute(const Step& step, const std::vector<Tensor>& from) {
@@ -269,6 +309,10 @@ struct Net {
         return maximum(x, from[1]);
       case Op::minimum:
         return minimum(x, from[1]);
+      case Op::twofold: {
+        const std::vector<Tensor> both = lockstep::apply(Twofold{0.5, {}, {}}, from);
+        return n[0] == 2 ? both[0] + both[1] : both[static_cast<std::size_t>(n[0])];
+      }
       case Op::where:
         return where(gt(x, from[1]), from[2], from[3]);
       case Op::matmul:

@@ -385,6 +385,12 @@ class ReferenceTraining {
         return pairs(x, from[1], [](const Number& a, const Number& b) {
           return 0.0 - maximum(0.0 - a, 0.0 - b);
         });
+      case Op::twofold:
+        return pairs(x, from[1], [&](const Number& a, const Number& b) {
+          const Number product = a * b * 0.5;
+          const Number difference = (a - b) * 0.5;
+          return n[0] == 0 ? product : n[0] == 1 ? difference : product + difference;
+        });
       case Op::where: {
         Array y(x.sizes);
         for (std::int64_t i = 0; i < x.total(); ++i) {
@@ -476,6 +482,8 @@ class ReferenceTraining {
       case Op::linear:
       case Op::inner:
         return linear(x, *parameter(0), n[2] != 0 ? parameter(1) : nullptr);
+      case Op::sequence:
+        return each(linear(x, *parameter(0), n[2] != 0 ? parameter(1) : nullptr), relu);
       case Op::conv2d:
         return conv2d(x, *parameter(0), n[7] != 0 ? parameter(1) : nullptr, step, n);
       case Op::layer_norm:

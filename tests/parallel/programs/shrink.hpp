@@ -139,7 +139,10 @@ inline std::vector<Program> smaller(const Program& program) {
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     add([p](Program& q) { q.parameters[p].frozen = false; });
   }
-  add([](Program& p) { p.type = Type::f64; });
+  add([](Program& p) {
+    p.type = Type::f64;
+    for (Parameter& parameter : p.parameters) parameter.single = false;
+  });
   add([](Program& p) { p.autocast.reset(); });
   add([](Program& p) { p.penalty = false; });
   add([](Program& p) { p.way = Way::wrapper; });
