@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/host/background_threads.hpp>
+#include <lockstep/backend/host/host_stream.hpp>
 #include <lockstep/data/dataloader.hpp>
 #include <lockstep/data/prefetch.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/io/checkpoint.hpp>
@@ -42,6 +45,8 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <latch>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -140,6 +145,26 @@ void train_ranks() {
   });
 }
 
+// How many threads the pools have at last is a matter of chance: of how many are wanted at once. So
+// they get more of them here than anything below wants: streams that wait, each of which occupies a
+// background thread, and ranks, each of which occupies a worker.
+void start_all_threads() {
+  using lockstep::detail::HostStream;
+  constexpr int kAtOnce = 8;
+  static auto& streams = *new std::vector<std::unique_ptr<HostStream>>;
+  std::latch all{kAtOnce};
+  for (int i = 0; i < kAtOnce; ++i) {
+    streams.push_back(std::make_unique<HostStream>(Device("cpu:0"), HostStream::Mode::queued));
+    streams.back()->submit([&all] {
+      const lockstep::detail::BackgroundThreads::BlockingScope waiting;
+      all.arrive_and_wait();
+    });
+  }
+  for (const auto& stream : streams) stream->synchronize();
+  distributed::run(first_devices(kAtOnce),
+                   [](distributed::ProcessGroup group) { group.barrier().wait(); });
+}
+
 // What the process has at the moment.
 struct Held {
   double mebibytes = 0;
@@ -168,14 +193,14 @@ struct Held {
 TEST(LongRun, MemoryThreadsAndFilesDoNotBecomeMore) {
   const char* text = std::getenv("LOCKSTEP_TEST_SECONDS");
   const double seconds = text ? std::strtod(text, nullptr) : 3;
-  const double warm = std::min(120.0, seconds / 3);
+  const double warm = std::min(120.0, seconds / 2);
   const testing::TempDirectory folder;
   const auto start = std::chrono::steady_clock::now();
   Held before;
   Held after;
   std::size_t lives = 0;
-  // Till all numbers of devices and of workers have been seen, more threads may come.
-  constexpr std::size_t kKinds = 30;
+  constexpr std::size_t kKinds = 30;  // numbers of devices and of workers
+  start_all_threads();
   for (double time = 0; (time < seconds || lives < 2 * kKinds) && !HasFailure();) {
     testing::TimeLimit::at("training", lives);
     if (lives % 2 == 0) {
@@ -193,13 +218,12 @@ TEST(LongRun, MemoryThreadsAndFilesDoNotBecomeMore) {
   std::cout << lives << " trainings; " << before.mebibytes << " MiB, then " << after.mebibytes
             << "; threads " << before.threads << ", then " << after.threads << "; files "
             << before.files << ", then " << after.files << '\n';
-  // A program this small takes and gives back more than that by chance.
-  if (!testing::kSanitizer) {
-    EXPECT_LE(after.mebibytes, before.mebibytes * 1.02 + 0.5);
+  // For some hundred trainings blocks of memory still find their places; and a sanitizer keeps what
+  // is freed.
+  if (seconds >= 60 && !testing::kSanitizer) {
+    EXPECT_LE(after.mebibytes, before.mebibytes * 1.02);
   }
-  // A pool may still get a thread where several of its own wait at once; what is lost in each
-  // training would be many.
-  EXPECT_LE(after.threads, before.threads + 2);
+  EXPECT_LE(after.threads, before.threads);
   EXPECT_LE(after.files, before.files);
 }
 
