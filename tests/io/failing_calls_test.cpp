@@ -5,10 +5,13 @@
 #include "io/files.hpp"
 #include "io/whole_checkpoint.hpp"
 #include "support/define_failing_calls.hpp"
+#include "support/failing_calls.hpp"
 #include "support/failing_calls_walk.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -53,6 +56,23 @@ TEST(FailingCalls, LoadingACheckpoint) {
     if (fails_with<DataError>(CallKind::file, place, path, load)) load();
     EXPECT_TRUE(same(*found, saved));
   });
+}
+
+// Of reading: whether opening a file may be interrupted is the file system's affair.
+TEST(FailingCalls, AnInterruptedReadIsMadeAgain) {
+  LOCKSTEP_NEEDS_FAILING_CALLS();
+  const TempDirectory folder;
+  const std::string path = (folder / "last").string();
+  const io::Checkpoint saved = whole_checkpoint(1);
+  io::save_checkpoint(path, saved);
+  bool interrupted = true;
+  std::uint64_t nth = 2;
+  for (; interrupted; ++nth) {
+    const testing::FailingCalls failing(CallKind::file, nth, false, EINTR);
+    EXPECT_TRUE(same(io::load_checkpoint(path), saved));
+    interrupted = testing::FailingCalls::has_struck();
+  }
+  EXPECT_GT(nth, 4U);
 }
 
 }  // namespace failing_calls_test

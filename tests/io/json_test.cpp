@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/expect_error.hpp"
@@ -50,6 +51,7 @@ TEST(Json, ReadsEveryEscape) {
   EXPECT_EQ(read_string(R"( "\"\\\/\b\f\n\r\t" )"), "\"\\/\b\f\n\r\t");
   EXPECT_EQ(read_string(R"("\u0041\u00e9\u20AC\uD83D\uDE00")"), "A\u00e9\u20ac\U0001f600");
   EXPECT_EQ(read_string(R"("\u0000")"), std::string(1, '\0'));
+  EXPECT_EQ(read_string(R"("\u007f\u0080\u07ff\u0800")"), "\x7f\u0080\u07ff\u0800");
 }
 
 TEST(Json, RefusesEscapesThatAreNone) {
@@ -91,6 +93,11 @@ TEST(Json, WholeNumbersAreStrict) {
   for (const char* text : {"", "-1", "+1", "01", "1.0", "1e3", "1E3", "x", "null", "\"1\""}) {
     EXPECT_TRUE(not_a_number(text, "expected a whole number")) << text;
   }
+}
+
+TEST(Json, NumbersEndWhereTheTextEnds) {
+  io::detail::JsonReader json(std::string_view("1234").substr(0, 2), "text");
+  EXPECT_EQ(json.whole_number(), 12U);
 }
 
 TEST(Json, ReadsObjectsAndArraysMemberByMember) {

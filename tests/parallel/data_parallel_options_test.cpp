@@ -189,6 +189,15 @@ Cost cost_of(Call call) {
           ls::detail::team_stats().shares_posted - shares};
 }
 
+TEST(DataParallelBranches, WithoutDevicesResultsAreWhereTheFirstParameterIs) {
+  struct Two {
+    ls::Parameter first{ls::zeros({1}, {.device = "cpu:3"})};
+    ls::Parameter second{ls::zeros({1}, {.device = "cpu:2"})};
+    ls::Tensor forward(const ls::Tensor& x) const { return x; }
+  };
+  EXPECT_EQ((ls::DataParallel{Two{}, std::nullopt}.output_device()), ls::Device("cpu:3"));
+}
+
 TEST(DataParallelBranches, NoDevicesAreThePlainModule) {
   ls::DataParallel model{L0{}, std::nullopt};
   EXPECT_TRUE(model.device_ids().empty());

@@ -162,6 +162,24 @@ TEST(CommHooks, ThenRunsAtTheEndOfBackwardAndMayCommunicate) {
   });
 }
 
+TEST(CommHooks, ARepeatedWaitGivesWhatTheFirstGave) {
+  on_two([](const ProcessGroup& group, auto& model) {
+    model.register_comm_hook([&](const GradBucket& bucket) {
+      const Tensor buffer = bucket.buffer();
+      BucketFuture future =
+          BucketFuture(group.all_reduce(buffer), buffer).then([](const Tensor& sum) {
+            return sum * 0.5;
+          });
+      const Tensor mean = future.wait();
+      EXPECT_EQ(future.wait().to(Dtype::f64).to_vector<double>(),
+                mean.to(Dtype::f64).to_vector<double>());
+      return future;
+    });
+    model(group.rank() + 1.0).backward();
+    expect_grads(model.module(), 1.5);
+  });
+}
+
 TEST(CommHooks, AResultThatDoesNotFitIsAnError) {
   on_two([](const ProcessGroup&, auto& model) {
     model.register_comm_hook([](const GradBucket&) { return zeros({1}); });

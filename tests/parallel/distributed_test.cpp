@@ -554,6 +554,13 @@ TEST(DistributedDataParallel, ModelsAreComparedInAllThatCounts) {
            DistributedDataParallel model{module, group};
          }),
          "Rank 0 has 0 buffers, while rank 2 has inconsistent 1 buffers.");
+  expect(
+      texts_of([](const ProcessGroup& group) {
+        Buffered module;
+        module.buffers.emplace_back(zeros({group.rank() == 2 ? 3 : 1}));
+        DistributedDataParallel model{module, group};
+      }),
+      "buffer 0, \"buffers.0\", is of shape [1], strides [1] and f32 on rank 0, but of shape [3]");
 }
 
 TEST(DistributedDataParallel, Rank0sValuesBecomeEverybodysAtConstruction) {

@@ -12,10 +12,12 @@
 #include "parallel/toy_tensor.hpp"
 #include "support/devices.hpp"
 #include "support/expect_error.hpp"
+#include "support/gate.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -304,6 +306,27 @@ TEST(TensorTraits, MeanOfChunksOfDifferentSizesIsTheBatchsMean) {
   EXPECT_DOUBLE_EQ(loss.values()[0], 5);
   loss.backward({1});
   for (const double grad : x.grad()) EXPECT_DOUBLE_EQ(grad, 0.2);
+}
+
+// A mean of no rows is left out with its weight.
+TEST(TensorTraits, AWeightedSumIsOfTheScalarsThatHaveAWeight) {
+  const std::vector<Toy> scalars{Toy({1}, {}), Toy({NAN}, {}), Toy({3}, {})};
+  const Toy sum = ls::detail::nested::weighted_sum(scalars, {0.5, 0, 0.5}, "cpu:1");
+  EXPECT_EQ(sum.values(), Values{2});
+}
+
+TEST(TensorTraits, MemoryOfATensorStaysForTheStreamsItIsRecordedOn) {
+  const ls::Device device("cpu:3");
+  const ls::Stream copies = ls::copy_stream(device);
+  copies.synchronize();
+  ls::testing::Gate gate;
+  gate.hold(copies);
+  std::optional<ls::Tensor> first = ls::ones({1 << 16}, {.device = device});
+  const void* const address = first->const_data_ptr<float>();
+  ls::tensor_traits<ls::Tensor>::record_stream(*first, copies);
+  first.reset();
+  const ls::Tensor second = ls::ones({1 << 16}, {.device = device});
+  EXPECT_NE(second.const_data_ptr<float>(), address);
 }
 
 TEST(TensorTraits, WithoutWeightedSumAReductionIsAnError) {

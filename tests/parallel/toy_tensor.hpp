@@ -192,6 +192,8 @@ struct tensor_traits<testing::Toy> {
 
   static Toy weighted_sum(const std::vector<Toy>& scalars, const std::vector<double>& weights,
                           Device device) {
+    check<ValueError>(scalars.size() == weights.size(), "Toy: ", weights.size(), " weights for ",
+                      scalars.size(), " scalars");
     std::vector<testing::Term> terms;
     for (std::size_t i = 0; i < scalars.size(); ++i) terms.push_back({0, i, 0, weights[i]});
     return testing::linear_operation(scalars, terms, {}, device);

@@ -368,6 +368,35 @@ TEST(Watchdog, AHeartbeatFromBeforeAnEndAccusesNobody) {
             "barrier");
 }
 
+// The server alone, so that no other rank's silence counts: what its ranks send are frames of the
+// test, as many as it takes until one of them is accused.
+TEST(Watchdog, WhoeverSendsSomethingIsAliveAndWhoeverDoesNotIsNamed) {
+  constexpr std::uint64_t kToken = 7;
+  WatchdogOptions options = kQuick;
+  options.heartbeat_timeout = 500ms;
+  detail::WatchdogServer server(2, kToken, 5min, options);
+  WrittenRank zero(server.port(), kToken, 0, 2);
+  const WrittenRank one(server.port(), kToken, 1, 2);
+  while (true) {
+    zero.send(
+        FrameWriter(ToServer::heartbeat).number(std::uint32_t{0}).number(std::uint32_t{0}).take());
+    zero.frame.clear();
+    ASSERT_EQ(
+        detail::receive_frame(zero.socket, zero.frame, detail::kMaxWatchdogFrame, Peer::patience()),
+        0);
+    FrameReader reader(zero.frame);
+    if (reader.number<std::uint8_t>() == static_cast<std::uint8_t>(FromServer::faults)) {
+      const std::vector<Fault> faults = detail::read_faults(reader);
+      ASSERT_EQ(faults.size(), 1U);
+      EXPECT_TRUE(contains(faults[0].text, "rank 1 has not answered for")) << faults[0].text;
+      break;
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+  zero.send(FrameWriter(ToServer::goodbye).take());
+  one.send(FrameWriter(ToServer::goodbye).take());
+}
+
 // Rank 0's watchdog tells of its groups when it ends.
 TEST(Watchdog, AGroupThatItsRanksHaveLeftIsForgotten) {
   for (const bool leaves : {false, true}) {
