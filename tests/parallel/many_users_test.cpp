@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/module/module.hpp>
+#include <lockstep/nn/batch_norm.hpp>
+#include <lockstep/nn/dropout.hpp>
+#include <lockstep/nn/embedding.hpp>
+#include <lockstep/nn/layer_norm.hpp>
+#include <lockstep/nn/linear.hpp>
+#include <lockstep/nn/multihead_attention.hpp>
+#include <lockstep/nn/rnn.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/max.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/optim/adam.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/random.hpp>
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
@@ -14,6 +26,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -54,6 +67,91 @@ TEST(ManyUsers, TwoThreadsTrainTwoModelsOnTheSameDevices) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(together, alone);
+}
+
+// Layers whose forward changes nothing: of a BatchNorm, and of a Dropout, that in eval.
+struct Answers {
+  nn::Embedding words{7, 4, {.dtype = Dtype::f64}};
+  nn::LSTM lstm{4, 4, {.batch_first = true, .dtype = Dtype::f64}};
+  nn::MultiheadAttention attention{4, 2, {.batch_first = true, .dtype = Dtype::f64}};
+  nn::BatchNorm1d norm{3, {.dtype = Dtype::f64}};
+  nn::Dropout dropout{0.5};
+  nn::LayerNorm layer_norm{4, {.dtype = Dtype::f64}};
+  nn::Linear out{4, 2, {.dtype = Dtype::f64}};
+
+  Tensor forward(const Tensor& indices) const {
+    const auto [y, state] = lstm(words(indices));
+    const auto [z, weights] = attention(y, y, y);
+    return out(layer_norm(dropout(norm(z))));
+  }
+};
+
+// All call it as it is and none has a copy; what they add to the gradients comes in any order.
+TEST(ManyUsers, OneModuleAnswersManyThreadsAtOnce) {
+  constexpr std::size_t kThreads = 4;
+  constexpr int kCalls = 10;
+  Answers module;
+  eval(module);
+  const auto answer = [&](std::size_t i) {
+    const auto first = static_cast<std::int64_t>(i);
+    const Tensor y =
+        module.forward(from_values<std::int64_t>({first, 1, 2, first + 1, 3, first}, {2, 3}));
+    square(y).sum().backward();
+    return y.to_vector<double>();
+  };
+  std::vector<Values> alone;
+  for (std::size_t i = 0; i < kThreads; ++i) alone.push_back(answer(i));
+  std::vector<Tensor> expected;
+  for (const Tensor& parameter : parameters(module)) {
+    expected.push_back(parameter.grad() * static_cast<double>(kCalls));
+    parameter.set_grad({});
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int call = 0; call < kCalls; ++call) EXPECT_EQ(answer(i), alone[i]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto all = parameters(module);
+  for (std::size_t p = 0; p < all.size(); ++p) {
+    EXPECT_LT(max(abs(all[p].grad() - expected[p])).item(), 1e-12) << "parameter " << p;
+  }
+}
+
+// An optimiser belongs to one thread at a time; several may have parts of one module.
+TEST(ManyUsers, OptimizersOfPartsOfAModuleStepAtTheSameTime) {
+  const auto trained = [](bool at_once) {
+    manual_seed(1);
+    Answers module;
+    eval(module);
+    optim::Adam adam{parameters(module.lstm)};
+    optim::SGD sgd{parameters(module.out), {.lr = 0.1, .momentum = 0.5}};
+    for (int step = 0; step < 20; ++step) {
+      square(module.forward(from_values<std::int64_t>({0, 1, 2, 3, 4, 5}, {2, 3})))
+          .sum()
+          .backward();
+      const auto steps_of = [](auto& optimizer) {
+        optimizer.step();
+        optimizer.zero_grad();
+      };
+      std::thread other;
+      if (at_once) {
+        other = std::thread([&] { steps_of(adam); });
+      } else {
+        steps_of(adam);
+      }
+      steps_of(sgd);
+      if (at_once) other.join();
+    }
+    Values values;
+    for (const Tensor& parameter : parameters(module)) {
+      const Values own = parameter.to_vector<double>();
+      values.insert(values.end(), own.begin(), own.end());
+    }
+    return values;
+  };
+  EXPECT_EQ(trained(true), trained(false));
 }
 
 // What lives as long as the process is destroyed after main, and threads of the library are there

@@ -48,6 +48,9 @@ concept HasCallOperator = (detail::Inheritable<M> &&
 // only if its forward is neither overloaded nor a template.)
 //
 // **Torch counterpart.** torch.nn.Module.
+// **Threads and exceptions.** Several threads may call one module at once if its forward changes
+// nothing of it. So it is with the library's layers but for a BatchNorm that is training and the
+// first call of a LazyLinear.
 template <class M>
 concept Module = (HasForward<M> || HasCallOperator<M>)&&std::copy_constructible<M>;
 
