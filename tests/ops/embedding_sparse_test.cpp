@@ -103,16 +103,6 @@ TEST(EmbeddingSparse, GradientsAddUpAcrossPassesAndWithinOne) {
   EXPECT_EQ(dense(once.grad()), (Values{0, 0, 2, 2, 0, 0, 3, 3}));
 }
 
-TEST(EmbeddingSparse, WhatAHookKeepsOfAGradientIsNotTheLeafs) {
-  const Tensor weight = table();
-  Tensor kept;
-  weight.register_hook([&](const Tensor& gradient) { kept = gradient; });
-  sparse_rows({3}, weight).sum().backward();
-  kept.values().zero_();
-  EXPECT_EQ(dense(kept), Values(8, 0.0));
-  EXPECT_EQ(dense(weight.grad()), (Values{0, 0, 0, 0, 0, 0, 1, 1}));
-}
-
 TEST(EmbeddingSparse, ManyPassesListNoMoreRowsThanThereAre) {
   const Tensor weight = table();
   for (int i = 0; i < 10; ++i) sparse_rows({3, 1}, weight).sum().backward();
