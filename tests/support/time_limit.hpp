@@ -50,6 +50,7 @@ class TimeLimit {
     ::sigaction(SIGALRM, &action, nullptr);
     ::pthread_atfork(nullptr, nullptr, [] { ::alarm(seconds_); });
     ::testing::UnitTest::GetInstance()->listeners().Append(new Listener);
+    ::alarm(seconds_);  // the child of a death test tells no listener
   }
 
   // The test has come to another point: each may take as long as a whole test otherwise. The text

@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <latch>
 #include <mutex>
 #include <string>
@@ -48,6 +49,14 @@ TEST(TimeLimitDeathTest, SaysWhichTestItIsAndShowsTheStackOfEachThread) {
               "TimeLimitDeathTest.SaysWhichTestItIsAndShowsTheStackOfEachThread: takes too long, "
               "at an operation 29 and all later ones.*waits_for_a_thread.*"
               "waits_for_a_latch.*waits_for_a_condition");
+}
+
+TEST(TimeLimitDeathTest, ChildrenHaveOneTooHoweverTheyBegin) {
+  if (std::getenv("LOCKSTEP_TEST_LIMIT")) GTEST_SKIP() << "another limit is asked for, or none";
+  for (const char* const style : {"fast", "threadsafe"}) {
+    GTEST_FLAG_SET(death_test_style, style);
+    EXPECT_EXIT(::_exit(::alarm(0) > 0 ? 0 : 1), ::testing::ExitedWithCode(0), "") << style;
+  }
 }
 
 }  // namespace lockstep::testing::time_limit_test
