@@ -73,8 +73,8 @@ Floats products(const Sizes& s, bool trans_a, bool trans_b, Adds adds, Way way) 
 TEST(TiledGemm, GivesWhatABlasGives) {
   // Below one block of terms, columns and rows that are written out, and beyond, cut off or whole;
   // few rows of any other size are left to the BLAS.
-  const Sizes all[] = {{64, 64, 64},  {33, 63, 260}, {100, 512, 6}, {102, 127, 21}, {32, 575, 15},
-                       {7, 575, 258}, {7, 64, 5},    {5, 64, 5},    {9, 30, 7}};
+  const Sizes all[] = {{64, 64, 64},   {33, 63, 260}, {100, 512, 6}, {102, 127, 21}, {32, 575, 15},
+                       {13, 575, 258}, {13, 64, 5},   {11, 64, 5},   {19, 30, 7}};
   for (const Sizes& s : all) {
     for (const bool trans_a : {false, true}) {
       for (const bool trans_b : {false, true}) {
@@ -136,10 +136,10 @@ TEST(TiledGemm, IsForTilesOfWhichLittleIsWasted) {
     return TiledGemm::work_size(gemm, part) > 0;
   };
   EXPECT_EQ(fits({64, 512, 128}), has);
-  EXPECT_EQ(fits({6, 63, 128}, 1, 1), has);
-  EXPECT_EQ(fits({6, 64, 128}, 1, 0, Part::panels), best >= Instructions::avx2);
-  EXPECT_FALSE(fits({5, 64, 7}));
-  EXPECT_FALSE(fits({8, 70, 7}));
+  EXPECT_EQ(fits({12, 63, 128}, 1, 1), has);
+  EXPECT_EQ(fits({12, 64, 128}, 1, 0, Part::panels), best >= Instructions::avx2);
+  EXPECT_FALSE(fits({11, 64, 7}));
+  EXPECT_FALSE(fits({16, 70, 7}));
   EXPECT_FALSE(fits({64, 512, 128}, 2));
   EXPECT_FALSE(fits({64, 512, 128}, 1, 2));
   const HostMathThreadsGuard two(2);

@@ -27,8 +27,9 @@ struct TiledGemm {
   Part part = Part::all;  // or the panels of all of b alone, or the product with those in `work`
 
   // The floats of work space; 0 if the product is not computed so: if the machine has no tiles or
-  // they hang over its edges, if a BLAS may have several threads, or if panels would serve once on
-  // a machine without AVX-512, for which a BLAS's kernels are as fast.
+  // they hang over its edges, if it has fewer than 12 rows, if a BLAS may have several threads, or
+  // if panels would serve once on a machine without AVX-512, for which a BLAS's kernels are as
+  // fast.
   static std::int64_t work_size(const Gemm<float>& gemm, Part part);
 
   void operator()() const;

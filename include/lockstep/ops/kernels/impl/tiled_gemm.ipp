@@ -22,7 +22,7 @@ LOCKSTEP_INLINE std::int64_t TiledGemm::work_size(const Gemm<float>& gemm, Part 
     return 0;
   }
   const std::int64_t columns = (gemm.n + kernel.width - 1) / kernel.width * kernel.width;
-  if (gemm.m < kernel.kRows || columns * 32 > gemm.n * 33) return 0;
+  if (gemm.m < 2 * kernel.kRows || columns * 32 > gemm.n * 33) return 0;
   if (part != Part::all) return gemm.trans_a ? 0 : gemm.k * columns;
   if (vectorized::best_instructions() < vectorized::Instructions::avx512) return 0;
   const std::int64_t terms = std::min(gemm.k, kTermsOfBlock);
