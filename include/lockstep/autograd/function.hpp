@@ -40,13 +40,6 @@ inline Operands operands_of(const std::vector<Tensor>& tensors) {
 template <class T>
 requires(!std::derived_from<T, Tensor>) Operands operands_of(const T&) { return {nullptr, 0}; }
 
-inline bool any_requires_grad(const Operands& operands) {
-  for (const Tensor& tensor : operands) {
-    if (tensor.defined() && tensor.requires_grad()) return true;
-  }
-  return false;
-}
-
 // The tensors in what `forward` returned.
 struct Results {
   Tensor* first;
@@ -188,20 +181,26 @@ class ForwardScope {
   const bool output_saved_before_ = output_saved;
 };
 
-// An operation that is recorded, from before its `forward` until its node owns what that returned.
-class RecordedOperation {
+// An operation that runs, from before its `forward` until its node, if it is recorded, owns what
+// that returned.
+class RunningOperation {
  public:
-  // Moves `op` into a new node.
-  RecordedOperation(const OpType& type, void* op, std::initializer_list<Operands> operands);
+  // Moves `op` into a new node, if it is recorded.
+  RunningOperation(const OpType& type, void* op, std::initializer_list<Operands> operands);
 
-  // The operation in the node: the one whose forward is to run.
-  void* op() const { return node_->op(); }
+  // The operation whose forward is to run: the one in the node, if there is one.
+  void* op() const { return op_; }
   // Called after forward: makes `outputs` the results of the node.
-  void finish(const Results& outputs);
+  void finish(const Results& outputs) {
+    if (node_) record(outputs);
+  }
 
  private:
-  ForwardScope scope_{true};
+  void record(const Results& outputs);
+
+  ForwardScope scope_;
   std::shared_ptr<OpNode> node_;
+  void* op_;
 };
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_operand(const char* operation,
@@ -237,14 +236,9 @@ class RecordedOperation {
 template <class Op, class... Args>
 auto apply(Op op, const Args&... args) {
   try {
-    if (!(false || ... || detail::any_requires_grad(detail::operands_of(args))) ||
-        !detail::autograd_state().records()) {
-      const detail::ForwardScope scope(false);
-      return op.forward(args...);
-    }
-    detail::RecordedOperation recorded(detail::op_type<Op>, &op, {detail::operands_of(args)...});
-    auto outputs = static_cast<Op*>(recorded.op())->forward(args...);
-    recorded.finish(detail::results_of(outputs));
+    detail::RunningOperation running(detail::op_type<Op>, &op, {detail::operands_of(args)...});
+    auto outputs = static_cast<Op*>(running.op())->forward(args...);
+    running.finish(detail::results_of(outputs));
     return outputs;
   } catch (const OperandError& error) {  // a tensor that it cannot read
     detail::fail_operand(Op::name, error);

@@ -57,9 +57,22 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
   set_num_inputs(outputs.count);
 }
 
-LOCKSTEP_INLINE RecordedOperation::RecordedOperation(const OpType& type, void* op,
-                                                     std::initializer_list<Operands> operands)
-    : node_(type.make_node(type, op)) {
+inline bool any_is_recorded(std::initializer_list<Operands> operands) {
+  if (!autograd_state().records()) return false;
+  for (const Operands& some : operands) {
+    for (const Tensor& tensor : some) {
+      if (tensor.defined() && tensor.requires_grad()) return true;
+    }
+  }
+  return false;
+}
+
+LOCKSTEP_INLINE RunningOperation::RunningOperation(const OpType& type, void* op,
+                                                   std::initializer_list<Operands> operands)
+    : scope_(any_is_recorded(operands)), op_(op) {
+  if (!autograd_state().saving) return;
+  node_ = type.make_node(type, op);
+  op_ = node_->op();
   std::size_t tensors = 0;
   for (const Operands& some : operands) tensors += some.count;
   node_->next_edges.reserve(tensors);
@@ -68,7 +81,7 @@ LOCKSTEP_INLINE RecordedOperation::RecordedOperation(const OpType& type, void* o
   }
 }
 
-LOCKSTEP_INLINE void RecordedOperation::finish(const Results& outputs) {
+LOCKSTEP_INLINE void RunningOperation::record(const Results& outputs) {
   if (output_saved) node_->set_self(node_);
   scope_.leave();
   node_->own(outputs, node_);
