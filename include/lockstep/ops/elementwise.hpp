@@ -38,7 +38,7 @@ struct MappedElements {
 };
 // How a function of one or two elements is mapped.
 struct Mapping {
-  bool wide;  // In is float
+  Dtype operand;  // where it is f32, operands may be of half precision
   Dtype result;
   void (*launch)(const MappedElements& elements);
 };
@@ -52,7 +52,7 @@ Tensor map_pairs(const Mapping& mapping, const char* operation, const Tensor& a,
 template <class In, class Out, class F>
 Tensor map(const Tensor& x, F f) {
   using M = MappedElements;
-  static constexpr Mapping kMapping{std::is_same_v<In, float>, dtype_of<Out>, [](const M& m) {
+  static constexpr Mapping kMapping{dtype_of<In>, dtype_of<Out>, [](const M& m) {
                                       launch(
                                           m.stream, m.a.size,
                                           UnaryKernel<In, Out, F>{M::as<In>(m.a), M::as<Out>(m.out),
@@ -65,18 +65,9 @@ Tensor map(const Tensor& x, F f) {
 // In (or of half precision where it is float) and on one device. Not recorded.
 template <class In, class Out, class F>
 Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
-  // Most pairs are alike. For few elements this way costs little more than the launch.
-  if (a.dtype() == dtype_of<In> && a.is_contiguous() && b.is_contiguous() &&
-      a.sizes() == b.sizes()) {
-    const Stream stream = current_stream(a.device());
-    Tensor result = empty_on(stream, a.sizes(), dtype_of<Out>);
-    const View<Out> out = output<Out>(result, stream);
-    launch(stream, out.size, BinaryKernel<In, Out, F>{input<In>(a), input<In>(b), out, f});
-    return result;
-  }
   using M = MappedElements;
   static constexpr Mapping kMapping{
-      std::is_same_v<In, float>, dtype_of<Out>, [](const M& m) {
+      dtype_of<In>, dtype_of<Out>, [](const M& m) {
         const F& function = *static_cast<const F*>(m.f);
         if (m.walk) {
           launch_call(m.stream, BroadcastCall<In, Out, F>{M::as<In>(m.a), M::as<In>(m.b),

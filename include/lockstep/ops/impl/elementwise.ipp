@@ -15,7 +15,7 @@
 namespace lockstep::detail {
 
 LOCKSTEP_INLINE Tensor map_each(const Mapping& mapping, const Tensor& x, const void* f) {
-  const Tensor from = mapping.wide ? packed_wide(x) : packed(x);
+  const Tensor from = mapping.operand == Dtype::f32 ? packed_wide(x) : packed(x);
   const Stream stream = current_stream(x.device());
   Tensor result = empty_on(stream, x.sizes(), mapping.result);
   mapping.launch(
@@ -25,7 +25,7 @@ LOCKSTEP_INLINE Tensor map_each(const Mapping& mapping, const Tensor& x, const v
 
 LOCKSTEP_INLINE Tensor map_pairs(const Mapping& mapping, const char* operation, const Tensor& a,
                                  const Tensor& b, const void* f) {
-  if (mapping.wide && is_half_precision(a.dtype())) {
+  if (mapping.operand == Dtype::f32 && is_half_precision(a.dtype())) {
     return map_pairs(mapping, operation, widened(a), widened(b), f);
   }
   const Stream stream = current_stream(a.device());
