@@ -92,19 +92,16 @@ template <class Special, class Source, class Text>
 [[noreturn]] void relay(const std::exception_ptr& error, const Source& source, const Text& text) {
   try {
     const std::string said = text();
-    const auto relay_as = [&]<class E>(std::type_identity<E>) {
-      try {
-        std::rethrow_exception(error);
-      } catch (const E&) {
-        throw RelayedError<E, Source>(said, source);
-      } catch (...) {
-      }
-    };
-    OwnErrors::each(relay_as);
-    ErrorTypes<Special, Error, std::bad_alloc>::each(relay_as);
-    StandardErrors::each(relay_as);
     try {
       std::rethrow_exception(error);
+    } catch (const std::exception& caught) {
+      const auto relay_as = [&]<class E>(std::type_identity<E>) {
+        if (dynamic_cast<const E*>(&caught)) throw RelayedError<E, Source>(said, source);
+      };
+      OwnErrors::each(relay_as);
+      ErrorTypes<Special, Error, std::bad_alloc>::each(relay_as);
+      StandardErrors::each(relay_as);
+      throw RelayedError<Error, Source>(said, source);
     } catch (...) {
       throw RelayedError<Error, Source>(said, source);
     }
