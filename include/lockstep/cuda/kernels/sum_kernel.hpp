@@ -19,10 +19,9 @@ struct CudaCall<detail::SumCall<In, Out>> {
   }
 };
 
-using SumCalls =
-    Kernels<detail::SumCall<float, float>, detail::SumCall<double, double>,
-            detail::SumCall<std::int64_t, std::int64_t>,
-            detail::SumCall<std::int32_t, std::int64_t>,
-            detail::SumCall<std::uint8_t, std::int64_t>, detail::SumCall<bool, std::int64_t>>;
+using SumCalls = Kernels<detail::SumCall<float, float>, detail::SumCall<double, double>,
+                         detail::SumCall<std::int64_t, std::int64_t>,
+                         detail::SumCall<std::int32_t, std::int64_t>,
+                         detail::SumCall<std::uint8_t, std::int64_t>>;
 
 }  // namespace lockstep::cuda

@@ -42,9 +42,7 @@ LOCKSTEP_INLINE Tensor sum_over(const Tensor& x, const std::bitset<Shape::kMaxDi
                                          make_walk<1>(sizes[0], {strides[0]}),
                                          make_walk<1>(sizes[1], {strides[1]}), divisor});
   };
-  if (x.dtype() == Dtype::boolean) {
-    run(bool{}, std::int64_t{});
-  } else if (x.dtype() == Dtype::u8) {
+  if (x.dtype() == Dtype::boolean || x.dtype() == Dtype::u8) {  // a bool is a byte of 0 or 1
     run(std::uint8_t{}, std::int64_t{});
   } else {
     dispatch_numeric(x.dtype(), "sum", [&]<class T>(T element) {
