@@ -5,6 +5,7 @@
 #include <lockstep/autograd/engine/backward_pass.hpp>
 #include <lockstep/autograd/engine/lane_workers.hpp>
 #include <lockstep/autograd/engine/pass_graph.hpp>
+#include <lockstep/autograd/engine/pass_vector.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
@@ -144,7 +145,7 @@ class GraphTask final : public BackwardPass {
   alignas(std::max_align_t) std::array<std::byte, 4096> first_memory_;
   std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
   PassGraph graph_{&memory_};
-  std::pmr::vector<Lane> lanes_{&memory_};
+  PassVector<Lane> lanes_{&memory_};
   LaneJob job_{*this};
   LaneWorkers<LaneJob> workers_{job_, &memory_};
   std::vector<Capture> captures_;          // each written by the lane of its node

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/engine/pass_vector.hpp>
 #include <lockstep/backend/threads/crew.hpp>
 #include <lockstep/backend/threads/pace.hpp>
 #include <lockstep/backend/threads/park.hpp>
@@ -245,8 +246,8 @@ class LaneWorkers {
   std::optional<Crew> crew_;
 
   std::mutex mutex_;
-  std::pmr::vector<Lane> lanes_;  // their number is constant while the threads work
-  std::size_t open_ = 0;          // items that have not run
+  PassVector<Lane> lanes_;  // their number is constant while the threads work
+  std::size_t open_ = 0;    // items that have not run
   bool failed_ = false;
   std::size_t called_ = 0;        // helpers
   std::size_t coming_ = 0;        // those called that have not come yet

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/engine/pass_vector.hpp>
 #include <lockstep/config.hpp>
 
 #include <cstddef>
@@ -42,7 +43,7 @@ class NodeIndex {
 
   void grow();
 
-  std::pmr::vector<Slot> slots_;  // none, or a power of two of them
+  PassVector<Slot> slots_;  // none, or a power of two of them
   std::size_t size_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/engine/node_index.hpp>
+#include <lockstep/autograd/engine/pass_vector.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
@@ -88,11 +89,11 @@ class PassGraph {
 
   // Counts an edge that leads to the node, and returns the node's number. A new node is appended to
   // `path`.
-  std::size_t visit(Node& node, std::pmr::vector<Step>& path);
+  std::size_t visit(Node& node, PassVector<Step>& path);
 
   // Iterative, since a graph can be as deep as the program is long. If `finished` is given, lists
   // the nodes as the walk leaves them: children before parents.
-  void walk(std::pmr::vector<Step>& path, std::vector<std::size_t>* finished);
+  void walk(PassVector<Step>& path, std::vector<std::size_t>* finished);
 
   // Gives each target the arrival at which its gradient will lie.
   void assign_arrivals();
@@ -103,10 +104,10 @@ class PassGraph {
   // Reserved beforehand: a pass over a graph of this size would mostly grow its vectors.
   static constexpr std::size_t kUsualNodes = 8;
 
-  std::pmr::vector<Root> roots_;
-  std::pmr::vector<NodeState> states_;
-  std::pmr::vector<Target> targets_;  // those of one node side by side
-  std::pmr::vector<Arrival> arrivals_;
+  PassVector<Root> roots_;
+  PassVector<NodeState> states_;
+  PassVector<Target> targets_;  // those of one node side by side
+  PassVector<Arrival> arrivals_;
   NodeIndex index_;
 };
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <lockstep/autograd/engine/node_index.hpp>
+#include <lockstep/autograd/engine/pass_vector.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <memory_resource>
 
 namespace lockstep::detail {
 
@@ -29,8 +29,7 @@ LOCKSTEP_INLINE std::size_t NodeIndex::slot_of(const Node* node) const {
 }
 
 LOCKSTEP_INLINE void NodeIndex::grow() {
-  std::pmr::vector<Slot> before(slots_.empty() ? kFirstSize : 2 * slots_.size(),
-                                slots_.get_allocator());
+  PassVector<Slot> before(slots_.empty() ? kFirstSize : 2 * slots_.size(), slots_.get_allocator());
   slots_.swap(before);
   for (const Slot& slot : before) {
     if (slot.node != nullptr) slots_[slot_of(slot.node)] = slot;

@@ -3,12 +3,12 @@
 
 #include <lockstep/autograd/engine/node_index.hpp>
 #include <lockstep/autograd/engine/pass_graph.hpp>
+#include <lockstep/autograd/engine/pass_vector.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
-#include <memory_resource>
 #include <span>
 #include <utility>
 #include <vector>
@@ -20,7 +20,7 @@ LOCKSTEP_INLINE void PassGraph::add_root(Edge edge, Tensor gradient) {
 }
 
 LOCKSTEP_INLINE void PassGraph::build(std::span<const Node* const> wanted) {
-  std::pmr::vector<Step> path(states_.get_allocator());
+  PassVector<Step> path(states_.get_allocator());
   std::vector<std::size_t> finished;
   const bool all = wanted.empty();
   states_.reserve(kUsualNodes);
@@ -58,7 +58,7 @@ LOCKSTEP_INLINE PassGraph::NodeState* PassGraph::bring(const Target& target, Ten
   return --state.waiting == 0 ? &state : nullptr;
 }
 
-LOCKSTEP_INLINE std::size_t PassGraph::visit(Node& node, std::pmr::vector<Step>& path) {
+LOCKSTEP_INLINE std::size_t PassGraph::visit(Node& node, PassVector<Step>& path) {
   const std::size_t number = index_.add(&node, states_.size());
   if (number == states_.size()) {
     states_.push_back({.node = &node, .first_target = targets_.size()});
@@ -69,8 +69,7 @@ LOCKSTEP_INLINE std::size_t PassGraph::visit(Node& node, std::pmr::vector<Step>&
   return number;
 }
 
-LOCKSTEP_INLINE void PassGraph::walk(std::pmr::vector<Step>& path,
-                                     std::vector<std::size_t>* finished) {
+LOCKSTEP_INLINE void PassGraph::walk(PassVector<Step>& path, std::vector<std::size_t>* finished) {
   while (!path.empty()) {
     Step& step = path.back();
     const NodeState& state = states_[step.number];
