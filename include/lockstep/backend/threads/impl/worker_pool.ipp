@@ -51,10 +51,13 @@ LOCKSTEP_INLINE Share WorkerPool::lease(std::size_t size) {
   stay_loaded();
   const std::lock_guard lock(mutex_);
   while (free_.size() < count) create_worker(size);
-  const auto first = free_.rbegin();
-  Team& team = (*first)->own_team;
-  team.workers.assign(first, first + static_cast<std::ptrdiff_t>(count));
-  free_.resize(free_.size() - count);
+  Team& team = free_.back()->own_team;
+  team.workers.reserve(count);
+  team.workers.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    team.workers.push_back(free_.back());
+    free_.pop_back();
+  }
   running_ += added_threads(count);
   shares_posted_ += count;
   return {.team = &team, .team_size = size, .spin = running_ <= cores_};
@@ -64,7 +67,7 @@ LOCKSTEP_INLINE void WorkerPool::give_back(Team& team) noexcept {
   const std::lock_guard lock(mutex_);
   running_ -= added_threads(team.workers.size());
   // Never allocates: `create_worker` has reserved a place for each worker there is.
-  free_.insert(free_.end(), team.workers.rbegin(), team.workers.rend());
+  for (std::size_t i = team.workers.size(); i-- > 0;) free_.push_back(team.workers[i]);
 }
 
 LOCKSTEP_INLINE void WorkerPool::create_worker(std::size_t team_size) {

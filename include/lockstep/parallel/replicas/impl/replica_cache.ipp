@@ -35,13 +35,12 @@ LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tens
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (originals.empty() ||
         (devices[i] == originals[0].device() && !std::exchange(original_given, true))) {
-      result.insert(result.end(), originals.begin(), originals.end());
+      for (const Tensor& original : originals) result.push_back(original);
       continue;
     }
     targets.push_back({&replicas_[i], comm::detail::Transfer(devices[i])});
     prepare(replicas_[i], targets.back().transfer, originals);
-    const std::vector<Tensor>& parts = replicas_[i].flat.parts;
-    result.insert(result.end(), parts.begin(), parts.end());
+    for (const Tensor& part : replicas_[i].flat.parts) result.push_back(part);
   }
   update(targets, originals, devices);
   // Even if this call copied nothing: another compute stream may be current than the one that

@@ -43,7 +43,8 @@ LOCKSTEP_INLINE void CopiesTogether::add(lockstep::detail::Backend& backend,
   if (backend_ != &backend) issue();
   backend_ = &backend;
   orders_.push_back(order);
-  kept_.insert(kept_.end(), {dst, src});
+  kept_.push_back(dst);
+  kept_.push_back(src);
 }
 
 LOCKSTEP_INLINE void CopiesTogether::issue() {
