@@ -61,18 +61,14 @@ void run_once(std::size_t, const void* functor) {
   (*static_cast<const F*>(functor))();
 }
 
-// Launches a functor of any type, given as its bytes; compiled once.
+// Launches a functor of any type, given as its bytes, unless `count` is 0; compiled once.
 void launch_bytes(const Stream& stream, std::size_t count, const void* functor, std::size_t size,
                   Task::Function on_host, const std::atomic<Launcher>& on_gpu,
                   const std::type_info& type);
 
 template <class F>
-void launch_as(const Stream& stream, std::size_t count, const F& functor, Task::Function on_host,
-               const std::atomic<Launcher>& on_gpu = kernel_slot<F>) {
-  static_assert(std::is_trivially_copyable_v<F>, "a kernel functor is copied as bytes");
-  static_assert(alignof(F) <= alignof(std::max_align_t), "a kernel functor is copied as bytes");
-  launch_bytes(stream, count, &functor, sizeof(F), on_host, on_gpu, typeid(F));
-}
+inline constexpr bool copied_as_bytes = std::is_trivially_copyable_v<F> &&
+                                        alignof(F) <= alignof(std::max_align_t);
 
 }  // namespace detail
 
@@ -87,7 +83,9 @@ void launch_as(const Stream& stream, std::size_t count, const F& functor, Task::
 // **Threads and exceptions.** A DeviceError on a GPU for which no kernel of type F is registered.
 template <class F>
 void launch(const Stream& stream, std::size_t count, const F& functor) {
-  if (count > 0) detail::launch_as(stream, count, functor, &detail::run_each<F>);
+  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
+  detail::launch_bytes(stream, count, &functor, sizeof(F), &detail::run_each<F>,
+                       detail::kernel_slot<F>, typeid(F));
 }
 
 // Runs `call()` once on a stream: a library call, or an algorithm with a loop of its own. As with
@@ -95,13 +93,17 @@ void launch(const Stream& stream, std::size_t count, const F& functor) {
 // the slot has another implementation.
 template <class F>
 void launch_call(const Stream& stream, const F& call) {
-  detail::launch_as(stream, 1, call, &detail::run_once<F>);
+  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
+  detail::launch_bytes(stream, 1, &call, sizeof(F), &detail::run_once<F>, detail::kernel_slot<F>,
+                       typeid(F));
 }
 
 // The same for what only host devices do so: there is no slot to fill, and a DeviceError on a GPU.
 template <class F>
 void launch_on_host(const Stream& stream, const F& call) {
-  detail::launch_as(stream, 1, call, &detail::run_once<F>, detail::no_kernel);
+  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
+  detail::launch_bytes(stream, 1, &call, sizeof(F), &detail::run_once<F>, detail::no_kernel,
+                       typeid(F));
 }
 
 }  // namespace lockstep

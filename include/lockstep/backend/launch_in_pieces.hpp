@@ -7,6 +7,7 @@
 #include <lockstep/device/stream.hpp>
 
 #include <cstddef>
+#include <typeinfo>
 
 namespace lockstep {
 
@@ -42,7 +43,9 @@ void run_each_between_teams(std::size_t count, const void* functor) {
 // member `on_host(begin, end)`, host devices call that one.
 template <std::size_t unit, class F>
 void launch_in_pieces(const Stream& stream, std::size_t count, const F& functor) {
-  if (count > 0) detail::launch_as(stream, count, functor, &detail::run_each_in_pieces<unit, F>);
+  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
+  detail::launch_bytes(stream, count, &functor, sizeof(F), &detail::run_each_in_pieces<unit, F>,
+                       detail::kernel_slot<F>, typeid(F));
 }
 
 // As launch_in_pieces, but other cores take part only if the caller is in no team: for work of one
@@ -50,9 +53,9 @@ void launch_in_pieces(const Stream& stream, std::size_t count, const F& functor)
 // backward.
 template <std::size_t unit, class F>
 void launch_between_teams(const Stream& stream, std::size_t count, const F& functor) {
-  if (count > 0) {
-    detail::launch_as(stream, count, functor, &detail::run_each_between_teams<unit, F>);
-  }
+  static_assert(detail::copied_as_bytes<F>, "a kernel functor is copied as bytes");
+  detail::launch_bytes(stream, count, &functor, sizeof(F), &detail::run_each_between_teams<unit, F>,
+                       detail::kernel_slot<F>, typeid(F));
 }
 
 }  // namespace lockstep

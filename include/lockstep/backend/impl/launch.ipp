@@ -13,9 +13,12 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void launch_bytes(const Stream& stream, std::size_t count, const void* functor,
-                                  std::size_t size, Task::Function on_host,
-                                  const std::atomic<Launcher>& on_gpu, const std::type_info& type) {
+[[gnu::noinline]] LOCKSTEP_INLINE void launch_bytes(const Stream& stream, std::size_t count,
+                                                    const void* functor, std::size_t size,
+                                                    Task::Function on_host,
+                                                    const std::atomic<Launcher>& on_gpu,
+                                                    const std::type_info& type) {
+  if (count == 0) return;
   if (stream.device().is_cpu()) {
     return static_cast<HostStream&>(stream.state()).submit(on_host, count, functor, size);
   }

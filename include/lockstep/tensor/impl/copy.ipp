@@ -57,18 +57,30 @@ LOCKSTEP_INLINE bool needs_f32_between(Dtype from, Dtype to) {
 using LaunchCast = void (*)(const Stream& stream, std::size_t size, const void* in, void* out);
 
 template <class To, class From>
-LaunchCast launch_cast() {
+void launch_cast(const Stream& stream, std::size_t size, const void* in, void* out) {
+  launch(stream, size,
+         CastKernel<To, From>{{static_cast<const From*>(in), size}, {static_cast<To*>(out), size}});
+}
+
+// Null where there is none in one step.
+template <class To, class From>
+constexpr LaunchCast cast_between() {
   constexpr bool kDirect =
       (!is_half<To> || std::is_same_v<From, float>)&&(!is_half<From> || std::is_same_v<To, float>);
   if constexpr (kDirect && !std::is_same_v<To, From>) {
-    return [](const Stream& stream, std::size_t size, const void* in, void* out) {
-      launch(stream, size,
-             CastKernel<To, From>{{static_cast<const From*>(in), size},
-                                  {static_cast<To*>(out), size}});
-    };
+    return &launch_cast<To, From>;
+  } else {
+    return nullptr;
   }
-  return nullptr;
 }
+
+// Casts from each dtype, in the order of the enumeration.
+template <class To>
+inline constexpr LaunchCast kCastsTo[] = {
+    cast_between<To, float>(),        cast_between<To, double>(),
+    cast_between<To, Half>(),         cast_between<To, BFloat16>(),
+    cast_between<To, std::int64_t>(), cast_between<To, std::int32_t>(),
+    cast_between<To, std::uint8_t>(), cast_between<To, bool>()};
 
 LOCKSTEP_INLINE Tensor cast(const Tensor& src, Dtype dtype) {
   if (src.dtype() == dtype) return packed(src);
@@ -76,9 +88,9 @@ LOCKSTEP_INLINE Tensor cast(const Tensor& src, Dtype dtype) {
   const Tensor from = packed(src);
   const Stream stream = current_stream(src.device());
   Tensor result = empty_on(stream, src.sizes(), dtype);
-  const LaunchCast launch = dispatch_all(src.dtype(), [dtype]<class From>(From) {
-    return dispatch_all(dtype, []<class To>(To) { return launch_cast<To, From>(); });
-  });
+  const LaunchCast* const casts =
+      dispatch_all(dtype, []<class To>(To) -> const LaunchCast* { return kCastsTo<To>; });
+  const LaunchCast launch = casts[static_cast<std::size_t>(src.dtype())];
   check<DtypeError>(launch != nullptr, "to: there is no cast from ", src.dtype(), " to ", dtype);
   const View<const std::byte> in = input<std::byte>(from);
   launch(stream, in.size, in.data, output<std::byte>(result, stream).data);
