@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
@@ -176,7 +177,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
     if (device_ids_.empty()) return;
     const Device root = context->devices[copy_id];
     if (options_.output_device == device_ids_[0]) options_.output_device = root;
-    const auto place = std::find(device_ids_.begin(), device_ids_.end(), root);
+    const auto place = detail::find(device_ids_, root);
     if (place == device_ids_.end()) {
       device_ids_[0] = root;
     } else {

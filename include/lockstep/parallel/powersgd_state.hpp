@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/process_group.hpp>
@@ -140,8 +141,8 @@ class PowerSGDState {
         .orthogonalization_epsilon = reader.number<double>("orthogonalization_epsilon"),
         .random_seed = static_cast<std::uint64_t>(reader.number<std::int64_t>("random_seed"))};
     const auto given = [&](const std::string& name) {
-      const auto entry = std::find_if(dict.begin(), dict.end(),
-                                      [&](const NamedTensor& each) { return each.name == name; });
+      const auto entry = lockstep::detail::find_if(
+          dict, [&](const NamedTensor& each) { return each.name == name; });
       return entry == dict.end() ? Tensor() : entry->tensor;
     };
     const auto copy = [&](const std::string& name, Dtype dtype, Device device, const Shape& shape) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/config.hpp>
@@ -106,7 +107,7 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
                              std::vector<Tensor> copies, const std::vector<Device>& devices,
                              bool detach) {
   const auto trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
-  const bool any_trained = std::any_of(originals.begin(), originals.end(), trained);
+  const bool any_trained = any_of(originals, trained);
   if (!detach && is_grad_enabled() && any_trained) {
     record_broadcast(originals, copies, devices);
   } else if (any_trained) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
@@ -133,7 +134,7 @@ Leaf gather_leaf(const std::vector<Leaf>& parts, Device device, std::int64_t dim
                  const ScalarRule& rule) {
   if (rule.reduction != Reduction::none) {
     const auto is_scalar = [](const Leaf& leaf) { return tensor_traits<Leaf>::dim(leaf) == 0; };
-    if (std::all_of(parts.begin(), parts.end(), is_scalar)) {
+    if (all_of(parts, is_scalar)) {
       if constexpr (SummableTensor<Leaf>) {
         return weighted_sum(parts, rule.weights(parts.size()), device);
       } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/autograd/engine/backward_pass.hpp>
@@ -124,9 +125,8 @@ LOCKSTEP_INLINE void Tensor::retain_grad() const {
   if (is_leaf()) return;
   const std::size_t number = impl_->output_nr;
   if (const auto& known = grad_fn()->gradient_hooks) {
-    const bool retained =
-        std::any_of(known->hooks.begin(), known->hooks.end(),
-                    [number](const auto& hook) { return hook.retains_input(number); });
+    const bool retained = detail::any_of(
+        known->hooks, [number](const auto& hook) { return hook.retains_input(number); });
     if (retained) return;
   }
   const auto retain = [variable = std::weak_ptr(impl_)](const Tensor& gradient) {

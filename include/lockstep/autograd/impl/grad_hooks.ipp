@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/autograd/variable.hpp>
@@ -93,9 +94,9 @@ LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
     handle.node_ = node;
     auto hooks = node->gradient_hooks ? std::make_shared<GradientHooks>(*node->gradient_hooks)
                                       : std::make_shared<GradientHooks>();
-    const auto end = retains ? hooks->hooks.end()
-                             : std::find_if(hooks->hooks.begin(), hooks->hooks.end(),
-                                            [](const auto& other) { return other.retains; });
+    const auto end = retains
+                         ? hooks->hooks.end()
+                         : find_if(hooks->hooks, [](const auto& other) { return other.retains; });
     hooks->hooks.insert(end, std::move(hook));
     node->gradient_hooks = std::move(hooks);
     return handle;
@@ -114,8 +115,8 @@ LOCKSTEP_INLINE void move_retained(const std::shared_ptr<Node>& from, std::size_
                                    const Tensor& tensor) {
   if (!from->gradient_hooks) return;
   auto rest = std::make_shared<GradientHooks>(*from->gradient_hooks);
-  const auto at = std::find_if(rest->hooks.begin(), rest->hooks.end(),
-                               [number](const auto& hook) { return hook.retains_input(number); });
+  const auto at =
+      find_if(rest->hooks, [number](const auto& hook) { return hook.retains_input(number); });
   if (at == rest->hooks.end()) return;
   (void)add_gradient_hook(tensor, std::move(at->function), true);
   rest->hooks.erase(at);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/host/host_memory.hpp>
 #include <lockstep/backend/host/poison.hpp>
@@ -10,7 +11,6 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <mutex>
@@ -119,7 +119,7 @@ class HostAllocator {
   template <class Ask>
   static bool all_known(const std::vector<EventPtr>& events, const Ask& ask) noexcept {
     try {
-      return std::all_of(events.begin(), events.end(), ask);
+      return all_of(events, ask);
     } catch (...) {
       return false;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
@@ -300,8 +301,7 @@ struct AttentionOperands {
   }
 
   bool in_blocks() const {
-    return all[0].device().is_cpu() &&
-           std::none_of(all.begin(), all.end(), [](const Tensor& x) { return x.numel() == 0; });
+    return all[0].device().is_cpu() && none_of(all, [](const Tensor& x) { return x.numel() == 0; });
   }
 
  private:

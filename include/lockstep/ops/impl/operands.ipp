@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/operands.hpp>
@@ -42,7 +43,7 @@ LOCKSTEP_INLINE Tensor empty_at(const Tensor* slot, std::initializer_list<const 
   };
   const bool fits = slot && slot->defined() && slot->dtype() == dtype && slot->sizes() == shape &&
                     slot->device() == stream.device() && slot->is_contiguous() &&
-                    std::all_of(reads.begin(), reads.end(), apart);
+                    all_of(reads, apart);
   return fits ? *slot : empty_on(stream, shape, dtype);
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/rnn/rnn_calls.hpp>
 #include <lockstep/ops/rnn/rnn_composed.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +24,8 @@ inline bool has_recurrent_library(const Tensor& x, std::int64_t rows) {
   constexpr std::int64_t kMostSteps = 65535;
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   const Shape& sizes = x.sizes();
-  return std::all_of(sizes.begin(), sizes.end(), [](auto n) { return n > 0 && n <= kMost; }) &&
-         sizes[0] <= kMostSteps && rows > 0 && rows <= kMost / sizes[1];
+  return all_of(sizes, [](auto n) { return n > 0 && n <= kMost; }) && sizes[0] <= kMostSteps &&
+         rows > 0 && rows <= kMost / sizes[1];
 }
 
 // The layer, for arguments as RecurrentArguments has them, on a stream.

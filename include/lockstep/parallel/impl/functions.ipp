@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
@@ -15,7 +16,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -31,9 +31,9 @@ inline std::vector<Device> devices_of(const std::vector<Tensor>& tensors) {
 
 LOCKSTEP_INLINE std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies) {
   std::vector<Tensor> flat;
+  flat.reserve(copies.empty() ? 0 : copies.size() * copies[0].size());
   for (auto& of_device : copies) {
-    flat.insert(flat.end(), std::make_move_iterator(of_device.begin()),
-                std::make_move_iterator(of_device.end()));
+    for (Tensor& copy : of_device) flat.push_back(std::move(copy));
   }
   return flat;
 }
@@ -123,7 +123,7 @@ LOCKSTEP_INLINE std::vector<Tensor> scattered(const Tensor& tensor,
 LOCKSTEP_INLINE std::vector<Tensor> reduced(std::vector<Tensor> flat,
                                             const std::vector<Device>& devices,
                                             Device destination) {
-  if (std::none_of(flat.begin(), flat.end(), lockstep::detail::is_recorded)) {
+  if (lockstep::detail::none_of(flat, lockstep::detail::is_recorded)) {
     return ReduceAddCoalesced::add(std::move(flat), devices, destination);
   }
   return lockstep::apply(ReduceAddCoalesced{devices, destination}, flat);

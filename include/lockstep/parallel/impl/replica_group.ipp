@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/engine/current_replica.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/backend/threads/shared_shares.hpp>
@@ -12,7 +13,6 @@
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
@@ -88,8 +88,8 @@ LOCKSTEP_INLINE std::vector<ReplicaGroup::ReplicaTensor> ReplicaGroup::sums(
   const auto records = [](const ReplicaTensor& replica) { return replica.state.records(); };
   const auto infers = [](const ReplicaTensor& replica) { return replica.state.inference; };
   AutogradState state = autograd_state();
-  state.grad = std::any_of(inputs.begin(), inputs.end(), records);
-  state.inference = std::all_of(inputs.begin(), inputs.end(), infers);
+  state.grad = any_of(inputs, records);
+  state.inference = all_of(inputs, infers);
   const AutogradStateScope modes(state);
   const auto seen_by = [&](const ReplicaTensor& replica, const Tensor& tensor) {
     return state.grad && !records(replica) ? tensor.detach() : tensor;

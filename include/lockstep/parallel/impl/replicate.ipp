@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
@@ -45,7 +46,7 @@ LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) 
 LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, const std::vector<Tensor>& tensors,
                                          Device device) {
   const auto is_there = [device](const Tensor& tensor) { return tensor.device() == device; };
-  if (!std::all_of(tensors.begin(), tensors.end(), is_there)) name_tensor_elsewhere(walk, device);
+  if (!all_of(tensors, is_there)) name_tensor_elsewhere(walk, device);
 }
 
 LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& walk) {
@@ -89,7 +90,7 @@ LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
                                       std::vector<Tensor>& copies,
                                       const std::vector<Device>& devices) {
   const auto is_trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
-  if (std::all_of(originals.begin(), originals.end(), is_trained)) {
+  if (all_of(originals, is_trained)) {
     copies = lockstep::apply(BroadcastOfCopies{devices, std::move(copies)}, originals);
     return;
   }

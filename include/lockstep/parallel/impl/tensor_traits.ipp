@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
@@ -11,7 +12,6 @@
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/warning.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -35,7 +35,7 @@ LOCKSTEP_INLINE std::vector<Tensor> tensor_traits<Tensor>::broadcast(
 LOCKSTEP_INLINE Tensor tensor_traits<Tensor>::gather(const std::vector<Tensor>& tensors,
                                                      Device device, std::int64_t dim) {
   const auto is_scalar = [](const Tensor& tensor) { return tensor.dim() == 0; };
-  if (std::all_of(tensors.begin(), tensors.end(), is_scalar)) {
+  if (detail::all_of(tensors, is_scalar)) {
     warn("Was asked to gather along dimension " + std::to_string(dim) +
          ", but all input tensors were scalars; will instead unsqueeze and return a vector.");
   }

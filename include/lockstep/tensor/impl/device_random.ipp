@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/tensor/device_random.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -38,7 +38,7 @@ LOCKSTEP_INLINE void DeviceRandom::set_state(const State& state) {
 
 LOCKSTEP_INLINE std::uint64_t& DeviceRandom::taken_of(Device device, std::size_t replica) {
   std::vector<State::Sequence>& all = state_.sequences;
-  const auto place = std::find_if(all.begin(), all.end(), [&](const State::Sequence& other) {
+  const auto place = find_if(all, [&](const State::Sequence& other) {
     return std::pair(other.device, other.replica) >= std::pair(device, replica);
   });
   if (place != all.end() && place->device == device && place->replica == replica) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
@@ -60,7 +61,7 @@ LOCKSTEP_INLINE void Storage::record_stream(const Stream& stream) {
   const std::lock_guard lock(mutex_);
   make_room();
   if (further_.empty()) further_.push_back(first);
-  if (std::find(further_.begin(), further_.end(), state) != further_.end()) return;
+  if (find(further_, state) != further_.end()) return;
   further_.push_back(state);
   has_further_.store(true, std::memory_order_release);
 }
@@ -86,7 +87,7 @@ LOCKSTEP_INLINE void Storage::expect_use(const Stream& stream) {
 
 LOCKSTEP_INLINE Storage::Use* Storage::kept_for(const Stream& stream) {
   const auto same = [&](const Use& use) { return use.stream == stream; };
-  const auto found = std::find_if(kept_.begin(), kept_.end(), same);
+  const auto found = find_if(kept_, same);
   return found == kept_.end() ? nullptr : &*found;
 }
 

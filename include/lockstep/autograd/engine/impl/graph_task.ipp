@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/autograd/engine/backward_pass.hpp>
 #include <lockstep/autograd/engine/graph_task.hpp>
@@ -127,7 +128,7 @@ LOCKSTEP_INLINE void GraphTask::join_streams() const {
     const Stream& ran = state.node->stream();
     const Stream mine = current_stream(ran.device());
     if (ran == mine) continue;
-    if (std::find(joined.begin(), joined.end(), ran) == joined.end()) {
+    if (find(joined, ran) == joined.end()) {
       mine.wait_stream(ran);
       joined.push_back(ran);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/background_threads.hpp>
 #include <lockstep/backend/host/shared_work.hpp>
@@ -10,7 +11,6 @@
 #include <lockstep/device/stay_loaded.hpp>
 #include <lockstep/error.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -124,9 +124,8 @@ LOCKSTEP_INLINE SharedWork* BackgroundThreads::take_slot() {
 }
 
 LOCKSTEP_INLINE SharedWork* BackgroundThreads::join_one(std::uint32_t most) {
-  const auto joined = std::find_if(open_.begin(), open_.end(), [most](SharedWork* work) {
-    return work->has_pieces() && work->join(most);
-  });
+  const auto joined =
+      find_if(open_, [most](SharedWork* work) { return work->has_pieces() && work->join(most); });
   return joined != open_.end() ? *joined : nullptr;
 }
 
@@ -219,7 +218,7 @@ LOCKSTEP_INLINE bool BackgroundThreads::help_one(std::uint32_t seen) {
 
 LOCKSTEP_INLINE bool BackgroundThreads::sleep() {
   std::unique_lock lock(mutex_);
-  if (first_ready() != nullptr || std::any_of(open_.begin(), open_.end(), &wants_helpers)) {
+  if (first_ready() != nullptr || any_of(open_, &wants_helpers)) {
     return false;
   }
   --awake_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
 #include <lockstep/backend/host/host_memory.hpp>
@@ -65,7 +66,7 @@ LOCKSTEP_INLINE void HostAllocator::deallocate(void* data, std::size_t bytes, St
   const auto idle = [](const StreamState* stream) { return stream->idle(); };
   const auto streams = used_on.streams();
   try {
-    if (owner.idle() && std::all_of(streams.begin(), streams.end(), idle)) {
+    if (owner.idle() && all_of(streams, idle)) {
       return deallocate(data, bytes);
     }
     std::vector<EventPtr> busy;
@@ -93,7 +94,7 @@ LOCKSTEP_INLINE void HostAllocator::take_left() noexcept {
     const auto idle = [](const StreamState* stream) { return stream->idle(); };
     try {
       const auto streams = block.used_on.streams();
-      if (!block.owner->idle() || !std::all_of(streams.begin(), streams.end(), idle)) return false;
+      if (!block.owner->idle() || !all_of(streams, idle)) return false;
     } catch (...) {  // a GPU that has failed: nobody ever knows
       return false;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_backend.hpp>
@@ -90,7 +91,7 @@ LOCKSTEP_INLINE void HostBackend::copy_all(std::span<const CopyOrder> orders) {
     const HostStream& stream = stream_of(order);
     return stream.mode() == HostStream::Mode::immediate || (bytes <= kSmallCopies && stream.idle());
   };
-  if (!std::all_of(orders.begin(), orders.end(), by_caller)) return Backend::copy_all(orders);
+  if (!all_of(orders, by_caller)) return Backend::copy_all(orders);
   for (const CopyOrder& order : orders) stream_of(order).prepare_operation();
   if (!profile::enabled()) return copy_in_pieces(orders);
   std::deque<profile::RecordFunction> ranges;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/background_threads.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
@@ -84,7 +85,7 @@ LOCKSTEP_INLINE bool HostStream::Ticket::precedes_new_work_of(const StreamState&
 }
 
 LOCKSTEP_INLINE bool HostStream::AllOf::query() const {
-  return std::all_of(events_.begin(), events_.end(), [](auto& e) { return e->query(); });
+  return all_of(events_, [](auto& e) { return e->query(); });
 }
 
 LOCKSTEP_INLINE void HostStream::AllOf::synchronize() const {
@@ -92,14 +93,13 @@ LOCKSTEP_INLINE void HostStream::AllOf::synchronize() const {
 }
 
 LOCKSTEP_INLINE bool HostStream::AllOf::precedes_new_work_of(const StreamState& stream) const {
-  return &stream == &stream_ || std::all_of(events_.begin(), events_.end(), [&](auto& e) {
-    return e->precedes_new_work_of(stream);
-  });
+  return &stream == &stream_ ||
+         all_of(events_, [&](auto& e) { return e->precedes_new_work_of(stream); });
 }
 
 LOCKSTEP_INLINE bool HostStream::waits_have_happened() const {
   const std::lock_guard lock(mutex_);
-  return std::all_of(waits_.begin(), waits_.end(), [](auto& event) { return event->query(); });
+  return all_of(waits_, [](auto& event) { return event->query(); });
 }
 
 LOCKSTEP_INLINE void HostStream::finish_waits() {

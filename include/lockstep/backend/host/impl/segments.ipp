@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/host/host_memory.hpp>
 #include <lockstep/backend/host/poison.hpp>
 #include <lockstep/backend/host/segments.hpp>
@@ -17,7 +18,7 @@ namespace lockstep::detail {
 
 LOCKSTEP_INLINE void* Segments::cut(std::size_t bytes, const HostMemorySource& source) {
   const auto has_room = [&](std::span<std::byte> rest) { return rest.size() >= bytes; };
-  auto rest = std::find_if(rests_.begin(), rests_.end(), has_room);
+  auto rest = find_if(rests_, has_room);
   if (rest == rests_.end()) {
     if (!add(bytes, source)) return nullptr;
     rest = std::prev(rests_.end());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
@@ -13,7 +14,6 @@
 #include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -80,7 +80,7 @@ namespace lockstep::comm {
 LOCKSTEP_INLINE Tensor gather(const std::vector<Tensor>& tensors, std::int64_t dim,
                               std::optional<Device> destination) {
   const detail::GatherPlan plan(tensors, dim);
-  if (std::all_of(tensors.begin(), tensors.end(), lockstep::detail::is_channels_last)) {
+  if (lockstep::detail::all_of(tensors, lockstep::detail::is_channels_last)) {
     std::vector<Tensor> images;
     for (const Tensor& tensor : tensors) {
       images.push_back(lockstep::detail::channels_to_back(tensor));

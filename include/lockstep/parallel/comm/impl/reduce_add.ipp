@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/backend/streams.hpp>
@@ -32,13 +33,11 @@ namespace lockstep::comm::detail {
 
 inline bool is_sparse(const Tensor& tensor) { return tensor.is_sparse(); }
 
-inline bool any_sparse(Summands summands) {
-  return std::any_of(summands.begin(), summands.end(), is_sparse);
-}
+inline bool any_sparse(Summands summands) { return lockstep::detail::any_of(summands, is_sparse); }
 
 // Returns true if all are sparse; otherwise makes all of them dense and returns false.
 inline bool densify_unless_all_sparse(std::vector<Tensor>& summands) {
-  if (std::all_of(summands.begin(), summands.end(), is_sparse)) return true;
+  if (lockstep::detail::all_of(summands, is_sparse)) return true;
   for (Tensor& each : summands) each = each.to_dense();
   return false;
 }
@@ -96,8 +95,8 @@ LOCKSTEP_INLINE void check_summands(const char* operation, Summands inputs, Devi
                       " has dtype ", inputs[i].dtype(), ", but expected ", inputs[0].dtype());
   }
   check<DeviceError>(
-      std::any_of(inputs.begin(), inputs.end(),
-                  [&](const Tensor& input) { return input.device() == destination; }),
+      lockstep::detail::any_of(inputs,
+                               [&](const Tensor& input) { return input.device() == destination; }),
       operation,
       " expects destination to be on the same device with one of the tensors, but none is on ",
       destination);
@@ -134,7 +133,7 @@ inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream)
 inline void sum_each(const std::vector<Tensor>& totals, const std::vector<Summands>& summands,
                      Device destination) {
   const auto is_empty = [](Summands inputs) { return inputs.empty(); };
-  if (std::all_of(summands.begin(), summands.end(), is_empty)) return;
+  if (lockstep::detail::all_of(summands, is_empty)) return;
   const profile::RecordFunction range("reduce", destination);
   const Stream stream = current_stream(destination);
   CollectiveSums together;
@@ -150,7 +149,7 @@ inline void sum_each(const std::vector<Tensor>& totals, const std::vector<Summan
 // alone.
 inline std::vector<Tensor> sum_coalesced(const std::vector<Summands>& summands, Device destination,
                                          std::size_t buffer_size) {
-  if (std::any_of(summands.begin(), summands.end(), any_sparse)) [[unlikely]] {
+  if (lockstep::detail::any_of(summands, any_sparse)) [[unlikely]] {
     std::vector<Tensor> sums(summands.size());
     std::vector<std::vector<Tensor>> inputs;
     std::vector<Summands> dense;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/engine/backward_pass.hpp>
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
@@ -276,8 +277,7 @@ LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& miss
                                             const std::vector<std::int32_t>& ranks, int expected,
                                             bool joined) const {
   if (find_unused_ || (static_graph_ && log_.num_iterations == 0)) return;
-  const bool somewhere = std::any_of(ranks.begin(), ranks.end(),
-                                     [expected](std::int32_t count) { return count < expected; });
+  const bool somewhere = any_of(ranks, [expected](std::int32_t count) { return count < expected; });
   const std::string where = somewhere ? where_missing(joined) : std::string();
   const std::string names = buckets_.names(missing);
   if (!missing.empty() && static_graph_) fail_static_graph_unused(group_.rank(), names);

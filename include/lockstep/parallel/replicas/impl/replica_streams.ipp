@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
@@ -26,8 +27,7 @@ LOCKSTEP_INLINE Stream repetition_stream(Device device, std::size_t n) {
   if (found != streams.end()) return found->second;
   Stream stream = pool_stream(device);
   const auto is_taken = [&] {
-    return std::any_of(streams.begin(), streams.end(),
-                       [&](const auto& known) { return known.second == stream; });
+    return any_of(streams, [&](const auto& known) { return known.second == stream; });
   };
   for (int i = 1; i < kMostTries && is_taken(); ++i) stream = pool_stream(device);
   return streams.emplace(std::pair(device.index, n), stream).first->second;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/collectives.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
@@ -43,7 +44,7 @@ LOCKSTEP_INLINE bool CollectiveSums::add(const Tensor& total, std::span<const Te
   if (!type || total.numel() == 0) return false;
   std::vector<Device> devices;
   for (const Tensor& input : inputs) devices.push_back(input.device());
-  const auto at = std::find(devices.begin(), devices.end(), total.device());
+  const auto at = lockstep::detail::find(devices, total.device());
   const auto root = static_cast<std::size_t>(at - devices.begin());
   if (sums_.empty()) {
     collectives_ = lockstep::detail::collectives_for(devices);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/collectives.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
@@ -25,7 +26,7 @@ LOCKSTEP_INLINE FanOutCollective::FanOutCollective(Device source,
   if (!lockstep::detail::nccl_collectives.load(std::memory_order_acquire)) return;
   if (devices.size() < 2) return;
   std::vector<Device> ranks = devices;
-  auto at = std::find(ranks.begin(), ranks.end(), source);
+  auto at = lockstep::detail::find(ranks, source);
   if (at == ranks.end()) at = ranks.insert(at, source);
   root_ = static_cast<std::size_t>(at - ranks.begin());
   collectives_ = lockstep::detail::collectives_for(ranks);
