@@ -4,7 +4,7 @@
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
-#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
+#include <lockstep/ops/kernels/channel_sum_kernel.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/shape.hpp>
 

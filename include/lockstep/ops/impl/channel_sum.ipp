@@ -5,7 +5,8 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/expand.hpp>
-#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
+#include <lockstep/ops/kernels/channel_sum_kernel.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/tensor/copy.hpp>

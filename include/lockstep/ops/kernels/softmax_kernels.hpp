@@ -2,10 +2,10 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/kernels/vector_rows.hpp>
-#include <lockstep/tensor/shape.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -15,20 +15,6 @@
 #include <type_traits>
 
 namespace lockstep::detail {
-
-// A shape seen along one dimension: [outer, count, inner].
-struct Axis {
-  std::size_t outer = 1;
-  std::size_t count = 1;
-  std::size_t inner = 1;
-
-  Axis(const Shape& shape, std::size_t dim) : count(static_cast<std::size_t>(shape[dim])) {
-    for (std::size_t d = 0; d < shape.size(); ++d) {
-      if (d < dim) outer *= static_cast<std::size_t>(shape[d]);
-      if (d > dim) inner *= static_cast<std::size_t>(shape[d]);
-    }
-  }
-};
 
 // The logarithm of a sum of exponentials, in two parts: their sum would round away the smaller one.
 template <class T>

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
+#include <lockstep/ops/kernels/reduce_kernels.hpp>
+#include <lockstep/ops/kernels/vector_rows.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <type_traits>
+
+namespace lockstep::detail {
+
+// Calls result(c, Σ term(i, c)) for every channel c, the sum over all places i of its elements; in
+// double, and in an order that the shape alone decides.
+template <class Term, class Result>
+void sum_channels(const Axis& axis, Term term, const Result& result) {
+  std::array<double, 64> sums;  // as many as stay in the nearest cache
+  for (std::size_t first = 0; first < axis.count; first += sums.size()) {
+    const std::size_t count = std::min(sums.size(), axis.count - first);
+    sums.fill(0);
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+      const std::size_t row = (o * axis.count + first) * axis.inner;
+      if (axis.inner == 1) {
+        for (std::size_t c = 0; c < count; ++c) sums[c] += term(row + c, first + c);
+      } else {
+        for (std::size_t c = 0; c < count; ++c) {
+          const auto of_channel = [term, at = row + c * axis.inner, channel = first + c](
+                                      std::size_t i) { return term(at + i, channel); };
+          sums[c] += sum_of_terms(axis.inner, of_channel);
+        }
+      }
+    }
+    for (std::size_t c = 0; c < count; ++c) result(first + c, sums[c]);
+  }
+}
+
+// out[c] = the sum of in[o, c, i] over all o and i.
+template <class T>
+struct ChannelSumCall {
+  View<const T> in;
+  View<T> out;
+  Axis axis;
+
+  void operator()() const {
+    if (axis.inner == 1) {
+      switch (axis.count) {
+        case 1:
+          return add_few<1>();
+        case 2:
+          return add_few<2>();
+        case 3:
+          return add_few<3>();
+      }
+      if constexpr (std::is_same_v<T, float>) {
+        if (vectorized::column_sums(in.data, out.data, axis.outer, axis.count)) return;
+      }
+    }
+    sum_channels(
+        axis, [data = in.data](std::size_t i, std::size_t) { return static_cast<double>(data[i]); },
+        [this](std::size_t c, double sum) { out[c] = static_cast<T>(sum); });
+  }
+
+  // Few channels are not worth a loop over them. The order is the same.
+  template <std::size_t kChannels>
+  void add_few() const {
+    std::array<double, kChannels> sums{};
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+      const T* const row = in.data + o * kChannels;
+      for (std::size_t c = 0; c < kChannels; ++c) sums[c] += static_cast<double>(row[c]);
+    }
+    for (std::size_t c = 0; c < kChannels; ++c) out[c] = static_cast<T>(sums[c]);
+  }
+};
+
+}  // namespace lockstep::detail
