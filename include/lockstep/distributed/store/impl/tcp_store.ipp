@@ -82,9 +82,10 @@ LOCKSTEP_INLINE detail::Deadline TCPStore::answer_by(const detail::Deadline& dea
 
 LOCKSTEP_INLINE detail::Descriptor TCPStore::connect(const detail::Deadline& deadline,
                                                      detail::ConnectAttempts attempts) const {
-  // The server in the same process is reached whatever the host is called.
+  // The server in the same process is reached whatever the host is called, and without the name
+  // localhost, which some containers lack.
   detail::Descriptor connection =
-      detail::connect_to(server_ ? "localhost" : host_, port_, deadline, attempts);
+      detail::connect_to(server_ ? "127.0.0.1" : host_, port_, deadline, attempts);
   converse(connection,
            detail::FrameWriter(detail::StoreRequest::hello).text(detail::kStoreGreeting).take(),
            deadline, false);

@@ -48,8 +48,9 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
                                                 host_name(options_), ' ', options_.interval.count(),
                                                 ' ', options_.heartbeat_timeout.count(), ' ',
                                                 options_.collective_timeout.count()));
-    // Rank 0 itself reaches it by this name, whatever the others call the host.
-    address.host = "localhost";
+    // Rank 0 itself reaches it here, whatever the others call the host. A number: the name
+    // localhost is known only where /etc/hosts has it.
+    address.host = "127.0.0.1";
   } else {
     std::istringstream text(store.get("watchdog"));
     std::array<std::int64_t, 3> times{};
@@ -129,7 +130,7 @@ LOCKSTEP_INLINE std::string Watchdog::host_name(const WatchdogOptions& options) 
   std::string ignored;
   const bool known = ::gethostname(own.data(), own.size() - 1) == 0 && own[0] != '\0' &&
                      detail::resolve(own.data(), 0, ignored) != nullptr;
-  return known ? own.data() : "localhost";
+  return known ? own.data() : "127.0.0.1";
 }
 
 }  // namespace lockstep::distributed
