@@ -300,7 +300,8 @@ TEST(Engine, RootsThatCannotBeAreErrors) {
   EXPECT_THROW((x * 2).backward(ones({2, 3}, {.dtype = Dtype::f64, .device = "cpu:0"})),
                DeviceError);
   EXPECT_EQ(message_of<AutogradError>([] { ones({1}).backward(); }),
-            "backward: tensor 0 does not require grad and has no grad_fn");
+            "backward: tensor 0 does not require grad and has no grad_fn: it was detached, or "
+            "computed under a NoGradGuard or from nothing that requires grad");
   EXPECT_THROW(Tensor().backward(), AutogradError);
   EXPECT_THROW((void)autograd::grad({sum(x)}, {}), ValueError);
   EXPECT_THROW((void)autograd::grad({sum(x)}, {ones({1})}), AutogradError);
@@ -490,7 +491,8 @@ TEST(Engine, AnExceptionInBackwardNamesTheOperationAndItsDeviceAndKeepsItsType) 
   EXPECT_EQ(text_in_backward<std::invalid_argument>([] { throw std::invalid_argument("why"); }),
             "why (in the backward of throwing on cpu)");
   EXPECT_EQ(text_in_backward<AutogradError>([] { leaf(1, "cpu:1").detach().backward(); }),
-            "backward: tensor 0 does not require grad and has no grad_fn (in the backward of "
+            "backward: tensor 0 does not require grad and has no grad_fn: it was detached, or "
+            "computed under a NoGradGuard or from nothing that requires grad (in the backward of "
             "throwing on cpu)");
 }
 

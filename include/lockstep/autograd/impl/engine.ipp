@@ -51,7 +51,8 @@ inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor>
     const Tensor& tensor = tensors[i];
     check<AutogradError>(tensor.defined(), "backward: tensor ", i, " is undefined");
     check<AutogradError>(tensor.requires_grad(), "backward: tensor ", i,
-                         " does not require grad and has no grad_fn");
+                         " does not require grad and has no grad_fn: it was detached, or computed "
+                         "under a NoGradGuard or from nothing that requires grad");
     Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
     if (!gradient.defined()) {
       if (tensor.numel() != 1) fail_no_scalar(tensor);
