@@ -11,8 +11,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "support/expect_error.hpp"
+
 namespace lockstep {
 namespace tensor_test {
+
+using testing::throws;
 
 TEST(Tensor, UndefinedTensorsSaySo) {
   const Tensor none;
@@ -45,7 +49,9 @@ TEST(Tensor, HandlesNameOneVariable) {
 TEST(Tensor, PointersAreOfTheTensorsDtype) {
   const Tensor a = arange(3);
   EXPECT_EQ(a.const_data_ptr<std::int64_t>()[2], 2);
-  EXPECT_THROW((void)a.const_data_ptr<float>(), DtypeError);
+  EXPECT_TRUE(throws<DtypeError>([&] { (void)a.to_vector<float>(); },
+                                 "data pointer of f32 asked of a tensor of i64: name its own type",
+                                 ".to(Dtype::f32)"));
   EXPECT_THROW((void)a.mutable_data_ptr<double>(), DtypeError);
   EXPECT_EQ(a.narrow(0, 1, 2).const_data_ptr<std::int64_t>()[0], 1);
 }

@@ -107,7 +107,10 @@ LOCKSTEP_INLINE const void* detail::read_on_host(const Tensor& tensor, Dtype dty
   check<DeviceError>(tensor.device().is_cpu(), "the data of a tensor on ", tensor.device(),
                      " cannot be read by the host: copy it to cpu first");
   check<DtypeError>(tensor.dtype() == dtype, "data pointer of ", dtype, " asked of a tensor of ",
-                    tensor.dtype());
+                    tensor.dtype(),
+                    ": name its own type, as in to_vector<float> for f32, or "
+                    "convert it first, .to(Dtype::",
+                    dtype, ")");
   current_stream(tensor.device()).synchronize();
   (void)tensor.strides();  // throws if the tensor is sparse
   return tensor.impl()->data();
