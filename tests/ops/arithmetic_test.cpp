@@ -174,7 +174,11 @@ TEST(Arithmetic, OperandsThatDoNotFitAreNamed) {
             "add: a tensor of shape [2, 3] and one of shape [2, 4] do not fit: sizes 3 and 4 differ"
             " at dimension 1 and neither is 1");
   EXPECT_EQ(message_of<DtypeError>([] { (void)(zeros({2}) * zeros({2}, {.dtype = Dtype::f64})); }),
-            "mul: the first operand is of dtype f32, but the second operand of f64");
+            "mul: the first operand is of dtype f32, but the second operand of f64; "
+            ".to(Dtype::f64) converts one to the other's");
+  EXPECT_EQ(message_of<DtypeError>([] { (void)(zeros({2}) * zeros({2}, {.dtype = Dtype::u8})); }),
+            "mul: the first operand is of dtype f32, but the second operand of u8; "
+            ".to(Dtype::f32) converts one to the other's");
   EXPECT_EQ(message_of<DeviceError>([] { (void)(zeros({2}) - zeros({2}, {.device = "cpu:1"})); }),
             "sub: the first operand is on cpu, but the second operand is on cpu:1; to() moves one "
             "to the other's (what a DataParallel returns is on its output_device(); plain Tensor "

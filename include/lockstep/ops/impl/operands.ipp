@@ -6,6 +6,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -33,7 +34,9 @@ LOCKSTEP_INLINE void check_same_kind(const char* operation, const char* name_a, 
                                      const char* name_b, const Tensor& b) {
   check_same_device(operation, name_a, a, name_b, b);
   check<DtypeError>(a.dtype() == b.dtype(), operation, ": ", name_a, " is of dtype ", a.dtype(),
-                    ", but ", name_b, " of ", b.dtype());
+                    ", but ", name_b, " of ", b.dtype(),
+                    "; .to(Dtype::", is_floating_point(b.dtype()) ? b.dtype() : a.dtype(),
+                    ") converts one to the other's");
 }
 
 LOCKSTEP_INLINE Tensor empty_at(const Tensor* slot, std::initializer_list<const Tensor*> reads,
