@@ -22,8 +22,9 @@ struct Departure {
   std::string text() const {
     std::string who = lockstep::detail::str("rank ", rank);
     if (device) who += lockstep::detail::str(" on device ", *device);
-    return who +
-           (thrown ? " has thrown " + thrown->text() : " has returned and takes part no more");
+    return who + (thrown
+                      ? " has thrown " + thrown->text()
+                      : " has returned and takes part no more (for uneven inputs there is join)");
   }
 };
 
