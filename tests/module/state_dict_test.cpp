@@ -104,6 +104,13 @@ TEST(LoadStateDict, DropsTheModulePrefix) {
   EXPECT_EQ(values_of(net.scale.bias), (std::vector<float>{7}));
 }
 
+TEST(LoadStateDict, TellsAWholeCheckpointFromOtherNames) {
+  const Net net;
+  const std::string hint = "it is a whole checkpoint: give io::load_checkpoint(…).model";
+  EXPECT_NE(load_error(net, other_values("model.")).find(hint), std::string::npos);
+  EXPECT_EQ(load_error(net, other_values("net.")).find(hint), std::string::npos);
+}
+
 TEST(LoadStateDict, DropsModuleOnEveryLevel) {
   const Net net;
   StateDict dict = other_values("module.module.");

@@ -136,11 +136,15 @@ LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const St
   for (const auto& [name, source] : sources) result.unexpected.emplace_back(name);
 
   const bool names_fit = result.missing.empty() && result.unexpected.empty();
-  check<ModuleError>(misfits.empty() && (names_fit || !strict),
-                     "load_state_dict: the dict does not fit the module, nothing was loaded:",
-                     strict ? list_names("missing", result.missing) : "",
-                     strict ? list_names("unexpected", result.unexpected) : "",
-                     list_names("does not fit", misfits));
+  const bool checkpoint =
+      !result.missing.empty() && sources.contains("model." + result.missing.front());
+  check<ModuleError>(
+      misfits.empty() && (names_fit || !strict),
+      "load_state_dict: the dict does not fit the module, nothing was loaded:",
+      checkpoint ? "\n  it is a whole checkpoint: give io::load_checkpoint(…).model" : "",
+      strict ? list_names("missing", result.missing) : "",
+      strict ? list_names("unexpected", result.unexpected) : "",
+      list_names("does not fit", misfits));
   for (const auto& [target, source] : copies) {
     if (is_uninitialized(target)) materialize(target, source.sizes());
     copy_into(target, source);
