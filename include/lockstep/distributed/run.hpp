@@ -42,7 +42,8 @@ void run_ranks(const std::vector<Device>& devices, const std::function<void(Proc
 // here, so models and data may be shared.
 // **Devices and streams.** A device may be listed more than once. Every rank sees the caller's
 // state: grad and inference mode, autocast and current streams. Each rank has a copy of the
-// caller's random numbers: all ranks draw the same until one of them seeds.
+// caller's random numbers: until one of them seeds, all draw the same on the host, and dropout
+// draws by the seed and the device.
 // **Threads and exceptions.** Persistent worker threads; rank 0 is the calling thread. When a rank
 // throws or returns, the others' operations that need it fail with a RankGone that names it. Once
 // all have ended, the lowest rank's exception is thrown as a RankFailure of its own type, with the

@@ -10,6 +10,7 @@ namespace lockstep::io {
 // The state of the random numbers of `generator`, and of those that dropout draws on every device.
 //
 // The next numbers are the same after `set_random_state` as they would have been after this call.
+// Each rank of a process group has numbers of its own, and saves them in a file of its own.
 // No other thread may draw meanwhile.
 //
 // **Torch counterpart.** torch.get_rng_state and torch.cuda.get_rng_state_all.
