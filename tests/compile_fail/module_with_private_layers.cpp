@@ -1,4 +1,4 @@
-// expect: this module's parameters cannot be found.*declare the static member template
+// expect: this module's parameters cannot be found.*declare the public static member template
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/module/module.hpp>
 

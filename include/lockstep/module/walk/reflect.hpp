@@ -200,23 +200,25 @@ inline constexpr bool is_reflectable = members_of<T>.reflection == Reflection::p
 template <class T>
 consteval void require_reflectable() {
   constexpr Reflection reflection = members_of<T>.reflection;
-  static_assert(reflection != Reflection::no_aggregate,
-                "lockstep: the members of this type cannot be found, because it is no plain "
-                "aggregate (it has constructors, private members or virtual functions): declare "
-                "the static member template visit_members in it (examples/guides/your_own.md)");
-  static_assert(reflection != Reflection::not_countable,
-                "lockstep: the members of this struct cannot be counted: it has a reference (hold "
-                "modules and tensors by value, as copies share their parameters, or in "
-                "std::shared_ptr), or a member with a constructor template that takes anything by "
-                "const reference: declare the static member template visit_members in it "
-                "(examples/guides/your_own.md)");
+  static_assert(
+      reflection != Reflection::no_aggregate,
+      "lockstep: the members of this type cannot be found, because it is no plain aggregate (it "
+      "has constructors, private members or virtual functions): declare the public static member "
+      "template visit_members in it (examples/guides/your_own.md)");
+  static_assert(
+      reflection != Reflection::not_countable,
+      "lockstep: the members of this struct cannot be counted: it has a reference (hold modules "
+      "and tensors by value, as copies share their parameters, or in std::shared_ptr), or a member "
+      "with a constructor template that takes anything by const reference: declare the public "
+      "static member template visit_members in it (examples/guides/your_own.md)");
   static_assert(reflection != Reflection::too_many,
                 "lockstep: this struct has more than 64 members, or more than 128 with the "
                 "elements of its C arrays: group them in structs or std::array, or declare the "
-                "static member template visit_members (examples/guides/your_own.md)");
-  static_assert(reflection != Reflection::base_with_members,
-                "lockstep: this struct has members in a base class: make the base a member, or "
-                "declare the static member template visit_members (examples/guides/your_own.md)");
+                "public static member template visit_members (examples/guides/your_own.md)");
+  static_assert(
+      reflection != Reflection::base_with_members,
+      "lockstep: this struct has members in a base class: make the base a member, or declare the "
+      "public static member template visit_members (examples/guides/your_own.md)");
 }
 
 // The number of T's members; a C array is one member.

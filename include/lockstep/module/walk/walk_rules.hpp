@@ -253,7 +253,7 @@ consteval void require_no_hidden_parameters() {
         "lockstep: a raw pointer or std::reference_wrapper to a module or parameter does not own "
         "it, and it would be neither found nor moved nor replicated: hold it by value (a copy "
         "shares its parameters) or in std::shared_ptr; if it is no part of this module, leave it "
-        "out in a static member template visit_members (examples/guides/your_own.md)");
+        "out in a public static member template visit_members (examples/guides/your_own.md)");
   } else if constexpr (Holder<Plain>::kind != NodeKind::opaque) {
     NoHiddenParametersIn<typename Holder<Plain>::Held>::require();
   } else if constexpr (MapLike<Plain>) {
@@ -273,12 +273,12 @@ consteval void require_no_hidden_parameters() {
         "be found, since they are members of the classes derived from it: hold a "
         "std::variant of those classes in its place, as in "
         "std::vector<std::variant<Conv, Norm>>");
-    static_assert(!is_unwalkable_module<Plain>() || std::is_abstract_v<Plain>,
-                  "lockstep: this module's parameters cannot be found, because it is no plain "
-                  "aggregate (it has constructors, private members, virtual functions or a virtual "
-                  "base, or is a lambda with captures): make it a struct with its layers as "
-                  "members, or declare the static member template visit_members in it "
-                  "(examples/guides/your_own.md)");
+    static_assert(
+        !is_unwalkable_module<Plain>() || std::is_abstract_v<Plain>,
+        "lockstep: this module's parameters cannot be found, because it is no plain aggregate (it "
+        "has constructors, private members, virtual functions or a virtual base, or is a lambda "
+        "with captures): make it a struct with its layers as members, or declare the public static "
+        "member template visit_members in it (examples/guides/your_own.md)");
   }
 }
 
@@ -296,8 +296,8 @@ consteval void require_walkable_module() {
   static_assert(!std::is_class_v<M> || node_kind<M> != NodeKind::opaque ||
                     std::is_trivially_copyable_v<M> || is_unwalkable_module<M>(),
                 "lockstep: the parameters of this module cannot be found: make it a struct with "
-                "its layers as members, or declare the static member template visit_members in it "
-                "(examples/guides/your_own.md)");
+                "its layers as members, or declare the public static member template visit_members "
+                "in it (examples/guides/your_own.md)");
 }
 
 }  // namespace lockstep::detail
