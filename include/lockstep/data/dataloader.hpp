@@ -62,7 +62,7 @@ struct DataLoaderOptions {
 // **Example.**
 //   ls::data::DataLoader loader{dataset, {.batch_size = 64, .shuffle = true, .num_workers = 4}};
 //   for (auto [images, labels] : loader) train(images, labels);
-template <Dataset D, class CollateFn = DefaultCollate>
+template <class D, class CollateFn = DefaultCollate>
 class DataLoader {
   struct Pass;
 

@@ -59,11 +59,16 @@ class SampleSeeds {
 };
 
 // The samples of these indices as one batch; seeds[i] is for the i-th of them.
-template <Dataset D, class CollateFn>
+template <class D, class CollateFn>
 auto load_batch(const D& dataset, std::span<const std::int64_t> indices,
                 std::span<const std::uint64_t> seeds, const CollateFn& collate_fn) {
   constexpr bool default_collate = std::same_as<CollateFn, DefaultCollate>;
-  if constexpr (BatchDataset<D> && default_collate) {
+  if constexpr (!Dataset<D>) {
+    static_assert(Dataset<D>,
+                  "lockstep: this type is no dataset: it needs `size() const`, and `get(i) const` "
+                  "or `get_batch(indices) const`, which worker threads call at the same time");
+    return Tensor();
+  } else if constexpr (BatchDataset<D> && default_collate) {
     return dataset.get_batch(indices);
   } else {
     static_assert(SampleDataset<D>,
