@@ -52,7 +52,11 @@ namespace nn {
 // **Torch counterpart.** torch.nn.Sequential.
 // **Example.** nn::Sequential net{nn::Linear{784, 512}, nn::ReLU{}, nn::Linear{512, 10}};
 template <class... Modules>
-requires(sizeof...(Modules) > 0 && (Module<Modules> && ...)) class Sequential {
+requires(sizeof...(Modules) > 0) class Sequential {
+  static_assert((Module<Modules> && ...),
+                "lockstep: nn::Sequential takes copyable modules and lambdas: nn::ReLU{} in place "
+                "of a function such as relu");
+
  public:
   explicit Sequential(Modules... modules) : modules_(std::move(modules)...) {}
 
