@@ -119,7 +119,8 @@ class OverDevices {
       }
       (std::make_index_sequence<count>());
     } else {
-      static_assert(sizeof...(whole) == 0, "lockstep: prefetch: the batch has no elements");
+      static_assert(sizeof...(whole) == 0,
+                    "lockstep: prefetch: whole<i> needs batches that are pairs, tuples or arrays");
       lockstep::detail::require_scatterable<Batch>();
       nested::plan_argument(plan, batch, root);
       plan.decide();
