@@ -140,6 +140,18 @@ inline constexpr bool is_foreign_container<::torch::OrderedDict<Key, Value>> = t
 template <class Data, class Target>
 inline constexpr bool is_foreign_container<::torch::data::Example<Data, Target>> = true;
 
+// They are numbers and the like, and every device gets them, though they have private members.
+template <>
+inline constexpr bool is_taken_as_it_is<c10::Scalar> = true;
+template <>
+inline constexpr bool is_taken_as_it_is<c10::SymInt> = true;
+template <>
+inline constexpr bool is_taken_as_it_is<c10::SymFloat> = true;
+template <>
+inline constexpr bool is_taken_as_it_is<c10::SymBool> = true;
+template <>
+inline constexpr bool is_taken_as_it_is<at::Generator> = true;
+
 }  // namespace detail::nested
 
 }  // namespace lockstep

@@ -15,18 +15,22 @@
 #include <chrono>
 #include <cstdio>
 #include <deque>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
 #include <list>
+#include <locale>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <queue>
+#include <random>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -113,14 +117,87 @@ TEST(Scatterable, StructuresAndConstantsAre) {
 }
 
 TEST(Scatterable, WhatNobodyCanLookIntoIs) {
-  EXPECT_TRUE(Scatterable<Opaque>);
-  EXPECT_TRUE(Scatterable<std::shared_ptr<Opaque>>);
+  EXPECT_TRUE(Scatterable<std::any>);
+  EXPECT_TRUE(Scatterable<std::shared_ptr<Opaque>>) << "all replicas are to have one";
   EXPECT_TRUE(Scatterable<std::shared_ptr<std::mutex>>);
   EXPECT_TRUE(Scatterable<Activation>);
   EXPECT_TRUE(Scatterable<std::function<Tensor(Tensor)>>);
   EXPECT_TRUE(Scatterable<std::shared_ptr<Net>>);
   EXPECT_TRUE(Scatterable<Json>);
   EXPECT_TRUE(Scatterable<LinkedData>);
+}
+
+class Shown : public Opaque {
+ public:
+  using Opaque::Opaque;
+  Tensor tensor;
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("tensor", self.tensor);
+  }
+};
+template <class T>
+class Pair {
+ public:
+  explicit Pair(T first) : first_(std::move(first)) {}
+
+ private:
+  T first_;
+  Tensor second_;
+};
+class Colour {
+ public:
+  explicit Colour(int number) : number_(number) {}
+
+ private:
+  [[maybe_unused]] int number_;
+};
+class Name {
+ public:
+  explicit Name(std::string text) : text_(std::move(text)) {}
+  operator std::string_view() const { return text_; }
+
+ private:
+  std::string text_;
+};
+struct Samples {
+  std::string name;
+  std::vector<Opaque> all;
+};
+
+TEST(Scatterable, ClassesWhoseMembersNobodyCanSeeAreNot) {
+  EXPECT_EQ(obstacle<Opaque>, Obstacle::hidden);
+  EXPECT_EQ(obstacle<Shown>, Obstacle::hidden) << "the hook is for modules";
+  EXPECT_EQ(obstacle<Pair<std::string>>, Obstacle::hidden) << "no class of the standard library";
+  EXPECT_EQ(obstacle<Samples>, Obstacle::hidden);
+  EXPECT_EQ((obstacle<std::pair<Tensor, std::optional<Opaque>>>), Obstacle::hidden);
+  EXPECT_EQ(obstacle<std::deque<Samples>>, Obstacle::hidden);
+  EXPECT_EQ((obstacle<std::multimap<int, Opaque>>), Obstacle::hidden);
+}
+
+template <class T>
+auto local_class() {
+  class Local {
+   public:
+    explicit Local(const Tensor& tensor) : tensor_(tensor) {}
+
+   private:
+    Tensor tensor_;
+  };
+  return std::optional<Local>();
+}
+
+TEST(Scatterable, AClassWithinAFunctionTemplateIsNot) {
+  EXPECT_EQ(obstacle<decltype(local_class<std::any>())>, Obstacle::hidden);
+}
+
+TEST(Scatterable, ClassesThatHaveNoTensorsAre) {
+  EXPECT_TRUE(Scatterable<Colour>) << "it owns no memory";
+  EXPECT_TRUE(Scatterable<Name>) << "it is a string";
+  EXPECT_TRUE(Scatterable<std::filesystem::path>);
+  EXPECT_TRUE(Scatterable<std::exception_ptr>);
+  EXPECT_TRUE(Scatterable<std::mt19937>);
+  EXPECT_TRUE(Scatterable<std::deque<std::locale>>);
 }
 
 struct RawPointer {

@@ -23,10 +23,11 @@
 //
 // What the walk over a structure does not go into, every device gets as it is: right for a
 // constant, silently wrong for tensors. So a type that has tensors in such a place is refused at
-// compile time, and so is a class that looks like a tensor and has no tensor_traits, unless
-// shared_by_replicas says that every device is to get all of it. Types whose content cannot be
-// known are never refused: other classes that are neither aggregates nor containers, std::function,
-// std::any, pointers to modules or to incomplete types.
+// compile time, and so is a class that looks like a tensor and has no tensor_traits, or whose
+// members nobody can see, unless shared_by_replicas says that every device is to get all of it.
+// Not refused, though what they hold cannot be known: classes of the standard library such as
+// std::any, functors that hide their members, and pointers to modules, to incomplete types or to
+// classes that hide theirs.
 namespace lockstep::detail::nested {
 
 // How a type holds other types.
@@ -39,6 +40,7 @@ enum class Holding {
   scattered,   // parts for several devices
   functor,     // such as a module: its tensors have no rows of a batch
   unreadable,  // an aggregate whose members cannot be found
+  hidden,      // a class whose members nobody can see
 };
 
 template <Holding holding, class... T>
@@ -77,6 +79,28 @@ concept PlainData = std::is_trivially_copyable_v<T> && std::is_copy_assignable_v
 // declaration does not tell. The header that adapts the library sets it.
 template <class T>
 inline constexpr bool is_foreign_container = false;
+
+// Classes of the standard library, which its name tells: their private members hold no tensors, or,
+// as std::any's, some that nobody can ask for.
+template <class T>
+consteval bool is_of_standard_library() {
+  std::string_view text = __PRETTY_FUNCTION__;  // "... [with T = std::any]"
+  text.remove_prefix(text.find('=') + 1);
+  text.remove_prefix(text.find_first_not_of(' '));
+  return text.starts_with("std::");
+}
+
+// Whether every device gets a class as it is whose members nobody can see. The header that adapts
+// another library sets it for what has no tensors there.
+template <class T>
+inline constexpr bool is_taken_as_it_is = is_of_standard_library<T>();
+
+// A class, not listed otherwise, that may own tensors in members that nobody can see: private ones,
+// those of a class with constructors, or what the hook shows, which scatter does not go by.
+template <class T>
+concept MayHideTensors = std::is_class_v<T> && !std::is_aggregate_v<T> && !std::is_empty_v<T> &&
+                         !PlainData<T> && std::copy_constructible<T> &&
+                         !std::convertible_to<const T&, std::string_view> && !is_taken_as_it_is<T>;
 
 // A class that tells its shape and owns memory, as other libraries' tensors and matrices do.
 template <class T>
@@ -129,6 +153,8 @@ consteval auto find_content() {
     return Content<Holding::container, typename T::value_type>();
   } else if constexpr (requires { typename T::element_type; }) {
     return Content<Holding::pointer, typename T::element_type>();
+  } else if constexpr (MayHideTensors<T>) {
+    return Content<Holding::hidden>();
   } else {
     return Content<Holding::nothing>();
   }
@@ -176,6 +202,7 @@ enum class Obstacle {
   unreadable,
   half_traits,
   no_traits,
+  hidden,
   key,
   array,
   not_copyable
@@ -197,6 +224,17 @@ concept WalkableKey = requires(const Key& a, const Key& b, std::ostream& out) {
 
 template <class T, class... Above>
 consteval auto find_obstacle();
+
+// Whether a T, of which a container that is not divided has several, is or has a class whose
+// members nobody can see.
+template <class T, class... Above>
+consteval bool hides_tensors() {
+  if constexpr (!Complete<T>) {
+    return false;
+  } else {
+    return decltype(find_obstacle<T, Above...>())::obstacle == Obstacle::hidden;
+  }
+}
 
 template <class... Above>
 consteval auto find_obstacle_in(Content<Holding::structure> /*content*/) {
@@ -221,19 +259,30 @@ consteval auto find_obstacle_in(Content<Holding::functor, T...> /*content*/) {
   constexpr Obstacle obstacle = has_tensors ? Obstacle::functor : Obstacle::none;
   return Found<obstacle, Type>();
 }
+template <class... Above, class... T>
+consteval auto find_obstacle_in(Content<Holding::container, T...> /*content*/) {
+  using Type = std::tuple_element_t<0, std::tuple<Above...>>;
+  if constexpr ((holds_tensors<T> || ...)) {
+    return Found<Obstacle::container, Type>();
+  } else if constexpr ((hides_tensors<T, Above...>() || ...)) {
+    return Found<Obstacle::hidden, Type>();
+  } else {
+    return Found<Obstacle::none>();
+  }
+}
 template <class... Above, Holding holding, class... T>
 consteval auto find_obstacle_in(Content<holding, T...> /*content*/) {
   using Type = std::tuple_element_t<0, std::tuple<Above...>>;
   if constexpr (holding == Holding::unreadable) {
     return Found<Obstacle::unreadable, Type>();
+  } else if constexpr (holding == Holding::hidden) {
+    return Found<Obstacle::hidden, Type>();
   } else if constexpr (!(holds_tensors<T> || ...)) {
     return Found<Obstacle::none>();
   } else if constexpr (holding == Holding::pointer) {
     return Found<Obstacle::pointer, Type>();
-  } else if constexpr (holding == Holding::scattered) {
-    return Found<Obstacle::scattered, Type>();
   } else {
-    return Found<Obstacle::container, Type>();
+    return Found<Obstacle::scattered, Type>();
   }
 }
 
@@ -306,6 +355,12 @@ consteval void explain(Found<obstacle, Culprit> /*found*/) {
                 "lockstep: cannot be divided among devices: this struct may have tensors, but its "
                 "members cannot be found: it may have no members in a base class, none that are "
                 "references, and at most 64");
+  static_assert(obstacle != Obstacle::hidden,
+                "lockstep: cannot be divided among devices: this class may have tensors in members "
+                "that cannot be seen, and all of them would go to every device: hold them in the "
+                "public members of a plain struct, or specialise lockstep::tensor_traits for it; "
+                "if every device is to get all of it, set lockstep::shared_by_replicas for it or "
+                "hold it in std::shared_ptr");
   static_assert(obstacle != Obstacle::key,
                 "lockstep: cannot be divided among devices: the keys of this map need operator< "
                 "and operator<<, as its entries are walked in their order and named in errors");
@@ -323,7 +378,8 @@ consteval void explain(Found<obstacle, Culprit> /*found*/) {
 namespace lockstep {
 
 // Each device can get its part of a T: T is copyable, and has no tensors where they would not be
-// divided, such as behind a pointer, in a std::deque, or in an aggregate that cannot be reflected.
+// divided, such as behind a pointer, in a std::deque, or in an aggregate that cannot be reflected;
+// and it is no class that might have them in private members.
 template <class T>
 concept Scatterable =
     decltype(detail::nested::find_obstacle<T>())::obstacle == detail::nested::Obstacle::none;
