@@ -260,6 +260,48 @@ TEST(DistributedDataParallel, DD08ALaterMissEndsAllRanksAndHoldsNoneUp) {
       "rank 1 on device cpu:1", "for rank 1: 1 (second)"));
 }
 
+// Its gradient would be each rank's own, and pass for one of an unused parameter.
+TEST(DistributedDataParallel, AParameterThatWasReplacedAfterwardsIsNamedInForward) {
+  for (const bool static_graph : {false, true}) {
+    const auto errors = messages<ModuleError>(2, [=](const ProcessGroup& group) {
+      DistributedDataParallel model{
+          TwoLayers{},
+          group,
+          {.find_unused_parameters = !static_graph, .static_graph = static_graph}};
+      const Parameter second = model.module().second;
+      model.module().second = Parameter(second.detach().clone());
+      {
+        const NoGradGuard guard;  // weights may be exchanged to evaluate others
+        EXPECT_NO_THROW((void)model(input(group), true));
+      }
+      model.module().second = second;
+      EXPECT_NO_THROW((void)model(input(group), true));
+      model.module().second = Parameter(second.detach().clone());
+      (void)model(input(group), true);
+    });
+    for (const std::string& error : errors) {
+      EXPECT_TRUE(contains(error, "parameter \"second\" was replaced")) << error;
+    }
+  }
+}
+
+TEST(DistributedDataParallel, AParameterThatWasReplacedAfterwardsIsNamedInPlaceOfTheUnused) {
+  for (const bool moved : {false, true}) {
+    const auto errors = messages<Error>(2, [moved](const ProcessGroup& group) {
+      DistributedDataParallel made{TwoLayers{}, group};
+      DistributedDataParallel model = std::move(made);
+      model(input(group), true).sum().backward();
+      model.module().second = Parameter(model.module().second.detach().clone());
+      const Tensor loss = model(input(group), true).sum();
+      if (moved) made = std::move(model);
+      loss.backward();
+    });
+    const char* const expected =
+        moved ? "did not receive grad for rank" : "parameter \"second\" was replaced";
+    for (const std::string& error : errors) EXPECT_TRUE(contains(error, expected)) << error;
+  }
+}
+
 // Rank 1 freezes the second layer between forward and backward; its part of the mean is zero. In
 // the first pass, after which the buckets are made anew, and in another one.
 TEST(DistributedDataParallel, AParameterThatWasFrozenAfterForwardContributesNothing) {

@@ -6,6 +6,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/ddp/distributed_logging.hpp>
 #include <lockstep/parallel/ddp/reducer_buckets.hpp>
@@ -22,7 +23,9 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -71,8 +74,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // others' mean.
   void shadow(const JoinRound& round);
 
-  // Throws if the ranks cannot be in step any more.
-  void check_usable() const;
+  // Throws if the ranks cannot be in step any more. Where parameters may be unused, also throws a
+  // ModuleError if the module has one that is trained but not reduced, whose own gradient would
+  // pass for none. Else that is looked for when a gradient is missing: the module stays where it
+  // is, or forget_module is called.
+  void begin_forward(const TensorWalk& module);
+  void forget_module();
 
   void add_forward_time(std::chrono::nanoseconds time);
 
@@ -129,6 +136,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // For each parameter, how many ranks have a gradient for it.
   std::vector<std::int32_t> count_ranks_that_used();
 
+  void check_not_replaced() const;
+
   // Throws if gradients are missing: where the ranks have counted, on all of them, so that none
   // goes on to a collective alone.
   void check_missing(const std::vector<std::size_t>& missing,
@@ -162,9 +171,31 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::uint64_t pass_ = 0;              // the one that is being reduced, 0 for none
   std::size_t next_bucket_ = 0;         // the first that has not been launched in it
   ReducerJoin join_;
+  std::optional<TensorWalk> module_;  // where it was called
   Clock::time_point began_;
   std::string failure_;  // why this is unusable
   DDPLoggingData log_;
+};
+
+// Has a Reducer forget the module when the object that both belong to is moved or destroyed.
+class ForgetsModule {
+ public:
+  explicit ForgetsModule(std::shared_ptr<Reducer> reducer = {}) : reducer_(std::move(reducer)) {}
+  ForgetsModule(ForgetsModule&& other) noexcept : reducer_(std::move(other.reducer_)) { forget(); }
+  ForgetsModule& operator=(ForgetsModule&& other) noexcept {
+    forget();
+    reducer_ = std::move(other.reducer_);
+    forget();
+    return *this;
+  }
+  ~ForgetsModule() { forget(); }
+
+ private:
+  void forget() const noexcept {
+    if (reducer_) reducer_->forget_module();
+  }
+
+  std::shared_ptr<Reducer> reducer_;
 };
 
 }  // namespace lockstep::detail

@@ -23,6 +23,8 @@ class ReducerClaims {
   ReducerClaims& operator=(const ReducerClaims&) = delete;
   ~ReducerClaims();
 
+  bool has(const Tensor& parameter) const;
+
  private:
   // Never destroyed.
   struct Table {
@@ -32,7 +34,9 @@ class ReducerClaims {
     static Table& instance();
   };
 
-  std::vector<Tensor> mine_;  // alive as long as they are claimed
+  static bool before(const Tensor& a, const Tensor& b);
+
+  std::vector<Tensor> mine_;  // alive as long as they are claimed, in the order of before()
 };
 
 }  // namespace lockstep::detail

@@ -25,6 +25,8 @@ inline constexpr const char* kUnusedRemedy =
 
 [[noreturn]] void fail_unused(int rank, const std::string& parameters);
 
+[[noreturn]] void fail_replaced(const std::string& name);
+
 // `where`: "parameter 3 (extra) got none on rank 1; …"
 [[noreturn]] void fail_unused_elsewhere(int rank, const std::string& where, bool joined);
 

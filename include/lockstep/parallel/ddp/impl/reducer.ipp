@@ -9,6 +9,8 @@
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/module/walk/tensor_walk.hpp>
+#include <lockstep/module/walk/walk.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/ddp/bucket_assignment.hpp>
@@ -114,9 +116,17 @@ LOCKSTEP_INLINE void Reducer::shadow(const JoinRound& round) {
   });
 }
 
-LOCKSTEP_INLINE void Reducer::check_usable() const {
+LOCKSTEP_INLINE void Reducer::begin_forward(const TensorWalk& module) {
   const std::lock_guard lock(mutex_);
   check<AutogradError>(failure_.empty(), failure_);
+  module_ = module;
+  const bool may_be_unused = find_unused_ || (static_graph_ && log_.num_iterations == 0);
+  if (may_be_unused && is_grad_enabled()) check_not_replaced();
+}
+
+LOCKSTEP_INLINE void Reducer::forget_module() {
+  const std::lock_guard lock(mutex_);
+  module_.reset();
 }
 
 LOCKSTEP_INLINE void Reducer::add_forward_time(std::chrono::nanoseconds time) {
@@ -273,6 +283,22 @@ LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
   return counts.to_vector<std::int32_t>();
 }
 
+LOCKSTEP_INLINE void Reducer::check_not_replaced() const {
+  if (!module_) return;
+  const auto is_replaced = [this](const Tensor& tensor, TensorKind kind) {
+    return kind == TensorKind::parameter && tensor.defined() && tensor.requires_grad() &&
+           !claims_.has(tensor);
+  };
+  bool any = false;
+  module_->for_each([&](const std::string& /*path*/, const Tensor& tensor,
+                        TensorKind kind) { any = any || is_replaced(tensor, kind); },
+                    Paths::none);
+  if (!any) return;
+  module_->for_each([&](const std::string& path, const Tensor& tensor, TensorKind kind) {
+    if (is_replaced(tensor, kind)) fail_replaced(path);
+  });
+}
+
 LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& missing,
                                             const std::vector<std::int32_t>& ranks, int expected,
                                             bool joined) const {
@@ -280,6 +306,7 @@ LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& miss
   const bool somewhere = any_of(ranks, [expected](std::int32_t count) { return count < expected; });
   const std::string where = somewhere ? where_missing(joined) : std::string();
   const std::string names = buckets_.names(missing);
+  if (!missing.empty()) check_not_replaced();
   if (!missing.empty() && static_graph_) fail_static_graph_unused(group_.rank(), names);
   if (!missing.empty()) fail_unused(group_.rank(), names);
   if (somewhere) fail_unused_elsewhere(group_.rank(), where, joined);

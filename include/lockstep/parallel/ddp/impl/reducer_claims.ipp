@@ -6,6 +6,8 @@
 #include <lockstep/parallel/ddp/reducer_claims.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -23,12 +25,21 @@ LOCKSTEP_INLINE ReducerClaims::ReducerClaims(const std::vector<NamedParameter>& 
     mine_.push_back(parameter.tensor);
     table.claimed.insert(parameter.tensor.impl().get());
   }
+  std::sort(mine_.begin(), mine_.end(), before);
 }
 
 LOCKSTEP_INLINE ReducerClaims::~ReducerClaims() {
   Table& table = Table::instance();
   const std::lock_guard lock(table.mutex);
   for (const Tensor& tensor : mine_) table.claimed.erase(tensor.impl().get());
+}
+
+LOCKSTEP_INLINE bool ReducerClaims::has(const Tensor& parameter) const {
+  return std::binary_search(mine_.begin(), mine_.end(), parameter, before);
+}
+
+LOCKSTEP_INLINE bool ReducerClaims::before(const Tensor& a, const Tensor& b) {
+  return std::less<>()(a.impl().get(), b.impl().get());
 }
 
 LOCKSTEP_INLINE ReducerClaims::Table& ReducerClaims::Table::instance() {

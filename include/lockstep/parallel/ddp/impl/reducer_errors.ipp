@@ -55,6 +55,13 @@ LOCKSTEP_INLINE void fail_unused(int rank, const std::string& parameters) {
       rank, ": ", parameters, kUnusedRemedy);
 }
 
+LOCKSTEP_INLINE void fail_replaced(const std::string& name) {
+  fail<ModuleError>(
+      "DistributedDataParallel: parameter \"", name,
+      "\" was replaced, added or unfrozen after the DistributedDataParallel was made, and its "
+      "gradient would remain each rank's own: change the module before, or wrap it again");
+}
+
 LOCKSTEP_INLINE void fail_unused_elsewhere(int rank, const std::string& where, bool joined) {
   fail<AutogradError>(
       "DistributedDataParallel: your module has parameters that were not used in producing loss. ",
