@@ -2,6 +2,7 @@
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/backend/host/blas.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/kernels/conv_tiles.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
@@ -185,7 +186,8 @@ TEST(Conv2d, IsByTilesWhereTheyFit) {
   EXPECT_EQ(passes(64, 64, 14, 1, 1), (All{false, false, false}));
   EXPECT_EQ(passes(512, 512, 14, 1), (All{false, false, has}));
   const HostMathThreadsGuard two(2);
-  if (host_math_threads() == 2) EXPECT_EQ(passes(16, 16, 14, 1), (All{false, false, false}));
+  const bool alone = has && host_math_threads() == 1;  // a BLAS may know no other number
+  EXPECT_EQ(passes(16, 16, 14, 1), (All{alone, alone, alone}));
 }
 
 TEST(Conv2d, TakesNoInputOrOutputChannels) {
