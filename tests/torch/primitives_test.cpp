@@ -177,7 +177,7 @@ static_assert(!kDivided<at::TensorList>);
 static_assert(!kDivided<at::TensorBase>);
 static_assert(!kDivided<at::indexing::TensorIndex>);
 static_assert(kDivided<c10::Scalar> && kDivided<c10::ArrayRef<c10::SymInt>>);
-static_assert(kDivided<c10::SymFloat> && kDivided<c10::SymBool> && kDivided<at::Generator>);
+static_assert(kDivided<c10::SymFloat> && kDivided<at::Generator>);
 
 TEST(TorchDevices, HardwareThatLockstepHasNotIsNamed) {
   const torch::Tensor elsewhere = torch::empty({4, 1}, torch::kMeta);

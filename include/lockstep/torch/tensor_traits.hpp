@@ -148,8 +148,6 @@ inline constexpr bool is_taken_as_it_is<c10::SymInt> = true;
 template <>
 inline constexpr bool is_taken_as_it_is<c10::SymFloat> = true;
 template <>
-inline constexpr bool is_taken_as_it_is<c10::SymBool> = true;
-template <>
 inline constexpr bool is_taken_as_it_is<at::Generator> = true;
 
 }  // namespace detail::nested
