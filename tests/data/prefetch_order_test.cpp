@@ -125,7 +125,7 @@ TEST(PrefetchOrder, ComputeDoesNotWaitForTheCopiesOfLaterBatches) {
   held = true;
   held.notify_all();
   source.wait_for_loaded(3);  // the copy of batch 1 has been issued
-  EXPECT_TRUE(comes_true([] { return default_stream(kDevice).query(); }));
+  EXPECT_TRUE(default_stream(kDevice).query());
   EXPECT_FALSE(copy.is_open());
   copy.open();
   EXPECT_EQ(values_of(*batch), Values(kRows, 0));
