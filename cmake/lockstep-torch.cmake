@@ -6,7 +6,11 @@
 # LibTorch is linked before the BLAS of lockstep. Some of its builds have a BLAS inside, and export it
 # under the names that every BLAS has: so theirs is the one that they use.
 
+# A LibTorch with CUDA adds to the flags of nvcc the architectures that it was built for, of which the
+# toolkit may lack some. No file that nvcc compiles here includes LibTorch.
+set(lockstep_CUDA_FLAGS "${CMAKE_CUDA_FLAGS}")
 find_package(Torch REQUIRED)
+set(CMAKE_CUDA_FLAGS "${lockstep_CUDA_FLAGS}")
 
 # Only what links LibTorch is compiled with its flags.
 set(old_abi "-D_GLIBCXX_USE_CXX11_ABI=0")
