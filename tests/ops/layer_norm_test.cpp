@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "support/gradcheck.hpp"
@@ -76,6 +77,49 @@ TEST(LayerNorm, HasFirstAndSecondDerivatives) {
     const std::vector<Tensor> all = {x, varied_leaf(shape, 1), varied_leaf(shape, 2)};
     EXPECT_TRUE(gradcheck(f, all)) << shape;
     EXPECT_TRUE(gradgradcheck(f, all)) << shape;
+  }
+}
+
+// A GPU takes rows of 1024 elements and more in another way.
+TEST(LayerNorm, LongRowsAreWhatTheirFormulasSay) {
+  for (const std::size_t width : {std::size_t{1023}, std::size_t{1024}, std::size_t{2500}}) {
+    const Shape shape{static_cast<std::int64_t>(width)};
+    const Shape rows{3, shape[0]};
+    const std::vector<Tensor> in = {varied_leaf(rows), varied_leaf(shape, 1),
+                                    varied_leaf(shape, 2)};
+    const Tensor y = layer_norm(in[0], shape, in[1], in[2]);
+    EXPECT_TRUE(all_close(y, by_formula(in[0], width, in[1], in[2], 1e-5), 1e-10)) << width;
+    const Tensor gradient = varied(rows, 3);
+    y.backward(gradient);
+    const Values x = in[0].to_vector<double>();
+    const Values normalised = by_formula(in[0], width, {}, {}, 1e-5).to_vector<double>();
+    const Values w = in[1].to_vector<double>();
+    const Values g = gradient.to_vector<double>();
+    Values of_x(x.size());
+    Values of_weight(width);
+    Values of_bias(width);
+    for (std::size_t first = 0; first < x.size(); first += width) {
+      const auto count = static_cast<double>(width);
+      double mean = 0;
+      double var = 0;
+      double shift = 0;
+      double slope = 0;
+      for (std::size_t i = 0; i < width; ++i) mean += x[first + i] / count;
+      for (std::size_t i = 0; i < width; ++i) {
+        var += std::pow(x[first + i] - mean, 2) / count;
+        shift += g[first + i] * w[i] / count;
+        slope += g[first + i] * w[i] * normalised[first + i] / count;
+        of_weight[i] += g[first + i] * normalised[first + i];
+        of_bias[i] += g[first + i];
+      }
+      for (std::size_t i = 0; i < width; ++i) {
+        of_x[first + i] =
+            (g[first + i] * w[i] - shift - normalised[first + i] * slope) / std::sqrt(var + 1e-5);
+      }
+    }
+    EXPECT_TRUE(all_close(in[0].grad(), from_values(of_x, rows), 1e-9, 1e-12)) << width;
+    EXPECT_TRUE(all_close(in[1].grad(), from_values(of_weight, shape), 1e-9, 1e-12)) << width;
+    EXPECT_TRUE(all_close(in[2].grad(), from_values(of_bias, shape), 1e-9, 1e-12)) << width;
   }
 }
 

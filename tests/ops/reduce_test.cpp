@@ -85,6 +85,18 @@ TEST(Reduce, SumsOfWideRowsUseEveryBlock) {
   EXPECT_EQ(sum(x, {1}).to_vector<double>(), std::vector<double>(3, 150.0));
 }
 
+// A GPU adds up so many parts of a sum in another way than few.
+TEST(Reduce, SumsOfMillions) {
+  std::vector<float> values(2'000'003);
+  double expected = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i % 7) - 2;
+    expected += static_cast<double>(values[i]);
+  }
+  const Tensor x = from_values(values, {static_cast<std::int64_t>(values.size())});
+  EXPECT_EQ(sum(x).item<float>(), static_cast<float>(expected));
+}
+
 TEST(Reduce, SumsOfF32AreRoundedOnce) {
   const Tensor many = full({1 << 20}, 0.1F);
   EXPECT_EQ(sum(many).item<float>(), static_cast<float>((1 << 20) * static_cast<double>(0.1F)));

@@ -4,6 +4,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/kernels/channel_sum.hpp>
 #include <lockstep/cuda/kernels/sums.hpp>
+#include <lockstep/cuda/launch/eights.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
@@ -14,34 +15,38 @@
 
 namespace lockstep::cuda {
 
-// A warp for each row.
 template <class T>
 struct LayerNormRows {
   detail::LayerNormCall<T> call;
+
+  std::size_t columns() const { return call.width; }
+
   LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const T* const x = call.in.data + row * call.width;
     T* const to = call.out.data + row * call.width;
     const auto count = static_cast<double>(call.width);
+    const auto for_columns = [&](const auto& use) {
+      in_eights(
+          lanes.index, lanes.count, call.width, [x](std::size_t c) { return x[c]; }, use);
+    };
     double sum = 0;
-    for (std::size_t c = lanes.index; c < call.width; c += lanes.count) {
-      sum += static_cast<double>(x[c]);
-    }
+    for_columns([&](std::size_t, T value) { sum += static_cast<double>(value); });
     const T middle = static_cast<T>(lanes.sum(sum) / count);
     double squares = 0;
-    for (std::size_t c = lanes.index; c < call.width; c += lanes.count) {
-      const double apart = static_cast<double>(x[c]) - static_cast<double>(middle);
+    for_columns([&](std::size_t, T value) {
+      const double apart = static_cast<double>(value) - static_cast<double>(middle);
       squares += apart * apart;
-    }
+    });
     const T factor = static_cast<T>(1 / std::sqrt(lanes.sum(squares) / count + call.eps));
     if (lanes.index == 0) {
       call.mean[row] = middle;
       call.inverse[row] = factor;
     }
-    for (std::size_t c = lanes.index; c < call.width; c += lanes.count) {
-      const T value = (x[c] - middle) * factor;
+    for_columns([&](std::size_t c, T at) {
+      const T value = (at - middle) * factor;
       const T scaled = call.weight.size == 0 ? value : value * call.weight[c];
       to[c] = call.bias.size == 0 ? scaled : scaled + call.bias[c];
-    }
+    });
   }
 };
 
@@ -50,35 +55,46 @@ template <class T>
 struct LayerNormGradRows {
   detail::LayerNormGradCall<T> call;
   View<T> products;  // gradient · normalised input; empty if nobody wants them
+
+  std::size_t columns() const { return call.width; }
+
   LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const std::size_t first = row * call.width;
     const auto count = static_cast<double>(call.width);
+    const T middle = call.mean[row];
+    const T factor = call.inverse[row];
+    const auto for_columns = [&](const auto& use) {
+      in_eights(
+          lanes.index, lanes.count, call.width,
+          [&](std::size_t c) {
+            const T grad = call.grad[first + c];
+            return Column{grad, call.weight.size == 0 ? grad : grad * call.weight[c],
+                          (call.in[first + c] - middle) * factor};
+          },
+          use);
+    };
     double gradients = 0;
     double slopes = 0;
-    for (std::size_t c = lanes.index; c < call.width; c += lanes.count) {
-      const T y = normalised(row, c);
-      const auto g = static_cast<double>(weighted(first, c));
+    for_columns([&](std::size_t c, const Column& at) {
+      const auto g = static_cast<double>(at.weighted);
       gradients += g;
-      slopes += g * static_cast<double>(y);
-      if (products.size > 0) products[first + c] = call.grad[first + c] * y;
-    }
+      slopes += g * static_cast<double>(at.normalised);
+      if (products.size > 0) products[first + c] = at.grad * at.normalised;
+    });
     if (call.out.size == 0) return;
     const T shift = static_cast<T>(lanes.sum(gradients) / count);
     const T slope = static_cast<T>(lanes.sum(slopes) / count);
-    for (std::size_t c = lanes.index; c < call.width; c += lanes.count) {
-      call.out[first + c] =
-          (weighted(first, c) - shift - normalised(row, c) * slope) * call.inverse[row];
-    }
+    for_columns([&](std::size_t c, const Column& at) {
+      call.out[first + c] = (at.weighted - shift - at.normalised * slope) * factor;
+    });
   }
 
  private:
-  LOCKSTEP_HD T normalised(std::size_t row, std::size_t c) const {
-    return (call.in[row * call.width + c] - call.mean[row]) * call.inverse[row];
-  }
-  LOCKSTEP_HD T weighted(std::size_t first, std::size_t c) const {
-    const T g = call.grad[first + c];
-    return call.weight.size == 0 ? g : g * call.weight[c];
-  }
+  struct Column {
+    T grad;
+    T weighted;
+    T normalised;
+  };
 };
 
 template <class T>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/launch/eights.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/launch/team.hpp>
@@ -169,11 +170,14 @@ struct SumPartsKernel {
   std::size_t parts_of_sum;
   double divisor;
 
+  std::size_t columns() const { return parts_of_sum; }
+
   LOCKSTEP_HD void operator()(std::size_t k, const Lanes& lanes) const {
     Sum sum{};
-    LOCKSTEP_UNROLL(4)
-    for (std::size_t p = lanes.index; p < parts_of_sum; p += lanes.count)
-      sum += parts[p * sums + k];
+    in_eights(
+        lanes.index, lanes.count, parts_of_sum,
+        [this, k](std::size_t p) { return parts[p * sums + k]; },
+        [&sum](std::size_t, Sum part) { sum += part; });
     sum = lanes.sum(sum);
     if (lanes.index == 0) out[k] = finished<Sum, Out>(sum, divisor);
   }

@@ -23,7 +23,9 @@ struct Kernels {};
 template <class Call>
 struct CudaCall;
 
-// A functor that handles one row with a warp, as functor(row, lanes).
+// A functor that handles one row with several threads, as functor(row, lanes). They are a warp; a
+// block if it has a member `columns()` that says that its rows are long. Rows that wait in more
+// warps at a time than fit into the caches would come from memory again at each pass.
 template <class F>
 concept RowFunctor = requires(const F& functor, std::size_t row, const Lanes& lanes) {
   functor(row, lanes);
@@ -38,13 +40,24 @@ __global__ void range_kernel(std::size_t count, F functor) {
 }
 
 template <class F>
-__global__ void rows_kernel(std::size_t rows, F functor) {
-  const Lanes lanes{threadIdx.x % kLanes, kLanes};
-  const std::size_t warps = blockDim.x / kLanes;
-  const std::size_t step = std::size_t{gridDim.x} * warps;
-  for (std::size_t row = blockIdx.x * warps + threadIdx.x / kLanes; row < rows; row += step) {
+__global__ void rows_kernel(std::size_t rows, F functor, unsigned lanes_of_row) {
+  const Lanes lanes{threadIdx.x % lanes_of_row, lanes_of_row};
+  const std::size_t at_once = blockDim.x / lanes_of_row;
+  const std::size_t step = std::size_t{gridDim.x} * at_once;
+  for (std::size_t row = blockIdx.x * at_once + threadIdx.x / lanes_of_row; row < rows;
+       row += step) {
     functor(row, lanes);
   }
+}
+
+// How many threads have a row.
+template <RowFunctor F>
+unsigned lanes_of_row(const F& functor) {
+  constexpr std::size_t kLong = 4 * std::size_t{kThreads};
+  if constexpr (requires { functor.columns(); }) {
+    if (functor.columns() >= kLong) return kThreads;
+  }
+  return kLanes;
 }
 
 // Launches one of the two kernels above on a stream, with `a_block` of its items a block. Out of
@@ -56,11 +69,13 @@ void launch_erased(detail::StreamState& stream, std::size_t count, std::size_t a
 template <class F>
 void launch_kernel(detail::StreamState& stream, std::size_t count, const F& functor) {
   if (count == 0) return;
-  void* arguments[] = {&count, const_cast<F*>(&functor)};
   if constexpr (RowFunctor<F>) {
-    launch_erased(stream, count, kThreads / kLanes, reinterpret_cast<const void*>(&rows_kernel<F>),
+    unsigned lanes = lanes_of_row(functor);
+    void* arguments[] = {&count, const_cast<F*>(&functor), &lanes};
+    launch_erased(stream, count, kThreads / lanes, reinterpret_cast<const void*>(&rows_kernel<F>),
                   arguments, typeid(F));
   } else {
+    void* arguments[] = {&count, const_cast<F*>(&functor)};
     std::size_t a_block = kThreads;
     if constexpr (Fours<F>::possible) a_block *= Fours<F>::fit(functor) ? 4 : 1;
     launch_erased(stream, count, a_block, reinterpret_cast<const void*>(&range_kernel<F>),
