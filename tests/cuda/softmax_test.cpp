@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/engine.hpp>
 #include <lockstep/cuda/kernels/softmax_parts.hpp>
 #include <lockstep/cuda/kernels/softmax_rows.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/launches.hpp"
 #include "support/varied.hpp"
 
 // Softmax by cuDNN, against that of the host.
@@ -24,7 +26,9 @@ namespace softmax_test {
 
 using detail::Axis;
 using lockstep::testing::all_close;
+using lockstep::testing::launched;
 using lockstep::testing::varied;
+using lockstep::testing::varied_leaf;
 
 TEST(CudaSoftmax, IsLikeOnTheHost) {
   for (const Shape& shape : {Shape{4, 5, 3}, Shape{1, 7}, Shape{3, 1}, Shape{2, 40, 1, 2}}) {
@@ -71,6 +75,38 @@ TEST(CudaSoftmax, MoreElementsThanTheLibraryCountsGoInParts) {
   EXPECT_EQ(parts_of({5, 2, 3}, 1, 6), (Parts{{0, 1}, {6, 1}, {12, 1}, {18, 1}, {24, 1}}));
   EXPECT_TRUE(SoftmaxParts(Axis({5, 2, 3}, 1), 6).possible());
   EXPECT_FALSE(SoftmaxParts(Axis({5, 2, 3}, 1), 5).possible());
+}
+
+TEST(CudaSoftmax, ItsGradientIsOneKernel) {
+  const Tensor x = varied_leaf<float>({4, 5, 3}, 1, "cuda:0");
+  const Tensor gradient = varied<float>({4, 5, 3}, 2, "cuda:0");
+  for (const bool log : {false, true}) {
+    const Tensor y = log ? log_softmax(x, 1) : softmax(x, 1);
+    EXPECT_EQ(launched([&] { y.backward(gradient); }).front(), "SoftmaxGradRows");
+  }
+}
+
+TEST(CudaSoftmax, ItsGradientIsLikeOnTheHost) {
+  const auto gradient_on = [](const Device& device, const Shape& shape, std::int64_t dim, bool log,
+                              auto value) {
+    using T = decltype(value);
+    const Tensor x = varied_leaf<T>(shape, 1, device);
+    (log ? log_softmax(x, dim) : softmax(x, dim)).backward(varied<T>(shape, 2, device));
+    return x.grad();
+  };
+  for (const Shape& shape : {Shape{4, 5, 3}, Shape{1, 7}, Shape{3, 1}, Shape{2, 3, 40}}) {
+    for (std::int64_t dim = 0; dim < static_cast<std::int64_t>(shape.size()); ++dim) {
+      for (const bool log : {false, true}) {
+        const auto expect_like = [&](auto value, double tolerance) {
+          EXPECT_TRUE(all_close(gradient_on("cuda:1", shape, dim, log, value),
+                                gradient_on("cpu:0", shape, dim, log, value), tolerance, tolerance))
+              << shape << " along " << dim << ", log " << log;
+        };
+        expect_like(double{}, 1e-14);
+        expect_like(float{}, 1e-6);
+      }
+    }
+  }
 }
 
 // The kernel for what cannot go in parts, as one lane runs it.

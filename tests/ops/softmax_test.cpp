@@ -100,6 +100,30 @@ TEST(Softmax, LongRowsHaveFirstDerivatives) {
   }
 }
 
+// A GPU takes rows of 1024 elements and more in another way.
+TEST(Softmax, TheGradientsOfRowsOfAnyLengthAreWhatTheirFormulasSay) {
+  for (const std::int64_t length : {1, 31, 300, 1023, 1024, 2500}) {
+    const Shape shape{3, length};
+    const auto row = static_cast<std::size_t>(length);
+    const std::vector<double> g = varied(shape, 1).to_vector<double>();
+    for (const bool log : {false, true}) {
+      const Tensor x = varied_leaf(shape);
+      (log ? log_softmax(x, 1) : softmax(x, 1)).backward(varied(shape, 1));
+      const std::vector<double> y = softmax(x.detach(), 1).to_vector<double>();
+      std::vector<double> expected(y.size());
+      for (std::size_t first = 0; first < y.size(); first += row) {
+        double total = 0;
+        for (std::size_t i = first; i < first + row; ++i) total += log ? g[i] : g[i] * y[i];
+        for (std::size_t i = first; i < first + row; ++i) {
+          expected[i] = log ? g[i] - y[i] * total : y[i] * (g[i] - total);
+        }
+      }
+      EXPECT_TRUE(all_close(x.grad(), from_values(expected, shape), 1e-10, 1e-13))
+          << length << ", log " << log;
+    }
+  }
+}
+
 TEST(Softmax, HasFirstAndSecondDerivatives) {
   for (const std::int64_t dim : {0, 1, 2}) {
     const auto f = [=](const Tensor& x) { return softmax(x, dim); };

@@ -5,6 +5,7 @@
 #include <lockstep/cuda/kernels/softmax_parts.hpp>
 #include <lockstep/cuda/kernels/softmax_rows.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/team.hpp>
 #include <lockstep/cuda/libraries/cudnn.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
@@ -48,7 +49,20 @@ struct CudaCall<detail::SoftmaxCall<T, Log>> {
   }
 };
 
-using SoftmaxCalls = Kernels<detail::SoftmaxCall<float, false>, detail::SoftmaxCall<float, true>,
-                             detail::SoftmaxCall<double, false>, detail::SoftmaxCall<double, true>>;
+template <class T, bool Log>
+struct CudaCall<detail::SoftmaxGradCall<T, Log>> {
+  using kernels = Kernels<SoftmaxGradRows<T, Log>>;
+  static void run(detail::StreamState& stream, const detail::SoftmaxGradCall<T, Log>& call) {
+    if (call.y.size == 0) return;
+    const Sharing sharing{call.axis.outer * call.axis.inner, call.axis.inner >= kLanes};
+    launch_kernel(stream, sharing.launches(), SoftmaxGradRows<T, Log>{call, sharing});
+  }
+};
+
+template <class T>
+using SoftmaxCallsOf = Kernels<detail::SoftmaxCall<T, false>, detail::SoftmaxCall<T, true>,
+                               detail::SoftmaxGradCall<T, false>, detail::SoftmaxGradCall<T, true>>;
+
+using SoftmaxCalls = Join<SoftmaxCallsOf<float>, SoftmaxCallsOf<double>>::type;
 
 }  // namespace lockstep::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/launch/eights.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/team.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
@@ -58,6 +59,50 @@ struct SoftmaxRows {
       to[c * axis.inner] = -log_sum.minus(from[c * axis.inner]);
     }
   }
+};
+
+// The gradient of softmax, y · (grad − Σ grad · y), or of its logarithm, grad − exp(y) · Σ grad, of
+// the rows of [outer, count, inner].
+template <class T, bool Log>
+struct SoftmaxGradRows {
+  detail::SoftmaxGradCall<T, Log> call;
+  Sharing sharing;
+
+  std::size_t columns() const { return sharing.by_thread ? 0 : call.axis.count; }
+
+  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
+    for_rows(sharing, launch, lanes, *this);
+  }
+
+  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+    const std::size_t step = call.axis.inner;
+    const std::size_t first = detail::row_start(call.axis, row);
+    const T* const grad = call.grad.data + first;
+    const T* const y = call.y.data + first;
+    T* const out = call.out.data + first;
+    const auto for_columns = [&](const auto& use) {
+      in_eights(
+          team.index(), team.count(), call.axis.count,
+          [&](std::size_t c) {
+            return Pair{grad[c * step], y[c * step]};
+          },
+          use);
+    };
+    double terms = 0;
+    for_columns([&](std::size_t, const Pair& at) {
+      terms += static_cast<double>(Log ? at.grad : at.grad * at.y);
+    });
+    const T sum = static_cast<T>(team.sum(terms));
+    for_columns([&](std::size_t c, const Pair& at) {
+      out[c * step] = Log ? at.grad - std::exp(at.y) * sum : at.y * (at.grad - sum);
+    });
+  }
+
+ private:
+  struct Pair {
+    T grad;
+    T y;
+  };
 };
 
 }  // namespace lockstep::cuda

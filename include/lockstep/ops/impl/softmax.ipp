@@ -41,7 +41,7 @@ struct SoftmaxOp {
   Tensor backward(const Backward& saved, const Tensor& grad) {
     const auto d = static_cast<std::int64_t>(dim);
     const Tensor out = saved(y);
-    if (!is_grad_enabled() && out.device().is_cpu()) return gradient_in_one_call(grad, out);
+    if (!is_grad_enabled()) return gradient_in_one_call(grad, out);
     if constexpr (Log) {
       return grad - exp(out) * sum(grad, {d}, true);
     } else {
@@ -56,9 +56,9 @@ struct SoftmaxOp {
     const Stream stream = current_stream(result.device());
     Tensor out = empty_on(stream, result.sizes(), result.dtype());
     dispatch_floating(result.dtype(), name, [&]<class T>(T) {
-      launch_on_host(stream,
-                     SoftmaxGradCall<T, Log>{input<T>(above), input<T>(at), output<T>(out, stream),
-                                             Axis(result.sizes(), dim)});
+      launch_call(stream,
+                  SoftmaxGradCall<T, Log>{input<T>(above), input<T>(at), output<T>(out, stream),
+                                          Axis(result.sizes(), dim)});
     });
     return out;
   }

@@ -190,8 +190,7 @@ struct SoftmaxCall {
   }
 };
 
-// The gradient of softmax, y · (grad − Σ grad · y), or of its logarithm, grad − exp(y) · Σ grad, in
-// one call: for host devices alone.
+// The gradient of softmax, y · (grad − Σ grad · y), or of its logarithm, grad − exp(y) · Σ grad.
 template <class T, bool Log>
 struct SoftmaxGradCall {
   View<const T> grad;
