@@ -7,6 +7,7 @@
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/parallel/comm/gather.hpp>
 #include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
@@ -15,6 +16,7 @@
 
 #include <cudasim/cudasim.hpp>
 
+#include "cuda/launches.hpp"
 #include "cuda/schedules.hpp"
 #include "support/expect_error.hpp"
 
@@ -359,6 +361,31 @@ TEST(RepeatedDevice, ReplicasMeetInsideForward) {
   testing::under_each_policy([] {
     DataParallel model{Meets{}, kMixed};
     EXPECT_EQ(values_of(model(ones({5, 1}))), Values(5, 6));
+  });
+}
+
+// Replicas of one GPU have their outputs put together by one launch, if these are made of sixteen
+// bytes each; its order is that of the copies in its place.
+TEST(RepeatedDevice, OutputsAreGatheredByOneLaunch) {
+  testing::under_each_policy([] {
+    std::vector<Tensor> parts;
+    for (int i = 0; i < 3; ++i) parts.push_back(counting({2, 8}, float(i + 1)).to("cuda:0"));
+    Tensor whole;
+    const auto launches = testing::launched([&] { whole = comm::gather(parts); });
+    EXPECT_EQ(launches, std::vector<std::string>{"TogetherKernel"});
+    Values expected;
+    for (int i = 0; i < 3; ++i) {
+      const Values part = values_of(counting({2, 8}, float(i + 1)));
+      expected.insert(expected.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(values_of(whole), expected);
+
+    const std::vector<Tensor> odd = {counting({1, 3}, 1).to("cuda:0"),
+                                     counting({1, 3}, 2).to("cuda:0")};
+    EXPECT_TRUE(testing::launched([&] { whole = comm::gather(odd); }).empty());
+    EXPECT_EQ(values_of(whole), (Values{-3, -2, -1, -6, -4, -2}));
+    EXPECT_TRUE(testing::launched([&] { whole = comm::gather(parts, 1); }).empty());
+    EXPECT_EQ(whole.sizes(), (Shape{2, 24}));
   });
 }
 

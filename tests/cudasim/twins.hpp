@@ -6,15 +6,15 @@
 #define LOCKSTEP_CUDA_WITHOUT_NVCC
 #include <device_launch_parameters.h>
 
-const uint3 threadIdx{};
-const uint3 blockIdx{};
-const dim3 blockDim;
-const dim3 gridDim;
+inline const uint3 threadIdx{};
+inline const uint3 blockIdx{};
+inline const dim3 blockDim;
+inline const dim3 gridDim;
 
+#include <lockstep/backend/together_kernel.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/module/walk/reflect.hpp>
-#include <lockstep/optim/kernels.hpp>
 
 #include <cudasim/cudasim.hpp>
 
@@ -50,8 +50,8 @@ void add_uses(const T& value, std::vector<MemoryUse>& uses) {
   }
 }
 
-template <class F>
-void add_uses(const ls::detail::TogetherKernel<F>& together, std::vector<MemoryUse>& uses) {
+template <class F, std::size_t bytes>
+void add_uses(const ls::detail::TogetherKernel<F, bytes>& together, std::vector<MemoryUse>& uses) {
   for (std::size_t k = 0; k < together.count; ++k) add_uses(together.each[k], uses);
 }
 

@@ -4,6 +4,7 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/cuda/kernels/copy_sixteens.hpp>
 #include <lockstep/cuda/memory/pinned_memory.hpp>
 #include <lockstep/cuda/memory/transfers.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
@@ -24,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -113,6 +115,16 @@ class CudaBackend final : public detail::Backend {
       cuda::copy(to, from, shape, bridge);
       bridge.synchronize();
     });
+  }
+
+  void copy_all(std::span<const detail::CopyOrder> orders) override {
+    if (orders.size() < 2 || !are_sixteens(orders)) return Backend::copy_all(orders);
+    StreamState& stream = *orders.front().stream;
+    std::size_t bytes = 0;
+    for (const detail::CopyOrder& order : orders) bytes += order.bytes();
+    const profile::RecordFunction range("copy", row_of(stream),
+                                        {.bytes = bytes, .stream = &stream});
+    copy_sixteens(orders);
   }
 
   // Managed memory is every device's. Host memory is asked about only where a GPU is in use, since

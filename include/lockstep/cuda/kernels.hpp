@@ -8,6 +8,7 @@
 #include <lockstep/cuda/kernels/compare.hpp>
 #include <lockstep/cuda/kernels/conv.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
+#include <lockstep/cuda/kernels/copy_sixteens.hpp>
 #include <lockstep/cuda/kernels/embedding.hpp>
 #include <lockstep/cuda/kernels/functors.hpp>
 #include <lockstep/cuda/kernels/gelu.hpp>
@@ -28,9 +29,9 @@
 // All that the library launches, by functor and by Call.
 namespace lockstep::cuda {
 
-using AllKernels =
-    Join<FunctorKernels, CopyKernels, ArithmeticKernels, PointwiseKernels, CompareKernels,
-         RnnKernels, GeluKernels, BatchNormKernels, MaximumKernels, LossKernels>::type;
+using AllKernels = Join<FunctorKernels, CopyKernels, Kernels<CopyTogether>, ArithmeticKernels,
+                        PointwiseKernels, CompareKernels, RnnKernels, GeluKernels, BatchNormKernels,
+                        MaximumKernels, LossKernels>::type;
 
 using AllCalls =
     Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls, ReduceCalls,

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 
 // What an optimiser's step does to each element of a parameter.
 namespace lockstep::detail {
@@ -94,48 +93,6 @@ struct AdamKernel {
         p[i] -= step_size * m[i] / (roots[i] * root_scale + eps);
       }
     }
-  }
-};
-
-// What a launch may have of arguments besides their number: CUDA takes 4096 bytes in all.
-inline constexpr std::size_t kTogetherBytes = 4064;
-
-// Several kernels of one type as one, over the elements of all their parameters: those of number k
-// come before ends[k].
-template <class F>
-struct TogetherKernel {
-  static constexpr std::size_t kMost =
-      (kTogetherBytes - sizeof(std::size_t)) / (sizeof(F) + sizeof(std::size_t));
-
-  F each[kMost];
-  std::size_t ends[kMost];
-  std::size_t count;
-
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    std::size_t k = 0;
-    std::size_t after = count;  // the one sought is from k on, before this
-    while (after - k > 1) {
-      const std::size_t middle = (k + after) / 2;
-      if (i < ends[middle - 1]) {
-        after = middle;
-      } else {
-        k = middle;
-      }
-    }
-    each[k](k == 0 ? i : i - ends[k - 1]);
-  }
-
-  // Whether one of them writes to the parameter of another kernel.
-  bool overlaps(const F& other) const {
-    const std::less<> before;
-    const auto end = [](const F& of) { return of.parameter.data + of.parameter.size; };
-    for (std::size_t k = 0; k < count; ++k) {
-      if (before(each[k].parameter.data, end(other)) &&
-          before(other.parameter.data, end(each[k]))) {
-        return true;
-      }
-    }
-    return false;
   }
 };
 

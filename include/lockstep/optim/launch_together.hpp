@@ -3,10 +3,11 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/launch_in_pieces.hpp>
+#include <lockstep/backend/together_kernel.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/optim/kernels.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <typeinfo>
 #include <utility>
@@ -37,16 +38,14 @@ class LaunchTogether {
     static_assert(sizeof(Kernel) <= sizeof(memory_));
     if (launch_ && (*type_ != typeid(F) || !(*stream_ == stream))) launch();
     auto& waiting = *static_cast<Kernel*>(static_cast<void*>(memory_));
-    if (launch_ && (waiting.count == Kernel::kMost || waiting.overlaps(functor))) launch();
+    if (launch_ && (waiting.count == Kernel::kMost || overlaps(waiting, functor))) launch();
     if (!launch_) {
       waiting.count = 0;
       type_ = &typeid(F);
       stream_ = stream;
       launch_ = &launch_waiting<F>;
     }
-    const std::size_t before = waiting.count == 0 ? 0 : waiting.ends[waiting.count - 1];
-    waiting.each[waiting.count] = functor;
-    waiting.ends[waiting.count++] = before + count;
+    waiting.add(functor, count);
   }
 
   void launch() {
@@ -61,9 +60,22 @@ class LaunchTogether {
   template <class F>
   static void launch_waiting(const Stream& stream, const void* memory) {
     const auto& waiting = *static_cast<const TogetherKernel<F>*>(memory);
-    const std::size_t count = waiting.ends[waiting.count - 1];
-    if (waiting.count == 1) return lockstep::launch(stream, count, waiting.each[0]);
-    lockstep::launch(stream, count, waiting);
+    if (waiting.count == 1) return lockstep::launch(stream, waiting.size(), waiting.each[0]);
+    lockstep::launch(stream, waiting.size(), waiting);
+  }
+
+  // Whether one of them writes to the parameter of another kernel.
+  template <class F>
+  static bool overlaps(const TogetherKernel<F>& waiting, const F& other) {
+    const std::less<> before;
+    const auto end = [](const F& of) { return of.parameter.data + of.parameter.size; };
+    for (std::size_t k = 0; k < waiting.count; ++k) {
+      const F& each = waiting.each[k];
+      if (before(each.parameter.data, end(other)) && before(other.parameter.data, end(each))) {
+        return true;
+      }
+    }
+    return false;
   }
 
   void (*launch_)(const Stream& stream, const void* memory) = nullptr;  // null: nothing waits

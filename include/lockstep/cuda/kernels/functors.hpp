@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
+#include <lockstep/backend/together_kernel.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/distributed/thread/combine_kernel.hpp>

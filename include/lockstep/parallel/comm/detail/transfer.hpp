@@ -41,8 +41,9 @@ Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t st
 // look at this number instead of the time.
 std::atomic<std::uint64_t>& copies_issued();
 
-// Issues the copies of several Transfers: small ones as they are added, large ones together in
-// `issue`, until which it keeps their tensors. A large copy that no `issue` follows is not made.
+// Issues the copies of several Transfers: small ones as they are added, large ones and those within
+// a GPU together in `issue`, until which it keeps their tensors. If no `issue` follows, these are
+// not made.
 class CopiesTogether {
  public:
   // In bytes; a smaller copy takes less time than dividing it among cores.

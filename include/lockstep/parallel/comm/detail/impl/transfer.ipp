@@ -39,7 +39,10 @@ LOCKSTEP_INLINE void CopiesTogether::add(lockstep::detail::Backend& backend,
                                          const lockstep::detail::CopyOrder& order,
                                          const Tensor& dst, const Tensor& src) {
   ++count_;
-  if (order.bytes() < kLarge) return backend.copy_all({&order, 1});
+  const bool within_gpu =
+      order.dst_device.is_cuda() && order.src_device.is_cuda() &&
+      backend.native_index(order.dst_device) == backend.native_index(order.src_device);
+  if (!within_gpu && order.bytes() < kLarge) return backend.copy_all({&order, 1});
   if (backend_ != &backend) issue();
   backend_ = &backend;
   orders_.push_back(order);

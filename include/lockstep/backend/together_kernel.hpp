@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/host_device.hpp>
+
+#include <cstddef>
+
+namespace lockstep::detail {
+
+// What a launch may have of arguments besides their number: CUDA takes 4096 bytes in all.
+inline constexpr std::size_t kTogetherBytes = 4064;
+
+// Several kernels of one type as one that has so many bytes, over the elements of all of them:
+// those of number k come before ends[k]. There is at least one when it is launched.
+template <class F, std::size_t bytes = kTogetherBytes>
+struct TogetherKernel {
+  static constexpr std::size_t kMost =
+      (bytes - sizeof(std::size_t)) / (sizeof(F) + sizeof(std::size_t));
+
+  F each[kMost];
+  std::size_t ends[kMost];
+  std::size_t count;
+
+  // The elements of all.
+  std::size_t size() const { return count == 0 ? 0 : ends[count - 1]; }
+
+  // One more, of so many elements; there are fewer than kMost.
+  void add(const F& functor, std::size_t elements) {
+    const std::size_t before = size();
+    each[count] = functor;
+    ends[count++] = before + elements;
+  }
+
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    std::size_t k = 0;
+    std::size_t after = count;  // the one sought is from k on, before this
+    while (after - k > 1) {
+      const std::size_t middle = (k + after) / 2;
+      if (i < ends[middle - 1]) {
+        after = middle;
+      } else {
+        k = middle;
+      }
+    }
+    each[k](k == 0 ? i : i - ends[k - 1]);
+  }
+};
+
+}  // namespace lockstep::detail
