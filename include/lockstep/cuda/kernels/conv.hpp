@@ -2,7 +2,9 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/libraries/conv_plan.hpp>
 #include <lockstep/cuda/libraries/cudnn.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
@@ -21,11 +23,26 @@ template <class T>
 struct AddChannelBias {
   View<const T> bias;
   View<T> images;
-  std::int64_t pixels;  // of one channel
+  std::size_t pixels;  // of one channel
 
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const std::size_t channel = i / static_cast<std::size_t>(pixels) % bias.size;
-    images[i] += bias[channel];
+  LOCKSTEP_HD void operator()(std::size_t i) const { images[i] += of(i); }
+
+  LOCKSTEP_HD T of(std::size_t i) const {
+    return bias[divided(divided(i, pixels).quotient, bias.size).remainder];
+  }
+};
+
+template <class T>
+requires(sizeof(T) == 4) struct Fours<AddChannelBias<T>> {
+  static constexpr bool possible = true;
+  LOCKSTEP_HD static bool fit(const AddChannelBias<T>& kernel) {
+    return kernel.pixels % 4 == 0 && has_fours(kernel.images);
+  }
+  LOCKSTEP_HD static void run(const AddChannelBias<T>& kernel, std::size_t i) {
+    const T bias = kernel.of(4 * i);
+    Four<T> four = read_four(View<const T>{kernel.images.data, kernel.images.size}, i);
+    for (T& each : four.of) each += bias;
+    write_four(kernel.images, i, four);
   }
 };
 
@@ -56,7 +73,9 @@ struct CudaCall<detail::ConvForward<T>> {
   static void run(detail::StreamState& stream, const detail::ConvForward<T>& call) {
     run_conv<ForwardPass>(static_cast<CudaStream&>(stream), call.g, call.in, call.weight, call.out);
     if (call.bias.data == nullptr) return;
-    launch_kernel(stream, call.out.size, AddChannelBias<T>{call.bias, call.out, call.g.pixels()});
+    launch_kernel(
+        stream, call.out.size,
+        AddChannelBias<T>{call.bias, call.out, static_cast<std::size_t>(call.g.pixels())});
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
@@ -39,6 +40,7 @@ struct StridedCopyElements {
   View<const T> in;
   View<T> out;
   StridedIndex<2> index;
+  bool by_fours;
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Offsets<2> at = index.at(i);
     out.data[at.of[1]] = in.data[at.of[0]];
@@ -46,17 +48,34 @@ struct StridedCopyElements {
 };
 
 template <class T>
+requires(sizeof(T) == 4) struct Fours<StridedCopyElements<T>> {
+  static constexpr bool possible = true;
+  LOCKSTEP_HD static bool fit(const StridedCopyElements<T>& kernel) { return kernel.by_fours; }
+  LOCKSTEP_HD static void run(const StridedCopyElements<T>& kernel, std::size_t i) {
+    const Offsets<2> at = kernel.index.at(4 * i);
+    write_four(kernel.out, static_cast<std::size_t>(at.of[1]) / 4,
+               read_four(kernel.in, kernel.index, at, 0));
+  }
+};
+
+template <class T>
+StridedCopyElements<T> strided_copy(const lockstep::detail::StridedCopyKernel<T>& call) {
+  const auto first = [&call](const auto& of) { return Shape(std::span(of.data(), call.dims)); };
+  const StridedIndex<2> index = strided_index(lockstep::detail::make_walk<2>(
+      first(call.sizes), {first(call.in_strides), first(call.out_strides)}));
+  const bool by_fours =
+      has_fours(call.in, index, 0) && has_fours(call.out, index, 1) && !index.repeats(1);
+  return {call.in, call.out, index, by_fours};
+}
+
+template <class T>
 struct CudaCall<lockstep::detail::StridedCopyKernel<T>> {
   using kernels = Kernels<StridedCopyElements<T>>;
   static void run(lockstep::detail::StreamState& stream,
                   const lockstep::detail::StridedCopyKernel<T>& call) {
-    const std::size_t dims = call.dims;
-    const Shape sizes(std::span(call.sizes.data(), dims));
-    const auto walk =
-        lockstep::detail::make_walk<2>(sizes, {Shape(std::span(call.in_strides.data(), dims)),
-                                               Shape(std::span(call.out_strides.data(), dims))});
-    launch_kernel(stream, static_cast<std::size_t>(numel(sizes)),
-                  StridedCopyElements<T>{call.in, call.out, strided_index(walk)});
+    std::size_t count = 1;
+    for (std::size_t d = 0; d < call.dims; ++d) count *= static_cast<std::size_t>(call.sizes[d]);
+    launch_kernel(stream, count, strided_copy(call));
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/host_device.hpp>
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 
 #include <cstddef>
@@ -30,6 +31,19 @@ LOCKSTEP_HD void write_four(const View<T>& view, std::size_t i, const Four<T>& f
 template <class T>
 LOCKSTEP_HD bool has_fours(const View<T>& view) {
   return reinterpret_cast<std::uintptr_t>(view.data) % alignof(Four<T>) == 0;
+}
+
+// The same of operand n of a StridedIndex, at the offsets of place 4i.
+template <class T, std::size_t N>
+bool has_fours(const View<T>& view, const StridedIndex<N>& index, std::size_t n) {
+  return index.has_fours(n) && (index.repeats(n) || has_fours(view));
+}
+template <class T, std::size_t N>
+LOCKSTEP_HD Four<T> read_four(const View<const T>& view, const StridedIndex<N>& index,
+                              const Offsets<N>& at, std::size_t n) {
+  if (!index.repeats(n)) return read_four(view, static_cast<std::size_t>(at.of[n]) / 4);
+  const T same = view.data[at.of[n]];
+  return {{same, same, same, same}};
 }
 
 // Of a functor: whether its kernel can take four elements at a time; if so, whether it can with

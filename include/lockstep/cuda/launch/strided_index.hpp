@@ -50,6 +50,20 @@ struct StridedIndex {
     }
     return offsets;
   }
+
+  // Of operand n: whether the places 4i to 4i + 3 are, for each i, the same element or four side by
+  // side from a multiple of four on.
+  bool has_fours(std::size_t n) const {
+    if (dims == 0 || sizes[dims - 1] % 4 != 0) return false;
+    if (strides[n][dims - 1] == 0) return true;
+    for (std::size_t d = 0; d + 1 < dims; ++d) {
+      if (strides[n][d] % 4 != 0) return false;
+    }
+    return strides[n][dims - 1] == 1;
+  }
+
+  // Of operand n: whether neighbouring places of a row are the same element.
+  LOCKSTEP_HD bool repeats(std::size_t n) const { return strides[n][dims - 1] == 0; }
 };
 
 template <std::size_t N>

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cudasim/twins.hpp>
+
+#include <lockstep/cuda/kernels/conv.hpp>
+#include <lockstep/cuda/kernels/copy.hpp>
+#include <lockstep/cuda/kernels/elementwise.hpp>
+#include <lockstep/cuda/launch/fours.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
+#include <lockstep/ops/layout.hpp>
+#include <lockstep/tensor/copy.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+// Kernels whose operands are strided: by fours they do what they do element by element.
+namespace lockstep::cuda {
+namespace strided_fours_test {
+
+using lockstep::detail::Moved;
+
+struct Minus {
+  LOCKSTEP_HD float operator()(float a, float b) const { return a - b; }
+};
+
+template <class F>
+void run_all_threads(std::size_t count, const F& functor) {
+  for (std::size_t thread = 0; thread < 3; ++thread) run_thread(thread, 3, count, functor);
+}
+
+template <class F>
+void run_each(std::size_t count, const F& functor) {
+  for (std::size_t i = 0; i < count; ++i) functor(i);
+}
+
+// Memory for so many numbers, which begins so many of them behind a multiple of 16 bytes.
+struct Numbers {
+  Numbers(std::size_t count, std::size_t offset, float first)
+      : fours((count + offset + 3) / 4), data(fours.data()->of + offset) {
+    std::iota(data, data + count, first);
+  }
+  std::vector<Four<float>> fours;
+  float* data;
+};
+
+struct Case {
+  Shape sizes;
+  std::array<Shape, 2> strides;
+  bool by_fours;  // where all memory begins at a multiple of 16 bytes
+};
+
+std::size_t room_for(const Shape& sizes, const Shape& strides) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+  return static_cast<std::size_t>(last) + 1;
+}
+
+TEST(StridedFours, BroadcastOperands) {
+  using Call = lockstep::detail::BroadcastCall<float, float, Minus>;
+  using Kernel = BroadcastKernel<float, float, Minus>;
+  static_assert(Fours<Kernel>::possible);
+  const std::vector<Case> cases = {
+      {{3, 8}, {{{8, 1}, {0, 1}}}, true},
+      {{3, 8}, {{{8, 1}, {1, 0}}}, true},
+      {{3, 8}, {{{1, 0}, {0, 1}}}, true},
+      {{3, 6}, {{{6, 1}, {0, 1}}}, false},
+      {{3, 8}, {{{9, 1}, {0, 1}}}, false},
+      {{3, 8}, {{{1, 3}, {8, 1}}}, false},
+      {{3, 8}, {{{12, 1}, {0, 1}}}, true},
+      {{2, 3, 4}, {{{12, 4, 1}, {4, 0, 1}}}, true},
+      {{8}, {{{1}, {0}}}, true},
+      {{1}, {{{1}, {1}}}, false},
+      {{2, 8}, {{{16, 2}, {0, 1}}}, false},
+  };
+  for (std::size_t number = 0; number < cases.size(); ++number) {
+    const Case& each = cases[number];
+    const auto count = static_cast<std::size_t>(numel(each.sizes));
+    for (std::size_t shifted = 0; shifted < 8; ++shifted) {
+      const std::size_t room_a = room_for(each.sizes, each.strides[0]);
+      const std::size_t room_b = room_for(each.sizes, each.strides[1]);
+      const Numbers a(room_a, shifted % 2, 1);
+      const Numbers b(room_b, shifted / 2 % 2, 1000);
+      const Numbers out(count, shifted / 4, 0);
+      const Numbers expected(count, 0, 0);
+      const auto walk = lockstep::detail::make_walk<2>(each.sizes, each.strides);
+      Kernel kernel =
+          broadcast_kernel(Call{{a.data, room_a}, {b.data, room_b}, {out.data, count}, walk, {}});
+      if (shifted == 0) EXPECT_EQ(kernel.by_fours, each.by_fours) << "case " << number;
+      run_all_threads(count, kernel);
+      kernel.out.data = expected.data;
+      run_each(count, kernel);
+      ASSERT_TRUE(std::equal(out.data, out.data + count, expected.data))
+          << "case " << number << ", shifted " << shifted;
+    }
+  }
+}
+
+TEST(StridedFours, Copies) {
+  using Call = lockstep::detail::StridedCopyKernel<Moved<4>>;
+  static_assert(Fours<StridedCopyElements<Moved<4>>>::possible);
+  static_assert(!Fours<StridedCopyElements<Moved<8>>>::possible);
+  const std::vector<Case> cases = {
+      {{3, 8}, {{{0, 1}, {8, 1}}}, true},           {{3, 8}, {{{1, 0}, {8, 1}}}, true},
+      {{3, 8}, {{{12, 1}, {8, 1}}}, true},          {{3, 8}, {{{8, 1}, {12, 1}}}, true},
+      {{3, 8}, {{{1, 3}, {8, 1}}}, false},          {{3, 8}, {{{8, 1}, {1, 3}}}, false},
+      {{3, 6}, {{{0, 1}, {6, 1}}}, false},          {{3, 8}, {{{8, 1}, {9, 1}}}, false},
+      {{2, 3, 4}, {{{4, 0, 1}, {12, 4, 1}}}, true},
+  };
+  for (std::size_t number = 0; number < cases.size(); ++number) {
+    const Case& each = cases[number];
+    const auto count = static_cast<std::size_t>(numel(each.sizes));
+    for (std::size_t shifted = 0; shifted < 4; ++shifted) {
+      const std::size_t room_in = room_for(each.sizes, each.strides[0]);
+      const std::size_t room_out = room_for(each.sizes, each.strides[1]);
+      const Numbers in(room_in, shifted % 2, 1);
+      const Numbers out(room_out, shifted / 2, 1000);
+      const Numbers expected(room_out, 0, 1000);
+      Call call{};
+      call.in = {reinterpret_cast<const Moved<4>*>(in.data), room_in};
+      call.out = {reinterpret_cast<Moved<4>*>(out.data), room_out};
+      call.dims = each.sizes.size();
+      for (std::size_t d = 0; d < call.dims; ++d) {
+        call.sizes[d] = each.sizes[d];
+        call.in_strides[d] = each.strides[0][d];
+        call.out_strides[d] = each.strides[1][d];
+      }
+      StridedCopyElements<Moved<4>> kernel = strided_copy(call);
+      if (shifted == 0) EXPECT_EQ(kernel.by_fours, each.by_fours) << "case " << number;
+      run_all_threads(count, kernel);
+      kernel.out.data = reinterpret_cast<Moved<4>*>(expected.data);
+      run_each(count, kernel);
+      ASSERT_TRUE(std::equal(out.data, out.data + room_out, expected.data))
+          << "case " << number << ", shifted " << shifted;
+    }
+  }
+}
+
+TEST(StridedFours, ABiasOfChannels) {
+  constexpr std::size_t kChannels = 3;
+  const Numbers bias(kChannels, 0, 100);
+  for (const std::size_t pixels : {std::size_t{8}, std::size_t{4}, std::size_t{6}}) {
+    const std::size_t count = 2 * kChannels * pixels;
+    for (std::size_t offset = 0; offset < 2; ++offset) {
+      const Numbers images(count, offset, 0);
+      const Numbers expected(count, 0, 0);
+      AddChannelBias<float> kernel{{bias.data, kChannels}, {images.data, count}, pixels};
+      EXPECT_EQ(Fours<AddChannelBias<float>>::fit(kernel), pixels % 4 == 0 && offset == 0);
+      run_all_threads(count, kernel);
+      kernel.images.data = expected.data;
+      run_each(count, kernel);
+      ASSERT_TRUE(std::equal(images.data, images.data + count, expected.data)) << pixels;
+      EXPECT_EQ(images.data[pixels], static_cast<float>(pixels) + 101);
+    }
+  }
+}
+
+}  // namespace strided_fours_test
+}  // namespace lockstep::cuda
