@@ -88,8 +88,9 @@ class CudaEvent final : public detail::EventState {
   }
   // As `synchronize`, for a caller that reads no results: lost ones are no error to it.
   void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize", pool_.device()); }
+  bool is_of(const detail::StreamState& stream) const { return &stream == &stream_; }
   bool precedes_new_work_of(const detail::StreamState& stream) const override {
-    return &stream == &stream_ || query();
+    return is_of(stream) || query();
   }
 
  private:

@@ -44,10 +44,11 @@ class CudaStream final : public detail::StreamState {
     return std::make_shared<CudaEvent>(events_, *this, handle_);
   }
 
-  // A GPU cannot wait for work of a host stream: the caller waits for it.
+  // A GPU cannot wait for work of a host stream: the caller waits for it. Callers have asked
+  // whether the event has come already.
   void wait(const detail::EventPtr& event) override {
-    if (event->precedes_new_work_of(*this)) return;
     if (const auto* recorded = dynamic_cast<const CudaEvent*>(event.get())) {
+      if (recorded->is_of(*this)) return;
       OtherGpus::rely(device(), recorded->point(event));
       check(cudaStreamWaitEvent(handle_, recorded->handle(), 0), "cudaStreamWaitEvent", device());
     } else {
