@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Large operations on one GPU, each forward and backward; what torch_ops.py does with torch. A line
-// for each: its name, a tab, and the median of the microseconds, the host waiting after each.
+// for each: its name and, behind tabs, the medians of the microseconds that it takes, the host
+// waiting after each, and of those after which the host has issued it.
 //
 //   op_benchmark --rounds 20
+//   op_benchmark --only layer_norm
 #include <lockstep/lockstep.hpp>
 
 #include "samples.hpp"
@@ -13,7 +15,9 @@
 #include <cstdint>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -24,26 +28,24 @@ using Inputs = std::vector<ls::Tensor>;
 
 class Benchmark {
  public:
-  explicit Benchmark(std::int64_t rounds) : rounds_(rounds) {}
+  Benchmark(std::int64_t rounds, std::string only) : rounds_(rounds), only_(std::move(only)) {}
 
   void time(const std::string& name, const std::vector<ls::Shape>& shapes,
             const std::function<ls::Tensor(const Inputs&)>& operation) const {
+    if (!only_.empty() && name != only_) return;
     Inputs inputs;
     for (const ls::Shape& shape : shapes) {
       inputs.push_back(ls::randn(shape, {.device = kGpu}).requires_grad_());
     }
     const auto forward = [&] {
       const ls::NoGradGuard no_grad;
-      const ls::Tensor result = operation(inputs);
-      ls::synchronize(kGpu);
-      return result;
+      return operation(inputs);
     };
     const ls::Tensor gradient = ls::randn(forward().sizes(), {.device = kGpu});
     report(name + "/forward", forward);
     report(name + "/both", [&] {
       operation(inputs).backward(gradient);
       for (const ls::Tensor& input : inputs) input.set_grad({});
-      ls::synchronize(kGpu);
       return 0;
     });
   }
@@ -51,30 +53,46 @@ class Benchmark {
  private:
   template <typename Work>
   void report(const std::string& name, const Work& work) const {
-    std::vector<double> samples;
+    std::vector<double> until_done;
+    std::vector<double> until_issued;
     for (std::int64_t round = -3; round < rounds_; ++round) {
-      const double sample = gpu_benchmark::time_of(work);
-      if (round >= 0) samples.push_back(sample);
+      double issued = 0;
+      const double done = gpu_benchmark::time_of([&] {
+        auto result = std::optional<decltype(work())>();
+        issued = gpu_benchmark::time_of([&] {
+          result = work();
+          return 0;
+        });
+        ls::synchronize(kGpu);
+        return result;
+      });
+      if (round < 0) continue;
+      until_done.push_back(done);
+      until_issued.push_back(issued);
     }
-    std::cout << name << '\t' << gpu_benchmark::quartiles(samples).median << std::endl;
+    std::cout << name << '\t' << gpu_benchmark::quartiles(until_done).median << '\t'
+              << gpu_benchmark::quartiles(until_issued).median << std::endl;
   }
 
   const ls::Device kGpu = "cuda:0";
   const std::int64_t rounds_;
+  const std::string only_;
 };
 
 void run(int argc, char** argv) {
   std::int64_t rounds = 20;
   std::int64_t rows = 8192;
   std::int64_t columns = 4096;
+  std::string only;
   example::Arguments arguments("Times large operations on a GPU.");
+  arguments.add("--only", only, "one operation");
   arguments.add("--rounds", rounds, "samples of each");
   arguments.add("--rows", rows, "of the matrices");
   arguments.add("--columns", columns, "of the matrices");
   arguments.parse(argc, argv);
   ls::check<ls::DeviceError>(ls::device_count(ls::DeviceType::cuda) > 0, ls::no_cuda_reason());
   ls::manual_seed(0);
-  const Benchmark benchmark(rounds);
+  const Benchmark benchmark(rounds, only);
   const ls::Shape matrix{rows, columns};
   benchmark.time("add", {matrix, matrix}, [](const Inputs& x) { return x[0] + x[1]; });
   benchmark.time("add-row", {matrix, {columns}}, [](const Inputs& x) { return x[0] + x[1]; });

@@ -146,7 +146,8 @@ TEST(RandomPrograms, AFaultShrinksToTheStepThatHasIt) {
   ASSERT_LT(number, 1000);
   const Program small = shrink(draw(number), fails);
   ASSERT_EQ(small.steps.size(), 1U) << describe(small);
-  EXPECT_EQ(small.steps[0].op, Op::quotient);
+  EXPECT_EQ(small.steps[0].op, Op::quotient)
+      << describe(small) << *Comparison::difference(small, fault);
   EXPECT_EQ(small.rounds.size(), 1U);
   EXPECT_EQ(small.devices.size(), 1U);
 }
