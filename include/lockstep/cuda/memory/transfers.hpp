@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/backend.hpp>
+#include <lockstep/backend/host/in_pieces.hpp>
 #include <lockstep/cuda/memory/staging.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
@@ -96,15 +97,21 @@ void for_each_piece(std::size_t width, std::size_t rows, std::size_t most, const
   }
 }
 
-// Copies from ordinary host memory, which has been read when this returns.
+// Copies from ordinary host memory, which has been read when this returns: by all cores that have
+// time, since one reads and writes more slowly than the GPU takes what is page-locked.
 inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& shape,
                            CudaStream& stream) {
   Staging& staging = CudaDevice::at(stream.device()).staging;
   for_each_piece(shape.width, shape.rows, Staging::kLarge,
                  [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
                    const Staging::Block block(staging, width * rows, stream);
-                   copy_rows(block.data(), width, src + row * shape.src_pitch + column,
-                             shape.src_pitch, width, rows);
+                   const detail::CopyOrder order{.dst = block.data(),
+                                                 .dst_device = {},
+                                                 .src = src + row * shape.src_pitch + column,
+                                                 .src_device = {},
+                                                 .shape = {width, rows, width, shape.src_pitch},
+                                                 .stream = nullptr};
+                   detail::copy_in_pieces({&order, 1});
                    copy_direct(dst + row * shape.dst_pitch + column, shape.dst_pitch, block.data(),
                                width, width, rows, stream);
                  });
