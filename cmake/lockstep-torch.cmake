@@ -6,11 +6,25 @@
 # LibTorch is linked before the BLAS of lockstep. Some of its builds have a BLAS inside, and export it
 # under the names that every BLAS has: so theirs is the one that they use.
 
-# A LibTorch with CUDA adds to the flags of nvcc the architectures that it was built for, of which the
-# toolkit may lack some. No file that nvcc compiles here includes LibTorch.
-set(lockstep_CUDA_FLAGS "${CMAKE_CUDA_FLAGS}")
-find_package(Torch REQUIRED)
-set(CMAKE_CUDA_FLAGS "${lockstep_CUDA_FLAGS}")
+# A LibTorch with CUDA puts the architectures that it was built for in the place of those that files
+# for nvcc are compiled for, and a toolkit may lack some. No such file here includes LibTorch.
+set(lockstep_cuda_variables CMAKE_CUDA_FLAGS)
+if(DEFINED CMAKE_CUDA_ARCHITECTURES)
+  list(APPEND lockstep_cuda_variables CMAKE_CUDA_ARCHITECTURES)
+endif()
+foreach(variable IN LISTS lockstep_cuda_variables)
+  set(lockstep_${variable} "${${variable}}")
+endforeach()
+if(NOT DEFINED lockstep_FIND_TORCH)
+  set(lockstep_FIND_TORCH REQUIRED)
+endif()
+find_package(Torch ${lockstep_FIND_TORCH})
+foreach(variable IN LISTS lockstep_cuda_variables)
+  set(${variable} "${lockstep_${variable}}")
+endforeach()
+if(NOT Torch_FOUND)
+  return()
+endif()
 
 # Only what links LibTorch is compiled with its flags.
 set(old_abi "-D_GLIBCXX_USE_CXX11_ABI=0")
