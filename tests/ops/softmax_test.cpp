@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/pointwise.hpp>
+#include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/creation.hpp>
 

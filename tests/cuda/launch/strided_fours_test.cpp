@@ -90,7 +90,9 @@ TEST(StridedFours, BroadcastOperands) {
       const auto walk = lockstep::detail::make_walk<2>(each.sizes, each.strides);
       Kernel kernel =
           broadcast_kernel(Call{{a.data, room_a}, {b.data, room_b}, {out.data, count}, walk, {}});
-      if (shifted == 0) EXPECT_EQ(kernel.by_fours, each.by_fours) << "case " << number;
+      if (shifted == 0) {
+        EXPECT_EQ(kernel.by_fours, each.by_fours) << "case " << number;
+      }
       run_all_threads(count, kernel);
       kernel.out.data = expected.data;
       run_each(count, kernel);
@@ -130,7 +132,9 @@ TEST(StridedFours, Copies) {
         call.out_strides[d] = each.strides[1][d];
       }
       StridedCopyElements<Moved<4>> kernel = strided_copy(call);
-      if (shifted == 0) EXPECT_EQ(kernel.by_fours, each.by_fours) << "case " << number;
+      if (shifted == 0) {
+        EXPECT_EQ(kernel.by_fours, each.by_fours) << "case " << number;
+      }
       run_all_threads(count, kernel);
       kernel.out.data = reinterpret_cast<Moved<4>*>(expected.data);
       run_each(count, kernel);
