@@ -39,22 +39,9 @@ struct HeavyBallState {
   ls::Tensor speed = {};
 };
 
-HeavyBallOptions with_defaults(const HeavyBallGroup& group, const HeavyBallOptions& defaults) {
-  return {.lr = group.lr.value_or(defaults.lr),
-          .friction = group.friction.value_or(defaults.friction)};
-}
 void check_options(const char* optimizer, const HeavyBallOptions& options) {
   optim::check_setting(optimizer, "lr", options.lr);
   optim::check_setting(optimizer, "friction", options.friction);
-}
-void list_options(ls::StateDict& dict, const std::string& prefix, const HeavyBallOptions& options) {
-  dict.push_back(optim::named_number(prefix + "lr", options.lr));
-  dict.push_back(optim::named_number(prefix + "friction", options.friction));
-}
-HeavyBallOptions read_options(optim::StateReader& reader, const std::string& prefix,
-                              const HeavyBallOptions& /*like*/) {
-  return {.lr = reader.number<double>(prefix + "lr"),
-          .friction = reader.number<double>(prefix + "friction")};
 }
 void list_state(ls::StateDict& dict, const std::string& prefix, const HeavyBallState& state) {
   if (state.speed.defined()) dict.push_back({prefix + "speed", state.speed});

@@ -37,11 +37,7 @@ struct AdamGroup {
 };
 
 // What GroupedOptimizer asks for.
-AdamOptions with_defaults(const AdamGroup& group, const AdamOptions& defaults);
 void check_options(const char* optimizer, const AdamOptions& options);
-void list_options(StateDict& dict, const std::string& prefix, const AdamOptions& options);
-AdamOptions read_options(detail::StateReader& reader, const std::string& prefix,
-                         const AdamOptions& like);
 
 // Adam: steps along a running mean of the gradient, scaled by a running mean of its square, both
 // corrected for having started at zero. With g the gradient plus weight_decay times the parameter,

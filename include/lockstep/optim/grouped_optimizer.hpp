@@ -3,6 +3,8 @@
 
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/visit.hpp>
+#include <lockstep/module/walk/reflect.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/parameter_list.hpp>
@@ -12,31 +14,59 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace lockstep::optim {
 
-// For list_options and the other functions that an optimiser brings; see state_reader.hpp.
+// For the functions that an optimiser brings; see state_reader.hpp.
 using lockstep::detail::named_number;
 using lockstep::detail::StateReader;
+
+// The settings of `group`, with the default for each that it does not have.
+template <class Options, class Group>
+Options with_defaults(const Group& group, Options defaults) {
+  const auto given = lockstep::detail::tie_members(group);  // the parameters, then the settings
+  const auto chosen = lockstep::detail::tie_members(defaults);
+  [&]<std::size_t... i>(std::index_sequence<i...>) {
+    ((std::get<i>(chosen) = std::get<i + 1>(given).value_or(std::get<i>(chosen))), ...);
+  }
+  (std::make_index_sequence<lockstep::detail::member_count<Options>>{});
+  return defaults;
+}
+
+// Calls `visit(name, number)` for all numbers of `options`: the parts of a pair have names of their
+// own, as "betas.0".
+template <class Options, class Visit>
+void for_each_number(Options& options, const std::string& prefix, const Visit& visit) {
+  for_each_member(options, [&](std::string_view member, auto& value) {
+    const std::string name = prefix + std::string(member);
+    if constexpr (requires { value.second; }) {
+      visit(name + ".0", value.first);
+      visit(name + ".1", value.second);
+    } else {
+      visit(name, value);
+    }
+  });
+}
 
 // An optimiser whose groups have Options each, and whose parameters have a State each: the base of
 // lockstep's, and of those of your own.
 //
-// A Group is a ParameterList `params` and, for each member of Options, an optional one that stands
-// in for the optimiser's default. One member of Options is the `lr`. Beside these types, in their
-// namespace, there are
+// Options is an aggregate of numbers, flags and pairs of numbers, one of them the `lr`. A Group is
+// an aggregate of a ParameterList `params` and, for each member of Options and in their order, an
+// optional one that stands in for the optimiser's default. Beside these types, in their namespace,
+// there are
 //
-//   Options with_defaults(const Group&, const Options& defaults);
 //   void check_options(const char* optimizer, const Options&);  // throws a ValueError
-//   void list_options(StateDict&, const std::string& prefix, const Options&);
-//   Options read_options(StateReader&, const std::string& prefix, const Options& like);
 //   void list_state(StateDict&, const std::string& prefix, const State&);  // nothing before a step
 //   State read_state(StateReader&, const std::string& prefix, const Tensor& parameter,
 //                    const State& like);
 //
-// where `like` only tells the overloads apart. Names in a state dict are torch's, joined with dots.
+// where `like` only tells the overloads apart. Names in a state dict are torch's, joined with dots;
+// options have those of their members.
 // The class has the constructors and `step`, which calls `check_all_options` and then
 // `update_each`; SGD shows how.
 template <class Options, class Group, class State>
@@ -79,7 +109,10 @@ class GroupedOptimizer : public Optimizer {
       for (std::int64_t& place : places) place = listed++;
       dict.push_back({group_prefix(group) + "params",
                       from_values(places, {static_cast<std::int64_t>(places.size())})});
-      list_options(dict, group_prefix(group), options_[group]);
+      for_each_number(options_[group], group_prefix(group),
+                      [&dict](const std::string& name, const auto& number) {
+                        dict.push_back(named_number(name, number));
+                      });
     }
     for (std::size_t i = 0; i < states_.size(); ++i) list_state(dict, state_prefix(i), states_[i]);
     return dict;
@@ -98,7 +131,10 @@ class GroupedOptimizer : public Optimizer {
     std::vector<Options> options;
     for (std::size_t group = 0; group < group_count(); ++group) {
       reader.expect_indices(group_prefix(group) + "params", parameters(group).size());
-      options.push_back(read_options(reader, group_prefix(group), defaults_));
+      for_each_number(options.emplace_back(), group_prefix(group),
+                      [&reader]<class T>(const std::string& name, T& number) {
+                        number = reader.number<T>(name);
+                      });
     }
     std::vector<State> states(states_.size());
     for (std::size_t i = 0; i < states.size(); ++i) {

@@ -42,11 +42,7 @@ struct SGDState {
 };
 
 // What GroupedOptimizer asks for.
-SGDOptions with_defaults(const SGDGroup& group, const SGDOptions& defaults);
 void check_options(const char* optimizer, const SGDOptions& options);
-void list_options(StateDict& dict, const std::string& prefix, const SGDOptions& options);
-SGDOptions read_options(detail::StateReader& reader, const std::string& prefix,
-                        const SGDOptions& like);
 void list_state(StateDict& dict, const std::string& prefix, const SGDState& state);
 SGDState read_state(detail::StateReader& reader, const std::string& prefix, const Tensor& parameter,
                     const SGDState& like);

@@ -34,11 +34,7 @@ struct SparseAdamGroup {
 };
 
 // What GroupedOptimizer asks for.
-SparseAdamOptions with_defaults(const SparseAdamGroup& group, const SparseAdamOptions& defaults);
 void check_options(const char* optimizer, const SparseAdamOptions& options);
-void list_options(StateDict& dict, const std::string& prefix, const SparseAdamOptions& options);
-SparseAdamOptions read_options(detail::StateReader& reader, const std::string& prefix,
-                               const SparseAdamOptions& like);
 
 // Adam for sparse gradients, the lazy way: a step changes only the rows that the gradient lists,
 // and their running means. With g such a row, in a parameter's step t = 1, 2, …

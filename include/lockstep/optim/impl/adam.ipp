@@ -17,36 +17,11 @@
 
 namespace lockstep::optim {
 
-LOCKSTEP_INLINE AdamOptions with_defaults(const AdamGroup& group, const AdamOptions& defaults) {
-  return {.lr = group.lr.value_or(defaults.lr),
-          .betas = group.betas.value_or(defaults.betas),
-          .eps = group.eps.value_or(defaults.eps),
-          .weight_decay = group.weight_decay.value_or(defaults.weight_decay)};
-}
-
 LOCKSTEP_INLINE void check_options(const char* optimizer, const AdamOptions& options) {
   check_setting(optimizer, "lr", options.lr);
   check_betas(optimizer, options.betas);
   check_setting(optimizer, "eps", options.eps);
   check_setting(optimizer, "weight_decay", options.weight_decay);
-}
-
-LOCKSTEP_INLINE void list_options(StateDict& dict, const std::string& prefix,
-                                  const AdamOptions& options) {
-  dict.push_back(detail::named_number(prefix + "lr", options.lr));
-  dict.push_back(detail::named_number(prefix + "betas.0", options.betas.first));
-  dict.push_back(detail::named_number(prefix + "betas.1", options.betas.second));
-  dict.push_back(detail::named_number(prefix + "eps", options.eps));
-  dict.push_back(detail::named_number(prefix + "weight_decay", options.weight_decay));
-}
-
-LOCKSTEP_INLINE AdamOptions read_options(detail::StateReader& reader, const std::string& prefix,
-                                         const AdamOptions& /*like*/) {
-  return {.lr = reader.number<double>(prefix + "lr"),
-          .betas = {reader.number<double>(prefix + "betas.0"),
-                    reader.number<double>(prefix + "betas.1")},
-          .eps = reader.number<double>(prefix + "eps"),
-          .weight_decay = reader.number<double>(prefix + "weight_decay")};
 }
 
 LOCKSTEP_INLINE Adam::Adam(const ParameterList& parameters, const AdamOptions& options)

@@ -17,14 +17,6 @@
 
 namespace lockstep::optim {
 
-LOCKSTEP_INLINE SGDOptions with_defaults(const SGDGroup& group, const SGDOptions& defaults) {
-  return {.lr = group.lr.value_or(defaults.lr),
-          .momentum = group.momentum.value_or(defaults.momentum),
-          .dampening = group.dampening.value_or(defaults.dampening),
-          .weight_decay = group.weight_decay.value_or(defaults.weight_decay),
-          .nesterov = group.nesterov.value_or(defaults.nesterov)};
-}
-
 LOCKSTEP_INLINE void check_options(const char* optimizer, const SGDOptions& options) {
   check_setting(optimizer, "lr", options.lr);
   check_setting(optimizer, "momentum", options.momentum);
@@ -34,24 +26,6 @@ LOCKSTEP_INLINE void check_options(const char* optimizer, const SGDOptions& opti
                     optimizer,
                     ": nesterov needs a momentum above 0 and no dampening, got momentum ",
                     options.momentum, " and dampening ", options.dampening);
-}
-
-LOCKSTEP_INLINE void list_options(StateDict& dict, const std::string& prefix,
-                                  const SGDOptions& options) {
-  dict.push_back(detail::named_number(prefix + "lr", options.lr));
-  dict.push_back(detail::named_number(prefix + "momentum", options.momentum));
-  dict.push_back(detail::named_number(prefix + "dampening", options.dampening));
-  dict.push_back(detail::named_number(prefix + "weight_decay", options.weight_decay));
-  dict.push_back(detail::named_number(prefix + "nesterov", options.nesterov));
-}
-
-LOCKSTEP_INLINE SGDOptions read_options(detail::StateReader& reader, const std::string& prefix,
-                                        const SGDOptions& /*like*/) {
-  return {.lr = reader.number<double>(prefix + "lr"),
-          .momentum = reader.number<double>(prefix + "momentum"),
-          .dampening = reader.number<double>(prefix + "dampening"),
-          .weight_decay = reader.number<double>(prefix + "weight_decay"),
-          .nesterov = reader.number<bool>(prefix + "nesterov")};
 }
 
 LOCKSTEP_INLINE void list_state(StateDict& dict, const std::string& prefix, const SGDState& state) {

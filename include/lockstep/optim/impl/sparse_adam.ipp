@@ -19,34 +19,10 @@
 
 namespace lockstep::optim {
 
-LOCKSTEP_INLINE SparseAdamOptions with_defaults(const SparseAdamGroup& group,
-                                                const SparseAdamOptions& defaults) {
-  return {.lr = group.lr.value_or(defaults.lr),
-          .betas = group.betas.value_or(defaults.betas),
-          .eps = group.eps.value_or(defaults.eps)};
-}
-
 LOCKSTEP_INLINE void check_options(const char* optimizer, const SparseAdamOptions& options) {
   check_setting(optimizer, "lr", options.lr);
   check_betas(optimizer, options.betas);
   check_setting(optimizer, "eps", options.eps);
-}
-
-LOCKSTEP_INLINE void list_options(StateDict& dict, const std::string& prefix,
-                                  const SparseAdamOptions& options) {
-  dict.push_back(detail::named_number(prefix + "lr", options.lr));
-  dict.push_back(detail::named_number(prefix + "betas.0", options.betas.first));
-  dict.push_back(detail::named_number(prefix + "betas.1", options.betas.second));
-  dict.push_back(detail::named_number(prefix + "eps", options.eps));
-}
-
-LOCKSTEP_INLINE SparseAdamOptions read_options(detail::StateReader& reader,
-                                               const std::string& prefix,
-                                               const SparseAdamOptions& /*like*/) {
-  return {.lr = reader.number<double>(prefix + "lr"),
-          .betas = {reader.number<double>(prefix + "betas.0"),
-                    reader.number<double>(prefix + "betas.1")},
-          .eps = reader.number<double>(prefix + "eps")};
 }
 
 LOCKSTEP_INLINE SparseAdam::SparseAdam(const ParameterList& parameters,
