@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
+#include <lockstep/ops/loss.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/reduction.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -19,8 +19,12 @@ struct CrossEntropyLoss {
   Reduction reduction = Reduction::mean;
   double label_smoothing = 0;
 
-  Tensor forward(const Tensor& input, const Tensor& target) const;
-  Tensor operator()(const Tensor& input, const Tensor& target) const;
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return cross_entropy(input, target, reduction, label_smoothing);
+  }
+  Tensor operator()(const Tensor& input, const Tensor& target) const {
+    return forward(input, target);
+  }
 };
 
 using CrossEntropy = CrossEntropyLoss;
@@ -32,8 +36,12 @@ using CrossEntropy = CrossEntropyLoss;
 struct MSELoss {
   Reduction reduction = Reduction::mean;
 
-  Tensor forward(const Tensor& input, const Tensor& target) const;
-  Tensor operator()(const Tensor& input, const Tensor& target) const;
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return mse_loss(input, target, reduction);
+  }
+  Tensor operator()(const Tensor& input, const Tensor& target) const {
+    return forward(input, target);
+  }
 };
 
 // |input − target| of two tensors of one shape, its mean by default: lockstep::l1_loss.
@@ -43,8 +51,12 @@ struct MSELoss {
 struct L1Loss {
   Reduction reduction = Reduction::mean;
 
-  Tensor forward(const Tensor& input, const Tensor& target) const;
-  Tensor operator()(const Tensor& input, const Tensor& target) const;
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return l1_loss(input, target, reduction);
+  }
+  Tensor operator()(const Tensor& input, const Tensor& target) const {
+    return forward(input, target);
+  }
 };
 
 // Squares of small differences, and the magnitude of others: lockstep::smooth_l1_loss.
@@ -55,8 +67,12 @@ struct SmoothL1Loss {
   Reduction reduction = Reduction::mean;
   double beta = 1;
 
-  Tensor forward(const Tensor& input, const Tensor& target) const;
-  Tensor operator()(const Tensor& input, const Tensor& target) const;
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return smooth_l1_loss(input, target, reduction, beta);
+  }
+  Tensor operator()(const Tensor& input, const Tensor& target) const {
+    return forward(input, target);
+  }
 };
 
 // The loss of probabilities and of targets from 0 to 1: lockstep::binary_cross_entropy.
@@ -66,8 +82,12 @@ struct SmoothL1Loss {
 struct BCELoss {
   Reduction reduction = Reduction::mean;
 
-  Tensor forward(const Tensor& input, const Tensor& target) const;
-  Tensor operator()(const Tensor& input, const Tensor& target) const;
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return binary_cross_entropy(input, target, reduction);
+  }
+  Tensor operator()(const Tensor& input, const Tensor& target) const {
+    return forward(input, target);
+  }
 };
 
 // The same of what a sigmoid would make probabilities:
@@ -78,12 +98,12 @@ struct BCELoss {
 struct BCEWithLogitsLoss {
   Reduction reduction = Reduction::mean;
 
-  Tensor forward(const Tensor& input, const Tensor& target) const;
-  Tensor operator()(const Tensor& input, const Tensor& target) const;
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return binary_cross_entropy_with_logits(input, target, reduction);
+  }
+  Tensor operator()(const Tensor& input, const Tensor& target) const {
+    return forward(input, target);
+  }
 };
 
 }  // namespace lockstep::nn
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/impl/loss.ipp>
-#endif
