@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cstddef>
 #include <filesystem>
@@ -21,11 +22,9 @@ namespace lockstep::detail {
 //
 // **Threads and exceptions.** One thread at a time. Every failure is a DataError that names the
 // file.
-class AtomicFile {
+class AtomicFile : NonCopyable {
  public:
   explicit AtomicFile(std::filesystem::path path);
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
 
   void write(std::span<const std::byte> bytes);

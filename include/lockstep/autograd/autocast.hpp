@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
 #include <concepts>
@@ -18,13 +19,11 @@ struct AutocastState {
 AutocastState& autocast_state();
 
 // Makes `state` the calling thread's until destroyed.
-class AutocastStateScope {
+class AutocastStateScope : NonCopyable {
  public:
   explicit AutocastStateScope(const AutocastState& state) : before_(autocast_state()) {
     autocast_state() = state;
   }
-  AutocastStateScope(const AutocastStateScope&) = delete;
-  AutocastStateScope& operator=(const AutocastStateScope&) = delete;
   ~AutocastStateScope() { autocast_state() = before_; }
 
  private:

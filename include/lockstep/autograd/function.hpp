@@ -7,6 +7,7 @@
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -158,7 +159,7 @@ inline constinit const OpType op_type{Op::name,
 
 // The thread's state while the `forward` of an operation runs. If the operation is recorded, those
 // that it calls are not, and what it saves is kept for backward.
-class ForwardScope {
+class ForwardScope : NonCopyable {
  public:
   explicit ForwardScope(bool recorded) : state_(autograd_state()), before_(state_) {
     state_.grad = before_.grad && !recorded;
@@ -166,8 +167,6 @@ class ForwardScope {
     state_.discarding = !recorded;
     output_saved = false;
   }
-  ForwardScope(const ForwardScope&) = delete;
-  ForwardScope& operator=(const ForwardScope&) = delete;
   ~ForwardScope() { leave(); }
 
   void leave() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 
 namespace lockstep {
@@ -15,13 +16,11 @@ inline bool is_grad_enabled() { return detail::autograd_state().grad; }
 // stays off.
 //
 // **Torch counterpart.** torch::AutoGradMode.
-class GradModeGuard {
+class GradModeGuard : detail::NonCopyable {
  public:
   explicit GradModeGuard(bool enabled) : before_(detail::autograd_state().grad) {
     detail::autograd_state().grad = enabled;
   }
-  GradModeGuard(const GradModeGuard&) = delete;
-  GradModeGuard& operator=(const GradModeGuard&) = delete;
   ~GradModeGuard() { detail::autograd_state().grad = before_; }
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/recycled.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -28,11 +29,9 @@ struct Edge {
 // **Torch counterpart.** torch::autograd::Node.
 // **Devices and streams.** Runs on the stream that the operation ran on.
 // **Threads and exceptions.** Built by one thread; one backward pass at a time runs it.
-class Node {
+class Node : detail::NonCopyable {
  public:
   explicit Node(Stream stream) : stream_(stream) {}
-  Node(const Node&) = delete;
-  Node& operator=(const Node&) = delete;
   virtual ~Node() {
     for (Edge& edge : next_edges) detail::release(std::move(edge.node));
   }

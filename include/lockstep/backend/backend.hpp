@@ -6,6 +6,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -52,11 +53,8 @@ struct UsedOn {
 // Whom a block of memory is given back to.
 //
 // Threads: every member may be called from any thread.
-class BlockOwner {
+class BlockOwner : NonCopyable {
  public:
-  BlockOwner() = default;
-  BlockOwner(const BlockOwner&) = delete;
-  BlockOwner& operator=(const BlockOwner&) = delete;
   virtual ~BlockOwner() = default;
 
   // The block is used for something else only after all work issued so far to `owner` and to the

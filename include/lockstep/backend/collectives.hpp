@@ -3,6 +3,7 @@
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -24,7 +25,7 @@ enum class SumType { i32, i64, f32, f64 };
 // blocked, except by the first call for a set of devices.
 //
 // Threads: every member may be called from any thread. Objects live until the process ends.
-class Collectives {
+class Collectives : NonCopyable {
  public:
   // An address on each device. The bytes of the root are read, and written to all others.
   struct Broadcast {
@@ -39,9 +40,6 @@ class Collectives {
     SumType type;
   };
 
-  Collectives() = default;
-  Collectives(const Collectives&) = delete;
-  Collectives& operator=(const Collectives&) = delete;
   virtual ~Collectives() = default;
 
   // True if the calls below take these devices, which exist, in this order.

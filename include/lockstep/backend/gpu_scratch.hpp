@@ -4,6 +4,7 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -12,12 +13,10 @@ namespace lockstep::detail {
 
 // Memory that only work of one CUDA stream uses: usable by what is issued to it from now on, given
 // back behind what has been issued to it when this is destroyed.
-class GpuScratch {
+class GpuScratch : NonCopyable {
  public:
   GpuScratch(StreamState& stream, std::size_t bytes)
       : stream_(stream), bytes_(bytes), data_(backend().allocate(bytes, stream)) {}
-  GpuScratch(const GpuScratch&) = delete;
-  GpuScratch& operator=(const GpuScratch&) = delete;
   ~GpuScratch() { backend().deallocate(data_, bytes_, stream_, {}); }
 
   void* data() const { return data_; }

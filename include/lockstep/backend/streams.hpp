@@ -7,6 +7,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cstddef>
 #include <vector>
@@ -72,11 +73,9 @@ inline Stream pool_stream(Device device) {
 // Makes `stream` this thread's current stream of its device, until the guard is destroyed.
 //
 // **Torch counterpart.** torch.cuda.StreamContext.
-class StreamGuard {
+class StreamGuard : detail::NonCopyable {
  public:
   explicit StreamGuard(Stream stream) { detail::StreamOverrides::push(stream); }
-  StreamGuard(const StreamGuard&) = delete;
-  StreamGuard& operator=(const StreamGuard&) = delete;
   ~StreamGuard() { detail::StreamOverrides::pop(); }
 };
 

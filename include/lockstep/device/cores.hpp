@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cerrno>
 #include <cstddef>
@@ -69,7 +70,7 @@ inline unsigned usable_cores() noexcept {
 // Binds the calling thread to one of `parts` equal parts of `cores` until the binding is destroyed,
 // by the same thread; with more parts than cores, several parts are the same core. An Error that
 // begins with `who` if the system does not allow it.
-class CoreBinding {
+class CoreBinding : NonCopyable {
  public:
   CoreBinding(const std::optional<CoreSet>& cores, std::size_t part, std::size_t parts,
               const char* who)
@@ -79,8 +80,6 @@ class CoreBinding {
                  " cannot be bound to cores of its own: ", std::strerror(errno));
     if (outermost_) unbound_affinity = before_;
   }
-  CoreBinding(const CoreBinding&) = delete;
-  CoreBinding& operator=(const CoreBinding&) = delete;
   ~CoreBinding() {
     if (outermost_) unbound_affinity.reset();
     (void)set_affinity(*before_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <memory>
 #include <utility>
@@ -13,11 +14,8 @@ namespace detail {
 class StreamState;
 
 // A point in a stream's work. Immutable, so any thread may ask it.
-class EventState {
+class EventState : NonCopyable {
  public:
-  EventState() = default;
-  EventState(const EventState&) = delete;
-  EventState& operator=(const EventState&) = delete;
   virtual ~EventState() = default;
 
   virtual bool query() const = 0;
@@ -29,11 +27,9 @@ using EventPtr = std::shared_ptr<const EventState>;
 
 // What a backend keeps for a stream. Made once and never destroyed, so a handle needs no owner.
 // All members may be called from any thread.
-class StreamState {
+class StreamState : NonCopyable {
  public:
   explicit StreamState(Device device) : device_(device) {}
-  StreamState(const StreamState&) = delete;
-  StreamState& operator=(const StreamState&) = delete;
   virtual ~StreamState() = default;
 
   Device device() const { return device_; }

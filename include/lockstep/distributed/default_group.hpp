@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/process_group.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <mutex>
 #include <utility>
@@ -15,12 +16,10 @@ namespace detail {
 // thread uses it.
 ProcessGroup& group_of_thread();
 
-class GroupOfThreadScope {
+class GroupOfThreadScope : lockstep::detail::NonCopyable {
  public:
   explicit GroupOfThreadScope(ProcessGroup group)
       : before_(std::exchange(group_of_thread(), std::move(group))) {}
-  GroupOfThreadScope(const GroupOfThreadScope&) = delete;
-  GroupOfThreadScope& operator=(const GroupOfThreadScope&) = delete;
   ~GroupOfThreadScope() { group_of_thread() = std::move(before_); }
 
  private:

@@ -6,6 +6,7 @@
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/copyable.hpp>
 #include <lockstep/module/walk/walk.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
@@ -61,11 +62,9 @@ class UnsharingVisitor {
 
 // Copies of variables, on the same device: one for each variable. The copies of variables that are
 // the same view of one memory share one memory, too.
-class TensorCopies {
+class TensorCopies : NonCopyable {
  public:
   TensorCopies();
-  TensorCopies(const TensorCopies&) = delete;
-  TensorCopies& operator=(const TensorCopies&) = delete;
   ~TensorCopies();
 
   Tensor of(const Tensor& original);

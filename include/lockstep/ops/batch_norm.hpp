@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -30,11 +31,8 @@ struct RunningStatistics {
 };
 
 // The source of statistics for a batch of which only a part is at hand.
-class StatisticsSource {
+class StatisticsSource : NonCopyable {
  public:
-  StatisticsSource() = default;
-  StatisticsSource(const StatisticsSource&) = delete;
-  StatisticsSource& operator=(const StatisticsSource&) = delete;
   virtual ~StatisticsSource() = default;
 
   // The differentiable statistics of the whole batch, of which x [batch, channels, …] of f32 or f64

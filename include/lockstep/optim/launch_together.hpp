@@ -5,6 +5,7 @@
 #include <lockstep/backend/launch_in_pieces.hpp>
 #include <lockstep/backend/together_kernel.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -21,12 +22,8 @@ namespace lockstep::detail {
 // What waits here is launched by `launch`, before which the memory behind its Views is kept; by
 // `add`, if the next one cannot go with it: it is for another stream or of another type, it writes
 // to the same memory, or there are enough; or never, if neither is called.
-class LaunchTogether {
+class LaunchTogether : NonCopyable {
  public:
-  LaunchTogether() = default;
-  LaunchTogether(const LaunchTogether&) = delete;
-  LaunchTogether& operator=(const LaunchTogether&) = delete;
-
   // As launch_between_teams. F has a View `parameter` that no other kernel is to touch meanwhile.
   template <std::size_t unit, class F>
   void add(const Stream& stream, std::size_t count, const F& functor) {

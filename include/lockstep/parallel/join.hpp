@@ -6,6 +6,7 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -123,11 +124,8 @@ class JoinContext {
 //
 // **Torch counterpart.** torch.distributed.algorithms.JoinHook. There the ranks that have joined
 // repeat a whole step, and are told once before each; here they are told of every phase.
-class JoinHook {
+class JoinHook : detail::NonCopyable {
  public:
-  JoinHook() = default;
-  JoinHook(const JoinHook&) = delete;
-  JoinHook& operator=(const JoinHook&) = delete;
   // Ends the use of the context; throws nothing and does not communicate.
   virtual ~JoinHook() = default;
 

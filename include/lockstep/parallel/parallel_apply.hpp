@@ -9,6 +9,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/module/module_traits.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/replica_error.hpp>
@@ -104,7 +105,7 @@ profile::Row replica_row(const M& module, const std::vector<Device>& devices, st
 // and others read. The padding keeps two replicas' slots out of one cache line (cores fetch lines
 // of 64 bytes in pairs).
 template <class Output>
-struct OutputSlot {
+struct OutputSlot : NonCopyable {
   union {
     Output output;
   };
@@ -114,8 +115,6 @@ struct OutputSlot {
   std::byte padding[128];
 
   OutputSlot() {}
-  OutputSlot(const OutputSlot&) = delete;
-  OutputSlot& operator=(const OutputSlot&) = delete;
   ~OutputSlot() {
     if (filled) std::destroy_at(&output);
   }
@@ -136,7 +135,7 @@ struct OutputSlot {
 
 // The slots of one apply. If they are few, the thread keeps their memory for its next apply.
 template <class Output>
-class OutputSlots {
+class OutputSlots : NonCopyable {
  public:
   using Slot = OutputSlot<Output>;
 
@@ -144,8 +143,6 @@ class OutputSlots {
       : count_(count), slots_(static_cast<Slot*>(take(count * sizeof(Slot)))) {
     std::uninitialized_default_construct_n(slots_, count_);
   }
-  OutputSlots(const OutputSlots&) = delete;
-  OutputSlots& operator=(const OutputSlots&) = delete;
   ~OutputSlots() {
     std::destroy_n(slots_, count_);
     if (is_kept(count_ * sizeof(Slot))) {

@@ -9,6 +9,7 @@
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/random.hpp>
@@ -54,12 +55,10 @@ struct PowerSGDOptions {
 // **Torch counterpart.** torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook.PowerSGDState.
 // **Threads and exceptions.** Used by the hook as the model's backward passes are, one at a time; a
 // ValueError for a number that makes no sense.
-class PowerSGDState {
+class PowerSGDState : lockstep::detail::NonCopyable {
  public:
   explicit PowerSGDState(distributed::ProcessGroup group, const PowerSGDOptions& options = {})
       : group_(std::move(group)), options_(checked(options)), random_(options.random_seed) {}
-  PowerSGDState(const PowerSGDState&) = delete;
-  PowerSGDState& operator=(const PowerSGDState&) = delete;
 
   const distributed::ProcessGroup& group() const { return group_; }
   const PowerSGDOptions& options() const { return options_; }

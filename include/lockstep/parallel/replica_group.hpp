@@ -4,6 +4,7 @@
 #include <lockstep/autograd/engine/current_replica.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -92,11 +93,9 @@ class ReplicaGroup {
 
 // Makes the calling thread replica `index` of a group until destroyed, and then sets that replica's
 // mark.
-class ReplicaScope {
+class ReplicaScope : NonCopyable {
  public:
   ReplicaScope(ReplicaGroup& group, std::size_t index, std::atomic<bool>& mark);
-  ReplicaScope(const ReplicaScope&) = delete;
-  ReplicaScope& operator=(const ReplicaScope&) = delete;
   ~ReplicaScope() { std::exchange(current_replica, before_).group->leave(mark_); }
 
  private:
@@ -106,11 +105,9 @@ class ReplicaScope {
 
 // Lives while a module runs alone where several might have run: `replicas` sees a single replica,
 // also where this runs within a replica of an outer group.
-class LoneReplicaScope {
+class LoneReplicaScope : NonCopyable {
  public:
   LoneReplicaScope() : before_(std::exchange(current_replica, CurrentReplica{})) {}
-  LoneReplicaScope(const LoneReplicaScope&) = delete;
-  LoneReplicaScope& operator=(const LoneReplicaScope&) = delete;
   ~LoneReplicaScope() { current_replica = before_; }
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/row.hpp>
 
 #include <atomic>
@@ -19,12 +20,8 @@ namespace lockstep::profile::detail {
 // Marks places in the work of GPUs' streams, and tells when the streams came to them.
 //
 // Threads: any, several at once. Objects live until the process ends.
-class DeviceTimer {
+class DeviceTimer : lockstep::detail::NonCopyable {
  public:
-  DeviceTimer() = default;
-  DeviceTimer(const DeviceTimer&) = delete;
-  DeviceTimer& operator=(const DeviceTimer&) = delete;
-
   // Marks the place behind what has been issued so far to `stream` or, if that is null, to the
   // calling thread's current stream of the row's device. Null if that cannot be done.
   virtual void* mark(const Row& row, lockstep::detail::StreamState* stream) noexcept = 0;

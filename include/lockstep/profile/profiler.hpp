@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/function_event.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
 #include <lockstep/profile/recording/recording.hpp>
@@ -41,11 +42,9 @@ struct ProfilerOptions {
 //   ls::profile::Profiler profiler;
 //   for (auto [images, labels] : loader) train(images, labels);
 //   profiler.export_chrome_trace("timeline.json");  // opens in https://ui.perfetto.dev
-class Profiler {
+class Profiler : lockstep::detail::NonCopyable {
  public:
   explicit Profiler(const ProfilerOptions& options = {});
-  Profiler(const Profiler&) = delete;
-  Profiler& operator=(const Profiler&) = delete;
   ~Profiler();
 
   // Ends the recording; does nothing if it has ended.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 
 namespace lockstep::detail {
 
@@ -29,13 +30,11 @@ inline AutogradState& autograd_state() {
 }
 
 // Makes `state` the calling thread's until destroyed.
-class AutogradStateScope {
+class AutogradStateScope : NonCopyable {
  public:
   explicit AutogradStateScope(const AutogradState& state) : before_(autograd_state()) {
     autograd_state() = state;
   }
-  AutogradStateScope(const AutogradStateScope&) = delete;
-  AutogradStateScope& operator=(const AutogradStateScope&) = delete;
   ~AutogradStateScope() { autograd_state() = before_; }
 
  private:

@@ -7,6 +7,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -107,12 +108,10 @@ Tensor packed(const Tensor& src);
 
 // As `packed`, but without a new handle where `src` is contiguous: then this refers to `src`, which
 // has to live longer.
-class Packed {
+class Packed : NonCopyable {
  public:
   explicit Packed(const Tensor& src);
   explicit Packed(const Tensor&&) = delete;  // a temporary would not live long enough
-  Packed(const Packed&) = delete;
-  Packed& operator=(const Packed&) = delete;
 
   operator const Tensor&() const { return tensor_; }
   const Tensor& operator*() const { return tensor_; }

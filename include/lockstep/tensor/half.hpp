@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -26,14 +27,12 @@ inline Tensor packed_wide(const Tensor& x) {
 
 // As `packed_wide`, but without a new handle where `x` is contiguous and of another dtype: then
 // this refers to `x`, which has to live longer.
-class PackedWide {
+class PackedWide : NonCopyable {
  public:
   explicit PackedWide(const Tensor& x)
       : copy_(!is_half_precision(x.dtype()) && x.is_contiguous() ? Tensor() : packed_wide(x)),
         tensor_(copy_.defined() ? copy_ : x) {}
   explicit PackedWide(const Tensor&&) = delete;  // a temporary would not live long enough
-  PackedWide(const PackedWide&) = delete;
-  PackedWide& operator=(const PackedWide&) = delete;
 
   const Tensor& operator*() const { return tensor_; }
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/memory_stats.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -29,12 +30,10 @@ namespace lockstep {
 // **Example.**
 //   const ls::PinMemoryGuard pinned;
 //   ls::Tensor batch = ls::empty({64, 784});
-class PinMemoryGuard {
+class PinMemoryGuard : detail::NonCopyable {
  public:
   explicit PinMemoryGuard(bool on = true)
       : before_(std::exchange(detail::pin_memory_wanted(), on)) {}
-  PinMemoryGuard(const PinMemoryGuard&) = delete;
-  PinMemoryGuard& operator=(const PinMemoryGuard&) = delete;
   ~PinMemoryGuard() { detail::pin_memory_wanted() = before_; }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/devices.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -22,11 +23,9 @@ namespace lockstep {
 // **Torch counterpart.** torch::Generator; the sequences differ.
 // **Threads and exceptions.** Any thread may draw; `mutex_` guards the engine. If several do, their
 // order decides who gets which number.
-class Generator {
+class Generator : detail::NonCopyable {
  public:
   explicit Generator(std::uint64_t seed = 67280421310721);
-  Generator(const Generator&) = delete;
-  Generator& operator=(const Generator&) = delete;
   ~Generator();
 
   void manual_seed(std::uint64_t seed);

@@ -5,6 +5,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -41,14 +42,12 @@ MemoryResource& memory_of(Device device);
 // Threads: data, bytes and owner never change. `mutex_` guards `further_` and `kept_`. `first_`,
 // the first recorded stream, is set once, and any thread reads it. `has_further_`, which any thread
 // reads as well, says whether there are more, which is rare.
-class Storage {
+class Storage : NonCopyable {
  public:
   Storage(std::size_t bytes, Stream owner) : Storage(memory_of(owner.device()), bytes, owner) {}
   // A block that the storage has not allocated, but gives back to `memory`.
   Storage(void* data, std::size_t bytes, Stream owner, BlockOwner& memory)
       : owner_(owner), memory_(memory), bytes_(bytes), data_(data) {}
-  Storage(const Storage&) = delete;
-  Storage& operator=(const Storage&) = delete;
   ~Storage();
 
   void* data() const { return data_; }

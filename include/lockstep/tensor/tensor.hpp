@@ -7,6 +7,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/release.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -274,10 +275,7 @@ namespace detail {
 //
 // Threads: one thread at a time uses a variable. Only `grad`, `accumulator` and `hooks`, which
 // concurrent backward passes reach through a shared leaf, are guarded by `mutex`.
-struct TensorImpl {
-  TensorImpl() = default;
-  TensorImpl(const TensorImpl&) = delete;
-  TensorImpl& operator=(const TensorImpl&) = delete;
+struct TensorImpl : NonCopyable {
   ~TensorImpl() { release(std::move(grad_fn)); }
 
   std::shared_ptr<Storage> storage;

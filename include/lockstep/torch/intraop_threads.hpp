@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/warning.hpp>
 
 #include <torch/torch.h>
@@ -44,7 +45,7 @@ inline void advise_on_spinning() {
 // has its share of those that the caller has, or they would be more than the cores. OpenMP keeps
 // this number for each thread; a LibTorch with another pool is left as it is, since its number is
 // the process's.
-class IntraopScope {
+class IntraopScope : lockstep::detail::NonCopyable {
  public:
   // The share of one of `replicas`, for the threads that run them. Called by their caller.
   static int share(std::size_t replicas) {
@@ -52,8 +53,6 @@ class IntraopScope {
   }
 
   explicit IntraopScope(int count) : before_(at::get_num_threads()) { set(count); }
-  IntraopScope(const IntraopScope&) = delete;
-  IntraopScope& operator=(const IntraopScope&) = delete;
   ~IntraopScope() { set(before_); }
 
  private:

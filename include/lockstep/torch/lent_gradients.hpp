@@ -6,6 +6,7 @@
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/torch/lent.hpp>
 #include <lockstep/torch/module_copy.hpp>
@@ -95,7 +96,8 @@ class LentPass final : public lockstep::detail::BackwardPass {
 //
 // Threads: one at a time; LibTorch runs a backward on the CPU in the thread that calls it, and one
 // on a GPU in a thread of its own, which the caller waits for.
-class LentGradients : public std::enable_shared_from_this<LentGradients> {
+class LentGradients : public std::enable_shared_from_this<LentGradients>,
+                      lockstep::detail::NonCopyable {
  public:
   LentGradients(const std::vector<ModuleTensor>& originals,
                 const std::vector<NamedParameter>& parameters) {
@@ -113,8 +115,6 @@ class LentGradients : public std::enable_shared_from_this<LentGradients> {
       members_.push_back({originals[i].name, original, parameter, node});
     }
   }
-  LentGradients(const LentGradients&) = delete;
-  LentGradients& operator=(const LentGradients&) = delete;
   ~LentGradients() {
     for (const Member& member : members_) member.node->del_post_hook(member.hook);
   }
@@ -187,12 +187,10 @@ class LentGradients : public std::enable_shared_from_this<LentGradients> {
   };
 
   // Belongs to LibTorch's callback at the end of a pass, which drops it if the pass fails.
-  class End {
+  class End : lockstep::detail::NonCopyable {
    public:
     End(std::shared_ptr<LentPass> pass, std::weak_ptr<LentGradients> owner)
         : pass_(std::move(pass)), owner_(std::move(owner)) {}
-    End(const End&) = delete;
-    End& operator=(const End&) = delete;
     ~End() {
       try {
         leave();

@@ -3,6 +3,7 @@
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/torch/device.hpp>
 #include <lockstep/torch/node.hpp>
 
@@ -82,14 +83,12 @@ inline void check_same_tensors(const std::vector<ModuleTensor>& before,
 
 // Puts LibTorch's random numbers on the CPU back to where they were: a copy of a module draws
 // values that it does not keep.
-class RandomStateScope {
+class RandomStateScope : lockstep::detail::NonCopyable {
  public:
   RandomStateScope() : generator_(at::detail::getDefaultCPUGenerator()) {
     const std::lock_guard lock(generator_.mutex());
     state_ = generator_.get_state();
   }
-  RandomStateScope(const RandomStateScope&) = delete;
-  RandomStateScope& operator=(const RandomStateScope&) = delete;
   ~RandomStateScope() {
     const std::lock_guard lock(generator_.mutex());
     generator_.set_state(state_);

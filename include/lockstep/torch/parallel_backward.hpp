@@ -4,6 +4,7 @@
 #include <lockstep/autograd/engine/thread_state.hpp>
 #include <lockstep/backend/threads/worker_team.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/torch/intraop_threads.hpp>
 #include <lockstep/torch/node.hpp>
 #include <lockstep/torch/thread_state.hpp>
@@ -111,11 +112,8 @@ inline bool find_ends(std::vector<GraphPart>& parts, const GraphEnds& ends) {
 // Threads: nothing orders two passes through one module at the same time, one of which may miss the
 // hooks that the other has put aside; neither may anybody add a hook meanwhile.
 template <class Edge = autograd::Edge>
-class HooksAside {
+class HooksAside : lockstep::detail::NonCopyable {
  public:
-  HooksAside() = default;
-  HooksAside(const HooksAside&) = delete;
-  HooksAside& operator=(const HooksAside&) = delete;
   ~HooksAside() {
     if constexpr (kThere) {
       for (auto& [node, hooks] : aside_) node->tensor_pre_hooks() = std::move(hooks);

@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/engine/foreign_thread_state.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
@@ -71,11 +72,9 @@ struct ThreadState {
 };
 
 // Sets a state until destroyed.
-class ThreadStateScope {
+class ThreadStateScope : lockstep::detail::NonCopyable {
  public:
   explicit ThreadStateScope(const ThreadState& state) { state.set(); }
-  ThreadStateScope(const ThreadStateScope&) = delete;
-  ThreadStateScope& operator=(const ThreadStateScope&) = delete;
   ~ThreadStateScope() { before_.set(); }
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <atomic>
@@ -21,11 +22,9 @@ namespace detail {
 // number, and its callbacks are called at the end of the outermost one.
 //
 // Threads: the threads of this pass, and of the passes within it, may call any member.
-class BackwardPass {
+class BackwardPass : NonCopyable {
  public:
   explicit BackwardPass(BackwardPass* outer);
-  BackwardPass(const BackwardPass&) = delete;
-  BackwardPass& operator=(const BackwardPass&) = delete;
 
   // Different for every pass of the process, and never 0.
   std::uint64_t number() const { return number_; }
@@ -77,11 +76,9 @@ class BackwardPass {
 inline constinit thread_local BackwardPass* current_backward_pass = nullptr;
 
 // Makes `pass` the calling thread's until destroyed.
-class BackwardPassScope {
+class BackwardPassScope : NonCopyable {
  public:
   explicit BackwardPassScope(BackwardPass& pass);
-  BackwardPassScope(const BackwardPassScope&) = delete;
-  BackwardPassScope& operator=(const BackwardPassScope&) = delete;
   ~BackwardPassScope() { current_backward_pass = before_; }
 
  private:

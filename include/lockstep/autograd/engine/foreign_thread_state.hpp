@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <atomic>
 #include <memory>
@@ -14,7 +15,7 @@ namespace lockstep::detail {
 //
 // `capture` returns the calling thread's state. `enter` makes that the state of the thread that
 // calls it, until what it returns is destroyed there. Both may throw.
-class ForeignThreadState {
+class ForeignThreadState : NonCopyable {
  public:
   using Handle = std::shared_ptr<const void>;
   using Capture = Handle (*)();
@@ -25,8 +26,6 @@ class ForeignThreadState {
     while (!first_.compare_exchange_weak(next_, this, std::memory_order_release)) {
     }
   }
-  ForeignThreadState(const ForeignThreadState&) = delete;
-  ForeignThreadState& operator=(const ForeignThreadState&) = delete;
 
   static const ForeignThreadState* first() { return first_.load(std::memory_order_acquire); }
   const ForeignThreadState* next() const { return next_; }

@@ -5,6 +5,7 @@
 #include <lockstep/autograd/engine/foreign_thread_state.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/random.hpp>
 
@@ -22,11 +23,9 @@ class ThreadState {
   static ThreadState capture();
 
   // Makes this the state of the calling thread until destroyed.
-  class Scope {
+  class Scope : NonCopyable {
    public:
     explicit Scope(const ThreadState& state);
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
     ~Scope();
 
    private:

@@ -4,6 +4,7 @@
 #include <lockstep/backend/host/shared_work.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -92,13 +93,11 @@ class BackgroundThreads {
 
   // While it lives, the calling thread may wait for others: if it is one of these threads, another
   // one takes its place.
-  class BlockingScope {
+  class BlockingScope : NonCopyable {
    public:
     BlockingScope() : counted_(std::exchange(is_background, false)) {
       if (counted_) instance().leave();
     }
-    BlockingScope(const BlockingScope&) = delete;
-    BlockingScope& operator=(const BlockingScope&) = delete;
     ~BlockingScope();
 
    private:

@@ -4,6 +4,7 @@
 #include <lockstep/backend/host/tiny_gemm.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cblas.h>
 
@@ -87,13 +88,11 @@ void set_host_math_threads(int count);
 void restore_host_math_threads();
 
 // Sets the number of maths threads until the guard is destroyed, for every thread of the process.
-class HostMathThreadsGuard {
+class HostMathThreadsGuard : detail::NonCopyable {
  public:
   explicit HostMathThreadsGuard(int count) : before_(host_math_threads()) {
     set_host_math_threads(count);
   }
-  HostMathThreadsGuard(const HostMathThreadsGuard&) = delete;
-  HostMathThreadsGuard& operator=(const HostMathThreadsGuard&) = delete;
   ~HostMathThreadsGuard() { detail::HostMath::instance().set_threads(before_); }
 
  private:

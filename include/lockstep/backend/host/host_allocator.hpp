@@ -10,6 +10,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <array>
 #include <cstddef>
@@ -28,12 +29,10 @@ namespace lockstep::detail {
 //
 // Threads: every member may be called from any thread; `mutex_` guards all state. Taking the mutex
 // also orders the last use before a free with the first use after the next allocation.
-class HostAllocator {
+class HostAllocator : NonCopyable {
  public:
   explicit HostAllocator(Device device, HostMemorySource source = OrdinaryMemory::source())
       : device_(device), source_(source) {}
-  HostAllocator(const HostAllocator&) = delete;
-  HostAllocator& operator=(const HostAllocator&) = delete;
 
   // Memory for `user`, aligned to kAlignment. Never null, not even for 0 bytes.
   void* allocate(std::size_t bytes, const StreamState& user);

@@ -3,6 +3,7 @@
 
 #include <lockstep/backend/threads/worker_pool.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -18,14 +19,12 @@ namespace lockstep::detail {
 // **Threads and exceptions.** Made, dismissed and destroyed by one thread. That thread and helpers
 // that have come may `call` and `make_urgent` others, but nobody calls a helper a second time.
 // The constructor throws as run_team does; in a child forked meanwhile `dismiss` throws an Error.
-class Crew {
+class Crew : NonCopyable {
  public:
   // urgent: the helper is woken. low_priority: it comes when it looks for work itself.
   enum class Call { urgent, low_priority };
 
   Crew(std::size_t helpers, Share::Invoke invoke, void* context);
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
   ~Crew();
 
   std::size_t helpers() const { return share_.team_size - 1; }

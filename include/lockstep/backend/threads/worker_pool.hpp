@@ -5,6 +5,7 @@
 #include <lockstep/backend/threads/worker_mailbox.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -161,13 +162,11 @@ class WorkerPool {
 // travel to the other cores together with the post; otherwise the pool's lock waits for them.
 //
 // **Threads and exceptions.** Belongs to one thread. The constructor throws as run_team does.
-class TeamLease {
+class TeamLease : NonCopyable {
  public:
   // `size` is at least 2.
   explicit TeamLease(std::size_t size)
       : pool_((check_not_forked(), WorkerPool::instance())), own_(pool_.lease(size)) {}
-  TeamLease(const TeamLease&) = delete;
-  TeamLease& operator=(const TeamLease&) = delete;
   // In a forked child there are no workers to give back.
   ~TeamLease();
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/data/sampler.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -26,10 +27,7 @@ class AnySampler {
   }
 
  private:
-  struct Interface {
-    Interface() = default;
-    Interface(const Interface&) = delete;
-    Interface& operator=(const Interface&) = delete;
+  struct Interface : lockstep::detail::NonCopyable {
     virtual ~Interface() = default;
     virtual std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const = 0;
     virtual std::int64_t count(std::int64_t size, std::uint64_t epoch) const = 0;

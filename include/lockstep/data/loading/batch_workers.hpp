@@ -5,6 +5,7 @@
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <algorithm>
 #include <condition_variable>
@@ -37,7 +38,7 @@ namespace lockstep::data::detail {
 // loading just then. `Shared::mutex` guards all that the threads share and carries a batch from the
 // worker to the owner.
 template <class Batch>
-class BatchWorkers {
+class BatchWorkers : lockstep::detail::NonCopyable {
  public:
   // Called by several threads at once.
   using Load = std::function<Batch(std::size_t batch)>;
@@ -52,8 +53,6 @@ class BatchWorkers {
       throw;
     }
   }
-  BatchWorkers(const BatchWorkers&) = delete;
-  BatchWorkers& operator=(const BatchWorkers&) = delete;
   ~BatchWorkers() {
     if (lockstep::detail::forked()) {
       // The workers are in the parent only: there is nobody to join, and the lock may be held for

@@ -3,6 +3,7 @@
 
 #include <lockstep/device/cores.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <condition_variable>
 #include <cstddef>
@@ -28,7 +29,7 @@ namespace lockstep::data::detail {
 // keep the destructor waiting, nothing else. One thread takes. `mutex_` guards all data, and what
 // the thread did before it put an item comes before what the taker does with it.
 template <class Item>
-class PrefetchQueue {
+class PrefetchQueue : lockstep::detail::NonCopyable {
  public:
   template <class Make>
   PrefetchQueue(std::size_t depth, Make make) : depth_(depth) {
@@ -39,8 +40,6 @@ class PrefetchQueue {
       throw Error(lockstep::detail::str("no thread to prefetch in: ", error.what()));
     }
   }
-  PrefetchQueue(const PrefetchQueue&) = delete;
-  PrefetchQueue& operator=(const PrefetchQueue&) = delete;
   ~PrefetchQueue() {
     {
       const std::lock_guard lock(mutex_);

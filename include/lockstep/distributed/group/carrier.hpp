@@ -6,6 +6,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
 #include <cstddef>
@@ -50,11 +51,9 @@ using Done = std::function<void(std::exception_ptr)>;
 //
 // Threads: all members but the constructor, `rank` and `size` are called by one thread at a time,
 // in the same order on all ranks.
-class Carrier {
+class Carrier : lockstep::detail::NonCopyable {
  public:
   Carrier(int rank, int size) : rank_(rank), size_(size) {}
-  Carrier(const Carrier&) = delete;
-  Carrier& operator=(const Carrier&) = delete;
   virtual ~Carrier() = default;
 
   int rank() const { return rank_; }

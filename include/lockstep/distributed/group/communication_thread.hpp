@@ -10,6 +10,7 @@
 #include <lockstep/device/cores.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ namespace lockstep::distributed::detail {
 // waits for a rank that is gone fails.
 //
 // Threads: any thread may call any member, apart from the destructor.
-class CommunicationThread {
+class CommunicationThread : lockstep::detail::NonCopyable {
  public:
   using Task = lockstep::detail::Task;
 
@@ -45,8 +46,6 @@ class CommunicationThread {
 
   explicit CommunicationThread(std::string name = "communication", Waits waits = Waits::asleep)
       : name_(std::move(name)), waits_(waits) {}
-  CommunicationThread(const CommunicationThread&) = delete;
-  CommunicationThread& operator=(const CommunicationThread&) = delete;
   ~CommunicationThread() {
     if (!thread_.joinable()) return;
     if (lockstep::detail::forked()) {  // it exists in the parent only

@@ -12,6 +12,7 @@
 #include <lockstep/distributed/group/operands.hpp>
 #include <lockstep/distributed/watchdog/watchdog_progress.hpp>
 #include <lockstep/distributed/work.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -35,12 +36,10 @@ struct Parts {
 // last operation has ended.
 //
 // Threads: the communication thread, or one that runs an operation in its place; `break_off` any.
-class GroupLink {
+class GroupLink : lockstep::detail::NonCopyable {
  public:
   GroupLink(std::unique_ptr<Carrier> carrier, CommunicationThread& thread, GroupWatch watch)
       : thread_(thread), watch_(std::move(watch)), carrier_(std::move(carrier)) {}
-  GroupLink(const GroupLink&) = delete;
-  GroupLink& operator=(const GroupLink&) = delete;
   ~GroupLink() {
     if (carrier_) thread_.stop_polling(*carrier_);
   }
@@ -139,7 +138,7 @@ class GroupLink {
 };
 
 // What the handles on a process group share.
-class GroupState {
+class GroupState : lockstep::detail::NonCopyable {
  public:
   // If it throws, the carrier is still the caller's.
   GroupState(std::unique_ptr<Carrier>&& carrier, std::shared_ptr<CommunicationThread> thread,
@@ -149,8 +148,6 @@ class GroupState {
         size_(carrier->size()),
         device_(device),
         link_(std::make_shared<GroupLink>(std::move(carrier), *thread_, std::move(watch))) {}
-  GroupState(const GroupState&) = delete;
-  GroupState& operator=(const GroupState&) = delete;
   // Does not wait, but for the operation that runs where there is no memory. The carrier is
   // destroyed in turn, as an operation runs: after the group's own operations, and while none of
   // the rank's other groups runs.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/distributed/watchdog/watchdog_progress.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <atomic>
 #include <exception>
@@ -13,11 +14,8 @@ namespace lockstep::distributed::detail {
 
 // What a group uses of the Watchdog, which finds ranks that have failed. Groups include this, and
 // not the watchdog with its sockets.
-class RankWatcher {
+class RankWatcher : lockstep::detail::NonCopyable {
  public:
-  RankWatcher() = default;
-  RankWatcher(const RankWatcher&) = delete;
-  RankWatcher& operator=(const RankWatcher&) = delete;
   virtual ~RankWatcher() = default;
 
   virtual std::shared_ptr<Progress> watch(const std::vector<int>& ranks) = 0;

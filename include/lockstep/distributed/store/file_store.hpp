@@ -7,6 +7,7 @@
 #include <lockstep/distributed/socket/socket_frame.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <sys/file.h>
 
@@ -47,11 +48,9 @@ class FileStore final : public Store {
   static constexpr std::size_t kMaxFrame = kMaxKey + kMaxValue + 64;
 
   // Holds the file's lock. Polls for it until the deadline, since a stopped process may hold it.
-  class Lock {
+  class Lock : lockstep::detail::NonCopyable {
    public:
     Lock(const FileStore& store, int kind, const detail::Deadline& deadline);
-    Lock(const Lock&) = delete;
-    Lock& operator=(const Lock&) = delete;
     ~Lock() { ::flock(descriptor_, LOCK_UN); }
 
    private:

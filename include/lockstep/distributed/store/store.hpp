@@ -5,6 +5,7 @@
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -36,15 +37,13 @@ class StoreError : public Error {
 // cannot succeed within the time limit is a StoreError, and so are a connection that is lost and a
 // file that cannot be used. A ValueError for a key or value that is too long, and for `add` to a
 // value that is no number.
-class Store {
+class Store : lockstep::detail::NonCopyable {
  public:
   static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);
   static constexpr std::size_t kMaxKey = std::size_t{8} << 10;
   static constexpr std::size_t kMaxValue = std::size_t{8} << 20;
 
   explicit Store(std::chrono::milliseconds timeout = kDefaultTimeout) { set_timeout(timeout); }
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
   virtual ~Store() = default;
 
   // The time limit of calls that are not given one.

@@ -8,6 +8,7 @@
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -44,13 +45,11 @@ inline std::string frame_of(const StoreCall& call) {
 // no secrecy: whoever can reach the port may read and write.
 //
 // Threads: the loop's thread serves all clients and owns everything; it ends in the destructor.
-class TCPStoreServer {
+class TCPStoreServer : lockstep::detail::NonCopyable {
  public:
   explicit TCPStoreServer(std::uint16_t port) : loop_(kMaxGreeting), port_(loop_.listen(port)) {
     loop_.start(*this);
   }
-  TCPStoreServer(const TCPStoreServer&) = delete;
-  TCPStoreServer& operator=(const TCPStoreServer&) = delete;
   ~TCPStoreServer() { loop_.join(); }
 
   std::uint16_t port() const { return port_; }

@@ -12,6 +12,7 @@
 #include <lockstep/distributed/watchdog/watchdog_progress.hpp>
 #include <lockstep/distributed/watchdog/watchdog_protocol.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/warning.hpp>
 
 #include <algorithm>
@@ -42,7 +43,7 @@ struct WatchdogAddress {
 //
 // Threads: a thread of its own has the connection; it ends in the destructor, which says goodbye
 // first. `mutex_` guards what other threads share with it; it owns the rest.
-class WatchdogClient {
+class WatchdogClient : lockstep::detail::NonCopyable {
  public:
   WatchdogClient(int rank, int size, const WatchdogAddress& address, const Deadline& deadline,
                  const WatchdogOptions& options, std::function<void()> on_fault)
@@ -55,8 +56,6 @@ class WatchdogClient {
     last_frame_ = clock_.now();
     loop_.start(*this, options.interval);
   }
-  WatchdogClient(const WatchdogClient&) = delete;
-  WatchdogClient& operator=(const WatchdogClient&) = delete;
   ~WatchdogClient() { leave(); }
 
   // Says goodbye, and watches no more. Called by the thread that destroys it.

@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/call.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace lockstep::distributed {
 //
 // **Threads and exceptions.** `enter` and `leave` are called by one thread at a time, `snapshot` by
 // any. Nothing throws.
-class Progress {
+class Progress : lockstep::detail::NonCopyable {
  public:
   // The rank is in collective `number`, counted from 1, or has left it. 0: it has been in none.
   struct Snapshot {
@@ -26,10 +27,6 @@ class Progress {
 
     friend bool operator==(const Snapshot&, const Snapshot&) = default;
   };
-
-  Progress() = default;
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
   // The rank has come to a collective, in which it waits for others.
   void enter(const detail::Call& call) noexcept;
@@ -51,13 +48,11 @@ class Progress {
 };
 
 // Marks a collective for as long as it lives. Does nothing if `progress` is null: nobody watches.
-class InCollective {
+class InCollective : lockstep::detail::NonCopyable {
  public:
   InCollective(Progress* progress, const detail::Call& call) noexcept : progress_(progress) {
     if (progress_) progress_->enter(call);
   }
-  InCollective(const InCollective&) = delete;
-  InCollective& operator=(const InCollective&) = delete;
   ~InCollective();
 
  private:

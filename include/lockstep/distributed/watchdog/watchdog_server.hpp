@@ -9,6 +9,7 @@
 #include <lockstep/distributed/watchdog/watchdog_ledger.hpp>
 #include <lockstep/distributed/watchdog/watchdog_options.hpp>
 #include <lockstep/distributed/watchdog/watchdog_protocol.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cstdint>
 #include <map>
@@ -25,7 +26,7 @@ namespace lockstep::distributed::detail {
 //
 // Threads: a thread of its own does everything, and ends in the destructor, which first tells the
 // others that this was a good end.
-class WatchdogServer {
+class WatchdogServer : lockstep::detail::NonCopyable {
  public:
   WatchdogServer(int size, std::uint64_t token, std::chrono::milliseconds join_timeout,
                  const WatchdogOptions& options)
@@ -36,8 +37,6 @@ class WatchdogServer {
         port_(loop_.listen(0)) {
     loop_.start(*this, options.interval);
   }
-  WatchdogServer(const WatchdogServer&) = delete;
-  WatchdogServer& operator=(const WatchdogServer&) = delete;
   ~WatchdogServer() { loop_.join(); }
 
   std::uint16_t port() const { return port_; }

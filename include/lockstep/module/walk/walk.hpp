@@ -5,6 +5,7 @@
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/walk/structure.hpp>
 #include <lockstep/module/walk/walk_rules.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ class WalkPath {
   const std::string& text() const { return text_; }
 
   // One more name, key or index at the end of the path, while it exists.
-  class Part {
+  class Part : NonCopyable {
    public:
     Part(WalkPath& path, std::string_view name) : path_(path), length_(path.text_.size()) {
       if (path.built_) path.append(name);
@@ -47,8 +48,6 @@ class WalkPath {
     Part(WalkPath& path, std::integral auto index) : path_(path), length_(path.text_.size()) {
       if (path.built_) path.append(std::to_string(index));
     }
-    Part(const Part&) = delete;
-    Part& operator=(const Part&) = delete;
     ~Part() {
       if (path_.built_) path_.text_.resize(length_);
     }

@@ -7,6 +7,7 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/ddp/distributed_logging.hpp>
 #include <lockstep/parallel/ddp/reducer_buckets.hpp>
@@ -49,12 +50,10 @@ namespace lockstep::detail {
 // Threads: the lane of the parameters' device runs the hooks, the caller of backward the callback;
 // the engine orders them. `mutex_` is there for passes that overlap against the rules, and get an
 // error. It is recursive, as a communication hook may ask for the logging data.
-class Reducer : public std::enable_shared_from_this<Reducer> {
+class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
  public:
   Reducer(const std::vector<NamedParameter>& parameters, distributed::ProcessGroup group,
           const DistributedDataParallelOptions& options);
-  Reducer(const Reducer&) = delete;
-  Reducer& operator=(const Reducer&) = delete;
   ~Reducer();
 
   // Registers the hooks; called once, when a shared_ptr owns this.

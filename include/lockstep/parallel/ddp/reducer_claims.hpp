@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <mutex>
@@ -15,12 +16,10 @@ namespace lockstep::detail {
 // would write over each other.
 //
 // Threads: any; the set of all claims is guarded by its mutex.
-class ReducerClaims {
+class ReducerClaims : NonCopyable {
  public:
   // A ModuleError that names the parameter if one is held already.
   explicit ReducerClaims(const std::vector<NamedParameter>& parameters);
-  ReducerClaims(const ReducerClaims&) = delete;
-  ReducerClaims& operator=(const ReducerClaims&) = delete;
   ~ReducerClaims();
 
   bool has(const Tensor& parameter) const;

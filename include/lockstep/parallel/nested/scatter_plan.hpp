@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/kwargs.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/nested/scatterable.hpp>
@@ -37,11 +38,9 @@ void check_part_device(std::size_t part, const Leaf& leaf, Device expected, cons
 
 // Decides how one call's arguments are divided, by looking at all tensors of all arguments before
 // anything is copied: so all of them are split alike, or none is.
-class ScatterPlan {
+class ScatterPlan : NonCopyable {
  public:
   ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split);
-  ScatterPlan(const ScatterPlan&) = delete;
-  ScatterPlan& operator=(const ScatterPlan&) = delete;
 
   // Takes a tensor into account; one without dimensions goes to every device as it is.
   template <class Leaf>

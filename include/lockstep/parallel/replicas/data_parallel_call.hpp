@@ -6,6 +6,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replicate.hpp>
@@ -26,13 +27,11 @@ namespace lockstep::detail {
 
 // The modules that a call runs: replicas or, where one device alone has work, the module itself.
 template <class M>
-class Replicas {
+class Replicas : NonCopyable {
  public:
   explicit Replicas(M& module) : modules_(&module, 1) {}
   explicit Replicas(std::vector<std::remove_const_t<M>> replicas)
       : replicas_(std::move(replicas)), modules_(replicas_) {}
-  Replicas(const Replicas&) = delete;
-  Replicas& operator=(const Replicas&) = delete;
 
   std::span<M> modules() { return modules_; }
 

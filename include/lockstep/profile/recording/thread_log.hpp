@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/recorded_event.hpp>
 
 #include <array>
@@ -23,12 +24,10 @@ namespace lockstep::profile::detail {
 // the reader once its chunk counts it, and a chunk once its `next` is set: the release of either
 // orders what the thread wrote before. The thread touches the last chunk alone. Both own the log,
 // so that neither has to outlive the other; a thread that goes on keeps one chunk of a drained log.
-class ThreadLog {
+class ThreadLog : lockstep::detail::NonCopyable {
  public:
   ThreadLog(std::string label, std::size_t max_events)
       : label_(std::move(label)), room_(max_events), first_(new Chunk), last_(first_) {}
-  ThreadLog(const ThreadLog&) = delete;
-  ThreadLog& operator=(const ThreadLog&) = delete;
   ~ThreadLog();
 
   // The row of the thread.
