@@ -2,15 +2,31 @@
 #pragma once
 
 #include <lockstep/backend/backend.hpp>
-#include <lockstep/config.hpp>
+#include <lockstep/backend/fork_guard.hpp>
+#include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 
 #include <cstddef>
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace lockstep::detail {
+
+// The queue of those who wait for work of `stream`, which ends in the order of the queue: no block
+// waits behind one that other work uses.
+inline HostStream& queue_behind(StreamState& stream) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& queues = *new std::map<StreamState*, std::unique_ptr<HostStream>>;
+  const std::lock_guard lock(mutex);
+  auto& queue = queues[&stream];
+  if (!queue) queue = std::make_unique<HostStream>(Device(), HostStream::Mode::queued);
+  return *queue;
+}
 
 // A block that the program has lent: its owner gets it back by a call of `deleter`.
 //
@@ -27,11 +43,27 @@ class LentMemory final : public BlockOwner {
 
   explicit LentMemory(Deleter deleter) : deleter_(std::move(deleter)) {}
 
-  LOCKSTEP_INLINE void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                                  UsedOn&& used_on) noexcept override;
+  void deallocate(void* data, std::size_t /*bytes*/, StreamState& owner,
+                  UsedOn&& used_on) noexcept override {
+    if (streams_are_gone()) return;
+    data_ = data;
+    try {
+      note(owner);
+      for (StreamState* stream : used_on.streams()) note(*stream);
+    } catch (...) {
+      return;  // a GPU has failed, or there is no memory to note the order
+    }
+    give_back();
+  }
 
   // For memory whose owner is not told.
-  static BlockOwner& unowned();
+  static BlockOwner& unowned() {
+    class Unowned final : public BlockOwner {
+      void deallocate(void*, std::size_t, StreamState&, UsedOn&&) noexcept override {}
+    };
+    static BlockOwner& unowned = *new Unowned;
+    return unowned;
+  }
 
  private:
   struct Use {
@@ -39,13 +71,41 @@ class LentMemory final : public BlockOwner {
     EventPtr end;
   };
 
-  void note(StreamState& stream);
+  void note(StreamState& stream) {
+    if (!stream.idle()) uses_.push_back({&stream, stream.record()});
+  }
 
   // Makes the call after the uses that are left.
-  void give_back() noexcept;
+  void give_back() noexcept {
+    while (!uses_.empty()) {
+      try {
+        queue_behind(*uses_.back().stream).submit([this] {
+          if (wait_for_last()) give_back();
+        });
+        return;
+      } catch (...) {  // there is no memory for a place in the queue, or no thread
+        if (!wait_for_last()) return;
+      }
+    }
+    deleter_(data_);
+    delete this;
+  }
 
   // Waits until the last of the uses has ended, and removes it. False if nobody can know.
-  bool wait_for_last() noexcept;
+  bool wait_for_last() noexcept {
+    const EventPtr end = std::move(uses_.back().end);
+    uses_.pop_back();
+    try {
+      end->synchronize();
+      return true;
+    } catch (...) {
+    }
+    try {
+      return end->query();  // results may be lost of work that has ended
+    } catch (...) {
+      return false;
+    }
+  }
 
   const Deleter deleter_;
   void* data_ = nullptr;
@@ -53,7 +113,3 @@ class LentMemory final : public BlockOwner {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/impl/lent_memory.ipp>
-#endif

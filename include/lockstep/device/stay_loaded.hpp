@@ -3,6 +3,8 @@
 
 #include <lockstep/config.hpp>
 
+#include <dlfcn.h>
+
 #include <atomic>
 
 namespace lockstep::detail {
@@ -12,7 +14,15 @@ namespace lockstep::detail {
 
 // Keeps the shared library that `address` lies in loaded until the process ends, where the system
 // can do that.
-void keep_loaded(const void* address) noexcept;
+inline void keep_loaded(const void* address) noexcept {
+#if defined(RTLD_NOLOAD) && defined(RTLD_NODELETE)
+  Dl_info library{};
+  // The program itself has no handle, and needs none.
+  if (dladdr(address, &library) != 0) {
+    (void)dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+#endif
+}
 
 // Keeps the shared library that this code is in loaded, also after dlclose. Called before a thread
 // is started that nobody ends, since its code has to stay, and with no mutex held: it takes the
@@ -25,7 +35,3 @@ inline void stay_loaded() noexcept {
 }
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/device/impl/stay_loaded.ipp>
-#endif

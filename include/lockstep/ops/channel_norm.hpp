@@ -1,11 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/saved.hpp>
-#include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/channel_sum.hpp>
+#include <lockstep/ops/elementwise.hpp>
+#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
+#include <lockstep/ops/kernels/pointwise_kernels.hpp>
+#include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/softmax.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <vector>
@@ -13,6 +27,9 @@
 // What normalisations are made of: the statistics of each channel, and a linear function a channel.
 // A channel is all elements with one index along dimension `dim`. Tensors of f32 and f64 are taken.
 namespace lockstep::detail {
+
+inline Tensor channel_affine(const Tensor& x, std::size_t dim, const Tensor& mean,
+                             const Tensor& scale, const Tensor& shift);
 
 // out[c] = Σ a · (b − mean[c]) over channel c; linear in each of the three.
 struct ChannelDotOp {
@@ -22,9 +39,30 @@ struct ChannelDotOp {
   Saved b = {};
   Saved mean = {};
 
-  Tensor forward(const Tensor& left, const Tensor& right, const Tensor& centre);
+  Tensor forward(const Tensor& left, const Tensor& right, const Tensor& centre) {
+    a = left;
+    b = right;
+    mean = centre;
+    const Tensor from_a = packed(left);
+    const Tensor from_b = packed(right);
+    const Tensor middle = centre.defined() ? packed(centre) : centre;
+    const Stream stream = current_stream(left.device());
+    Tensor out = empty_on(stream, {left.sizes()[dim]}, left.dtype());
+    dispatch_floating(left.dtype(), name, [&]<class T>(T) {
+      launch_call(stream,
+                  ChannelDotCall<T>{input<T>(from_a), input<T>(from_b), optional_input<T>(middle),
+                                    output<T>(out, stream), Axis(left.sizes(), dim)});
+    });
+    return out;
+  }
 
-  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) const;
+  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) const {
+    std::array<Tensor, 3> grads;
+    if (saved.needs(0)) grads[0] = channel_affine(saved(b), dim, saved(mean), grad, {});
+    if (saved.needs(1)) grads[1] = channel_affine(saved(a), dim, {}, grad, {});
+    if (saved.needs(2)) grads[2] = -(grad * channel_sum(saved(a), dim));
+    return grads;
+  }
 };
 
 // out = (x − mean[c]) · scale[c] + shift[c]; mean and shift may be undefined.
@@ -36,13 +74,44 @@ struct ChannelAffineOp {
   Saved scale = {};
 
   Tensor forward(const Tensor& values, const Tensor& centre, const Tensor& factor,
-                 const Tensor& offset);
+                 const Tensor& offset) {
+    x = values;
+    mean = centre;
+    scale = factor;
+    const auto packed_if = [](const Tensor& t) { return t.defined() ? packed(t) : t; };
+    const Tensor in = packed(values);
+    const Tensor middle = packed_if(centre);
+    const Tensor factors = packed(factor);
+    const Tensor offsets = packed_if(offset);
+    const Stream stream = current_stream(values.device());
+    Tensor out = empty_on(stream, values.sizes(), values.dtype());
+    dispatch_floating(values.dtype(), name, [&]<class T>(T) {
+      launch_call(stream, ChannelAffineCall<T>{input<T>(in), optional_input<T>(middle),
+                                               input<T>(factors), optional_input<T>(offsets),
+                                               output<T>(out, stream), Axis(values.sizes(), dim)});
+    });
+    return out;
+  }
 
-  std::array<Tensor, 4> backward(const Backward& saved, const Tensor& grad) const;
+  std::array<Tensor, 4> backward(const Backward& saved, const Tensor& grad) const {
+    std::array<Tensor, 4> grads;
+    if (saved.needs(0)) grads[0] = channel_affine(grad, dim, {}, saved(scale), {});
+    if (saved.needs(2)) {
+      grads[2] = lockstep::apply(ChannelDotOp{dim}, grad, saved(x), saved(mean));
+    }
+    if (saved.needs(1) || saved.needs(3)) {
+      const Tensor total = channel_sum(grad, dim);
+      if (saved.needs(1)) grads[1] = -(total * saved(scale));
+      if (saved.needs(3)) grads[3] = total;
+    }
+    return grads;
+  }
 };
 
-Tensor channel_affine(const Tensor& x, std::size_t dim, const Tensor& mean, const Tensor& scale,
-                      const Tensor& shift);
+inline Tensor channel_affine(const Tensor& x, std::size_t dim, const Tensor& mean,
+                             const Tensor& scale, const Tensor& shift) {
+  return lockstep::apply(ChannelAffineOp{dim}, x, mean, scale, shift);
+}
 
 // The mean of each channel and its variance, the mean of (x − mean)²; both 0 where it is empty.
 struct ChannelMomentsOp {
@@ -52,11 +121,29 @@ struct ChannelMomentsOp {
   Saved x = {};
   Saved mean = {};
 
-  std::vector<Tensor> forward(const Tensor& values);
+  std::vector<Tensor> forward(const Tensor& values) {
+    x = values;
+    const Axis axis(values.sizes(), dim);
+    count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
+    const Tensor in = packed(values);
+    const Stream stream = current_stream(values.device());
+    std::vector<Tensor> moments(2);
+    for (Tensor& out : moments) out = empty_on(stream, {values.sizes()[dim]}, values.dtype());
+    dispatch_floating(values.dtype(), name, [&]<class T>(T) {
+      launch_call(stream, ChannelMomentsCall<T>{input<T>(in), output<T>(moments[0], stream),
+                                                output<T>(moments[1], stream), axis});
+    });
+    mean = Saved::output(moments[0], 0);
+    return moments;
+  }
 
   // The variance does not change with the mean that it is taken about, so that its derivative is
   // 2 · (x − mean) / count.
-  Tensor backward(const Backward& saved, const std::vector<Tensor>& grads) const;
+  Tensor backward(const Backward& saved, const std::vector<Tensor>& grads) const {
+    const Tensor scale = grads[1].defined() ? grads[1] * (2 / count) : zeros_like(grads[0]);
+    const Tensor shift = grads[0].defined() ? grads[0] * (1 / count) : Tensor();
+    return channel_affine(saved(x), dim, saved(mean), scale, shift);
+  }
 };
 
 struct Moments {
@@ -64,7 +151,10 @@ struct Moments {
   Tensor var;
 };
 
-Moments channel_moments(const Tensor& x, std::size_t dim);
+inline Moments channel_moments(const Tensor& x, std::size_t dim) {
+  const std::vector<Tensor> moments = lockstep::apply(ChannelMomentsOp{dim}, x);
+  return {moments[0], moments[1]};
+}
 
 // 1 / √(var + eps)
 struct InverseDeviationOp {
@@ -72,15 +162,25 @@ struct InverseDeviationOp {
   double eps;
   Saved y = {};
 
-  Tensor forward(const Tensor& var);
+  Tensor forward(const Tensor& var) {
+    Tensor result = dispatch_floating(var.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(var, InverseRoot<T>{static_cast<T>(eps)});
+    });
+    y = Saved::output(result);
+    return result;
+  }
 
-  Tensor backward(const Backward& saved, const Tensor& grad) const;
+  Tensor backward(const Backward& saved, const Tensor& grad) const {
+    const Tensor root = saved(y);
+    if (is_grad_enabled()) return grad * (square(root) * root) * -0.5;
+    return dispatch_floating(grad.dtype(), name, [&]<class T>(T) {
+      return map<T, T>(name, grad, root, InverseRootGradient<T>{});
+    });
+  }
 };
 
-Tensor inverse_deviation(const Tensor& var, double eps);
+inline Tensor inverse_deviation(const Tensor& var, double eps) {
+  return lockstep::apply(InverseDeviationOp{eps}, var);
+}
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/impl/channel_norm.ipp>
-#endif

@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 
+#include <algorithm>
 #include <cstdint>
 
 // The sizes of a convolution, and which elements meet in it.
@@ -39,7 +40,10 @@ struct ConvGeometry {
   // How many images the host multiplies at once. A matrix of few columns is slow to multiply, one
   // larger than the cache is slow to write; about 256 columns are best, and an image that has them
   // by itself needs no rearranging of its result.
-  std::int64_t images_at_once() const;
+  std::int64_t images_at_once() const {
+    constexpr std::int64_t kColumns = 256;
+    return std::max<std::int64_t>(1, std::min(batch, kColumns / pixels()));
+  }
   // The size of the columns of one group of these images.
   std::int64_t columns_size() const {
     return is_direct() ? 0 : patch() * images_at_once() * pixels();
@@ -57,7 +61,11 @@ struct ConvGeometry {
 struct Inside {
   std::int64_t begin, end;
 
-  Inside(std::int64_t out, std::int64_t in, std::int64_t stride, std::int64_t offset);
+  Inside(std::int64_t out, std::int64_t in, std::int64_t stride, std::int64_t offset) {
+    const std::int64_t last = in - 1 - offset;
+    begin = offset >= 0 ? 0 : std::min(out, (stride - 1 - offset) / stride);
+    end = last < 0 ? begin : std::clamp(last / stride + 1, begin, out);
+  }
 
   std::int64_t size() const { return end - begin; }
 };
@@ -79,7 +87,3 @@ void for_each_tap(const ConvGeometry& g, const Visit& visit) {
 }
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/impl/conv_geometry.ipp>
-#endif

@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/kernels/embedding_kernels.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/row_kernels.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 // The rows of a table that indices name, read and written, and the gradient of an embedding that
 // lists only these. Nothing here is recorded for backward.
@@ -13,21 +26,62 @@ namespace lockstep::detail {
 inline constexpr std::int64_t kNoPadding = -1;
 
 // Row indices[i] of a contiguous table of f32 or f64, for each i.
-Tensor take_rows(const Tensor& table, const Tensor& indices);
+inline Tensor take_rows(const Tensor& table, const Tensor& indices) {
+  const Stream stream = current_stream(table.device());
+  const Shape shape = shape_of_rows(table.sizes(), static_cast<std::size_t>(indices.numel()));
+  return dispatch_floating(table.dtype(), "take_rows", [&]<class T>(T) {
+    Tensor out = empty_on(stream, shape, dtype_of<T>);
+    launch_call(stream, EmbeddingCall<T>{RowsOf::sparse_tensor, input<T>(table),
+                                         input<std::int64_t>(indices), output<T>(out, stream),
+                                         static_cast<std::size_t>(table.size(0)), row_width(shape),
+                                         kNoPadding});
+    return out;
+  });
+}
 
 // Sets row indices[i] of the contiguous table to values[i]. No index comes twice. An index outside
 // the table is the stream's IndexError, and nothing is written for it. (Such an index can come
 // here: a gradient that lists one row counts as coalesced, so nobody need have waited for the error
 // of its lookup.)
-void put_rows(const Tensor& table, const Tensor& indices, const Tensor& values);
+inline void put_rows(const Tensor& table, const Tensor& indices, const Tensor& values) {
+  const Stream stream = current_stream(table.device());
+  dispatch_floating(table.dtype(), "put_rows", [&]<class T>(T) {
+    launch_call(
+        stream,
+        PutRowsCall<T>{input<T>(values), input<std::int64_t>(indices), output<T>(table, stream),
+                       static_cast<std::size_t>(table.size(0)), row_width(table.sizes())});
+  });
+}
 
 // The gradient of a weight [rows, width] of which the rows `at` were looked up; `grad` is the
 // gradient of the result. The indices are copied, as their owner may change them.
-Tensor embedding_sparse_grad(const Tensor& grad, const Tensor& at, std::int64_t rows,
-                             std::int64_t padding);
+inline Tensor embedding_sparse_grad(const Tensor& grad, const Tensor& at, std::int64_t rows,
+                                    std::int64_t padding) {
+  check<AutogradError>(!is_grad_enabled(),
+                       "embedding: a sparse gradient has no derivative: use sparse = false where "
+                       "backward is called with create_graph = true");
+  const std::int64_t width = grad.sizes().back();
+  const std::int64_t count = at.numel();
+  const Tensor packed_grad = packed(grad);
+  Tensor values = make_view(packed_grad, {count, width}, {width, 1}, packed_grad.impl()->offset);
+  const Tensor packed_at = packed(at);
+  const Tensor listed = make_view(packed_at, {1, count}, {count, 1}, packed_at.impl()->offset);
+  if (padding == kNoPadding) {
+    const Tensor indices = empty_on(current_stream(at.device()), {1, count}, Dtype::i64);
+    copy_into(indices, listed);
+    return make_sparse(indices, values, {rows, width}, false);
+  }
+  std::vector<std::int64_t> kept;
+  std::vector<std::int64_t> places;
+  const std::vector<std::int64_t> numbers = numbers_of(listed);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i] == padding) continue;
+    kept.push_back(numbers[i]);
+    places.push_back(static_cast<std::int64_t>(i));
+  }
+  const auto left = static_cast<std::int64_t>(kept.size());
+  if (left < count) values = take_rows(values, from_values(places, {left}, grad.device()));
+  return make_sparse(from_values(kept, {1, left}, grad.device()), values, {rows, width}, false);
+}
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/impl/embedding_sparse.ipp>
-#endif

@@ -1,33 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <utility>
 
 // What operations ask of their arguments.
 namespace lockstep::detail {
 
 // Throws unless both tensors are defined, and on one device.
-void check_same_device(const char* operation, const char* name_a, const Tensor& a,
-                       const char* name_b, const Tensor& b);
+inline void check_same_device(const char* operation, const char* name_a, const Tensor& a,
+                              const char* name_b, const Tensor& b) {
+  check_defined(operation, name_a, a);
+  check_defined(operation, name_b, b);
+  check<DeviceError>(a.device() == b.device(), operation, ": ", name_a, " is on ", a.device(),
+                     ", but ", name_b, " is on ", b.device(),
+                     "; to() moves one to the other's (what a DataParallel returns is on its "
+                     "output_device(); plain Tensor members of a module, and what a lambda or a "
+                     "std::function has captured, are neither moved nor replicated)");
+}
 
 // Throws unless both tensors are defined, on one device and of one dtype.
-void check_same_kind(const char* operation, const char* name_a, const Tensor& a, const char* name_b,
-                     const Tensor& b);
+inline void check_same_kind(const char* operation, const char* name_a, const Tensor& a,
+                            const char* name_b, const Tensor& b) {
+  check_same_device(operation, name_a, a, name_b, b);
+  check<DtypeError>(a.dtype() == b.dtype(), operation, ": ", name_a, " is of dtype ", a.dtype(),
+                    ", but ", name_b, " of ", b.dtype(),
+                    "; .to(Dtype::", is_floating_point(b.dtype()) ? b.dtype() : a.dtype(),
+                    ") converts one to the other's");
+}
 
 // Memory for the result of an operation that is not recorded: `slot`, if that is contiguous, of
 // this shape, dtype and device, and shares no memory with what the operation reads; otherwise new
 // memory.
-Tensor empty_at(const Tensor* slot, std::initializer_list<const Tensor*> reads,
-                const Stream& stream, const Shape& shape, Dtype dtype);
+inline Tensor empty_at(const Tensor* slot, std::initializer_list<const Tensor*> reads,
+                       const Stream& stream, const Shape& shape, Dtype dtype) {
+  const auto apart = [slot](const Tensor* read) {
+    return read->impl()->storage != slot->impl()->storage;
+  };
+  const bool fits = slot && slot->defined() && slot->dtype() == dtype && slot->sizes() == shape &&
+                    slot->device() == stream.device() && slot->is_contiguous() &&
+                    all_of(reads, apart);
+  return fits ? *slot : empty_on(stream, shape, dtype);
+}
 
 // What a kernel reads of a tensor with any strides: everything from its first to its last element.
 template <class T>
@@ -51,11 +79,31 @@ struct MatrixArgument {
 
 // Transposed and sliced matrices are taken as they are; others are packed, and half precision is
 // widened to f32, unrecorded.
-MatrixArgument as_matrix(const Tensor& tensor);
+inline MatrixArgument as_matrix(const Tensor& tensor) {
+  if (is_half_precision(tensor.dtype())) {
+    const Tensor wide = widened(tensor);
+    MatrixArgument matrix = as_matrix(wide);
+    if (!matrix.own.defined()) matrix.own = wide;
+    return matrix;
+  }
+  const std::size_t dims = tensor.sizes().size();
+  const auto atleast1 = [](std::int64_t size) { return std::max<std::int64_t>(size, 1); };
+  const auto stride = [&](const Tensor& t) { return dims > 2 ? t.strides()[dims - 3] : 0; };
+  const std::int64_t rows = tensor.sizes()[dims - 2];
+  const std::int64_t cols = tensor.sizes()[dims - 1];
+  if (tensor.is_contiguous()) return {&tensor, {}, false, atleast1(cols), stride(tensor)};
+  const std::int64_t down = tensor.strides()[dims - 2];
+  const std::int64_t along = tensor.strides()[dims - 1];
+  if ((along == 1 || cols <= 1) && (down >= atleast1(cols) || rows <= 1)) {
+    return {&tensor, {}, false, rows <= 1 ? atleast1(cols) : down, stride(tensor)};
+  }
+  if ((down == 1 || rows <= 1) && (along >= atleast1(rows) || cols <= 1)) {
+    return {&tensor, {}, true, cols <= 1 ? atleast1(rows) : along, stride(tensor)};
+  }
+  Tensor own = packed(tensor);
+  const std::int64_t apart = stride(own);
+  return {&tensor, std::move(own), false, atleast1(cols), apart};
+}
 MatrixArgument as_matrix(const Tensor&&) = delete;  // a temporary would not live long enough
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/impl/operands.ipp>
-#endif

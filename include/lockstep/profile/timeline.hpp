@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
 #include <lockstep/profile/function_event.hpp>
 #include <lockstep/profile/recording/row.hpp>
 
+#include <algorithm>
 #include <compare>
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::profile {
@@ -26,8 +27,18 @@ struct RowKey {
 
   friend auto operator<=>(const RowKey&, const RowKey&) = default;
 
-  static RowKey of_thread(const std::string& label);
-  static RowKey of_device(const Row& row);
+  static RowKey of_thread(const std::string& label) {
+    std::size_t digits = label.size();
+    while (digits > 0 && label.size() - digits < 9 && label[digits - 1] >= '0' &&
+           label[digits - 1] <= '9') {
+      --digits;
+    }
+    const long number = digits < label.size() ? std::stol(label.substr(digits)) : -1;
+    return {label == "main" ? 0 : 1, label.substr(0, digits), number, 0, label};
+  }
+  static RowKey of_device(const Row& row) {
+    return {row.cuda ? 3 : 2, "", row.index, row.kind == Row::Kind::compute ? 0 : 1, row.str()};
+  }
 };
 
 // The ranges of all threads, put into rows in which no two cross: one lies within the other or
@@ -36,10 +47,16 @@ struct RowKey {
 class Timeline {
  public:
   // The ranges of a thread come in the order in which they ended.
-  void add(RowKey row, std::size_t thread, FunctionEvent event);
+  void add(RowKey row, std::size_t thread, FunctionEvent event) {
+    rows_[std::move(row)].push_back({thread, std::move(event)});
+  }
 
   // All ranges, row by row, each row in the order in which its ranges began.
-  std::vector<FunctionEvent> arrange() &&;
+  std::vector<FunctionEvent> arrange() && {
+    std::vector<FunctionEvent> events;
+    for (auto& [key, parts] : rows_) arrange_row(key.label, parts, events);
+    return events;
+  }
 
  private:
   struct Part {
@@ -53,9 +70,39 @@ class Timeline {
   };
 
   static void arrange_row(const std::string& label, std::vector<Part>& parts,
-                          std::vector<FunctionEvent>& events);
+                          std::vector<FunctionEvent>& events) {
+    // Of two ranges with equal times, the one that was added later encloses the other.
+    std::reverse(parts.begin(), parts.end());
+    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+      return std::pair(a.event.begin_ns, -a.event.end_ns) <
+             std::pair(b.event.begin_ns, -b.event.end_ns);
+    });
+    std::vector<Lane> lanes;
+    for (const Part& part : parts) {
+      Lane& lane = lane_for(part, lanes);
+      lane.parts.push_back(&part);
+      lane.open.push_back(&part);
+    }
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      const std::string name = i == 0 ? label : label + " (" + std::to_string(i + 1) + ')';
+      for (const Part* part : lanes[i].parts) events.emplace_back(part->event).row = name;
+    }
+  }
 
-  static Lane& lane_for(const Part& part, std::vector<Lane>& lanes);
+  static Lane& lane_for(const Part& part, std::vector<Lane>& lanes) {
+    Lane* empty = nullptr;
+    for (Lane& lane : lanes) {
+      auto& open = lane.open;
+      while (!open.empty() && open.back()->event.end_ns <= part.event.begin_ns) open.pop_back();
+      if (open.empty()) {
+        if (empty == nullptr) empty = &lane;
+      } else if (open.back()->thread == part.thread &&
+                 part.event.end_ns <= open.back()->event.end_ns) {
+        return lane;
+      }
+    }
+    return empty != nullptr ? *empty : lanes.emplace_back();
+  }
 
   std::map<RowKey, std::vector<Part>> rows_;
 };
@@ -63,7 +110,3 @@ class Timeline {
 }  // namespace detail
 
 }  // namespace lockstep::profile
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/profile/impl/timeline.ipp>
-#endif

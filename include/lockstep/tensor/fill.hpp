@@ -3,6 +3,10 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -17,10 +21,20 @@ struct FillKernel {
 };
 
 // Sets every element of a contiguous tensor to `value`, on its device's current stream.
-void fill(const Tensor& tensor, double value);
+inline void fill(const Tensor& tensor, double value) {
+  check<ValueError>(tensor.is_contiguous(), "fill: expected a contiguous tensor");
+  const Stream stream = current_stream(tensor.device());
+  const View<std::byte> bytes = output<std::byte>(tensor, stream);  // its size is in elements
+  dispatch_all(tensor.dtype(), [&]<class T>(T) {
+    T element;
+    if constexpr (dtype_of<T> == Dtype::f16 || dtype_of<T> == Dtype::bf16) {
+      element = T(static_cast<float>(value));
+    } else {
+      element = static_cast<T>(value);
+    }
+    void* const data = bytes.data;
+    launch(stream, bytes.size, FillKernel<T>{{static_cast<T*>(data), bytes.size}, element});
+  });
+}
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/tensor/impl/fill.ipp>
-#endif

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <lockstep/autograd/engine/pass_vector.hpp>
-#include <lockstep/config.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory_resource>
 
 namespace lockstep {
@@ -29,7 +29,15 @@ class NodeIndex {
   }
 
   // The node's number; a node that has none gets `number`.
-  std::size_t add(const Node* node, std::size_t number);
+  std::size_t add(const Node* node, std::size_t number) {
+    if (2 * (size_ + 1) > slots_.size()) grow();
+    Slot& slot = slots_[slot_of(node)];
+    if (slot.node == nullptr) {
+      slot = {node, number};
+      ++size_;
+    }
+    return slot.number;
+  }
 
  private:
   struct Slot {
@@ -39,9 +47,23 @@ class NodeIndex {
   static constexpr std::size_t kFirstSize = 16;
 
   // The slot of the node, or the empty slot for it. At least half of the slots are empty.
-  std::size_t slot_of(const Node* node) const;
+  std::size_t slot_of(const Node* node) const {
+    // The upper bits of a product depend on all bits of the address.
+    const auto hash = reinterpret_cast<std::uintptr_t>(node) * std::uint64_t{0x9E3779B97F4A7C15};
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t slot = static_cast<std::size_t>(hash >> 32U) & mask;
+    while (slots_[slot].node != nullptr && slots_[slot].node != node) slot = (slot + 1) & mask;
+    return slot;
+  }
 
-  void grow();
+  void grow() {
+    PassVector<Slot> before(slots_.empty() ? kFirstSize : 2 * slots_.size(),
+                            slots_.get_allocator());
+    slots_.swap(before);
+    for (const Slot& slot : before) {
+      if (slot.node != nullptr) slots_[slot_of(slot.node)] = slot;
+    }
+  }
 
   PassVector<Slot> slots_;  // none, or a power of two of them
   std::size_t size_ = 0;
@@ -50,7 +72,3 @@ class NodeIndex {
 }  // namespace detail
 
 }  // namespace lockstep
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/autograd/engine/impl/node_index.ipp>
-#endif

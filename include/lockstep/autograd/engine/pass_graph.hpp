@@ -4,7 +4,6 @@
 #include <lockstep/autograd/engine/node_index.hpp>
 #include <lockstep/autograd/engine/pass_vector.hpp>
 #include <lockstep/autograd/node.hpp>
-#include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -12,6 +11,7 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -62,23 +62,55 @@ class PassGraph {
       : roots_(memory), states_(memory), targets_(memory), arrivals_(memory), index_(memory) {}
 
   // `edge` has a node.
-  void add_root(Edge edge, Tensor gradient);
+  void add_root(Edge edge, Tensor gradient) {
+    roots_.push_back({std::move(edge), std::move(gradient), {}});
+  }
 
   // Builds the graph and marks the nodes that are needed for the gradients of those in `wanted`, or
   // all if `wanted` is empty.
-  void build(std::span<const Node* const> wanted);
+  void build(std::span<const Node* const> wanted) {
+    PassVector<Step> path(states_.get_allocator());
+    std::vector<std::size_t> finished;
+    const bool all = wanted.empty();
+    states_.reserve(kUsualNodes);
+    targets_.reserve(2 * kUsualNodes);
+    path.reserve(kUsualNodes);
+    for (Root& root : roots_) {
+      root.target.to = visit(*root.edge.node, path);
+      walk(path, all ? nullptr : &finished);
+    }
+    assign_arrivals();
+    if (all) {
+      for (NodeState& state : states_) state.needed = state.applied = true;
+    } else {
+      mark_needed(wanted, finished);
+    }
+  }
 
   bool contains(const Node* node) const { return index_.find(node) != NodeIndex::kNone; }
   std::span<Root> roots() { return roots_; }
   std::span<NodeState> states() { return states_; }
   std::span<const NodeState> states() const { return states_; }
   // The targets of the node's edges.
-  std::span<const Target> targets(const NodeState& from) const;
-  std::span<Arrival> arrivals(const NodeState& at);
+  std::span<const Target> targets(const NodeState& from) const {
+    return std::span(targets_).subspan(from.first_target, from.node->next_edges.size());
+  }
+  std::span<Arrival> arrivals(const NodeState& at) {
+    return std::span(arrivals_).subspan(at.first_arrival, at.end_arrival - at.first_arrival);
+  }
 
   // Puts a gradient, which may be undefined, at its target. Returns the node there if it waits for
   // no other.
-  NodeState* bring(const Target& target, Tensor&& gradient, const Stream& stream);
+  NodeState* bring(const Target& target, Tensor&& gradient, const Stream& stream) {
+    NodeState& state = states_[target.to];
+    if (gradient.defined()) {
+      Arrival& arrival = arrivals_[target.arrival];
+      arrival.gradient = std::move(gradient);
+      arrival.stream = stream;
+      state.reached = true;
+    }
+    return --state.waiting == 0 ? &state : nullptr;
+  }
 
  private:
   // A step of a walk: a node, and which of its edges comes next.
@@ -89,17 +121,69 @@ class PassGraph {
 
   // Counts an edge that leads to the node, and returns the node's number. A new node is appended to
   // `path`.
-  std::size_t visit(Node& node, PassVector<Step>& path);
+  std::size_t visit(Node& node, PassVector<Step>& path) {
+    const std::size_t number = index_.add(&node, states_.size());
+    if (number == states_.size()) {
+      states_.push_back({.node = &node, .first_target = targets_.size()});
+      targets_.resize(targets_.size() + node.next_edges.size());
+      path.push_back({number, 0});
+    }
+    ++states_[number].waiting;
+    return number;
+  }
 
   // Iterative, since a graph can be as deep as the program is long. If `finished` is given, lists
   // the nodes as the walk leaves them: children before parents.
-  void walk(PassVector<Step>& path, std::vector<std::size_t>* finished);
+  void walk(PassVector<Step>& path, std::vector<std::size_t>* finished) {
+    while (!path.empty()) {
+      Step& step = path.back();
+      const NodeState& state = states_[step.number];
+      if (step.edge == state.node->next_edges.size()) {
+        if (finished) finished->push_back(step.number);
+        path.pop_back();
+        continue;
+      }
+      const std::size_t target = state.first_target + step.edge;
+      Node* const child = state.node->next_edges[step.edge++].node.get();
+      if (!child) continue;
+      const std::size_t number = visit(*child, path);
+      targets_[target].to = number;
+    }
+  }
 
   // Gives each target the arrival at which its gradient will lie.
-  void assign_arrivals();
-  void assign_arrival(Target& target, const Edge& edge);
+  void assign_arrivals() {
+    std::size_t count = 0;
+    for (NodeState& state : states_) {
+      state.first_arrival = state.end_arrival = count;
+      count += state.waiting;
+    }
+    arrivals_.resize(count);
+    for (Root& root : roots_) assign_arrival(root.target, root.edge);
+    std::size_t target = 0;
+    for (const NodeState& state : states_) {
+      for (const Edge& edge : state.node->next_edges) assign_arrival(targets_[target++], edge);
+    }
+  }
+  void assign_arrival(Target& target, const Edge& edge) {
+    if (target.to == NodeIndex::kNone) return;
+    target.arrival = states_[target.to].end_arrival++;
+    arrivals_[target.arrival].input_nr = edge.input_nr;
+  }
 
-  void mark_needed(std::span<const Node* const> wanted, const std::vector<std::size_t>& finished);
+  void mark_needed(std::span<const Node* const> wanted, const std::vector<std::size_t>& finished) {
+    for (const Node* node : wanted) {
+      const std::size_t known = index_.find(node);
+      if (known != NodeIndex::kNone) states_[known].needed = true;
+    }
+    for (const std::size_t number : finished) {
+      NodeState& state = states_[number];
+      for (const Target& target : targets(state)) {
+        if (target.to != NodeIndex::kNone && states_[target.to].needed) state.applied = true;
+      }
+      if (state.applied) state.needed = true;
+    }
+  }
 
   // Reserved beforehand: a pass over a graph of this size would mostly grow its vectors.
   static constexpr std::size_t kUsualNodes = 8;
@@ -112,7 +196,3 @@ class PassGraph {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/autograd/engine/impl/pass_graph.ipp>
-#endif

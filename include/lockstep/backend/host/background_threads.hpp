@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/shared_work.hpp>
-#include <lockstep/config.hpp>
+#include <lockstep/backend/threads/shared_core.hpp>
+#include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
+#include <lockstep/device/stay_loaded.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 
 #include <algorithm>
@@ -11,7 +16,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -55,21 +62,70 @@ struct BackgroundStats {
 // ends.
 class BackgroundThreads {
  public:
-  static BackgroundThreads& instance();
+  static BackgroundThreads& instance() {
+    static BackgroundThreads& threads = *new BackgroundThreads;
+    return threads;
+  }
 
   // Makes sure that there is a thread at all. Throws an Error if none can be started.
-  void require();
+  void require() {
+    if (started_.load(std::memory_order_acquire)) return;
+    stay_loaded();
+    const std::lock_guard lock(mutex_);
+    if (thread_count_ == 0) start();
+    started_.store(true, std::memory_order_release);
+  }
 
   // Has `stream` served soon. The caller has called `require`, and offers a stream only once until
   // it is served. If no further thread can be started, the others come to it once their waits have
   // ended.
-  void offer(Servable& stream) noexcept;
+  void offer(Servable& stream) noexcept {
+    bool wake;
+    {
+      const std::lock_guard lock(mutex_);
+      stream.next_ready_ = nullptr;
+      if (first_ready() != nullptr) {
+        last_ready_->next_ready_ = &stream;
+      } else {
+        front_.ready.store(&stream, std::memory_order_relaxed);
+      }
+      last_ready_ = &stream;
+      wake = need_another();
+    }
+    announce(wake);
+  }
 
   // Runs every piece, on this thread and on others that have time. What the caller did before is
   // visible to each piece, and what the pieces did is visible to the caller afterwards.
-  void share(const Pieces& pieces);
+  void share(const Pieces& pieces) {
+    check_not_forked();
+    if (cores_ == 1 || pieces.count < 2) {
+      for (std::size_t i = 0; i < pieces.count; ++i) pieces.run(pieces.context, i);
+      return;
+    }
+    stay_loaded();
+    SharedWork* work;
+    bool wake;
+    {
+      const std::lock_guard lock(mutex_);
+      work = take_slot();
+      work->open(pieces);
+      open_.push_back(work);
+      wake = need_another();
+    }
+    front_.work.store(work, std::memory_order_release);
+    announce(wake);
+    work->run_from(my_end());
+    work->close();
+    const std::lock_guard lock(mutex_);
+    std::erase(open_, work);
+    slots_.push_back(work);
+  }
 
-  BackgroundStats stats();
+  BackgroundStats stats() {
+    const std::lock_guard lock(mutex_);
+    return {thread_count_, awake_, asleep_, wanted_};
+  }
 
   // Changes with every offer and every shared work: a thread that finds no change need not look for
   // work again.
@@ -98,7 +154,10 @@ class BackgroundThreads {
     BlockingScope() : counted_(std::exchange(is_background, false)) {
       if (counted_) instance().leave();
     }
-    ~BlockingScope();
+    ~BlockingScope() {
+      if (counted_) instance().end_blocking();
+      is_background = counted_;
+    }
 
    private:
     const bool counted_;
@@ -126,14 +185,51 @@ class BackgroundThreads {
 
   // True if one more thread is to be woken; it counts as awake from now on. If none is asleep,
   // starts one, which needs no waking.
-  bool need_another() noexcept;
+  bool need_another() noexcept {
+    if (awake_ >= wanted_) return false;
+    if (asleep_ == 0) {
+      try {
+        start();
+      } catch (...) {
+        // No thread could be started: one of the others comes to the stream later.
+      }
+      return false;
+    }
+    --asleep_;
+    ++awake_;
+    ++called_;
+    return true;
+  }
 
-  void start();
+  void start() {
+    try {
+      start_detached([this] { run(); });
+    } catch (const std::system_error& error) {
+      throw Error(str("no thread for the streams of host devices: ", error.what()));
+    }
+    ++thread_count_;
+    ++awake_;
+  }
 
-  SharedWork* take_slot();
+  SharedWork* take_slot() {
+    if (slots_.empty()) {
+      auto work = std::make_unique<SharedWork>();
+      open_.reserve(slot_count_ + 1);
+      slots_.reserve(slot_count_ + 1);
+      ++slot_count_;
+      return work.release();
+    }
+    SharedWork* const work = slots_.back();
+    slots_.pop_back();
+    return work;
+  }
 
   // Joins the first work that takes one more helper.
-  SharedWork* join_one(std::uint32_t most);
+  SharedWork* join_one(std::uint32_t most) {
+    const auto joined =
+        find_if(open_, [most](SharedWork* work) { return work->has_pieces() && work->join(most); });
+    return joined != open_.end() ? *joined : nullptr;
+  }
 
   // Called with the mutex held, or without it.
   static bool wants_helpers(const SharedWork* work) {
@@ -144,31 +240,110 @@ class BackgroundThreads {
   Servable* first_ready() const { return front_.ready.load(std::memory_order_relaxed); }
 
   // Joins the work that was shared last if it takes one more helper. Most often there is no other.
-  SharedWork* join_latest(std::uint32_t most);
+  SharedWork* join_latest(std::uint32_t most) {
+    SharedWork* const work = front_.work.load(std::memory_order_acquire);
+    return work != nullptr && work->has_pieces() && work->join(most) ? work : nullptr;
+  }
 
   // Called without the mutex, so that a woken thread does not have to wait for it.
-  void announce(bool wake);
+  void announce(bool wake) {
+    front_.announcements.fetch_add(1, std::memory_order_release);
+    if (wake) wake_one();
+  }
 
-  void wake_one();
+  void wake_one() {
+    core_of_waker_.store(current_core(), std::memory_order_relaxed);
+    woken_.notify_one();
+  }
 
-  void leave();
+  void leave() {
+    bool wake = false;
+    {
+      const std::lock_guard lock(mutex_);
+      --awake_;
+      if (first_ready() != nullptr) wake = need_another();
+    }
+    if (wake) wake_one();
+  }
 
-  void end_blocking();
+  void end_blocking() {
+    const std::lock_guard lock(mutex_);
+    ++awake_;
+  }
 
   // The life of a thread.
-  [[noreturn]] void run();
+  [[noreturn]] void run() {
+    is_background = true;
+    SharedCore shared_core;
+    for (;;) {
+      const std::uint32_t seen = announcements();
+      if (serve_one()) continue;
+      // A thread that has helped with the latest work does not look at the list of works, whose
+      // lock the work's owner needs now; `sleep` looks at it if nothing new comes before.
+      if (!help_latest(seen) && help_one(seen)) continue;
+      const auto called = [&] { return announcements() != seen; };
+      if (shared_core.yield_until(called) || spin_until(called)) continue;
+      if (sleep()) shared_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
+    }
+  }
 
-  bool serve_one();
+  bool serve_one() {
+    if (first_ready() == nullptr) return false;
+    Servable* stream;
+    {
+      const std::lock_guard lock(mutex_);
+      stream = first_ready();
+      if (!stream) return false;
+      front_.ready.store(stream->next_ready_, std::memory_order_relaxed);
+    }
+    stream->serve();
+    return true;
+  }
 
   // These two help until all pieces are taken or `announcements` is no longer `seen`, since a
   // stream with work comes first. They wake a further thread if the work takes one more helper.
-  bool help_latest(std::uint32_t seen);
+  bool help_latest(std::uint32_t seen) {
+    SharedWork* const work = join_latest(kMostHelpers);
+    if (!work) return false;
+    if (wanted_ > 1) {
+      bool wake = false;
+      {
+        const std::lock_guard lock(mutex_);
+        if (wants_helpers(work)) wake = need_another();
+      }
+      if (wake) wake_one();
+    }
+    work->help(my_end(), [&] { return announcements() == seen; });
+    return true;
+  }
 
-  bool help_one(std::uint32_t seen);
+  bool help_one(std::uint32_t seen) {
+    SharedWork* work;
+    bool wake = false;
+    {
+      const std::lock_guard lock(mutex_);
+      work = join_one(kMostHelpers);
+      if (work && wants_helpers(work)) wake = need_another();
+    }
+    if (wake) wake_one();
+    if (!work) return false;
+    work->help(my_end(), [&] { return announcements() == seen; });
+    return true;
+  }
 
   // Returns false at once if there is something to do, otherwise true when somebody has counted
   // this thread as awake again.
-  bool sleep();
+  bool sleep() {
+    std::unique_lock lock(mutex_);
+    if (first_ready() != nullptr || any_of(open_, &wants_helpers)) {
+      return false;
+    }
+    --awake_;
+    ++asleep_;
+    woken_.wait(lock, [this] { return called_ > 0; });
+    --called_;
+    return true;
+  }
 
   const std::size_t cores_ = usable_cores();
   const std::size_t wanted_ = std::max<std::size_t>(1, cores_ - 1);
@@ -204,7 +379,3 @@ class BackgroundThreads {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/impl/background_threads.ipp>
-#endif

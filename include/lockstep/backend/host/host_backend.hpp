@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/backend/device_properties.hpp>
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/host_allocator.hpp>
 #include <lockstep/backend/host/host_stream.hpp>
+#include <lockstep/backend/host/in_pieces.hpp>
 #include <lockstep/backend/memory_stats.hpp>
-#include <lockstep/config.hpp>
+#include <lockstep/device/cores.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/profile/recording/row.hpp>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,36 +42,92 @@ class HostBackend final : public Backend {
     return made ? *made : make();
   }
 
-  LOCKSTEP_INLINE DeviceProperties properties(Device device) override;
+  DeviceProperties properties(Device device) override {
+    const int cores = static_cast<int>(usable_cores());
+    const int slices = device.is_host_memory() ? 1 : device_count(DeviceType::cpu);
+    const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
+    return {.name = "host",
+            .total_memory = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)),
+            .multi_processor_count = std::max(1, cores / slices)};
+  }
 
   HostStream& default_stream(Device device) override { return *at(device).compute; }
   HostStream& copy_stream(Device device) override { return *at(device).copy; }
-  LOCKSTEP_INLINE HostStream& pool_stream(Device device) override;
+  HostStream& pool_stream(Device device) override {
+    PerDevice& mine = at(device);
+    return *mine.pool[mine.next_pool.fetch_add(1, std::memory_order_relaxed) % kPoolStreams];
+  }
 
-  LOCKSTEP_INLINE void* allocate(std::size_t bytes, StreamState& owner) override;
+  void* allocate(std::size_t bytes, StreamState& owner) override {
+    check_not_forked();
+    return at(owner.device()).allocator.allocate(bytes, owner);
+  }
 
-  LOCKSTEP_INLINE void deallocate(void* data, std::size_t bytes, StreamState& owner,
-                                  UsedOn&& used_on) noexcept override;
+  void deallocate(void* data, std::size_t bytes, StreamState& owner,
+                  UsedOn&& used_on) noexcept override {
+    if (streams_are_gone()) return;
+    at(owner.device()).allocator.deallocate(data, bytes, owner, std::move(used_on));
+  }
 
   MemoryStats memory_stats(Device device) override { return at(device).allocator.stats(); }
   // On plain `cpu` this gives back page-locked memory, too.
-  LOCKSTEP_INLINE void empty_cache(Device device) override;
+  void empty_cache(Device device) override {
+    at(device).allocator.empty_cache();
+    MemoryResource* const pinned = pinned_memory.load(std::memory_order_acquire);
+    if (pinned && device.is_host_memory()) pinned->empty_cache(device);
+  }
 
   bool can_access(Device, Device owner) override { return owner.is_cpu(); }
 
-  LOCKSTEP_INLINE void copy(void* dst, Device, const void* src, Device, std::size_t bytes,
-                            StreamState& stream) override;
+  void copy(void* dst, Device, const void* src, Device, std::size_t bytes,
+            StreamState& stream) override {
+    if (bytes == 0) return;
+    const auto run = [=] { copy_in_pieces(dst, src, bytes); };
+    submit(static_cast<HostStream&>(stream), bytes, run);
+  }
 
-  LOCKSTEP_INLINE void copy_pitched(void* dst, Device, const void* src, Device,
-                                    const Pitched& shape, StreamState& stream) override;
+  void copy_pitched(void* dst, Device, const void* src, Device, const Pitched& shape,
+                    StreamState& stream) override {
+    if (shape.width == 0) return;
+    const auto run = [=] {
+      auto* to = static_cast<std::byte*>(dst);
+      const auto* from = static_cast<const std::byte*>(src);
+      in_pieces(shape.rows, shape.width, [=](std::size_t begin, std::size_t end) {
+        for (std::size_t row = begin; row < end; ++row) {
+          std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
+        }
+      });
+    };
+    submit(static_cast<HostStream&>(stream), shape.width * shape.rows, run);
+  }
 
   // The caller does all copies itself, helped by threads that have time, if each stream is
   // immediate, or idle and the copies are small. The bytes are divided as one work, so that each
   // core has the same part of the copies whenever they come again.
-  LOCKSTEP_INLINE void copy_all(std::span<const CopyOrder> orders) override;
+  void copy_all(std::span<const CopyOrder> orders) override {
+    std::size_t bytes = 0;
+    for (const CopyOrder& order : orders) bytes += order.bytes();
+    const auto by_caller = [bytes](const CopyOrder& order) {
+      const HostStream& stream = stream_of(order);
+      return stream.mode() == HostStream::Mode::immediate ||
+             (bytes <= kSmallCopies && stream.idle());
+    };
+    if (!all_of(orders, by_caller)) return Backend::copy_all(orders);
+    for (const CopyOrder& order : orders) stream_of(order).prepare_operation();
+    if (!profile::enabled()) return copy_in_pieces(orders);
+    std::deque<profile::RecordFunction> ranges;
+    for (const CopyOrder& order : orders) {
+      ranges.emplace_back(profile::Literal("copy"), row_of(stream_of(order)),
+                          profile::RangeDetails{.bytes = order.bytes()});
+    }
+    copy_in_pieces(orders);
+  }
 
   // Only a GPU's driver tells its memory from the host's.
-  LOCKSTEP_INLINE std::string misplaced(const void* data, Device device) override;
+  std::string misplaced(const void* data, Device device) override {
+    Backend* const cuda = cuda_backend.load(std::memory_order_acquire);
+    return cuda ? cuda->misplaced(data, device) : std::string();
+  }
   int native_index(Device) override { return 0; }
   std::intptr_t native_handle(StreamState&) override { return 0; }
   void hand_over(StreamState& stream, std::intptr_t) override { stream.synchronize(); }
@@ -82,7 +147,15 @@ class HostBackend final : public Backend {
   static constexpr std::size_t kPoolStreams = 8;
 
   struct PerDevice {
-    explicit PerDevice(Device device);
+    explicit PerDevice(Device device) : allocator(device) {
+      const auto make = [device](HostStream::Mode mode) {
+        return make_stream ? make_stream(device, mode) : std::make_unique<HostStream>(device, mode);
+      };
+      using enum HostStream::Mode;
+      compute = make(immediate);
+      copy = make(device.is_host_memory() ? immediate : queued);
+      for (auto& stream : pool) stream = make(immediate);
+    }
     HostAllocator allocator;
     std::unique_ptr<HostStream> compute;
     std::unique_ptr<HostStream> copy;
@@ -90,9 +163,19 @@ class HostBackend final : public Backend {
     std::atomic<std::size_t> next_pool{0};
   };
 
-  HostBackend();
+  HostBackend() {
+    const int count = device_count(DeviceType::cpu);
+    for (int i = -1; i < count; ++i) {
+      devices_.push_back(std::make_unique<PerDevice>(Device(DeviceType::cpu, i)));
+    }
+  }
 
-  static HostBackend& make();
+  // Out of line: `instance` is inlined in many places.
+  [[gnu::noinline]] static HostBackend& make() {
+    static HostBackend& backend = *new HostBackend;
+    instance_.store(&backend, std::memory_order_release);
+    return backend;
+  }
   inline static constinit std::atomic<HostBackend*> instance_{nullptr};
 
   PerDevice& at(Device device) { return *devices_[static_cast<std::size_t>(device.index + 1)]; }
@@ -102,7 +185,11 @@ class HostBackend final : public Backend {
   }
 
   // The row of the timeline for the copies of a stream.
-  static profile::Row row_of(HostStream& stream);
+  static profile::Row row_of(HostStream& stream) {
+    if (!profile::enabled()) return {};
+    const bool copies = &stream == &instance().copy_stream(stream.device());
+    return {stream.device(), copies ? profile::Row::Kind::copy : profile::Row::Kind::compute};
+  }
 
   template <class F>
   static void submit(HostStream& stream, std::size_t bytes, const F& copy) {
@@ -121,7 +208,3 @@ class HostBackend final : public Backend {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/impl/host_backend.ipp>
-#endif

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
+#include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/background_threads.hpp>
 #include <lockstep/backend/host/task_queue.hpp>
-#include <lockstep/config.hpp>
+#include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -34,7 +39,10 @@ class HostStream : public StreamState, private Servable {
 
   Mode mode() const { return mode_.load(std::memory_order_relaxed); }
   // Only between uses: no other thread may issue meanwhile.
-  void set_mode(Mode mode);
+  void set_mode(Mode mode) {
+    synchronize();
+    mode_.store(mode, std::memory_order_relaxed);
+  }
 
   // Runs `operation()` in stream order.
   template <class F>
@@ -48,7 +56,14 @@ class HostStream : public StreamState, private Servable {
   }
 
   // The same for `function(count, bytes)`; a queue copies the `size` bytes.
-  void submit(Task::Function function, std::size_t count, const void* bytes, std::size_t size);
+  void submit(Task::Function function, std::size_t count, const void* bytes, std::size_t size) {
+    if (mode() == Mode::immediate) {
+      prepare_operation();
+      function(count, bytes);
+    } else {
+      enqueue(Task::of_bytes(function, count, bytes, size), true);
+    }
+  }
 
   // As submit_copy; but an idle queued stream may run it in the caller, which is a legal schedule
   // and cheaper than a hop to another thread for work of a few microseconds.
@@ -67,25 +82,74 @@ class HostStream : public StreamState, private Servable {
     if (has_waits_.load(std::memory_order_acquire)) finish_waits();
   }
 
-  LOCKSTEP_INLINE bool idle() const override;
+  bool idle() const override {
+    return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire) &&
+           (!has_waits_.load(std::memory_order_acquire) || waits_have_happened());
+  }
 
-  LOCKSTEP_INLINE EventPtr record() override;
+  EventPtr record() override {
+    if (mode() == Mode::immediate) {
+      const std::lock_guard lock(mutex_);
+      return std::make_shared<AllOf>(*this, waits_);
+    }
+    return std::make_shared<Ticket>(*this, issued_.load(std::memory_order_acquire));
+  }
 
-  LOCKSTEP_INLINE void wait(const EventPtr& event) override;
+  void wait(const EventPtr& event) override {
+    if (event->precedes_new_work_of(*this)) return;
+    if (mode() == Mode::queued) {
+      enqueue(Task([event] { event->synchronize(); }), true);
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    std::erase_if(waits_, [](auto& earlier) { return earlier->query(); });
+    waits_.push_back(event);
+    has_waits_.store(true, std::memory_order_release);
+  }
 
-  LOCKSTEP_INLINE void synchronize() override;
+  void synchronize() override {
+    prepare_operation();
+    wait_for(issued_.load(std::memory_order_acquire));
+    if (failed_.load(std::memory_order_acquire)) {
+      std::exception_ptr error;
+      {
+        const std::lock_guard lock(mutex_);
+        failed_.store(false, std::memory_order_relaxed);
+        error = std::exchange(error_, nullptr);
+      }
+      if (error) std::rethrow_exception(error);
+    }
+  }
 
  protected:
-  LOCKSTEP_INLINE virtual void enqueue(Task task, bool may_wait);
+  virtual void enqueue(Task task, bool may_wait) {
+    check_not_forked();
+    BackgroundThreads& threads = BackgroundThreads::instance();
+    threads.require();
+    bool offer;
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.push(std::move(task));
+      const std::uint64_t number = issued_.load(std::memory_order_relaxed) + 1;
+      if (may_wait) last_blocking_ = number;
+      issued_.store(number, std::memory_order_release);
+      offer = !served_.load(std::memory_order_relaxed) && !std::exchange(offered_, true);
+    }
+    if (offer) threads.offer(*this);
+  }
 
  private:
   // The event of a queued stream: its operations up to `number` have ended.
   class Ticket final : public EventState {
    public:
     Ticket(HostStream& stream, std::uint64_t number) : stream_(stream), number_(number) {}
-    LOCKSTEP_INLINE bool query() const override;
+    bool query() const override {
+      return stream_.completed_.load(std::memory_order_acquire) >= number_;
+    }
     void synchronize() const override { stream_.wait_for(number_); }
-    LOCKSTEP_INLINE bool precedes_new_work_of(const StreamState& stream) const override;
+    bool precedes_new_work_of(const StreamState& stream) const override {
+      return &stream == &stream_ || query();
+    }
 
    private:
     HostStream& stream_;
@@ -98,9 +162,16 @@ class HostStream : public StreamState, private Servable {
    public:
     AllOf(const HostStream& stream, std::vector<EventPtr> events)
         : stream_(stream), events_(std::move(events)) {}
-    LOCKSTEP_INLINE bool query() const override;
-    LOCKSTEP_INLINE void synchronize() const override;
-    LOCKSTEP_INLINE bool precedes_new_work_of(const StreamState& stream) const override;
+    bool query() const override {
+      return all_of(events_, [](auto& e) { return e->query(); });
+    }
+    void synchronize() const override {
+      for (const auto& event : events_) event->synchronize();
+    }
+    bool precedes_new_work_of(const StreamState& stream) const override {
+      return &stream == &stream_ ||
+             all_of(events_, [&](auto& e) { return e->precedes_new_work_of(stream); });
+    }
 
    private:
     const HostStream& stream_;
@@ -109,11 +180,24 @@ class HostStream : public StreamState, private Servable {
 
   // Whether all events that the stream waits for have happened, even if no operation has waited
   // yet.
-  bool waits_have_happened() const;
+  bool waits_have_happened() const {
+    const std::lock_guard lock(mutex_);
+    return all_of(waits_, [](auto& event) { return event->query(); });
+  }
 
   // Waits for all of them. Several threads may call this at once, and each has to wait before it
   // goes on, so an event is removed only once it has happened.
-  void finish_waits();
+  void finish_waits() {
+    std::vector<EventPtr> waits;
+    {
+      const std::lock_guard lock(mutex_);
+      waits = waits_;
+    }
+    for (const auto& event : waits) event->synchronize();
+    const std::lock_guard lock(mutex_);
+    std::erase_if(waits_, [](auto& event) { return event->query(); });
+    has_waits_.store(!waits_.empty(), std::memory_order_release);
+  }
 
   template <class F>
   void submit(F&& operation, bool may_wait) {
@@ -125,17 +209,73 @@ class HostStream : public StreamState, private Servable {
     }
   }
 
-  LOCKSTEP_INLINE void serve() noexcept override;
+  void serve() noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      offered_ = false;
+    }
+    serve_until(UINT64_MAX);
+  }
 
   // Runs the queue up to operation `last`, in the calling thread. False if another thread runs it.
-  bool serve_until(std::uint64_t last);
+  bool serve_until(std::uint64_t last) {
+    if (served_.load(std::memory_order_relaxed)) return false;
+    std::unique_lock lock(mutex_);
+    if (served_.exchange(true, std::memory_order_relaxed)) return false;
+    std::uint64_t next = completed_.load(std::memory_order_relaxed) + 1;
+    for (; !queue_.empty() && next <= last; ++next) {
+      Task task = queue_.pop();
+      const bool may_wait = next <= last_blocking_;
+      lock.unlock();
+      run(std::move(task), may_wait);
+      completed_.store(next, std::memory_order_release);
+      completed_.notify_all();
+      lock.lock();
+    }
+    served_.store(false, std::memory_order_relaxed);
+    const bool offer = !queue_.empty() && !std::exchange(offered_, true);
+    lock.unlock();
+    if (offer) BackgroundThreads::instance().offer(*this);
+    return true;
+  }
 
   // What the task holds is released before it counts as done.
-  void run(Task task, bool may_wait);
+  void run(Task task, bool may_wait) {
+    try {
+      if (may_wait) {
+        const BackgroundThreads::BlockingScope blocking;
+        task();
+      } else {
+        task();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+      failed_.store(true, std::memory_order_release);
+    }
+  }
 
   // Returns once operation `number` has ended. Meanwhile runs the queue if no other thread does, or
   // helps with shared work.
-  void wait_for(std::uint64_t number);
+  void wait_for(std::uint64_t number) {
+    const auto done = [this, number] {
+      return completed_.load(std::memory_order_acquire) >= number;
+    };
+    BackgroundThreads& threads = BackgroundThreads::instance();
+    while (!done()) {
+      check_not_forked();  // a thread that serves the stream exists in the parent only
+      if (serve_until(number)) continue;
+      const std::uint32_t announcements = threads.announcements();
+      threads.help_while([&] { return !done(); });
+      const auto may_go_on = [&] {
+        return done() || threads.announcements() != announcements ||
+               !served_.load(std::memory_order_relaxed);
+      };
+      if (spin_until(may_go_on)) continue;
+      const std::uint64_t completed = completed_.load(std::memory_order_acquire);
+      if (completed < number) completed_.wait(completed, std::memory_order_acquire);
+    }
+  }
 
   std::atomic<Mode> mode_;
 
@@ -159,7 +299,3 @@ class HostStream : public StreamState, private Servable {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/impl/host_stream.ipp>
-#endif

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <lockstep/backend/threads/park.hpp>
-#include <lockstep/config.hpp>
+#include <lockstep/backend/threads/shared_core.hpp>
+#include <lockstep/backend/threads/spin_wait.hpp>
 #include <lockstep/device/cores.hpp>
 
 #include <atomic>
@@ -37,20 +38,46 @@ class alignas(64) SharedWork {
  public:
   enum class End { front, back };
 
-  void open(const Pieces& pieces);
+  void open(const Pieces& pieces) {
+    pieces_ = pieces;
+    const std::uint32_t middle = pieces.count - pieces.count / 2;
+    front_.store(range(0, middle), std::memory_order_relaxed);
+    back_.store(range(middle, pieces.count), std::memory_order_relaxed);
+    helpers_.store(kOpen, std::memory_order_release);
+  }
   // Waits for the pieces that helpers still have in hand; what they wrote is visible then.
-  void close();
+  void close() {
+    if (helpers_.fetch_and(~kOpen, std::memory_order_acquire) == kOpen) return;
+    const auto ended = [this] { return helpers_.load(std::memory_order_acquire) == 0; };
+    if (callers_core.yield_until(ended) || spin_until(ended)) return;
+    core_of_waker_.store(-1, std::memory_order_relaxed);  // before a helper can see a parked owner
+    while (const std::uint32_t helpers = helpers_.load(std::memory_order_acquire)) {
+      park_counted(helpers_, helpers);
+    }
+    callers_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
+  }
 
   // A hint: false means that all pieces are taken.
   bool has_pieces() const { return has_untaken(back_) || has_untaken(front_); }
 
-  void run_from(End end);
+  void run_from(End end) {
+    run_while(end, [] { return true; });
+  }
 
   // A helper calls `join`, which is false if the work is closed or `most` have joined; and then
   // `help`, which returns once all pieces are taken or, between two pieces, as soon as `go_on()` is
   // false. What the owner did before `open` is visible to a thread that has joined.
   std::uint32_t helpers() const { return helpers_.load(std::memory_order_relaxed) / kHelper; }
-  bool join(std::uint32_t most);
+  bool join(std::uint32_t most) {
+    std::uint32_t value = helpers_.load(std::memory_order_relaxed);
+    while ((value & kOpen) != 0 && value / kHelper < most) {
+      if (helpers_.compare_exchange_weak(value, value + kHelper, std::memory_order_acquire,
+                                         std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
+  }
   template <class GoOn>
   void help(End end, GoOn go_on) {
     run_while(end, go_on);
@@ -67,8 +94,13 @@ class alignas(64) SharedWork {
 
   static std::uint64_t range(std::uint64_t front, std::uint64_t back) { return back << 32 | front; }
   static std::uint32_t front_of(std::uint64_t range) { return static_cast<std::uint32_t>(range); }
-  static std::uint32_t back_of(std::uint64_t range);
-  static bool has_untaken(const Half& half);
+  static std::uint32_t back_of(std::uint64_t range) {
+    return static_cast<std::uint32_t>(range >> 32);
+  }
+  static bool has_untaken(const Half& half) {
+    const std::uint64_t untaken = half.load(std::memory_order_relaxed);
+    return front_of(untaken) < back_of(untaken);
+  }
 
   template <class GoOn>
   void run_while(End end, GoOn go_on) {
@@ -107,7 +139,3 @@ class alignas(64) SharedWork {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/host/impl/shared_work.ipp>
-#endif

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <lockstep/backend/streams.hpp>
-#include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/ops/inplace.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 // The checks and copies that broadcast_out, scatter_out and gather_out share: these write into
@@ -18,29 +22,62 @@ namespace lockstep::comm::detail {
 
 // True if two contiguous tensors share elements. False where one is strided: its elements go
 // through a contiguous copy, so that a collective does not read what it is writing.
-bool overlap(const Tensor& a, const Tensor& b);
+inline bool overlap(const Tensor& a, const Tensor& b) {
+  if (a.numel() == 0 || b.numel() == 0) return false;
+  if (!a.is_contiguous() || !b.is_contiguous()) return false;
+  // Memory may have been lent twice, so it does not suffice to compare the storages.
+  const auto begin = [](const Tensor& tensor) {
+    return reinterpret_cast<std::uintptr_t>(tensor.impl()->data());
+  };
+  const auto end = [&](const Tensor& tensor) { return begin(tensor) + whole_of(tensor).width; };
+  return begin(a) < end(b) && begin(b) < end(a);
+}
 
 // Throws unless outs[i] can take a result of this shape and dtype, and shares no memory with an
 // earlier out.
-void check_out(const char* operation, const std::vector<Tensor>& outs, std::size_t i,
-               const Shape& shape, Dtype dtype);
+inline void check_out(const char* operation, const std::vector<Tensor>& outs, std::size_t i,
+                      const Shape& shape, Dtype dtype) {
+  const Tensor& out = outs[i];
+  check<ValueError>(out.defined(), operation, ": output tensor at index ", i, " is undefined");
+  check<ShapeError>(out.sizes() == shape, operation, ": output tensor at index ", i,
+                    " has invalid shape ", out.sizes(), ", but expected ", shape);
+  check<DtypeError>(out.dtype() == dtype, operation, ": output tensor at index ", i, " has dtype ",
+                    out.dtype(), ", but expected ", dtype);
+  lockstep::detail::check_changeable(out, operation);
+  for (std::size_t j = 0; j < i; ++j) {
+    check<ValueError>(!overlap(outs[j], out), operation, ": output tensors ", j, " and ", i,
+                      " share memory");
+  }
+}
 
 // Throws a ValueError if `out`, number `i`, shares memory with an input.
-void check_apart(const char* operation, const Tensor& out, std::size_t i, const Tensor& input);
+inline void check_apart(const char* operation, const Tensor& out, std::size_t i,
+                        const Tensor& input) {
+  check<ValueError>(!overlap(out, input), operation, ": output tensor at index ", i,
+                    " shares memory with an input tensor");
+}
 
 // A Transfer into a tensor that exists, after everything issued before that uses its memory. Where
 // that tensor is strided the copies go into a contiguous one, whose elements `finish` copies over.
 class OutTransfer {
  public:
   explicit OutTransfer(const Tensor& out) : OutTransfer(out, copy_stream(out.device())) {}
-  OutTransfer(const Tensor& out, const Stream& stream);
+  OutTransfer(const Tensor& out, const Stream& stream)
+      : copies_(stream),
+        out_(out),
+        room_(out.is_contiguous() ? out : copies_.allocate(out.sizes(), out.dtype())) {
+    if (out.is_contiguous()) copies_.overwrite(out);
+  }
 
   const Transfer& copies() const { return copies_; }
   // The contiguous tensor to copy into: `out` or, where that is strided, a temporary one.
   const Tensor& room() const { return room_; }
 
   // Makes the device's compute stream wait for the copies; from here on it may use `out`.
-  void finish() const;
+  void finish() const {
+    copies_.finish(room_);
+    if (!out_.is_contiguous()) lockstep::detail::copy_into(out_, room_);
+  }
 
  private:
   Transfer copies_;
@@ -49,7 +86,3 @@ class OutTransfer {
 };
 
 }  // namespace lockstep::comm::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/comm/impl/out.ipp>
-#endif

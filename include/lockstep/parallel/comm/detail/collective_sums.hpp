@@ -1,21 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/collectives.hpp>
-#include <lockstep/config.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/devices.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace lockstep::comm::detail {
 
 // The type as which a collective adds up tensors of a dtype; nothing if none does.
-std::optional<lockstep::detail::SumType> sum_type(Dtype dtype);
+inline std::optional<lockstep::detail::SumType> sum_type(Dtype dtype) {
+  using lockstep::detail::SumType;
+  switch (dtype) {
+    case Dtype::i32:
+      return SumType::i32;
+    case Dtype::i64:
+      return SumType::i64;
+    case Dtype::f32:
+      return SumType::f32;
+    case Dtype::f64:
+      return SumType::f64;
+    default:
+      return std::nullopt;
+  }
+}
 
 // Collects sums over one list of devices, which NCCL (lockstep/nccl.hpp) then makes together, as
 // one collective.
@@ -27,10 +48,38 @@ class CollectiveSums {
   // Adds total := the sum of the inputs and returns true; returns false if a collective cannot make
   // that sum, or not together with those added before, which have other devices. The inputs have
   // been checked; the total is new, and the caller keeps it until `issue`.
-  bool add(const Tensor& total, std::span<const Tensor> inputs);
+  bool add(const Tensor& total, std::span<const Tensor> inputs) {
+    if (!lockstep::detail::nccl_collectives.load(std::memory_order_acquire)) return false;
+    const auto type = sum_type(total.dtype());
+    if (!type || total.numel() == 0) return false;
+    std::vector<Device> devices;
+    for (const Tensor& input : inputs) devices.push_back(input.device());
+    const auto at = lockstep::detail::find(devices, total.device());
+    const auto root = static_cast<std::size_t>(at - devices.begin());
+    if (sums_.empty()) {
+      collectives_ = lockstep::detail::collectives_for(devices);
+      if (!collectives_) return false;
+      devices_ = std::move(devices);
+      root_ = root;
+    } else if (devices != devices_ || root != root_) {
+      return false;
+    }
+    lockstep::detail::Collectives::Sum sum{
+        {}, total.impl()->data(), static_cast<std::size_t>(total.numel()), *type};
+    for (const Tensor& input : inputs) {
+      sum.inputs.push_back(inputs_.emplace_back(lockstep::detail::packed(input)).impl()->data());
+    }
+    sums_.push_back(std::move(sum));
+    return true;
+  }
 
   // Issues the collective; does nothing if no sum was added.
-  void issue() const;
+  void issue() const {
+    if (sums_.empty()) return;
+    std::vector<lockstep::detail::StreamState*> streams;
+    for (const Device& device : devices_) streams.push_back(&current_stream(device).state());
+    collectives_->sum(streams, root_, sums_);
+  }
 
  private:
   lockstep::detail::Collectives* collectives_ = nullptr;
@@ -41,7 +90,3 @@ class CollectiveSums {
 };
 
 }  // namespace lockstep::comm::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/comm/detail/impl/collective_sums.ipp>
-#endif
