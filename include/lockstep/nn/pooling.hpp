@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/ops/pooling.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -27,7 +27,12 @@ struct MaxPool2d {
   Size2d stride;
   Size2d padding;
 
-  explicit MaxPool2d(Size2d kernel_size, const MaxPool2dOptions& options = {});
+  explicit MaxPool2d(Size2d kernel_size, const MaxPool2dOptions& options = {})
+      : kernel(kernel_size),
+        stride(options.stride.value_or(kernel_size)),
+        padding(options.padding) {
+    detail::check_pool_sizes("MaxPool2d", kernel, stride, padding);
+  }
 
   Tensor forward(const Tensor& x) const { return max_pool2d(x, kernel, stride, padding); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
@@ -57,7 +62,13 @@ struct AvgPool2d {
   Size2d padding;
   bool count_include_pad;
 
-  explicit AvgPool2d(Size2d kernel_size, const AvgPool2dOptions& options = {});
+  explicit AvgPool2d(Size2d kernel_size, const AvgPool2dOptions& options = {})
+      : kernel(kernel_size),
+        stride(options.stride.value_or(kernel_size)),
+        padding(options.padding),
+        count_include_pad(options.count_include_pad) {
+    detail::check_pool_sizes("AvgPool2d", kernel, stride, padding);
+  }
 
   Tensor forward(const Tensor& x) const {
     return avg_pool2d(x, kernel, stride, padding, count_include_pad);
@@ -74,7 +85,3 @@ struct AvgPool2d {
 };
 
 }  // namespace lockstep::nn
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/nn/impl/pooling.ipp>
-#endif

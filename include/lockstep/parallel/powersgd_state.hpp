@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/algorithm.hpp>
-#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
@@ -12,6 +11,7 @@
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -73,7 +73,10 @@ class PowerSGDState : lockstep::detail::NonCopyable {
   };
   // Counts over the passes since start_powerSGD_iter: the elements of the gradients, and those that
   // a rank has sent for them.
-  CompressionStats compression_stats() const;
+  CompressionStats compression_stats() const {
+    const double rate = after_ > 0 ? static_cast<double>(before_) / static_cast<double>(after_) : 0;
+    return {rate, before_, after_};
+  }
 
   // What it remembers on this rank, with its options, by name: "state.0.error" is of the first of
   // the model's `parameters`; numbers are tensors of one element: what io::save_file can write.
@@ -195,7 +198,10 @@ class PowerSGDState : lockstep::detail::NonCopyable {
   // What the hook itself uses.
 
   // The rows and columns that a gradient, or its parameter, has as a matrix.
-  static std::pair<std::int64_t, std::int64_t> matrix_of(const Tensor& gradient);
+  static std::pair<std::int64_t, std::int64_t> matrix_of(const Tensor& gradient) {
+    const std::int64_t rows = gradient.dim() > 0 ? gradient.size(0) : 1;
+    return {rows, rows > 0 ? gradient.numel() / rows : 0};
+  }
 
   struct Memory {
     Tensor parameter;    // keeps the key's address from being used again
@@ -203,9 +209,14 @@ class PowerSGDState : lockstep::detail::NonCopyable {
     Tensor random = {};  // [rank, columns]
     Tensor q = {};       // the same, where the next pass begins
   };
-  Memory& memory_of(const Tensor& parameter);
+  Memory& memory_of(const Tensor& parameter) {
+    return memory_.try_emplace(parameter.impl().get(), Memory{parameter}).first->second;
+  }
   Generator& random() { return random_; }
-  void count(std::int64_t before, std::int64_t after);
+  void count(std::int64_t before, std::int64_t after) {
+    before_ += before;
+    after_ += after;
+  }
 
  private:
   template <class T>
@@ -213,9 +224,17 @@ class PowerSGDState : lockstep::detail::NonCopyable {
     check<ValueError>(value >= least, "PowerSGDState: expected ", name, " to be at least ", least,
                       ", got ", value);
   }
-  static const PowerSGDOptions& checked(const PowerSGDOptions& options);
+  static const PowerSGDOptions& checked(const PowerSGDOptions& options) {
+    at_least("matrix_approximation_rank", std::int64_t{1}, options.matrix_approximation_rank);
+    at_least("start_powerSGD_iter", std::int64_t{0}, options.start_powerSGD_iter);
+    at_least("min_compression_rate", 0.0, options.min_compression_rate);
+    at_least("orthogonalization_epsilon", 0.0, options.orthogonalization_epsilon);
+    return options;
+  }
 
-  static std::string name_of(std::size_t parameter, const char* what);
+  static std::string name_of(std::size_t parameter, const char* what) {
+    return lockstep::detail::str("state.", parameter, '.', what);
+  }
 
   distributed::ProcessGroup group_;
   PowerSGDOptions options_;
@@ -227,7 +246,3 @@ class PowerSGDState : lockstep::detail::NonCopyable {
 };
 
 }  // namespace lockstep::ddp_comm_hooks
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/impl/powersgd_state.ipp>
-#endif

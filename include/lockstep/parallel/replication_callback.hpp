@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/walk/walk.hpp>
 
@@ -55,7 +54,20 @@ struct ReplicationCallback {
 };
 
 // Makes the calls, which are listed by replica. The n-th calls of all replicas share a context.
-void execute(const std::vector<ReplicationCallback>& callbacks, const std::vector<Device>& devices);
+inline void execute(const std::vector<ReplicationCallback>& callbacks,
+                    const std::vector<Device>& devices) {
+  std::vector<std::shared_ptr<CallbackContext>> contexts;
+  std::size_t next = 0;
+  std::size_t copy_id = 0;
+  for (const ReplicationCallback& callback : callbacks) {
+    if (callback.copy_id != copy_id) next = 0;
+    copy_id = callback.copy_id;
+    if (next == contexts.size()) {
+      contexts.push_back(std::make_shared<CallbackContext>(CallbackContext{devices}));
+    }
+    callback.call(callback.module, contexts[next++], copy_id);
+  }
+}
 
 }  // namespace detail
 
@@ -76,7 +88,3 @@ void execute_replication_callbacks(std::vector<M>& replicas, const std::vector<D
 }
 
 }  // namespace lockstep
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/impl/replication_callback.ipp>
-#endif

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/algorithm.hpp>
-#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/reduction.hpp>
@@ -101,7 +100,16 @@ using Gathered = std::conditional_t<detail::nested::PlainValue<T>, std::vector<T
 namespace detail::nested {
 
 // The share that each of several parts has in all rows; equal shares where there are no rows.
-std::vector<double> row_weights(std::span<const std::int64_t> rows, std::size_t parts);
+inline std::vector<double> row_weights(std::span<const std::int64_t> rows, std::size_t parts) {
+  std::int64_t total = 0;
+  for (const std::int64_t n : rows) total += n;
+  if (total == 0) return std::vector<double>(parts, 1 / static_cast<double>(parts));
+  std::vector<double> weights;
+  for (const std::int64_t n : rows) {
+    weights.push_back(static_cast<double>(n) / static_cast<double>(total));
+  }
+  return weights;
+}
 
 // The sum of scalars, each times its weight. One whose weight is 0 is left out, since the mean of
 // no rows is not a number.
@@ -236,7 +244,3 @@ Gathered<T> gather(const Scattered<T>& outputs, Device device, std::int64_t dim 
 }
 
 }  // namespace lockstep
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/impl/scatter_gather.ipp>
-#endif

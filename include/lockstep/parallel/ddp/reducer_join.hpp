@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/parallel/join.hpp>
 
 #include <cstddef>
@@ -19,16 +19,29 @@ class ReducerJoin {
   explicit ReducerJoin(int ranks)
       : everyone_(std::vector<std::int32_t>(static_cast<std::size_t>(ranks), 1)) {}
 
-  void begin(const JoinContext& context, int phase);
+  void begin(const JoinContext& context, int phase) {
+    check<ValueError>(!context_, "join: this DistributedDataParallel is in a join already");
+    context_.emplace(context);
+    phase_ = phase;
+  }
   void end() { context_.reset(); }
 
   // Announces a pass, before its first collective.
-  void announce();
+  void announce() {
+    if (!context_) return;
+    announcement_ = context_->announce(phase_);
+    // An error that ends all ranks is thrown here, before this rank has begun a collective that the
+    // others, which have been told already, never come to.
+    if (context_->options().throw_on_early_termination) (void)announcement_.get();
+  }
   // The ranks that contribute to the pass that was announced last.
   JoinRound round() const { return context_ ? announcement_.get() : everyone_; }
 
   // The factor that the mean over all ranks is multiplied with.
-  double factor(const JoinRound& round) const;
+  double factor(const JoinRound& round) const {
+    if (!context_ || context_->options().divide_by_initial_world_size) return 1;
+    return static_cast<double>(round.size()) / round.active();
+  }
 
  private:
   const JoinRound everyone_;
@@ -38,7 +51,3 @@ class ReducerJoin {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/ddp/impl/reducer_join.ipp>
-#endif

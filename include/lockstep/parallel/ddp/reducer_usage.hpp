@@ -22,17 +22,39 @@ class ReducerUsage {
   // A gradient has come, in no_sync or not.
   void note_gradient(std::size_t i) { members_[i].used = true; }
 
-  void begin_pass();
-  void mark(std::size_t i, State state);
+  void begin_pass() {
+    ready_order_.clear();
+    for (Member& member : members_) member.state = State::waiting;
+  }
+  void mark(std::size_t i, State state) {
+    members_[i].state = state;
+    if (state == State::ready) ready_order_.push_back(static_cast<std::int64_t>(i));
+  }
   State state(std::size_t i) const { return members_[i].state; }
-  std::vector<std::size_t> in_state(State state) const;
+  std::vector<std::size_t> in_state(State state) const {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (members_[i].state == state) found.push_back(i);
+    }
+    return found;
+  }
 
   // The order in which gradients became ready in this pass, those that never did at the end.
-  std::vector<std::int64_t> order() const;
+  std::vector<std::int64_t> order() const {
+    std::vector<std::int64_t> all = ready_order_;
+    for (const std::size_t i : in_state(State::unused)) all.push_back(static_cast<std::int64_t>(i));
+    return all;
+  }
 
   // Ones and zeros: whether this rank has a gradient for the other ranks, from this pass or, where
   // `accumulated`, from those since the last reduction.
-  std::vector<std::int32_t> used(bool accumulated) const;
+  std::vector<std::int32_t> used(bool accumulated) const {
+    std::vector<std::int32_t> flags;
+    for (const Member& member : members_) {
+      flags.push_back(accumulated ? member.used : member.state == State::ready);
+    }
+    return flags;
+  }
 
   // What the ranks have told each other last: on how many the parameter was used.
   void set_ranks(const std::vector<std::int32_t>& ranks) {
@@ -44,8 +66,17 @@ class ReducerUsage {
   // The parameters that the first pass used: on this rank, or, if that one had no inputs any more,
   // on any.
   bool used_at_first(std::size_t i) const { return members_[i].used_at_first; }
-  void remember_first_pass(bool joined);
-  bool as_in_first_pass() const;
+  void remember_first_pass(bool joined) {
+    for (Member& member : members_) {
+      member.used_at_first = joined ? member.used_anywhere : member.state == State::ready;
+    }
+  }
+  bool as_in_first_pass() const {
+    for (const Member& member : members_) {
+      if (member.used_at_first != (member.state == State::ready)) return false;
+    }
+    return true;
+  }
 
   // The gradients have been reduced.
   void end_pass() {
@@ -65,7 +96,3 @@ class ReducerUsage {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/ddp/impl/reducer_usage.ipp>
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
 #include <lockstep/module/visit.hpp>
 #include <lockstep/module/walk/structure.hpp>
 #include <lockstep/parallel/replicas/shared_by_replicas.hpp>
@@ -28,13 +27,28 @@ class Path {
 
   // Made without a std::ostream, which is slow: a plan keeps the text of a path for each call's
   // arguments.
-  std::string text() const;
+  std::string text() const {
+    std::string steps;
+    append_to(steps);
+    return steps;
+  }
   friend std::ostream& operator<<(std::ostream& out, const Path& path) {
     return out << path.text();
   }
 
  private:
-  void append_to(std::string& steps) const;
+  void append_to(std::string& steps) const {
+    if (!parent_) {
+      steps += name_;
+      return;
+    }
+    parent_->append_to(steps);
+    if (name_.data()) {
+      steps.append(1, '.').append(name_);
+    } else {
+      steps.append(1, '[').append(std::to_string(index_)).append(1, ']');
+    }
+  }
 
   const Path* parent_ = nullptr;
   std::string_view name_;
@@ -74,7 +88,3 @@ void for_each_leaf(T& value, const Path& path, Visit& visit) {
 }
 
 }  // namespace lockstep::detail::nested
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/nested/impl/leaves.ipp>
-#endif

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/autograd/grad_mode.hpp>
-#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/module/parameter.hpp>
@@ -11,6 +10,8 @@
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -63,7 +64,20 @@ class BufferMerge {
 
   // Called after forward: sets each floating-point buffer that a replica has changed to the
   // replicas' mean, weighted with `weights`.
-  void finish(const std::vector<double>& weights) const;
+  void finish(const std::vector<double>& weights) const {
+    const NoGradGuard guard;
+    for (std::size_t j = 0; j < originals_.size(); ++j) {
+      std::vector<Tensor> parts;
+      bool changed = false;
+      for (std::size_t i = 0; i < copies_.size(); ++i) {
+        parts.push_back(copies_[i][j]);
+        changed = changed || copies_[i][j].version() != versions_[i][j];
+      }
+      if (!changed || !is_floating_point(originals_[j].dtype())) continue;
+      copy_into(originals_[j],
+                nested::weighted_sum(std::move(parts), weights, originals_[j].device()));
+    }
+  }
 
  private:
   std::vector<Buffer> originals_;
@@ -96,7 +110,3 @@ auto parallel_apply(M& module, Replicas<M>& replicas, const Inputs& inputs,
 }
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/replicas/impl/data_parallel_call.ipp>
-#endif
