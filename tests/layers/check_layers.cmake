@@ -17,6 +17,7 @@ set(
   layers
   "config.hpp"
   "algorithm.hpp error.hpp non_copyable.hpp warning.hpp"
+  "scoped_value.hpp"
   "atomic_file.hpp"
   "profile"
   "device"

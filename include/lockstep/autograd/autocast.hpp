@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/non_copyable.hpp>
+#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
 #include <concepts>
@@ -19,15 +19,8 @@ struct AutocastState {
 AutocastState& autocast_state();
 
 // Makes `state` the calling thread's until destroyed.
-class AutocastStateScope : NonCopyable {
- public:
-  explicit AutocastStateScope(const AutocastState& state) : before_(autocast_state()) {
-    autocast_state() = state;
-  }
-  ~AutocastStateScope() { autocast_state() = before_; }
-
- private:
-  const AutocastState before_;
+struct AutocastStateScope : ScopedValue<AutocastState> {
+  explicit AutocastStateScope(const AutocastState& state) : ScopedValue(autocast_state(), state) {}
 };
 
 }  // namespace detail

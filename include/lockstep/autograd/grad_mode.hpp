@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/non_copyable.hpp>
+#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 
 namespace lockstep {
@@ -16,15 +16,8 @@ inline bool is_grad_enabled() { return detail::autograd_state().grad; }
 // stays off.
 //
 // **Torch counterpart.** torch::AutoGradMode.
-class GradModeGuard : detail::NonCopyable {
- public:
-  explicit GradModeGuard(bool enabled) : before_(detail::autograd_state().grad) {
-    detail::autograd_state().grad = enabled;
-  }
-  ~GradModeGuard() { detail::autograd_state().grad = before_; }
-
- private:
-  const bool before_;
+struct GradModeGuard : detail::ScopedValue<bool> {
+  explicit GradModeGuard(bool enabled) : ScopedValue(detail::autograd_state().grad, enabled) {}
 };
 
 // Turns recording off for this thread until the guard is destroyed.

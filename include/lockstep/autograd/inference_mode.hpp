@@ -34,14 +34,10 @@ inline bool is_inference_mode_enabled() { return detail::autograd_state().infere
 // **Example.**
 //   const ls::InferenceModeGuard guard;
 //   ls::Tensor classes = ls::argmax(model(images), 1);
-class InferenceModeGuard {
- public:
+struct InferenceModeGuard : detail::AutogradStateScope {
   explicit InferenceModeGuard(bool enabled = true)
-      : scope_(
+      : AutogradStateScope(
             {.grad = !enabled, .inference = enabled, .saving = detail::autograd_state().saving}) {}
-
- private:
-  const detail::AutogradStateScope scope_;
 };
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/process_group.hpp>
-#include <lockstep/non_copyable.hpp>
+#include <lockstep/scoped_value.hpp>
 
 #include <mutex>
 #include <utility>
@@ -16,14 +16,9 @@ namespace detail {
 // thread uses it.
 ProcessGroup& group_of_thread();
 
-class GroupOfThreadScope : lockstep::detail::NonCopyable {
- public:
+struct GroupOfThreadScope : lockstep::detail::ScopedValue<ProcessGroup> {
   explicit GroupOfThreadScope(ProcessGroup group)
-      : before_(std::exchange(group_of_thread(), std::move(group))) {}
-  ~GroupOfThreadScope() { group_of_thread() = std::move(before_); }
-
- private:
-  ProcessGroup before_;
+      : ScopedValue(group_of_thread(), std::move(group)) {}
 };
 
 // The group of the process: what init_process_group made. Never destroyed.

@@ -42,10 +42,6 @@ FanInAndFanOut calculate_fan_in_and_fan_out(const Tensor& tensor);
 // **Torch counterpart.** torch.nn.init.calculate_gain.
 double calculate_gain(Nonlinearity nonlinearity, double slope = 0.01);
 
-}  // namespace lockstep::nn::init
-
-namespace lockstep::nn::init {
-
 // Uniform between a and b.
 const Tensor& uniform_(const Tensor& tensor, double a = 0, double b = 1,
                        Generator& generator = default_generator());

@@ -42,26 +42,17 @@ template <class... Args>
 inline constexpr bool is_tuple<std::tuple<Args...>> = true;
 
 // Calls a module with one part of the inputs: a tuple is the argument list, anything else is the
-// only argument.
-template <class M, class Input>
-decltype(auto) forward_part(M& module, const Input& input) {
+// only argument. Keyword arguments, if there are any, come last.
+template <class M, class Input, class... K>
+decltype(auto) forward_part(M& module, const Input& input, const K&... keywords) {
   if constexpr (is_tuple<Input>) {
     return std::apply(
-        [&](const auto&... args) -> decltype(auto) { return forward(module, args...); }, input);
-  } else {
-    return forward(module, input);
-  }
-}
-
-// With keyword arguments, which come last.
-template <class M, class Input, class K>
-decltype(auto) forward_part(M& module, const Input& input, const K& keywords) {
-  if constexpr (is_tuple<Input>) {
-    return std::apply(
-        [&](const auto&... args) -> decltype(auto) { return forward(module, args..., keywords); },
+        [&](const auto&... args) -> decltype(auto) {
+          return forward(module, args..., keywords...);
+        },
         input);
   } else {
-    return forward(module, input, keywords);
+    return forward(module, input, keywords...);
   }
 }
 
@@ -285,11 +276,18 @@ inline void check_count(std::size_t modules, const char* what, std::size_t count
                     " is not equal to the number of ", what, " ", count);
 }
 
-template <class Output>
-void move_each(std::vector<Output>& outputs, const std::vector<Device>& devices) {
-  if constexpr (!nested::PlainValue<Output>) {
+// Calls each module with its part of each list, in a thread of its own, and moves the results to
+// `devices` if there are any.
+template <class M, class... Part>
+auto apply_each(std::vector<M>& modules, const std::vector<Device>& devices,
+                const std::vector<Part>&... parts) {
+  auto outputs = apply_all(
+      std::span(modules), devices, [&](std::size_t i) { return std::tie(parts[i]...); }, false,
+      ApplyThreads::one_each);
+  if constexpr (!nested::PlainValue<typename decltype(outputs)::value_type>) {
     for (std::size_t i = 0; i < devices.size(); ++i) nested::move_to(outputs[i], devices[i]);
   }
+  return outputs;
 }
 
 }  // namespace detail
@@ -321,11 +319,7 @@ template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
   detail::check_count(modules.size(), "inputs", inputs.size());
-  auto outputs = detail::apply_all(
-      std::span(modules), devices, [&](std::size_t i) { return std::tie(inputs[i]); }, false,
-      detail::ApplyThreads::one_each);
-  detail::move_each(outputs, devices);
-  return outputs;
+  return detail::apply_each(modules, devices, inputs);
 }
 
 // With keyword arguments: module i gets kwargs_tup[i] behind its inputs.
@@ -335,12 +329,7 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
                     const std::vector<Device>& devices = {}) requires(!std::is_same_v<K, Device>) {
   detail::check_count(modules.size(), "inputs", inputs.size());
   detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
-  auto outputs = detail::apply_all(
-      std::span(modules), devices,
-      [&](std::size_t i) { return std::tie(inputs[i], kwargs_tup[i]); }, false,
-      detail::ApplyThreads::one_each);
-  detail::move_each(outputs, devices);
-  return outputs;
+  return detail::apply_each(modules, devices, inputs, kwargs_tup);
 }
 
 template <class M, class Input>

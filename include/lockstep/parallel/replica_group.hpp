@@ -5,6 +5,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/non_copyable.hpp>
+#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -105,13 +106,8 @@ class ReplicaScope : NonCopyable {
 
 // Lives while a module runs alone where several might have run: `replicas` sees a single replica,
 // also where this runs within a replica of an outer group.
-class LoneReplicaScope : NonCopyable {
- public:
-  LoneReplicaScope() : before_(std::exchange(current_replica, CurrentReplica{})) {}
-  ~LoneReplicaScope() { current_replica = before_; }
-
- private:
-  const CurrentReplica before_;
+struct LoneReplicaScope : ScopedValue<CurrentReplica> {
+  LoneReplicaScope() : ScopedValue(current_replica, {}) {}
 };
 
 }  // namespace detail

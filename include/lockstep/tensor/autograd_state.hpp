@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/non_copyable.hpp>
+#include <lockstep/scoped_value.hpp>
 
 namespace lockstep::detail {
 
@@ -30,15 +30,8 @@ inline AutogradState& autograd_state() {
 }
 
 // Makes `state` the calling thread's until destroyed.
-class AutogradStateScope : NonCopyable {
- public:
-  explicit AutogradStateScope(const AutogradState& state) : before_(autograd_state()) {
-    autograd_state() = state;
-  }
-  ~AutogradStateScope() { autograd_state() = before_; }
-
- private:
-  const AutogradState before_;
+struct AutogradStateScope : ScopedValue<AutogradState> {
+  explicit AutogradStateScope(const AutogradState& state) : ScopedValue(autograd_state(), state) {}
 };
 
 }  // namespace lockstep::detail

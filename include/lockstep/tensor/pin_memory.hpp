@@ -3,11 +3,9 @@
 
 #include <lockstep/backend/memory_stats.hpp>
 #include <lockstep/config.hpp>
-#include <lockstep/non_copyable.hpp>
+#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
-
-#include <utility>
 
 // Page-locked host memory, which the copy engine of a GPU reads and writes beside the program. A
 // copy to a GPU from other host memory goes through the processor first, and its caller waits for
@@ -30,14 +28,8 @@ namespace lockstep {
 // **Example.**
 //   const ls::PinMemoryGuard pinned;
 //   ls::Tensor batch = ls::empty({64, 784});
-class PinMemoryGuard : detail::NonCopyable {
- public:
-  explicit PinMemoryGuard(bool on = true)
-      : before_(std::exchange(detail::pin_memory_wanted(), on)) {}
-  ~PinMemoryGuard() { detail::pin_memory_wanted() = before_; }
-
- private:
-  const bool before_;
+struct PinMemoryGuard : detail::ScopedValue<bool> {
+  explicit PinMemoryGuard(bool on = true) : ScopedValue(detail::pin_memory_wanted(), on) {}
 };
 
 // How much page-locked memory this process has: all zeros where there is no GPU.

@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/non_copyable.hpp>
+#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <atomic>
@@ -76,13 +77,8 @@ class BackwardPass : NonCopyable {
 inline constinit thread_local BackwardPass* current_backward_pass = nullptr;
 
 // Makes `pass` the calling thread's until destroyed.
-class BackwardPassScope : NonCopyable {
- public:
-  explicit BackwardPassScope(BackwardPass& pass);
-  ~BackwardPassScope() { current_backward_pass = before_; }
-
- private:
-  BackwardPass* const before_;
+struct BackwardPassScope : ScopedValue<BackwardPass*> {
+  explicit BackwardPassScope(BackwardPass& pass) : ScopedValue(current_backward_pass, &pass) {}
 };
 
 }  // namespace detail

@@ -18,31 +18,6 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
-
-LOCKSTEP_INLINE void RemovableHandle::remove() const {
-  const auto is_named = [this](const auto& hook) { return hook.id == id_; };
-  if (const std::shared_ptr<Node> node = node_.lock(); node && node->gradient_hooks) {
-    auto hooks = std::make_shared<detail::GradientHooks>(*node->gradient_hooks);
-    std::erase_if(hooks->hooks, is_named);
-    node->gradient_hooks = hooks->hooks.empty() ? nullptr : std::move(hooks);
-  }
-  const std::shared_ptr<detail::TensorImpl> leaf = leaf_.lock();
-  if (!leaf) return;
-  std::shared_ptr<const detail::GradHooks> rest;  // takes the old ones, destroyed unlocked
-  const std::lock_guard lock(leaf->mutex);
-  if (!leaf->hooks) return;
-  detail::GradHooks hooks = *leaf->hooks;
-  std::erase_if(hooks.hooks, is_named);
-  std::erase_if(hooks.before.hooks, is_named);
-  if (!hooks.hooks.empty() || !hooks.before.hooks.empty()) {
-    rest = std::make_shared<const detail::GradHooks>(std::move(hooks));
-  }
-  rest.swap(leaf->hooks);
-}
-
-}  // namespace lockstep
-
 namespace lockstep::detail {
 
 LOCKSTEP_INLINE void GradientHooks::call(std::vector<Tensor>& gradients, bool retain) const {
@@ -126,6 +101,27 @@ LOCKSTEP_INLINE void move_retained(const std::shared_ptr<Node>& from, std::size_
 }  // namespace lockstep::detail
 
 namespace lockstep {
+
+LOCKSTEP_INLINE void RemovableHandle::remove() const {
+  const auto is_named = [this](const auto& hook) { return hook.id == id_; };
+  if (const std::shared_ptr<Node> node = node_.lock(); node && node->gradient_hooks) {
+    auto hooks = std::make_shared<detail::GradientHooks>(*node->gradient_hooks);
+    std::erase_if(hooks->hooks, is_named);
+    node->gradient_hooks = hooks->hooks.empty() ? nullptr : std::move(hooks);
+  }
+  const std::shared_ptr<detail::TensorImpl> leaf = leaf_.lock();
+  if (!leaf) return;
+  std::shared_ptr<const detail::GradHooks> rest;  // takes the old ones, destroyed unlocked
+  const std::lock_guard lock(leaf->mutex);
+  if (!leaf->hooks) return;
+  detail::GradHooks hooks = *leaf->hooks;
+  std::erase_if(hooks.hooks, is_named);
+  std::erase_if(hooks.before.hooks, is_named);
+  if (!hooks.hooks.empty() || !hooks.before.hooks.empty()) {
+    rest = std::make_shared<const detail::GradHooks>(std::move(hooks));
+  }
+  rest.swap(leaf->hooks);
+}
 
 LOCKSTEP_INLINE RemovableHandle
 Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {

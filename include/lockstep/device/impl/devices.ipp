@@ -84,6 +84,20 @@ struct DeviceCounts {
   }
 };
 
+// check_device for all devices that its quick check does not know to exist.
+[[gnu::cold, gnu::noinline]] inline void check_device_at_length(Device device) {
+  const int count = device_count(device.type);
+  if (device.index >= 0 && device.index < count) return;
+  if (device.is_cuda() && count == 0) {
+    throw DeviceError(
+        str("device ", device, ": this machine has no CUDA device (", no_cuda_reason(), ")"));
+  }
+  throw DeviceError(str("device ", device, " is out of range: there are ", count,
+                        device.is_cpu() ? " host devices (set LOCKSTEP_HOST_DEVICES or call"
+                                          " set_host_device_count for more)"
+                                        : " CUDA devices"));
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -117,28 +131,6 @@ LOCKSTEP_INLINE std::string no_cuda_reason() {
   (void)counts.cuda();
   return counts.no_cuda_reason;
 }
-
-}  // namespace lockstep
-
-namespace lockstep::detail {
-
-// check_device for all devices that its quick check does not know to exist.
-[[gnu::cold, gnu::noinline]] inline void check_device_at_length(Device device) {
-  const int count = device_count(device.type);
-  if (device.index >= 0 && device.index < count) return;
-  if (device.is_cuda() && count == 0) {
-    throw DeviceError(
-        str("device ", device, ": this machine has no CUDA device (", no_cuda_reason(), ")"));
-  }
-  throw DeviceError(str("device ", device, " is out of range: there are ", count,
-                        device.is_cpu() ? " host devices (set LOCKSTEP_HOST_DEVICES or call"
-                                          " set_host_device_count for more)"
-                                        : " CUDA devices"));
-}
-
-}  // namespace lockstep::detail
-
-namespace lockstep {
 
 LOCKSTEP_INLINE void check_device(Device device) {
   // Plain `cpu`, whose index is -1, always passes.

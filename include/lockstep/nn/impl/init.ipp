@@ -12,35 +12,6 @@
 #include <cmath>
 #include <cstdint>
 
-namespace lockstep::nn::init {
-
-LOCKSTEP_INLINE FanInAndFanOut calculate_fan_in_and_fan_out(const Tensor& tensor) {
-  check<ValueError>(tensor.dim() >= 2,
-                    "calculate_fan_in_and_fan_out: expected a weight of at least 2 dimensions, got "
-                    "shape ",
-                    tensor.sizes());
-  std::int64_t receptive_field = 1;
-  for (std::int64_t d = 2; d < tensor.dim(); ++d) receptive_field *= tensor.size(d);
-  return {tensor.size(1) * receptive_field, tensor.size(0) * receptive_field};
-}
-
-LOCKSTEP_INLINE double calculate_gain(Nonlinearity nonlinearity, double slope) {
-  switch (nonlinearity) {
-    case Nonlinearity::linear:
-    case Nonlinearity::sigmoid:
-      return 1;
-    case Nonlinearity::tanh:
-      return 5.0 / 3;
-    case Nonlinearity::relu:
-      return std::sqrt(2.0);
-    case Nonlinearity::leaky_relu:
-      return std::sqrt(2 / (1 + slope * slope));
-  }
-  throw ValueError("calculate_gain: a nonlinearity outside the enumeration");
-}
-
-}  // namespace lockstep::nn::init
-
 namespace lockstep::detail {
 
 template <class Draw>
@@ -79,6 +50,31 @@ inline double uniform_bound(double std) { return std::sqrt(3.0) * std; }
 }  // namespace lockstep::detail
 
 namespace lockstep::nn::init {
+
+LOCKSTEP_INLINE FanInAndFanOut calculate_fan_in_and_fan_out(const Tensor& tensor) {
+  check<ValueError>(tensor.dim() >= 2,
+                    "calculate_fan_in_and_fan_out: expected a weight of at least 2 dimensions, got "
+                    "shape ",
+                    tensor.sizes());
+  std::int64_t receptive_field = 1;
+  for (std::int64_t d = 2; d < tensor.dim(); ++d) receptive_field *= tensor.size(d);
+  return {tensor.size(1) * receptive_field, tensor.size(0) * receptive_field};
+}
+
+LOCKSTEP_INLINE double calculate_gain(Nonlinearity nonlinearity, double slope) {
+  switch (nonlinearity) {
+    case Nonlinearity::linear:
+    case Nonlinearity::sigmoid:
+      return 1;
+    case Nonlinearity::tanh:
+      return 5.0 / 3;
+    case Nonlinearity::relu:
+      return std::sqrt(2.0);
+    case Nonlinearity::leaky_relu:
+      return std::sqrt(2 / (1 + slope * slope));
+  }
+  throw ValueError("calculate_gain: a nonlinearity outside the enumeration");
+}
 
 LOCKSTEP_INLINE const Tensor& uniform_(const Tensor& tensor, double a, double b,
                                        Generator& generator) {

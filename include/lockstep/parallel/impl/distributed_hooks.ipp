@@ -11,17 +11,6 @@
 
 #include <utility>
 
-namespace lockstep::ddp_comm_hooks {
-
-LOCKSTEP_INLINE CommHook allreduce_hook(distributed::ProcessGroup group) {
-  return [group = std::move(group)](const GradBucket& bucket) {
-    return BucketFuture(group.all_reduce(bucket.buffer(), distributed::ReduceOp::avg),
-                        bucket.buffer());
-  };
-}
-
-}  // namespace lockstep::ddp_comm_hooks
-
 namespace lockstep::ddp_comm_hooks::detail {
 
 // `hook` with a bucket of `dtype`; its result is converted back.
@@ -34,6 +23,13 @@ inline CommHook compressed(CommHook hook, Dtype dtype) {
 }  // namespace lockstep::ddp_comm_hooks::detail
 
 namespace lockstep::ddp_comm_hooks {
+
+LOCKSTEP_INLINE CommHook allreduce_hook(distributed::ProcessGroup group) {
+  return [group = std::move(group)](const GradBucket& bucket) {
+    return BucketFuture(group.all_reduce(bucket.buffer(), distributed::ReduceOp::avg),
+                        bucket.buffer());
+  };
+}
 
 LOCKSTEP_INLINE CommHook fp16_compress_wrapper(CommHook hook) {
   return detail::compressed(std::move(hook), Dtype::f16);

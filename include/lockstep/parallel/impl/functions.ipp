@@ -38,6 +38,25 @@ LOCKSTEP_INLINE std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> c
   return flat;
 }
 
+LOCKSTEP_INLINE std::vector<Tensor> scattered(const Tensor& tensor,
+                                              const std::vector<Device>& devices,
+                                              const std::vector<std::int64_t>& sizes,
+                                              std::int64_t dim) {
+  if (!lockstep::detail::is_recorded(tensor) && !tensor.is_sparse()) {
+    return comm::scatter(tensor, devices, sizes, dim);
+  }
+  return lockstep::apply(Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim}, tensor);
+}
+
+LOCKSTEP_INLINE std::vector<Tensor> reduced(std::vector<Tensor> flat,
+                                            const std::vector<Device>& devices,
+                                            Device destination) {
+  if (lockstep::detail::none_of(flat, lockstep::detail::is_recorded)) {
+    return ReduceAddCoalesced::add(std::move(flat), devices, destination);
+  }
+  return lockstep::apply(ReduceAddCoalesced{devices, destination}, flat);
+}
+
 }  // namespace lockstep::functions::detail
 
 namespace lockstep::functions {
@@ -105,33 +124,6 @@ LOCKSTEP_INLINE Tensor ReduceAddCoalesced::copied(const Tensor& tensor, Device d
   if (tensor.is_sparse()) return lockstep::detail::concatenated({tensor}, destination);
   return comm::broadcast(tensor, {destination})[0];
 }
-
-}  // namespace lockstep::functions
-
-namespace lockstep::functions::detail {
-
-LOCKSTEP_INLINE std::vector<Tensor> scattered(const Tensor& tensor,
-                                              const std::vector<Device>& devices,
-                                              const std::vector<std::int64_t>& sizes,
-                                              std::int64_t dim) {
-  if (!lockstep::detail::is_recorded(tensor) && !tensor.is_sparse()) {
-    return comm::scatter(tensor, devices, sizes, dim);
-  }
-  return lockstep::apply(Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim}, tensor);
-}
-
-LOCKSTEP_INLINE std::vector<Tensor> reduced(std::vector<Tensor> flat,
-                                            const std::vector<Device>& devices,
-                                            Device destination) {
-  if (lockstep::detail::none_of(flat, lockstep::detail::is_recorded)) {
-    return ReduceAddCoalesced::add(std::move(flat), devices, destination);
-  }
-  return lockstep::apply(ReduceAddCoalesced{devices, destination}, flat);
-}
-
-}  // namespace lockstep::functions::detail
-
-namespace lockstep::functions {
 
 LOCKSTEP_INLINE Tensor Scatter::backward(const Backward&, std::vector<Tensor> grads) const {
   for (std::size_t i = 0; i < grads.size(); ++i) {

@@ -18,15 +18,6 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
-
-LOCKSTEP_INLINE int JoinRound::first_active() const {
-  const auto is_active = [](std::int32_t code) { return code != 0; };
-  return static_cast<int>(std::find_if(begin(), end(), is_active) - begin());
-}
-
-}  // namespace lockstep
-
 namespace lockstep::detail {
 
 // Waits for the codes that the ranks have given, and checks them.
@@ -49,27 +40,6 @@ inline JoinRound take_join_round(JoinState& state, const Tensor& codes) {
   return round;
 }
 
-}  // namespace lockstep::detail
-
-namespace lockstep {
-
-LOCKSTEP_INLINE JoinRound JoinAnnouncement::get() const {
-  work_.wait();
-  return detail::take_join_round(*state_, codes_);
-}
-
-LOCKSTEP_INLINE JoinAnnouncement JoinContext::tell(const distributed::ProcessGroup& group,
-                                                   std::int32_t code) const {
-  const Tensor codes = empty({group.size()}, {.dtype = Dtype::i32, .device = state_->device});
-  const Tensor mine = from_values<std::int32_t>({code}, {1}, state_->device);
-  distributed::Work work = group.all_gather_into_tensor(codes, mine);
-  return {state_, std::move(work), codes};
-}
-
-}  // namespace lockstep
-
-namespace lockstep::detail {
-
 LOCKSTEP_INLINE void shadow_until_all_have_joined(
     const std::shared_ptr<JoinState>& state, const std::vector<std::unique_ptr<JoinHook>>& hooks) {
   const JoinContext context(state, 0);
@@ -87,3 +57,25 @@ LOCKSTEP_INLINE void shadow_until_all_have_joined(
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE int JoinRound::first_active() const {
+  const auto is_active = [](std::int32_t code) { return code != 0; };
+  return static_cast<int>(std::find_if(begin(), end(), is_active) - begin());
+}
+
+LOCKSTEP_INLINE JoinRound JoinAnnouncement::get() const {
+  work_.wait();
+  return detail::take_join_round(*state_, codes_);
+}
+
+LOCKSTEP_INLINE JoinAnnouncement JoinContext::tell(const distributed::ProcessGroup& group,
+                                                   std::int32_t code) const {
+  const Tensor codes = empty({group.size()}, {.dtype = Dtype::i32, .device = state_->device});
+  const Tensor mine = from_values<std::int32_t>({code}, {1}, state_->device);
+  distributed::Work work = group.all_gather_into_tensor(codes, mine);
+  return {state_, std::move(work), codes};
+}
+
+}  // namespace lockstep

@@ -12,6 +12,24 @@
 #include <utility>
 #include <vector>
 
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE void check_chunk_sizes(std::int64_t rows, std::size_t devices,
+                                       const std::vector<std::int64_t>& sizes) {
+  check<ValueError>(sizes.size() == devices,
+                    "Expected devices and chunk_sizes to be of same length, but got ", devices,
+                    " devices and ", sizes.size(), " chunk sizes");
+  std::int64_t total = 0;
+  for (const std::int64_t size : sizes) {
+    check<ValueError>(size >= 0, "expected non-negative chunk sizes, got ", size);
+    total += size;
+  }
+  check<ValueError>(total == rows, "expected chunk sizes to sum to ", rows,
+                    ", the number of rows, but they sum to ", total);
+}
+
+}  // namespace lockstep::detail
+
 namespace lockstep {
 
 LOCKSTEP_INLINE Split Split::sizes(std::vector<std::int64_t> sizes) {
@@ -96,28 +114,6 @@ LOCKSTEP_INLINE std::vector<std::int64_t> Split::divide(std::int64_t rows,
       return chunks(rows, devices);
   }
 }
-
-}  // namespace lockstep
-
-namespace lockstep::detail {
-
-LOCKSTEP_INLINE void check_chunk_sizes(std::int64_t rows, std::size_t devices,
-                                       const std::vector<std::int64_t>& sizes) {
-  check<ValueError>(sizes.size() == devices,
-                    "Expected devices and chunk_sizes to be of same length, but got ", devices,
-                    " devices and ", sizes.size(), " chunk sizes");
-  std::int64_t total = 0;
-  for (const std::int64_t size : sizes) {
-    check<ValueError>(size >= 0, "expected non-negative chunk sizes, got ", size);
-    total += size;
-  }
-  check<ValueError>(total == rows, "expected chunk sizes to sum to ", rows,
-                    ", the number of rows, but they sum to ", total);
-}
-
-}  // namespace lockstep::detail
-
-namespace lockstep {
 
 LOCKSTEP_INLINE std::vector<std::int64_t> split_sizes(std::int64_t rows, std::size_t devices,
                                                       const Split& split) {

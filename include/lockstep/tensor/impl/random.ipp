@@ -20,6 +20,38 @@
 #include <utility>
 #include <vector>
 
+namespace lockstep::detail {
+
+LOCKSTEP_INLINE std::shared_ptr<RandomNumbers>& random_override() {
+  thread_local std::shared_ptr<RandomNumbers> numbers;
+  return numbers;
+}
+
+LOCKSTEP_INLINE RandomNumbers& random_numbers() {
+  static RandomNumbers& of_process = *new RandomNumbers;
+  RandomNumbers* const own = random_override().get();
+  return own ? *own : of_process;
+}
+
+LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
+  RandomNumbers& original = random_numbers();
+  auto copy = std::make_shared<RandomNumbers>();
+  copy->generator.set_state(original.generator.state());
+  copy->devices.set_state(original.devices.state());
+  return copy;
+}
+
+template <class Draw>
+Tensor random_tensor(const Shape& shape, const TensorOptions& options, Draw draw) {
+  std::vector<double> values(static_cast<std::size_t>(numel(shape)));
+  for (double& value : values) value = draw();
+  Tensor result = empty(shape, options);
+  copy_into(result, from_values(values, shape));
+  return result;
+}
+
+}  // namespace lockstep::detail
+
 namespace lockstep {
 
 struct Generator::Engine {
@@ -75,54 +107,10 @@ LOCKSTEP_INLINE void Generator::set_state(const std::string& state) {
   engine_->numbers = engine;
 }
 
-}  // namespace lockstep
-
-namespace lockstep::detail {
-
-LOCKSTEP_INLINE std::shared_ptr<RandomNumbers>& random_override() {
-  thread_local std::shared_ptr<RandomNumbers> numbers;
-  return numbers;
-}
-
-LOCKSTEP_INLINE RandomNumbers& random_numbers() {
-  static RandomNumbers& of_process = *new RandomNumbers;
-  RandomNumbers* const own = random_override().get();
-  return own ? *own : of_process;
-}
-
-LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
-  RandomNumbers& original = random_numbers();
-  auto copy = std::make_shared<RandomNumbers>();
-  copy->generator.set_state(original.generator.state());
-  copy->devices.set_state(original.devices.state());
-  return copy;
-}
-
-}  // namespace lockstep::detail
-
-namespace lockstep {
-
 LOCKSTEP_INLINE void manual_seed(std::uint64_t seed) {
   default_generator().manual_seed(seed);
   detail::device_random().manual_seed(seed);
 }
-
-}  // namespace lockstep
-
-namespace lockstep::detail {
-
-template <class Draw>
-Tensor random_tensor(const Shape& shape, const TensorOptions& options, Draw draw) {
-  std::vector<double> values(static_cast<std::size_t>(numel(shape)));
-  for (double& value : values) value = draw();
-  Tensor result = empty(shape, options);
-  copy_into(result, from_values(values, shape));
-  return result;
-}
-
-}  // namespace lockstep::detail
-
-namespace lockstep {
 
 LOCKSTEP_INLINE Tensor rand(const Shape& shape, const TensorOptions& options, double low,
                             double high, Generator& generator) {

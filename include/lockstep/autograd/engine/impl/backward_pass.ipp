@@ -55,11 +55,6 @@ LOCKSTEP_INLINE std::uint64_t BackwardPass::next_number() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-LOCKSTEP_INLINE BackwardPassScope::BackwardPassScope(BackwardPass& pass)
-    : before_(current_backward_pass) {
-  current_backward_pass = &pass;
-}
-
 }  // namespace lockstep::detail
 
 namespace lockstep::autograd {

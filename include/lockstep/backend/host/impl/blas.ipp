@@ -72,6 +72,12 @@ LOCKSTEP_INLINE HostMath::HostMath(const BlasControls& blas) : blas_(blas) {
   blas_.set_threads(1);
 }
 
+LOCKSTEP_INLINE BlasInt blas_int(std::int64_t value) {
+  check(std::in_range<BlasInt>(value), "a matrix product with a dimension of ", value,
+        " is too large for the BLAS, whose integers have ", 8 * sizeof(BlasInt), " bits");
+  return static_cast<BlasInt>(value);
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -87,13 +93,3 @@ LOCKSTEP_INLINE void restore_host_math_threads() {
 }
 
 }  // namespace lockstep
-
-namespace lockstep::detail {
-
-LOCKSTEP_INLINE BlasInt blas_int(std::int64_t value) {
-  check(std::in_range<BlasInt>(value), "a matrix product with a dimension of ", value,
-        " is too large for the BLAS, whose integers have ", 8 * sizeof(BlasInt), " bits");
-  return static_cast<BlasInt>(value);
-}
-
-}  // namespace lockstep::detail

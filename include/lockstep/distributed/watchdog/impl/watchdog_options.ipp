@@ -11,22 +11,6 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace lockstep::distributed {
-
-LOCKSTEP_INLINE void WatchdogOptions::check() const {
-  lockstep::check<ValueError>(interval.count() > 0, "WatchdogOptions.interval is ",
-                              interval.count(), " ms, but must be more than 0");
-  lockstep::check<ValueError>(heartbeat_timeout >= 2 * interval,
-                              "WatchdogOptions.heartbeat_timeout is ", heartbeat_timeout.count(),
-                              " ms, but must be at least twice the interval, which is ",
-                              interval.count(), " ms");
-  lockstep::check<ValueError>(collective_timeout.count() > 0,
-                              "WatchdogOptions.collective_timeout is ", collective_timeout.count(),
-                              " ms, but must be more than 0");
-}
-
-}  // namespace lockstep::distributed
-
 namespace lockstep::distributed::detail {
 
 // What the variable says, in seconds, or `value` if it is not set.
@@ -52,6 +36,18 @@ LOCKSTEP_INLINE bool watch_is_wanted() {
 }  // namespace lockstep::distributed::detail
 
 namespace lockstep::distributed {
+
+LOCKSTEP_INLINE void WatchdogOptions::check() const {
+  lockstep::check<ValueError>(interval.count() > 0, "WatchdogOptions.interval is ",
+                              interval.count(), " ms, but must be more than 0");
+  lockstep::check<ValueError>(heartbeat_timeout >= 2 * interval,
+                              "WatchdogOptions.heartbeat_timeout is ", heartbeat_timeout.count(),
+                              " ms, but must be at least twice the interval, which is ",
+                              interval.count(), " ms");
+  lockstep::check<ValueError>(collective_timeout.count() > 0,
+                              "WatchdogOptions.collective_timeout is ", collective_timeout.count(),
+                              " ms, but must be more than 0");
+}
 
 LOCKSTEP_INLINE WatchdogOptions WatchdogOptions::from_environment() {
   using detail::seconds_from_environment;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/non_copyable.hpp>
+
+#include <utility>
+
+namespace lockstep::detail {
+
+// Sets a variable until destroyed, and then puts back what was there: the base of guards and scopes
+// that change something of the calling thread, which is the thread that destroys them.
+template <class T>
+class ScopedValue : NonCopyable {
+ public:
+  ScopedValue(T& variable, T value)
+      : variable_(variable), before_(std::exchange(variable, std::move(value))) {}
+  ~ScopedValue() { variable_ = std::move(before_); }
+
+ private:
+  T& variable_;
+  T before_;
+};
+
+}  // namespace lockstep::detail
