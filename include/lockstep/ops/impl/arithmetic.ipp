@@ -123,38 +123,31 @@ struct DivOp {
   }
 };
 
-// x + number
-struct AddScalarOp {
-  static constexpr const char* name = "add";
+// What an operation of F begins with whose other operand is a number, on the side of Bind.
+template <class Op, template <class> class F, template <class, class> class Bind>
+struct WithNumber {
   double number;
   Tensor forward(const Tensor& x) const {
-    return compute_numeric(x.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(x, BindRight<T, Plus<T>>{{}, scalar<T>(name, number)});
+    return compute_numeric(x.dtype(), Op::name, [&]<class T>(T) {
+      return map<T, T>(x, Bind<T, F<T>>{{}, scalar<T>(Op::name, number)});
     });
   }
+};
+
+// x + number
+struct AddScalarOp : WithNumber<AddScalarOp, Plus, BindRight> {
+  static constexpr const char* name = "add";
   Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
 };
 
 // number − x
-struct SubFromOp {
+struct SubFromOp : WithNumber<SubFromOp, Minus, BindLeft> {
   static constexpr const char* name = "sub";
-  double number;
-  Tensor forward(const Tensor& x) const {
-    return compute_numeric(x.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(x, BindLeft<T, Minus<T>>{{}, scalar<T>(name, number)});
-    });
-  }
   Tensor backward(const Backward&, const Tensor& grad) const { return neg(grad); }
 };
 
-struct MulScalarOp {
+struct MulScalarOp : WithNumber<MulScalarOp, Times, BindRight> {
   static constexpr const char* name = "mul";
-  double number;
-  Tensor forward(const Tensor& x) const {
-    return compute_numeric(x.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(x, BindRight<T, Times<T>>{{}, scalar<T>(name, number)});
-    });
-  }
   Tensor backward(const Backward&, const Tensor& grad) const { return mul(grad, number); }
 };
 
@@ -199,21 +192,23 @@ LOCKSTEP_INLINE Tensor add(const Tensor& a, const Tensor& b, double alpha) {
   return detail::apply_to_both(detail::AddOp{alpha}, a, b);
 }
 
-LOCKSTEP_INLINE Tensor add(const Tensor& a, double b) { return apply(detail::AddScalarOp{b}, a); }
+LOCKSTEP_INLINE Tensor add(const Tensor& a, double b) { return apply(detail::AddScalarOp{{b}}, a); }
 
 LOCKSTEP_INLINE Tensor sub(const Tensor& a, const Tensor& b) {
   return detail::apply_to_both(detail::SubOp{}, a, b);
 }
 
-LOCKSTEP_INLINE Tensor sub(const Tensor& a, double b) { return apply(detail::AddScalarOp{-b}, a); }
+LOCKSTEP_INLINE Tensor sub(const Tensor& a, double b) {
+  return apply(detail::AddScalarOp{{-b}}, a);
+}
 
-LOCKSTEP_INLINE Tensor sub(double a, const Tensor& b) { return apply(detail::SubFromOp{a}, b); }
+LOCKSTEP_INLINE Tensor sub(double a, const Tensor& b) { return apply(detail::SubFromOp{{a}}, b); }
 
 LOCKSTEP_INLINE Tensor mul(const Tensor& a, const Tensor& b) {
   return detail::apply_to_both(detail::MulOp{}, a, b);
 }
 
-LOCKSTEP_INLINE Tensor mul(const Tensor& a, double b) { return apply(detail::MulScalarOp{b}, a); }
+LOCKSTEP_INLINE Tensor mul(const Tensor& a, double b) { return apply(detail::MulScalarOp{{b}}, a); }
 
 LOCKSTEP_INLINE Tensor div(const Tensor& a, const Tensor& b) {
   return detail::apply_to_both(detail::DivOp{}, a, b);

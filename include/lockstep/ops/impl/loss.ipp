@@ -264,18 +264,23 @@ struct MseLossOp {
   }
 };
 
-struct BinaryCrossEntropyOp {
-  static constexpr const char* name = "binary_cross_entropy";
+// What a loss of pairs of elements begins with, F of an element and its target.
+template <class Op, template <class> class F>
+struct OfPairs {
   Saved x = {};
   Saved target = {};
 
   Tensor forward(const Tensor& input, const Tensor& wanted) {
     x = input;
     target = wanted;
-    return compute_floating(input.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(name, input, wanted, BinaryCrossEntropy<T>{});
-    });
+    return compute_floating(input.dtype(), Op::name,
+                            [&]<class T>(T) { return map<T, T>(Op::name, input, wanted, F<T>{}); });
   }
+};
+
+struct BinaryCrossEntropyOp : OfPairs<BinaryCrossEntropyOp, BinaryCrossEntropy> {
+  static constexpr const char* name = "binary_cross_entropy";
+
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     const Tensor p = saved(x);
     std::array<Tensor, 2> grads;
@@ -285,18 +290,10 @@ struct BinaryCrossEntropyOp {
   }
 };
 
-struct BinaryCrossEntropyOfLogitOp {
+struct BinaryCrossEntropyOfLogitOp
+    : OfPairs<BinaryCrossEntropyOfLogitOp, BinaryCrossEntropyOfLogit> {
   static constexpr const char* name = "binary_cross_entropy_with_logits";
-  Saved x = {};
-  Saved target = {};
 
-  Tensor forward(const Tensor& input, const Tensor& wanted) {
-    x = input;
-    target = wanted;
-    return compute_floating(input.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(name, input, wanted, BinaryCrossEntropyOfLogit<T>{});
-    });
-  }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     std::array<Tensor, 2> grads;
     if (saved.needs(0)) grads[0] = grad * (sigmoid(saved(x)) - saved(target));

@@ -19,6 +19,37 @@
 
 namespace lockstep::detail {
 
+template <template <class> class F, bool takes_integers = false>
+Tensor map_elements(const char* operation, const Tensor& x) {
+  const auto compute = [&]<class T>(T) { return map<T, T>(x, F<T>{}); };
+  if constexpr (takes_integers) {
+    return compute_numeric(x.dtype(), operation, compute);
+  } else {
+    return compute_floating(x.dtype(), operation, compute);
+  }
+}
+
+// What an operation of F begins with whose derivative is written with its result.
+template <class Op, template <class> class F, bool takes_integers = false>
+struct OfResult {
+  Saved y = {};
+  Tensor forward(const Tensor& x) {
+    Tensor result = map_elements<F, takes_integers>(Op::name, x);
+    y = Saved::output(result);
+    return result;
+  }
+};
+
+// The same where it is written with x.
+template <class Op, template <class> class F, bool takes_integers = false>
+struct OfInput {
+  Saved x = {};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return map_elements<F, takes_integers>(Op::name, input);
+  }
+};
+
 // The gradient where the result is positive, 0 elsewhere; linear in the gradient.
 struct ReluBackwardOp {
   static constexpr const char* name = "relu_backward";
@@ -34,15 +65,8 @@ struct ReluBackwardOp {
   }
 };
 
-struct ReluOp {
+struct ReluOp : OfResult<ReluOp, Relu, true> {
   static constexpr const char* name = "relu";
-  Saved y = {};
-  Tensor forward(const Tensor& x) {
-    Tensor result =
-        compute_numeric(x.dtype(), name, [&]<class T>(T) { return map<T, T>(x, Relu<T>{}); });
-    y = Saved::output(result);
-    return result;
-  }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     return apply(ReluBackwardOp{}, grad, saved(y).detach());
   }
@@ -119,59 +143,30 @@ struct Bounds {
   }
 };
 
-// Functions whose derivative is written with their result.
-template <template <class> class F>
-Tensor map_floating(const char* operation, const Tensor& x) {
-  return compute_floating(x.dtype(), operation, [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
-}
-
-// The gradient of such a function, or of one of x, in one pass, where it is not recorded.
+// The gradient of a function in one pass, where it is not recorded.
 template <template <class> class F>
 Tensor map_gradient(const char* operation, const Tensor& grad, const Tensor& from) {
   return compute_floating(grad.dtype(), operation,
                           [&]<class T>(T) { return map<T, T>(operation, grad, from, F<T>{}); });
 }
 
-struct ExpOp {
+struct ExpOp : OfResult<ExpOp, Exp> {
   static constexpr const char* name = "exp";
-  Saved y = {};
-  Tensor forward(const Tensor& x) {
-    Tensor result = map_floating<Exp>(name, x);
-    y = Saved::output(result);
-    return result;
-  }
   Tensor backward(const Backward& saved, const Tensor& grad) const { return grad * saved(y); }
 };
 
-struct LogOp {
+struct LogOp : OfInput<LogOp, Log> {
   static constexpr const char* name = "log";
-  Saved x = {};
-  Tensor forward(const Tensor& input) {
-    x = input;
-    return map_floating<Log>(name, input);
-  }
   Tensor backward(const Backward& saved, const Tensor& grad) const { return grad / saved(x); }
 };
 
-struct SqrtOp {
+struct SqrtOp : OfResult<SqrtOp, Sqrt> {
   static constexpr const char* name = "sqrt";
-  Saved y = {};
-  Tensor forward(const Tensor& x) {
-    Tensor result = map_floating<Sqrt>(name, x);
-    y = Saved::output(result);
-    return result;
-  }
   Tensor backward(const Backward& saved, const Tensor& grad) const { return grad / (saved(y) * 2); }
 };
 
-struct TanhOp {
+struct TanhOp : OfResult<TanhOp, Tanh> {
   static constexpr const char* name = "tanh";
-  Saved y = {};
-  Tensor forward(const Tensor& x) {
-    Tensor result = map_floating<Tanh>(name, x);
-    y = Saved::output(result);
-    return result;
-  }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor result = saved(y);
     if (!is_grad_enabled()) return map_gradient<TanhGradient>(name, grad, result);
@@ -179,14 +174,8 @@ struct TanhOp {
   }
 };
 
-struct SigmoidOp {
+struct SigmoidOp : OfResult<SigmoidOp, Sigmoid> {
   static constexpr const char* name = "sigmoid";
-  Saved y = {};
-  Tensor forward(const Tensor& x) {
-    Tensor result = map_floating<Sigmoid>(name, x);
-    y = Saved::output(result);
-    return result;
-  }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor result = saved(y);
     if (!is_grad_enabled()) return map_gradient<SigmoidGradient>(name, grad, result);
@@ -194,13 +183,8 @@ struct SigmoidOp {
   }
 };
 
-struct SiluOp {
+struct SiluOp : OfInput<SiluOp, Silu> {
   static constexpr const char* name = "silu";
-  Saved x = {};
-  Tensor forward(const Tensor& input) {
-    x = input;
-    return map_floating<Silu>(name, input);
-  }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
     const Tensor input = saved(x);
     if (!is_grad_enabled()) return map_gradient<SiluGradient>(name, grad, input);
@@ -209,27 +193,15 @@ struct SiluOp {
   }
 };
 
-struct AbsOp {
+struct AbsOp : OfInput<AbsOp, Abs, true> {
   static constexpr const char* name = "abs";
-  Saved x = {};
-  Tensor forward(const Tensor& input) {
-    x = input;
-    return compute_numeric(input.dtype(), name,
-                           [&]<class T>(T) { return map<T, T>(input, Abs<T>{}); });
-  }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
-    return grad * map_floating<Sign>(name, saved(x));
+    return grad * map_elements<Sign>(name, saved(x));
   }
 };
 
-struct SquareOp {
+struct SquareOp : OfInput<SquareOp, Square, true> {
   static constexpr const char* name = "square";
-  Saved x = {};
-  Tensor forward(const Tensor& input) {
-    x = input;
-    return compute_numeric(input.dtype(), name,
-                           [&]<class T>(T) { return map<T, T>(input, Square<T>{}); });
-  }
   Tensor backward(const Backward& saved, const Tensor& grad) const { return grad * saved(x) * 2; }
 };
 
