@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
 
+#include <cxxabi.h>
+
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
@@ -60,12 +62,33 @@ struct DescribedError {
   // "type: what", as far as they are known.
   std::string text() const { return what ? type_name() + ": " + *what : type_name(); }
   // The type by which users know it.
-  std::string type_name() const;
+  std::string type_name() const {
+    if (!type) return "an exception of unknown type";
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> demangled(
+        abi::__cxa_demangle(type->name(), nullptr, nullptr, &status), &std::free);
+    return status == 0 ? demangled.get() : type->name();
+  }
 
   const std::type_info* type = nullptr;     // null if it is not one of C++
   std::shared_ptr<const std::string> what;  // null if it has no text, or there was no memory for it
 };
-DescribedError described(const std::exception_ptr& error) noexcept;
+inline DescribedError described(const std::exception_ptr& error) noexcept {
+  DescribedError result;
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    const auto* const relayed = dynamic_cast<const CaughtAs*>(&exception);
+    result.type = relayed ? &relayed->caught_as() : &typeid(exception);
+    try {
+      result.what = std::make_shared<const std::string>(exception.what());
+    } catch (...) {  // no memory
+    }
+  } catch (...) {
+    result.type = abi::__cxa_current_exception_type();
+  }
+  return result;
+}
 
 // Types of exceptions that are made from a text alone, the most derived first.
 template <class... E>
@@ -113,7 +136,3 @@ template <class Special, class Source, class Text>
 }
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/impl/relayed_error.ipp>
-#endif

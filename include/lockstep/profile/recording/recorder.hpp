@@ -1,24 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/profile/device_timer.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
 #include <lockstep/profile/recording/recording.hpp>
 #include <lockstep/profile/recording/thread_log.hpp>
 
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::profile {
 
 namespace detail {
 
-std::int64_t now();
+inline std::int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// The row of the calling thread: the name it was given here or as pthread_setname_np does, "main",
+// or "thread" for one that has no other name than its process.
+inline std::string thread_label() {
+  if (!thread_name().empty()) return thread_name();
+  if (::gettid() == ::getpid()) return "main";
+  std::array<char, 16> name{};
+  if (::pthread_getname_np(::pthread_self(), name.data(), name.size()) != 0) return "thread";
+  const std::string text(name.data());
+  const std::string process(::program_invocation_short_name);
+  return text.empty() || text == process.substr(0, name.size() - 1) ? "thread" : text;
+}
 
 // The logs of the session that is recorded, at most one at a time.
 //
@@ -26,22 +50,67 @@ std::int64_t now();
 // Lives until the process ends.
 class Recorder {
  public:
-  static Recorder& instance();
+  static Recorder& instance() {
+    static Recorder& recorder = *new Recorder;
+    return recorder;
+  }
 
   // Begins a session of at most `max_events` events of each thread, and returns its number. An
   // Error if there is a session.
-  std::uint64_t start(std::size_t max_events);
+  std::uint64_t start(std::size_t max_events) {
+    const std::lock_guard lock(mutex_);
+    check<Error>(session() == 0,
+                 "Profiler: another one is recording: stop or destroy it before the next is made");
+    max_events_ = max_events;
+    recording.store(++last_session_ << 1 | listening(), std::memory_order_relaxed);
+    return last_session_;
+  }
 
   // Ends it and hands out the logs. Threads that are about to append to theirs may still do so.
-  std::vector<std::shared_ptr<ThreadLog>> stop();
+  std::vector<std::shared_ptr<ThreadLog>> stop() {
+    const std::lock_guard lock(mutex_);
+    recording.store(listening(), std::memory_order_relaxed);
+    return std::exchange(logs_, {});
+  }
 
   // The calling thread's log in a session; null if that has ended, the thread is about to end, or
   // there is no memory.
-  ThreadLog* log(std::uint64_t number) noexcept;
+  ThreadLog* log(std::uint64_t number) noexcept {
+    // Without destructors, so that a range may still ask when the owner is gone.
+    thread_local ThreadLog* mine = nullptr;
+    thread_local std::uint64_t session_of_log = 0;
+    thread_local bool ended = false;
+    struct Owner {
+      std::shared_ptr<ThreadLog> log;
+      ~Owner() {
+        mine = nullptr;
+        ended = true;
+      }
+    };
+    if (session_of_log == number || ended) return mine;
+    try {
+      thread_local Owner owner;
+      std::string label = thread_label();
+      const std::lock_guard lock(mutex_);
+      if (session() != number) return nullptr;
+      owner.log = std::make_shared<ThreadLog>(std::move(label), max_events_);
+      mine = nullptr;
+      logs_.push_back(owner.log);
+      mine = owner.log.get();
+      session_of_log = number;
+    } catch (...) {
+      mine = nullptr;
+    }
+    return mine;
+  }
 
   // Names of all ranges go to `listener`, which lives until the process ends, or to nobody if it is
   // null.
-  void listen(const RangeListener* listener);
+  void listen(const RangeListener* listener) {
+    const std::lock_guard lock(mutex_);
+    range_listener.store(listener, std::memory_order_release);
+    recording.store(session() << 1 | listening(), std::memory_order_relaxed);
+  }
 
  private:
   static std::uint64_t session() { return recording.load(std::memory_order_relaxed) >> 1; }
@@ -58,7 +127,3 @@ class Recorder {
 }  // namespace detail
 
 }  // namespace lockstep::profile
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/profile/recording/impl/recorder.ipp>
-#endif

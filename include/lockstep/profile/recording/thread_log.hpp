@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
 #include <lockstep/non_copyable.hpp>
+#include <lockstep/profile/device_timer.hpp>
 #include <lockstep/profile/recording/recorded_event.hpp>
 
 #include <array>
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -17,6 +18,12 @@
 #include <utility>
 
 namespace lockstep::profile::detail {
+
+inline void discard(const RecordedEvent& event) noexcept {
+  for (void* const mark : {event.begin_mark, event.end_mark}) {
+    if (mark != nullptr) device_timer.load(std::memory_order_acquire)->discard(mark);
+  }
+}
 
 // What one thread has recorded during one session, in the order in which its ranges ended.
 //
@@ -28,17 +35,43 @@ class ThreadLog : lockstep::detail::NonCopyable {
  public:
   ThreadLog(std::string label, std::size_t max_events)
       : label_(std::move(label)), room_(max_events), first_(new Chunk), last_(first_) {}
-  ~ThreadLog();
+  ~ThreadLog() {
+    drain([](const RecordedEvent& event) { discard(event); });  // what came too late for the reader
+    drop_first();
+  }
 
   // The row of the thread.
   const std::string& label() const { return label_; }
 
   // Called by the thread. False if there is no room for the event, which is then counted as
   // dropped.
-  bool append(const RecordedEvent& event) noexcept;
+  bool append(const RecordedEvent& event) noexcept {
+    if (room_ == 0) return drop();
+    std::size_t count = last_->count.load(std::memory_order_relaxed);
+    if (count == last_->events.size()) {
+      Chunk* const next = new (std::nothrow) Chunk;
+      if (next == nullptr) return drop();
+      Chunk* const full = std::exchange(last_, next);
+      full->next.store(next, std::memory_order_release);
+      count = 0;
+    }
+    last_->events[count] = event;
+    last_->count.store(count + 1, std::memory_order_release);
+    --room_;
+    return true;
+  }
 
   // Called by the thread: a copy of a name that lives as long as the log; null if there is no room.
-  const char* keep(std::string_view name) noexcept;
+  const char* keep(std::string_view name) noexcept {
+    const auto known = names_.find(name);
+    if (known != names_.end()) return known->c_str();
+    if (room_ == 0) return nullptr;
+    try {
+      return names_.emplace(name).first->c_str();
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
 
   // Called by the reader: calls `take(event)` for all events that have come since the last time,
   // and frees the chunks that are full.
@@ -67,7 +100,10 @@ class ThreadLog : lockstep::detail::NonCopyable {
   };
   static_assert(std::is_trivially_destructible_v<RecordedEvent>);
 
-  bool drop() noexcept;
+  bool drop() noexcept {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
   void drop_first() { delete std::exchange(first_, first_->next.load(std::memory_order_relaxed)); }
 
   const std::string label_;
@@ -80,7 +116,3 @@ class ThreadLog : lockstep::detail::NonCopyable {
 };
 
 }  // namespace lockstep::profile::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/profile/recording/impl/thread_log.ipp>
-#endif
