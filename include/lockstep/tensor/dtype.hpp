@@ -86,37 +86,21 @@ namespace detail {
 template <class T>
 struct DtypeOf;
 template <>
-struct DtypeOf<float> {
-  static constexpr Dtype value = Dtype::f32;
-};
+struct DtypeOf<float> : std::integral_constant<Dtype, Dtype::f32> {};
 template <>
-struct DtypeOf<double> {
-  static constexpr Dtype value = Dtype::f64;
-};
+struct DtypeOf<double> : std::integral_constant<Dtype, Dtype::f64> {};
 template <>
-struct DtypeOf<Half> {
-  static constexpr Dtype value = Dtype::f16;
-};
+struct DtypeOf<Half> : std::integral_constant<Dtype, Dtype::f16> {};
 template <>
-struct DtypeOf<BFloat16> {
-  static constexpr Dtype value = Dtype::bf16;
-};
+struct DtypeOf<BFloat16> : std::integral_constant<Dtype, Dtype::bf16> {};
 template <>
-struct DtypeOf<std::int64_t> {
-  static constexpr Dtype value = Dtype::i64;
-};
+struct DtypeOf<std::int64_t> : std::integral_constant<Dtype, Dtype::i64> {};
 template <>
-struct DtypeOf<std::int32_t> {
-  static constexpr Dtype value = Dtype::i32;
-};
+struct DtypeOf<std::int32_t> : std::integral_constant<Dtype, Dtype::i32> {};
 template <>
-struct DtypeOf<std::uint8_t> {
-  static constexpr Dtype value = Dtype::u8;
-};
+struct DtypeOf<std::uint8_t> : std::integral_constant<Dtype, Dtype::u8> {};
 template <>
-struct DtypeOf<bool> {
-  static constexpr Dtype value = Dtype::boolean;
-};
+struct DtypeOf<bool> : std::integral_constant<Dtype, Dtype::boolean> {};
 // std::complex and its like.
 template <class T>
 requires requires(const T& number) {
