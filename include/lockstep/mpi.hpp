@@ -52,6 +52,11 @@ namespace lockstep::mpi {
 // it initialises MPI with MPI_THREAD_MULTIPLE beforehand. A failure of MPI is an Error with MPI's
 // text. Where one process cannot make the group, as for want of memory, the others get an Error
 // that names its rank: at once, or from the group's first operation.
+//
+// ProcessGroup::new_group of other ranks, or in another order, ends in MPI_Comm_split, which blocks
+// until all have come; MPI has no call for this that does not. The ranks meet before, so a rank
+// that does not come is an error as in any collective. Only a process that dies between that
+// meeting and MPI_Comm_split leaves the others waiting there, or two ranks whose MPI fails at once.
 inline distributed::ProcessGroup process_group(MPI_Comm comm = MPI_COMM_NULL) {
   detail::Runtime& runtime = detail::Runtime::instance();
   if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;

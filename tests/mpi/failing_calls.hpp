@@ -70,11 +70,13 @@ inline Told tell_all(bool met, bool failed) {
   return {known[0] != 0, known[1] != 0};
 }
 
-// That these errors of another rank name the last one.
-inline void expect_last_rank_in(const std::string& second, const std::string& third) {
-  const std::string name = ls::detail::str("rank ", last_rank(), " has ");
-  EXPECT_NE(second.find(name), std::string::npos) << second;
-  EXPECT_NE(third.find(name), std::string::npos) << third;
+// That these errors of another rank name the last one, which is the first one of a group whose
+// ranks are in reverse order.
+inline void expect_last_rank_in(const std::string& second, const std::string& third,
+                                bool second_is_reversed = false) {
+  const auto name = [](int rank) { return ls::detail::str("rank ", rank, " has "); };
+  EXPECT_NE(second.find(name(second_is_reversed ? 0 : last_rank())), std::string::npos) << second;
+  EXPECT_NE(third.find(name(last_rank())), std::string::npos) << third;
 }
 
 // The text of the Error that ends an operation; nothing where it ended well.

@@ -42,7 +42,13 @@ not_received)
   LOCKSTEP_COLLECTIVE_TIMEOUT=1.5
   message="send of 1000000 x f32 to rank $failing with tag 0: it has not been received for 1.5 s"
   ;;
-killed_no_message | killed_not_received) message="rank $failing has died: its connection was lost" ;;
+no_new_group)
+  LOCKSTEP_COLLECTIVE_TIMEOUT=1.5
+  message="rank $failing has not come to a collective for .*new_group of 1 ranks"
+  ;;
+killed_no_message | killed_not_received | killed_no_new_group)
+  message="rank $failing has died: its connection was lost"
+  ;;
 other_length) model='collectives do not match: rank [0-9] sent more bytes than' ;;
 second_init) model="a group of $world after: rank 0 cannot watch the others: .*soon" ;;
 other_model) model='parameter 0.*is of shape.* on rank 0, but .* on rank [0-9]' ;;
@@ -73,7 +79,7 @@ launcher=$!
 # themselves.
 running="^$program $fault $failing $mark"
 case $fault in
-stopped | sleeps)
+stopped | sleeps | no_new_group)
   until reported && [ "$(pgrep -c -f "$running")" -le 1 ]; do
     kill -0 "$launcher" 2>/dev/null || break
     sleep 0.1

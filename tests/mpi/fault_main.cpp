@@ -14,6 +14,9 @@
 // or instead of all that, while the others receive from it or send to it, it
 //   returns                         no_message, not_received
 //   is killed                       killed_no_message, killed_not_received
+// or while the others make a group of some of the ranks, it
+//   sleeps for ever                 no_new_group
+//   is killed                       killed_no_new_group
 // or it has made another model, other_model, or one of another dtype, other_dtype, or its part of a
 // collective has another length, other_length. second_init is no fault of a rank: all of them
 // initialise the process group after they have failed to. Each of the
@@ -98,12 +101,13 @@ void train(const std::string& fault, const ls::distributed::ProcessGroup& group)
   }
 }
 
-// What the others do with a rank that has ended.
+// What the others do with a rank that has ended, or does not come.
 void exchange(const std::string& fault, int peer, const ls::distributed::ProcessGroup& group) {
   // More than an MPI takes before it is received.
   const ls::Tensor tensor = ls::zeros({1'000'000});
   if (fault == "no_message" || fault == "killed_no_message") group.recv(tensor, peer).wait();
   if (fault == "not_received" || fault == "killed_not_received") group.send(tensor, peer).wait();
+  if (fault == "no_new_group" || fault == "killed_no_new_group") (void)group.new_group({0});
 }
 
 // A broadcast that the root and the ranks with its length are done with before the rank that
@@ -162,6 +166,7 @@ int main(int argc, char** argv) {
   }
   const std::string message = argv[1];
   if (fails && (message == "no_message" || message == "not_received")) return EXIT_SUCCESS;
+  if (fails && message == "no_new_group") fault_main::fail("sleeps", world);
   if (fails && message.rfind("killed_", 0) == 0) ::raise(SIGKILL);
   try {
     if (message == "other_length") fault_main::broadcast(fails, world);

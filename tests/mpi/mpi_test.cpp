@@ -457,13 +457,16 @@ TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimit) {
 
 // What one rank brings to an operation of a group of all ranks.
 struct Brought {
-  explicit Brought(int size) : members(static_cast<std::size_t>(size)) {
+  explicit Brought(int size) : members(static_cast<std::size_t>(size)), reversed(members) {
     std::iota(members.begin(), members.end(), 0);
+    std::iota(reversed.rbegin(), reversed.rend(), 0);
   }
 
   const ls::Tensor matrix = ls::full({40, 60}, 1);
   const ls::Tensor columns = matrix.t().narrow(0, 1, 50);
   std::vector<int> members;
+  std::vector<int> reversed;
+  const std::vector<int> first{0};
 };
 
 // Returns the group that goes on, itself or one made from it.
@@ -471,6 +474,9 @@ struct FaultyOperation {
   const char* name;
   dist::ProcessGroup (*run)(const dist::ProcessGroup& group, const Brought& brought);
 };
+
+// Of a group of all ranks, of which there is an even number.
+bool is_reversed(const dist::ProcessGroup& group) { return group.rank() != world().rank(); }
 
 // Whose rank `from` sends to another one.
 dist::ProcessGroup exchange(const dist::ProcessGroup& group, const ls::Tensor& tensor, int from,
@@ -494,6 +500,15 @@ const std::vector<FaultyOperation>& faulty_operations() {
        }},
       {"new_group", [](const dist::ProcessGroup& group,
                        const Brought& brought) { return group.new_group(brought.members); }},
+      {"new_group, reversed",
+       [](const dist::ProcessGroup& group, const Brought& brought) {
+         return group.new_group(brought.reversed);
+       }},
+      {"new_group of one",
+       [](const dist::ProcessGroup& group, const Brought& brought) {
+         (void)group.new_group(brought.first);
+         return group;
+       }},
       {"send",
        [](const dist::ProcessGroup& group, const Brought& brought) {
          return exchange(group, brought.matrix, group.size() - 1, 0);
@@ -542,7 +557,7 @@ bool survive_fault(const FaultyOperation& operation, bool communicating, std::ui
     EXPECT_EQ(second, "std::bad_alloc");
     EXPECT_EQ(third, "std::bad_alloc");
   } else {
-    expect_last_rank_in(second, third);
+    expect_last_rank_in(second, third, is_reversed(result));
   }
   return told.met;
 }
@@ -586,7 +601,7 @@ bool survive_failing_call(const FaultyOperation& operation, int n) {
     EXPECT_EQ(second, first);
     EXPECT_EQ(third, first);
   } else {
-    expect_last_rank_in(second, third);
+    expect_last_rank_in(second, third, is_reversed(result));
   }
   return told.met;
 }

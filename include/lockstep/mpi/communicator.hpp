@@ -59,7 +59,12 @@ std::array<int, N> least_of_all(const std::array<int, N>& own, MPI_Comm comm,
 }
 
 // The communicator of the members alone, in the order listed; MPI_COMM_NULL on a rank that is none
-// of them. All ranks have to come to it, or MPI waits for ever. It returns errors.
+// of them. It returns errors.
+//
+// All ranks have to come to it, or MPI waits for ever: no MPI, up to version 4, has a call for this
+// that does not block (MPI_Comm_idup makes one of the same ranks in the same order alone). So they
+// meet before, in a wait that ends when one of them fails (Requests::meet_to_block). What is left
+// is a process that dies, or two ranks that fail, between that meeting and this.
 inline MPI_Comm part_of(MPI_Comm comm, std::span<const int> members, int rank) {
   const auto at = std::find(members.begin(), members.end(), rank);
   MPI_Comm part = MPI_COMM_NULL;

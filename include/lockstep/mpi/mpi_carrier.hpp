@@ -59,8 +59,7 @@ class MpiCarrier final : public Carrier {
         requests_(MPI_COMM_NULL, watchdog, &notice_),
         messages_(MPI_COMM_NULL, std::move(watchdog), &notice_),
         sources_(ranks()) {
-    // So that a rank that has sent its call to some ranks cannot run out of memory before all have
-    // it.
+    // So that a rank that has sent its call to some cannot run out of memory before all have it.
     requests_.reserve(direct_ ? 2 * ranks() : 1);
   }
   ~MpiCarrier() override {
@@ -132,8 +131,10 @@ class MpiCarrier final : public Carrier {
       return part;
     }
     alone([&] {
+      requests_.meet_to_block();
       const MPI_Comm comm = part_of(requests_.comm(), members, rank());
       if (part) part->connect(comm, compares_);
+      (part ? part.get() : this)->alone([&] { requests_.check_not_left(); });  // and tells them
     });
     return part;
   }
@@ -270,11 +271,10 @@ class MpiCarrier final : public Carrier {
       for_peers(
           [&](std::size_t r, int peer) { requests_.receive(received + r * bytes, bytes, peer); });
       std::memcpy(received + own() * bytes, input, bytes);
-      requests_.wait();
     } else {
       requests_.send(input, bytes, call.root);
-      requests_.wait();
     }
+    requests_.wait();
     if (!output) return;
     for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = received + r * bytes;
     reduce_ranks(call.dtype, call.op, sources_, {&output, 1}, 0, call.count);

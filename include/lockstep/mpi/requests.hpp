@@ -117,10 +117,9 @@ class Requests {
   // Takes this rank out of everything further because of `error`, and tells the others. Needs no
   // memory.
   void leave(const std::exception_ptr& error) noexcept {
-    if (left_) return;
-    left_ = error;
+    if (!left_) left_ = error;
     if (!error_) error_ = error;
-    notice_->tell_gone(error);
+    if (!meeting_) notice_->tell_gone(left_);
   }
   // An error of MPI's in a message, which another rank may wait for: takes this rank out, unless
   // the watchdog knows of a fault that explains it.
@@ -185,8 +184,24 @@ class Requests {
 
   // Returns when all ranks have come.
   void meet() {
-    start("MPI_Ibarrier", [&](MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
+    begin_to_meet();
     wait();
+  }
+  // As `meet`, before a call that blocks within MPI until all ranks have come to that. Once this
+  // has begun the rank comes to that call even if MPI fails here, or it breaks off: others may be
+  // there already, where nothing can be told them. So this returns then, and `check_not_left`
+  // throws after that call. It throws if another rank has failed before it came here: no rank gets
+  // further then.
+  void meet_to_block() {
+    begin_to_meet();
+    meeting_ = true;
+    try {
+      wait();
+    } catch (...) {
+      meeting_ = false;
+      if (!left_) throw;
+    }
+    meeting_ = false;
   }
   // Makes another communicator of the same ranks, which returns errors. All of them come to it.
   void duplicate(MPI_Comm* copy) {
@@ -241,6 +256,10 @@ class Requests {
     bool awaited = false;           // a receive that has not come yet
     const char* differs = nullptr;  // a receive has "fewer" bytes, or "more"
   };
+
+  void begin_to_meet() {
+    start("MPI_Ibarrier", [&](MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
+  }
 
   // Begins to take a message that is there, if it has the length that is expected.
   bool has_come(Pending& one) {
@@ -303,7 +322,8 @@ class Requests {
   std::vector<Pending> pending_;
   bool under_way_ = false;
   std::exception_ptr error_;  // the first one
-  std::exception_ptr left_;   // what the others have been told
+  std::exception_ptr left_;   // what the others have been told, or will be
+  bool meeting_ = false;      // in meet_to_block: they are told later
   std::mutex breaking_;
   std::exception_ptr break_error_;  // set before `broken_off_` is, once
   std::atomic<bool> broken_off_{false};
