@@ -31,23 +31,16 @@
 #include <typeinfo>
 #include <vector>
 
+#include "support/expect_error.hpp"
 #include "support/gate.hpp"
 #include "support/sanitizers.hpp"
 
 namespace lockstep {
 namespace engine_test {
 
-constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
+using testing::message_of;
 
-template <class E, class F>
-std::string message_of(const F& function) {
-  try {
-    function();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no exception";
-}
+constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
 
 Tensor leaf(double value, Device device = {}) {
   return full({}, value, {.dtype = Dtype::f64, .device = device, .requires_grad = true});

@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <zlib.h>
 
+#include "support/expect_error.hpp"
+
 // Small data files, good and bad, for the tests of this directory.
 namespace lockstep::testing {
 
@@ -80,18 +82,6 @@ template <class T>
 std::vector<T> values_of(const Tensor& tensor) {
   const T* data = tensor.const_data_ptr<T>();
   return std::vector<T>(data, data + tensor.numel());
-}
-
-// The message of the E that `action` throws.
-template <class E, class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 // Whether all parts are in the text.

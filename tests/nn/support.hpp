@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "support/expect_error.hpp"
+
 namespace lockstep::testing {
 
 using Values = std::vector<double>;
@@ -40,17 +42,6 @@ inline double greatest_magnitude(const Tensor& tensor) {
   double greatest = 0;
   for (const double value : values_of(tensor)) greatest = std::fmax(greatest, std::fabs(value));
   return greatest;
-}
-
-// The text of the exception of type E that `body` throws.
-template <class E, class Body>
-std::string message_of(Body&& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 }  // namespace lockstep::testing

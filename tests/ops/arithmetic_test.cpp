@@ -4,6 +4,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/random.hpp>
 
+#include "support/expect_error.hpp"
 #include "support/gradcheck.hpp"
 
 #include <gtest/gtest.h>
@@ -19,18 +20,9 @@ namespace arithmetic_test {
 
 using testing::gradcheck;
 using testing::gradgradcheck;
+using testing::message_of;
 
 constexpr TensorOptions kLeaf{.dtype = Dtype::f64, .device = {}, .requires_grad = true};
-
-template <class E, class F>
-std::string message_of(const F& function) {
-  try {
-    function();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no exception";
-}
 
 TEST(Arithmetic, ComputesElementByElement) {
   const Tensor a = tensor({1.0F, 2.0F, 3.0F});

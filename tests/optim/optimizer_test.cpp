@@ -21,26 +21,12 @@
 #include <vector>
 
 #include "optim/parameters.hpp"
+#include "support/expect_error.hpp"
 
 namespace lockstep {
 namespace optimizer_test {
 
-using testing::give_gradient;
-using testing::make_parameter;
-using testing::make_vector;
-using testing::Values;
-using testing::values_of;
-
-// The text of the exception of type E that `body` throws.
-template <class E, class Body>
-std::string message_of(Body&& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using namespace testing;
 
 // Hands its argument through, and looks at it again on the way back.
 struct Keep {

@@ -30,4 +30,16 @@ template <class E, class Body, class... Parts>
   return ::testing::AssertionFailure() << "threw nothing";
 }
 
+// The message of the E that `action` throws.
+template <class E, class Action>
+std::string message_of(Action&& action) {
+  try {
+    action();
+  } catch (const E& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
 }  // namespace lockstep::testing
