@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/layer.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -27,9 +27,8 @@ struct GroupNormOptions {
 // **Threads and exceptions.** A ValueError for a size or eps that makes no sense, a DtypeError for
 // a dtype other than f32 and f64; forward's are those of lockstep::group_norm.
 // **Example.** nn::GroupNorm norm{8, 32};
-struct GroupNorm {
-  Parameter weight;  // [channels], first 1, or absent
-  Parameter bias;    // [channels], first 0, or absent
+struct GroupNorm : detail::WeightAndBias {
+  // weight: [channels], first 1; bias: [channels], first 0; both may be absent
   std::int64_t num_groups;
   std::int64_t num_channels;
   double eps;
@@ -38,12 +37,6 @@ struct GroupNorm {
 
   Tensor forward(const Tensor& x) const;
   Tensor operator()(const Tensor& x) const { return forward(x); }
-
-  template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    visit("weight", self.weight);
-    visit("bias", self.bias);
-  }
 };
 
 }  // namespace lockstep::nn

@@ -12,6 +12,19 @@
 // What the layers with a weight and a bias have in common.
 namespace lockstep::detail {
 
+// The parameters of a layer that has no others. It says of which shape they are, and whether they
+// may be absent.
+struct WeightAndBias {
+  Parameter weight;
+  Parameter bias;
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("weight", self.weight);
+    visit("bias", self.bias);
+  }
+};
+
 void check_layer_size(const char* layer, const char* what, std::int64_t size);
 
 void check_layer_dtype(const char* layer, Dtype dtype);

@@ -3,7 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/layer.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -29,9 +29,8 @@ struct LayerNormOptions {
 // **Threads and exceptions.** A ValueError for a size or eps that makes no sense, a DtypeError for
 // a dtype other than f32 and f64; forward's are those of lockstep::layer_norm.
 // **Example.** nn::LayerNorm norm{64};
-struct LayerNorm {
-  Parameter weight;  // normalized_shape, first 1, or absent
-  Parameter bias;    // normalized_shape, first 0, or absent
+struct LayerNorm : detail::WeightAndBias {
+  // weight: normalized_shape, first 1; bias: normalized_shape, first 0; both may be absent
   Shape normalized_shape;
   double eps;
 
@@ -41,12 +40,6 @@ struct LayerNorm {
 
   Tensor forward(const Tensor& x) const;
   Tensor operator()(const Tensor& x) const { return forward(x); }
-
-  template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    visit("weight", self.weight);
-    visit("bias", self.bias);
-  }
 };
 
 }  // namespace lockstep::nn

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/module/parameter.hpp>
+#include <lockstep/nn/layer.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -26,20 +26,12 @@ namespace lockstep::nn {
 // **Example.**
 //   ls::nn::LazyLinear fc{10};
 //   fc(ls::zeros({1, 784}));  // fc.weight is [10, 784]
-struct LazyLinear {
-  Parameter weight;  // [out, in]
-  Parameter bias;    // [out], or absent
-
+struct LazyLinear : detail::WeightAndBias {
+  // weight: [out, in]; bias: [out], or absent
   explicit LazyLinear(std::int64_t out_features, const LinearOptions& options = {});
 
   Tensor forward(const Tensor& x) const;
   Tensor operator()(const Tensor& x) const { return forward(x); }
-
-  template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    visit("weight", self.weight);
-    visit("bias", self.bias);
-  }
 
  private:
   // Initialises the parameters that have not been loaded: one of them may have been.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/error.hpp>
-#include <lockstep/module/parameter.hpp>
 #include <lockstep/nn/layer.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -26,10 +25,8 @@ struct LinearOptions {
 // **Threads and exceptions.** A ValueError for fewer than one input or output, a DtypeError for a
 // dtype other than f32 and f64; forward's are those of lockstep::linear.
 // **Example.** nn::Linear fc{784, 512, {.bias = false}};
-struct Linear {
-  Parameter weight;  // [out, in]
-  Parameter bias;    // [out], or absent
-
+struct Linear : detail::WeightAndBias {
+  // weight: [out, in]; bias: [out], or absent
   Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options = {}) {
     detail::check_layer_size("Linear", "in_features", in_features);
     detail::check_layer_size("Linear", "out_features", out_features);
@@ -41,12 +38,6 @@ struct Linear {
 
   Tensor forward(const Tensor& x) const { return lockstep::linear(x, weight, bias); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
-
-  template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    visit("weight", self.weight);
-    visit("bias", self.bias);
-  }
 };
 
 }  // namespace lockstep::nn
