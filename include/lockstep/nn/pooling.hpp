@@ -8,6 +8,30 @@
 
 #include <optional>
 
+namespace lockstep::detail {
+
+// The windows of a pooling layer.
+struct PoolWindows {
+  Size2d kernel;
+  Size2d stride;
+  Size2d padding;
+
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("kernel", self.kernel);
+    visit("stride", self.stride);
+    visit("padding", self.padding);
+  }
+
+ protected:
+  PoolWindows(const char* layer, Size2d size, std::optional<Size2d> step, Size2d pad)
+      : kernel(size), stride(step.value_or(size)), padding(pad) {
+    check_pool_sizes(layer, kernel, stride, padding);
+  }
+};
+
+}  // namespace lockstep::detail
+
 namespace lockstep::nn {
 
 struct MaxPool2dOptions {
@@ -22,27 +46,12 @@ struct MaxPool2dOptions {
 // **Threads and exceptions.** A ValueError for a size that makes no sense, such as a padding of
 // more than half the kernel; forward's are those of lockstep::max_pool2d.
 // **Example.** nn::MaxPool2d pool{3, {.stride = 2, .padding = 1}};
-struct MaxPool2d {
-  Size2d kernel;
-  Size2d stride;
-  Size2d padding;
-
+struct MaxPool2d : detail::PoolWindows {
   explicit MaxPool2d(Size2d kernel_size, const MaxPool2dOptions& options = {})
-      : kernel(kernel_size),
-        stride(options.stride.value_or(kernel_size)),
-        padding(options.padding) {
-    detail::check_pool_sizes("MaxPool2d", kernel, stride, padding);
-  }
+      : PoolWindows("MaxPool2d", kernel_size, options.stride, options.padding) {}
 
   Tensor forward(const Tensor& x) const { return max_pool2d(x, kernel, stride, padding); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
-
-  template <class Self, class Visitor>
-  static void visit_members(Self& self, Visitor&& visit) {
-    visit("kernel", self.kernel);
-    visit("stride", self.stride);
-    visit("padding", self.padding);
-  }
 };
 
 struct AvgPool2dOptions {
@@ -56,19 +65,12 @@ struct AvgPool2dOptions {
 // **Torch counterpart.** torch.nn.AvgPool2d, without ceil_mode and divisor_override.
 // **Threads and exceptions.** As MaxPool2d; forward's are those of lockstep::avg_pool2d.
 // **Example.** nn::AvgPool2d pool{2};
-struct AvgPool2d {
-  Size2d kernel;
-  Size2d stride;
-  Size2d padding;
+struct AvgPool2d : detail::PoolWindows {
   bool count_include_pad;
 
   explicit AvgPool2d(Size2d kernel_size, const AvgPool2dOptions& options = {})
-      : kernel(kernel_size),
-        stride(options.stride.value_or(kernel_size)),
-        padding(options.padding),
-        count_include_pad(options.count_include_pad) {
-    detail::check_pool_sizes("AvgPool2d", kernel, stride, padding);
-  }
+      : PoolWindows("AvgPool2d", kernel_size, options.stride, options.padding),
+        count_include_pad(options.count_include_pad) {}
 
   Tensor forward(const Tensor& x) const {
     return avg_pool2d(x, kernel, stride, padding, count_include_pad);
@@ -77,9 +79,7 @@ struct AvgPool2d {
 
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {
-    visit("kernel", self.kernel);
-    visit("stride", self.stride);
-    visit("padding", self.padding);
+    PoolWindows::visit_members(self, visit);
     visit("count_include_pad", self.count_include_pad);
   }
 };
