@@ -8,6 +8,7 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/ddp/distributed_buffers.hpp>
 #include <lockstep/parallel/ddp/distributed_logging.hpp>
@@ -29,14 +30,12 @@
 namespace lockstep {
 
 // While it lives, backward passes of one DistributedDataParallel are not synchronised.
-class [[nodiscard]] NoSync {
+class [[nodiscard]] NoSync : detail::NonCopyable {
  public:
   explicit NoSync(std::shared_ptr<detail::Reducer> reducer)
       : reducer_(std::move(reducer)), before_(reducer_->synchronizes()) {
     reducer_->set_synchronizes(false);
   }
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
   ~NoSync() { reducer_->set_synchronizes(before_); }
 
  private:

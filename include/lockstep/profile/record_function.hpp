@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
 #include <lockstep/profile/recording/recorded_event.hpp>
 #include <lockstep/profile/recording/recording.hpp>
@@ -54,7 +55,7 @@ struct RangeDetails {
 // **Threads and exceptions.** Begins and ends in one thread; throws nothing. Where nothing is
 // recorded it costs about a nanosecond and allocates nothing.
 // **Example.** const ls::profile::RecordFunction range("augment");
-class [[nodiscard]] RecordFunction {
+class [[nodiscard]] RecordFunction : lockstep::detail::NonCopyable {
  public:
   explicit RecordFunction(Literal name, Row row = {}, RangeDetails details = {}) noexcept;
   template <std::same_as<std::string> Text>
@@ -65,8 +66,6 @@ class [[nodiscard]] RecordFunction {
       event_.name = kept(state, name);
     }
   }
-  RecordFunction(const RecordFunction&) = delete;
-  RecordFunction& operator=(const RecordFunction&) = delete;
   ~RecordFunction();
 
  private:

@@ -11,6 +11,7 @@
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/module/walk/walk.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/ddp/bucket_assignment.hpp>
@@ -182,11 +183,9 @@ LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
 // Belongs to the callback at the end of a pass. Tells the Reducer, if it is still there, that the
 // pass has come to its end, or, when the callback is dropped, that nothing more comes of it. If the
 // pass fails, the thread that called backward drops it.
-class Reducer::PassEnd {
+class Reducer::PassEnd : NonCopyable {
  public:
   explicit PassEnd(std::weak_ptr<Reducer> owner) : owner_(std::move(owner)) {}
-  PassEnd(const PassEnd&) = delete;
-  PassEnd& operator=(const PassEnd&) = delete;
   ~PassEnd() {
     if (const auto self = owner_.lock()) self->abandon();
   }
