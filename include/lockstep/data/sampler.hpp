@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
+#include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -33,10 +36,19 @@ namespace detail {
 
 // A seed for what happens at `place` of the sequence that `seed` began: neighbours in either have
 // nothing in common.
-std::uint64_t spread_seed(std::uint64_t seed, std::uint64_t place);
+inline std::uint64_t spread_seed(std::uint64_t seed, std::uint64_t place) {
+  const auto spread = [](std::uint64_t value) {
+    return lockstep::detail::mix_bits(value + lockstep::detail::kGoldenGamma);
+  };
+  return spread(spread(seed) ^ place);
+}
 
 // Puts the values in a random order, by Fisher and Yates' method.
-void shuffle(std::vector<std::int64_t>& values, Generator& generator);
+inline void shuffle(std::vector<std::int64_t>& values, Generator& generator) {
+  for (std::size_t i = values.size(); i > 1; --i) {
+    std::swap(values[i - 1], values[generator.below(i)]);
+  }
+}
 
 }  // namespace detail
 
@@ -46,7 +58,11 @@ void shuffle(std::vector<std::int64_t>& values, Generator& generator);
 struct SequentialSampler {
   static std::int64_t count(std::int64_t size) { return size; }
 
-  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t /*epoch*/) const;
+  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t /*epoch*/) const {
+    std::vector<std::int64_t> order(static_cast<std::size_t>(size));
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    return order;
+  }
 };
 
 // Every sample once, in an order that is drawn anew for each epoch. The same seed gives the same
@@ -59,7 +75,12 @@ class RandomSampler {
 
   static std::int64_t count(std::int64_t size) { return size; }
 
-  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const;
+  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const {
+    std::vector<std::int64_t> order = SequentialSampler().indices(size, epoch);
+    Generator generator(detail::spread_seed(seed_, epoch));
+    detail::shuffle(order, generator);
+    return order;
+  }
 
  private:
   std::uint64_t seed_;
@@ -78,7 +99,12 @@ class SubsetRandomSampler {
     return static_cast<std::int64_t>(subset_.size());
   }
 
-  std::vector<std::int64_t> indices(std::int64_t /*size*/, std::uint64_t epoch) const;
+  std::vector<std::int64_t> indices(std::int64_t /*size*/, std::uint64_t epoch) const {
+    std::vector<std::int64_t> order = subset_;
+    Generator generator(detail::spread_seed(seed_, epoch));
+    detail::shuffle(order, generator);
+    return order;
+  }
 
  private:
   std::vector<std::int64_t> subset_;
@@ -86,7 +112,3 @@ class SubsetRandomSampler {
 };
 
 }  // namespace lockstep::data
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/data/impl/sampler.ipp>
-#endif
