@@ -7,6 +7,8 @@
 
 namespace lockstep::detail {
 
+namespace bases {
+
 // Sets a variable until destroyed, and then puts back what was there: the base of guards and scopes
 // that change something of the calling thread, which is the thread that destroys them.
 template <class T>
@@ -20,5 +22,9 @@ class ScopedValue : NonCopyable {
   T& variable_;
   T before_;
 };
+
+}  // namespace bases
+
+using bases::ScopedValue;
 
 }  // namespace lockstep::detail

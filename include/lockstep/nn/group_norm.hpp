@@ -27,7 +27,7 @@ struct GroupNormOptions {
 // **Threads and exceptions.** A ValueError for a size or eps that makes no sense, a DtypeError for
 // a dtype other than f32 and f64; forward's are those of lockstep::group_norm.
 // **Example.** nn::GroupNorm norm{8, 32};
-struct GroupNorm : detail::WeightAndBias {
+struct GroupNorm : WeightAndBias {
   // weight: [channels], first 1; bias: [channels], first 0; both may be absent
   std::int64_t num_groups;
   std::int64_t num_channels;

@@ -9,8 +9,7 @@
 
 #include <cstdint>
 
-// What the layers with a weight and a bias have in common.
-namespace lockstep::detail {
+namespace lockstep::nn {
 
 // The parameters of a layer that has no others. It says of which shape they are, and whether they
 // may be absent.
@@ -24,6 +23,11 @@ struct WeightAndBias {
     visit("bias", self.bias);
   }
 };
+
+}  // namespace lockstep::nn
+
+// What the layers with a weight and a bias have in common.
+namespace lockstep::detail {
 
 void check_layer_size(const char* layer, const char* what, std::int64_t size);
 

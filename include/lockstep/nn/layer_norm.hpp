@@ -29,7 +29,7 @@ struct LayerNormOptions {
 // **Threads and exceptions.** A ValueError for a size or eps that makes no sense, a DtypeError for
 // a dtype other than f32 and f64; forward's are those of lockstep::layer_norm.
 // **Example.** nn::LayerNorm norm{64};
-struct LayerNorm : detail::WeightAndBias {
+struct LayerNorm : WeightAndBias {
   // weight: normalized_shape, first 1; bias: normalized_shape, first 0; both may be absent
   Shape normalized_shape;
   double eps;

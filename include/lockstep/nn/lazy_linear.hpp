@@ -26,7 +26,7 @@ namespace lockstep::nn {
 // **Example.**
 //   ls::nn::LazyLinear fc{10};
 //   fc(ls::zeros({1, 784}));  // fc.weight is [10, 784]
-struct LazyLinear : detail::WeightAndBias {
+struct LazyLinear : WeightAndBias {
   // weight: [out, in]; bias: [out], or absent
   explicit LazyLinear(std::int64_t out_features, const LinearOptions& options = {});
 

@@ -25,7 +25,7 @@ struct LinearOptions {
 // **Threads and exceptions.** A ValueError for fewer than one input or output, a DtypeError for a
 // dtype other than f32 and f64; forward's are those of lockstep::linear.
 // **Example.** nn::Linear fc{784, 512, {.bias = false}};
-struct Linear : detail::WeightAndBias {
+struct Linear : WeightAndBias {
   // weight: [out, in]; bias: [out], or absent
   Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options = {}) {
     detail::check_layer_size("Linear", "in_features", in_features);

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-namespace lockstep::detail {
+namespace lockstep::nn {
 
 // The windows of a pooling layer.
 struct PoolWindows {
@@ -26,13 +26,9 @@ struct PoolWindows {
  protected:
   PoolWindows(const char* layer, Size2d size, std::optional<Size2d> step, Size2d pad)
       : kernel(size), stride(step.value_or(size)), padding(pad) {
-    check_pool_sizes(layer, kernel, stride, padding);
+    detail::check_pool_sizes(layer, kernel, stride, padding);
   }
 };
-
-}  // namespace lockstep::detail
-
-namespace lockstep::nn {
 
 struct MaxPool2dOptions {
   std::optional<Size2d> stride = {};  // the kernel's size if absent
@@ -46,7 +42,7 @@ struct MaxPool2dOptions {
 // **Threads and exceptions.** A ValueError for a size that makes no sense, such as a padding of
 // more than half the kernel; forward's are those of lockstep::max_pool2d.
 // **Example.** nn::MaxPool2d pool{3, {.stride = 2, .padding = 1}};
-struct MaxPool2d : detail::PoolWindows {
+struct MaxPool2d : PoolWindows {
   explicit MaxPool2d(Size2d kernel_size, const MaxPool2dOptions& options = {})
       : PoolWindows("MaxPool2d", kernel_size, options.stride, options.padding) {}
 
@@ -65,7 +61,7 @@ struct AvgPool2dOptions {
 // **Torch counterpart.** torch.nn.AvgPool2d, without ceil_mode and divisor_override.
 // **Threads and exceptions.** As MaxPool2d; forward's are those of lockstep::avg_pool2d.
 // **Example.** nn::AvgPool2d pool{2};
-struct AvgPool2d : detail::PoolWindows {
+struct AvgPool2d : PoolWindows {
   bool count_include_pad;
 
   explicit AvgPool2d(Size2d kernel_size, const AvgPool2dOptions& options = {})
