@@ -8,15 +8,15 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_sum.hpp>
-#include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
+#include <lockstep/ops/kernels/channel_sum_kernel.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
 #include <lockstep/ops/kernels/tiled_gemm.hpp>
-#include <lockstep/ops/linear.hpp>
-#include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/rnn/rnn_composed.hpp>
 #include <lockstep/ops/rnn/rnn_library.hpp>
+#include <lockstep/ops/rnn/rnn_steps.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -25,35 +25,18 @@
 #include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/half.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 // A recurrent layer in one direction as one operation. A GPU's library computes it in one call. On
-// the host one product computes what the input gives to the gates at all time steps; then each step
-// takes one product and one kernel, forward as backward. The gradients of the weights take one
-// product, and for weight_hh another one for the first step.
+// the host each time step takes one product and one kernel, forward as backward; what the input
+// gives to the gates, and the gradients of the input and of the weights, take a product for each
+// run of time steps.
 namespace lockstep::detail {
-
-// A contiguous tensor [length, rows, columns] as its time steps.
-template <class T>
-class Steps {
- public:
-  Steps(View<T> all, std::int64_t length)
-      : all_(all), each_(all.size / static_cast<std::size_t>(length)) {}
-
-  // `count` steps from number `t` on; empty if the tensor is.
-  View<T> operator()(std::int64_t t, std::int64_t count = 1) const {
-    if (all_.size == 0) return {};
-    return {all_.data + static_cast<std::size_t>(t) * each_,
-            static_cast<std::size_t>(count) * each_};
-  }
-
- private:
-  View<T> all_;
-  std::size_t each_;
-};
 
 // The arguments are those of RecurrentArguments, in f32 or f64; the results y [length, batch,
 // width], and copies of the last h and, if the cell has one, c.
@@ -69,7 +52,7 @@ struct RecurrentOp {
   Tensor kept = {};    // [length, batch, kKept · width], or what the library keeps for backward
   Tensor states = {};  // c after each step
   int math = 0;        // how the library computes, in its own numbers
-  std::int64_t length = 0;
+  TimeRuns time = {};
   std::int64_t batch = 0;
   std::int64_t width = 0;
 
@@ -77,8 +60,8 @@ struct RecurrentOp {
                               const Tensor& weight_ih, const Tensor& weight_hh,
                               const Tensor& bias_ih, const Tensor& bias_hh) {
     arguments = {x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh};
-    length = x.sizes()[0];
     batch = x.sizes()[1];
+    time = TimeRuns(x, reverse);
     width = weight_hh.sizes()[1];
     by_library = has_recurrent_library(x, weight_hh.sizes()[0]);
     if (by_library) {
@@ -89,46 +72,54 @@ struct RecurrentOp {
       y = Saved::output(results[0]);
       return results;
     }
-    const Tensor gates = linear(x, weight_ih, bias_ih);
+    const Tensor rows = packed(x);
     const Tensor h_start = packed(h0);
     const Tensor c_start = Cell::kHasC ? packed(c0) : Tensor();
     const Tensor bias = bias_hh.defined() ? packed(bias_hh) : bias_hh;
+    const Tensor input_bias = bias_ih.defined() ? packed(bias_ih) : bias_ih;
     const MatrixArgument matrix = as_matrix(weight_hh);
-
+    const MatrixArgument input_matrix = as_matrix(weight_ih);
     const Stream stream = current_stream(x.device());
     const Dtype dtype = x.dtype();
-    const Tensor result = empty_on(stream, {length, batch, width}, dtype);
+    const Tensor result = empty_on(stream, {time.length, batch, width}, dtype);
+    kept = empty_on(stream, {time.length, batch, columns(Cell::kKept)}, dtype);
     // Gates that are kept as they are applied take the place of what they are made of.
-    kept = Cell::kKept == Cell::kGates
-               ? gates
-               : empty_on(stream, {length, batch, columns(Cell::kKept)}, dtype);
+    constexpr bool kInPlace = Cell::kKept == Cell::kGates;
+    const Tensor gates =
+        kInPlace ? kept : empty_on(stream, {time.longest(), batch, columns(Cell::kGates)}, dtype);
     if constexpr (Cell::kHasC) states = empty_on(stream, result.sizes(), dtype);
     const Tensor from_hidden = empty_on(stream, {batch, columns(Cell::kGates)}, dtype);
     dispatch_floating(dtype, name, [&]<class T>(T) {
-      const Steps<const T> from_input(input<T>(gates), length);
-      const Steps<T> keep(output<T>(kept, stream), length);
-      const Steps<T> h(output<T>(result, stream), length);
-      const Steps<T> c(optional_output<T>(states, stream), length);
-      Gemm<T> product{.a = {},
-                      .b = strided_input<T>(matrix.tensor()),
-                      .bias = optional_input<T>(bias),
-                      .c = output<T>(from_hidden, stream),
-                      .m = batch,
-                      .n = columns(Cell::kGates),
-                      .k = width,
-                      .lda = width,
-                      .ldb = matrix.ld,
-                      .ldc = columns(Cell::kGates)};
-      product.trans_b = !matrix.transposed;
+      const Steps<const T> from_input(input<T>(gates), gates.sizes()[0]);
+      const Steps<T> to_gates(output<T>(gates, stream), gates.sizes()[0]);
+      const Steps<const T> x_at(input<T>(rows), time.length);
+      const Steps<T> keep(output<T>(kept, stream), time.length);
+      const Steps<T> h(output<T>(result, stream), time.length);
+      const Steps<T> c(optional_output<T>(states, stream), time.length);
+      Gemm<T> product = rows_times<T>(matrix, true, batch, columns(Cell::kGates), width);
+      product.bias = optional_input<T>(bias);
+      product.c = output<T>(from_hidden, stream);
       const RepeatedGemm<T> multiply(stream, product);
-      for (std::int64_t step = 0; step < length; ++step) {
-        const std::int64_t t = at(step);
-        product.a = before(step, input<T>(h_start), h);
-        multiply(product);
-        launch(stream, units(),
-               RecurrentKernel<T, Cell>{from_input(t), input<T>(from_hidden), product.a,
-                                        before(step, optional_input<T>(c_start), c), keep(t), h(t),
-                                        c(t), static_cast<std::size_t>(width)});
+      Gemm<T> of_input = rows_times<T>(input_matrix, true, time.shortest() * batch,
+                                       columns(Cell::kGates), x.sizes()[2]);
+      of_input.bias = optional_input<T>(input_bias);
+      const RepeatedGemm<T> multiply_input(stream, of_input);
+      for (std::int64_t i = 0; i < time.runs; ++i) {
+        const TimeRuns::Run run = time.run(i);
+        const std::int64_t start = kInPlace ? run.first : 0;
+        of_input.a = x_at(run.first, run.count());
+        of_input.c = to_gates(start, run.count());
+        of_input.m = run.count() * batch;
+        multiply_input(of_input);
+        for (std::int64_t step = run.begin; step < run.end; ++step) {
+          const std::int64_t t = time.at(step);
+          product.a = before(step, input<T>(h_start), h);
+          multiply(product);
+          launch(stream, units(),
+                 RecurrentKernel<T, Cell>{from_input(start + t - run.first), input<T>(from_hidden),
+                                          product.a, before(step, optional_input<T>(c_start), c),
+                                          keep(t), h(t), c(t), static_cast<std::size_t>(width)});
+        }
       }
     });
     y = Saved::output(result);
@@ -152,108 +143,136 @@ struct RecurrentOp {
       return library.backward(saved(y), kept, math, grads,
                               [&](std::size_t i) { return saved.needs(i); });
     }
-    const Gradients found = backward_through_time(saved, grads, stream);
-    const Tensor to_input = found.to_input.reshape({length * batch, columns(Cell::kGates)});
-    std::array<Tensor, A::count> out;
-    if (saved.needs(A::x)) {
-      const Tensor weight = saved(arguments[A::weight_ih]);
-      out[A::x] = mm(to_input, weight).reshape({length, batch, weight.size(1)});
-    }
-    if (saved.needs(A::h0)) out[A::h0] = found.h;
-    if (saved.needs(A::c0)) out[A::c0] = found.c;
-    if (saved.needs(A::weight_ih)) {
-      const Tensor x = saved(arguments[A::x]);
-      out[A::weight_ih] = mm(to_input, x.reshape({length * batch, x.size(2)}), true, false);
-    }
-    if (saved.needs(A::weight_hh)) out[A::weight_hh] = weight_gradient(saved, found.to_hidden);
-    if (saved.needs(A::bias_ih)) out[A::bias_ih] = channel_sum(found.to_input, 2);
-    if (saved.needs(A::bias_hh)) {
-      out[A::bias_hh] = Cell::kSplits || !out[A::bias_ih].defined()
-                            ? channel_sum(found.to_hidden, 2)
-                            : out[A::bias_ih].clone();
-    }
-    return out;
+    return backward_through_time(saved, grads, stream);
   }
 
  private:
-  struct Gradients {
-    Tensor to_input;   // of what the input gave to the gates, at all time steps
-    Tensor to_hidden;  // of what the state gave
-    Tensor h;          // of the first state
-    Tensor c;
-  };
-
-  Gradients backward_through_time(const Backward& saved, const std::vector<Tensor>& grads,
-                                  const Stream& stream) const {
+  std::array<Tensor, A::count> backward_through_time(const Backward& saved,
+                                                     const std::vector<Tensor>& grads,
+                                                     const Stream& stream) const {
     const Tensor result = saved(y);
+    const Tensor x = packed(saved(arguments[A::x]));
     const Tensor h_start = packed(saved(arguments[A::h0]));
     const Tensor c_start = Cell::kHasC ? packed(saved(arguments[A::c0])) : Tensor();
     const Tensor grad_y = grads[0].defined() ? packed(grads[0]) : grads[0];
     const Tensor weight = saved(arguments[A::weight_hh]);
+    const Tensor input_weight = saved(arguments[A::weight_ih]);
     const MatrixArgument matrix = as_matrix(weight);
-
+    const MatrixArgument input_matrix = as_matrix(input_weight);
     const Dtype dtype = result.dtype();
-    const Shape gates{length, batch, columns(Cell::kGates)};
-    Gradients found;
-    found.to_input = empty_on(stream, gates, dtype);
-    found.to_hidden = Cell::kSplits ? empty_on(stream, gates, dtype) : found.to_input;
-    found.h = start_of(grads[1], stream, dtype);
-    if constexpr (Cell::kHasC) found.c = start_of(grads[2], stream, dtype);
+
+    // The gradients of what the input and the state gave to the gates, of a run.
+    const Shape gates{time.longest(), batch, columns(Cell::kGates)};
+    const Tensor grad_input = empty_on(stream, gates, dtype);
+    const Tensor grad_hidden = Cell::kSplits ? empty_on(stream, gates, dtype) : grad_input;
+    std::array<Tensor, A::count> out;
+    out[A::h0] = start_of(grads[1], stream, dtype);
+    if constexpr (Cell::kHasC) out[A::c0] = start_of(grads[2], stream, dtype);
+    const auto make = [&](std::size_t which, const Shape& shape) {
+      if (saved.needs(which)) out[which] = empty_on(stream, shape, dtype);
+    };
+    make(A::x, x.sizes());
+    make(A::weight_ih, input_weight.sizes());
+    make(A::weight_hh, weight.sizes());
+    make(A::bias_ih, {time.runs, columns(Cell::kGates)});  // of a run each, at first
+    if (Cell::kSplits || !saved.needs(A::bias_ih))
+      make(A::bias_hh, {time.runs, columns(Cell::kGates)});
+
     dispatch_floating(dtype, name, [&]<class T>(T) {
-      const Steps<const T> keep(input<T>(kept), length);
-      const Steps<const T> h(input<T>(result), length);
-      const Steps<const T> c(optional_input<T>(states), length);
-      const Steps<const T> from_above(optional_input<T>(grad_y), length);
-      const Steps<T> to_input(output<T>(found.to_input, stream), length);
-      const Steps<T> to_hidden(
-          optional_output<T>(Cell::kSplits ? found.to_hidden : Tensor(), stream), length);
-      const Steps<const T> to_product(input<T>(found.to_hidden), length);
-      const View<T> grad_h = output<T>(found.h, stream);
-      const View<T> grad_c = optional_output<T>(found.c, stream);
-      Gemm<T> product{.a = {},
-                      .b = strided_input<T>(matrix.tensor()),
-                      .bias = {},
-                      .c = grad_h,
-                      .m = batch,
-                      .n = width,
-                      .k = columns(Cell::kGates),
-                      .lda = columns(Cell::kGates),
-                      .ldb = matrix.ld,
-                      .ldc = width};
-      product.trans_b = matrix.transposed;
+      const Steps<const T> keep(input<T>(kept), time.length);
+      const Steps<const T> h(input<T>(result), time.length);
+      const Steps<const T> c(optional_input<T>(states), time.length);
+      const Steps<const T> from_above(optional_input<T>(grad_y), time.length);
+      const Steps<const T> x_at(input<T>(x), time.length);
+      const Steps<T> grad_x(optional_output<T>(out[A::x], stream), time.length);
+      const Steps<T> to_input(output<T>(grad_input, stream), gates[0]);
+      const Steps<T> to_hidden(optional_output<T>(Cell::kSplits ? grad_hidden : Tensor(), stream),
+                               gates[0]);
+      const Steps<const T> of_input(input<T>(grad_input), gates[0]);
+      const Steps<const T> of_hidden(input<T>(grad_hidden), gates[0]);
+      const View<T> grad_h = output<T>(out[A::h0], stream);
+      const View<T> grad_c = optional_output<T>(out[A::c0], stream);
+      Gemm<T> product = rows_times<T>(matrix, false, batch, width, columns(Cell::kGates));
+      product.c = grad_h;
       product.beta = 1;
       const RepeatedGemm<T> multiply(stream, product);
-      for (std::int64_t step = length; step-- > 0;) {
-        const std::int64_t t = at(step);
-        launch(stream, units(),
-               RecurrentGradKernel<T, Cell>{keep(t), before(step, input<T>(h_start), h),
-                                            before(step, optional_input<T>(c_start), c), h(t), c(t),
-                                            from_above(t), grad_h, grad_c, to_input(t),
-                                            to_hidden(t), static_cast<std::size_t>(width)});
-        if (step == 0 && !saved.needs(A::h0)) break;
-        product.a = to_product(t);
-        multiply(product);
+      Gemm<T> to_x = rows_times<T>(input_matrix, false, time.shortest() * batch, x.sizes()[2],
+                                   columns(Cell::kGates));
+      std::optional<RepeatedGemm<T>> multiply_x;
+      if (saved.needs(A::x)) multiply_x.emplace(stream, to_x);
+
+      for (std::int64_t i = time.runs; i-- > 0;) {
+        const TimeRuns::Run run = time.run(i);
+        for (std::int64_t step = run.end; step-- > run.begin;) {
+          const std::int64_t t = time.at(step);
+          launch(stream, units(),
+                 RecurrentGradKernel<T, Cell>{keep(t), before(step, input<T>(h_start), h),
+                                              before(step, optional_input<T>(c_start), c), h(t),
+                                              c(t), from_above(t), grad_h, grad_c,
+                                              to_input(t - run.first), to_hidden(t - run.first),
+                                              static_cast<std::size_t>(width)});
+          if (step == 0 && !saved.needs(A::h0)) break;
+          product.a = of_hidden(t - run.first);
+          multiply(product);
+        }
+        const View<const T> input_rows = of_input(0, run.count());
+        if (saved.needs(A::x)) {
+          to_x.a = input_rows;
+          to_x.c = grad_x(run.first, run.count());
+          to_x.m = run.count() * batch;
+          (*multiply_x)(to_x);
+        }
+        if (saved.needs(A::weight_ih)) {
+          add_weight_gradient(stream, out[A::weight_ih], input_rows, x_at(run.first, run.count()),
+                              run.count() * batch, i == time.runs - 1);
+        }
+        if (saved.needs(A::weight_hh)) {
+          add_hidden_gradient(stream, out[A::weight_hh], run, of_hidden, input<T>(h_start), h);
+        }
+        const auto add_bias = [&](const Tensor& sums, View<const T> gates_of_run) {
+          if (!sums.defined()) return;
+          const Steps<T> sum(output<T>(sums, stream), time.runs);
+          launch_call(stream,
+                      ChannelSumCall<T>{gates_of_run, sum(i),
+                                        Axis({run.count() * batch, columns(Cell::kGates)}, 1)});
+        };
+        add_bias(out[A::bias_ih], input_rows);
+        add_bias(out[A::bias_hh], of_hidden(0, run.count()));
       }
     });
-    return found;
+    for (const std::size_t i : {A::bias_ih, A::bias_hh}) {
+      if (out[i].defined()) out[i] = channel_sum(out[i], 1);
+    }
+    if (saved.needs(A::bias_hh) && !out[A::bias_hh].defined()) {
+      out[A::bias_hh] = out[A::bias_ih].clone();
+    }
+    if (!saved.needs(A::h0)) out[A::h0] = {};
+    if (!saved.needs(A::c0)) out[A::c0] = {};
+    return out;
   }
 
-  // One product for the time step that starts from h0, and one for all others, which start from
-  // the y before.
-  Tensor weight_gradient(const Backward& saved, const Tensor& to_hidden) const {
-    const auto rows = [this](const Tensor& tensor, std::int64_t start, std::int64_t count) {
-      return part_of(tensor, 0, start, count).reshape({count * batch, tensor.size(2)});
-    };
-    Tensor sum = mm(rows(to_hidden, at(0), 1), saved(arguments[A::h0]), true, false);
-    if (length == 1) return sum;
-    return sum.add_(mm(rows(to_hidden, reverse ? 0 : 1, length - 1),
-                       rows(saved(y), reverse ? 1 : 0, length - 1), true, false));
+  // The rows of a run for weight_hh: the first step of all starts from h0, others from the y
+  // before.
+  template <class T>
+  void add_hidden_gradient(const Stream& stream, const Tensor& gradient, const TimeRuns::Run& run,
+                           const Steps<const T>& gates, View<const T> h_start,
+                           const Steps<const T>& h) const {
+    const std::int64_t first = run.begin == 0 ? 1 : 0;
+    const std::int64_t others = run.count() - first;
+    if (others > 0) {
+      const std::int64_t t = time.reverse ? run.first : run.first + first;
+      add_weight_gradient(stream, gradient, gates(t - run.first, others),
+                          h(time.reverse ? t + 1 : t - 1, others), others * batch,
+                          run.end == time.length);
+    }
+    if (first > 0) {
+      add_weight_gradient(stream, gradient, gates(time.at(0) - run.first), h_start, batch,
+                          time.length == 1);
+    }
   }
 
   std::int64_t columns(std::size_t n) const { return static_cast<std::int64_t>(n) * width; }
   std::size_t units() const { return static_cast<std::size_t>(batch * width); }
-  // The time step that is computed as number `step`.
-  std::int64_t at(std::int64_t step) const { return reverse ? length - 1 - step : step; }
 
   template <class T>
   static View<T> optional_output(const Tensor& tensor, const Stream& stream) {
@@ -264,13 +283,13 @@ struct RecurrentOp {
   template <class T, class U>
   View<const T> before(std::int64_t step, View<const T> first, const Steps<U>& steps) const {
     if (step == 0) return first;
-    const View<U> found = steps(at(step - 1));
+    const View<U> found = steps(time.at(step - 1));
     return {found.data, found.size};
   }
 
   Tensor last_of(const Tensor& steps, const Stream& stream) const {
     const Tensor result = empty_on(stream, {1, batch, width}, steps.dtype());
-    copy_into(result, part_of(steps, 0, at(length - 1), 1));
+    copy_into(result, part_of(steps, 0, time.at(time.length - 1), 1));
     return result.reshape({batch, width});
   }
 
