@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/ops/kernels/vector_math.hpp>
+#include <lockstep/ops/kernels/vector_rows.hpp>
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
+#include <lockstep/ops/kernels/vector_rows.hpp>
 
 #include <algorithm>
 #include <cmath>

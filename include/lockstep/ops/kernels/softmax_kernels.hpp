@@ -126,6 +126,12 @@ SumOfExponentials<T> sum_of_few_exponentials(const T* in, T* out, std::size_t co
 template <class T>
 SumOfExponentials<T> sum_of_exponentials(const T* in, T* out, std::size_t count, std::size_t step) {
   if (count <= 2 * kGroup) return sum_of_few_exponentials(in, out, count, step);
+  if constexpr (std::is_same_v<T, float>) {
+    SumOfExponentials<T> found{};
+    if (step == 1 && vectorized::exponentials(in, out, count, found.greatest, found.sum)) {
+      return found;
+    }
+  }
   const T greatest = greatest_of(in, step, count);
   double sums[kGroup] = {};
   for_each_block(count, [&](std::size_t i, std::size_t n) {

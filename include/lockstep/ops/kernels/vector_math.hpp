@@ -50,8 +50,7 @@ void normal_erf(const double* in, double* out, std::size_t n,
                 Instructions by = best_instructions());
 void sqrt(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
 void sqrt(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
-// 1 / (1 + exp(−x))
-void sigmoid(const float* in, float* out, std::size_t n, Instructions by = best_instructions());
+// 1 / (1 + exp(−x)); that of f32 is in vector_rows.hpp
 void sigmoid(const double* in, double* out, std::size_t n, Instructions by = best_instructions());
 
 }  // namespace lockstep::detail::vectorized

@@ -23,11 +23,19 @@ bool softmax(const float* in, float* out, std::size_t rows, std::size_t count,
 bool log_softmax(const float* in, float* out, std::size_t rows, std::size_t count,
                  Instructions by = best_instructions());
 
+// exp(x − greatest) of a row, into `out` if it is not null, and the sum of these. May be one row of
+// several: the order is as in softmax.
+bool exponentials(const float* x, float* out, std::size_t count, float& greatest, double& sum,
+                  Instructions by = best_instructions());
+
 // Their gradients, from the results y: y · (grad − Σ grad · y), and grad − exp(y) · Σ grad.
 bool softmax_grad(const float* grad, const float* y, float* out, std::size_t rows,
                   std::size_t count, Instructions by = best_instructions());
 bool log_softmax_grad(const float* grad, const float* y, float* out, std::size_t rows,
                       std::size_t count, Instructions by = best_instructions());
+
+// 1 / (1 + exp(−x)) of n elements, with or without vectors, as vector_math.hpp has it for f64.
+void sigmoid(const float* x, float* out, std::size_t n, Instructions by = best_instructions());
 
 // x · Φ(x) of n elements, and the gradient times Φ(x) + x · φ(x); `out` may be an input. An
 // element gives the same bits in any place. The first has a relative error of at most

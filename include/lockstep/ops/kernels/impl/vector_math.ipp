@@ -155,25 +155,20 @@ LOCKSTEP_VECTOR_FUNCTION(normal_erf)
 #undef LOCKSTEP_VECTOR_FUNCTION
 
 // The exponential is that of −|x|, which cannot overflow: far below 0 the result is subnormal.
-template <class T>
 struct SigmoidBlock {
   Instructions by;
-  void block(std::size_t count, T* y, const T* x) const {
-    T e[kBlockSize];
+  void block(std::size_t count, double* y, const double* x) const {
+    double e[kBlockSize];
     LOCKSTEP_INDEPENDENT
     for (std::size_t i = 0; i < kBlockSize; ++i) e[i] = -std::abs(x[i]);
     exp(e, e, count, by);
     LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) y[i] = (x[i] < 0 ? e[i] : T{1}) / (T{1} + e[i]);
+    for (std::size_t i = 0; i < kBlockSize; ++i) y[i] = (x[i] < 0 ? e[i] : 1) / (1 + e[i]);
   }
 };
 
-LOCKSTEP_INLINE void sigmoid(const float* in, float* out, std::size_t n, Instructions by) {
-  in_blocks(n, out, SigmoidBlock<float>{by}, in);
-}
-
 LOCKSTEP_INLINE void sigmoid(const double* in, double* out, std::size_t n, Instructions by) {
-  in_blocks(n, out, SigmoidBlock<double>{by}, in);
+  in_blocks(n, out, SigmoidBlock{by}, in);
 }
 
 }  // namespace lockstep::detail::vectorized

@@ -79,6 +79,13 @@ inline constexpr float kTailPolynomial[] = {
     return total(low + high);                                                                      \
   }                                                                                                \
                                                                                                    \
+  inline void exponentials(const float* x, float* out, std::size_t count, float& most,             \
+                           double& sum) {                                                          \
+    most = greatest_of(x, count);                                                                  \
+    sum = out == nullptr ? sum_of_exponentials<false>(x, out, most, count)                         \
+                         : sum_of_exponentials<true>(x, out, most, count);                         \
+  }                                                                                                \
+                                                                                                   \
   [[gnu::target(INSTRUCTIONS)]] inline void softmax(const float* in, float* out, std::size_t rows, \
                                                     std::size_t count) {                           \
     for (; rows > 0; --rows, in += count, out += count) {                                          \
@@ -149,14 +156,18 @@ inline constexpr float kTailPolynomial[] = {
     return {x > 0.0F ? 1.0F - tail : tail, density};                                               \
   }                                                                                                \
                                                                                                    \
+  [[gnu::target(INSTRUCTIONS)]] inline V gelu_of(V x) { return x * normal(x).distribution; }       \
+  /* The exponential is that of −|x|, which cannot overflow. */                                  \
+  [[gnu::target(INSTRUCTIONS)]] inline V sigmoid_of(V x) {                                         \
+    const V e = exp_below_0(x < 0.0F ? x : -x);                                                    \
+    return (x < 0.0F ? e : V{} + 1.0F) / (e + 1.0F);                                               \
+  }                                                                                                \
+                                                                                                   \
   /* Of whole vectors. Not inlined, so that a vector is computed in one way wherever it lies. */   \
-  [[gnu::target(INSTRUCTIONS), gnu::noinline]] inline void gelu_of_vectors(const float* x,         \
-                                                                           float* out,             \
-                                                                           std::size_t n) {        \
-    for (std::size_t i = 0; i < n; i += kLanes) {                                                  \
-      const V at = read(x + i);                                                                    \
-      write(out + i, at * normal(at).distribution);                                                \
-    }                                                                                              \
+  template <V (*function)(V)>                                                                      \
+  [[gnu::target(INSTRUCTIONS), gnu::noinline]] inline void of_vectors(const float* x, float* out,  \
+                                                                      std::size_t n) {             \
+    for (std::size_t i = 0; i < n; i += kLanes) write(out + i, function(read(x + i)));             \
   }                                                                                                \
   [[gnu::target(INSTRUCTIONS), gnu::noinline]] inline void gelu_grad_of_vectors(const float* grad, \
                                                                                 const float* x,    \
@@ -169,14 +180,19 @@ inline constexpr float kTailPolynomial[] = {
     }                                                                                              \
   }                                                                                                \
                                                                                                    \
-  inline void gelu(const float* x, float* out, std::size_t n) {                                    \
+  template <V (*function)(V)>                                                                      \
+  void of_elements(const float* x, float* out, std::size_t n) {                                    \
     const std::size_t rest = n % kLanes;                                                           \
-    gelu_of_vectors(x, out, n - rest);                                                             \
+    of_vectors<function>(x, out, n - rest);                                                        \
     if (rest == 0) return;                                                                         \
     float room[kLanes]{};                                                                          \
     std::copy_n(x + n - rest, rest, room);                                                         \
-    gelu_of_vectors(room, room, kLanes);                                                           \
+    of_vectors<function>(room, room, kLanes);                                                      \
     std::copy_n(room, rest, out + n - rest);                                                       \
+  }                                                                                                \
+  inline void gelu(const float* x, float* out, std::size_t n) { of_elements<gelu_of>(x, out, n); } \
+  inline void sigmoid(const float* x, float* out, std::size_t n) {                                 \
+    of_elements<sigmoid_of>(x, out, n);                                                            \
   }                                                                                                \
   inline void gelu_grad(const float* grad, const float* x, float* out, std::size_t n) {            \
     const std::size_t rest = n % kLanes;                                                           \
@@ -251,6 +267,23 @@ LOCKSTEP_INLINE bool log_softmax_grad(const float* grad, const float* y, float* 
                                       std::size_t rows, std::size_t count, Instructions by) {
   if (count < kLeastRow) return false;
   LOCKSTEP_BY_INSTRUCTIONS(softmax_grad<true>, grad, y, out, rows, count);
+}
+
+LOCKSTEP_INLINE bool exponentials(const float* x, float* out, std::size_t count, float& greatest,
+                                  double& sum, Instructions by) {
+  if (count < kLeastRow) return false;
+  LOCKSTEP_BY_INSTRUCTIONS(exponentials, x, out, count, greatest, sum);
+}
+
+inline bool sigmoid_by_vectors(const float* x, float* out, std::size_t n, Instructions by) {
+  LOCKSTEP_BY_INSTRUCTIONS(sigmoid, x, out, n);
+}
+LOCKSTEP_INLINE void sigmoid(const float* x, float* out, std::size_t n, Instructions by) {
+  if (sigmoid_by_vectors(x, out, n, by)) return;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float e = std::exp(-std::abs(x[i]));
+    out[i] = (x[i] < 0 ? e : 1) / (1 + e);
+  }
 }
 
 LOCKSTEP_INLINE bool gelu(const float* x, float* out, std::size_t n, Instructions by) {
