@@ -110,14 +110,18 @@ void leave_without_memory(const ProcessGroup& group) {
 TEST(NcclLeaving, WithoutMemoryEndsWhatIsInFlightAndTellsTheOthers) {
   const EnvironmentVariable often("LOCKSTEP_HEARTBEAT_INTERVAL", "0.01");
   distributed::HashStore store;
-  std::promise<void> promise;
-  const std::future<void> left = promise.get_future();
+  // Kept by a rank, or broken at its end: rank 1 has its first result, and rank 0 has left.
+  std::promise<void> promises[2];
+  const std::future<void> read = promises[1].get_future();
+  const std::future<void> left = promises[0].get_future();
   on_threads(2, [&](int rank) {
     const ProcessGroup group = group_of(rank, 2, store);
+    std::promise<void> mine = std::move(promises[rank]);
     const Tensor value = filled(group, {3}, 1);
     (void)group.blocking().all_reduce(value);
     EXPECT_EQ(values_of(value), Values(3, 2));  // then both have issued it
     if (rank == 1) {
+      mine.set_value();
       left.wait();
       const Work work = group.all_reduce(value);
       EXPECT_TRUE(throws<WatchdogError>([&] { std::rethrow_exception(error_of(work)); },
@@ -125,9 +129,9 @@ TEST(NcclLeaving, WithoutMemoryEndsWhatIsInFlightAndTellsTheOthers) {
       nccl::forget_lost_results(group.device());
       return;
     }
-    std::promise<void> mine = std::move(promise);  // kept, or broken at the end of this rank
     const Work flies = group.all_reduce(value);
     flies.wait();  // for its issue
+    read.wait();
     leave_without_memory(group);
     EXPECT_THROW(flies.wait(), std::bad_alloc);
     EXPECT_TRUE(throws<NcclError>([&] { (void)values_of(value); }, "no memory to say why",
