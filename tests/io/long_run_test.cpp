@@ -48,7 +48,6 @@
 #include <latch>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -187,8 +186,8 @@ struct Held {
   // been joined, as here after ranks. `most` is what there have been.
   static Held settled(std::ptrdiff_t most) {
     Held held = now();
-    for (int look = 0; look < 200 && held.threads > most; ++look) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    while (held.threads > most && std::chrono::steady_clock::now() < end) {
       held.threads = now().threads;
     }
     return held;
