@@ -11,8 +11,8 @@
 
 namespace lockstep::nn {
 
-// The parameters of a layer that has no others. It says of which shape they are, and whether they
-// may be absent.
+// The parameters of a layer that has no others. The layer says of which shape they are, and whether
+// they may be absent.
 struct WeightAndBias {
   Parameter weight;
   Parameter bias;

@@ -40,7 +40,7 @@ struct StridedCopyElements {
   View<const T> in;
   View<T> out;
   StridedIndex<2> index;
-  bool by_fours;
+  bool by_fours;  // both sides have fours
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Offsets<2> at = index.at(i);
     out.data[at.of[1]] = in.data[at.of[0]];

@@ -34,7 +34,7 @@ struct BroadcastKernel {
   View<Out> out;
   StridedIndex<2> index;
   F f;
-  bool by_fours;
+  bool by_fours;  // all operands have fours
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Offsets<2> at = index.at(i);
     out[i] = f(a.data[at.of[0]], b.data[at.of[1]]);
