@@ -400,6 +400,16 @@ TEST(DataParallel, R17AModuleThatIsNotInitializedIsRefused) {
   EXPECT_EQ(model(ls::ones({4, 2})).sizes(), (ls::Shape{4, 3}));
 }
 
+struct ListsOneLayer {
+  ls::nn::Linear listed{2, 2};
+  ls::nn::Linear left_out{2, 2};
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("listed", self.listed);
+  }
+  ls::Tensor forward(const ls::Tensor& x) { return left_out(listed(x)); }
+};
+
 struct Forgetful {
   ls::nn::Linear layer{2, 2};
   ls::Tensor scale;                                                // not a Parameter
@@ -422,12 +432,13 @@ TEST(DataParallel, AMemberThatIsNeitherMovedNorTrainedIsNamed) {
 
 TEST(DataParallel, ADeviceErrorSaysWhatStaysWhereItIs) {
   const ls::Tensor x = ls::zeros({4, 2});
-  const auto refused = [&](const Forgetful& net) {
+  const auto refused = [&](const auto& net) {
     ls::DataParallel model{net, first_devices(2)};
-    return throws<ls::DeviceError>([&] { model(x); },
-                                   "plain Tensor members of a module, and what a lambda",
+    return throws<ls::DeviceError>([&] { model(x); }, "plain Tensor members of a module",
+                                   "layers that its visit_members leaves out",
                                    "std::function has captured, are neither moved nor replicated");
   };
+  EXPECT_TRUE(refused(ListsOneLayer()));
   Forgetful with_tensor;
   with_tensor.scale = ls::ones({2});
   EXPECT_TRUE(refused(with_tensor));

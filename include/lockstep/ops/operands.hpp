@@ -29,8 +29,9 @@ inline void check_same_device(const char* operation, const char* name_a, const T
   check<DeviceError>(a.device() == b.device(), operation, ": ", name_a, " is on ", a.device(),
                      ", but ", name_b, " is on ", b.device(),
                      "; to() moves one to the other's (what a DataParallel returns is on its "
-                     "output_device(); plain Tensor members of a module, and what a lambda or a "
-                     "std::function has captured, are neither moved nor replicated)");
+                     "output_device(); plain Tensor members of a module, layers that its "
+                     "visit_members leaves out, and what a lambda or a std::function has captured, "
+                     "are neither moved nor replicated)");
 }
 
 // Throws unless both tensors are defined, on one device and of one dtype.
