@@ -25,12 +25,14 @@ set(build "${WORK_DIR}/build")
 set(origin "-DCMAKE_PREFIX_PATH=${prefix}")
 if(WAY STREQUAL "find_package")
   run("The installation" "${CMAKE_COMMAND}" --install "${BINARY_DIR}" --prefix "${prefix}")
+  run("Comparing what is installed with the sources" diff -r -x README.md
+      "${SOURCE_DIR}/include/lockstep" "${prefix}/include/lockstep")
 else()
   set(origin "-DLOCKSTEP_SOURCE_DIR=${SOURCE_DIR}")
 endif()
 
-# The host's sources are compiled in BINARY_DIR already.
-if(LIBRARY STREQUAL "cuda_compiled" OR WAY STREQUAL "add_subdirectory" AND LIBRARY STREQUAL "compiled")
+# The library's sources for the host are compiled in BINARY_DIR already, from the same headers.
+if(LIBRARY MATCHES "compiled")
   set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${CMAKE_CURRENT_LIST_DIR}/reuse.sh;${BINARY_DIR}")
 endif()
 set(cuda)
