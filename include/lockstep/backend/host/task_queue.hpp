@@ -26,10 +26,7 @@ class Task {
       ::new (static_cast<void*>(buffer_)) Stored(std::forward<F>(function));
       operations_ = &kOperations<Stored>;
     } else {
-      using Owner = std::unique_ptr<Boxed<Stored>>;
-      ::new (static_cast<void*>(buffer_))
-          Owner(std::make_unique<Boxed<Stored>>(Boxed<Stored>{std::forward<F>(function)}));
-      operations_ = &kOperations<Owner>;
+      *this = Task([held = std::make_unique<Stored>(std::forward<F>(function))] { (*held)(); });
     }
   }
 
@@ -38,9 +35,7 @@ class Task {
   using Function = void (*)(std::size_t count, const void* bytes);
   static Task of_bytes(Function function, std::size_t count, const void* bytes, std::size_t size);
 
-  Task(Task&& other) noexcept : operations_(std::exchange(other.operations_, nullptr)) {
-    take(other);
-  }
+  Task(Task&& other) noexcept { take(other); }
   Task& operator=(Task&& other) noexcept;
   ~Task() { reset(); }
 
@@ -49,54 +44,20 @@ class Task {
  private:
   static constexpr std::size_t kInline = 104;
 
-  using Unit = std::max_align_t;
-  struct InPlace {
-    Function function;
-    std::size_t count;
-    alignas(Unit) unsigned char bytes[80];
-    void operator()() const { function(count, bytes); }
-  };
-  struct OnHeap {
-    Function function;
-    std::size_t count;
-    std::unique_ptr<Unit[]> bytes;
-    void operator()() const { function(count, bytes.get()); }
-  };
-  template <class F>
-  struct Boxed {
-    F function;
-    void operator()() { function(); }
-  };
-  // `relocate` and `destroy` are null for trivially copyable callables, as most are.
   struct Operations {
     void (*call)(void*);
-    void (*relocate)(void* to, void* from) = nullptr;
-    void (*destroy)(void*) = nullptr;
+    void (*relocate)(void* to, void* from);
+    void (*destroy)(void*);
   };
   template <class F>
-  static void call(F& function) {
-    function();
-  }
-  template <class F>
-  static void call(std::unique_ptr<F>& function) {
-    (*function)();
-  }
-  template <class F>
-  static constexpr Operations operations_of() {
-    Operations operations{[](void* at) { call(*static_cast<F*>(at)); }};
-    if constexpr (!std::is_trivially_copyable_v<F>) {
-      operations.relocate = [](void* to, void* from) {
-        ::new (to) F(std::move(*static_cast<F*>(from)));
-        static_cast<F*>(from)->~F();
-      };
-      operations.destroy = [](void* at) { static_cast<F*>(at)->~F(); };
-    }
-    return operations;
-  }
-  template <class F>
-  static constexpr Operations kOperations = operations_of<F>();
+  static constexpr Operations kOperations{[](void* at) { (*static_cast<F*>(at))(); },
+                                          [](void* to, void* from) {
+                                            ::new (to) F(std::move(*static_cast<F*>(from)));
+                                            static_cast<F*>(from)->~F();
+                                          },
+                                          [](void* at) { static_cast<F*>(at)->~F(); }};
 
-  // Moves the callable here. Called once `operations_` has been taken from `other`.
+  // Moves the callable here, where there is none.
   void take(Task& other);
 
   void reset();

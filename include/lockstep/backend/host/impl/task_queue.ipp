@@ -13,37 +13,36 @@ namespace lockstep::detail {
 
 LOCKSTEP_INLINE Task Task::of_bytes(Function function, std::size_t count, const void* bytes,
                                     std::size_t size) {
-  if (size <= sizeof(InPlace::bytes)) {
-    InPlace task{function, count, {}};
-    std::memcpy(task.bytes, bytes, size);
-    return Task(task);
+  using Unit = std::max_align_t;
+  struct alignas(Unit) Few {
+    unsigned char bytes[80];
+  };
+  if (size <= sizeof(Few)) {
+    Few few{};
+    std::memcpy(few.bytes, bytes, size);
+    return Task([function, count, few] { function(count, few.bytes); });
   }
-  auto copy = std::make_unique<Unit[]>((size + sizeof(Unit) - 1) / sizeof(Unit));
-  std::memcpy(copy.get(), bytes, size);
-  return Task(OnHeap{function, count, std::move(copy)});
+  auto many = std::make_unique<Unit[]>((size + sizeof(Unit) - 1) / sizeof(Unit));
+  std::memcpy(many.get(), bytes, size);
+  return Task([function, count, many = std::move(many)] { function(count, many.get()); });
 }
 
 LOCKSTEP_INLINE Task& Task::operator=(Task&& other) noexcept {
   if (this != &other) {
     reset();
-    operations_ = std::exchange(other.operations_, nullptr);
     take(other);
   }
   return *this;
 }
 
 LOCKSTEP_INLINE void Task::take(Task& other) {
-  if (!operations_) return;
-  if (operations_->relocate) {
-    operations_->relocate(buffer_, other.buffer_);
-  } else {
-    std::memcpy(buffer_, other.buffer_, kInline);
-  }
+  operations_ = std::exchange(other.operations_, nullptr);
+  if (operations_) operations_->relocate(buffer_, other.buffer_);
 }
 
 LOCKSTEP_INLINE void Task::reset() {
   const Operations* operations = std::exchange(operations_, nullptr);
-  if (operations && operations->destroy) operations->destroy(buffer_);
+  if (operations) operations->destroy(buffer_);
 }
 
 LOCKSTEP_INLINE void TaskQueue::push(Task&& task) {
