@@ -121,10 +121,6 @@ class Packed : NonCopyable {
   const Tensor& tensor_;
 };
 
-// Whether a cast goes through f32. Half-precision types are converted from and to f32 alone, so
-// that not every pair of dtypes needs a kernel.
-bool needs_f32_between(Dtype from, Dtype to);
-
 // A contiguous tensor with the elements of `src` converted, on the same device.
 Tensor cast(const Tensor& src, Dtype dtype);
 

@@ -157,6 +157,10 @@ inline std::ostream& operator<<(std::ostream& out, Dtype dtype) { return out << 
 
 namespace detail {
 
+constexpr bool is_half_precision(Dtype dtype) {
+  return dtype == Dtype::f16 || dtype == Dtype::bf16;
+}
+
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_dtype(const char* operation,
                                                               const char* expected, Dtype dtype) {
   fail<DtypeError>(operation, ": expected ", expected, ", got ", dtype);

@@ -5,6 +5,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -26,14 +27,9 @@ inline void fill(const Tensor& tensor, double value) {
   const Stream stream = current_stream(tensor.device());
   const View<std::byte> bytes = output<std::byte>(tensor, stream);  // its size is in elements
   dispatch_all(tensor.dtype(), [&]<class T>(T) {
-    T element;
-    if constexpr (dtype_of<T> == Dtype::f16 || dtype_of<T> == Dtype::bf16) {
-      element = T(static_cast<float>(value));
-    } else {
-      element = static_cast<T>(value);
-    }
     void* const data = bytes.data;
-    launch(stream, bytes.size, FillKernel<T>{{static_cast<T*>(data), bytes.size}, element});
+    launch(stream, bytes.size,
+           FillKernel<T>{{static_cast<T*>(data), bytes.size}, convert<T>(value)});
   });
 }
 

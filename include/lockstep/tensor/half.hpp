@@ -11,10 +11,6 @@
 // gives the same, since it sums the products of half-precision matrices in f32.
 namespace lockstep::detail {
 
-constexpr bool is_half_precision(Dtype dtype) {
-  return dtype == Dtype::f16 || dtype == Dtype::bf16;
-}
-
 // The tensor in f32 if it is of half precision; any other as it is. Not recorded.
 inline Tensor widened(const Tensor& x) {
   return is_half_precision(x.dtype()) ? cast(x, Dtype::f32) : x;

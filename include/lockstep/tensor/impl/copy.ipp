@@ -48,39 +48,12 @@ LOCKSTEP_INLINE Tensor packed(const Tensor& src) {
 LOCKSTEP_INLINE Packed::Packed(const Tensor& src)
     : copy_(src.is_contiguous() ? Tensor() : packed(src)), tensor_(copy_.defined() ? copy_ : src) {}
 
-LOCKSTEP_INLINE bool needs_f32_between(Dtype from, Dtype to) {
-  const auto is_half = [](Dtype dtype) { return dtype == Dtype::f16 || dtype == Dtype::bf16; };
-  return (is_half(from) && to != Dtype::f32) || (is_half(to) && from != Dtype::f32);
+// Whether a cast goes through f32. Half-precision types are converted from and to f32 alone, so
+// that not every pair of dtypes needs a kernel.
+constexpr bool needs_f32_between(Dtype from, Dtype to) {
+  return (is_half_precision(from) && to != Dtype::f32) ||
+         (is_half_precision(to) && from != Dtype::f32);
 }
-
-// Launches the cast of `size` elements.
-using LaunchCast = void (*)(const Stream& stream, std::size_t size, const void* in, void* out);
-
-template <class To, class From>
-void launch_cast(const Stream& stream, std::size_t size, const void* in, void* out) {
-  launch(stream, size,
-         CastKernel<To, From>{{static_cast<const From*>(in), size}, {static_cast<To*>(out), size}});
-}
-
-// Null where there is none in one step.
-template <class To, class From>
-constexpr LaunchCast cast_between() {
-  constexpr bool kDirect =
-      (!is_half<To> || std::is_same_v<From, float>)&&(!is_half<From> || std::is_same_v<To, float>);
-  if constexpr (kDirect && !std::is_same_v<To, From>) {
-    return &launch_cast<To, From>;
-  } else {
-    return nullptr;
-  }
-}
-
-// Casts from each dtype, in the order of the enumeration.
-template <class To>
-inline constexpr LaunchCast kCastsTo[] = {
-    cast_between<To, float>(),        cast_between<To, double>(),
-    cast_between<To, Half>(),         cast_between<To, BFloat16>(),
-    cast_between<To, std::int64_t>(), cast_between<To, std::int32_t>(),
-    cast_between<To, std::uint8_t>(), cast_between<To, bool>()};
 
 LOCKSTEP_INLINE Tensor cast(const Tensor& src, Dtype dtype) {
   if (src.dtype() == dtype) return packed(src);
@@ -88,12 +61,14 @@ LOCKSTEP_INLINE Tensor cast(const Tensor& src, Dtype dtype) {
   const Tensor from = packed(src);
   const Stream stream = current_stream(src.device());
   Tensor result = empty_on(stream, src.sizes(), dtype);
-  const LaunchCast* const casts =
-      dispatch_all(dtype, []<class To>(To) -> const LaunchCast* { return kCastsTo<To>; });
-  const LaunchCast launch = casts[static_cast<std::size_t>(src.dtype())];
-  check<DtypeError>(launch != nullptr, "to: there is no cast from ", src.dtype(), " to ", dtype);
-  const View<const std::byte> in = input<std::byte>(from);
-  launch(stream, in.size, in.data, output<std::byte>(result, stream).data);
+  dispatch_all(dtype, [&]<class To>(To) {
+    dispatch_all(src.dtype(), [&]<class From>(From) {
+      if constexpr (!std::is_same_v<To, From> && !needs_f32_between(dtype_of<From>, dtype_of<To>)) {
+        launch(stream, static_cast<std::size_t>(src.numel()),
+               CastKernel<To, From>{input<From>(from), output<To>(result, stream)});
+      }
+    });
+  });
   return result;
 }
 
