@@ -37,25 +37,11 @@ struct Exported {
   dlpack::DLManagedTensorVersioned managed;
 };
 
-LOCKSTEP_INLINE dlpack::DLDataType dlpack_dtype(Dtype dtype) {
-  const auto bits = static_cast<std::uint8_t>(8 * element_size(dtype));
-  switch (dtype) {
-    case Dtype::f32:
-    case Dtype::f64:
-    case Dtype::f16:
-      return {dlpack::kDLFloat, bits, 1};
-    case Dtype::bf16:
-      return {dlpack::kDLBfloat, bits, 1};
-    case Dtype::i64:
-    case Dtype::i32:
-      return {dlpack::kDLInt, bits, 1};
-    case Dtype::u8:
-      return {dlpack::kDLUInt, bits, 1};
-    case Dtype::boolean:
-      return {dlpack::kDLBool, bits, 1};
-  }
-  fail_dtype();
-}
+// The types of the dtypes' elements, in the order of the enumeration.
+inline constexpr dlpack::DLDataType kDlpackTypes[] = {
+    {dlpack::kDLFloat, 32, 1},  {dlpack::kDLFloat, 64, 1}, {dlpack::kDLFloat, 16, 1},
+    {dlpack::kDLBfloat, 16, 1}, {dlpack::kDLInt, 64, 1},   {dlpack::kDLInt, 32, 1},
+    {dlpack::kDLUInt, 8, 1},    {dlpack::kDLBool, 8, 1}};
 
 // As NumPy calls it, where that has a name for it.
 LOCKSTEP_INLINE std::string dlpack_name(const dlpack::DLDataType& type) {
@@ -68,10 +54,11 @@ LOCKSTEP_INLINE std::string dlpack_name(const dlpack::DLDataType& type) {
 }
 
 LOCKSTEP_INLINE Dtype dtype_of_dlpack(const dlpack::DLDataType& type) {
-  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16, Dtype::i64, Dtype::i32,
-                            Dtype::u8, Dtype::boolean}) {
-    const dlpack::DLDataType known = dlpack_dtype(dtype);
-    if (type.code == known.code && type.bits == known.bits && type.lanes == 1) return dtype;
+  for (std::size_t i = 0; i < std::size(kDlpackTypes); ++i) {
+    const dlpack::DLDataType& known = kDlpackTypes[i];
+    if (type.code == known.code && type.bits == known.bits && type.lanes == 1) {
+      return static_cast<Dtype>(i);
+    }
   }
   fail<DtypeError>("from_dlpack: expected f32, f64, f16, bf16, i64, i32, u8 or bool, got ",
                    dlpack_name(type));
@@ -146,20 +133,21 @@ LOCKSTEP_INLINE dlpack::DLManagedTensorVersioned* to_dlpack(const Tensor& tensor
 
   auto exported = std::make_unique<detail::Exported>(
       detail::Exported{detail::make_view(tensor), tensor.sizes(), tensor.strides(), {}});
-  exported->managed = {.version = {detail::kDlpackMajor, 0},
-                       .manager_ctx = exported.get(),
-                       .deleter =
-                           [](dlpack::DLManagedTensorVersioned* self) {
-                             delete static_cast<detail::Exported*>(self->manager_ctx);
-                           },
-                       .flags = 0,
-                       .dl_tensor = {.data = tensor.numel() == 0 ? nullptr : tensor.impl()->data(),
-                                     .device = dlpack_device(tensor),
-                                     .ndim = static_cast<std::int32_t>(tensor.dim()),
-                                     .dtype = detail::dlpack_dtype(tensor.dtype()),
-                                     .shape = exported->sizes.begin(),
-                                     .strides = exported->strides.begin(),
-                                     .byte_offset = 0}};
+  exported->managed = {
+      .version = {detail::kDlpackMajor, 0},
+      .manager_ctx = exported.get(),
+      .deleter =
+          [](dlpack::DLManagedTensorVersioned* self) {
+            delete static_cast<detail::Exported*>(self->manager_ctx);
+          },
+      .flags = 0,
+      .dl_tensor = {.data = tensor.numel() == 0 ? nullptr : tensor.impl()->data(),
+                    .device = dlpack_device(tensor),
+                    .ndim = static_cast<std::int32_t>(tensor.dim()),
+                    .dtype = detail::kDlpackTypes[static_cast<std::size_t>(tensor.dtype())],
+                    .shape = exported->sizes.begin(),
+                    .strides = exported->strides.begin(),
+                    .byte_offset = 0}};
 
   if (consumer != kNoOrder) {
     const Stream own = current_stream(device);
