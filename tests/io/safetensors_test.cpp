@@ -50,8 +50,8 @@ void expect_equal(const Tensor& actual, const Tensor& expected, const std::strin
   EXPECT_EQ(actual.dtype(), expected.dtype()) << name;
   EXPECT_EQ(actual.sizes(), expected.sizes()) << name;
   const auto bytes = [](const Tensor& t) {
-    const Tensor host = io::detail::contiguous_on_host(t);
-    const auto view = io::detail::bytes_of(host);
+    const Tensor host = detail::contiguous_on_host(t);
+    const auto view = detail::host_bytes(host);
     return std::vector<std::byte>(view.begin(), view.end());
   };
   EXPECT_EQ(bytes(actual), bytes(expected)) << name;

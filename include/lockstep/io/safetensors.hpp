@@ -25,16 +25,6 @@ static_assert(std::endian::native == std::endian::little,
               "lockstep: safetensors files hold little-endian numbers, and no other machine is "
               "supported");
 
-namespace detail {
-
-// The bytes of a contiguous tensor on the host.
-std::span<const std::byte> bytes_of(const Tensor& host);
-
-// The tensor itself or a copy.
-Tensor contiguous_on_host(const Tensor& tensor);
-
-}  // namespace detail
-
 // Writes tensors under their names to a file, with `metadata` beside them.
 //
 // The file is written under another name in the same folder, flushed to the disk, and renamed:

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 namespace lockstep::detail {
@@ -140,6 +141,13 @@ void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& stream);
 // been issued to the source's. A copy from plain host memory may still read that when this returns:
 // the source is recorded on the copy's stream.
 void copy_into(const Tensor& dst, const Tensor& src);
+
+// A contiguous tensor in plain host memory with the elements of `tensor`: the tensor itself if it
+// is one. Not recorded for backward.
+Tensor contiguous_on_host(const Tensor& tensor);
+
+// The bytes of such a tensor.
+std::span<const std::byte> host_bytes(const Tensor& host);
 
 }  // namespace lockstep::detail
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <ostream>
 #include <span>
 
@@ -68,6 +69,10 @@ Shape contiguous_strides(const Shape& shape);
 namespace detail {
 
 bool strides_are_contiguous(const Shape& shape, const Shape& strides);
+
+// How many bytes the elements of a shape take that a file gives; nothing if no memory can hold
+// them.
+std::optional<std::uint64_t> byte_size(const Shape& shape, std::size_t element_bytes);
 
 }  // namespace detail
 

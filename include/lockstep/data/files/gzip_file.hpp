@@ -3,6 +3,9 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include <zlib.h>
 
@@ -74,6 +77,14 @@ class GzipFile {
   std::unique_ptr<std::remove_pointer_t<gzFile>, Close> file_;
   std::uint64_t position_ = 0;
 };
+
+namespace detail {
+
+// A tensor of the elements that are left in the file, as a header gives their dtype and shape;
+// `big_endian` if the highest byte of each comes first. A bool of any byte but 0 is true.
+Tensor read_elements(GzipFile& file, Dtype dtype, const Shape& shape, bool big_endian);
+
+}  // namespace detail
 
 }  // namespace lockstep::data
 

@@ -20,11 +20,9 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace lockstep::data::detail {
 
@@ -53,25 +51,15 @@ inline NpyHeader read_npy_header(GzipFile& file) {
   return NpyHeaderParser(text, name).parse();
 }
 
-// How many bytes the elements take.
-inline std::uint64_t npy_bytes(const NpyHeader& header, const GzipFile& file) {
-  std::uint64_t bytes = element_size(header.dtype);
-  if (std::find(header.shape.begin(), header.shape.end(), 0) != header.shape.end()) return 0;
-  for (const std::int64_t size : header.shape) {
-    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
-    check<DataError>(bytes <= kMost / static_cast<std::uint64_t>(size), file.path().string(),
-                     ": its header gives the shape ", header.shape, ", more than memory can hold");
-    bytes *= static_cast<std::uint64_t>(size);
-  }
-  return bytes;
-}
-
-// Copies elements that the file has in column-major order to row-major order.
-inline Tensor from_fortran_order(const Tensor& reversed, const Shape& shape) {
-  Shape strides = reversed.strides();
+// The elements in row-major order, which the file has in column-major order.
+inline Tensor from_fortran_order(const Tensor& stored) {
+  Shape strides = stored.sizes();
   std::reverse(strides.begin(), strides.end());
-  Tensor result = empty(shape, {.dtype = reversed.dtype()});
-  lockstep::detail::copy_into(result, lockstep::detail::make_view(reversed, shape, strides, 0));
+  strides = contiguous_strides(strides);
+  std::reverse(strides.begin(), strides.end());
+  Tensor result = empty(stored.sizes(), {.dtype = stored.dtype()});
+  lockstep::detail::copy_into(result,
+                              lockstep::detail::make_view(stored, stored.sizes(), strides, 0));
   return result;
 }
 
@@ -82,29 +70,12 @@ namespace lockstep::data {
 LOCKSTEP_INLINE Tensor read_npy(const std::filesystem::path& path) {
   GzipFile file(path);
   const detail::NpyHeader header = detail::read_npy_header(file);
-  std::vector<std::byte> bytes = file.read(detail::npy_bytes(header, file));
-  file.expect_end();
-  const std::size_t width = element_size(header.dtype);
-  if (header.big_endian) {
-    for (auto at = bytes.begin(); at != bytes.end(); at += static_cast<std::ptrdiff_t>(width)) {
-      std::reverse(at, at + static_cast<std::ptrdiff_t>(width));
-    }
-  }
-  if (header.dtype == Dtype::boolean) {  // no other byte may lie in a bool
-    for (std::byte& byte : bytes) byte = byte == std::byte{0} ? std::byte{0} : std::byte{1};
-  }
-  Shape stored = header.shape;
-  if (header.fortran_order) std::reverse(stored.begin(), stored.end());
-  Tensor result = empty(stored, {.dtype = header.dtype});
-  if (!bytes.empty()) {
-    std::memcpy(lockstep::detail::write_on_host(result, header.dtype), bytes.data(), bytes.size());
-  }
-  return header.fortran_order ? detail::from_fortran_order(result, header.shape) : result;
+  const Tensor stored = detail::read_elements(file, header.dtype, header.shape, header.big_endian);
+  return header.fortran_order ? detail::from_fortran_order(stored) : stored;
 }
 
 LOCKSTEP_INLINE void write_npy(const std::filesystem::path& path, const Tensor& tensor) {
-  Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
-  lockstep::detail::copy_into(host, tensor);
+  const Tensor host = lockstep::detail::contiguous_on_host(tensor);
   std::string header = detail::npy_header(tensor.dtype(), tensor.sizes());
   // NumPy leaves room for a first dimension that grows to 21 digits, and what follows the header
   // begins at a multiple of 64.
@@ -118,9 +89,7 @@ LOCKSTEP_INLINE void write_npy(const std::filesystem::path& path, const Tensor& 
   lockstep::detail::AtomicFile file(path);
   file.write(std::as_bytes(std::span(start)));
   file.write(std::as_bytes(std::span(header)));
-  const auto bytes = static_cast<std::size_t>(host.numel()) * element_size(host.dtype());
-  const void* const data = lockstep::detail::read_on_host(host, host.dtype());
-  file.write(std::span(static_cast<const std::byte*>(data), bytes));
+  file.write(lockstep::detail::host_bytes(host));
   file.commit();
 }
 

@@ -28,19 +28,6 @@
 
 namespace lockstep::io::detail {
 
-LOCKSTEP_INLINE std::span<const std::byte> bytes_of(const Tensor& host) {
-  const auto bytes = static_cast<std::size_t>(host.numel()) * element_size(host.dtype());
-  const void* const data = lockstep::detail::read_on_host(host, host.dtype());
-  return {static_cast<const std::byte*>(data), bytes};
-}
-
-LOCKSTEP_INLINE Tensor contiguous_on_host(const Tensor& tensor) {
-  if (tensor.device().is_host_memory()) return lockstep::detail::packed(tensor);
-  const Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
-  lockstep::detail::copy_into(host, tensor);
-  return host;
-}
-
 inline void check_saveable(const StateDict& tensors, const Metadata& metadata) {
   std::set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
@@ -97,8 +84,8 @@ LOCKSTEP_INLINE void save_file(const StateDict& tensors, const std::filesystem::
   file.write(length);
   file.write(std::as_bytes(std::span(text)));
   for (const NamedTensor* entry : order) {
-    const Tensor host = detail::contiguous_on_host(entry->tensor);
-    file.write(detail::bytes_of(host));
+    const Tensor host = lockstep::detail::contiguous_on_host(entry->tensor);
+    file.write(lockstep::detail::host_bytes(host));
   }
   file.commit();
 }

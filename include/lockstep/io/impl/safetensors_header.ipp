@@ -71,18 +71,6 @@ LOCKSTEP_INLINE std::string format_header(const SafetensorsHeader& header) {
   return text;
 }
 
-// How many bytes a tensor takes; nothing if 64 bits do not hold it.
-inline std::optional<std::uint64_t> byte_size(const Shape& shape, Dtype dtype) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
-  std::uint64_t bytes = element_size(dtype);
-  for (const std::int64_t size : shape) {
-    const auto factor = static_cast<std::uint64_t>(size);
-    if (bytes > std::numeric_limits<std::uint64_t>::max() / factor) return std::nullopt;
-    bytes *= factor;
-  }
-  return bytes;
-}
-
 inline Dtype read_dtype(JsonReader& json, const std::string& tensor) {
   const std::string text = json.string();
   for (const DtypeName& name : kDtypeNames) {
@@ -132,7 +120,8 @@ inline TensorEntry read_entry(JsonReader& json, std::string name) {
   if (fields != 3) {
     json.fail("tensor ", json_string(entry.name), ": expected dtype, shape and data_offsets");
   }
-  const std::optional<std::uint64_t> bytes = byte_size(entry.shape, entry.dtype);
+  const std::optional<std::uint64_t> bytes =
+      lockstep::detail::byte_size(entry.shape, element_size(entry.dtype));
   if (!bytes || *bytes != entry.end - entry.begin) {
     json.fail("tensor ", json_string(entry.name), " of ", entry.dtype, " and shape ", entry.shape,
               " does not fit the bytes from ", entry.begin, " to ", entry.end);

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 namespace lockstep::detail {
@@ -108,6 +109,18 @@ LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
   stream.wait_stream(current_stream(to_host ? dst.device() : src.device()));
   copy_bytes(dst, from, stream);
   if (to_host) stream.synchronize();
+}
+
+LOCKSTEP_INLINE Tensor contiguous_on_host(const Tensor& tensor) {
+  if (tensor.device().is_host_memory()) return packed(tensor);
+  const Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
+  copy_into(host, tensor);
+  return host;
+}
+
+LOCKSTEP_INLINE std::span<const std::byte> host_bytes(const Tensor& host) {
+  const auto bytes = static_cast<std::size_t>(host.numel()) * element_size(host.dtype());
+  return {static_cast<const std::byte*>(read_on_host(host, host.dtype())), bytes};
 }
 
 }  // namespace lockstep::detail

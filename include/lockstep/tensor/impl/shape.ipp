@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 namespace lockstep {
 
@@ -60,6 +61,18 @@ LOCKSTEP_INLINE bool detail::strides_are_contiguous(const Shape& shape, const Sh
     step *= shape[i];
   }
   return true;
+}
+
+LOCKSTEP_INLINE std::optional<std::uint64_t> detail::byte_size(const Shape& shape,
+                                                               std::size_t element_bytes) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  std::uint64_t bytes = element_bytes;
+  for (const std::int64_t size : shape) {
+    if (bytes > kMost / static_cast<std::uint64_t>(size)) return std::nullopt;
+    bytes *= static_cast<std::uint64_t>(size);
+  }
+  return bytes;
 }
 
 LOCKSTEP_INLINE std::size_t wrap_dim(std::int64_t dim, std::size_t dims) {

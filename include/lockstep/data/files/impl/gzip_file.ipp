@@ -3,6 +3,10 @@
 
 #include <lockstep/data/files/gzip_file.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include <zlib.h>
 
@@ -12,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -97,6 +102,29 @@ LOCKSTEP_INLINE void GzipFile::fail_truncated(std::uint64_t end, const char* tex
   if (position_ == end) fail("truncated: gzip's checksum after byte ", end, " is cut off");
   fail("truncated: ends at byte ", position_, " of the unpacked stream, expected ", end, " (", text,
        ")");
+}
+
+LOCKSTEP_INLINE Tensor detail::read_elements(GzipFile& file, Dtype dtype, const Shape& shape,
+                                             bool big_endian) {
+  const std::size_t width = element_size(dtype);
+  const std::optional<std::uint64_t> size = lockstep::detail::byte_size(shape, width);
+  check<DataError>(size.has_value(), file.path().string(), ": its header gives the shape ", shape,
+                   ", more than memory can hold");
+  std::vector<std::byte> bytes = file.read(*size);
+  file.expect_end();
+  if (big_endian && width > 1) {
+    for (std::byte* at = bytes.data(); at != bytes.data() + bytes.size(); at += width) {
+      std::reverse(at, at + width);
+    }
+  }
+  if (dtype == Dtype::boolean) {  // no other byte may lie in a bool
+    for (std::byte& byte : bytes) byte = byte == std::byte{0} ? std::byte{0} : std::byte{1};
+  }
+  Tensor result = empty(shape, {.dtype = dtype});
+  if (!bytes.empty()) {
+    std::memcpy(lockstep::detail::write_on_host(result, dtype), bytes.data(), bytes.size());
+  }
+  return result;
 }
 
 }  // namespace lockstep::data
