@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/data/loading/batch_workers.hpp>
-#include <lockstep/data/prefetching/prefetch_queue.hpp>
 #include <lockstep/device/cores.hpp>
 #include <lockstep/distributed/group/group_state.hpp>
 #include <lockstep/distributed/process_group.hpp>
@@ -116,8 +115,6 @@ TEST(Run, WhatTheThreadsOfABoundRankStartIsNotBound) {
             [&](const dist::ProcessGroup& group) {
               group.impl()->thread()->issue(ls::detail::Task(start_one));
               group.impl()->thread()->drain();
-              ls::data::detail::PrefetchQueue<int> queue(1, [&](auto&) { start_one(); });
-              EXPECT_FALSE(queue.take());
               const auto load = [&](std::size_t) {
                 start_one();
                 return 1;

@@ -7,6 +7,7 @@
 #include <lockstep/data/loading/load_batch.hpp>
 #include <lockstep/data/sampler.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/pin_memory.hpp>
 
@@ -162,7 +163,7 @@ class DataLoader {
 
     Batch take() {
       const std::size_t batch = next++;
-      return workers ? workers->take() : load(batch);
+      return workers ? *workers->take() : load(batch);
     }
 
     Batch load(std::size_t batch) const {
@@ -173,7 +174,12 @@ class DataLoader {
       const detail::LoadScope scope(pin_memory);
       Batch result = detail::load_batch(loader.dataset_, std::span(order).subspan(first, count),
                                         seeds.from(first), loader.collate_fn_);
-      if (batch == 0) detail::reserve_memory(result, ahead);
+      if (batch == 0) {
+        detail::reserve_memory(ahead, [&result](auto& add) {
+          lockstep::detail::nested::for_each_leaf(std::as_const(result),
+                                                  lockstep::detail::nested::Path("batch"), add);
+        });
+      }
       return result;
     }
 

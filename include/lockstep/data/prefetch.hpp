@@ -3,15 +3,16 @@
 
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/data/loading/batch_workers.hpp>
 #include <lockstep/data/prefetching/prefetch_pass.hpp>
 #include <lockstep/data/prefetching/prefetch_placement.hpp>
-#include <lockstep/data/prefetching/prefetch_queue.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/split.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -35,8 +36,9 @@ struct PrefetchOptions {
 template <class Loader, class Placement>
 class Prefetch {
  public:
-  using Batch = std::remove_cvref_t<decltype(*std::begin(std::declval<Loader&>()))>;
-  using Placed = decltype(std::declval<const Placement&>().place(std::declval<const Batch&>()));
+  using Pass = detail::ReadAhead<std::remove_reference_t<Loader>, Placement>;
+  using Batch = typename Pass::Batch;
+  using Placed = typename Pass::Placed;
 
   Prefetch(Loader loader, Placement placement, const PrefetchOptions& options)
       : loader_(std::forward<Loader>(loader)),
@@ -68,14 +70,7 @@ class Prefetch {
    private:
     friend Prefetch;
     using Item = detail::BatchInFlight<Placed>;
-    using Queue = detail::PrefetchQueue<Item>;
-
-    // In a forked child there is no thread to join.
-    struct EndPass {
-      void operator()(Queue* queue) const noexcept {
-        if (!lockstep::detail::forked()) delete queue;
-      }
-    };
+    using Worker = detail::BatchWorkers<Item>;
 
     explicit Iterator(Prefetch& range) : devices_(&range.devices_) {
       lockstep::detail::check_not_forked();
@@ -83,9 +78,11 @@ class Prefetch {
       for (const Device device : *devices_) {
         copy_stream(device).wait_stream(current_stream(device));
       }
-      queue_.reset(new Queue(range.depth_, [&range](Queue& queue) {
-        detail::read_ahead(range.loader_, range.placement_, range.devices_, range.depth_, queue);
-      }));
+      const std::size_t bound = detail::at_most_all(range.loader_, range.depth_);
+      const auto pass =
+          std::make_shared<Pass>(range.loader_, range.placement_, range.devices_, range.depth_);
+      worker_ = std::make_unique<Worker>([pass](std::size_t /*batch*/) { return (*pass)(); },
+                                         SIZE_MAX, 1, std::max<std::size_t>(1, bound));
       advance();
     }
 
@@ -93,7 +90,7 @@ class Prefetch {
     void advance() {
       lockstep::detail::check_not_forked();
       current_.reset();
-      current_ = queue_->take();
+      current_ = worker_->take();
       if (!current_) return;
       for (std::size_t i = 0; i < devices_->size(); ++i) {
         current_stream((*devices_)[i]).wait_event(current_->copied[i]);
@@ -109,7 +106,7 @@ class Prefetch {
     }
 
     const std::vector<Device>* devices_;
-    std::unique_ptr<Queue, EndPass> queue_;
+    std::unique_ptr<Worker> worker_;
     std::optional<Item> current_;
   };
 

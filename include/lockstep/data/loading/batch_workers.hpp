@@ -30,7 +30,7 @@ namespace lockstep::data::detail {
 //
 // Whichever worker is free loads the next batch, but none more than `bound` batches after the last
 // one that was taken: that many are loaded or being loaded at any time. After a batch that could
-// not be loaded no further one is begun.
+// not be loaded, or that is none, no further one is begun.
 //
 // Threads: `take` and the destructor are for one thread, the owner. The workers, named ls-loader-0
 // and so on, have the state (streams, autocast) of the thread that made them. They end when there
@@ -40,8 +40,8 @@ namespace lockstep::data::detail {
 template <class Batch>
 class BatchWorkers : lockstep::detail::NonCopyable {
  public:
-  // Called by several threads at once.
-  using Load = std::function<Batch(std::size_t batch)>;
+  // Called by several threads at once, if there are so many workers. Nothing ends the pass.
+  using Load = std::function<std::optional<Batch>(std::size_t batch)>;
 
   BatchWorkers(Load load, std::size_t batches, std::size_t workers, std::size_t bound)
       : shared_(std::make_unique<Shared>(std::move(load), batches, bound)) {
@@ -63,16 +63,16 @@ class BatchWorkers : lockstep::detail::NonCopyable {
     }
   }
 
-  // The next batch, as soon as it is loaded; there must be one left. Throws what loading it threw,
-  // after which nothing may be taken any more.
-  Batch take() {
+  // The next batch, as soon as it is loaded, of those that the constructor was told of; nothing if
+  // the pass has ended before. Throws what loading it threw, once, which ends the pass.
+  std::optional<Batch> take() {
     lockstep::detail::check_not_forked();
     std::unique_lock lock(shared_->mutex);
     Slot& slot = shared_->slot_of(shared_->taken);
     shared_->loaded.wait(lock, [&slot] { return slot.ready; });
     if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
-    Batch batch = std::move(*slot.batch);
-    slot.batch.reset();
+    std::optional<Batch> batch = std::exchange(slot.batch, std::nullopt);
+    if (!batch) return batch;
     slot.ready = false;
     ++shared_->taken;
     lock.unlock();
@@ -122,7 +122,7 @@ class BatchWorkers : lockstep::detail::NonCopyable {
         }));
       } catch (const std::system_error& error) {
         throw std::system_error(
-            error.code(), lockstep::detail::str("DataLoader: of ", workers, " workers only ", i,
+            error.code(), lockstep::detail::str("of ", workers, " threads to load batches only ", i,
                                                 " could be started"));
       }
     }
@@ -141,12 +141,13 @@ class BatchWorkers : lockstep::detail::NonCopyable {
       Slot& slot = shared.slot_of(batch);
       try {
         if (!scope) scope.emplace(state);  // here, for what it throws is the batch's
-        slot.batch.emplace(shared.load(batch));
+        std::optional<Batch> loaded = shared.load(batch);
+        if (loaded) slot.batch.emplace(std::move(*loaded));
       } catch (...) {
         slot.error = std::current_exception();  // the last reference to it once this block is left
       }
       lock.lock();
-      if (slot.error) shared.end = std::min(shared.end, batch + 1);
+      if (!slot.batch) shared.end = std::min(shared.end, batch + 1);
       slot.ready = true;
       shared.loaded.notify_one();
     }

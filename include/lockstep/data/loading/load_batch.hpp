@@ -5,16 +5,17 @@
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/data/sampler.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
-#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/pin_memory.hpp>
 #include <lockstep/tensor/random.hpp>
+#include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <span>
 #include <type_traits>
@@ -108,20 +109,27 @@ class LoadScope {
   const PinMemoryGuard pinned_;
 };
 
-// Has the devices' allocators keep memory for `count` more batches like this one, so that none need
-// be taken from the system for them: allocates their tensors and gives them back. Where there is
-// not so much memory, it does with less.
-template <class Batch>
-void reserve_memory(const Batch& batch, std::size_t count) {
-  std::vector<Tensor> memory;
-  const auto reserve = [&memory, count]<class Leaf>(const Leaf& leaf, const auto& /*path*/) {
+// Has the allocators keep memory for `count` more batches, so that it is there whatever the order
+// in which threads take it and give it back: allocates that of their tensors and gives it back.
+// `for_each(add)` calls `add` with the leaves of a batch like them. Views of larger memory get
+// none. Where there is not so much memory, it does with less.
+template <class ForEach>
+void reserve_memory(std::size_t count, const ForEach& for_each) {
+  using lockstep::detail::Storage;
+  std::vector<std::shared_ptr<Storage>> memory;
+  const auto add = [&]<class Leaf>(const Leaf& leaf, const auto& /*path*/) {
     if constexpr (std::same_as<Leaf, Tensor>) {
-      for (std::size_t i = 0; i < count; ++i) memory.push_back(empty_like(leaf));
+      const Storage& like = *leaf.impl()->storage;
+      const auto elements = static_cast<std::size_t>(leaf.numel());
+      if (like.bytes() != elements * element_size(leaf.dtype())) return;
+      const PinMemoryGuard pinned(like.is_pinned());
+      for (std::size_t i = 0; i < count; ++i) {
+        memory.push_back(std::make_shared<Storage>(like.bytes(), like.owner()));
+      }
     }
   };
   try {
-    lockstep::detail::nested::for_each_leaf(batch, lockstep::detail::nested::Path("batch"),
-                                            reserve);
+    for_each(add);
   } catch (const Error&) {
     return;
   } catch (const std::bad_alloc&) {

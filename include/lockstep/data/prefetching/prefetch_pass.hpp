@@ -1,29 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/data/loading/load_batch.hpp>
 #include <lockstep/data/prefetching/prefetch_placement.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/profile/record_function.hpp>
-#include <lockstep/tensor/pin_memory.hpp>
-#include <lockstep/tensor/storage.hpp>
-#include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <deque>
 #include <iterator>
-#include <memory>
-#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <pthread.h>
 
 // One pass over a loader, as the thread of prefetch makes it.
 namespace lockstep::data::detail {
@@ -44,33 +39,6 @@ inline std::vector<Device> copied_to(const std::vector<Device>& devices) {
     if (!known && !device.is_host_memory()) targets.push_back(device);
   }
   return targets;
-}
-
-// Makes room for `count` more batches like this one and leaves it to the allocators, so that memory
-// is there whatever the order in which threads take it and give it back. Views of larger memory get
-// none. Where there is not so much memory, it does with less.
-template <class Batch>
-void reserve(const Batch& batch, std::size_t count) {
-  using lockstep::detail::Storage;
-  std::vector<std::shared_ptr<Storage>> room;
-  const auto add = [&](const auto& leaf, const nested::Path&) {
-    if constexpr (std::same_as<std::remove_cvref_t<decltype(leaf)>, Tensor>) {
-      const Storage& like = *leaf.impl()->storage;
-      const auto elements = static_cast<std::size_t>(leaf.numel());
-      if (like.bytes() != elements * element_size(leaf.dtype())) return;
-      const PinMemoryGuard pinned(like.is_pinned());
-      for (std::size_t i = 0; i < count; ++i) {
-        room.push_back(std::make_shared<Storage>(like.bytes(), like.owner()));
-      }
-    }
-  };
-  try {
-    for_each_placed(batch, add);
-  } catch (const Error&) {
-    return;
-  } catch (const std::bad_alloc&) {
-    return;
-  }
 }
 
 // `count`, but no more than the loader has batches, if it tells.
@@ -97,63 +65,90 @@ std::size_t loaded_in_threads(const Loader& loader) {
   }
 }
 
-// What the thread of a pass does: goes over the loader once.
+// What the thread of a pass does: goes over the loader once, a batch at each call.
 //
 // The memory of a batch can be used for another one when the devices have copied it. A loader that
 // loads in this thread does not wait for that: it loads its next batch meanwhile, into other
 // memory. Memory that is given up waits for all that the copy streams hold at that time, other
 // threads' work included, but not for longer than the next batch's copies: so room is made for one
 // batch more.
-template <class Loader, class Placement, class Queue>
-void read_ahead(Loader& loader, const Placement& placement, const std::vector<Device>& devices,
-                std::size_t depth, Queue& queue) {
-  const NoGradGuard no_grad;
-  const PinMemoryGuard pinned(
-      std::any_of(devices.begin(), devices.end(), [](Device d) { return d.is_cuda(); }));
-  // All that this thread issues goes to the copy streams: nothing of it may lie in the way of the
-  // step that is computed meanwhile.
-  std::deque<StreamGuard> guards;
-  for (const Device device : devices) guards.emplace_back(copy_stream(device));
+template <class Loader, class Placement>
+class ReadAhead {
+ public:
+  using Batch = std::remove_cvref_t<decltype(*std::begin(std::declval<Loader&>()))>;
+  using Placed = decltype(std::declval<const Placement&>().place(std::declval<const Batch&>()));
 
-  using std::begin;
-  using std::end;
-  using Batch = std::remove_cvref_t<decltype(*begin(loader))>;
-  using Placed = decltype(placement.place(std::declval<const Batch&>()));
-  if (!queue.wait_for_room()) return;
-  auto next = begin(loader);
-  const auto last = end(loader);
-  const std::size_t in_threads = loaded_in_threads(loader);
-  std::optional<Placed> first;
-  for (std::size_t number = 0; next != last; ++number) {
+  ReadAhead(Loader& loader, const Placement& placement, const std::vector<Device>& devices,
+            std::size_t depth)
+      : loader_(loader), placement_(placement), devices_(devices), depth_(depth) {}
+
+  // The next batch, sent to the devices; nothing after the last one.
+  std::optional<BatchInFlight<Placed>> operator()() {
+    const LoadScope scope(
+        std::any_of(devices_.begin(), devices_.end(), [](Device d) { return d.is_cuda(); }));
+    // All that this thread issues goes to the copy streams: nothing of it may lie in the way of the
+    // step that is computed meanwhile.
+    std::deque<StreamGuard> guards;
+    for (const Device device : devices_) guards.emplace_back(copy_stream(device));
+
+    const std::size_t number = sent_++;
+    if (number == 0) {
+      (void)::pthread_setname_np(::pthread_self(), "ls-prefetch");
+      next_.emplace(std::begin(loader_));
+      in_threads_ = loaded_in_threads(loader_);
+    } else {
+      advance();
+    }
+    if (*next_ == std::end(loader_)) return std::nullopt;
     BatchInFlight<Placed> item = [&] {
       const profile::RecordFunction range("prefetch");
-      BatchInFlight<Placed> sent{placement.place(*next), {}};
-      for (const Device device : devices) sent.copied.push_back(copy_stream(device).record_event());
+      BatchInFlight<Placed> sent{placement_.place(**next_), {}};
+      for (const Device device : devices_) {
+        sent.copied.push_back(copy_stream(device).record_event());
+      }
       return sent;
     }();
     if (number == 0) {
-      first.emplace(item.batch);
-    } else if (first) {
-      reserve(item.batch, at_most_all(loader, depth - 1));
-      reserve(*next, in_threads > 0 ? in_threads + 1 : 2);
-      first.reset();
+      first_.emplace(item.batch);
+    } else if (first_) {
+      reserve(item.batch, at_most_all(loader_, depth_ - 1));
+      reserve(**next_, in_threads_ > 0 ? in_threads_ + 1 : 2);
+      first_.reset();
     }
-    const std::vector<Event> copied = item.copied;
-    queue.put(std::move(item));
-    if (!queue.wait_for_room()) return;
+    copied_ = item.copied;
+    return item;
+  }
 
-    const auto wait = [&copied] {
-      for (const Event& event : copied) event.synchronize();
+ private:
+  // Makes the loader load its next batch.
+  void advance() {
+    const auto wait = [this] {
+      for (const Event& event : copied_) event.synchronize();
     };
     std::optional<Batch> copying;
-    if (in_threads > 0) {
+    if (in_threads_ > 0) {
       wait();
     } else {
-      copying.emplace(*next);
+      copying.emplace(**next_);
     }
-    ++next;
+    ++*next_;
     wait();
   }
-}
+
+  template <class T>
+  static void reserve(const T& batch, std::size_t count) {
+    reserve_memory(count, [&batch](auto& add) { for_each_placed(batch, add); });
+  }
+
+  Loader& loader_;
+  const Placement& placement_;
+  const std::vector<Device>& devices_;
+  const std::size_t depth_;
+  std::optional<decltype(std::begin(std::declval<Loader&>()))> next_;  // from the first call on
+  std::size_t in_threads_ = 0;
+  std::size_t sent_ = 0;
+  std::optional<Placed> first_;  // until there is memory for the others
+  std::vector<Event> copied_;    // of the last one
+};
 
 }  // namespace lockstep::data::detail
