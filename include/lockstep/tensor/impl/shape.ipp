@@ -65,7 +65,7 @@ LOCKSTEP_INLINE bool detail::strides_are_contiguous(const Shape& shape, const Sh
 
 LOCKSTEP_INLINE std::optional<std::uint64_t> detail::byte_size(const Shape& shape,
                                                                std::size_t element_bytes) {
-  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::uint64_t bytes = element_bytes;
   for (const std::int64_t size : shape) {
