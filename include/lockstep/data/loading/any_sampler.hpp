@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
 #include <lockstep/data/sampler.hpp>
-#include <lockstep/non_copyable.hpp>
+#include <lockstep/error.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,45 +17,33 @@ namespace lockstep::data::detail {
 class AnySampler {
  public:
   template <Sampler S>
-  explicit AnySampler(S sampler) : sampler_(std::make_shared<const Model<S>>(std::move(sampler))) {}
+  explicit AnySampler(S sampler) {
+    const auto shared = std::make_shared<const S>(std::move(sampler));
+    indices_ = [shared](std::int64_t size, std::uint64_t epoch) {
+      return shared->indices(size, epoch);
+    };
+    if constexpr (CountingSampler<S>) {
+      count_ = [shared](std::int64_t size) { return shared->count(size); };
+    }
+  }
 
-  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const;
+  std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const {
+    std::vector<std::int64_t> order = indices_(size, epoch);
+    for (const std::int64_t index : order) {
+      check<IndexError>(index >= 0 && index < size, "DataLoader: the sampler drew sample ", index,
+                        ", but the dataset has ", size);
+    }
+    return order;
+  }
 
   // How many indices `indices` returns.
   std::int64_t count(std::int64_t size, std::uint64_t epoch) const {
-    return sampler_->count(size, epoch);
+    return count_ ? count_(size) : static_cast<std::int64_t>(indices_(size, epoch).size());
   }
 
  private:
-  struct Interface : lockstep::detail::NonCopyable {
-    virtual ~Interface() = default;
-    virtual std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const = 0;
-    virtual std::int64_t count(std::int64_t size, std::uint64_t epoch) const = 0;
-  };
-
-  template <Sampler S>
-  struct Model final : Interface {
-    explicit Model(S taken) : sampler(std::move(taken)) {}
-
-    std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const override {
-      return sampler.indices(size, epoch);
-    }
-    std::int64_t count(std::int64_t size, std::uint64_t epoch) const override {
-      if constexpr (CountingSampler<S>) {
-        return sampler.count(size);
-      } else {
-        return static_cast<std::int64_t>(sampler.indices(size, epoch).size());
-      }
-    }
-
-    S sampler;
-  };
-
-  std::shared_ptr<const Interface> sampler_;
+  std::function<std::vector<std::int64_t>(std::int64_t size, std::uint64_t epoch)> indices_;
+  std::function<std::int64_t(std::int64_t size)> count_;  // empty: the sampler does not tell
 };
 
 }  // namespace lockstep::data::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/data/loading/impl/any_sampler.ipp>
-#endif
