@@ -9,21 +9,9 @@
 
 namespace lockstep::detail {
 
-// The gradients of some parameters as one vector.
-class GradientNorm {
- public:
-  // Makes the parameter's gradient contiguous, or coalesces it, and issues the sum of its squares.
-  void add(const Tensor& parameter);
-
-  // Scales the gradients that have been added and returns their norm, as clip_grad_norm_ does.
-  double clip(double max_norm, bool error_if_nonfinite) const;
-
- private:
-  std::vector<Tensor> gradients_;
-  std::vector<Tensor> squares_;  // all are issued before the first is waited for
-};
-
-void check_max_norm(double max_norm);
+// What clip_grad_norm_ does.
+double clip_gradients(const std::vector<Tensor>& parameters, double max_norm,
+                      bool error_if_nonfinite);
 
 }  // namespace lockstep::detail
 
@@ -46,10 +34,8 @@ namespace lockstep::optim {
 template <std::derived_from<Tensor> T>
 double clip_grad_norm_(const std::vector<T>& parameters, double max_norm,
                        bool error_if_nonfinite = false) {
-  lockstep::detail::check_max_norm(max_norm);
-  lockstep::detail::GradientNorm norm;
-  for (const Tensor& parameter : parameters) norm.add(parameter);
-  return norm.clip(max_norm, error_if_nonfinite);
+  return lockstep::detail::clip_gradients({parameters.begin(), parameters.end()}, max_norm,
+                                          error_if_nonfinite);
 }
 
 }  // namespace lockstep::optim

@@ -14,42 +14,44 @@
 
 #include <cmath>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void check_max_norm(double max_norm) {
+LOCKSTEP_INLINE double clip_gradients(const std::vector<Tensor>& parameters, double max_norm,
+                                      bool error_if_nonfinite) {
   check<ValueError>(max_norm >= 0, "clip_grad_norm_: expected a max_norm of at least 0, got ",
                     max_norm);
-}
-
-LOCKSTEP_INLINE void GradientNorm::add(const Tensor& parameter) {
-  Tensor gradient = parameter.grad();
-  if (!gradient.defined()) return;
   const NoGradGuard guard;
-  if (gradient.is_sparse()) {
-    const Tensor coalesced = gradient.coalesce();
-    if (!gradient.is_same(coalesced)) parameter.set_grad(coalesced);
-    gradient = coalesced.values();
-  } else if (!gradient.is_contiguous()) {  // or several elements may be one in memory
-    gradient = gradient.contiguous();
-    parameter.set_grad(gradient);
+  std::vector<Tensor> gradients;
+  std::vector<Tensor> squares;  // all are issued before the first is waited for
+  gradients.reserve(parameters.size());
+  squares.reserve(parameters.size());
+  for (const Tensor& parameter : parameters) {
+    Tensor gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) {
+      const Tensor coalesced = gradient.coalesce();
+      if (!gradient.is_same(coalesced)) parameter.set_grad(coalesced);
+      gradient = coalesced.values();
+    } else if (!gradient.is_contiguous()) {  // or several elements may be one in memory
+      gradient = gradient.contiguous();
+      parameter.set_grad(gradient);
+    }
+    const Tensor wide = gradient.to(Dtype::f64);
+    squares.push_back((wide * wide).sum());
+    gradients.push_back(std::move(gradient));
   }
-  const Tensor wide = gradient.to(Dtype::f64);
-  gradients_.push_back(gradient);
-  squares_.push_back((wide * wide).sum());
-}
-
-LOCKSTEP_INLINE double GradientNorm::clip(double max_norm, bool error_if_nonfinite) const {
-  const NoGradGuard guard;
   double sum = 0;
-  for (const Tensor& square : squares_) sum += square.item();
+  for (const Tensor& square : squares) sum += square.item();
   const double norm = std::sqrt(sum);
   check<ValueError>(!error_if_nonfinite || std::isfinite(norm),
                     "clip_grad_norm_: the norm of the gradients is ", norm);
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) return norm;
   std::unordered_set<const TensorImpl*> scaled;  // tied parameters may have one gradient
-  for (const Tensor& gradient : gradients_) {
+  for (const Tensor& gradient : gradients) {
     if (scaled.insert(gradient.impl().get()).second) gradient.mul_(factor);
   }
   return norm;
