@@ -9,6 +9,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -39,50 +40,39 @@ LOCKSTEP_INLINE int default_host_count() {
   return count ? *count : static_cast<int>(usable_cores());
 }
 
-// The number of devices of each type, decided at first use and the same until the process ends.
-// `mutex` guards each count until its flag is set; from then on it is only read. As long as no
-// counter is registered, the number of GPUs stays open: a static initialiser may ask before the one
-// that registers the CUDA side has run.
-struct DeviceCounts {
-  std::mutex mutex;
-  std::atomic<bool> host_decided{false};
-  std::atomic<bool> cuda_decided{false};
-  int requested_host = 0;  // 0: not asked for by a call
-  int host_count = 0;
-  int cuda_count = 0;
-  std::string no_cuda_reason;  // empty if there are GPUs
+// Guards what is asked for by a call, 0 for nothing, and that the number is decided once.
+inline constinit std::mutex host_count_mutex;
+inline constinit int requested_host_count = 0;
 
-  static DeviceCounts& instance() {
-    static DeviceCounts& counts = *new DeviceCounts;
-    return counts;
+inline int host_count() {
+  if (const int known = known_host_count.load(std::memory_order_relaxed)) return known;
+  const std::lock_guard lock(host_count_mutex);
+  if (known_host_count.load(std::memory_order_relaxed) == 0) {
+    (void)requested_cuda_count();  // so that a wrong value is noticed without CUDA, too
+    known_host_count.store(requested_host_count > 0 ? requested_host_count : default_host_count(),
+                           std::memory_order_relaxed);
   }
+  return known_host_count.load(std::memory_order_relaxed);
+}
 
-  int host() {
-    if (!host_decided.load(std::memory_order_acquire)) {
-      const std::lock_guard lock(mutex);
-      if (!host_decided.load(std::memory_order_relaxed)) {
-        (void)requested_cuda_count();  // so that a wrong value is noticed without CUDA, too
-        host_count = requested_host > 0 ? requested_host : default_host_count();
-        known_host_count.store(host_count, std::memory_order_relaxed);
-        host_decided.store(true, std::memory_order_release);
-      }
-    }
-    return host_count;
-  }
-
-  int cuda() {
-    const CountDevices count = cuda_device_counter.load(std::memory_order_acquire);
-    if (!count) return 0;
-    if (!cuda_decided.load(std::memory_order_acquire)) {
-      const std::lock_guard lock(mutex);
-      if (!cuda_decided.load(std::memory_order_relaxed)) {
-        cuda_count = count(&no_cuda_reason);
-        cuda_decided.store(true, std::memory_order_release);
-      }
-    }
-    return cuda_count;
-  }
+struct CudaDevices {
+  int count = 0;
+  std::string none_because;  // empty if there are GPUs
 };
+
+// Decided at first use and the same until the process ends. As long as no counter is registered,
+// null, and the number of GPUs stays open: a static initialiser may ask before the one that
+// registers the CUDA side has run.
+inline const CudaDevices* cuda_devices() {
+  const CountDevices count = cuda_device_counter.load(std::memory_order_acquire);
+  if (!count) return nullptr;
+  static const CudaDevices* const found = [count] {
+    auto devices = std::make_unique<CudaDevices>();
+    devices->count = count(&devices->none_because);
+    return devices.release();
+  }();
+  return found;
+}
 
 // check_device for all devices that its quick check does not know to exist.
 [[gnu::cold, gnu::noinline]] inline void check_device_at_length(Device device) {
@@ -111,25 +101,23 @@ LOCKSTEP_INLINE void set_host_device_count(int count) {
   check<DeviceError>(count >= 1 && count <= detail::kMaxHostDevices,
                      "set_host_device_count: expected 1 to ", detail::kMaxHostDevices, ", got ",
                      count);
-  auto& counts = detail::DeviceCounts::instance();
-  const std::lock_guard lock(counts.mutex);
-  const bool decided = counts.host_decided.load(std::memory_order_relaxed);
-  check<DeviceError>(!decided || counts.host_count == count, "set_host_device_count(", count,
-                     "): the devices are in use already, with ", counts.host_count,
+  const std::lock_guard lock(detail::host_count_mutex);
+  const int known = detail::known_host_count.load(std::memory_order_relaxed);
+  check<DeviceError>(known == 0 || known == count, "set_host_device_count(", count,
+                     "): the devices are in use already, with ", known,
                      " host devices; call it first");
-  counts.requested_host = count;
+  detail::requested_host_count = count;
 }
 
 LOCKSTEP_INLINE int device_count(DeviceType type) {
-  auto& counts = detail::DeviceCounts::instance();
-  return type == DeviceType::cpu ? counts.host() : counts.cuda();
+  if (type == DeviceType::cpu) return detail::host_count();
+  const detail::CudaDevices* const found = detail::cuda_devices();
+  return found ? found->count : 0;
 }
 
 LOCKSTEP_INLINE std::string no_cuda_reason() {
-  auto& counts = detail::DeviceCounts::instance();
-  if (!detail::cuda_device_counter.load(std::memory_order_acquire)) return "built without CUDA";
-  (void)counts.cuda();
-  return counts.no_cuda_reason;
+  const detail::CudaDevices* const found = detail::cuda_devices();
+  return found ? found->none_because : "built without CUDA";
 }
 
 LOCKSTEP_INLINE void check_device(Device device) {
