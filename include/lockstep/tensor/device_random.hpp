@@ -7,8 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
-#include <vector>
+#include <utility>
 
 // Random numbers that a kernel draws where it needs them.
 namespace lockstep::detail {
@@ -51,25 +52,17 @@ class DeviceRandom {
 
   // The seed, and how many numbers have been taken from each sequence.
   struct State {
-    struct Sequence {
-      Device device;
-      std::size_t replica;
-      std::uint64_t taken;
-    };
     std::uint64_t seed = 0;
-    std::vector<Sequence> sequences;
+    std::map<std::pair<Device, std::size_t>, std::uint64_t> taken;  // by device and replica
   };
   State state();
   void set_state(const State& state);
 
  private:
-  // Called with `mutex_` locked.
-  std::uint64_t& taken_of(Device device, std::size_t replica);
-
   static std::uint64_t key_of(std::uint64_t seed, Device device, std::size_t replica);
 
   std::mutex mutex_;
-  State state_{67280421310721, {}};  // the sequences in the order of devices and replicas
+  State state_{67280421310721, {}};
 };
 
 }  // namespace lockstep::detail

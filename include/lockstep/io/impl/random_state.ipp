@@ -39,7 +39,8 @@ inline NamedTensor engine_state(Generator& generator) {
 inline NamedTensor device_state() {
   const auto state = lockstep::detail::device_random().state();
   std::vector<std::int64_t> values{static_cast<std::int64_t>(state.seed)};
-  for (const auto& [device, replica, taken] : state.sequences) {
+  for (const auto& [sequence, taken] : state.taken) {
+    const auto& [device, replica] = sequence;
     values.push_back(static_cast<std::int64_t>(device.type));
     values.push_back(device.index);
     values.push_back(static_cast<std::int64_t>(replica));
@@ -73,9 +74,9 @@ inline lockstep::detail::DeviceRandom::State parse_device_state(
                        type == static_cast<std::int64_t>(DeviceType::cuda);
     check<ValueError>(known && index >= -1 && index < kMostDevices && values[i + 2] >= 0,
                       "set_random_state: the state of the devices names one that cannot be");
-    state.sequences.push_back({Device(static_cast<DeviceType>(type), static_cast<int>(index)),
-                               static_cast<std::size_t>(values[i + 2]),
-                               static_cast<std::uint64_t>(values[i + 3])});
+    const Device device(static_cast<DeviceType>(type), static_cast<int>(index));
+    state.taken[{device, static_cast<std::size_t>(values[i + 2])}] =
+        static_cast<std::uint64_t>(values[i + 3]);
   }
   return state;
 }

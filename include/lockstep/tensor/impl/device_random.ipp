@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/algorithm.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/tensor/device_random.hpp>
 
@@ -9,7 +8,6 @@
 #include <cstdint>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 namespace lockstep::detail {
 
@@ -21,7 +19,7 @@ LOCKSTEP_INLINE void DeviceRandom::manual_seed(std::uint64_t seed) {
 LOCKSTEP_INLINE RandomRange DeviceRandom::take(Device device, std::size_t replica,
                                                std::size_t count) {
   const std::lock_guard lock(mutex_);
-  std::uint64_t& taken = taken_of(device, replica);
+  std::uint64_t& taken = state_.taken[{device, replica}];
   return {key_of(state_.seed, device, replica), std::exchange(taken, taken + count)};
 }
 
@@ -32,19 +30,7 @@ LOCKSTEP_INLINE DeviceRandom::State DeviceRandom::state() {
 
 LOCKSTEP_INLINE void DeviceRandom::set_state(const State& state) {
   const std::lock_guard lock(mutex_);
-  state_ = {state.seed, {}};
-  for (const auto& [device, replica, taken] : state.sequences) taken_of(device, replica) = taken;
-}
-
-LOCKSTEP_INLINE std::uint64_t& DeviceRandom::taken_of(Device device, std::size_t replica) {
-  std::vector<State::Sequence>& all = state_.sequences;
-  const auto place = find_if(all, [&](const State::Sequence& other) {
-    return std::pair(other.device, other.replica) >= std::pair(device, replica);
-  });
-  if (place != all.end() && place->device == device && place->replica == replica) {
-    return place->taken;
-  }
-  return all.insert(place, {device, replica, 0})->taken;
+  state_ = state;
 }
 
 LOCKSTEP_INLINE std::uint64_t DeviceRandom::key_of(std::uint64_t seed, Device device,
