@@ -14,71 +14,60 @@ namespace lockstep {
 
 // The root of every exception that lockstep throws on its own account. The message says what was
 // expected, what came, and where (argument path, parameter, replica, device, file and byte).
-class Error : public std::runtime_error {
- public:
+struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 // A device string that does not parse, a device that does not exist, or tensors on devices that do
 // not fit each other or the operation.
-class DeviceError : public Error {
- public:
+struct DeviceError : Error {
   using Error::Error;
 };
 
 // A GPU has too little free memory for an allocation. Memory that was allocated before stays valid.
 //
 // **Torch counterpart.** torch.OutOfMemoryError.
-class OutOfMemoryError : public DeviceError {
- public:
+struct OutOfMemoryError : DeviceError {
   using DeviceError::DeviceError;
 };
 
 // Shapes that do not fit each other or the operation; both are named.
-class ShapeError : public Error {
- public:
+struct ShapeError : Error {
   using Error::Error;
 };
 
 // A dtype that the operation does not take, or two that do not fit.
-class DtypeError : public Error {
- public:
+struct DtypeError : Error {
   using Error::Error;
 };
 
 // An argument outside its range.
-class ValueError : public Error {
- public:
+struct ValueError : Error {
   using Error::Error;
 };
 
 // A tensor that no operation can read: an undefined one, or a sparse one where it has to be dense.
-class OperandError : public ValueError {
- public:
+struct OperandError : ValueError {
   using ValueError::ValueError;
 };
 
 // A dimension, index or class label outside its range.
-class IndexError : public Error {
- public:
+struct IndexError : Error {
   using Error::Error;
 };
 
 // A file that is missing, truncated or corrupt; names the file, the byte and the remedy.
-class DataError : public Error {
- public:
+struct DataError : Error {
   using Error::Error;
 };
 
 // A backward pass that cannot be right: no graph, a freed graph, a tensor changed in between.
-class AutogradError : public Error {
- public:
+struct AutogradError : Error {
   using Error::Error;
 };
 
 // A module whose parameters are not as they should be; names the parameter.
-class ModuleError : public Error {
- public:
+struct ModuleError : Error {
   using Error::Error;
 };
 
