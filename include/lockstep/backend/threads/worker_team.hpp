@@ -5,8 +5,6 @@
 
 #include <cstddef>
 #include <exception>
-#include <memory>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,20 +17,11 @@ inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
 // itself.
 template <class F, class OnError>
 void run_team_shares(TeamLease& team, F& share, OnError on_error) {
-  // A void* cannot hold the address of a function, but it can hold that of a pointer to one.
-  using Callee = std::conditional_t<std::is_function_v<F>, F*, F>;
-  const auto run = [&](Callee& callee) {
-    const Share::Invoke invoke = [](void* context, std::size_t index) {
-      (*static_cast<Callee*>(context))(index);
-    };
-    team.run(invoke, const_cast<std::remove_const_t<Callee>*>(std::addressof(callee)), on_error);
+  auto call = [&share](std::size_t index) { share(index); };
+  const Share::Invoke invoke = [](void* context, std::size_t index) {
+    (*static_cast<decltype(call)*>(context))(index);
   };
-  if constexpr (std::is_function_v<F>) {
-    F* function = &share;
-    run(function);
-  } else {
-    run(share);
-  }
+  team.run(invoke, &call, on_error);
 }
 
 // The same for a team of n, at least two, that is leased for it.
