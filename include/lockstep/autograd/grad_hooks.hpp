@@ -71,21 +71,18 @@ void move_retained(const std::shared_ptr<Node>& from, std::size_t number, const 
 class RemovableHandle {
  public:
   RemovableHandle() = default;
+  // Of a leaf's hook, or of one of `node`, which made a tensor.
+  RemovableHandle(const std::shared_ptr<detail::TensorImpl>& leaf,
+                  const std::shared_ptr<Node>& node, std::uint64_t id)
+      : leaf_(leaf), node_(node), id_(id) {}
 
   // Removes the hook; a second call does nothing. A pass that runs on another thread at the same
   // time may still call the hook.
   void remove() const;
 
  private:
-  friend RemovableHandle detail::add_grad_hook(const std::shared_ptr<detail::TensorImpl>& leaf,
-                                               std::function<void(const Tensor&)> function,
-                                               std::function<Tensor()> gradient_slot);
-  friend RemovableHandle detail::add_gradient_hook(const Tensor& tensor,
-                                                   std::function<Tensor(const Tensor&)> function,
-                                                   bool retains);
-
   std::weak_ptr<detail::TensorImpl> leaf_;
-  std::weak_ptr<Node> node_;  // of a tensor that is no leaf
+  std::weak_ptr<Node> node_;
   std::uint64_t id_ = 0;
 };
 

@@ -44,15 +44,13 @@ inline std::uint64_t next_hook_id() {
 LOCKSTEP_INLINE RemovableHandle add_grad_hook(const std::shared_ptr<TensorImpl>& leaf,
                                               std::function<void(const Tensor&)> function,
                                               std::function<Tensor()> gradient_slot) {
-  RemovableHandle handle;
-  handle.leaf_ = leaf;
-  handle.id_ = next_hook_id();
+  const std::uint64_t id = next_hook_id();
   const std::lock_guard lock(leaf->mutex);
   auto hooks =
       leaf->hooks ? std::make_shared<GradHooks>(*leaf->hooks) : std::make_shared<GradHooks>();
-  hooks->hooks.push_back({handle.id_, std::move(function), std::move(gradient_slot)});
+  hooks->hooks.push_back({id, std::move(function), std::move(gradient_slot)});
   leaf->hooks = std::move(hooks);
-  return handle;
+  return {leaf, nullptr, id};
 }
 
 LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
@@ -62,11 +60,9 @@ LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
                        "cannot register a hook on a tensor that doesn't require gradient");
   check<ValueError>(static_cast<bool>(function), "register_hook: the function is empty");
   const std::shared_ptr<TensorImpl>& impl = tensor.impl();
-  RemovableHandle handle;
-  handle.id_ = next_hook_id();
-  GradientHooks::Hook hook{handle.id_, impl->output_nr, std::move(function), retains};
+  const std::uint64_t id = next_hook_id();
+  GradientHooks::Hook hook{id, impl->output_nr, std::move(function), retains};
   if (const std::shared_ptr<Node>& node = impl->grad_fn) {
-    handle.node_ = node;
     auto hooks = node->gradient_hooks ? std::make_shared<GradientHooks>(*node->gradient_hooks)
                                       : std::make_shared<GradientHooks>();
     const auto end = retains
@@ -74,16 +70,15 @@ LOCKSTEP_INLINE RemovableHandle add_gradient_hook(const Tensor& tensor,
                          : find_if(hooks->hooks, [](const auto& other) { return other.retains; });
     hooks->hooks.insert(end, std::move(hook));
     node->gradient_hooks = std::move(hooks);
-    return handle;
+    return {nullptr, node, id};
   }
-  handle.leaf_ = impl;
   const std::lock_guard lock(impl->mutex);
   auto hooks =
       impl->hooks ? std::make_shared<GradHooks>(*impl->hooks) : std::make_shared<GradHooks>();
   hooks->before.hooks.push_back(std::move(hook));
   impl->hooks = std::move(hooks);
   impl->gradient_hooks.store(true, std::memory_order_relaxed);
-  return handle;
+  return {impl, nullptr, id};
 }
 
 LOCKSTEP_INLINE void move_retained(const std::shared_ptr<Node>& from, std::size_t number,
