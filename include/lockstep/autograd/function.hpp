@@ -13,12 +13,12 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <new>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,30 +27,19 @@ namespace lockstep {
 namespace detail {
 
 // The tensors in one argument of an operation: none, one, or those of a vector.
-struct Operands {
-  const Tensor* first;
-  std::size_t count;
-
-  const Tensor* begin() const { return first; }
-  const Tensor* end() const { return first + count; }
-};
+using Operands = std::span<const Tensor>;
 inline Operands operands_of(const Tensor& tensor) { return {&tensor, 1}; }
-inline Operands operands_of(const std::vector<Tensor>& tensors) {
-  return {tensors.data(), tensors.size()};
-}
+inline Operands operands_of(const std::vector<Tensor>& tensors) { return tensors; }
 template <class T>
-requires(!std::derived_from<T, Tensor>) Operands operands_of(const T&) { return {nullptr, 0}; }
+requires(!std::derived_from<T, Tensor>) Operands operands_of(const T&) { return {}; }
 
-// The tensors in what `forward` returned.
-struct Results {
-  Tensor* first;
-  std::size_t count;
-
-  Tensor* begin() const { return first; }
-  Tensor* end() const { return first + count; }
-};
+// The tensors in what `forward` or `backward` returned: one, or those of a vector or array.
+using Results = std::span<Tensor>;
 inline Results results_of(Tensor& tensor) { return {&tensor, 1}; }
-inline Results results_of(std::vector<Tensor>& tensors) { return {tensors.data(), tensors.size()}; }
+template <class List>
+Results results_of(List& list) {
+  return list;
+}
 
 // Whether an operation on the tensor would be recorded.
 inline bool is_recorded(const Tensor& tensor) {
@@ -90,7 +79,7 @@ class OpNode final : public Node {
   // Makes the outputs of forward the results of this node, which `owner` owns.
   void own(const Results& outputs, const std::shared_ptr<Node>& owner);
 
-  void replace(std::vector<Tensor>& gradients, Tensor* results, std::size_t count) const;
+  void replace(std::vector<Tensor>& gradients, const Results& results) const;
 
  private:
   const OpType& type_;
@@ -125,28 +114,17 @@ void destroy_op(void* op) {
   static_cast<Op*>(op)->~Op();
 }
 
-inline void replace(const OpNode& node, std::vector<Tensor>& gradients,
-                    std::vector<Tensor> results) {
-  node.replace(gradients, results.data(), results.size());
-}
-inline void replace(const OpNode& node, std::vector<Tensor>& gradients, Tensor result) {
-  node.replace(gradients, &result, 1);
-}
-template <std::size_t N>
-void replace(const OpNode& node, std::vector<Tensor>& gradients, std::array<Tensor, N> results) {
-  node.replace(gradients, results.data(), N);
-}
-
 template <class Op>
 void op_backward(void* held, const OpNode& node, std::vector<Tensor>& gradients) {
   Op& op = *static_cast<Op*>(held);
   const Backward context(node);
+  const auto replace = [&](auto results) { node.replace(gradients, results_of(results)); };
   if constexpr (requires { op.backward(context, std::move(gradients)); }) {
-    replace(node, gradients, op.backward(context, std::move(gradients)));
+    replace(op.backward(context, std::move(gradients)));
   } else if constexpr (requires { op.backward(context, gradients); }) {
-    replace(node, gradients, op.backward(context, gradients));
+    replace(op.backward(context, gradients));
   } else {
-    replace(node, gradients, op.backward(context, gradients[0]));
+    replace(op.backward(context, gradients[0]));
   }
 }
 
@@ -245,9 +223,6 @@ auto apply(Op op, const Args&... args) {
 }
 
 }  // namespace lockstep
-
-// The engine's sum of gradients is such an operation itself, and needs the definition of `apply`.
-#include <lockstep/autograd/engine/sum_gradients.hpp>
 
 #if defined(LOCKSTEP_DEFINITIONS)
 #include <lockstep/autograd/impl/function.ipp>

@@ -16,7 +16,7 @@
 namespace lockstep::detail {
 
 // The sum of two gradients of one shape, recorded where recording is on. It is an operation itself,
-// so its header, autograd/engine/sum_gradients.hpp, comes after this one.
+// so its definition comes with `apply`.
 Tensor sum_gradients(const Tensor& a, const Tensor& b);
 
 template <class T>

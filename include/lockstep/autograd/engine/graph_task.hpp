@@ -9,7 +9,6 @@
 #include <lockstep/autograd/engine/node_index.hpp>
 #include <lockstep/autograd/engine/pass_graph.hpp>
 #include <lockstep/autograd/engine/pass_vector.hpp>
-#include <lockstep/autograd/engine/sum_gradients.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/node.hpp>

@@ -7,8 +7,13 @@
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
@@ -31,12 +36,11 @@ LOCKSTEP_INLINE void OpNode::apply(std::vector<Tensor>& gradients) {
   type_.backward(op_, *this, gradients);
 }
 
-LOCKSTEP_INLINE void OpNode::replace(std::vector<Tensor>& gradients, Tensor* results,
-                                     std::size_t count) const {
-  check<AutogradError>(count == next_edges.size(), "backward of ", name(), " returned ", count,
-                       " gradients for ", next_edges.size(), " tensor arguments");
-  gradients.resize(count);
-  std::move(results, results + count, gradients.begin());
+LOCKSTEP_INLINE void OpNode::replace(std::vector<Tensor>& gradients, const Results& results) const {
+  check<AutogradError>(results.size() == next_edges.size(), "backward of ", name(), " returned ",
+                       results.size(), " gradients for ", next_edges.size(), " tensor arguments");
+  gradients.resize(results.size());
+  std::move(results.begin(), results.end(), gradients.begin());
 }
 
 LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<Node>& owner) {
@@ -54,7 +58,7 @@ LOCKSTEP_INLINE void OpNode::own(const Results& outputs, const std::shared_ptr<N
     output.impl()->output_nr = nr;
     output.impl()->requires_grad = true;
   }
-  set_num_inputs(outputs.count);
+  set_num_inputs(outputs.size());
 }
 
 inline bool any_is_recorded(std::initializer_list<Operands> operands) {
@@ -74,7 +78,7 @@ LOCKSTEP_INLINE RunningOperation::RunningOperation(const OpType& type, void* op,
   node_ = type.make_node(type, op);
   op_ = node_->op();
   std::size_t tensors = 0;
-  for (const Operands& some : operands) tensors += some.count;
+  for (const Operands& some : operands) tensors += some.size();
   node_->next_edges.reserve(tensors);
   for (const Operands& some : operands) {
     for (const Tensor& tensor : some) node_->next_edges.push_back(gradient_edge(tensor));
@@ -85,6 +89,33 @@ LOCKSTEP_INLINE void RunningOperation::record(const Results& outputs) {
   if (output_saved) node_->set_self(node_);
   scope_.leave();
   node_->own(outputs, node_);
+}
+
+// Here, where `apply` is defined, for the engine's sum is an operation as others are.
+struct SumGradients {
+  static constexpr const char* name = "sum_gradients";
+
+  Tensor forward(const Tensor& a, const Tensor& b) const {
+    check<AutogradError>(a.sizes() == b.sizes() && a.dtype() == b.dtype(),
+                         "two gradients of one tensor differ: shape ", a.sizes(), " and ",
+                         a.dtype(), " against ", b.sizes(), " and ", b.dtype());
+    check<DeviceError>(a.device() == b.device(), "two gradients of one tensor are on ", a.device(),
+                       " and ", b.device());
+    if (a.is_sparse() || b.is_sparse()) [[unlikely]] {
+      if (a.is_sparse() && b.is_sparse()) return sum_sparse(a, b);
+      return forward(a.to_dense(), b.to_dense());
+    }
+    Tensor total = empty(a.sizes(), a.options());
+    copy_into(total, a);
+    add_in_place(total, b);
+    return total;
+  }
+
+  std::array<Tensor, 2> backward(const Backward&, const Tensor& grad) const { return {grad, grad}; }
+};
+
+LOCKSTEP_INLINE Tensor sum_gradients(const Tensor& a, const Tensor& b) {
+  return apply(SumGradients{}, a, b);
 }
 
 }  // namespace lockstep::detail
