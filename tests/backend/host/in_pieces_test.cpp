@@ -64,7 +64,9 @@ TEST(InPieces, CopiesEveryByteAndNoOther) {
     std::vector<unsigned char> from(bytes + 1);
     std::iota(from.begin(), from.end(), static_cast<unsigned char>(1));
     std::vector<unsigned char> to(bytes + 1, 0);
-    copy_in_pieces(to.data(), from.data(), bytes);
+    const CopyOrder order{to.data(), "cpu:0", from.data(), "cpu", {bytes, 1, bytes, bytes},
+                          nullptr};
+    copy_in_pieces({&order, 1});
     EXPECT_EQ(to[bytes], 0);
     to[bytes] = from[bytes];
     EXPECT_EQ(to, from);

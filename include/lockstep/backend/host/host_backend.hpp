@@ -79,26 +79,25 @@ class HostBackend final : public Backend {
 
   bool can_access(Device, Device owner) override { return owner.is_cpu(); }
 
-  void copy(void* dst, Device, const void* src, Device, std::size_t bytes,
+  void copy(void* dst, Device dst_device, const void* src, Device src_device, std::size_t bytes,
             StreamState& stream) override {
-    if (bytes == 0) return;
-    const auto run = [=] { copy_in_pieces(dst, src, bytes); };
-    submit(static_cast<HostStream&>(stream), bytes, run);
+    copy_pitched(dst, dst_device, src, src_device, {bytes, 1, bytes, bytes}, stream);
   }
 
-  void copy_pitched(void* dst, Device, const void* src, Device, const Pitched& shape,
-                    StreamState& stream) override {
-    if (shape.width == 0) return;
-    const auto run = [=] {
-      auto* to = static_cast<std::byte*>(dst);
-      const auto* from = static_cast<const std::byte*>(src);
-      in_pieces(shape.rows, shape.width, [=](std::size_t begin, std::size_t end) {
-        for (std::size_t row = begin; row < end; ++row) {
-          std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
-        }
-      });
+  void copy_pitched(void* dst, Device dst_device, const void* src, Device src_device,
+                    const Pitched& shape, StreamState& stream) override {
+    const CopyOrder order{dst, dst_device, src, src_device, shape, &stream};
+    const std::size_t bytes = order.bytes();
+    if (bytes == 0) return;
+    const auto run = [order, bytes] {
+      const profile::RecordFunction range("copy", row_of(stream_of(order)), {.bytes = bytes});
+      copy_in_pieces({&order, 1});
     };
-    submit(static_cast<HostStream&>(stream), shape.width * shape.rows, run);
+    if (bytes <= kSmallCopy) {
+      stream_of(order).submit_small(run);
+    } else {
+      stream_of(order).submit_copy(run);
+    }
   }
 
   // The caller does all copies itself, helped by threads that have time, if each stream is
@@ -189,19 +188,6 @@ class HostBackend final : public Backend {
     if (!profile::enabled()) return {};
     const bool copies = &stream == &instance().copy_stream(stream.device());
     return {stream.device(), copies ? profile::Row::Kind::copy : profile::Row::Kind::compute};
-  }
-
-  template <class F>
-  static void submit(HostStream& stream, std::size_t bytes, const F& copy) {
-    const auto run = [copy, bytes, &stream] {
-      const profile::RecordFunction range("copy", row_of(stream), {.bytes = bytes});
-      copy();
-    };
-    if (bytes <= kSmallCopy) {
-      stream.submit_small(run);
-    } else {
-      stream.submit_copy(run);
-    }
   }
 
   std::vector<std::unique_ptr<PerDevice>> devices_;  // plain cpu first

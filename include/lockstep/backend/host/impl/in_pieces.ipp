@@ -33,7 +33,9 @@ LOCKSTEP_INLINE void in_pieces(std::size_t count, std::size_t unit, const RangeW
   BackgroundThreads::instance().share({piece, &context, static_cast<std::uint32_t>(pieces)});
 }
 
-LOCKSTEP_INLINE void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end) {
+// Copies the bytes [begin, end) of an order, the gaps not counted; of an order with several runs,
+// the whole runs that begin in that range.
+inline void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end) {
   auto* const to = static_cast<std::byte*>(order.dst);
   const auto* const from = static_cast<const std::byte*>(order.src);
   const Pitched& shape = order.shape;
@@ -45,17 +47,6 @@ LOCKSTEP_INLINE void copy_part(const CopyOrder& order, std::size_t begin, std::s
   for (std::size_t row = (begin + shape.width - 1) / shape.width; row < last; ++row) {
     std::memcpy(to + row * shape.dst_pitch, from + row * shape.src_pitch, shape.width);
   }
-}
-
-LOCKSTEP_INLINE void copy_in_pieces(void* dst, const void* src, std::size_t bytes) {
-  if (bytes < kWorthDividing) {
-    std::memcpy(dst, src, bytes);
-    return;
-  }
-  in_pieces(bytes, 1, [=](std::size_t begin, std::size_t end) {
-    std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin,
-                end - begin);
-  });
 }
 
 LOCKSTEP_INLINE void copy_in_pieces(std::span<const CopyOrder> orders) {
