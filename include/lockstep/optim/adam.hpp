@@ -57,8 +57,10 @@ void check_options(const char* optimizer, const AdamOptions& options);
 // **Example.** optim::Adam adam{model.parameters(), {.lr = 1e-3}};
 class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
  public:
-  explicit Adam(const ParameterList& parameters, const AdamOptions& options = {});
-  explicit Adam(const std::vector<AdamGroup>& groups, const AdamOptions& defaults = {});
+  explicit Adam(const ParameterList& parameters, const AdamOptions& options = {})
+      : Adam("Adam", parameters, options, Decay::through_gradient) {}
+  explicit Adam(const std::vector<AdamGroup>& groups, const AdamOptions& defaults = {})
+      : Adam("Adam", groups, defaults, Decay::through_gradient) {}
 
   // Changes every parameter that has a gradient.
   void step();
@@ -74,7 +76,7 @@ class Adam : public GroupedOptimizer<AdamOptions, AdamGroup, AdamState> {
   void update(const AdamOptions& options, const Tensor& parameter, const AdamState& state,
               const Tensor& gradient, const Stream& stream, detail::LaunchTogether& together) const;
 
-  Decay decay_ = Decay::through_gradient;
+  Decay decay_;
 };
 
 }  // namespace optim

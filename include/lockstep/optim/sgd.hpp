@@ -82,10 +82,6 @@ class SGD : public GroupedOptimizer<SGDOptions, SGDGroup, SGDState> {
 
   void descend(const SGDOptions& options, const Tensor& parameter, const Tensor& gradient,
                const Stream& stream, detail::LaunchTogether& together) const;
-
-  void apply_momentum(const SGDOptions& options, const Tensor& parameter, const Tensor& velocity,
-                      const Tensor& gradient, double share, const Stream& stream,
-                      detail::LaunchTogether& together) const;
 };
 
 }  // namespace optim

@@ -24,12 +24,6 @@ LOCKSTEP_INLINE void check_options(const char* optimizer, const AdamOptions& opt
   check_setting(optimizer, "weight_decay", options.weight_decay);
 }
 
-LOCKSTEP_INLINE Adam::Adam(const ParameterList& parameters, const AdamOptions& options)
-    : GroupedOptimizer("Adam", parameters, options) {}
-
-LOCKSTEP_INLINE Adam::Adam(const std::vector<AdamGroup>& groups, const AdamOptions& defaults)
-    : GroupedOptimizer("Adam", groups, defaults) {}
-
 LOCKSTEP_INLINE Adam::Adam(const char* name, const ParameterList& parameters,
                            const AdamOptions& options, Decay decay)
     : GroupedOptimizer(name, parameters, options), decay_(decay) {}

@@ -75,8 +75,16 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
     Tensor& velocity = state(i).velocity;
     const bool first = !velocity.defined();
     follow(velocity, i, parameter, stream);
-    apply_momentum(options, parameter, velocity, gradient, first ? 1 : 1 - options.dampening,
-                   stream, together);
+    const double share = first ? 1 : 1 - options.dampening;
+    dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
+      together.add<sizeof(T)>(
+          stream, static_cast<std::size_t>(parameter.numel()),
+          detail::SgdMomentumKernel<T>{
+              detail::output<T>(parameter, stream), detail::output<T>(velocity, stream),
+              detail::input<T>(gradient), static_cast<T>(options.lr),
+              static_cast<T>(options.weight_decay), static_cast<T>(options.momentum),
+              static_cast<T>(share), options.nesterov});
+    });
   }
 }
 
@@ -88,21 +96,6 @@ LOCKSTEP_INLINE void SGD::descend(const SGDOptions& options, const Tensor& param
         stream, static_cast<std::size_t>(parameter.numel()),
         detail::SgdKernel<T>{detail::output<T>(parameter, stream), detail::input<T>(gradient),
                              static_cast<T>(options.lr), static_cast<T>(options.weight_decay)});
-  });
-}
-
-LOCKSTEP_INLINE void SGD::apply_momentum(const SGDOptions& options, const Tensor& parameter,
-                                         const Tensor& velocity, const Tensor& gradient,
-                                         double share, const Stream& stream,
-                                         detail::LaunchTogether& together) const {
-  dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
-    together.add<sizeof(T)>(
-        stream, static_cast<std::size_t>(parameter.numel()),
-        detail::SgdMomentumKernel<T>{
-            detail::output<T>(parameter, stream), detail::output<T>(velocity, stream),
-            detail::input<T>(gradient), static_cast<T>(options.lr),
-            static_cast<T>(options.weight_decay), static_cast<T>(options.momentum),
-            static_cast<T>(share), options.nesterov});
   });
 }
 
