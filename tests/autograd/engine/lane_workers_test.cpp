@@ -74,7 +74,7 @@ struct Job {
   std::deque<std::atomic<bool>> running;
   std::atomic<int> ran{0};
   std::atomic<int> scopes{0};
-  LaneWorkers<Job> workers{*this};
+  LaneWorkers<Job, Item> workers{*this};
 };
 
 Pace short_pace() {

@@ -8,7 +8,6 @@
 #include <lockstep/autograd/engine/lane_workers.hpp>
 #include <lockstep/autograd/engine/node_index.hpp>
 #include <lockstep/autograd/engine/pass_graph.hpp>
-#include <lockstep/autograd/engine/pass_vector.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/node.hpp>
@@ -136,6 +135,7 @@ class GraphTask final : public BackwardPass {
   bool is_last_node() const override { return workers_.is_last(); }
 
   using NodeState = PassGraph::NodeState;
+  friend LaneWorkers<GraphTask, NodeState>;  // whose Job this is
   struct Lane {
     Device device;
     bool in_timeline = false;       // some thread has opened its range
@@ -156,9 +156,9 @@ class GraphTask final : public BackwardPass {
   };
 
   // The state of a thread that works for this pass, and its ranges in the timeline.
-  class ThreadScope {
+  class Scope {
    public:
-    explicit ThreadScope(GraphTask& task) : task_(task), scope_(task) {}
+    explicit Scope(GraphTask& task) : task_(task), scope_(task) {}
     // Opens the lane's range unless some thread has. It ends when this thread stops working for the
     // pass.
     void enter(std::size_t lane) {
@@ -171,21 +171,14 @@ class GraphTask final : public BackwardPass {
     std::list<profile::RecordFunction> ranges_;
     const LaneScope scope_;
   };
-  struct LaneJob {
-    using Item = NodeState;
-    struct Scope : ThreadScope {
-      explicit Scope(LaneJob& job) : ThreadScope(job.task) {}
-    };
-    void run(NodeState& state) {
-      try {
-        task.execute(state);
-      } catch (...) {
-        rethrow_from(*state.node);
-      }
+
+  void run(NodeState& state) {
+    try {
+      execute(state);
+    } catch (...) {
+      rethrow_from(*state.node);
     }
-    void finish(NodeState& state) { task.deliver(state); }
-    GraphTask& task;
-  };
+  }
 
   std::size_t lane_of(Device device) {
     if (lanes_.empty()) add_lane(device);
@@ -295,7 +288,7 @@ class GraphTask final : public BackwardPass {
 
   // Sends what the node has returned along its edges. Called with the workers' lock by the thread
   // that has run the node.
-  void deliver(NodeState& from) {
+  void finish(NodeState& from) {
     std::vector<Tensor>& results = lanes_[from.lane].gradients;
     const std::span<const PassGraph::Target> targets = graph_.targets(from);
     results.resize(targets.size());  // a node that was not applied has left none
@@ -320,9 +313,8 @@ class GraphTask final : public BackwardPass {
   alignas(std::max_align_t) std::array<std::byte, 4096> first_memory_;
   std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
   PassGraph graph_{&memory_};
-  PassVector<Lane> lanes_{&memory_};
-  LaneJob job_{*this};
-  LaneWorkers<LaneJob> workers_{job_, &memory_};
+  std::pmr::vector<Lane> lanes_{&memory_};
+  LaneWorkers<GraphTask, NodeState> workers_{*this, &memory_};
   std::vector<Capture> captures_;          // each written by the lane of its node
   std::atomic<bool> side_streams_{false};  // some node ran on another stream than the current one
 };

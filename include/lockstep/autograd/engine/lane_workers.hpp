@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/engine/pass_vector.hpp>
 #include <lockstep/backend/threads/crew.hpp>
 #include <lockstep/backend/threads/pace.hpp>
 #include <lockstep/backend/threads/park.hpp>
@@ -15,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -26,18 +26,16 @@ namespace lockstep::detail {
 // helper is not woken: it comes when it looks for work itself, which is mostly too late to be
 // needed.
 //
-// `Job` has `Item`, with a member `Item* next_ready` for the workers' use; `run(Item&)`, which may
+// `Item` has a member `Item* next_ready` for the workers' use. `Job` has `run(Item&)`, which may
 // throw; `finish(Item&)`, which is called with the lock held once the item has run, and which calls
 // `put` for items that have become ready; and `Scope`, which each thread makes from the Job before
 // its first item, and whose `enter(lane)` it calls before each item.
 //
 // Threads: the caller and its helpers. `mutex_` guards all that is not constant while they work,
 // but for what an item holds while it runs, and `notifications_`.
-template <class Job>
+template <class Job, class Item>
 class LaneWorkers {
  public:
-  using Item = typename Job::Item;
-
   // `memory` has to outlive this object; `set_lanes` alone takes memory from it.
   explicit LaneWorkers(Job& job,
                        std::pmr::memory_resource* memory = std::pmr::get_default_resource())
@@ -246,8 +244,8 @@ class LaneWorkers {
   std::optional<Crew> crew_;
 
   std::mutex mutex_;
-  PassVector<Lane> lanes_;  // their number is constant while the threads work
-  std::size_t open_ = 0;    // items that have not run
+  std::pmr::vector<Lane> lanes_;  // their number is constant while the threads work
+  std::size_t open_ = 0;          // items that have not run
   bool failed_ = false;
   std::size_t called_ = 0;        // helpers
   std::size_t coming_ = 0;        // those called that have not come yet

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/autograd/engine/pass_vector.hpp>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
+#include <vector>
 
 namespace lockstep {
 
@@ -57,15 +56,15 @@ class NodeIndex {
   }
 
   void grow() {
-    PassVector<Slot> before(slots_.empty() ? kFirstSize : 2 * slots_.size(),
-                            slots_.get_allocator());
+    std::pmr::vector<Slot> before(slots_.empty() ? kFirstSize : 2 * slots_.size(),
+                                  slots_.get_allocator());
     slots_.swap(before);
     for (const Slot& slot : before) {
       if (slot.node != nullptr) slots_[slot_of(slot.node)] = slot;
     }
   }
 
-  PassVector<Slot> slots_;  // none, or a power of two of them
+  std::pmr::vector<Slot> slots_;  // none, or a power of two of them
   std::size_t size_ = 0;
 };
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/autograd/engine/node_index.hpp>
-#include <lockstep/autograd/engine/pass_vector.hpp>
 #include <lockstep/autograd/node.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -69,7 +68,7 @@ class PassGraph {
   // Builds the graph and marks the nodes that are needed for the gradients of those in `wanted`, or
   // all if `wanted` is empty.
   void build(std::span<const Node* const> wanted) {
-    PassVector<Step> path(states_.get_allocator());
+    std::pmr::vector<Step> path(states_.get_allocator());
     std::vector<std::size_t> finished;
     const bool all = wanted.empty();
     states_.reserve(kUsualNodes);
@@ -121,7 +120,7 @@ class PassGraph {
 
   // Counts an edge that leads to the node, and returns the node's number. A new node is appended to
   // `path`.
-  std::size_t visit(Node& node, PassVector<Step>& path) {
+  std::size_t visit(Node& node, std::pmr::vector<Step>& path) {
     const std::size_t number = index_.add(&node, states_.size());
     if (number == states_.size()) {
       states_.push_back({.node = &node, .first_target = targets_.size()});
@@ -134,7 +133,7 @@ class PassGraph {
 
   // Iterative, since a graph can be as deep as the program is long. If `finished` is given, lists
   // the nodes as the walk leaves them: children before parents.
-  void walk(PassVector<Step>& path, std::vector<std::size_t>* finished) {
+  void walk(std::pmr::vector<Step>& path, std::vector<std::size_t>* finished) {
     while (!path.empty()) {
       Step& step = path.back();
       const NodeState& state = states_[step.number];
@@ -188,10 +187,10 @@ class PassGraph {
   // Reserved beforehand: a pass over a graph of this size would mostly grow its vectors.
   static constexpr std::size_t kUsualNodes = 8;
 
-  PassVector<Root> roots_;
-  PassVector<NodeState> states_;
-  PassVector<Target> targets_;  // those of one node side by side
-  PassVector<Arrival> arrivals_;
+  std::pmr::vector<Root> roots_;
+  std::pmr::vector<NodeState> states_;
+  std::pmr::vector<Target> targets_;  // those of one node side by side
+  std::pmr::vector<Arrival> arrivals_;
   NodeIndex index_;
 };
 
