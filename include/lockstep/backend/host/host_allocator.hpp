@@ -132,7 +132,6 @@ class HostAllocator : NonCopyable {
   struct BusyBlock {
     void* data;
     std::vector<EventPtr> events;
-    bool idle = false;  // set while memory is given back: all events have happened
   };
   struct Bin {
     std::vector<void*> idle;  // with room for all of its blocks
@@ -261,25 +260,20 @@ class HostAllocator : NonCopyable {
     const auto happened = [](const EventPtr& event) { return event->query(); };
     take_left();
     for (std::size_t bin = 0; bin < bins_used_; ++bin) {
-      for (BusyBlock& block : bins_[bin].busy) {
-        block.idle = all_known(block.events, happened);
-      }
-    }
-    release_idle();
-  }
-
-  void release_idle() noexcept {
-    for (std::size_t bin = 0; bin < bins_used_; ++bin) {
       std::vector<void*>& idle = bins_[bin].idle;
-      for (const BusyBlock& block : bins_[bin].busy) {
-        if (block.idle) idle.push_back(block.data);
-      }
-      std::erase_if(bins_[bin].busy, [](const BusyBlock& block) { return block.idle; });
+      std::erase_if(bins_[bin].busy, [&](const BusyBlock& block) {
+        const bool ended = all_known(block.events, happened);
+        if (ended) idle.push_back(block.data);
+        return ended;
+      });
       if (Segments* const segments = segments_for(bin_bytes(bin))) {
         for (void* data : idle) segments->count_idle(data);
       } else {
         stats_.reserved_bytes -= idle.size() * bin_bytes(bin);
-        for (void* data : idle) give_back(data, bin_bytes(bin));
+        for (void* data : idle) {
+          unpoison(data, bin_bytes(bin));
+          source_.give_back(data);
+        }
         forget(bin, idle.size());
         idle.clear();
       }
@@ -292,10 +286,6 @@ class HostAllocator : NonCopyable {
     }
     medium_.release(source_);
     large_.release(source_);
-  }
-  void give_back(void* data, std::size_t bytes) noexcept {
-    unpoison(data, bytes);
-    source_.give_back(data);
   }
 
   static std::size_t bin_bytes(std::size_t bin) {
