@@ -278,9 +278,7 @@ class BackgroundThreads {
     for (;;) {
       const std::uint32_t seen = announcements();
       if (serve_one()) continue;
-      // A thread that has helped with the latest work does not look at the list of works, whose
-      // lock the work's owner needs now; `sleep` looks at it if nothing new comes before.
-      if (!help_latest(seen) && help_one(seen)) continue;
+      help(seen);
       const auto called = [&] { return announcements() != seen; };
       if (shared_core.yield_until(called) || spin_until(called)) continue;
       if (sleep()) shared_core.woken_from(core_of_waker_.load(std::memory_order_relaxed));
@@ -300,35 +298,20 @@ class BackgroundThreads {
     return true;
   }
 
-  // These two help until all pieces are taken or `announcements` is no longer `seen`, since a
-  // stream with work comes first. They wake a further thread if the work takes one more helper.
-  bool help_latest(std::uint32_t seen) {
-    SharedWork* const work = join_latest(kMostHelpers);
-    if (!work) return false;
-    if (wanted_ > 1) {
-      bool wake = false;
-      {
-        const std::lock_guard lock(mutex_);
-        if (wants_helpers(work)) wake = need_another();
-      }
-      if (wake) wake_one();
-    }
-    work->help(my_end(), [&] { return announcements() == seen; });
-    return true;
-  }
-
-  bool help_one(std::uint32_t seen) {
-    SharedWork* work;
+  // Helps until all pieces are taken or `announcements` is no longer `seen`, since a stream with
+  // work comes first. Wakes a further thread if the work takes one more helper. Looks at one work,
+  // and at the list of works only if the latest needs no help: the work's owner needs the list's
+  // lock at its end, and `sleep` looks at the list if nothing new comes before.
+  void help(std::uint32_t seen) {
+    SharedWork* work = join_latest(kMostHelpers);
     bool wake = false;
-    {
+    if (!work || wanted_ > 1) {
       const std::lock_guard lock(mutex_);
-      work = join_one(kMostHelpers);
-      if (work && wants_helpers(work)) wake = need_another();
+      if (!work) work = join_one(kMostHelpers);
+      wake = work && wants_helpers(work) && need_another();
     }
     if (wake) wake_one();
-    if (!work) return false;
-    work->help(my_end(), [&] { return announcements() == seen; });
-    return true;
+    if (work) work->help(my_end(), [&] { return announcements() == seen; });
   }
 
   // Returns false at once if there is something to do, otherwise true when somebody has counted
