@@ -80,7 +80,8 @@ class Storage : NonCopyable {
   Storage(MemoryResource& memory, std::size_t bytes, Stream owner)
       : Storage(memory.allocate(bytes, owner.state()), bytes, owner, memory) {}
 
-  Use* kept_for(const Stream& stream);
+  // Called with `mutex_` locked.
+  Use& use_of(const Stream& stream);
   void order_after_readers(const Stream& writer);
   // For one more stream in `further_`, besides those in `kept_`, which the destructor may need.
   void make_room() { further_.reserve(further_.size() + kept_.size() + 2); }

@@ -69,26 +69,20 @@ LOCKSTEP_INLINE void Storage::record_stream(const Stream& stream) {
 LOCKSTEP_INLINE void Storage::keep_until(const Stream& stream, const std::optional<Event>& end) {
   if (stream == owner_) return;
   const std::lock_guard lock(mutex_);
-  if (Use* const use = kept_for(stream)) {
-    use->end = end;
-  } else {
-    make_room();
-    kept_.push_back({stream, end});
-  }
+  use_of(stream).end = end;
 }
 
 LOCKSTEP_INLINE void Storage::expect_use(const Stream& stream) {
   if (stream == owner_) return;
   const std::lock_guard lock(mutex_);
-  if (kept_for(stream)) return;
-  make_room();
-  kept_.push_back({stream, Event()});
+  (void)use_of(stream);
 }
 
-LOCKSTEP_INLINE Storage::Use* Storage::kept_for(const Stream& stream) {
-  const auto same = [&](const Use& use) { return use.stream == stream; };
-  const auto found = find_if(kept_, same);
-  return found == kept_.end() ? nullptr : &*found;
+LOCKSTEP_INLINE Storage::Use& Storage::use_of(const Stream& stream) {
+  const auto found = find_if(kept_, [&](const Use& use) { return use.stream == stream; });
+  if (found != kept_.end()) return *found;
+  make_room();
+  return kept_.emplace_back(Use{stream, Event()});
 }
 
 LOCKSTEP_INLINE void Storage::order_write(const Stream& writer) {
