@@ -149,10 +149,11 @@ class Prefetch {
 // the loader makes on `cpu`, in the thread that goes over it, is page-locked.
 // **Backward.** Not recorded.
 // **Threads and exceptions.** A thread for each pass goes over the loader, which no other thread
-// uses until the first batch is there; it ends with the pass or with its iterator, whose destructor
-// waits for the batch that is being loaded. An exception of the loader or of a copy is thrown by
-// the step of the iterator that would have given that batch, and ends the pass. ValueError for a
-// depth below 1 and without devices, DeviceError for a device that does not exist, at once.
+// uses until the first batch is there, with the state of the thread that began the pass; it ends
+// with the pass or with its iterator, whose destructor waits for the batch that is being loaded. An
+// exception of the loader or of a copy is thrown by the step of the iterator that would have given
+// that batch, and ends the pass. ValueError for a depth below 1 and without devices, DeviceError
+// for a device that does not exist, at once.
 // **Example.**
 //   for (auto [images, labels] : ls::data::prefetch(loader, model.devices())) {
 //     criterion(model(images), labels).backward();
