@@ -82,19 +82,8 @@ struct StridedCopyKernel {
 // Calls `body(Moved<Bytes>())` for elements of `dtype`.
 template <class Body>
 decltype(auto) dispatch_moved(Dtype dtype, const Body& body) {
-  switch (element_size(dtype)) {
-    case 1:
-      return body(Moved<1>());
-    case 2:
-      return body(Moved<2>());
-    case 4:
-      return body(Moved<4>());
-    case 8:
-      return body(Moved<8>());
-    default:
-      fail<DtypeError>("copy: there are no elements of ", element_size(dtype), " bytes, as ", dtype,
-                       " has");
-  }
+  return dispatch_all(dtype,
+                      [&]<class T>(T) -> decltype(auto) { return body(Moved<sizeof(T)>()); });
 }
 
 // One past the last element that a layout touches, counted from the first.
