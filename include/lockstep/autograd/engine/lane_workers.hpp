@@ -7,6 +7,7 @@
 #include <lockstep/backend/threads/spin_wait.hpp>
 
 #include <atomic>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -168,9 +169,7 @@ class LaneWorkers {
     }
     const bool others_wait = waiting_ > 0;
     lock.unlock();
-    if (!others_wait) return;
-    notifications_.fetch_add(1, std::memory_order_release);
-    unpark_counted(notifications_);
+    if (others_wait) notify(INT_MAX);
   }
 
   // Takes an item of lane `last` if that has any, otherwise of another one.
@@ -222,20 +221,14 @@ class LaneWorkers {
   }
 
   void give(const Help& help) noexcept {
-    switch (help.what) {
-      case Help::none:
-        break;
-      case Help::notify:
-        notifications_.fetch_add(1, std::memory_order_release);
-        unpark_counted(notifications_, 1);
-        break;
-      case Help::make_urgent:
-        crew_->make_urgent(help.helper);
-        break;
-      case Help::call:
-        crew_->call(help.helper, help.how);
-        break;
-    }
+    if (help.what == Help::notify) notify(1);
+    if (help.what == Help::make_urgent) crew_->make_urgent(help.helper);
+    if (help.what == Help::call) crew_->call(help.helper, help.how);
+  }
+
+  void notify(int threads) noexcept {
+    notifications_.fetch_add(1, std::memory_order_release);
+    unpark_counted(notifications_, threads);
   }
 
   Job& job_;
