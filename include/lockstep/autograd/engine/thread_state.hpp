@@ -29,9 +29,7 @@ class ThreadState {
     ~Scope();
 
    private:
-    static std::vector<ForeignThreadState::Handle> enter(const ThreadState& state);
-
-    const std::vector<ForeignThreadState::Handle> foreign_;
+    std::vector<ForeignThreadState::Handle> foreign_;
     const AutogradStateScope autograd_;
     const AutocastStateScope autocast_;
     std::vector<Stream> streams_before_;
@@ -50,9 +48,9 @@ class ThreadState {
 
   AutogradState autograd_;
   AutocastState autocast_;
-  std::unique_ptr<const std::vector<Stream>> streams_;   // null, as usual: no guard has set any
-  std::shared_ptr<RandomNumbers> random_;                // null, as usual: the process's
-  std::unique_ptr<const std::vector<Foreign>> foreign_;  // null, as usual: there are none
+  std::vector<Stream> streams_;            // that guards have set
+  std::shared_ptr<RandomNumbers> random_;  // null, as usual: the process's
+  std::vector<Foreign> foreign_;
 };
 
 }  // namespace lockstep::detail
