@@ -16,41 +16,6 @@
 // As much of JSON (RFC 8259) as the header of a safetensors file is made of.
 namespace lockstep::io::detail {
 
-// How many bytes the well-formed UTF-8 sequence has that `text` begins with (Unicode 15, table
-// 3-7); 0 if it begins with none.
-inline std::size_t utf8_length(std::string_view text) {
-  const auto byte = [text](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const auto in = [](unsigned value, unsigned low, unsigned high) {
-    return low <= value && value <= high;
-  };
-  const unsigned lead = byte(0);
-  if (!text.empty() && lead < 0x80) return 1;
-  if (in(lead, 0xC2, 0xDF)) return in(byte(1), 0x80, 0xBF) ? 2 : 0;
-  const bool third = in(byte(2), 0x80, 0xBF);
-  if (in(lead, 0xE0, 0xEF)) {  // neither an overlong form nor a surrogate
-    const unsigned low = lead == 0xE0 ? 0xA0 : 0x80;
-    const unsigned high = lead == 0xED ? 0x9F : 0xBF;
-    return in(byte(1), low, high) && third ? 3 : 0;
-  }
-  if (in(lead, 0xF0, 0xF4)) {  // neither an overlong form nor above U+10FFFF
-    const unsigned low = lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = lead == 0xF4 ? 0x8F : 0xBF;
-    return in(byte(1), low, high) && third && in(byte(3), 0x80, 0xBF) ? 4 : 0;
-  }
-  return 0;
-}
-
-inline bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
-}
-
 // `code`, which is no surrogate, in UTF-8.
 inline std::string to_utf8(std::uint32_t code) {
   const auto tail = [code](unsigned shift) {
@@ -60,6 +25,30 @@ inline std::string to_utf8(std::uint32_t code) {
   if (code < 0x800) return {static_cast<char>(0xC0U | (code >> 6)), tail(0)};
   if (code < 0x10000) return {static_cast<char>(0xE0U | (code >> 12)), tail(6), tail(0)};
   return {static_cast<char>(0xF0U | (code >> 18)), tail(12), tail(6), tail(0)};
+}
+
+// How many bytes the well-formed UTF-8 sequence has that `text` begins with (Unicode 15, table
+// 3-7); 0 if it begins with none. Only a well-formed one is how its number is written.
+inline std::size_t utf8_length(std::string_view text) {
+  const unsigned lead = text.empty() ? 0xFF : static_cast<unsigned char>(text[0]);
+  if (lead < 0x80) return 1;
+  const std::size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  if (text.size() < length) return 0;
+  std::uint32_t code = lead & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3FU);
+  }
+  if ((code >= 0xD800 && code <= 0xDFFF) || code > 0x10FFFF) return 0;
+  return text.starts_with(to_utf8(code)) ? length : 0;
+}
+
+inline bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
 }
 
 // `text` as a JSON string, in quotes.
