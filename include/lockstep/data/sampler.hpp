@@ -43,11 +43,14 @@ inline std::uint64_t spread_seed(std::uint64_t seed, std::uint64_t place) {
   return spread(spread(seed) ^ place);
 }
 
-// Puts the values in a random order, by Fisher and Yates' method.
-inline void shuffle(std::vector<std::int64_t>& values, Generator& generator) {
+// The values in the random order of an epoch, by Fisher and Yates' method.
+inline std::vector<std::int64_t> shuffled(std::vector<std::int64_t> values, std::uint64_t seed,
+                                          std::uint64_t epoch) {
+  Generator generator(spread_seed(seed, epoch));
   for (std::size_t i = values.size(); i > 1; --i) {
     std::swap(values[i - 1], values[generator.below(i)]);
   }
+  return values;
 }
 
 }  // namespace detail
@@ -76,10 +79,7 @@ class RandomSampler {
   static std::int64_t count(std::int64_t size) { return size; }
 
   std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t epoch) const {
-    std::vector<std::int64_t> order = SequentialSampler().indices(size, epoch);
-    Generator generator(detail::spread_seed(seed_, epoch));
-    detail::shuffle(order, generator);
-    return order;
+    return detail::shuffled(SequentialSampler().indices(size, epoch), seed_, epoch);
   }
 
  private:
@@ -100,10 +100,7 @@ class SubsetRandomSampler {
   }
 
   std::vector<std::int64_t> indices(std::int64_t /*size*/, std::uint64_t epoch) const {
-    std::vector<std::int64_t> order = subset_;
-    Generator generator(detail::spread_seed(seed_, epoch));
-    detail::shuffle(order, generator);
-    return order;
+    return detail::shuffled(subset_, seed_, epoch);
   }
 
  private:
