@@ -44,10 +44,15 @@ class HostStream : public StreamState, private Servable {
     mode_.store(mode, std::memory_order_relaxed);
   }
 
-  // Runs `operation()` in stream order.
+  // Runs `operation()` in stream order. `may_wait`: it may wait for another thread.
   template <class F>
-  void submit(F&& operation) {
-    submit(std::forward<F>(operation), true);
+  void submit(F&& operation, bool may_wait = true) {
+    if (mode() == Mode::immediate) {
+      prepare_operation();
+      operation();
+    } else {
+      enqueue(Task(std::forward<F>(operation)), may_wait);
+    }
   }
   // The same for an operation that waits for no other thread, such as a copy.
   template <class F>
@@ -197,16 +202,6 @@ class HostStream : public StreamState, private Servable {
     const std::lock_guard lock(mutex_);
     std::erase_if(waits_, [](auto& event) { return event->query(); });
     has_waits_.store(!waits_.empty(), std::memory_order_release);
-  }
-
-  template <class F>
-  void submit(F&& operation, bool may_wait) {
-    if (mode() == Mode::immediate) {
-      prepare_operation();
-      operation();
-    } else {
-      enqueue(Task(std::forward<F>(operation)), may_wait);
-    }
   }
 
   void serve() noexcept override {
