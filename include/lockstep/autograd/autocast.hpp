@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/dtype.hpp>
 
@@ -16,7 +16,10 @@ struct AutocastState {
   Dtype dtype = Dtype::bf16;
 };
 
-AutocastState& autocast_state();
+inline AutocastState& autocast_state() {
+  static constinit thread_local AutocastState state;
+  return state;
+}
 
 // Makes `state` the calling thread's until destroyed.
 struct AutocastStateScope : ScopedValue<AutocastState> {
@@ -71,13 +74,13 @@ class AutocastGuard {
       : scope_({enabled, checked(dtype)}) {}
 
  private:
-  static Dtype checked(Dtype dtype);
+  static Dtype checked(Dtype dtype) {
+    check<DtypeError>(lockstep::detail::is_half_precision(dtype),
+                      "AutocastGuard: expected bf16 or f16, got ", dtype);
+    return dtype;
+  }
 
   const detail::AutocastStateScope scope_;
 };
 
 }  // namespace lockstep
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/autograd/impl/autocast.ipp>
-#endif

@@ -104,7 +104,16 @@ class Backend : public MemoryResource {
 
   // Several copies issued together, none of which writes what another one touches. Each is work of
   // its own stream; a backend may do better than to issue one after the other.
-  LOCKSTEP_INLINE virtual void copy_all(std::span<const CopyOrder> orders);
+  virtual void copy_all(std::span<const CopyOrder> orders) {
+    for (const CopyOrder& each : orders) {
+      if (each.shape.rows == 1) {
+        copy(each.dst, each.dst_device, each.src, each.src_device, each.shape.width, *each.stream);
+      } else {
+        copy_pitched(each.dst, each.dst_device, each.src, each.src_device, each.shape,
+                     *each.stream);
+      }
+    }
+  }
 
   // The rest is for memory that is shared with other libraries.
 
@@ -128,7 +137,3 @@ inline constinit std::atomic<Backend*> cuda_backend{nullptr};
 inline constinit std::atomic<MemoryResource*> pinned_memory{nullptr};
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/backend/impl/backend.ipp>
-#endif

@@ -23,7 +23,10 @@ struct VersionCounter {
 };
 
 // True while the calling thread wants page-locked memory (tensor/pin_memory.hpp).
-bool& pin_memory_wanted();
+inline bool& pin_memory_wanted() {
+  static constinit thread_local bool wanted = false;
+  return wanted;
+}
 
 // The source of page-locked memory; null where there is no GPU to copy from it.
 MemoryResource* usable_pinned_memory();

@@ -18,11 +18,6 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE bool& pin_memory_wanted() {
-  static constinit thread_local bool wanted = false;
-  return wanted;
-}
-
 LOCKSTEP_INLINE MemoryResource* usable_pinned_memory() {
   MemoryResource* const pinned = pinned_memory.load(std::memory_order_acquire);
   return pinned && device_count(DeviceType::cuda) > 0 ? pinned : nullptr;
