@@ -45,7 +45,7 @@ struct Net {
 template <class M>
 M clone_structure(const M& module) {
   M copy = module;
-  detail::walk_module(copy, detail::UnsharingVisitor(), detail::Paths::none);
+  detail::walk_module(copy, detail::UnsharingVisitor());
   return copy;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/module/parameters.hpp>
-#include <lockstep/module/walk/initialized.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/tensor/creation.hpp>
 

@@ -5,7 +5,6 @@
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
-#include <lockstep/module/walk/initialized.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/inplace.hpp>
 #include <lockstep/ops/linear.hpp>

@@ -5,6 +5,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/copyable.hpp>
+#include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/walk.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -12,7 +13,6 @@
 #include <concepts>
 #include <map>
 #include <memory>
-#include <string>
 #include <type_traits>
 #include <typeindex>
 #include <typeinfo>
@@ -31,7 +31,7 @@ namespace detail {
 class UnsharingVisitor {
  public:
   template <class Node>
-  void operator()(const std::string& /*path*/, Node& /*node*/) const {}
+  void operator()(const nested::Path& /*path*/, Node& /*node*/) const {}
 
   template <class T>
   void shared(const std::shared_ptr<T>& /*slot*/) const {
@@ -81,7 +81,7 @@ class TensorCopies : NonCopyable {
 class CloningVisitor : public UnsharingVisitor {
  public:
   template <class Node>
-  void operator()(const std::string& /*path*/, Node& node) {
+  void operator()(const nested::Path& /*path*/, Node& node) {
     if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
       static_assert(!std::is_const_v<Node>,
                     "lockstep: a module that is cloned holds its parameters, buffers and "
@@ -118,7 +118,7 @@ M clone(const M& module) {
   detail::require_copyable<M>();
   if constexpr (detail::CopyableModule<M>) {
     M copy(module);
-    detail::walk_module(copy, detail::CloningVisitor(), detail::Paths::none);
+    detail::walk_module(copy, detail::CloningVisitor());
     return copy;
   } else {
     detail::fail<ModuleError>("the module cannot be copied");  // the program does not compile

@@ -20,4 +20,3 @@
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/visit.hpp>
 #include <lockstep/module/walk/copyable.hpp>
-#include <lockstep/module/walk/initialized.hpp>

@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/module/walk/walk.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -39,6 +40,13 @@ std::vector<Buffer> buffers_of(const TensorWalk& module);
 std::vector<Tensor> tensors_of(const TensorWalk& module);
 void zero_grad_of(const TensorWalk& module);
 void move_tensors(const TensorWalk& module, Device device);
+
+// Throws a ModuleError that names the first plain leaf of the module, if it has one.
+void check_no_plain_leaf(const TensorWalk& module);
+
+// Throws a ModuleError that names the first plain leaf, or else the first uninitialised parameter
+// or buffer of the module, if it has one. The message says that `user` cannot use the module.
+void check_initialized(const TensorWalk& module, const char* user = "DataParallel");
 
 }  // namespace detail
 
@@ -89,11 +97,11 @@ std::vector<Buffer> buffers(const M& module) {
 // **Torch counterpart.** Module.named_modules.
 template <class M, class Visitor>
 void for_each_module(M& module, Visitor&& visitor) {
-  detail::walk_module(module, [&]<class Node>(const std::string& path, Node& node) {
+  detail::walk_module(module, [&]<class Node>(const detail::nested::Path& path, Node& node) {
     using Plain = std::remove_const_t<Node>;
     if constexpr (!std::derived_from<Plain, Tensor> &&
                   (HasForward<Plain> || HasCallOperator<Plain>)) {
-      visitor(path, node);
+      visitor(path.name(), node);
     }
   });
 }
@@ -104,7 +112,7 @@ void for_each_module(M& module, Visitor&& visitor) {
 // **Torch counterpart.** Module.train.
 template <class M>
 void train(M& module, bool on = true) {
-  detail::walk_module(module, [on]<class Node>(const std::string& /*path*/, Node& node) {
+  detail::walk_module(module, [on]<class Node>(const detail::nested::Path& /*path*/, Node& node) {
     if constexpr (detail::HasTraining<Node>) {
       node.training = on;
     } else if constexpr (HasVisitMembers<Node>) {

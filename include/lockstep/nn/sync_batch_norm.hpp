@@ -80,10 +80,11 @@ struct SyncBatchNorm : detail::BatchNorm {
 template <class M>
 void convert_sync_batchnorm(M& module, distributed::ProcessGroup process_group = {}) {
   const auto source = std::make_shared<const detail::StatisticsOverRanks>(std::move(process_group));
-  detail::walk_module(module, [&source]<class Node>(const std::string& path, Node& node) {
+  detail::walk_module(module, [&source]<class Node>(const detail::nested::Path& path, Node& node) {
     if constexpr (std::derived_from<Node, detail::BatchNorm>) {
       if constexpr (std::is_const_v<Node>) {
-        detail::fail<ModuleError>("convert_sync_batchnorm: the layer \"", path, "\" is const");
+        detail::fail<ModuleError>("convert_sync_batchnorm: the layer \"", path.name(),
+                                  "\" is const");
       } else {
         node.synchronized = source;
       }

@@ -10,6 +10,7 @@
 #include <lockstep/module/module.hpp>
 #include <lockstep/module/module_traits.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/module/walk/walk.hpp>
 #include <lockstep/parallel/functions.hpp>
@@ -20,7 +21,6 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <string>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -75,7 +75,7 @@ class ReplicaVisitor : public UnsharingVisitor {
       : indices_(indices), copies_(copies), copy_id_(copy_id), callbacks_(callbacks) {}
 
   template <class Node>
-  void operator()(const std::string& /*path*/, Node& node) {
+  void operator()(const nested::Path& /*path*/, Node& node) {
     if constexpr (std::derived_from<std::remove_const_t<Node>, Tensor>) {
       static_assert(!std::is_const_v<Node>,
                     "lockstep: a module that is replicated holds its parameters, buffers and "
@@ -126,7 +126,7 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
     for (std::size_t i = 0; i < devices.size(); ++i) {
       indices.restart();
       ReplicaVisitor visitor(indices, copies.data() + i * originals.size(), i, callbacks);
-      walk_module(replicas.emplace_back(module), visitor, Paths::none);
+      walk_module(replicas.emplace_back(module), visitor);
     }
   }
   execute(callbacks, devices);

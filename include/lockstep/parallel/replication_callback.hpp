@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/walk.hpp>
 
 #include <any>
@@ -79,10 +80,10 @@ template <class M>
 void execute_replication_callbacks(std::vector<M>& replicas, const std::vector<Device>& devices) {
   std::vector<detail::ReplicationCallback> callbacks;
   for (std::size_t copy_id = 0; copy_id < replicas.size(); ++copy_id) {
-    const auto collect = [&]<class Node>(const std::string& /*path*/, Node& node) {
+    const auto collect = [&]<class Node>(const detail::nested::Path& /*path*/, Node& node) {
       if constexpr (HasReplicationCallback<Node>) callbacks.emplace_back(node, copy_id);
     };
-    detail::walk_module(replicas[copy_id], collect, detail::Paths::none);
+    detail::walk_module(replicas[copy_id], collect);
   }
   detail::execute(callbacks, devices);
 }

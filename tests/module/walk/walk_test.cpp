@@ -196,7 +196,7 @@ TEST(Walk, ACycleEnds) {
   for (const auto mode : {detail::SharedNodes::once, detail::SharedNodes::under_every_name}) {
     int visits = 0;
     detail::walk_module(
-        chain, [&](const std::string&, const auto&) { ++visits; }, detail::Paths::build, mode);
+        chain, [&](const detail::nested::Path&, const auto&) { ++visits; }, mode);
     EXPECT_EQ(visits, 2);  // the chain and its weight
   }
   chain->next.reset();
@@ -210,8 +210,10 @@ TEST(Walk, SharedModulesAreVisitedOnceOrUnderEveryName) {
   Net net;
   const auto paths = [&](detail::SharedNodes mode) {
     Names result;
-    const auto visitor = [&](const std::string& path, const auto&) { result.push_back(path); };
-    detail::walk_module(net, visitor, detail::Paths::build, mode);
+    const auto visitor = [&](const detail::nested::Path& path, const auto&) {
+      result.push_back(path.name());
+    };
+    detail::walk_module(net, visitor, mode);
     return result;
   };
   EXPECT_EQ(paths(detail::SharedNodes::once),
@@ -252,7 +254,7 @@ TEST(Walk, APointerToABaseClassOfItsObjectIsAnError) {
     }
   };
   expect_named([&] { (void)named_parameters(layers); });
-  expect_named([&] { (void)parameters(layers); });  // which makes no names unless it fails
+  expect_named([&] { (void)parameters(layers); });
 }
 
 TEST(Walk, NodesAreConstWhereAnOwnerIs) {
@@ -261,11 +263,11 @@ TEST(Walk, NodesAreConstWhereAnOwnerIs) {
     const std::unique_ptr<Scale> constant = std::make_unique<Scale>();
   };
   Net net;
-  detail::walk_module(net, []<class Node>(const std::string& path, Node&) {
-    EXPECT_EQ(std::is_const_v<Node>, path.starts_with("constant")) << path;
+  detail::walk_module(net, []<class Node>(const detail::nested::Path& path, Node&) {
+    EXPECT_EQ(std::is_const_v<Node>, path.name().starts_with("constant")) << path;
   });
   const Net& const_net = net;
-  detail::walk_module(const_net, []<class Node>(const std::string&, Node&) {
+  detail::walk_module(const_net, []<class Node>(const detail::nested::Path&, Node&) {
     static_assert(std::is_const_v<Node>);
   });
 }

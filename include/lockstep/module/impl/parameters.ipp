@@ -2,9 +2,10 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
-#include <lockstep/module/walk/initialized.hpp>
+#include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -21,6 +22,40 @@
 
 namespace lockstep::detail {
 
+// A plain Tensor that requires grad and is a leaf: it was meant to be trained, and nothing does so.
+// A tensor that requires grad as the result of an operation, such as an activation that forward
+// keeps, is no leaf.
+inline bool is_plain_leaf(const Tensor& tensor, TensorKind kind) {
+  return kind == TensorKind::plain && tensor.defined() && tensor.requires_grad() &&
+         tensor.is_leaf();
+}
+
+[[noreturn]] inline void fail_plain_leaf(const nested::Path& path) {
+  fail<ModuleError>("the member \"", path.name(),
+                    "\" is a plain Tensor that requires grad, which is neither trained nor moved "
+                    "nor replicated nor saved with the module: make it a Parameter (a Buffer, if "
+                    "it is not trained), or detach() what is only kept");
+}
+
+LOCKSTEP_INLINE void check_no_plain_leaf(const TensorWalk& walk) {
+  walk.for_each_and_plain([](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
+    if (is_plain_leaf(tensor, kind)) fail_plain_leaf(path);
+  });
+}
+
+LOCKSTEP_INLINE void check_initialized(const TensorWalk& walk, const char* user) {
+  std::string uninitialized;  // the name of the first
+  walk.for_each_and_plain([&](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
+    if (is_plain_leaf(tensor, kind)) fail_plain_leaf(path);
+    if (kind == TensorKind::plain || !is_uninitialized(tensor)) return;
+    if (uninitialized.empty()) uninitialized = path.name();
+  });
+  check<ModuleError>(uninitialized.empty(),
+                     "Modules with uninitialized parameters can't be used with `", user,
+                     "`. Run a dummy forward pass to correctly initialize the modules: \"",
+                     uninitialized, "\" is uninitialized");
+}
+
 template <class T>
 inline constexpr TensorKind kind_of =
     std::is_same_v<T, Parameter> ? TensorKind::parameter : TensorKind::buffer;
@@ -31,9 +66,9 @@ template <class T>
 std::vector<Named<T>> named_tensors(const TensorWalk& walk) {
   std::vector<Named<T>> result;
   std::unordered_set<const TensorImpl*> seen;
-  walk.for_each([&](const std::string& path, const Tensor& tensor, TensorKind kind) {
+  walk.for_each([&](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
     if (kind == kind_of<T> && tensor.defined() && seen.insert(tensor.impl().get()).second) {
-      result.push_back({path, static_cast<const T&>(tensor)});
+      result.push_back({path.name(), static_cast<const T&>(tensor)});
     }
   });
   return result;
@@ -65,13 +100,12 @@ std::vector<T> tensors_of_type(const TensorWalk& walk) {
   constexpr std::size_t kUsual = 8;
   std::vector<T> result;
   result.reserve(kUsual);
-  const auto append = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind kind) {
+  walk.for_each([&](const nested::Path& /*path*/, const Tensor& tensor, TensorKind kind) {
     if constexpr (!std::is_same_v<T, Tensor>) {
       if (kind != kind_of<T>) return;
     }
     if (tensor.defined()) result.push_back(static_cast<const T&>(tensor));
-  };
-  walk.for_each(append, Paths::none);
+  });
   if (!has_duplicates(result)) return result;
   std::unordered_set<const TensorImpl*> seen;
   const auto repeated = [&seen](const T& handle) {

@@ -25,10 +25,10 @@ namespace lockstep::detail {
 // Every handle on a parameter or buffer under every name it has; absent ones are left out.
 inline StateDict state_handles(const TensorWalk& walk) {
   StateDict result;
-  const auto list = [&](const std::string& path, const Tensor& tensor, TensorKind /*kind*/) {
-    if (tensor.defined()) result.push_back({path, tensor});
+  const auto list = [&](const nested::Path& path, const Tensor& tensor, TensorKind /*kind*/) {
+    if (tensor.defined()) result.push_back({path.name(), tensor});
   };
-  walk.for_each(list, Paths::build, SharedNodes::under_every_name);
+  walk.for_each(list, SharedNodes::under_every_name);
   return result;
 }
 

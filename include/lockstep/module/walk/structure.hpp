@@ -4,6 +4,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/concepts.hpp>
 #include <lockstep/module/visit.hpp>
+#include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/reflect.hpp>
 
 #include <algorithm>
@@ -109,18 +110,17 @@ struct Held {
   auto& operator()(auto& optional) const { return *optional; }
 };
 
-// The name of a child that has none: what an optional or a variant holds.
-struct Unnamed {};
-
-// The entries of a map in the order of their keys, so that two maps with the same keys are walked
-// alike whatever their layout.
+// The entries of a map in its own order or, if it has none, in that of their keys, so that two maps
+// with the same keys are walked alike whatever their layout.
 template <class Map>
 auto sorted_entries(Map& map) {
   std::vector<decltype(&*map.begin())> entries;
   entries.reserve(map.size());
   for (auto& entry : map) entries.push_back(&entry);
-  std::sort(entries.begin(), entries.end(),
-            [](const auto* a, const auto* b) { return a->first < b->first; });
+  if constexpr (!requires { typename Map::key_compare; }) {
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const auto* a, const auto* b) { return a->first < b->first; });
+  }
   return entries;
 }
 

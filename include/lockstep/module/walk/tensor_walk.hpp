@@ -17,32 +17,29 @@ class TensorWalk {
   template <class M>
   TensorWalk(const M& module) : module_(std::addressof(module)), walk_(walk<M>) {}
 
-  // Calls `fn(const std::string& path, const Tensor&, TensorKind)` for every Parameter and Buffer,
+  // Calls `fn(const nested::Path&, const Tensor&, TensorKind)` for every Parameter and Buffer,
   // absent ones too. A tensor of TensorKind::parameter is a Parameter, of TensorKind::buffer a
   // Buffer.
   template <class Fn>
-  void for_each(const Fn& fn, Paths paths = Paths::build,
-                SharedNodes shared_nodes = SharedNodes::once) const {
-    walk_(module_, TensorVisitor(fn), paths, shared_nodes);
+  void for_each(const Fn& fn, SharedNodes shared_nodes = SharedNodes::once) const {
+    walk_(module_, TensorVisitor(fn), shared_nodes);
   }
 
   // The same, and also for each plain Tensor that is a member, or in a container that is a member,
   // as TensorKind::plain: these are no part of the module.
   template <class Fn>
-  void for_each_and_plain(const Fn& fn, Paths paths = Paths::build) const {
-    walk_(module_, TensorVisitor(fn, PlainTensors::see), paths, SharedNodes::once);
+  void for_each_and_plain(const Fn& fn) const {
+    walk_(module_, TensorVisitor(fn, PlainTensors::see), SharedNodes::once);
   }
 
  private:
   template <class M>
-  static void walk(const void* module, const TensorVisitor& visitor, Paths paths,
-                   SharedNodes shared_nodes) {
-    walk_module(*static_cast<const M*>(module), visitor, paths, shared_nodes);
+  static void walk(const void* module, const TensorVisitor& visitor, SharedNodes shared_nodes) {
+    walk_module(*static_cast<const M*>(module), visitor, shared_nodes);
   }
 
   const void* module_;
-  void (*walk_)(const void* module, const TensorVisitor& visitor, Paths paths,
-                SharedNodes shared_nodes);
+  void (*walk_)(const void* module, const TensorVisitor& visitor, SharedNodes shared_nodes);
 };
 
 }  // namespace lockstep::detail

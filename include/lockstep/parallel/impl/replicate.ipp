@@ -6,6 +6,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/replicate.hpp>
@@ -14,7 +15,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,10 +36,9 @@ inline void name_tensor_elsewhere(const TensorWalk& walk, Device device) {
 
 LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) {
   bool everywhere = true;
-  const auto compare = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+  walk.for_each([&](const nested::Path& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
     everywhere = everywhere && (!tensor.defined() || tensor.device() == device);
-  };
-  walk.for_each(compare, Paths::none);
+  });
   if (!everywhere) name_tensor_elsewhere(walk, device);
 }
 
@@ -51,10 +50,9 @@ LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, const std::vect
 
 LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& walk) {
   bool everywhere = true;
-  const auto look = [&](const std::string& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
+  walk.for_each([&](const nested::Path& /*path*/, const Tensor& tensor, TensorKind /*kind*/) {
     everywhere = everywhere && (!tensor.defined() || tensor.device().is_host_memory());
-  };
-  walk.for_each(look, Paths::none);
+  });
   return everywhere;
 }
 

@@ -9,6 +9,7 @@
 #include <lockstep/distributed/reduce_op.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/module/walk/walk.hpp>
 #include <lockstep/non_copyable.hpp>
@@ -284,17 +285,10 @@ LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
 
 LOCKSTEP_INLINE void Reducer::check_not_replaced() const {
   if (!module_) return;
-  const auto is_replaced = [this](const Tensor& tensor, TensorKind kind) {
-    return kind == TensorKind::parameter && tensor.defined() && tensor.requires_grad() &&
-           !claims_.has(tensor);
-  };
-  bool any = false;
-  module_->for_each([&](const std::string& /*path*/, const Tensor& tensor,
-                        TensorKind kind) { any = any || is_replaced(tensor, kind); },
-                    Paths::none);
-  if (!any) return;
-  module_->for_each([&](const std::string& path, const Tensor& tensor, TensorKind kind) {
-    if (is_replaced(tensor, kind)) fail_replaced(path);
+  module_->for_each([this](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
+    const bool trained =
+        kind == TensorKind::parameter && tensor.defined() && tensor.requires_grad();
+    if (trained && !claims_.has(tensor)) fail_replaced(path.name());
   });
 }
 
