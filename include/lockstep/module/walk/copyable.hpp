@@ -34,12 +34,9 @@ consteval bool find_copyable() {
     return find_copyable<std::remove_all_extents_t<T>, Above...>();
   } else if constexpr (!std::copy_constructible<T>) {
     return false;
-  } else if constexpr (kind == NodeKind::structure) {
+  } else if constexpr (kind == NodeKind::structure || kind == NodeKind::map ||
+                       kind == NodeKind::sequence) {
     return all_copyable<typename Holder<T>::Held, Above...>;
-  } else if constexpr (kind == NodeKind::map) {
-    return find_copyable<typename T::mapped_type, Above...>();
-  } else if constexpr (kind == NodeKind::sequence) {
-    return find_copyable<typename T::value_type, Above...>();
   } else if constexpr (kind == NodeKind::wrapper) {
     using Wrapped = decltype(T::wrapped_module(std::declval<T&>()));
     return find_copyable<std::remove_cvref_t<Wrapped>, T, Above...>();

@@ -38,19 +38,14 @@ struct NoInit {
   explicit NoInit(std::size_t index);
 };
 
-// Converts to the base classes of T only. A base of an aggregate is initialised like a member.
-template <class T>
+// Converts to the base classes of T only, maybe only to those that are empty. A base of an
+// aggregate is initialised like a member.
+template <class T, bool empty_ones = false>
 struct BaseInit {
   explicit BaseInit(std::size_t index);
   template <class Base>
-  requires(std::is_base_of_v<Base, T> && !std::is_same_v<Base, T>) operator Base() const;
-};
-
-template <class T>
-struct EmptyBaseInit {
-  explicit EmptyBaseInit(std::size_t index);
-  template <class Base>
-  requires(std::is_base_of_v<Base, T> && !std::is_same_v<Base, T> && std::is_empty_v<Base>)
+  requires(std::is_base_of_v<Base, T> && !std::is_same_v<Base, T> &&
+           (!empty_ones || std::is_empty_v<Base>))
   operator Base() const;
 };
 
@@ -181,7 +176,7 @@ consteval Members find_members() {
     } else {
       constexpr std::size_t bases = count_bases<T, n>();
       constexpr std::size_t count = count_members_from<T, n, bases>();
-      if constexpr (bases > 0 && !takes<T, EmptyBaseInit<T>, bases, n - bases>) {
+      if constexpr (bases > 0 && !takes<T, BaseInit<T, true>, bases, n - bases>) {
         return {Reflection::base_with_members, 0};
       } else {
         return {count > kMaxMembers ? Reflection::too_many : Reflection::possible, count};

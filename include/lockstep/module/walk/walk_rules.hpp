@@ -46,14 +46,46 @@ enum class NodeKind {
   sequence
 };
 
-// The kinds of the standard library's templates, and what they hold.
+template <class T>
+concept MapLike = requires(T& map) {
+  typename T::key_type;
+  typename T::mapped_type;
+  map.begin()->second;
+  map.end();
+};
+
+// A class with begin() and end() over elements in memory, which are not of its own type.
+template <class T>
+concept SequenceLike = requires(T& sequence) {
+  { *sequence.begin() } -> std::convertible_to<const typename T::value_type&>;
+  sequence.end();
+  requires std::is_lvalue_reference_v<decltype(*sequence.begin())>;
+  requires !std::same_as<typename T::value_type, T>;
+};
+
+// The kinds of what holds elements or owns an object, and the types that it holds. Those of the
+// grammar of nested values come first; a plain struct that also looks like a map has its members.
 template <class T>
 struct Holder {
-  static constexpr nested::Form form = nested::Structure<T>::form;
-  static constexpr NodeKind kind = form == nested::Form::none || form == nested::Form::map
-                                       ? NodeKind::opaque
-                                       : NodeKind::structure;
+  static constexpr NodeKind kind = NodeKind::opaque;
+  using Held = std::tuple<>;
+};
+template <class T>
+requires(nested::Structure<T>::form != nested::Form::none &&
+         nested::Structure<T>::form != nested::Form::map) struct Holder<T> {
+  static constexpr NodeKind kind = NodeKind::structure;
   using Held = typename nested::Structure<T>::Children;
+};
+template <MapLike T>
+requires(!std::is_aggregate_v<T>) struct Holder<T> {
+  static constexpr NodeKind kind = NodeKind::map;
+  using Held = std::tuple<typename T::mapped_type>;
+};
+template <SequenceLike T>
+requires(nested::Structure<T>::form == nested::Form::none && !std::is_aggregate_v<T> &&
+         !MapLike<T>) struct Holder<T> {
+  static constexpr NodeKind kind = NodeKind::sequence;
+  using Held = std::tuple<typename T::value_type>;
 };
 template <class T, class Deleter>
 struct Holder<std::unique_ptr<T, Deleter>> {
@@ -72,23 +104,6 @@ struct Holder<T[n]> {
 };
 
 template <class T>
-concept MapLike = requires(T& map) {
-  typename T::key_type;
-  typename T::mapped_type;
-  map.begin()->second;
-  map.end();
-};
-
-// A class with begin() and end() over elements in memory, which are not of its own type.
-template <class T>
-concept SequenceLike = requires(T& sequence) {
-  { *sequence.begin() } -> std::convertible_to<const typename T::value_type&>;
-  sequence.end();
-  requires std::is_lvalue_reference_v<decltype(*sequence.begin())>;
-  requires !std::same_as<typename T::value_type, T>;
-};
-
-template <class T>
 consteval NodeKind find_node_kind() {
   if constexpr (std::derived_from<T, Parameter> || std::derived_from<T, Buffer>) {
     return NodeKind::tensor;
@@ -98,18 +113,13 @@ consteval NodeKind find_node_kind() {
     return NodeKind::members;
   } else if constexpr (Holder<T>::kind != NodeKind::opaque) {
     return Holder<T>::kind;
-  } else if constexpr (!std::is_class_v<T> || std::derived_from<T, Tensor>) {
+  } else if constexpr (!std::is_aggregate_v<T> || !std::is_class_v<T> ||
+                       std::derived_from<T, Tensor>) {
     return NodeKind::opaque;
-  } else if constexpr (std::is_aggregate_v<T>) {
+  } else {
     return !std::is_trivially_copyable_v<T> || is_reflectable<T> || HasForward<T>
                ? NodeKind::members
                : NodeKind::opaque;
-  } else if constexpr (MapLike<T>) {
-    return NodeKind::map;
-  } else if constexpr (SequenceLike<T>) {
-    return NodeKind::sequence;
-  } else {
-    return NodeKind::opaque;
   }
 }
 
@@ -146,10 +156,6 @@ consteval bool find_walkable() {
     } else {
       return any_walkable<decltype(tie_members(std::declval<T&>()))>;
     }
-  } else if constexpr (kind == NodeKind::map) {
-    return walkable<typename T::mapped_type>;
-  } else if constexpr (kind == NodeKind::sequence) {
-    return walkable<typename T::value_type>;
   } else {
     return any_walkable<typename Holder<T>::Held>;
   }
@@ -174,14 +180,8 @@ consteval bool find_plain_tensors() {
   constexpr NodeKind kind = node_kind<T>;
   if constexpr (kind == NodeKind::opaque) {
     return std::derived_from<T, Tensor>;
-  } else if constexpr (kind == NodeKind::map) {
-    return holds_plain_tensors<std::remove_const_t<typename T::mapped_type>>;
-  } else if constexpr (kind == NodeKind::sequence) {
-    return holds_plain_tensors<std::remove_const_t<typename T::value_type>>;
-  } else if constexpr (Holder<T>::kind != NodeKind::opaque) {
-    return any_plain_tensors<typename Holder<T>::Held>;
   } else {
-    return false;
+    return any_plain_tensors<typename Holder<T>::Held>;
   }
 }
 
@@ -256,10 +256,6 @@ consteval void require_no_hidden_parameters() {
         "out in a public static member template visit_members (examples/guides/your_own.md)");
   } else if constexpr (Holder<Plain>::kind != NodeKind::opaque) {
     NoHiddenParametersIn<typename Holder<Plain>::Held>::require();
-  } else if constexpr (MapLike<Plain>) {
-    require_no_hidden_parameters<typename Plain::mapped_type>();
-  } else if constexpr (SequenceLike<Plain>) {
-    require_no_hidden_parameters<typename Plain::value_type>();
   } else if constexpr (std::is_unbounded_array_v<Plain>) {
     static_assert(!walkable<std::remove_extent_t<Plain>>,
                   "lockstep: the length of an array behind a pointer is not known: hold modules "
