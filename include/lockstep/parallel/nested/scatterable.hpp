@@ -47,23 +47,19 @@ template <Holding holding, class... T>
 struct Content {};
 
 // The children of a structure of the standard library.
-template <class Children>
-struct ChildrenOf;
 template <class... T>
-struct ChildrenOf<std::tuple<T...>> {
-  using Type = Content<Holding::structure, T...>;
-};
+consteval auto content_of_children(const std::tuple<T...>* /*children*/) {
+  return Content<Holding::structure, T...>();
+}
 
-// The members of a plain struct; a const reference looks like a const member.
-template <Holding holding, class Members>
-struct MembersOf;
+// The members of a plain struct, as tie_members gives them; a const reference looks like a const
+// member.
 template <Holding holding, class... T>
-struct MembersOf<holding, std::tuple<T&...>> {
-  using Type = Content<holding, T...>;
-};
-template <Holding holding, class T>
-using ContentOfMembers =
-    typename MembersOf<holding, decltype(tie_members(std::declval<T&>()))>::Type;
+consteval auto content_of_members(const std::tuple<T&...>* /*members*/) {
+  return Content<holding, T...>();
+}
+template <class T>
+using Members = const decltype(tie_members(std::declval<T&>()));
 
 // A pointer may point to a type that has no size, or whose definition has not come yet.
 template <class T>
@@ -130,19 +126,19 @@ consteval auto find_content() {
   } else if constexpr (is_foreign_container<T>) {
     return Content<Holding::container, Tensor>();
   } else if constexpr (Structure<T>::form != Form::none) {
-    return typename ChildrenOf<typename Structure<T>::Children>::Type();
+    return content_of_children(static_cast<const typename Structure<T>::Children*>(nullptr));
   } else if constexpr (!std::is_class_v<T>) {
     return Content<Holding::nothing>();
   } else if constexpr (HasForward<T> || HasCallOperator<T>) {
     if constexpr (HasVisitMembers<T>) {
       return Content<Holding::functor, Tensor>();  // layers have the hook for their tensors
     } else if constexpr (std::is_aggregate_v<T> && !PlainData<T> && Reflectable<T>) {
-      return ContentOfMembers<Holding::functor, T>();
+      return content_of_members<Holding::functor>(static_cast<Members<T>*>(nullptr));
     } else {
       return Content<Holding::nothing>();
     }
   } else if constexpr (StructLike<T>) {
-    return ContentOfMembers<Holding::structure, T>();
+    return content_of_members<Holding::structure>(static_cast<Members<T>*>(nullptr));
   } else if constexpr (std::is_aggregate_v<T> && !PlainData<T>) {
     return Content<Holding::unreadable>();
   } else if constexpr (is_scattered<T>) {
@@ -237,52 +233,44 @@ consteval bool hides_tensors() {
 }
 
 template <class... Above>
-consteval auto find_obstacle_in(Content<Holding::structure> /*content*/) {
+consteval auto find_first_obstacle(Content<Holding::structure> /*content*/) {
   return Found<Obstacle::none>();
 }
 template <class... Above, class First, class... Rest>
-consteval auto find_obstacle_in(Content<Holding::structure, First, Rest...> /*content*/) {
+consteval auto find_first_obstacle(Content<Holding::structure, First, Rest...> /*content*/) {
   using Result = decltype(find_obstacle<First, Above...>());
   if constexpr (Result::obstacle != Obstacle::none) {
     return Result();
   } else {
-    return find_obstacle_in<Above...>(Content<Holding::structure, Rest...>());
+    return find_first_obstacle<Above...>(Content<Holding::structure, Rest...>());
   }
 }
-template <class... Above, class... T>
-consteval auto find_obstacle_in(Content<Holding::functor, T...> /*content*/) {
-  using Type = std::tuple_element_t<0, std::tuple<Above...>>;
-  constexpr bool has_tensors =
-      ((holds_tensors<T> || decltype(find_obstacle<std::remove_cvref_t<T>, Above...>())::obstacle ==
-                                Obstacle::functor) ||
-       ...);
-  constexpr Obstacle obstacle = has_tensors ? Obstacle::functor : Obstacle::none;
-  return Found<obstacle, Type>();
-}
-template <class... Above, class... T>
-consteval auto find_obstacle_in(Content<Holding::container, T...> /*content*/) {
-  using Type = std::tuple_element_t<0, std::tuple<Above...>>;
-  if constexpr ((holds_tensors<T> || ...)) {
-    return Found<Obstacle::container, Type>();
-  } else if constexpr ((hides_tensors<T, Above...>() || ...)) {
-    return Found<Obstacle::hidden, Type>();
-  } else {
-    return Found<Obstacle::none>();
-  }
-}
-template <class... Above, Holding holding, class... T>
-consteval auto find_obstacle_in(Content<holding, T...> /*content*/) {
-  using Type = std::tuple_element_t<0, std::tuple<Above...>>;
-  if constexpr (holding == Holding::unreadable) {
-    return Found<Obstacle::unreadable, Type>();
+// What is in the way in what a `Plain` holds.
+template <class Plain, class... Above, Holding holding, class... T>
+consteval auto find_obstacle_in(Content<holding, T...> content) {
+  if constexpr (holding == Holding::structure) {
+    return find_first_obstacle<Plain, Above...>(content);
+  } else if constexpr (holding == Holding::unreadable) {
+    return Found<Obstacle::unreadable, Plain>();
   } else if constexpr (holding == Holding::hidden) {
-    return Found<Obstacle::hidden, Type>();
-  } else if constexpr (!(holds_tensors<T> || ...)) {
-    return Found<Obstacle::none>();
-  } else if constexpr (holding == Holding::pointer) {
-    return Found<Obstacle::pointer, Type>();
+    return Found<Obstacle::hidden, Plain>();
+  } else if constexpr (holding == Holding::functor) {
+    constexpr bool has_tensors =
+        ((holds_tensors<T> ||
+          decltype(find_obstacle<std::remove_cvref_t<T>, Plain, Above...>())::obstacle ==
+              Obstacle::functor) ||
+         ...);
+    return Found < has_tensors ? Obstacle::functor : Obstacle::none, Plain > ();
+  } else if constexpr ((holds_tensors<T> || ...)) {
+    constexpr Obstacle obstacle = holding == Holding::pointer     ? Obstacle::pointer
+                                  : holding == Holding::container ? Obstacle::container
+                                                                  : Obstacle::scattered;
+    return Found<obstacle, Plain>();
+  } else if constexpr (holding == Holding::container) {
+    constexpr bool hides = (hides_tensors<T, Plain, Above...>() || ...);
+    return Found < hides ? Obstacle::hidden : Obstacle::none, Plain > ();
   } else {
-    return Found<Obstacle::scattered, Type>();
+    return Found<Obstacle::none>();
   }
 }
 
