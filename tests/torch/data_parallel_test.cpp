@@ -690,6 +690,21 @@ TEST(TorchDataParallel, R14FollowsTheModesOfTheModule) {
   EXPECT_FALSE(torch::equal(model(x).slice(0, 2, 4), x.slice(0, 2, 4)));
 }
 
+struct TakesAPair : nn::Cloneable<TakesAPair> {
+  void reset() override {}
+  at::Tensor forward(const std::pair<at::Tensor, at::Tensor>& both) {
+    return both.first + both.second;
+  }
+};
+
+TEST(TorchDataParallel, APairIsOneArgumentOnOneDeviceAndOnSeveral) {
+  const std::pair both(torch_x5(), torch_y5());
+  for (const int devices : {1, 2}) {
+    const DataParallel model{std::make_shared<TakesAPair>(), host_list(devices)};
+    EXPECT_TRUE(close(model(both), torch_x5() + torch_y5())) << devices;
+  }
+}
+
 TEST(TorchDataParallel, TakesHoldersAndLists) {
   nn::Sequential net(nn::Linear(2, 3), nn::ReLU(), nn::Linear(3, 2));
   const DataParallel model{net, std::vector<at::Device>{at::kCPU, at::kCPU}};

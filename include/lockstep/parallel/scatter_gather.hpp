@@ -7,6 +7,7 @@
 #include <lockstep/ops/reduction.hpp>
 #include <lockstep/parallel/kwargs.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/nested/same_structure.hpp>
 #include <lockstep/parallel/nested/scatter_plan.hpp>
 #include <lockstep/parallel/nested/scatterable.hpp>
@@ -68,8 +69,7 @@ template <class... Args, class K>
 auto scatter_kwargs(const std::tuple<Args...>& inputs, const K& keywords,
                     const std::vector<Device>& devices, std::int64_t dim = 0,
                     const Split& split = Split::chunk) {
-  using Positional =
-      std::tuple<typename detail::nested::PartOf<std::remove_cvref_t<Args>>::Type...>;
+  using Positional = std::tuple<detail::nested::PartOf<std::remove_cvref_t<Args>>...>;
   detail::require_scatterable<K>();
   if constexpr (Scatterable<K>) {
     auto calls = std::apply(

@@ -201,15 +201,8 @@ class DataParallel {
   // Calls the module itself, which has one device, and returns its result.
   template <class... Args>
   auto call_alone(const Args&... args) const {
-    lockstep::detail::nested::require_scatterable_arguments<Args...>();
     replicas_->check_originals();
-    std::size_t index = 0;
-    const lockstep::detail::nested::Path root("args");
-    (lockstep::detail::check_part_on(args, devices_[0],
-                                     lockstep::detail::nested::Path(root, index++)),
-     ...);
-    return lockstep::detail::forward_part(
-        module_, std::tuple(lockstep::detail::nested::on_device(args, devices_[0])...));
+    return lockstep::detail::call_with_moved(module_, devices_[0], args...);
   }
 
  private:

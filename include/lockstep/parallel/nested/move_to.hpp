@@ -8,6 +8,9 @@
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 
+#include <type_traits>
+#include <utility>
+
 namespace lockstep::detail::nested {
 
 struct MoveLeaf {
@@ -26,19 +29,6 @@ void move_to(T& value, Device device) {
   for_each_leaf(value, Path("output"), move);
 }
 
-// An argument as the module takes it in a call that is not divided: with its tensors moved to
-// `device`.
-template <class T>
-T on_device(const T& argument, Device device) {
-  T result = argument;
-  move_to(result, device);
-  return result;
-}
-template <class T>
-T on_device(const Kwargs<T>& argument, Device device) {
-  return on_device(argument.values, device);
-}
-
 // An argument as the module takes it in a call that is not divided, its tensors wherever they are.
 // A ValueError for a Scattered of several parts.
 template <class T>
@@ -55,10 +45,18 @@ const T& undivided(const Scattered<T>& argument) {
                     " devices, but there is one");
   return argument[0];
 }
-// A Scattered's only part stays where it is.
+
+// What the module gets for an argument of type T: a T, but a Scattered's part and the values of
+// Kwargs.
 template <class T>
-T on_device(const Scattered<T>& argument, Device /*device*/) {
-  return undivided(argument);
+using PartOf = std::remove_cvref_t<decltype(undivided(std::declval<const T&>()))>;
+
+// The same with its tensors moved to `device`; a Scattered's only part stays where it is.
+template <class T>
+PartOf<T> on_device(const T& argument, Device device) {
+  PartOf<T> result = undivided(argument);
+  if constexpr (!is_scattered<T>) move_to(result, device);
+  return result;
 }
 
 }  // namespace lockstep::detail::nested

@@ -6,6 +6,7 @@
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/kwargs.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/nested/scatterable.hpp>
 #include <lockstep/parallel/scattered.hpp>
 #include <lockstep/parallel/split.hpp>
@@ -188,26 +189,10 @@ Parts<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
   return scatter_argument(plan, argument.values);
 }
 
-// What the module gets for an argument of type T: a T, but a Scattered's part and the values of
-// Kwargs.
-template <class T>
-struct PartOf {
-  using Type = T;
-};
-template <class T>
-struct PartOf<Scattered<T>> {
-  using Type = T;
-};
-
-template <class T>
-struct PartOf<Kwargs<T>> {
-  using Type = T;
-};
-
 // A call's arguments for each device that has work, and the rows of each (empty: there are none).
 template <class... Args>
 struct Calls {
-  std::vector<std::tuple<typename PartOf<Args>::Type...>> arguments = {};
+  std::vector<std::tuple<PartOf<Args>...>> arguments = {};
   std::vector<std::int64_t> rows = {};
   const std::vector<Device>* all_devices = nullptr;  // the caller's, which outlive this
   std::vector<Device> fewer_devices = {};            // empty: all have work
@@ -219,11 +204,11 @@ struct Calls {
 };
 
 template <class... Args>
-concept ScatterableArguments = (Scatterable<typename PartOf<Args>::Type> && ...);
+concept ScatterableArguments = (Scatterable<PartOf<Args>> && ...);
 
 template <class... Args>
 consteval void require_scatterable_arguments() {
-  (require_scatterable<typename PartOf<Args>::Type>(), ...);
+  (require_scatterable<PartOf<Args>>(), ...);
 }
 
 // Chosen where an argument's type is refused: nothing that would divide it is compiled, so that the

@@ -32,30 +32,36 @@ auto call_as_it_is(M& module, const Args&... args) {
 // Throws a DeviceError for a tensor of a Scattered that is not on the device: such a tensor is
 // never moved. Other arguments may be anywhere.
 template <class T>
-void check_part_on(const T& /*argument*/, Device /*device*/, const nested::Path& /*path*/) {}
-template <class T>
-void check_part_on(const Scattered<T>& argument, Device device, const nested::Path& path) {
-  const auto look = [device](const auto& leaf, const nested::Path& where) {
-    nested::check_part_device(0, leaf, device, where);
-  };
-  nested::for_each_leaf(nested::undivided(argument), path, look);
+void check_part_on(const T& argument, Device device, const nested::Path& path) {
+  if constexpr (is_scattered<T>) {
+    const auto look = [device](const auto& leaf, const nested::Path& where) {
+      nested::check_part_device(0, leaf, device, where);
+    };
+    nested::for_each_leaf(nested::undivided(argument), path, look);
+  }
 }
 
-// Calls the module with the arguments moved to its device, and returns its own result.
+// Calls a module with the arguments moved to its device, and returns its own result.
 template <class M, class... Args>
-auto call_on(M& module, Device device, const Args&... args) {
+auto call_with_moved(M& module, Device device, const Args&... args) {
   nested::require_scatterable_arguments<Args...>();
   if constexpr (nested::ScatterableArguments<Args...>) {
-    check_module_device(module, device);
     [[maybe_unused]] std::size_t index = 0;
     const nested::Path root("args");
     (check_part_on(args, device, nested::Path(root, index++)), ...);
     const profile::RecordFunction range("apply", device);
-    return forward_part(module, std::tuple<typename nested::PartOf<Args>::Type...>(
-                                    nested::on_device(args, device)...));
+    return forward_part(module,
+                        std::tuple<nested::PartOf<Args>...>(nested::on_device(args, device)...));
   } else {
     return Tensor();
   }
+}
+
+// The same; a ModuleError unless the module is on the device.
+template <class M, class... Args>
+auto call_on(M& module, Device device, const Args&... args) {
+  check_module_device(module, device);
+  return call_with_moved(module, device, args...);
 }
 
 // The result of a single module in gather's place: it keeps its shape, and is moved to `target` if
