@@ -7,6 +7,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/module/visit.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -21,6 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -92,13 +95,9 @@ class PowerSGDState : lockstep::detail::NonCopyable {
     dict.push_back(named_number("iter", iter_));
     dict.push_back(named_number("numel_before_compression", before_));
     dict.push_back(named_number("numel_after_compression", after_));
-    dict.push_back(named_number("matrix_approximation_rank", options_.matrix_approximation_rank));
-    dict.push_back(named_number("start_powerSGD_iter", options_.start_powerSGD_iter));
-    dict.push_back(named_number("min_compression_rate", options_.min_compression_rate));
-    dict.push_back(named_number("use_error_feedback", options_.use_error_feedback));
-    dict.push_back(named_number("warm_start", options_.warm_start));
-    dict.push_back(named_number("orthogonalization_epsilon", options_.orthogonalization_epsilon));
-    dict.push_back(named_number("random_seed", static_cast<std::int64_t>(options_.random_seed)));
+    for_each_member(options_, [&dict]<class Option>(std::string_view name, const Option& option) {
+      dict.push_back(named_number(std::string(name), static_cast<StoredAs<Option>>(option)));
+    });
     const std::string random = random_.state();
     const Tensor bytes =
         empty({static_cast<std::int64_t>(random.size())}, TensorOptions{.dtype = Dtype::u8});
@@ -134,14 +133,10 @@ class PowerSGDState : lockstep::detail::NonCopyable {
     const auto iter = reader.number<std::int64_t>("iter");
     const auto before = reader.number<std::int64_t>("numel_before_compression");
     const auto after = reader.number<std::int64_t>("numel_after_compression");
-    const PowerSGDOptions options{
-        .matrix_approximation_rank = reader.number<std::int64_t>("matrix_approximation_rank"),
-        .start_powerSGD_iter = reader.number<std::int64_t>("start_powerSGD_iter"),
-        .min_compression_rate = reader.number<double>("min_compression_rate"),
-        .use_error_feedback = reader.number<bool>("use_error_feedback"),
-        .warm_start = reader.number<bool>("warm_start"),
-        .orthogonalization_epsilon = reader.number<double>("orthogonalization_epsilon"),
-        .random_seed = static_cast<std::uint64_t>(reader.number<std::int64_t>("random_seed"))};
+    PowerSGDOptions options;
+    for_each_member(options, [&reader]<class Option>(std::string_view name, Option& option) {
+      option = static_cast<Option>(reader.number<StoredAs<Option>>(std::string(name)));
+    });
     const auto given = [&](const std::string& name) {
       const auto entry = lockstep::detail::find_if(
           dict, [&](const NamedTensor& each) { return each.name == name; });
@@ -219,6 +214,10 @@ class PowerSGDState : lockstep::detail::NonCopyable {
   }
 
  private:
+  // There is no dtype of unsigned numbers.
+  template <class T>
+  using StoredAs = std::conditional_t<std::is_same_v<T, std::uint64_t>, std::int64_t, T>;
+
   template <class T>
   static void at_least(const char* name, T least, T value) {
     check<ValueError>(value >= least, "PowerSGDState: expected ", name, " to be at least ", least,
