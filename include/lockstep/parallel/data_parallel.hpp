@@ -196,15 +196,15 @@ class DataParallel : public detail::ModuleWrapper<M> {
     return detail::nested::scatter(device_ids_, options_.dim, options_.split, args...);
   }
 
-  // Makes a replica for each of `used`, in memory that persists; for a single device it is the
-  // module itself.
+  // Makes a replica for each of `used`, in memory that persists; none for a single device, on which
+  // the module itself runs.
   detail::Replicas<M> replicate(const std::vector<Device>& used) const {
-    if (used.size() == 1) return detail::only_replica(module_, used[0]);
+    if (used.size() == 1) return detail::replicate(module_, used);
     const profile::RecordFunction range("replicate");
     const std::vector<Tensor> originals = detail::tensors_of(module_);
     detail::check_module_device(module_, originals, used[0]);
-    return detail::Replicas<M>(detail::make_replicas(
-        module_, originals, cache_.refresh(originals, used), used, !is_grad_enabled()));
+    return detail::make_replicas(module_, originals, cache_.refresh(originals, used), used,
+                                 !is_grad_enabled());
   }
 
   // Runs the replicas and returns what each returns, on whatever device that is.

@@ -5,7 +5,6 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/module.hpp>
 #include <lockstep/module/parameter.hpp>
-#include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replicate.hpp>
@@ -25,28 +24,6 @@
 // What data_parallel and DataParallel add to replicate and parallel_apply: ReplicaBuffers, and that
 // the module itself runs where one device alone has work.
 namespace lockstep::detail {
-
-// The modules that a call runs: replicas or, where one device alone has work, the module itself.
-template <class M>
-class Replicas : NonCopyable {
- public:
-  explicit Replicas(M& module) : modules_(&module, 1) {}
-  explicit Replicas(std::vector<std::remove_const_t<M>> replicas)
-      : replicas_(std::move(replicas)), modules_(replicas_) {}
-
-  std::span<M> modules() { return modules_; }
-
- private:
-  std::vector<std::remove_const_t<M>> replicas_;
-  std::span<M> modules_;
-};
-
-// The module itself, where one device alone has work; a ModuleError unless it is on that device.
-template <class M>
-Replicas<M> only_replica(M& module, Device device) {
-  check_module_device(module, device);
-  return Replicas<M>(module);
-}
 
 // Makes one value of what replicas have written to the module's buffers (ReplicaBuffers::merged).
 class BufferMerge {
@@ -85,11 +62,16 @@ class BufferMerge {
   std::vector<std::vector<std::uint64_t>> versions_;
 };
 
-// replicate, for the devices that have work: if that is one, the module itself.
+// The replicas that a call runs. None: one device alone has work, and the module itself runs.
+template <class M>
+using Replicas = std::vector<std::remove_const_t<M>>;
+
+// replicate, for the devices that have work. A ModuleError unless the module is on the first.
 template <class M>
 Replicas<M> replicate(M& module, const std::vector<Device>& used) {
-  if (used.size() == 1) return only_replica(module, used[0]);
-  return Replicas<M>(lockstep::replicate(module, used, !is_grad_enabled()));
+  if (used.size() > 1) return lockstep::replicate(module, used, !is_grad_enabled());
+  check_module_device(module, used[0]);
+  return {};
 }
 
 // parallel_apply; then the buffers of `module`, whose replicas these are, are what `buffers` asks
@@ -97,7 +79,7 @@ Replicas<M> replicate(M& module, const std::vector<Device>& used) {
 template <class M, class Inputs>
 auto parallel_apply(M& module, Replicas<M>& replicas, const Inputs& inputs,
                     ReplicaBuffers buffers) {
-  const std::span<M> modules = replicas.modules();
+  const std::span<M> modules = replicas.empty() ? std::span<M>(&module, 1) : std::span<M>(replicas);
   std::optional<BufferMerge> merge;
   if (buffers == ReplicaBuffers::merged && modules.size() > 1) {
     merge.emplace(module, modules);
