@@ -52,7 +52,7 @@ struct Summands {
   }
   ls::Tensor sum(ls::Device destination = first()) {
     std::vector<ls::Tensor> sums(1);
-    comm::detail::sum_taking_over(sums, {list}, destination, comm::kDefaultBufferSize);
+    comm::detail::sum_lists(sums, {list}, destination, comm::kDefaultBufferSize, true);
     return sums[0];
   }
   std::vector<ls::Tensor> list;

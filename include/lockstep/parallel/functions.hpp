@@ -74,6 +74,7 @@ struct Gather {
 struct Broadcast {
   static constexpr const char* name = "Broadcast";
   std::vector<Device> devices;
+  std::vector<Tensor> copies = {};  // the results, if they have been made already
 
   std::vector<Tensor> forward(const std::vector<Tensor>& tensors);
   // Takes the gradients over: memory that nobody else has may become a sum's.

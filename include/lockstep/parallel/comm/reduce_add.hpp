@@ -5,13 +5,11 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
-#include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace lockstep::comm {
@@ -28,9 +26,6 @@ struct AddKernel {
 
 // The tensors of one sum. The caller keeps the list that this refers to.
 using Summands = std::span<const Tensor>;
-
-// "5x4": how torch prints sizes in reduce_add's errors.
-std::string sizes_text(const Shape& shape);
 
 // Throws unless there are summands, they agree in shape and dtype, and one of them is on
 // `destination`.
@@ -75,12 +70,16 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
 
 namespace detail {
 
-// sums[j] := the sum of summands[j]; where that list is empty sums[j] stays what it is. Where the
-// list holds the only handle on its first summand's memory (may_hold_sum), the sum is made in that
-// memory, which saves a buffer and a pass over it: that summand has changed afterwards. The other
-// sums lie together, as reduce_add_coalesced's do.
-void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands, Device destination,
-                     std::size_t buffer_size);
+// sums[j] := the sum of summands[j], which have been checked; where that list is empty sums[j]
+// stays what it is. A sum is a new tensor with a version of its own, in one buffer for each of
+// take_tensors' groups; sparse sums lie alone. With `takes_over`, where the list holds the only
+// handle on its first summand's memory (may_hold_sum), the sum is made in that memory, which saves
+// a buffer and a pass over it: that summand has changed afterwards.
+//
+// One collective makes the sums where the summands' devices are distinct GPUs and lockstep/nccl.hpp
+// is there, additions elsewhere.
+void sum_lists(std::vector<Tensor>& sums, std::vector<Summands> summands, Device destination,
+               std::size_t buffer_size, bool takes_over);
 
 }  // namespace detail
 

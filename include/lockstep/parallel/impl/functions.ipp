@@ -81,9 +81,9 @@ LOCKSTEP_INLINE Tensor Gather::forward(const std::vector<Tensor>& inputs) {
 
 LOCKSTEP_INLINE std::vector<Tensor> Broadcast::forward(const std::vector<Tensor>& tensors) {
   source_device = tensors.empty() ? Device() : tensors[0].device();
-  std::vector<Tensor> flat = detail::flattened(comm::broadcast_coalesced(tensors, devices));
-  for (Tensor& copy : flat) copy = lockstep::detail::make_view(copy);
-  return flat;
+  if (copies.empty()) copies = detail::flattened(comm::broadcast_coalesced(tensors, devices));
+  for (Tensor& copy : copies) copy = lockstep::detail::make_view(copy);
+  return std::move(copies);
 }
 
 LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> flat,
@@ -116,7 +116,7 @@ LOCKSTEP_INLINE std::vector<Tensor> ReduceAddCoalesced::add(std::vector<Tensor> 
     summands[j] = std::span(parts).subspan(first);
     comm::detail::check_summands(name, summands[j], destination);
   }
-  comm::detail::sum_taking_over(sums, std::move(summands), destination, comm::kDefaultBufferSize);
+  comm::detail::sum_lists(sums, std::move(summands), destination, comm::kDefaultBufferSize, true);
   return sums;
 }
 

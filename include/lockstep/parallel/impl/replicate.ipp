@@ -67,34 +67,17 @@ LOCKSTEP_INLINE std::size_t IndexInList::find(const Tensor& tensor) {
   return found->second;
 }
 
-// A Broadcast whose copies have been made already: forward returns these.
-struct BroadcastOfCopies {
-  static constexpr const char* name = functions::Broadcast::name;
-  std::vector<Device> devices;
-  std::vector<Tensor> copies = {};
-  Device source_device = {};  // what backward needs, set by forward
-
-  std::vector<Tensor> forward(const std::vector<Tensor>& originals) {
-    source_device = originals[0].device();
-    for (Tensor& copy : copies) copy = make_view(copy);
-    return std::move(copies);
-  }
-  std::vector<Tensor> backward(const Backward&, std::vector<Tensor> grads) const {
-    return functions::detail::reduced(std::move(grads), devices, source_device);
-  }
-};
-
 LOCKSTEP_INLINE void record_broadcast(const std::vector<Tensor>& originals,
                                       std::vector<Tensor>& copies,
                                       const std::vector<Device>& devices) {
   const auto is_trained = [](const Tensor& tensor) { return tensor.requires_grad(); };
   if (all_of(originals, is_trained)) {
-    copies = lockstep::apply(BroadcastOfCopies{devices, std::move(copies)}, originals);
+    copies = lockstep::apply(functions::Broadcast{devices, std::move(copies)}, originals);
     return;
   }
   std::vector<Tensor> trained;
   std::copy_if(originals.begin(), originals.end(), std::back_inserter(trained), is_trained);
-  BroadcastOfCopies broadcast{devices};
+  functions::Broadcast broadcast{devices};
   std::vector<std::size_t> indices;  // of the trained ones' copies
   for (std::size_t c = 0; c < copies.size(); ++c) {
     if (!is_trained(originals[c % originals.size()])) continue;

@@ -42,7 +42,8 @@ inline bool densify_unless_all_sparse(std::vector<Tensor>& summands) {
   return false;
 }
 
-LOCKSTEP_INLINE std::string sizes_text(const Shape& shape) {
+// "5x4": how torch prints sizes in reduce_add's errors.
+inline std::string sizes_text(const Shape& shape) {
   std::string text;
   for (const std::int64_t size : shape) {
     if (!text.empty()) text += 'x';
@@ -73,7 +74,9 @@ class ReadableTensor {
     }
     const Transfer transfer(destination);
     Tensor copy = transfer.allocate(source.sizes(), source.dtype());
-    transfer.copy_out(copy, source, whole_of(source));
+    CopiesTogether alone;
+    transfer.copy_out(copy, source, whole_of(source), alone);
+    alone.issue();
     transfer.finish(copy);
     return copy;
   }
@@ -127,81 +130,53 @@ inline void sum_into(const Tensor& total, Summands inputs, const Stream& stream)
   });
 }
 
-// totals[j], on `destination`, := the sum of summands[j], unless that list is empty. One collective
-// makes the sums where the summands' devices are distinct GPUs and lockstep/nccl.hpp is there,
-// additions elsewhere.
-inline void sum_each(const std::vector<Tensor>& totals, const std::vector<Summands>& summands,
-                     Device destination) {
-  const auto is_empty = [](Summands inputs) { return inputs.empty(); };
-  if (lockstep::detail::all_of(summands, is_empty)) return;
-  const profile::RecordFunction range("reduce", destination);
-  const Stream stream = current_stream(destination);
-  CollectiveSums together;
-  for (std::size_t j = 0; j < totals.size(); ++j) {
-    if (summands[j].empty() || together.add(totals[j], summands[j])) continue;
-    sum_into(totals[j], summands[j], stream);
-  }
-  together.issue();
-}
-
-// The sums of several lists of summands, which have been checked: new tensors on the destination,
-// in one buffer for each of take_tensors' groups, each with a version of its own. Sparse sums lie
-// alone.
-inline std::vector<Tensor> sum_coalesced(const std::vector<Summands>& summands, Device destination,
-                                         std::size_t buffer_size) {
-  if (lockstep::detail::any_of(summands, any_sparse)) [[unlikely]] {
-    std::vector<Tensor> sums(summands.size());
-    std::vector<std::vector<Tensor>> inputs;
-    std::vector<Summands> dense;
-    std::vector<std::size_t> indices;
-    for (std::size_t j = 0; j < summands.size(); ++j) {
-      auto& mine = inputs.emplace_back(summands[j].begin(), summands[j].end());
-      if (densify_unless_all_sparse(mine)) {
-        sums[j] = lockstep::detail::concatenated(mine, destination);
-      } else {
-        dense.push_back(mine);
-        indices.push_back(j);
-      }
-    }
-    const std::vector<Tensor> together = sum_coalesced(dense, destination, buffer_size);
-    for (std::size_t p = 0; p < indices.size(); ++p) sums[indices[p]] = together[p];
-    return sums;
-  }
-  std::vector<Tensor> likes;
-  likes.reserve(summands.size());
-  for (const Summands inputs : summands) likes.push_back(inputs[0]);
-  std::vector<Tensor> sums =
-      allocate_groups(current_stream(destination), likes, take_tensors(likes, buffer_size)).parts;
-  sum_each(sums, summands, destination);
-  return sums;
-}
-
 // True if the sum of these tensors may be made in the memory of the first one: `destination` is a
 // host device, and the first is there, contiguous, not of half precision, and has no other owner.
 inline bool may_hold_sum(Summands inputs, Device destination) {
   const Tensor& first = inputs[0];
-  return destination.is_cpu() && !any_sparse(inputs) && first.device() == destination &&
-         first.is_contiguous() && !lockstep::detail::is_half_precision(first.dtype()) &&
+  return destination.is_cpu() && first.device() == destination && first.is_contiguous() &&
+         !lockstep::detail::is_half_precision(first.dtype()) &&
          lockstep::detail::is_sole_owner(first);
 }
 
-LOCKSTEP_INLINE void sum_taking_over(std::vector<Tensor>& sums, std::vector<Summands> summands,
-                                     Device destination, std::size_t buffer_size) {
-  std::vector<Summands> others;
-  std::vector<std::size_t> indices;
+LOCKSTEP_INLINE void sum_lists(std::vector<Tensor>& sums, std::vector<Summands> summands,
+                               Device destination, std::size_t buffer_size, bool takes_over) {
+  std::vector<std::vector<Tensor>> dense;  // lists that were made so
+  std::vector<Tensor> likes;               // of the sums that need memory
+  std::vector<std::size_t> indices;        // of these
+  bool any_dense = false;
   for (std::size_t j = 0; j < sums.size(); ++j) {
     if (summands[j].empty()) continue;
-    if (may_hold_sum(summands[j], destination)) {
+    if (any_sparse(summands[j])) [[unlikely]] {
+      std::vector<Tensor> mine(summands[j].begin(), summands[j].end());
+      if (densify_unless_all_sparse(mine)) {
+        sums[j] = lockstep::detail::concatenated(mine, destination);
+        summands[j] = {};
+        continue;
+      }
+      summands[j] = dense.emplace_back(std::move(mine));
+    }
+    any_dense = true;
+    if (takes_over && may_hold_sum(summands[j], destination)) {
       sums[j] = summands[j][0];
     } else {
-      others.push_back(std::exchange(summands[j], {}));
+      likes.push_back(summands[j][0]);
       indices.push_back(j);
     }
   }
-  sum_each(sums, summands, destination);
-  if (others.empty()) return;
-  std::vector<Tensor> together = sum_coalesced(others, destination, buffer_size);
-  for (std::size_t p = 0; p < indices.size(); ++p) sums[indices[p]] = std::move(together[p]);
+  if (!any_dense) return;
+  const Stream stream = current_stream(destination);
+  if (!likes.empty()) {
+    FlatCopies flat = allocate_groups(stream, likes, take_tensors(likes, buffer_size));
+    for (std::size_t p = 0; p < indices.size(); ++p) sums[indices[p]] = std::move(flat.parts[p]);
+  }
+  const profile::RecordFunction range("reduce", destination);
+  CollectiveSums together;
+  for (std::size_t j = 0; j < sums.size(); ++j) {
+    if (summands[j].empty() || together.add(sums[j], summands[j])) continue;
+    sum_into(sums[j], summands[j], stream);
+  }
+  together.issue();
 }
 
 }  // namespace lockstep::comm::detail
@@ -213,11 +188,9 @@ LOCKSTEP_INLINE Tensor reduce_add(const std::vector<Tensor>& inputs,
   check<ValueError>(!inputs.empty(), "reduce_add: expected at least one input");
   const Device target = destination.value_or(inputs[0].device());
   detail::check_summands("reduce_add", inputs, target);
-  if (detail::any_sparse(inputs)) return detail::sum_coalesced({inputs}, target, 0)[0];
-  Tensor total =
-      lockstep::detail::empty_on(current_stream(target), inputs[0].sizes(), inputs[0].dtype());
-  detail::sum_each({total}, {inputs}, target);
-  return total;
+  std::vector<Tensor> sums(1);
+  detail::sum_lists(sums, {inputs}, target, 0, false);
+  return sums[0];
 }
 
 LOCKSTEP_INLINE std::vector<Tensor> reduce_add_coalesced(
@@ -238,7 +211,9 @@ LOCKSTEP_INLINE std::vector<Tensor> reduce_add_coalesced(
     summands.push_back(std::span(parts).last(inputs.size()));
     detail::check_summands("reduce_add_coalesced", summands[j], target);
   }
-  return detail::sum_coalesced(summands, target, buffer_size);
+  std::vector<Tensor> sums(summands.size());
+  detail::sum_lists(sums, std::move(summands), target, buffer_size, false);
+  return sums;
 }
 
 }  // namespace lockstep::comm
