@@ -137,7 +137,7 @@ TEST(DistributedDataParallel, AListOfCapsHoldsFromTheFirstIterationOn) {
 
 TEST(DistributedDataParallel, CapsThatCannotBeAreErrors) {
   const auto make = [](const DistributedDataParallelOptions& options) {
-    return [options] { detail::BucketLimits{options}; };
+    return [options] { (void)detail::bucket_limits(options); };
   };
   EXPECT_TRUE(throws<ValueError>(make({.bucket_cap_mb = -1}), "at least 0, got -1"));
   EXPECT_TRUE(throws<ValueError>(

@@ -102,8 +102,8 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     device_ = choose_device();
     detail::check_module_device(module_, device_);
     const std::vector<NamedParameter> parameters = this->named_parameters();
-    verify_same_model(process_group_, device_,
-                      detail::ModelDescription(parameters, named_buffers(module_), options_));
+    detail::verify_same_model(process_group_, device_, parameters, named_buffers(module_),
+                              options_);
     std::vector<NamedParameter> trained;
     for (const NamedParameter& parameter : parameters) {
       if (parameter.tensor.requires_grad()) trained.push_back(parameter);

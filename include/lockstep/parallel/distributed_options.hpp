@@ -41,24 +41,8 @@ struct DistributedDataParallelOptions {
 
 namespace detail {
 
-// The limits that buckets are made with, in bytes.
-class BucketLimits {
- public:
-  explicit BucketLimits(const DistributedDataParallelOptions& options);
-
-  // The limits before the order in which gradients become ready is known.
-  std::vector<std::size_t> first() const;
-  const std::vector<std::size_t>& rebuilt() const { return limits_; }
-  // Whether buckets are made anew when the order is known.
-  bool rebuilds() const { return rebuilds_; }
-
- private:
-  static std::size_t bytes(double mebibytes);
-
-  std::vector<std::size_t> limits_;
-  bool rebuilds_;
-  bool one_at_first_;
-};
+// The sizes of the first, second, … bucket in bytes. A ValueError for options that give no sizes.
+std::vector<std::size_t> bucket_limits(const DistributedDataParallelOptions& options);
 
 }  // namespace detail
 

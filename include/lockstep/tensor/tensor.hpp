@@ -332,6 +332,12 @@ inline Tensor make_view(const Tensor& base) {
   return make_view(base, base.sizes(), base.strides(), base.impl()->offset);
 }
 
+// Whether two tensors show the same memory in the same layout.
+inline bool same_memory(const Tensor& a, const Tensor& b) {
+  return a.impl()->storage == b.impl()->storage && a.impl()->offset == b.impl()->offset &&
+         a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
 // What const_data_ptr and mutable_data_ptr return for elements of `dtype`.
 const void* read_on_host(const Tensor& tensor, Dtype dtype);
 void* write_on_host(const Tensor& tensor, Dtype dtype);

@@ -26,10 +26,6 @@ class CoalescedBroadcast {
   void run(const distributed::ProcessGroup& group, const std::vector<Tensor>& tensors, int root);
 
  private:
-  static void fit(Tensor& flat, std::int64_t elements, const TensorOptions& options);
-
-  static Tensor part(const Tensor& flat, std::int64_t offset, const Tensor& like);
-
   std::vector<Tensor> flat_;
 };
 

@@ -10,7 +10,6 @@
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/bucket.hpp>
 #include <lockstep/parallel/ddp/distributed_logging.hpp>
-#include <lockstep/parallel/ddp/reducer_buckets.hpp>
 #include <lockstep/parallel/ddp/reducer_claims.hpp>
 #include <lockstep/parallel/ddp/reducer_join.hpp>
 #include <lockstep/parallel/ddp/reducer_usage.hpp>
@@ -30,6 +29,8 @@
 #include <vector>
 
 namespace lockstep::detail {
+
+class ReducerBuckets;
 
 // Makes the gradients that backward leaves in `parameters` their mean over the ranks of a group.
 //
@@ -122,8 +123,6 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // that are full.
   void mark(std::size_t i, State state);
 
-  void launch(ReducerBuckets::Bucket& bucket);
-
   // Reduces what is left at the end of the pass.
   void finish();
 
@@ -156,7 +155,10 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   void rebuild(int root);
 
   distributed::ProcessGroup group_;
-  const BucketLimits limits_;
+  const std::vector<std::size_t> limits_;  // of the buckets, in bytes
+  // Whether buckets are made anew when the order in which gradients become ready is known. Until
+  // then there is one, unless the user has said how large each is to be.
+  const bool rebuilds_;
   const bool find_unused_;
   const bool static_graph_;
   const ReducerClaims claims_;
@@ -164,7 +166,7 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
 
   mutable std::recursive_mutex mutex_;  // guards all below
   CommHook comm_hook_;
-  ReducerBuckets buckets_;
+  const std::unique_ptr<ReducerBuckets> buckets_;
   ReducerUsage usage_;
   std::vector<RemovableHandle> hooks_;  // one for each parameter
   std::uint64_t pass_ = 0;              // the one that is being reduced, 0 for none

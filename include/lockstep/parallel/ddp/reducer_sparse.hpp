@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/work.hpp>
+#include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/sparse.hpp>
+#include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -25,12 +35,56 @@ namespace lockstep::detail {
 // Threads: one at a time. The gradient is used on the streams that are current in each call.
 class SparseMean {
  public:
-  SparseMean(distributed::ProcessGroup group, const Tensor& gradient);
+  SparseMean(distributed::ProcessGroup group, const Tensor& gradient)
+      : group_(std::move(group)),
+        gradient_(gradient.coalesce()),
+        counts_(empty({group_.size()}, on_device(Dtype::i64))),
+        works_({group_.all_gather_into_tensor(
+            counts_,
+            from_values<std::int64_t>({gradient_.indices().size(1)}, {1}, gradient_.device()))}) {}
 
-  void exchange();
+  void exchange() {
+    works_[0].wait();
+    lengths_ = numbers_of(counts_);
+    const std::int64_t longest = *std::max_element(lengths_.begin(), lengths_.end());
+    works_.clear();
+    if (longest == 0) return;
+    gradient_.record_stream(current_stream(gradient_.device()));
+    const Tensor indices = zeros({longest}, on_device(Dtype::i64));
+    const Shape piece = shape_of_rows(gradient_.sizes(), static_cast<std::size_t>(longest));
+    const Tensor values = zeros(piece, on_device(gradient_.dtype()));
+    const std::size_t own = rows_listed(gradient_);
+    if (own > 0) {
+      copy_into(rows_of(indices, 0, own), flat(gradient_.indices()));
+      copy_into(rows_of(values, 0, own), gradient_.values());
+    }
+    indices_ = empty({group_.size() * longest}, on_device(Dtype::i64));
+    values_ = empty(shape_of_rows(piece, static_cast<std::size_t>(indices_.numel())),
+                    on_device(gradient_.dtype()));
+    works_.push_back(group_.all_gather_into_tensor(indices_, indices));
+    works_.push_back(group_.all_gather_into_tensor(values_, values));
+  }
 
   // The mean times `factor`, coalesced.
-  Tensor wait(double factor);
+  Tensor wait(double factor) {
+    for (const distributed::Work& work : works_) work.wait();
+    const Shape& shape = gradient_.sizes();
+    if (works_.empty()) return empty_sparse(shape, gradient_.options());
+    const auto pieces = static_cast<std::size_t>(group_.size());
+    const std::size_t longest = static_cast<std::size_t>(indices_.numel()) / pieces;
+    std::vector<Tensor> parts;
+    for (std::size_t r = 0; r < pieces; ++r) {
+      const auto rows = static_cast<std::size_t>(lengths_[r]);
+      const Tensor listed = rows_of(indices_, r * longest, rows);
+      parts.push_back(
+          make_sparse(make_view(listed, {1, lengths_[r]}, {lengths_[r], 1}, listed.impl()->offset),
+                      rows_of(values_, r * longest, rows), shape, true));
+    }
+    const Tensor sum = concatenated(parts, gradient_.device()).coalesce();
+    Tensor mean = sum.values() / static_cast<double>(pieces);
+    if (factor != 1) mean = mean * factor;
+    return make_sparse(sum.indices(), mean, shape, true);
+  }
 
  private:
   TensorOptions on_device(Dtype dtype) const {
@@ -51,7 +105,3 @@ class SparseMean {
 };
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/ddp/impl/reducer_sparse.ipp>
-#endif

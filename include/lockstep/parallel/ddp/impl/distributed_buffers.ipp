@@ -14,6 +14,21 @@
 
 namespace lockstep::detail {
 
+// Makes `flat` a tensor of so many elements, unless it is.
+inline void fit(Tensor& flat, std::int64_t elements, const TensorOptions& options) {
+  if (flat.defined() && flat.numel() == elements && flat.dtype() == options.dtype &&
+      flat.device() == options.device) {
+    return;
+  }
+  flat = empty({elements}, options);
+}
+
+// The part of a flat tensor for values like those of `like`.
+inline Tensor part_for(const Tensor& flat, std::int64_t offset, const Tensor& like) {
+  return make_view(flat, like.sizes(), contiguous_strides(like.sizes()),
+                   flat.impl()->offset + offset);
+}
+
 LOCKSTEP_INLINE void CoalescedBroadcast::run(const distributed::ProcessGroup& group,
                                              const std::vector<Tensor>& tensors, int root) {
   const comm::detail::Groups groups = comm::detail::buffer_groups(tensors, kBufferSize);
@@ -29,7 +44,7 @@ LOCKSTEP_INLINE void CoalescedBroadcast::run(const distributed::ProcessGroup& gr
     if (group.rank() == root) {
       for (std::size_t m = 0; m < groups[g].size(); ++m) {
         const Tensor& tensor = tensors[groups[g][m]];
-        copy_into(part(flat_[g], layout.offsets[m], tensor), tensor);
+        copy_into(part_for(flat_[g], layout.offsets[m], tensor), tensor);
       }
     }
     works.push_back(group.broadcast(flat_[g], root));
@@ -40,24 +55,9 @@ LOCKSTEP_INLINE void CoalescedBroadcast::run(const distributed::ProcessGroup& gr
     const comm::detail::FlatLayout layout(tensors, groups[g]);
     for (std::size_t m = 0; m < groups[g].size(); ++m) {
       const Tensor& tensor = tensors[groups[g][m]];
-      copy_into(tensor, part(flat_[g], layout.offsets[m], tensor));
+      copy_into(tensor, part_for(flat_[g], layout.offsets[m], tensor));
     }
   }
-}
-
-LOCKSTEP_INLINE void CoalescedBroadcast::fit(Tensor& flat, std::int64_t elements,
-                                             const TensorOptions& options) {
-  if (flat.defined() && flat.numel() == elements && flat.dtype() == options.dtype &&
-      flat.device() == options.device) {
-    return;
-  }
-  flat = empty({elements}, options);
-}
-
-LOCKSTEP_INLINE Tensor CoalescedBroadcast::part(const Tensor& flat, std::int64_t offset,
-                                                const Tensor& like) {
-  return make_view(flat, like.sizes(), contiguous_strides(like.sizes()),
-                   flat.impl()->offset + offset);
 }
 
 }  // namespace lockstep::detail

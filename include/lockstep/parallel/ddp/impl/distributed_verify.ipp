@@ -23,53 +23,65 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE ModelDescription::ModelDescription(
-    const std::vector<NamedParameter>& named_parameters,
-    const std::vector<NamedBuffer>& named_buffers, const DistributedDataParallelOptions& settings) {
-  std::string caps;
-  for (const double cap : settings.bucket_cap_mb_list) caps += str(' ', cap);
-  options = {str("init_sync\t", settings.init_sync),
-             str("forward_sync_buffers\t", settings.forward_sync_buffers),
-             str("bucket_cap_mb\t", settings.bucket_cap_mb.value_or(-1)),
-             str("bucket_cap_mb_list\t", caps),
-             str("find_unused_parameters\t", settings.find_unused_parameters),
-             str("static_graph\t", settings.static_graph)};
-  for (const auto& [name, tensor] : named_parameters) {
-    parameters.push_back(describe(name, tensor) +
-                         (tensor.requires_grad() ? "" : ", without gradient") +
-                         (expects_sparse_gradient(tensor) ? ", with sparse gradients" : ""));
-  }
-  for (const auto& [name, tensor] : named_buffers) buffers.push_back(describe(name, tensor));
-}
-
-LOCKSTEP_INLINE ModelDescription::ModelDescription(std::string_view text) {
-  for (std::vector<std::string>* list : {&options, &parameters, &buffers}) {
-    while (!text.starts_with('\n')) {
-      const std::size_t end = text.find('\n');
-      list->emplace_back(text.substr(0, end));
-      text.remove_prefix(end + 1);
-    }
-    text.remove_prefix(1);
-  }
-}
-
-LOCKSTEP_INLINE std::string ModelDescription::text() const {
-  std::string result;
-  for (const std::vector<std::string>* list : {&options, &parameters, &buffers}) {
-    for (const std::string& line : *list) result += line + '\n';
-    result += '\n';
-  }
-  return result;
-}
-
-LOCKSTEP_INLINE std::string ModelDescription::describe(std::string name, const Tensor& tensor) {
+// Replaces tabs and newlines in the name, which the keys of a map may contain.
+inline std::string describe_tensor(std::string name, const Tensor& tensor) {
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '\t' || c == '\n'; }, ' ');
   return str(name, "\tof shape ", tensor.sizes(), ", strides ", tensor.strides(), " and ",
              tensor.dtype());
 }
 
-LOCKSTEP_INLINE std::uint64_t hash_of(std::string_view text) {
+// A model as text, by which ranks compare theirs: the options, then each parameter and buffer in
+// order. A name ends with a tab, everything with a newline.
+struct ModelDescription {
+  std::vector<std::string> options;
+  std::vector<std::string> parameters;
+  std::vector<std::string> buffers;
+
+  ModelDescription(const std::vector<NamedParameter>& named_parameters,
+                   const std::vector<NamedBuffer>& named_buffers,
+                   const DistributedDataParallelOptions& settings) {
+    std::string caps;
+    for (const double cap : settings.bucket_cap_mb_list) caps += str(' ', cap);
+    options = {str("init_sync\t", settings.init_sync),
+               str("forward_sync_buffers\t", settings.forward_sync_buffers),
+               str("bucket_cap_mb\t", settings.bucket_cap_mb.value_or(-1)),
+               str("bucket_cap_mb_list\t", caps),
+               str("find_unused_parameters\t", settings.find_unused_parameters),
+               str("static_graph\t", settings.static_graph)};
+    for (const auto& [name, tensor] : named_parameters) {
+      parameters.push_back(describe_tensor(name, tensor) +
+                           (tensor.requires_grad() ? "" : ", without gradient") +
+                           (expects_sparse_gradient(tensor) ? ", with sparse gradients" : ""));
+    }
+    for (const auto& [name, tensor] : named_buffers) {
+      buffers.push_back(describe_tensor(name, tensor));
+    }
+  }
+
+  explicit ModelDescription(std::string_view text) {
+    for (std::vector<std::string>* list : {&options, &parameters, &buffers}) {
+      while (!text.starts_with('\n')) {
+        const std::size_t end = text.find('\n');
+        list->emplace_back(text.substr(0, end));
+        text.remove_prefix(end + 1);
+      }
+      text.remove_prefix(1);
+    }
+  }
+
+  std::string text() const {
+    std::string result;
+    for (const std::vector<std::string>* list : {&options, &parameters, &buffers}) {
+      for (const std::string& line : *list) result += line + '\n';
+      result += '\n';
+    }
+    return result;
+  }
+};
+
+// FNV-1a, 64 bits: the same on every machine.
+inline std::uint64_t hash_of(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -77,8 +89,9 @@ LOCKSTEP_INLINE std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-LOCKSTEP_INLINE void check_same_model(const ModelDescription& root, const ModelDescription& other,
-                                      std::size_t rank) {
+// Throws the ModuleError that says where `other`, of rank `rank`, first differs from rank 0's.
+inline void check_same_model(const ModelDescription& root, const ModelDescription& other,
+                             std::size_t rank) {
   const auto check_list = [rank](const char* kind, const std::vector<std::string>& expected,
                                  const std::vector<std::string>& found) {
     const std::size_t both = std::min(expected.size(), found.size());
@@ -109,10 +122,12 @@ LOCKSTEP_INLINE void check_same_model(const ModelDescription& root, const ModelD
 }
 
 LOCKSTEP_INLINE void verify_same_model(const distributed::ProcessGroup& group, Device device,
-                                       const ModelDescription& description) {
+                                       const std::vector<NamedParameter>& parameters,
+                                       const std::vector<NamedBuffer>& buffers,
+                                       const DistributedDataParallelOptions& options) {
   const distributed::ProcessGroup ranks = group.blocking();
   const auto count = static_cast<std::size_t>(ranks.size());
-  const std::string text = description.text();
+  const std::string text = ModelDescription(parameters, buffers, options).text();
   const Tensor digests = empty({ranks.size(), 2}, {.dtype = Dtype::i64, .device = device});
   (void)ranks.all_gather_into_tensor(
       digests, from_values<std::int64_t>({static_cast<std::int64_t>(hash_of(text)),

@@ -30,6 +30,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,21 +43,25 @@ LOCKSTEP_INLINE Reducer::Reducer(const std::vector<NamedParameter>& parameters,
                                  distributed::ProcessGroup group,
                                  const DistributedDataParallelOptions& options)
     : group_(std::move(group)),
-      limits_(options),
+      limits_(bucket_limits(options)),
+      rebuilds_(!options.find_unused_parameters || options.static_graph),
       find_unused_(options.find_unused_parameters && !options.static_graph),
       static_graph_(options.static_graph),
       claims_(parameters),
-      buckets_(parameters, limits_.first()),
+      buckets_(std::make_unique<ReducerBuckets>(
+          parameters, rebuilds_ && options.bucket_cap_mb_list.empty()
+                          ? std::vector{std::numeric_limits<std::size_t>::max()}
+                          : limits_)),
       usage_(parameters.size()),
       join_(group_.size()) {
   log_.rank = group_.rank();
   log_.world_size = group_.size();
   log_.device = parameters[0].tensor.device();
   log_.num_parameter_tensors = parameters.size();
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    log_.total_parameter_size_bytes += buckets_.bytes(i);
+  for (std::size_t i = 0; i < buckets_->size(); ++i) {
+    log_.total_parameter_size_bytes += buckets_->bytes(i);
   }
-  log_.initial_bucket_sizes = buckets_.bucket_sizes();
+  log_.initial_bucket_sizes = buckets_->bucket_sizes();
   log_.can_set_static_graph = true;
 }
 
@@ -71,8 +76,8 @@ LOCKSTEP_INLINE Reducer::~Reducer() {
 }
 
 LOCKSTEP_INLINE void Reducer::attach() {
-  hooks_.reserve(buckets_.size());
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+  hooks_.reserve(buckets_->size());
+  for (std::size_t i = 0; i < buckets_->size(); ++i) {
     const auto on_gradient = [reducer = weak_from_this(), i](const Tensor&) {
       if (const auto self = reducer.lock()) self->on_gradient(i);
     };
@@ -80,7 +85,7 @@ LOCKSTEP_INLINE void Reducer::attach() {
       const auto self = reducer.lock();
       return self ? self->gradient_slot(i) : Tensor();
     };
-    hooks_.push_back(add_grad_hook(buckets_.parameter(i).impl(), on_gradient, slot));
+    hooks_.push_back(add_grad_hook(buckets_->parameter(i).impl(), on_gradient, slot));
   }
 }
 
@@ -90,8 +95,8 @@ LOCKSTEP_INLINE void Reducer::register_comm_hook(CommHook hook) {
                     "register_comm_hook or register_builtin_comm_hook can only be called once.");
   check<ValueError>(static_cast<bool>(hook), "register_comm_hook: the hook is empty");
   check<ValueError>(pass_ == 0, "register_comm_hook: called during backward");
-  const std::vector<std::size_t> sparse = buckets_.with_sparse_gradients();
-  if (!sparse.empty()) fail_hook_and_sparse(buckets_.names(sparse));
+  const std::vector<std::size_t> sparse = buckets_->with_sparse_gradients();
+  if (!sparse.empty()) fail_hook_and_sparse(buckets_->names(sparse));
   comm_hook_ = std::move(hook);
 }
 
@@ -111,8 +116,8 @@ LOCKSTEP_INLINE void Reducer::shadow(const JoinRound& round) {
   check<AutogradError>(failure_.empty(), failure_);
   guarded([&] {
     prepare();
-    for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_.parameter(i).set_grad({});
-    for (std::size_t i = 0; i < buckets_.size(); ++i) mark(i, State::unused);
+    for (std::size_t i = 0; i < buckets_->size(); ++i) buckets_->parameter(i).set_grad({});
+    for (std::size_t i = 0; i < buckets_->size(); ++i) mark(i, State::unused);
     usage_.end_pass();
     reduce(round, true);
   });
@@ -145,7 +150,7 @@ LOCKSTEP_INLINE void Reducer::abandon() noexcept {
   const std::lock_guard lock(mutex_);
   if (pass_ == 0) return;
   pass_ = 0;
-  buckets_.drop_full();
+  buckets_->drop_full();
   if (!failure_.empty()) return;
   try {
     failure_ =
@@ -160,13 +165,13 @@ LOCKSTEP_INLINE void Reducer::abandon() noexcept {
 LOCKSTEP_INLINE Tensor Reducer::gradient_slot(std::size_t i) {
   const std::lock_guard lock(mutex_);
   const bool may = pass_ == current_backward_pass->number() && usage_.state(i) == State::waiting;
-  return may ? buckets_.gradient_slot(i) : Tensor();
+  return may ? buckets_->gradient_slot(i) : Tensor();
 }
 
 LOCKSTEP_INLINE void Reducer::on_gradient(std::size_t i) {
   const std::lock_guard lock(mutex_);
   // Nothing has come to a leaf that was frozen after forward, unless a hook froze it.
-  const Tensor& parameter = buckets_.parameter(i);
+  const Tensor& parameter = buckets_->parameter(i);
   const bool used = parameter.requires_grad() || parameter.grad().defined();
   if (used) usage_.note_gradient(i);
   if (!synchronizes_) return;
@@ -208,16 +213,16 @@ LOCKSTEP_INLINE void Reducer::begin(BackwardPass& pass) {
   pass_ = pass.number();
   pass.offer_gradient_slots();
   join_.announce();
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+  for (std::size_t i = 0; i < buckets_->size(); ++i) {
     const bool known_unused =
-        find_unused_ ? !pass.reaches(buckets_.parameter(i))
+        find_unused_ ? !pass.reaches(buckets_->parameter(i))
                      : static_graph_ && log_.num_iterations > 0 && !usage_.used_at_first(i);
     if (known_unused) mark(i, State::unused);
   }
 }
 
 LOCKSTEP_INLINE void Reducer::prepare() {
-  buckets_.prepare();
+  buckets_->prepare();
   usage_.begin_pass();
   began_ = Clock::now();
   next_bucket_ = 0;
@@ -225,26 +230,23 @@ LOCKSTEP_INLINE void Reducer::prepare() {
 
 LOCKSTEP_INLINE void Reducer::mark(std::size_t i, State state) {
   usage_.mark(i, state);
-  ReducerBuckets::Bucket* const bucket = buckets_.bucket_of(i);
+  ReducerBuckets::Bucket* const bucket = buckets_->bucket_of(i);
   if (!bucket) return;
   ReducerBuckets::join_streams(*bucket);
   if (state == State::unused) {
-    buckets_.stand_in(i);
-  } else if (buckets_.take_gradient(i)) {
+    buckets_->stand_in(i);
+  } else if (buckets_->take_gradient(i)) {
     ++log_.num_gradient_copies;
   }
   --bucket->pending;
-  auto& all = buckets_.buckets();
+  auto& all = buckets_->buckets();
   while (next_bucket_ < all.size() && all[next_bucket_].pending == 0) {
-    launch(all[next_bucket_++]);
+    ReducerBuckets::Bucket& full = all[next_bucket_++];
+    const bool last = next_bucket_ == all.size() &&
+                      (!current_backward_pass || current_backward_pass->at_last_node());
+    ++log_.num_all_reduces;
+    buckets_->launch(full, last ? group_.inline_if_idle() : group_, comm_hook_);
   }
-}
-
-LOCKSTEP_INLINE void Reducer::launch(ReducerBuckets::Bucket& bucket) {
-  ++log_.num_all_reduces;
-  const bool last = next_bucket_ == buckets_.buckets().size() &&
-                    (!current_backward_pass || current_backward_pass->at_last_node());
-  buckets_.launch(bucket, last ? group_.inline_if_idle() : group_, comm_hook_);
 }
 
 LOCKSTEP_INLINE void Reducer::finish() {
@@ -262,8 +264,8 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
   const bool first = log_.num_iterations == 0;
   const std::vector<std::int32_t> ranks =
       find_unused_ || first ? count_ranks_that_used() : std::vector<std::int32_t>();
-  buckets_.wait_for_all(comm_hook_ ? 1 : join_.factor(round));
-  buckets_.give_back();
+  buckets_->wait_for_all(comm_hook_ ? 1 : join_.factor(round));
+  buckets_->give_back();
   pass_ = 0;
   log_.backward_time += last_gradient - began_;
   log_.wait_time += Clock::now() - last_gradient;
@@ -271,7 +273,7 @@ LOCKSTEP_INLINE void Reducer::reduce(const JoinRound& round, bool joined,
   check_missing(missing, ranks, round.active(), joined);
   settle(ranks);
   take_note(first, joined);
-  if (first && limits_.rebuilds()) rebuild(round.first_active());
+  if (first && rebuilds_) rebuild(round.first_active());
 }
 
 LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
@@ -298,7 +300,7 @@ LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& miss
   if (find_unused_ || (static_graph_ && log_.num_iterations == 0)) return;
   const bool somewhere = any_of(ranks, [expected](std::int32_t count) { return count < expected; });
   const std::string where = somewhere ? where_missing(joined) : std::string();
-  const std::string names = buckets_.names(missing);
+  const std::string names = buckets_->names(missing);
   if (!missing.empty()) check_not_replaced();
   if (!missing.empty() && static_graph_) fail_static_graph_unused(group_.rank(), names);
   if (!missing.empty()) fail_unused(group_.rank(), names);
@@ -306,7 +308,7 @@ LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& miss
 }
 
 LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
-  const std::size_t parameters = buckets_.size();
+  const std::size_t parameters = buckets_->size();
   // Who has no inputs any more is not asked for gradients.
   const std::vector<std::int32_t> own =
       joined ? std::vector<std::int32_t>(parameters, 1) : usage_.used(false);
@@ -323,7 +325,7 @@ LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
     }
     if (missed.empty()) continue;
     const bool one = missed.find(',') == std::string::npos;
-    text += str(text.empty() ? "" : "; ", "parameter ", buckets_.names({i}), " got none on rank",
+    text += str(text.empty() ? "" : "; ", "parameter ", buckets_->names({i}), " got none on rank",
                 one ? " " : "s ", missed);
   }
   return text;
@@ -331,14 +333,14 @@ LOCKSTEP_INLINE std::string Reducer::where_missing(bool joined) const {
 
 LOCKSTEP_INLINE void Reducer::fail_unexpected(std::size_t i) const {
   const bool unused = usage_.state(i) == State::unused;
-  if (unused && static_graph_) fail_static_graph_used(group_.rank(), buckets_.names({i}));
-  fail_second_gradient(group_.rank(), buckets_.names({i}));
+  if (unused && static_graph_) fail_static_graph_used(group_.rank(), buckets_->names({i}));
+  fail_second_gradient(group_.rank(), buckets_->names({i}));
 }
 
 LOCKSTEP_INLINE void Reducer::settle(const std::vector<std::int32_t>& ranks) {
   usage_.set_ranks(ranks);
   for (const std::size_t i : usage_.in_state(State::unused)) {
-    if (buckets_.bucket_of(i)) buckets_.settle(i, usage_.used_anywhere(i));
+    if (buckets_->bucket_of(i)) buckets_->settle(i, usage_.used_anywhere(i));
   }
 }
 
@@ -346,7 +348,7 @@ LOCKSTEP_INLINE void Reducer::take_note(bool first, bool joined) {
   log_.unused_parameter_size = 0;
   if (!joined) {
     for (const std::size_t i : usage_.in_state(State::unused)) {
-      log_.unused_parameter_size += buckets_.bytes(i);
+      log_.unused_parameter_size += buckets_->bytes(i);
     }
   }
   if (first) usage_.remember_first_pass(joined);
@@ -371,13 +373,13 @@ LOCKSTEP_INLINE void Reducer::rebuild(int root) {
     const auto i = static_cast<std::size_t>(number);
     log_.prev_iteration_grad_ready_order.push_back(i);
     if (!usage_.used_anywhere(i)) continue;
-    tensors.push_back(buckets_.parameter(i));
+    tensors.push_back(buckets_->parameter(i));
     numbers.push_back(i);
   }
-  buckets_.assign(compute_bucket_assignment_by_size(tensors, limits_.rebuilt(),
-                                                    buckets_.sparse_among(numbers), numbers));
+  buckets_->assign(compute_bucket_assignment_by_size(tensors, limits_,
+                                                     buckets_->sparse_among(numbers), numbers));
   log_.has_rebuilt_buckets = true;
-  log_.rebuilt_bucket_sizes = buckets_.bucket_sizes();
+  log_.rebuilt_bucket_sizes = buckets_->bucket_sizes();
 }
 
 }  // namespace lockstep::detail
