@@ -9,6 +9,7 @@
 // Time is the mean of one call, p50 the median of single calls in nanoseconds, which includes one
 // look at the clock (20–40 ns).
 #include <lockstep/lockstep.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -6,6 +6,7 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/criterion.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/parallel/replicas/balance.hpp>

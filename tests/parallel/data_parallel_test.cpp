@@ -13,6 +13,7 @@
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/random.hpp>

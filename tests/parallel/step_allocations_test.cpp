@@ -7,6 +7,7 @@
 #include <lockstep/ops/loss.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/parallel/comm.hpp>
+#include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/tensor/creation.hpp>
 

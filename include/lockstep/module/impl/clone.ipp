@@ -53,12 +53,7 @@ LOCKSTEP_INLINE Tensor TensorCopies::on_copied_memory(const Tensor& original) {
   const Storage* const storage = original.impl()->storage.get();
   const auto [first, last] = known_->memories.equal_range(storage);
   for (auto memory = first; memory != last; ++memory) {
-    const TensorImpl& known = *memory->second.original.impl();
-    const TensorImpl& asked = *original.impl();
-    if (known.offset == asked.offset && known.shape == asked.shape &&
-        known.strides == asked.strides && known.dtype == asked.dtype) {
-      return make_view(memory->second.copy);
-    }
+    if (same_memory(memory->second.original, original)) return make_view(memory->second.copy);
   }
   const Tensor copy = empty_in_layout_of(original);
   copy_into(copy, original);

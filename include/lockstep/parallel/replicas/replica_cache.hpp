@@ -4,16 +4,12 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
-#include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/tensor/creation.hpp>
-#include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/shape.hpp>
-#include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 namespace lockstep::detail {
@@ -53,29 +49,19 @@ class ReplicaCache {
     comm::detail::FlatCopies flat;
     std::vector<Versions> versions;  // empty: nothing is there yet
   };
-  struct Target {
-    Replica* replica;
-    comm::detail::Transfer transfer;
-    bool ordered = false;  // the transfer waits for all that uses the replica's memory
-  };
-  // An original and its memory at the last refresh. Owning both keeps their addresses from being
-  // used for others, which would be taken for these.
+  struct Target;
+  // An original, and a view of the memory that it had at the last refresh. Owning both keeps their
+  // addresses from being used for others, which would be taken for these.
   struct Original {
     Tensor tensor;
-    std::shared_ptr<Storage> storage;
-    std::int64_t offset;
-    Shape shape;
-    Shape strides;
-    Dtype dtype;
-    std::shared_ptr<VersionCounter> version;
+    Tensor memory;
   };
 
   // Drops all copies unless the originals are the same tensors in the same memory as before.
   void forget_if_changed(const std::vector<Tensor>& originals);
 
-  // Allocates the copies on the transfer's device, unless they are there.
-  static void prepare(Replica& replica, const comm::detail::Transfer& transfer,
-                      const std::vector<Tensor>& originals);
+  // Allocates the copies on the stream's device, unless they are there.
+  static void prepare(Replica& replica, const Stream& stream, const std::vector<Tensor>& originals);
 
   // Issues the copies of what has changed, and notes the versions.
   static void update(std::vector<Target>& targets, const std::vector<Tensor>& originals,

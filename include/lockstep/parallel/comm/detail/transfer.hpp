@@ -6,8 +6,10 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -15,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 // How scatter, gather and broadcast copy part of a tensor to another device, on that device's
@@ -34,12 +37,31 @@ struct Slice {
 
 // The slice of a contiguous tensor of shape `whole` that has `size` indices along `dim`, from
 // `start` on.
-Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
-               std::int64_t size);
+inline Slice slice_of(const Shape& whole, Dtype dtype, std::size_t dim, std::int64_t start,
+                      std::int64_t size) {
+  std::int64_t rows = 1;
+  std::int64_t inner = 1;
+  for (std::size_t d = 0; d < whole.size(); ++d)
+    (d < dim ? rows : inner) *= d == dim ? 1 : whole[d];
+  const std::size_t unit = static_cast<std::size_t>(inner) * element_size(dtype);
+  return {.offset = static_cast<std::size_t>(start) * unit,
+          .width = static_cast<std::size_t>(size) * unit,
+          .rows = static_cast<std::size_t>(rows),
+          .pitch = static_cast<std::size_t>(whole[dim]) * unit};
+}
+
+// The slice that is the whole tensor.
+inline Slice whole_of(const Tensor& tensor) {
+  const std::size_t bytes = bytes_of(tensor);
+  return {.offset = 0, .width = bytes, .rows = 1, .pitch = bytes};
+}
 
 // How many copies all threads have issued, by Transfers or by collectives in place of them. Tests
 // look at this number instead of the time.
-std::atomic<std::uint64_t>& copies_issued();
+inline std::atomic<std::uint64_t>& copies_issued() {
+  static std::atomic<std::uint64_t> count{0};
+  return count;
+}
 
 // Issues the copies of several Transfers: small ones as they are added, large ones and those within
 // a GPU together in `issue`, until which it keeps their tensors. If no `issue` follows, these are
@@ -52,9 +74,25 @@ class CopiesTogether {
   // Adds the copy `order`, of `src` to `dst`. Copies for another backend than before issue those
   // first.
   void add(lockstep::detail::Backend& backend, const lockstep::detail::CopyOrder& order,
-           const Tensor& dst, const Tensor& src);
+           const Tensor& dst, const Tensor& src) {
+    ++count_;
+    const bool within_gpu =
+        order.dst_device.is_cuda() && order.src_device.is_cuda() &&
+        backend.native_index(order.dst_device) == backend.native_index(order.src_device);
+    if (!within_gpu && order.bytes() < kLarge) return backend.copy_all({&order, 1});
+    if (backend_ != &backend) issue();
+    backend_ = &backend;
+    orders_.push_back(order);
+    kept_.push_back(dst);
+    kept_.push_back(src);
+  }
 
-  void issue();
+  void issue() {
+    if (!orders_.empty()) backend_->copy_all(orders_);
+    orders_.clear();
+    kept_.clear();
+    copies_issued().fetch_add(std::exchange(count_, 0), std::memory_order_relaxed);
+  }
 
  private:
   lockstep::detail::Backend* backend_ = nullptr;
@@ -79,42 +117,64 @@ class Transfer {
   const Stream& stream() const { return copy_; }
 
   // A tensor to copy into, without values.
-  Tensor allocate(const Shape& shape, Dtype dtype) const;
+  Tensor allocate(const Shape& shape, Dtype dtype) const {
+    return lockstep::detail::empty_on(copy_, shape, dtype);
+  }
 
   // For a result that is not new: makes copies into it wait for everything issued so far to the
   // device's compute stream and to every other stream that is recorded as using its memory.
-  void after_users(const Tensor& result) const;
+  void after_users(const Tensor& result) const {
+    result.record_stream(compute_);
+    result.impl()->storage->order_write(copy_);
+  }
 
   // Does after_users, counts a change of the result, and keeps its memory until the copies are
   // made, even if an exception prevents `finish`.
-  void overwrite(const Tensor& result) const;
+  void overwrite(const Tensor& result) const {
+    after_users(result);
+    result.record_stream(copy_);
+    result.mark_changed();
+  }
 
   // dst := src[slice]; dst is contiguous and as large as the slice.
   void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice,
-                CopiesTogether& together) const;
-  void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice) const;
+                CopiesTogether& together) const {
+    issue(dst, 0, slice.width, src, slice.offset, slice.pitch, slice, together);
+  }
   // dst[slice] := src; src is contiguous and as large as the slice.
   void copy_in(const Tensor& dst, const Tensor& src, const Slice& slice,
-               CopiesTogether& together) const;
+               CopiesTogether& together) const {
+    issue(dst, slice.offset, slice.pitch, src, 0, slice.width, slice, together);
+  }
 
   // Makes the device's compute stream wait for the copies; from here on it may use the results.
-  void finish(std::span<const Tensor> results) const;
+  void finish(std::span<const Tensor> results) const {
+    compute_.wait_stream(copy_);
+    for (const Tensor& result : results) result.record_stream(compute_);
+  }
   void finish(const Tensor& result) const { finish({&result, 1}); }
 
  private:
   void issue(const Tensor& dst, std::size_t dst_offset, std::size_t dst_pitch, const Tensor& src,
              std::size_t src_offset, std::size_t src_pitch, const Slice& slice,
-             CopiesTogether& together) const;
+             CopiesTogether& together) const {
+    if (slice.width == 0 || slice.rows == 0) return;
+    copy_.wait_stream(current_stream(src.device()));
+    src.record_stream(copy_);
+    auto* to = static_cast<std::byte*>(dst.impl()->data()) + dst_offset;
+    const auto* from = static_cast<const std::byte*>(src.impl()->data()) + src_offset;
+    together.add(copying_backend(dst.device(), src.device()),
+                 {.dst = to,
+                  .dst_device = dst.device(),
+                  .src = from,
+                  .src_device = src.device(),
+                  .shape = {slice.width, slice.rows, dst_pitch, src_pitch},
+                  .stream = &copy_.state()},
+                 dst, src);
+  }
 
   const Stream copy_;
   const Stream compute_;
 };
 
-// The slice that is the whole tensor.
-Slice whole_of(const Tensor& tensor);
-
 }  // namespace lockstep::comm::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/comm/detail/impl/transfer.ipp>
-#endif

@@ -23,7 +23,6 @@ LOCKSTEP_INLINE std::vector<Tensor> broadcast(const Tensor& tensor,
   check<ValueError>(!devices.empty(), "Expected at least one device to broadcast to");
   std::vector<Tensor> copies(devices.size(), tensor);
   std::vector<detail::Transfer> transfers;
-  const lockstep::detail::Packed source(tensor);
   std::vector<detail::FanOutCopy> made;
   transfers.reserve(devices.size());
   bool original_given = false;
@@ -31,7 +30,7 @@ LOCKSTEP_INLINE std::vector<Tensor> broadcast(const Tensor& tensor,
     if (devices[i] == tensor.device() && !std::exchange(original_given, true)) continue;
     const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
     copies[i] = transfer.allocate(tensor.sizes(), tensor.dtype());
-    made.push_back({&*source, &copies[i], &transfer});
+    made.push_back({&tensor, &copies[i], &transfer});
   }
   detail::fan_out(made, devices);
   for (const detail::FanOutCopy& each : made) each.transfer->finish(*each.copy);
@@ -67,8 +66,6 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
                        tensors[0].device());
   }
   std::vector<std::vector<Tensor>> copies(devices.size(), tensors);
-  std::vector<Tensor> sources;
-  for (const Tensor& tensor : tensors) sources.push_back(lockstep::detail::packed(tensor));
   std::vector<detail::Transfer> transfers;
   std::vector<std::size_t> indices;          // in `devices`, of each transfer
   std::vector<std::vector<Tensor>> buffers;  // of each transfer
@@ -89,7 +86,7 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
   made.reserve(tensors.size() * transfers.size());
   for (std::size_t j = 0; j < tensors.size(); ++j) {
     for (std::size_t t = 0; t < transfers.size(); ++t) {
-      made.push_back({&sources[j], &copies[indices[t]][j], &transfers[t]});
+      made.push_back({&tensors[j], &copies[indices[t]][j], &transfers[t]});
     }
   }
   detail::fan_out(made, devices);

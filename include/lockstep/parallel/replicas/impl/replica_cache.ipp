@@ -17,6 +17,12 @@
 
 namespace lockstep::detail {
 
+struct ReplicaCache::Target {
+  Replica* replica;
+  comm::detail::Transfer transfer;
+  bool ordered = false;  // the transfer waits for all that uses the replica's memory
+};
+
 LOCKSTEP_INLINE ReplicaCache& ReplicaCache::operator=(const ReplicaCache&) {
   originals_.clear();
   replicas_.clear();
@@ -39,7 +45,7 @@ LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tens
       continue;
     }
     targets.push_back({&replicas_[i], comm::detail::Transfer(devices[i])});
-    prepare(replicas_[i], targets.back().transfer, originals);
+    prepare(replicas_[i], targets.back().transfer.stream(), originals);
     for (const Tensor& part : replicas_[i].flat.parts) result.push_back(part);
   }
   update(targets, originals, devices);
@@ -52,30 +58,24 @@ LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tens
 LOCKSTEP_INLINE void ReplicaCache::forget_if_changed(const std::vector<Tensor>& originals) {
   bool same = originals.size() == originals_.size();
   for (std::size_t j = 0; same && j < originals.size(); ++j) {
-    const TensorImpl& now = *originals[j].impl();
-    const Original& then = originals_[j];
-    same = then.tensor.is_same(originals[j]) && then.storage == now.storage &&
-           then.offset == now.offset && then.shape == now.shape && then.strides == now.strides &&
-           then.dtype == now.dtype && then.version == now.version;
+    const auto& [tensor, memory] = originals_[j];
+    same = tensor.is_same(originals[j]) && same_memory(memory, originals[j]) &&
+           memory.impl()->version == originals[j].impl()->version;
   }
   if (same) return;
   originals_.clear();
   replicas_.clear();
-  for (const Tensor& tensor : originals) {
-    const TensorImpl& now = *tensor.impl();
-    originals_.push_back(
-        {tensor, now.storage, now.offset, now.shape, now.strides, now.dtype, now.version});
-  }
+  for (const Tensor& tensor : originals) originals_.push_back({tensor, make_view(tensor)});
 }
 
-LOCKSTEP_INLINE void ReplicaCache::prepare(Replica& replica, const comm::detail::Transfer& transfer,
+LOCKSTEP_INLINE void ReplicaCache::prepare(Replica& replica, const Stream& stream,
                                            const std::vector<Tensor>& originals) {
-  const Device device = transfer.stream().device();
+  const Device device = stream.device();
   if (!replica.versions.empty() && replica.device == device) return;
   const InferenceModeGuard normal(false);  // the memory outlives the mode that this call is in
   replica.versions.clear();                // nothing is there, should the allocation throw
   replica.device = device;
-  replica.flat = comm::detail::allocate_groups(transfer.stream(), originals,
+  replica.flat = comm::detail::allocate_groups(stream, originals,
                                                comm::detail::buffer_groups(originals, SIZE_MAX));
   replica.versions.assign(originals.size(), Versions{});
 }
