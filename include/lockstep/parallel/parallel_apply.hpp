@@ -124,44 +124,6 @@ struct OutputSlot : NonCopyable {
   }
 };
 
-// The slots of one apply. If they are few, the thread keeps their memory for its next apply.
-template <class Output>
-class OutputSlots : NonCopyable {
- public:
-  using Slot = OutputSlot<Output>;
-
-  explicit OutputSlots(std::size_t count)
-      : count_(count), slots_(static_cast<Slot*>(take(count * sizeof(Slot)))) {
-    std::uninitialized_default_construct_n(slots_, count_);
-  }
-  ~OutputSlots() {
-    std::destroy_n(slots_, count_);
-    if (is_kept(count_ * sizeof(Slot))) {
-      RecycledBlocks::put(slots_, count_ * sizeof(Slot));
-    } else {
-      ::operator delete(slots_, std::align_val_t(kAlignment));
-    }
-  }
-
-  Slot* get() const { return slots_; }
-  Slot& operator[](std::size_t i) const { return slots_[i]; }
-
- private:
-  static constexpr std::size_t kAlignment =
-      std::max<std::size_t>(alignof(Slot), __STDCPP_DEFAULT_NEW_ALIGNMENT__);
-
-  static bool is_kept(std::size_t bytes) {
-    return bytes <= RecycledBlocks::kLargest && kAlignment == __STDCPP_DEFAULT_NEW_ALIGNMENT__;
-  }
-  static void* take(std::size_t bytes) {
-    if (is_kept(bytes)) return RecycledBlocks::take(bytes);
-    return ::operator new(bytes, std::align_val_t(kAlignment));
-  }
-
-  const std::size_t count_;
-  Slot* const slots_;
-};
-
 // What all threads of one apply read lies in the first 128 bytes: cores exchange these lines and
 // each thread's own slot, and no others.
 template <class M, class PartsOf, class Output>
@@ -230,17 +192,17 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
   std::optional<TeamLease> team;
   if (threads == ApplyThreads::one_each) team.emplace(modules.size());
   // Each replica's thread makes its output; the end of the team orders that before the reads below.
-  const OutputSlots<Output> slots(modules.size());
+  using Slot = OutputSlot<Output>;
+  std::vector<Slot, RecyclingAllocator<Slot>> slots(modules.size());
   using Job = ApplyJob<M, PartsOf, Output>;
   static_assert(sizeof(Job) <= TeamLease::kRoom && alignof(Job) <= TeamLease::kRoomAlignment);
   alignas(Job) std::byte here[sizeof(Job)];
   const auto destroy = [](Job* job) { std::destroy_at(job); };
   const std::unique_ptr<Job, decltype(destroy)> job(
       ::new (team ? team->room() : here)
-          Job{modules.data(), slots.get(), ThreadState::capture(), std::move(parts_of), &devices,
+          Job{modules.data(), slots.data(), ThreadState::capture(), std::move(parts_of), &devices,
               streams.any_own() ? &streams : nullptr,
-              ReplicaGroup(modules.size(), synchronized,
-                           {&OutputSlot<Output>::any_ended, slots.get()})},
+              ReplicaGroup(modules.size(), synchronized, {&Slot::any_ended, slots.data()})},
       destroy);
   bool failed = false;
   const auto on_error = [&](std::size_t i, std::exception_ptr error) {
