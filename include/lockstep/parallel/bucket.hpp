@@ -23,7 +23,12 @@ namespace lockstep {
 class GradBucket {
  public:
   GradBucket(std::size_t index, bool is_last, Tensor buffer, std::vector<Tensor> parameters,
-             std::vector<std::int64_t> offsets);
+             std::vector<std::int64_t> offsets)
+      : index_(index),
+        is_last_(is_last),
+        buffer_(std::move(buffer)),
+        parameters_(std::move(parameters)),
+        offsets_(std::move(offsets)) {}
 
   // Buckets are reduced in the order of their indices.
   std::size_t index() const { return index_; }

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <exception>
-#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -45,9 +44,6 @@ class ReplicaReleased : public Error {
 };
 
 namespace detail {
-
-// "Caught TYPE in replica 1 on device cuda:1." and the text of the error.
-std::string describe(const std::exception_ptr& error, std::size_t replica, Device device);
 
 // Throws the lowest replica's error, naming replica and device, with the others listed in its text;
 // a ReplicaReleased only if there is nothing else. Does nothing if no replica failed.

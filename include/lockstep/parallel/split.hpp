@@ -46,14 +46,6 @@ class Split {
   enum class Rule { chunk, balanced, sizes, weights };
   explicit constexpr Split(Rule rule) : rule_(rule) {}
 
-  static std::vector<std::int64_t> chunks(std::int64_t rows, std::int64_t devices);
-
-  static std::vector<std::int64_t> even(std::int64_t rows, std::int64_t devices);
-
-  // Chunk i ends where the weights up to it say, rounded, but leaves a row for each chunk.
-  static std::vector<std::int64_t> in_proportion(std::int64_t rows, std::int64_t devices,
-                                                 const std::vector<double>& weights);
-
   // The sizes for the first `devices` devices; there is at least one row.
   std::vector<std::int64_t> divide(std::int64_t rows, std::int64_t devices) const;
 

@@ -15,15 +15,6 @@
 
 namespace lockstep {
 
-LOCKSTEP_INLINE GradBucket::GradBucket(std::size_t index, bool is_last, Tensor buffer,
-                                       std::vector<Tensor> parameters,
-                                       std::vector<std::int64_t> offsets)
-    : index_(index),
-      is_last_(is_last),
-      buffer_(std::move(buffer)),
-      parameters_(std::move(parameters)),
-      offsets_(std::move(offsets)) {}
-
 LOCKSTEP_INLINE Tensor GradBucket::gradient(std::size_t i) const {
   const Tensor& parameter = parameters_[i];
   const bool images = detail::is_channels_last(parameter);

@@ -14,8 +14,8 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE std::string describe(const std::exception_ptr& error, std::size_t replica,
-                                     Device device) {
+// "Caught TYPE in replica 1 on device cuda:1." and the text of the error.
+inline std::string describe(const std::exception_ptr& error, std::size_t replica, Device device) {
   const DescribedError caught = described(error);
   return str("Caught ", caught.type_name(), " in replica ", replica, " on device ", device, '.',
              caught.what ? "\n" + *caught.what : "");

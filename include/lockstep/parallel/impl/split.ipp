@@ -28,6 +28,41 @@ LOCKSTEP_INLINE void check_chunk_sizes(std::int64_t rows, std::size_t devices,
                     ", the number of rows, but they sum to ", total);
 }
 
+inline std::vector<std::int64_t> chunks(std::int64_t rows, std::int64_t devices) {
+  std::vector<std::int64_t> sizes;
+  sizes.reserve(static_cast<std::size_t>(devices));
+  const std::int64_t size = (rows + devices - 1) / devices;
+  for (std::int64_t rest = rows; rest > 0; rest -= size) sizes.push_back(std::min(rest, size));
+  return sizes;
+}
+
+inline std::vector<std::int64_t> even_chunks(std::int64_t rows, std::int64_t devices) {
+  const std::int64_t count = std::min(devices, rows);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sizes.push_back(rows / count + (i < rows % count ? 1 : 0));
+  }
+  return sizes;
+}
+
+// Chunk i ends where the weights up to it say, rounded, but leaves a row for each chunk.
+inline std::vector<std::int64_t> chunks_in_proportion(std::int64_t rows, std::int64_t devices,
+                                                      const std::vector<double>& weights) {
+  const auto count = std::min(devices, rows);
+  const double total = std::accumulate(weights.begin(), weights.begin() + count, 0.0);
+  std::vector<std::int64_t> sizes;
+  double so_far = 0;
+  std::int64_t start = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    so_far += weights[static_cast<std::size_t>(i)];
+    const auto ideal = std::llround(static_cast<double>(rows) * (so_far / total));
+    const auto end = std::clamp<std::int64_t>(ideal, start + 1, rows - (count - 1 - i));
+    sizes.push_back(end - start);
+    start = end;
+  }
+  return sizes;
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -68,50 +103,15 @@ LOCKSTEP_INLINE Split Split::with_first(std::size_t i) const {
   return split;
 }
 
-LOCKSTEP_INLINE std::vector<std::int64_t> Split::chunks(std::int64_t rows, std::int64_t devices) {
-  std::vector<std::int64_t> sizes;
-  sizes.reserve(static_cast<std::size_t>(devices));
-  const std::int64_t size = (rows + devices - 1) / devices;
-  for (std::int64_t rest = rows; rest > 0; rest -= size) sizes.push_back(std::min(rest, size));
-  return sizes;
-}
-
-LOCKSTEP_INLINE std::vector<std::int64_t> Split::even(std::int64_t rows, std::int64_t devices) {
-  const std::int64_t count = std::min(devices, rows);
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t i = 0; i < count; ++i) {
-    sizes.push_back(rows / count + (i < rows % count ? 1 : 0));
-  }
-  return sizes;
-}
-
-LOCKSTEP_INLINE std::vector<std::int64_t> Split::in_proportion(std::int64_t rows,
-                                                               std::int64_t devices,
-                                                               const std::vector<double>& weights) {
-  const auto count = std::min(devices, rows);
-  const double total = std::accumulate(weights.begin(), weights.begin() + count, 0.0);
-  std::vector<std::int64_t> sizes;
-  double so_far = 0;
-  std::int64_t start = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    so_far += weights[static_cast<std::size_t>(i)];
-    const auto ideal = std::llround(static_cast<double>(rows) * (so_far / total));
-    const auto end = std::clamp<std::int64_t>(ideal, start + 1, rows - (count - 1 - i));
-    sizes.push_back(end - start);
-    start = end;
-  }
-  return sizes;
-}
-
 LOCKSTEP_INLINE std::vector<std::int64_t> Split::divide(std::int64_t rows,
                                                         std::int64_t devices) const {
   switch (rule_) {
     case Rule::balanced:
-      return even(rows, devices);
+      return detail::even_chunks(rows, devices);
     case Rule::weights:
-      return in_proportion(rows, devices, weights_);
+      return detail::chunks_in_proportion(rows, devices, weights_);
     default:
-      return chunks(rows, devices);
+      return detail::chunks(rows, devices);
   }
 }
 
