@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/error.hpp>
+#include <lockstep/json_string.hpp>
 #include <lockstep/profile/chrome_trace.hpp>
 #include <lockstep/profile/profiler.hpp>
 #include <lockstep/profile/record_function.hpp>
@@ -72,22 +73,22 @@ TEST(ChromeTrace, TimesAreMicrosecondsWithThreeDecimals) {
 }
 
 TEST(ChromeTrace, NamesAreWhateverTheUserLikes) {
-  EXPECT_EQ(detail::json_text("a \"b\" \\ \n\x01"), R"("a \"b\" \\ \u000a\u0001")");
-  EXPECT_EQ(detail::json_text("größe → 𝄞"), "\"größe → 𝄞\"");
+  EXPECT_EQ(lockstep::detail::json_string("a \"b\" \\ \n\x01"), R"("a \"b\" \\ \n\u0001")");
+  EXPECT_EQ(lockstep::detail::json_string("größe → 𝄞"), "\"größe → 𝄞\"");
 }
 
 // Not UTF-8: a lone byte, a sequence cut short, a longer form than needed, half of a surrogate
 // pair, a code above the last.
 TEST(ChromeTrace, BytesThatAreNoTextAreReplaced) {
   const std::string bad = "\\ufffd";
-  EXPECT_EQ(detail::json_text("a\xff"
-                              "b"),
+  EXPECT_EQ(lockstep::detail::json_string("a\xff"
+                                          "b"),
             "\"a" + bad + "b\"");
-  EXPECT_EQ(detail::json_text("\xe2\x86"), "\"" + bad + bad + "\"");
-  EXPECT_EQ(detail::json_text("\xc0\x80"), "\"" + bad + bad + "\"");
-  EXPECT_EQ(detail::json_text("\xe0\x80\x80"), "\"" + bad + bad + bad + "\"");
-  EXPECT_EQ(detail::json_text("\xed\xa0\x80"), "\"" + bad + bad + bad + "\"");
-  EXPECT_EQ(detail::json_text("\xf4\x90\x80\x80"), "\"" + bad + bad + bad + bad + "\"");
+  EXPECT_EQ(lockstep::detail::json_string("\xe2\x86"), "\"" + bad + bad + "\"");
+  EXPECT_EQ(lockstep::detail::json_string("\xc0\x80"), "\"" + bad + bad + "\"");
+  EXPECT_EQ(lockstep::detail::json_string("\xe0\x80\x80"), "\"" + bad + bad + bad + "\"");
+  EXPECT_EQ(lockstep::detail::json_string("\xed\xa0\x80"), "\"" + bad + bad + bad + "\"");
+  EXPECT_EQ(lockstep::detail::json_string("\xf4\x90\x80\x80"), "\"" + bad + bad + bad + bad + "\"");
 }
 
 TEST(ExportChromeTrace, WritesAFileThatIsReadBack) {

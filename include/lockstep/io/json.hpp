@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/json_string.hpp>
 
 #include <charconv>
 #include <cstddef>
@@ -16,31 +17,8 @@
 // As much of JSON (RFC 8259) as the header of a safetensors file is made of.
 namespace lockstep::io::detail {
 
-// `code`, which is no surrogate, in UTF-8.
-inline std::string to_utf8(std::uint32_t code) {
-  const auto tail = [code](unsigned shift) {
-    return static_cast<char>(0x80U | ((code >> shift) & 0x3FU));
-  };
-  if (code < 0x80) return {static_cast<char>(code)};
-  if (code < 0x800) return {static_cast<char>(0xC0U | (code >> 6)), tail(0)};
-  if (code < 0x10000) return {static_cast<char>(0xE0U | (code >> 12)), tail(6), tail(0)};
-  return {static_cast<char>(0xF0U | (code >> 18)), tail(12), tail(6), tail(0)};
-}
-
-// How many bytes the well-formed UTF-8 sequence has that `text` begins with (Unicode 15, table
-// 3-7); 0 if it begins with none. Only a well-formed one is how its number is written.
-inline std::size_t utf8_length(std::string_view text) {
-  const unsigned lead = text.empty() ? 0xFF : static_cast<unsigned char>(text[0]);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  if (text.size() < length) return 0;
-  std::uint32_t code = lead & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3FU);
-  }
-  if ((code >= 0xD800 && code <= 0xDFFF) || code > 0x10FFFF) return 0;
-  return text.starts_with(to_utf8(code)) ? length : 0;
-}
+using lockstep::detail::json_string;
+using lockstep::detail::utf8_length;
 
 inline bool is_utf8(std::string_view text) {
   while (!text.empty()) {
@@ -51,23 +29,15 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
-// `text` as a JSON string, in quotes.
-inline std::string json_string(std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t";
-  constexpr std::string_view kLetters = "\"\\bfnrt";
-  std::string result = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (const std::size_t at = kEscaped.find(c); at != std::string_view::npos) {
-      result += {'\\', kLetters[at]};
-    } else if (byte < 0x20) {
-      result += {'\\', 'u', '0', '0', kHex[byte >> 4], kHex[byte & 15U]};
-    } else {
-      result += c;
-    }
-  }
-  return result + '"';
+// `code`, which is no surrogate, in UTF-8.
+inline std::string to_utf8(std::uint32_t code) {
+  const auto tail = [code](unsigned shift) {
+    return static_cast<char>(0x80U | ((code >> shift) & 0x3FU));
+  };
+  if (code < 0x80) return {static_cast<char>(code)};
+  if (code < 0x800) return {static_cast<char>(0xC0U | (code >> 6)), tail(0)};
+  if (code < 0x10000) return {static_cast<char>(0xE0U | (code >> 12)), tail(6), tail(0)};
+  return {static_cast<char>(0xF0U | (code >> 18)), tail(12), tail(6), tail(0)};
 }
 
 // Reads a text in the order in which its caller expects what is in it. No tree is built and nothing
@@ -120,8 +90,8 @@ class JsonReader {
         result += escape();
         continue;
       }
-      const std::size_t length = utf8_length(text_.substr(at_));
       if (at_ == text_.size()) fail("the string does not end");
+      const std::size_t length = utf8_length(text_.substr(at_));
       if (length == 0) fail("the string is not UTF-8");
       if (static_cast<unsigned char>(c) < 0x20) fail("a control character in a string");
       result += text_.substr(at_, length);
