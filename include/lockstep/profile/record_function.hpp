@@ -4,7 +4,6 @@
 #include <lockstep/config.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
-#include <lockstep/profile/recording/recorded_event.hpp>
 #include <lockstep/profile/recording/recording.hpp>
 #include <lockstep/profile/recording/row.hpp>
 

@@ -1,18 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/profile/function_event.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/profile/recording/row.hpp>
 
 #include <algorithm>
 #include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace lockstep::profile {
+
+// A range as it is drawn. Times are nanoseconds since the Profiler began.
+//
+// **Torch counterpart.** torch.autograd.profiler_util.FunctionEvent, what profile.events() has.
+struct FunctionEvent {
+  std::string name;
+  std::string row;  // "main", "cpu:0 compute", "cpu:0 copy", the name of a thread
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  std::uint64_t bytes = 0;
+};
 
 namespace detail {
 

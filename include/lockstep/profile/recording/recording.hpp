@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/profile/recording/row.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -20,6 +21,20 @@ struct RangeListener;  // profile/device_timer.hpp
 inline constinit std::atomic<std::uint64_t> recording{0};
 
 inline constinit std::atomic<const RangeListener*> range_listener{nullptr};
+
+// A range that has ended. Times are nanoseconds of the steady clock.
+struct RecordedEvent {
+  const char* name;  // a literal, or kept by the log
+  std::int64_t begin;
+  std::int64_t end;
+  std::uint64_t bytes;
+  void* begin_mark;  // of the DeviceTimer; null for what ran on the host
+  void* end_mark;
+  Row row;
+};
+
+// Uses up the marks that the event has of a GPU (profile/recording/thread_log.hpp).
+void discard(const RecordedEvent& event) noexcept;
 
 }  // namespace detail
 

@@ -3,7 +3,7 @@
 
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/device_timer.hpp>
-#include <lockstep/profile/recording/recorded_event.hpp>
+#include <lockstep/profile/recording/recording.hpp>
 
 #include <array>
 #include <atomic>
