@@ -156,30 +156,20 @@ Leaf gather_leaf(const std::vector<Leaf>& parts, Device device, std::int64_t dim
 }
 
 // The addresses of the leaves of one part, in the order of the walk.
-struct CollectLeaf {
-  std::vector<const void*>& leaves;
-
-  template <class Leaf>
-  void operator()(const Leaf& leaf, const Path& /*path*/) const {
-    leaves.push_back(&leaf);
-  }
-};
-
-struct GatherLeaf {
-  const std::vector<std::vector<const void*>>& leaves;  // of each part
-  Device device;
-  std::int64_t dim;
-  const ScalarRule& rule;
-  std::size_t next = 0;
-
-  template <class Leaf>
-  void operator()(Leaf& leaf, const Path& /*path*/) {
+using Leaves = std::vector<const void*>;
+inline auto collecting_to(Leaves& leaves) {
+  return [&leaves](const auto& leaf, const Path& /*path*/) { leaves.push_back(&leaf); };
+}
+inline auto gathering_from(const std::vector<Leaves>& parts, Device device, std::int64_t dim,
+                           const ScalarRule& rule) {
+  return [&parts, device, dim, &rule, next = std::size_t{0}]<class Leaf>(
+             Leaf& leaf, const Path& /*path*/) mutable {
     std::vector<Leaf> row;
-    for (const auto& of_part : leaves) row.push_back(*static_cast<const Leaf*>(of_part[next]));
+    for (const Leaves& part : parts) row.push_back(*static_cast<const Leaf*>(part[next]));
     leaf = gather_leaf(row, device, dim, rule);
     ++next;
-  }
-};
+  };
+}
 
 template <class T>
 Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
@@ -200,13 +190,13 @@ Gathered<T> gather(const std::vector<T>& parts, Device device, std::int64_t dim,
       if (!tensor_traits<T>::defined(parts[0])) return parts[0];
       return gather_leaf(parts, device, dim, rule);
     } else {
-      std::vector<std::vector<const void*>> leaves(parts.size());
+      std::vector<Leaves> leaves(parts.size());
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        const CollectLeaf collect{leaves[i]};
+        const auto collect = collecting_to(leaves[i]);
         for_each_leaf(parts[i], root, collect);
       }
       T result = parts[0];
-      GatherLeaf concatenate{leaves, device, dim, rule};
+      auto concatenate = gathering_from(leaves, device, dim, rule);
       for_each_leaf(result, root, concatenate);
       return result;
     }

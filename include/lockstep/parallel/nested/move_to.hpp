@@ -13,19 +13,16 @@
 
 namespace lockstep::detail::nested {
 
-struct MoveLeaf {
-  Device device;
-
-  template <class Leaf>
-  void operator()(Leaf& leaf, const Path& /*path*/) const {
+inline auto moving_to(Device device) {
+  return [device]<class Leaf>(Leaf& leaf, const Path& /*path*/) {
     if (!is_on(leaf, device)) leaf = tensor_traits<Leaf>::broadcast(leaf, {device})[0];
-  }
-};
+  };
+}
 
 // Moves every tensor in `value` to `device`, differentiably; those that are there already stay.
 template <class T>
 void move_to(T& value, Device device) {
-  const MoveLeaf move{device};
+  const auto move = moving_to(device);
   for_each_leaf(value, Path("output"), move);
 }
 

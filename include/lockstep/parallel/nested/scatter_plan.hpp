@@ -95,56 +95,39 @@ class ScatterPlan : NonCopyable {
   std::size_t count_ = 0;
 };
 
-// What walks over arguments do at a leaf. They are structs rather than lambdas so that the walk
-// over a type is compiled once for all structures that have it inside.
-struct AddLeaf {
-  ScatterPlan& plan;
-
-  template <class Leaf>
-  void operator()(const Leaf& leaf, const Path& path) const {
-    plan.add(leaf, path);
-  }
-};
-struct AddPartLeaf {
-  ScatterPlan& plan;
-  std::size_t part;
-
-  template <class Leaf>
-  void operator()(const Leaf& leaf, const Path& path) const {
-    plan.add_part_leaf(part, leaf, path);
-  }
-};
-struct ScatterLeaf {
-  const ScatterPlan& plan;
-  std::vector<std::shared_ptr<void>>& chunks;  // each a std::vector<Leaf>
-
-  template <class Leaf>
-  void operator()(const Leaf& leaf, const Path& /*path*/) const {
+// What walks over arguments do at a leaf. Functions that are no templates make them, so that the
+// walk over a type is compiled once for all structures that have it inside.
+inline auto adding_to(ScatterPlan& plan) {
+  return [&plan](const auto& leaf, const Path& path) { plan.add(leaf, path); };
+}
+inline auto adding_to(ScatterPlan& plan, std::size_t part) {
+  return
+      [&plan, part](const auto& leaf, const Path& path) { plan.add_part_leaf(part, leaf, path); };
+}
+// Chunks of leaves, each a std::vector<Leaf>, in the order of the walk.
+using Chunks = std::vector<std::shared_ptr<void>>;
+inline auto scattering_to(Chunks& chunks, const ScatterPlan& plan) {
+  return [&]<class Leaf>(const Leaf& leaf, const Path& /*path*/) {
     chunks.push_back(std::make_shared<std::vector<Leaf>>(plan.scatter(leaf)));
-  }
-};
-struct AssignChunk {
-  const std::vector<std::shared_ptr<void>>& chunks;
-  std::size_t part;
-  std::size_t next = 0;
-
-  template <class Leaf>
-  void operator()(Leaf& leaf, const Path& /*path*/) {
-    leaf = std::move((*static_cast<std::vector<Leaf>*>(chunks[next++].get()))[part]);
-  }
-};
+  };
+}
+inline auto assigning_from(const Chunks& chunks, std::size_t part) {
+  return [part, next = chunks.begin()]<class Leaf>(Leaf& leaf, const Path& /*path*/) mutable {
+    leaf = std::move((*static_cast<std::vector<Leaf>*>((next++)->get()))[part]);
+  };
+}
 
 // Takes an argument into account: all tensors in it, or the parts of a Scattered.
 template <class T>
 void plan_argument(ScatterPlan& plan, const T& argument, const Path& path) {
-  const AddLeaf add{plan};
+  const auto add = adding_to(plan);
   for_each_leaf(argument, path, add);
 }
 template <class T>
 void plan_argument(ScatterPlan& plan, const Scattered<T>& argument, const Path& path) {
   plan.add_parts(argument.size(), path);
   for (std::size_t i = 0; i < argument.size(); ++i) {
-    const AddPartLeaf add{plan, i};
+    const auto add = adding_to(plan, i);
     for_each_leaf(argument[i], path, add);
   }
 }
@@ -168,12 +151,12 @@ Parts<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
   } else {
     Parts<T> parts(plan.count(), argument);
     // The walk meets the tensors of every copy in the same order as those of the original.
-    std::vector<std::shared_ptr<void>> chunks;
-    const ScatterLeaf scatter{plan, chunks};
+    Chunks chunks;
+    const auto scatter = scattering_to(chunks, plan);
     const Path root("");
     for_each_leaf(argument, root, scatter);
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      AssignChunk assign{chunks, i};
+      auto assign = assigning_from(chunks, i);
       for_each_leaf(parts[i], root, assign);
     }
     return parts;

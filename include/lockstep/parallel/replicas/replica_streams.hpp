@@ -59,21 +59,14 @@ class ReplicaStreams {
   }
 
  private:
-  struct RecordLeaf {
-    const Stream& stream;
-
-    template <class Leaf>
-    void operator()(const Leaf& leaf, const nested::Path& /*path*/) const {
+  template <class T>
+  static void record(const T& value, const Stream& stream) {
+    const auto record_leaf = [&stream]<class Leaf>(const Leaf& leaf, const nested::Path& /*path*/) {
       using Traits = tensor_traits<Leaf>;
       if constexpr (requires { Traits::record_stream(leaf, stream); }) {
         if (Traits::device(leaf) == stream.device()) Traits::record_stream(leaf, stream);
       }
-    }
-  };
-
-  template <class T>
-  static void record(const T& value, const Stream& stream) {
-    const RecordLeaf record_leaf{stream};
+    };
     nested::for_each_leaf(value, nested::Path("replica"), record_leaf);
   }
 
