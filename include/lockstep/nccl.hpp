@@ -9,10 +9,9 @@
 // where devices of one process share a GPU or are host devices, and in a program without this
 // header.
 
-#include <lockstep/backend/collectives.hpp>
 #include <lockstep/cuda/nccl/nccl_collectives.hpp>
 #include <lockstep/cuda/nccl/process_group.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
+#include <lockstep/distributed/thread/gpu_collectives.hpp>
 
 #include <atomic>
 
@@ -20,8 +19,8 @@ namespace lockstep::cuda {
 
 // Registers NCCL, which starts at its first use; returns true.
 inline bool register_nccl() {
-  lockstep::detail::nccl_collectives.store(&NcclCollectives::instance(), std::memory_order_release);
-  distributed::detail::nccl_world.store(&NcclCollectives::instance(), std::memory_order_release);
+  distributed::detail::nccl_collectives.store(&NcclCollectives::instance(),
+                                              std::memory_order_release);
   return true;
 }
 

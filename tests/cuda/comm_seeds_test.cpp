@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
-#include <lockstep/backend/collectives.hpp>
+#include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
@@ -53,10 +53,10 @@ class CommUnderEachSeed : public ::testing::TestWithParam<std::size_t> {
   template <class Body>
   static void both_ways(const Body& body) {
     for (const bool nccl : {true, false}) {
-      if (nccl && detail::nccl_collectives.load() == nullptr) continue;
+      if (nccl && distributed::detail::nccl_collectives.load() == nullptr) continue;
       SCOPED_TRACE(nccl ? "by NCCL" : "by copies");
-      std::optional<testing::WithoutNccl<detail::Collectives>> without;
-      if (!nccl) without.emplace(detail::nccl_collectives);
+      std::optional<testing::WithoutNccl> without;
+      if (!nccl) without.emplace();
       testing::under_seeds(testing::kManySeeds, body);
     }
   }

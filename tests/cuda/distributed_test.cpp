@@ -6,7 +6,6 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/distributed/store/hash_store.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/nccl.hpp>
 #include <lockstep/nn/activation.hpp>
 #include <lockstep/nn/linear.hpp>
@@ -167,7 +166,7 @@ void as_processes(const std::vector<Device>& devices, const Body& body) {
 }
 
 TEST(DistributedCuda, TrainsByCopiesAsOneDeviceDoes) {
-  const testing::WithoutNccl copies(distributed::detail::nccl_world);
+  const testing::WithoutNccl copies;
   under_each_policy([] {
     expect_same_losses([](const Body& body) { distributed::run({"cuda:0", "cuda:1"}, body); });
     expect_same_losses([](const Body& body) {
@@ -259,7 +258,7 @@ void expect_overlap(const std::function<void(const Body&)>& with_ranks) {
 TEST(DistributedCuda, BucketsAreReducedBesideBackward) {
   cudasim::set_policy(cudasim::Policy::lazy);  // so that nothing is idle once work was issued
   {
-    const testing::WithoutNccl copies(distributed::detail::nccl_world);
+    const testing::WithoutNccl copies;
     expect_overlap([](const Body& body) { distributed::run({"cuda:0", "cuda:1"}, body); });
   }
   expect_overlap([](const Body& body) { distributed::run({"cuda:0", "cuda:1"}, body); });

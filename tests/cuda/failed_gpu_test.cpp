@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/backend/collectives.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
@@ -9,7 +8,6 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/nccl.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -159,8 +157,8 @@ bool rests_on(Device device, Device failed, const std::function<void()>& wait) {
 }
 
 [[noreturn]] void read_what_it_has_added_to(bool nccl) {
-  std::optional<testing::WithoutNccl<detail::Collectives>> copies;
-  if (!nccl) copies.emplace(detail::nccl_collectives);
+  std::optional<testing::WithoutNccl> copies;
+  if (!nccl) copies.emplace();
   const auto sum = [] {
     return comm::reduce_add(std::vector<Tensor>{threes("cuda:0"), threes(kGpu)}, "cuda:0");
   };
@@ -172,8 +170,8 @@ bool rests_on(Device device, Device failed, const std::function<void()>& wait) {
 }
 
 [[noreturn]] void read_what_a_rank_has_given(bool nccl) {
-  std::optional<testing::WithoutNccl<distributed::detail::WorldCollectives>> copies;
-  if (!nccl) copies.emplace(distributed::detail::nccl_world);
+  std::optional<testing::WithoutNccl> copies;
+  if (!nccl) copies.emplace();
   const auto sum = [](const distributed::ProcessGroup& group) {
     const Tensor tensor = threes(group.device());
     (void)group.blocking().all_reduce(tensor);

@@ -12,7 +12,6 @@
 #include <lockstep/distributed/thread/gpu_moves.hpp>
 #include <lockstep/distributed/thread/mailbox.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -285,7 +284,7 @@ class Mends {
 // A rank's memory may be in use for ever where another one's GPU has failed in a collective. What
 // comes after that is not, on the GPU as on the host.
 TEST(ProcessGroupCuda, NothingThatIsIssuedAfterTheEndOfAGroupIsKept) {
-  const testing::WithoutNccl copies(distributed::detail::nccl_world);
+  const testing::WithoutNccl copies;
   const testing::MayLeak memory;
   under_lazy([] {
     int kept = 0;

@@ -16,7 +16,6 @@
 #include <lockstep/distributed/store/tcp_store.hpp>
 #include <lockstep/distributed/thread/thread_carrier.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/distributed/watchdog/watchdog_options.hpp>
 #include <lockstep/nccl.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
-#include <lockstep/backend/collectives.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/cuda/cuda_backend.hpp>
 #include <lockstep/nccl.hpp>
@@ -155,7 +154,7 @@ TEST(NcclReduceAdd, GivesWhatAddsGive) {
       const auto groups =
           count_calls("ncclGroupEnd", [&] { sum = comm::reduce_add(inputs, "cuda:1"); });
       EXPECT_EQ(groups, dtype == Dtype::f16 ? 0 : 1);  // summed in f32, by adds
-      const testing::WithoutNccl by_adds(detail::nccl_collectives);
+      const testing::WithoutNccl by_adds;
       const Tensor expected = comm::reduce_add(inputs, "cuda:1");
       EXPECT_EQ(values_of(sum), values_of(expected));
       EXPECT_EQ(sum.device(), Device("cuda:1"));
@@ -181,7 +180,7 @@ TEST(NcclReduceAdd, CoalescedIsOneGroupAndTheRestIsAdded) {
     EXPECT_EQ(std::count_if(calls.begin(), calls.end(),
                             [](const auto& call) { return call.function == "ncclGroupEnd"; }),
               1);
-    const testing::WithoutNccl by_adds(detail::nccl_collectives);
+    const testing::WithoutNccl by_adds;
     EXPECT_EQ(values_of(sums), values_of(comm::reduce_add_coalesced(inputs)));
   });
 }
@@ -451,7 +450,7 @@ TEST(NcclReplicas, AreRefreshedByOneGroupAndAgainAfterAFailure) {
   cudasim::fail_next("ncclGroupEnd", cudaErrorLaunchFailure);
   EXPECT_THROW((void)cache.refresh(originals, devices), NcclError);
   forget_lost_results(devices);
-  const testing::WithoutNccl by_copies(detail::nccl_collectives);
+  const testing::WithoutNccl by_copies;
   const std::vector<Tensor> copies = cache.refresh(originals, devices);
   EXPECT_EQ(values_of({copies[2], copies[3]}), values_of(originals));
 }
@@ -468,7 +467,7 @@ TEST(NcclReplicas, DataParallelTrainsAsWithCopies) {
   under_each_policy([&] {
     std::vector<Values> gradients;
     EXPECT_EQ(count_calls("ncclGroupEnd", [&] { gradients = step(); }), 2);
-    const testing::WithoutNccl by_copies(detail::nccl_collectives);
+    const testing::WithoutNccl by_copies;
     EXPECT_EQ(gradients, step());
   });
 }

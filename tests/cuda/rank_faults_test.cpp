@@ -4,7 +4,6 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/distributed/store/hash_store.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/nccl.hpp>
 #include <lockstep/nn/linear.hpp>
@@ -308,7 +307,7 @@ void walk(const WithRanks& with_ranks, int rank, const std::vector<Fault>& fault
 }
 
 TEST(RankFaultsOnGpus, OfThreadsThatCopyAndAdd) {
-  const testing::WithoutNccl copies(distributed::detail::nccl_world);
+  const testing::WithoutNccl copies;
   const WithRanks with_ranks{[](const auto& body) {
     distributed::run({"cuda:0", "cuda:1"}, body);
   }};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/collectives.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
@@ -15,7 +14,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
+#include <lockstep/distributed/thread/gpu_collectives.hpp>
 
 #include <bitset>
 #include <cstddef>
@@ -39,10 +38,8 @@ namespace lockstep::cuda {
 // another thread could issue just that to the streams that a call names. Therefore NCCL has a
 // stream of its own on each GPU, which waits for the named one before and for which that one waits
 // afterwards; and all calls of a process are made one at a time, in the same order on all GPUs.
-class NcclCollectives final : public distributed::detail::WorldCollectives {
+class NcclCollectives final : public distributed::detail::GpuCollectives {
  public:
-  using StreamState = lockstep::detail::StreamState;
-
   static NcclCollectives& instance() {
     static NcclCollectives& collectives = *new NcclCollectives;
     return collectives;
@@ -82,7 +79,7 @@ class NcclCollectives final : public distributed::detail::WorldCollectives {
       for (const Sum& each : sums) {
         communicator.check_call(
             ncclReduce(each.inputs[rank], rank == root ? each.total : nullptr, each.count,
-                       type_of(each.type), ncclSum, static_cast<int>(root), comm, stream),
+                       nccl_type(each.dtype), ncclSum, static_cast<int>(root), comm, stream),
             "ncclReduce", rank);
       }
     });
@@ -156,20 +153,6 @@ class NcclCollectives final : public distributed::detail::WorldCollectives {
     } catch (...) {
       (void)cudaGetLastError();  // the GPU has failed, or its results are lost
     }
-  }
-
-  static ncclDataType_t type_of(lockstep::detail::SumType type) {
-    switch (type) {
-      case lockstep::detail::SumType::i32:
-        return ncclInt32;
-      case lockstep::detail::SumType::i64:
-        return ncclInt64;
-      case lockstep::detail::SumType::f64:
-        return ncclFloat64;
-      case lockstep::detail::SumType::f32:
-        break;
-    }
-    return ncclFloat32;
   }
 
   Communicator& communicator_of(std::span<StreamState* const> streams) {

@@ -6,11 +6,11 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
+#include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/distributed/thread/gpu_faults.hpp>
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/distributed/thread/reduce_ranks.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/error.hpp>
 
 #include <cstddef>
@@ -82,7 +82,7 @@ class GpuMoves {
   const Stream& stream() const { return side(own_).stream; }
 
   void start() const {
-    if (WorldCollectives* const all = serving()) {
+    if (GpuCollectives* const all = serving()) {
       if (own_ == 0) all->run(call_, parts());
       return;
     }
@@ -115,7 +115,7 @@ class GpuMoves {
 
   // What serves all ranks' devices, or null; the same on all ranks. Null also if a rank brings
   // memory of another GPU than its own.
-  WorldCollectives* serving() const {
+  GpuCollectives* serving() const {
     for (std::size_t r = 0; r < ranks_; ++r) {
       if (side(r).stream.device() != world_.gpus()[r]) return nullptr;
     }

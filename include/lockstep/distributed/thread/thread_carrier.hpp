@@ -8,10 +8,10 @@
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
+#include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/distributed/thread/gpu_moves.hpp>
 #include <lockstep/distributed/thread/reduce_ranks.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>
@@ -88,8 +88,7 @@ class ThreadCarrier final : public Carrier {
     mine.outputs = outputs;
     mine.on_gpu = true;
     alone([&] {
-      WorldCollectives* const serves =
-          rank() == 0 ? world_collectives_for(world_->gpus()) : nullptr;
+      GpuCollectives* const serves = rank() == 0 ? collectives_for(world_->gpus()) : nullptr;
       mine.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), serves, {}, {}});
     });
     meet(call);

@@ -10,8 +10,8 @@
 #include <lockstep/distributed/group/claimed_pieces.hpp>
 #include <lockstep/distributed/group/departure.hpp>
 #include <lockstep/distributed/store/rendezvous.hpp>
+#include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/distributed/thread/mailbox.hpp>
-#include <lockstep/distributed/thread/world_collectives.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>
@@ -50,9 +50,9 @@ class ThreadWorld {
   // What the other ranks' streams need to know of a rank's in a collective on GPUs.
   struct GpuSide {
     Stream stream;
-    Event ready;               // recorded before the meeting: inputs and outputs may be used
-    WorldCollectives* serves;  // set by rank 0: what serves the ranks' GPUs, or null
-    Event done;                // recorded before the parting: the rank's share has ended
+    Event ready;             // recorded before the meeting: inputs and outputs may be used
+    GpuCollectives* serves;  // set by rank 0: what serves the ranks' GPUs, or null
+    Event done;              // recorded before the parting: the rank's share has ended
     std::optional<lockstep::detail::DescribedError> failure;  // why not all was issued, and
     bool hangs = false;  // whether what was cannot be waited for: both set before the parting
   };

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <lockstep/algorithm.hpp>
-#include <lockstep/backend/collectives.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -14,28 +14,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace lockstep::comm::detail {
 
-// The type as which a collective adds up tensors of a dtype; nothing if none does.
-inline std::optional<lockstep::detail::SumType> sum_type(Dtype dtype) {
-  using lockstep::detail::SumType;
-  switch (dtype) {
-    case Dtype::i32:
-      return SumType::i32;
-    case Dtype::i64:
-      return SumType::i64;
-    case Dtype::f32:
-      return SumType::f32;
-    case Dtype::f64:
-      return SumType::f64;
-    default:
-      return std::nullopt;
-  }
+// Whether a collective adds up tensors of a dtype. Half precision is missing on purpose: the
+// library sums it in f32 and rounds once.
+constexpr bool is_summed_together(Dtype dtype) {
+  return dtype == Dtype::i32 || dtype == Dtype::i64 || dtype == Dtype::f32 || dtype == Dtype::f64;
 }
 
 // Collects sums over one list of devices, which NCCL (lockstep/nccl.hpp) then makes together, as
@@ -49,23 +37,22 @@ class CollectiveSums {
   // that sum, or not together with those added before, which have other devices. The inputs have
   // been checked; the total is new, and the caller keeps it until `issue`.
   bool add(const Tensor& total, std::span<const Tensor> inputs) {
-    if (!lockstep::detail::nccl_collectives.load(std::memory_order_acquire)) return false;
-    const auto type = sum_type(total.dtype());
-    if (!type || total.numel() == 0) return false;
+    if (!distributed::detail::nccl_collectives.load(std::memory_order_acquire)) return false;
+    if (!is_summed_together(total.dtype()) || total.numel() == 0) return false;
     std::vector<Device> devices;
     for (const Tensor& input : inputs) devices.push_back(input.device());
     const auto at = lockstep::detail::find(devices, total.device());
     const auto root = static_cast<std::size_t>(at - devices.begin());
     if (sums_.empty()) {
-      collectives_ = lockstep::detail::collectives_for(devices);
+      collectives_ = distributed::detail::collectives_for(devices);
       if (!collectives_) return false;
       devices_ = std::move(devices);
       root_ = root;
     } else if (devices != devices_ || root != root_) {
       return false;
     }
-    lockstep::detail::Collectives::Sum sum{
-        {}, total.impl()->data(), static_cast<std::size_t>(total.numel()), *type};
+    Collectives::Sum sum{
+        {}, total.impl()->data(), static_cast<std::size_t>(total.numel()), total.dtype()};
     for (const Tensor& input : inputs) {
       sum.inputs.push_back(inputs_.emplace_back(lockstep::detail::packed(input)).impl()->data());
     }
@@ -82,11 +69,13 @@ class CollectiveSums {
   }
 
  private:
-  lockstep::detail::Collectives* collectives_ = nullptr;
+  using Collectives = distributed::detail::GpuCollectives;
+
+  Collectives* collectives_ = nullptr;
   std::vector<Device> devices_;
   std::size_t root_ = 0;
   std::vector<Tensor> inputs_;  // contiguous; kept while this lives
-  std::vector<lockstep::detail::Collectives::Sum> sums_;
+  std::vector<Collectives::Sum> sums_;
 };
 
 }  // namespace lockstep::comm::detail

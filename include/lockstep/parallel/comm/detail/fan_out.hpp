@@ -2,11 +2,11 @@
 #pragma once
 
 #include <lockstep/algorithm.hpp>
-#include <lockstep/backend/collectives.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -34,18 +34,18 @@ struct FanOutCopy {
 // together, as one collective. Each device is a rank, the source's is the root.
 class FanOutCollective {
  public:
-  using Collectives = lockstep::detail::Collectives;
+  using Collectives = distributed::detail::GpuCollectives;
 
   // `devices`: those of the broadcast, the source's own among them or not. `add` takes no copies
   // unless a collective serves all of them.
   FanOutCollective(Device source, const std::vector<Device>& devices) {
-    if (!lockstep::detail::nccl_collectives.load(std::memory_order_acquire)) return;
+    if (!distributed::detail::nccl_collectives.load(std::memory_order_acquire)) return;
     if (devices.size() < 2) return;
     std::vector<Device> ranks = devices;
     auto at = lockstep::detail::find(ranks, source);
     if (at == ranks.end()) at = ranks.insert(at, source);
     root_ = static_cast<std::size_t>(at - ranks.begin());
-    collectives_ = lockstep::detail::collectives_for(ranks);
+    collectives_ = distributed::detail::collectives_for(ranks);
     size_ = ranks.size();
   }
 
