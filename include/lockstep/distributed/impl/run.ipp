@@ -12,7 +12,7 @@
 #include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
-#include <lockstep/distributed/store/rendezvous.hpp>
+#include <lockstep/distributed/thread/rendezvous.hpp>
 #include <lockstep/distributed/thread/thread_carrier.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
 #include <lockstep/error.hpp>

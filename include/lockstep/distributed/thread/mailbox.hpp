@@ -4,8 +4,8 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
-#include <lockstep/distributed/group/departure.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
+#include <lockstep/distributed/thread/departure.hpp>
 #include <lockstep/distributed/thread/gpu_faults.hpp>
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/error.hpp>

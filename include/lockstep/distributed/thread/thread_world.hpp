@@ -7,11 +7,11 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
-#include <lockstep/distributed/group/claimed_pieces.hpp>
-#include <lockstep/distributed/group/departure.hpp>
-#include <lockstep/distributed/store/rendezvous.hpp>
+#include <lockstep/distributed/thread/claimed_pieces.hpp>
+#include <lockstep/distributed/thread/departure.hpp>
 #include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/distributed/thread/mailbox.hpp>
+#include <lockstep/distributed/thread/rendezvous.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/distributed/group/claimed_pieces.hpp>
+#include <lockstep/distributed/thread/claimed_pieces.hpp>
 #include <lockstep/distributed/run.hpp>
-#include <lockstep/distributed/store/rendezvous.hpp>
+#include <lockstep/distributed/thread/rendezvous.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/distributed/store/rendezvous.hpp>
+#include <lockstep/distributed/thread/rendezvous.hpp>
 
 #include <gtest/gtest.h>
 
