@@ -8,6 +8,7 @@
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/distributed/thread/gpu_faults.hpp>
+#include <lockstep/distributed/thread/rank_share.hpp>
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/distributed/thread/reduce_ranks.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
@@ -15,6 +16,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <span>
 #include <vector>
 
 namespace lockstep::distributed::detail {
@@ -139,51 +141,33 @@ class GpuMoves {
   }
 
   void move() const {
-    const auto root = static_cast<std::size_t>(call_.root);
-    const std::size_t outputs = slot(own_).outputs.size();
-    switch (call_.collective) {
-      case Collective::all_reduce:
-      case Collective::reduce:
-        return reduce(share_begin(call_.count, call_.dtype, own_, ranks_),
-                      share_begin(call_.count, call_.dtype, own_ + 1, ranks_));
-      case Collective::reduce_scatter: {
-        std::vector<GpuMemory> inputs;
-        for (std::size_t r = 0; r < ranks_; ++r) inputs.push_back(input(r, own_));
-        const GpuMemory result = output(own_, 0);
-        return reduce_on_gpu(stream(), call_.dtype, call_.op, inputs, {&result, 1}, 0, call_.count);
-      }
-      case Collective::broadcast:
-        if (own_ != root) copy(output(own_, 0), input(root, 0));
-        return;
-      case Collective::scatter:
-        return copy(output(own_, 0), input(root, own_));
-      case Collective::all_gather:
-      case Collective::gather:
-        // From its own part on, so that the ranks do not all read from the same one.
-        for (std::size_t i = 0; i < outputs; ++i) {
-          const std::size_t r = (own_ + i) % ranks_;
-          copy(output(own_, r), input(r, 0));
-        }
-        return;
-      case Collective::barrier:
-      case Collective::new_group:
-        return;
-    }
+    do_share(
+        call_, own_, ranks_, slot(own_).outputs.size(),
+        [&] {
+          std::vector<GpuMemory> outputs;
+          for (std::size_t r = 0; r < ranks_; ++r) {
+            for (std::size_t i = 0; i < slot(r).outputs.size(); ++i) {
+              outputs.push_back(output(r, i));
+            }
+          }
+          add_up(0, outputs, share_begin(call_.count, call_.dtype, own_, ranks_),
+                 share_begin(call_.count, call_.dtype, own_ + 1, ranks_));
+        },
+        [&] {
+          const GpuMemory result = output(own_, 0);
+          add_up(own_, {&result, 1}, 0, call_.count);
+        },
+        [&](std::size_t i, std::size_t r, std::size_t part) {
+          copy_between(output(own_, i), input(r, part), call_.bytes(), stream());
+        });
   }
 
-  // Writes the elements [begin, end) of the sum to the outputs of all ranks.
-  void reduce(std::size_t begin, std::size_t end) const {
+  // Writes the elements [begin, end) of the sum of all ranks' parts to the outputs.
+  void add_up(std::size_t part, std::span<const GpuMemory> outputs, std::size_t begin,
+              std::size_t end) const {
     std::vector<GpuMemory> inputs;
-    std::vector<GpuMemory> outputs;
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      inputs.push_back(input(r, 0));
-      for (std::size_t i = 0; i < slot(r).outputs.size(); ++i) outputs.push_back(output(r, i));
-    }
+    for (std::size_t r = 0; r < ranks_; ++r) inputs.push_back(input(r, part));
     reduce_on_gpu(stream(), call_.dtype, call_.op, inputs, outputs, begin, end);
-  }
-
-  void copy(const GpuMemory& to, const GpuMemory& from) const {
-    copy_between(to, from, call_.bytes(), stream());
   }
 
   const ThreadWorld& world_;

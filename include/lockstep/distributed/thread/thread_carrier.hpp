@@ -10,6 +10,7 @@
 #include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/distributed/thread/gpu_moves.hpp>
+#include <lockstep/distributed/thread/rank_share.hpp>
 #include <lockstep/distributed/thread/reduce_ranks.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
 #include <lockstep/error.hpp>
@@ -44,16 +45,11 @@ class ThreadCarrier final : public Carrier {
 
   void run(const Call& call, std::span<const void* const> inputs,
            std::span<void* const> outputs) override {
-    in_use_ = false;
     // A slot has room for one part; scatter and reduce_scatter have one for each rank.
     const bool small = call.bytes() <= ThreadWorld::kSmall &&
                        call.collective != Collective::scatter &&
                        call.collective != Collective::reduce_scatter;
-    ThreadWorld::Slot& mine = own_slot();
-    mine.call = call;
-    mine.inputs = inputs;
-    mine.outputs = outputs;
-    mine.on_gpu = false;
+    ThreadWorld::Slot& mine = write_slot(call, inputs, outputs, false);
     if (rank() == 0) world_->pieces(turn_).reset();
     if (small && !inputs.empty()) copy_part(mine.small.data(), inputs[0], call.bytes());
     meet(call);
@@ -81,12 +77,7 @@ class ThreadCarrier final : public Carrier {
 
   void run_on(const Stream& stream, const Call& call, std::span<const void* const> inputs,
               std::span<void* const> outputs, const Done&) override {
-    in_use_ = false;
-    ThreadWorld::Slot& mine = own_slot();
-    mine.call = call;
-    mine.inputs = inputs;
-    mine.outputs = outputs;
-    mine.on_gpu = true;
+    ThreadWorld::Slot& mine = write_slot(call, inputs, outputs, true);
     alone([&] {
       GpuCollectives* const serves = rank() == 0 ? collectives_for(world_->gpus()) : nullptr;
       mine.gpu.emplace(ThreadWorld::GpuSide{stream, stream.record_event(), serves, {}, {}});
@@ -102,10 +93,14 @@ class ThreadCarrier final : public Carrier {
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     const Call call{.collective = Collective::new_group, .count = members.size()};
-    ThreadWorld::Slot& mine = own_slot();
-    mine.call = call;
+    ThreadWorld::Slot& mine = write_slot(call, {}, {}, false);
     mine.members = members;
-    mine.on_gpu = false;
+    const auto at = std::find(members.begin(), members.end(), rank());
+    alone([&] {
+      if (at != members.begin()) return;
+      mine.new_world = std::make_shared<ThreadWorld>(*world_, members);
+      world_->add_part(mine.new_world, members);
+    });
     meet(call);
     std::size_t differs = ranks();
     for (std::size_t r = ranks(); r-- > 0;) {
@@ -113,53 +108,38 @@ class ThreadCarrier final : public Carrier {
       const std::span<const int> first = world_->slot(0, turn_).members;
       if (!std::equal(theirs.begin(), theirs.end(), first.begin(), first.end())) differs = r;
     }
-    if (differs < ranks()) {  // on all ranks alike
-      world_->parting.meet();
-      ++turn_;
-      throw ValueError(
-          lockstep::detail::str("new_group: rank ", differs, " lists other ranks than rank 0"));
-    }
-    // All ranks come to both partings, whatever fails: the others would wait there for ever.
-    std::exception_ptr error;
-    const auto keeping_errors = [&error](const auto& body) noexcept {
-      try {
-        body();
-      } catch (...) {
-        error = std::current_exception();
-      }
-    };
-    const auto at = std::find(members.begin(), members.end(), rank());
-    if (at == members.begin()) {
-      keeping_errors([&] {
-        const auto world = std::make_shared<ThreadWorld>(*world_, members);
-        world_->add_part(world, members);
-        mine.new_world = world;
-      });
-    }
-    world_->parting.meet();
-    std::unique_ptr<Carrier> result;
     const std::shared_ptr<ThreadWorld> part =
         world_->slot(static_cast<std::size_t>(members[0]), turn_).new_world;
-    if (part && at != members.end()) {
-      keeping_errors([&] {
-        result = std::make_unique<ThreadCarrier>(static_cast<int>(at - members.begin()),
-                                                 static_cast<int>(members.size()), part);
-      });
-    }
     world_->parting.meet();
     mine.new_world.reset();
     ++turn_;
-    if (error) alone([&] { std::rethrow_exception(error); });
-    lockstep::check<RankGone>(part != nullptr, call, " on rank ", rank(), ": rank ", members[0],
-                              " has failed to make it");
+    // On all ranks alike.
+    lockstep::check<ValueError>(differs == ranks(), "new_group: rank ", differs,
+                                " lists other ranks than rank 0");
+    std::unique_ptr<Carrier> result;
+    alone([&] {
+      if (at == members.end()) return;
+      result = std::make_unique<ThreadCarrier>(static_cast<int>(at - members.begin()),
+                                               static_cast<int>(members.size()), part);
+    });
     return result;
   }
 
  private:
   std::size_t ranks() const { return sources_.size(); }
 
-  ThreadWorld::Slot& own_slot() const {
-    return world_->slot(static_cast<std::size_t>(rank()), turn_);
+  std::size_t own() const { return static_cast<std::size_t>(rank()); }
+
+  // Writes what the other ranks have to know of this one's call.
+  ThreadWorld::Slot& write_slot(const Call& call, std::span<const void* const> inputs,
+                                std::span<void* const> outputs, bool on_gpu) {
+    in_use_ = false;
+    ThreadWorld::Slot& mine = world_->slot(own(), turn_);
+    mine.call = call;
+    mine.inputs = inputs;
+    mine.outputs = outputs;
+    mine.on_gpu = on_gpu;
+    return mine;
   }
 
   // Waits until all ranks have written their calls to their slots, and compares them.
@@ -216,40 +196,24 @@ class ThreadCarrier final : public Carrier {
   // Moves this rank's part. If `small`, the inputs are in the slots, else where the ranks have
   // them.
   void move(const Call& call, std::span<void* const> outputs, bool small) {
-    const std::size_t bytes = call.bytes();
-    const auto own = static_cast<std::size_t>(rank());
-    const auto root = static_cast<std::size_t>(call.root);
-    const auto slot = [&](std::size_t r) -> ThreadWorld::Slot& { return world_->slot(r, turn_); };
-    const auto source = [&](std::size_t r) -> const void* {
-      return small ? slot(r).small.data() : slot(r).inputs[0];
+    const auto source = [&](std::size_t r, std::size_t part) -> const void* {
+      const ThreadWorld::Slot& slot = world_->slot(r, turn_);
+      return small ? slot.small.data() : slot.inputs[part];
     };
-    switch (call.collective) {
-      case Collective::all_reduce:
-      case Collective::reduce: {
-        if (!small) return reduce_in_pieces(call);
-        for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = source(r);
-        return reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
-      }
-      case Collective::reduce_scatter:
-        for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = slot(r).inputs[own];
-        return reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
-      case Collective::broadcast:
-        if (own != root) copy_part(outputs[0], source(root), bytes);
-        return;
-      case Collective::scatter:
-        return copy_part(outputs[0], slot(root).inputs[own], bytes);
-      case Collective::all_gather:
-      case Collective::gather:
-        // From its own part on, so that the ranks do not all read from the same one.
-        for (std::size_t i = 0; i < outputs.size(); ++i) {
-          const std::size_t r = (own + i) % ranks();
-          copy_part(outputs[r], source(r), bytes);
-        }
-        return;
-      case Collective::barrier:
-      case Collective::new_group:
-        return;
-    }
+    const auto add_up = [&](std::size_t part) {
+      for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = source(r, part);
+      reduce_ranks(call.dtype, call.op, sources_, outputs, 0, call.count);
+    };
+    do_share(
+        call, own(), ranks(), outputs.size(),
+        [&] {
+          if (!small) return reduce_in_pieces(call);
+          add_up(0);
+        },
+        [&] { add_up(own()); },
+        [&](std::size_t i, std::size_t r, std::size_t part) {
+          copy_part(outputs[i], source(r, part), call.bytes());
+        });
   }
 
   const std::shared_ptr<ThreadWorld> world_;
