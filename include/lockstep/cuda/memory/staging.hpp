@@ -6,6 +6,7 @@
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -34,15 +35,13 @@ class Staging {
   explicit Staging(Device device) : device_(device) {}
 
   // A block of page-locked memory, given back behind what `stream` has been given to do with it.
-  class Block {
+  class Block : detail::NonCopyable {
    public:
     Block(Staging& staging, std::size_t bytes, CudaStream& stream)
         : staging_(staging),
           stream_(stream),
           size_class_(bytes <= kSmall ? 0 : 1),
           data_(staging.take(size_class_)) {}
-    Block(const Block&) = delete;
-    Block& operator=(const Block&) = delete;
     ~Block() { staging_.give_back(size_class_, data_, stream_); }
 
     std::byte* data() const { return data_; }
@@ -57,12 +56,12 @@ class Staging {
  private:
   static constexpr std::size_t kMostBlocks = 8;
 
+  // A block that nobody has: free once the event has happened, or at once without one.
   struct Used {
     std::byte* data;
     detail::EventPtr event;
   };
   struct SizeClass {
-    std::vector<std::byte*> free;
     std::vector<Used> used;  // the oldest first
     std::size_t made = 0;
   };
@@ -71,28 +70,22 @@ class Staging {
     std::unique_lock lock(mutex_);
     SizeClass& blocks = classes_[size_class];
     while (true) {
-      if (!blocks.free.empty()) {
-        std::byte* const data = blocks.free.back();
-        blocks.free.pop_back();
-        return data;
-      }
-      if (!blocks.used.empty() &&
-          (blocks.made == kMostBlocks || blocks.used.front().event->query())) {
+      const bool all_made = blocks.made == kMostBlocks;
+      if (!blocks.used.empty() && (all_made || is_free(blocks.used.front()))) {
         Used oldest = std::move(blocks.used.front());
         blocks.used.erase(blocks.used.begin());
         lock.unlock();
         try {
-          oldest.event->synchronize();
+          if (oldest.event) oldest.event->synchronize();
         } catch (...) {  // it may be in use still
-          put_back(size_class, oldest.data, std::move(oldest.event));
+          put_back(size_class, std::move(oldest));
           throw;
         }
         return oldest.data;
       }
-      if (blocks.made < kMostBlocks) break;
+      if (!all_made) break;
       returned_.wait(lock);
     }
-    blocks.free.reserve(kMostBlocks);
     blocks.used.reserve(kMostBlocks);
     const DeviceGuard guard(device_);  // or a GPU that is not asked for gets a context
     void* data = nullptr;
@@ -102,9 +95,11 @@ class Staging {
     return static_cast<std::byte*>(data);
   }
 
-  // Never allocates in the lists: `take` has reserved a place for each block. Without an event the
+  static bool is_free(const Used& block) { return !block.event || block.event->query(); }
+
+  // Never allocates in the list: `take` has reserved a place for each block. Without an event the
   // block is free once the stream has ended, or is broken; where nobody can tell it is not used
-  // again.
+  // again, and another may be made in its place.
   void give_back(std::size_t size_class, std::byte* data, CudaStream& stream) noexcept {
     detail::EventPtr event;
     try {
@@ -113,30 +108,21 @@ class Staging {
       const cudaError_t ended = cudaStreamSynchronize(stream.handle());
       if (ended != cudaSuccess) {
         (void)cudaGetLastError();
-        if (!is_sticky(ended)) return give_up(size_class);
+        if (!is_sticky(ended)) data = nullptr;
       }
     }
-    put_back(size_class, data, std::move(event));
+    put_back(size_class, {data, std::move(event)});
   }
 
-  // Another block may be made in the place of one.
-  void give_up(std::size_t size_class) noexcept {
-    {
-      const std::lock_guard lock(mutex_);
-      --classes_[size_class].made;
-    }
-    returned_.notify_one();
-  }
-
-  // Makes the block free: at once without an event, otherwise when the event has happened.
-  void put_back(std::size_t size_class, std::byte* data, detail::EventPtr event) noexcept {
+  // With null instead of a block there is one less.
+  void put_back(std::size_t size_class, Used block) noexcept {
     {
       const std::lock_guard lock(mutex_);
       SizeClass& blocks = classes_[size_class];
-      if (event) {
-        blocks.used.push_back({data, std::move(event)});
+      if (block.data) {
+        blocks.used.push_back(std::move(block));
       } else {
-        blocks.free.push_back(data);
+        --blocks.made;
       }
     }
     returned_.notify_one();

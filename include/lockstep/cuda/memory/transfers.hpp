@@ -79,21 +79,27 @@ inline void copy_direct(std::byte* dst, std::size_t dst_pitch, const std::byte* 
   }
 }
 
-// Calls piece(row, column, width, rows) for parts of a rectangle that have at most `most` bytes
-// each: some whole rows, or part of one.
-template <class Piece>
-void for_each_piece(std::size_t width, std::size_t rows, std::size_t most, const Piece& piece) {
-  if (width > most) {
-    for (std::size_t row = 0; row < rows; ++row) {
-      for (std::size_t column = 0; column < width; column += most) {
-        piece(row, column, std::min(most, width - column), std::size_t{1});
-      }
+// A part of a rectangle that is copied.
+struct Piece {
+  std::byte* dst;
+  const std::byte* src;
+  std::size_t width;
+  std::size_t rows;
+
+  std::size_t bytes() const { return width * rows; }
+};
+
+// Calls copy(piece) for parts of a rectangle that have room in a block of Staging each: some whole
+// rows, or part of one.
+template <class Copy>
+void for_each_piece(std::byte* dst, const std::byte* src, const Pitched& shape, const Copy& copy) {
+  const std::size_t width = std::min(shape.width, Staging::kLarge);
+  const std::size_t at_once = width < shape.width ? 1 : Staging::kLarge / width;
+  for (std::size_t row = 0; row < shape.rows; row += at_once) {
+    for (std::size_t column = 0; column < shape.width; column += width) {
+      copy(Piece{dst + row * shape.dst_pitch + column, src + row * shape.src_pitch + column,
+                 std::min(width, shape.width - column), std::min(at_once, shape.rows - row)});
     }
-    return;
-  }
-  const std::size_t at_once = most / width;
-  for (std::size_t row = 0; row < rows; row += at_once) {
-    piece(row, std::size_t{0}, width, std::min(at_once, rows - row));
   }
 }
 
@@ -102,51 +108,45 @@ void for_each_piece(std::size_t width, std::size_t rows, std::size_t most, const
 inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& shape,
                            CudaStream& stream) {
   Staging& staging = CudaDevice::at(stream.device()).staging;
-  for_each_piece(shape.width, shape.rows, Staging::kLarge,
-                 [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
-                   const Staging::Block block(staging, width * rows, stream);
-                   const detail::CopyOrder order{.dst = block.data(),
-                                                 .dst_device = {},
-                                                 .src = src + row * shape.src_pitch + column,
-                                                 .src_device = {},
-                                                 .shape = {width, rows, width, shape.src_pitch},
-                                                 .stream = nullptr};
-                   detail::copy_in_pieces({&order, 1});
-                   copy_direct(dst + row * shape.dst_pitch + column, shape.dst_pitch, block.data(),
-                               width, width, rows, stream);
-                 });
+  for_each_piece(dst, src, shape, [&](const Piece& piece) {
+    const Staging::Block block(staging, piece.bytes(), stream);
+    const detail::CopyOrder order{.dst = block.data(),
+                                  .dst_device = {},
+                                  .src = piece.src,
+                                  .src_device = {},
+                                  .shape = {piece.width, piece.rows, piece.width, shape.src_pitch},
+                                  .stream = nullptr};
+    detail::copy_in_pieces({&order, 1});
+    copy_direct(piece.dst, shape.dst_pitch, block.data(), piece.width, piece.width, piece.rows,
+                stream);
+  });
 }
 
-// Moves a piece of a copy to its place: a stream runs it on the host, behind the copy from its GPU.
-struct Unstage {
-  std::byte* dst;
-  std::size_t dst_pitch;
-  const std::byte* block;
-  std::size_t width;
-  std::size_t rows;
-
-  static void run(void* self) {
-    const std::unique_ptr<Unstage> piece(static_cast<Unstage*>(self));
-    copy_rows(piece->dst, piece->dst_pitch, piece->block, piece->width, piece->width, piece->rows);
-  }
-};
-
-// Copies to ordinary host memory, which is written in stream order.
+// Copies to ordinary host memory, which is written in stream order: the stream moves each piece to
+// its place, on the host, behind the copy from its GPU.
 inline void copy_to_host(std::byte* dst, const std::byte* src, const Pitched& shape,
                          CudaStream& stream) {
+  struct Unstage {
+    Piece piece;  // from a block
+    std::size_t dst_pitch;
+
+    static void run(void* self) {
+      const std::unique_ptr<Unstage> owned(static_cast<Unstage*>(self));
+      const Piece& piece = owned->piece;
+      copy_rows(piece.dst, owned->dst_pitch, piece.src, piece.width, piece.width, piece.rows);
+    }
+  };
   Staging& staging = CudaDevice::at(stream.device()).staging;
-  for_each_piece(
-      shape.width, shape.rows, Staging::kLarge,
-      [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
-        const Staging::Block block(staging, width * rows, stream);
-        copy_direct(block.data(), width, src + row * shape.src_pitch + column, shape.src_pitch,
-                    width, rows, stream);
-        auto piece = std::make_unique<Unstage>(Unstage{dst + row * shape.dst_pitch + column,
-                                                       shape.dst_pitch, block.data(), width, rows});
-        check(cudaLaunchHostFunc(stream.handle(), &Unstage::run, piece.get()), "cudaLaunchHostFunc",
-              stream.device());
-        (void)piece.release();  // the stream runs it once and destroys it
-      });
+  for_each_piece(dst, src, shape, [&](Piece piece) {
+    const Staging::Block block(staging, piece.bytes(), stream);
+    copy_direct(block.data(), piece.width, piece.src, shape.src_pitch, piece.width, piece.rows,
+                stream);
+    piece.src = block.data();
+    auto unstage = std::make_unique<Unstage>(Unstage{piece, shape.dst_pitch});
+    check(cudaLaunchHostFunc(stream.handle(), &Unstage::run, unstage.get()), "cudaLaunchHostFunc",
+          stream.device());
+    (void)unstage.release();  // the stream runs it once and destroys it
+  });
 }
 
 // Copies between two GPUs that cannot reach each other: through page-locked memory, each half on a
@@ -161,15 +161,13 @@ inline void copy_through_host(const CopyEnd& dst, const CopyEnd& src, const Pitc
   CudaStream& in = stream_of(dst.device);
   Stream(out).wait_stream(Stream(stream));
   Staging& staging = CudaDevice::at(in.device()).staging;
-  for_each_piece(shape.width, shape.rows, Staging::kLarge,
-                 [&](std::size_t row, std::size_t column, std::size_t width, std::size_t rows) {
-                   const Staging::Block block(staging, width * rows, in);
-                   copy_direct(block.data(), width, src.data + row * shape.src_pitch + column,
-                               shape.src_pitch, width, rows, out);
-                   Stream(in).wait_stream(Stream(out));
-                   copy_direct(dst.data + row * shape.dst_pitch + column, shape.dst_pitch,
-                               block.data(), width, width, rows, in);
-                 });
+  for_each_piece(dst.data, src.data, shape, [&](const Piece& piece) {
+    const Staging::Block block(staging, piece.bytes(), in);
+    copy_direct(block.data(), piece.width, piece.src, shape.src_pitch, piece.width, piece.rows,
+                out);
+    Stream(in).wait_stream(Stream(out));
+    copy_direct(piece.dst, shape.dst_pitch, block.data(), piece.width, piece.width, piece.rows, in);
+  });
   // `in` has waited for `out`, so that what is issued to `stream` from here on may overwrite the
   // source as well.
   Stream(stream).wait_stream(Stream(in));
