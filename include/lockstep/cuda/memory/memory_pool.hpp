@@ -7,13 +7,13 @@
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -28,18 +28,12 @@ namespace lockstep::cuda {
 // and what was given back and has not gone to it yet. Made at its first use and never destroyed.
 class GpuPool {
  public:
-  static cudaMemPool_t of(Device device) { return at(device).handle(device); }
+  static cudaMemPool_t of(Device device) { return per_gpu<GpuPool>(device).handle(device); }
 
   // After `of` this device.
-  static BlockCache& cache_of(Device device) { return *at(device).cache_; }
+  static BlockCache& cache_of(Device device) { return *per_gpu<GpuPool>(device).cache_; }
 
  private:
-  static GpuPool& at(Device device) {
-    static std::array<GpuPool, LogicalDevices::kMost>& pools =
-        *new std::array<GpuPool, LogicalDevices::kMost>;
-    return pools[static_cast<std::size_t>(gpu_of(device))];
-  }
-
   cudaMemPool_t handle(Device device) {
     if (const cudaMemPool_t made = pool_.load(std::memory_order_acquire)) return made;
     const std::lock_guard lock(mutex_);

@@ -8,6 +8,7 @@
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <array>
 #include <atomic>
@@ -20,7 +21,7 @@ namespace lockstep::cuda {
 // All that lockstep keeps for one CUDA device. Made at the device's first use and never destroyed.
 //
 // Threads: any; each member is safe by itself.
-struct CudaDevice {
+struct CudaDevice : detail::NonCopyable {
   static constexpr std::size_t kPoolStreams = 8;
 
   explicit CudaDevice(Device at)
@@ -38,8 +39,6 @@ struct CudaDevice {
     int none = -1;
     (void)first_used().compare_exchange_strong(none, at.index, std::memory_order_relaxed);
   }
-  CudaDevice(const CudaDevice&) = delete;
-  CudaDevice& operator=(const CudaDevice&) = delete;
 
   const Device device;
   EventPool events;

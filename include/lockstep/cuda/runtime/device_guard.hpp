@@ -4,6 +4,7 @@
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/cuda/runtime/logical_devices.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -16,7 +17,7 @@ namespace lockstep::cuda {
 // True if this process has a context on a GPU, which takes hundreds of MiB there, or if that cannot
 // be told. Once it has one it keeps it.
 inline bool has_context(int gpu) {
-  static constinit std::array<std::atomic<bool>, LogicalDevices::kMost> known{};
+  static constinit std::array<std::atomic<bool>, detail::kMaxCudaDevices> known{};
   const auto place = static_cast<std::size_t>(gpu);
   if (place >= known.size() || known[place].load(std::memory_order_relaxed)) return true;
   // The runtime has no such query, so the driver is asked, which is not linked. It numbers the GPUs
@@ -47,7 +48,7 @@ inline bool has_context(int gpu) {
 // it a context, and each of several processes on a machine one on GPU 0, which is every thread's at
 // first. The thread stays on this guard's GPU until a guard finds that the other GPU is in use;
 // likewise where the runtime refuses.
-class DeviceGuard {
+class DeviceGuard : detail::NonCopyable {
  public:
   explicit DeviceGuard(Device device) {
     int current = 0;
@@ -59,8 +60,6 @@ class DeviceGuard {
     left.wanted = -1;
     changed_ = gpu != before_ || gpu != current;
   }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
   ~DeviceGuard() {
     if (!changed_) return;
     if (has_context(before_) && cudaSetDevice(before_) == cudaSuccess) return;

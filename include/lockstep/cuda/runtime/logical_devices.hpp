@@ -16,24 +16,14 @@ namespace lockstep::cuda {
 // LOCKSTEP_CUDA_DEVICES asks for more devices than there are GPUs, several on one in turn. A
 // logical device has streams of its own; its memory is the GPU's.
 //
-// `gpus` is written once, by the count that freezes the list of devices, before anything else can
-// ask.
-struct LogicalDevices {
-  static constexpr int kMost = detail::kMaxCudaDevices;
-
-  std::atomic<int> gpus{0};
-
-  static LogicalDevices& instance() {
-    static LogicalDevices& devices = *new LogicalDevices;
-    return devices;
-  }
-};
+// This, the number of GPUs, is written once, by the count that freezes the list of devices, before
+// anything else can ask.
+inline constinit std::atomic<int> gpus_of_machine{0};
 
 // The GPU that a device, which exists, lies on, as the CUDA runtime counts them.
 inline int gpu_of(Device device) {
-  const std::atomic<int>& gpus = LogicalDevices::instance().gpus;
-  if (gpus.load(std::memory_order_relaxed) == 0) check_device(device);  // counts them
-  return device.index % gpus.load(std::memory_order_relaxed);
+  if (gpus_of_machine.load(std::memory_order_relaxed) == 0) check_device(device);  // counts them
+  return device.index % gpus_of_machine.load(std::memory_order_relaxed);
 }
 
 // What `device_count` asks: any failure means that there are none, and says why.
@@ -45,7 +35,7 @@ inline int count_devices(std::string* reason) {
     *reason = status == cudaSuccess ? "there is no GPU" : cudaGetErrorString(status);
     return 0;
   }
-  LogicalDevices::instance().gpus.store(gpus, std::memory_order_relaxed);
+  gpus_of_machine.store(gpus, std::memory_order_relaxed);
   const int count = detail::requested_cuda_count().value_or(gpus);
   if (count == 0) *reason = "LOCKSTEP_CUDA_DEVICES is 0";
   return count;

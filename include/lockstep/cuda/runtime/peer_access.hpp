@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/gpu_scratch.hpp>
 #include <lockstep/cuda/runtime/cuda_device.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
@@ -46,26 +47,6 @@ class PeerAccess {
  private:
   enum class Answer : unsigned char { unknown, yes, no };
 
-  // A block of a device's memory that the destructor gives back.
-  class TestBlock {
-   public:
-    TestBlock(CudaDevice& device, std::size_t bytes, cudaStream_t stream)
-        : memory_(device.memory),
-          bytes_(bytes),
-          stream_(stream),
-          data_(memory_.allocate(bytes, stream)) {}
-    TestBlock(const TestBlock&) = delete;
-    TestBlock& operator=(const TestBlock&) = delete;
-    ~TestBlock() { memory_.deallocate(data_, bytes_, stream_); }
-    void* data() const { return data_; }
-
-   private:
-    MemoryPool& memory_;
-    const std::size_t bytes_;
-    const cudaStream_t stream_;
-    void* const data_;
-  };
-
   bool try_out(Device reader, Device owner) {
     int can = 0;
     check(cudaDeviceCanAccessPeer(&can, gpu_of(reader), gpu_of(owner)), "cudaDeviceCanAccessPeer",
@@ -91,8 +72,8 @@ class PeerAccess {
     for (std::size_t i = 0; i < kBytes; ++i) {
       block.data()[i] = static_cast<std::byte>(i * 167 + i / 251);
     }
-    const TestBlock source(from, kBytes, fill.handle());
-    const TestBlock target(to, kBytes, send.handle());
+    const detail::GpuScratch source(fill, kBytes);
+    const detail::GpuScratch target(send, kBytes);
     const Staging::Block result(to.staging, kBytes, send);
     copy(source.data(), block.data(), kBytes, fill);
     fill.synchronize();
@@ -110,7 +91,7 @@ class PeerAccess {
 
   std::atomic<bool> broken_{false};
   std::mutex mutex_;
-  std::array<std::array<Answer, LogicalDevices::kMost>, LogicalDevices::kMost> answers_{};
+  std::array<std::array<Answer, detail::kMaxCudaDevices>, detail::kMaxCudaDevices> answers_{};
 };
 
 }  // namespace lockstep::cuda

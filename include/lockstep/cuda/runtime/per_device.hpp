@@ -20,7 +20,7 @@ namespace lockstep::cuda {
 // other.
 template <class T>
 T& per_device(Device device) {
-  static constinit std::array<std::atomic<T*>, LogicalDevices::kMost> all{};
+  static constinit std::array<std::atomic<T*>, detail::kMaxCudaDevices> all{};
   static constinit std::mutex making;
   std::atomic<T*>& slot = all.at(static_cast<std::size_t>(device.index));
   if (T* const made = slot.load(std::memory_order_acquire)) return *made;
@@ -37,7 +37,7 @@ T& per_device(Device device) {
 // Threads: any; a T guards its own members.
 template <class T>
 T& per_gpu(Device device) {
-  using All = std::array<T, LogicalDevices::kMost>;
+  using All = std::array<T, detail::kMaxCudaDevices>;
   alignas(All) static std::byte memory[sizeof(All)];
   static All& all = *::new (memory) All;
   return all[static_cast<std::size_t>(gpu_of(device))];
