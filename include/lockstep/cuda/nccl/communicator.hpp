@@ -8,6 +8,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -23,15 +24,13 @@ namespace lockstep::cuda {
 
 // Calls of NCCL that start together: one thread can make the calls of several GPUs only in such a
 // group.
-class NcclGroup {
+class NcclGroup : lockstep::detail::NonCopyable {
  public:
   // `communicator`: one of those that the calls are for.
   NcclGroup(std::span<const Device> devices, ncclComm_t communicator)
       : devices_(devices), communicator_(communicator) {
     check_nccl(ncclGroupStart(), "ncclGroupStart", devices_, nullptr);
   }
-  NcclGroup(const NcclGroup&) = delete;
-  NcclGroup& operator=(const NcclGroup&) = delete;
   // If an exception ends the group before `start`, the calls of some ranks may be missing, for
   // which the others would wait for ever, here or on their GPUs. NCCL starts no call of a group in
   // which it refuses one, so this makes a call that it refuses: there is no root -1.
@@ -60,7 +59,7 @@ class NcclGroup {
 // the one that was before: if the process did not use that GPU, this would give it a context.
 //
 // Threads: one at a time.
-class Communicator {
+class Communicator : lockstep::detail::NonCopyable {
  public:
   explicit Communicator(std::vector<Device> devices)
       : devices_(std::move(devices)), ranks_(devices_.size()), ends_(devices_.size()) {
@@ -70,8 +69,6 @@ class Communicator {
     check_nccl(ncclCommInitAll(ranks_.data(), static_cast<int>(gpus.size()), gpus.data()),
                "ncclCommInitAll", devices_, nullptr);
   }
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
 
   const std::vector<Device>& devices() const { return devices_; }
 

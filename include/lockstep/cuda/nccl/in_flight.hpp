@@ -9,6 +9,7 @@
 #include <lockstep/distributed/group/group_watch.hpp>
 #include <lockstep/distributed/watchdog/watchdog_progress.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -26,7 +27,7 @@ namespace lockstep::cuda {
 // that takes too long.
 //
 // Threads: one at a time.
-class InFlight {
+class InFlight : lockstep::detail::NonCopyable {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -42,8 +43,6 @@ class InFlight {
   // `limit`: how long an operation may take, counted from when it is the first in the queue.
   InFlight(distributed::detail::GroupWatch watch, std::chrono::milliseconds limit)
       : watch_(std::move(watch)), limit_(limit) {}
-  InFlight(const InFlight&) = delete;
-  InFlight& operator=(const InFlight&) = delete;
 
   const distributed::detail::GroupWatch& watch() const { return watch_; }
   std::chrono::milliseconds limit() const { return limit_; }

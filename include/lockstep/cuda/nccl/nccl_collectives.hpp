@@ -4,7 +4,7 @@
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/cuda/nccl/calls.hpp>
 #include <lockstep/cuda/nccl/communicator.hpp>
-#include <lockstep/cuda/runtime/cuda_device.hpp>
+#include <lockstep/cuda/nccl/own_stream.hpp>
 #include <lockstep/cuda/runtime/cuda_event.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/logical_devices.hpp>
@@ -49,7 +49,7 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
   // been found broken, as what NCCL sends would not arrive either.
   bool serves(std::span<const Device> devices) override {
     if (devices.size() < 2) return false;
-    std::bitset<LogicalDevices::kMost> taken;
+    std::bitset<lockstep::detail::kMaxCudaDevices> taken;
     for (const Device& device : devices) {
       if (!device.is_cuda()) return false;
       const auto gpu = static_cast<std::size_t>(gpu_of(device));
@@ -104,11 +104,6 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
   }
 
  private:
-  struct OwnStream {
-    CudaStream stream;
-    explicit OwnStream(Device device) : stream(device, CudaDevice::at(device).events) {}
-  };
-
   NcclCollectives() = default;
 
   // Makes the calls of one collective as work of `named`: calls(communicator, rank, its ncclComm_t,
@@ -121,7 +116,7 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
     std::vector<CudaStream*> own;
     for (StreamState* stream : named) {
       const Device gpu(DeviceType::cuda, gpu_of(stream->device()));  // the first on it
-      own.push_back(&per_device<OwnStream>(gpu).stream);
+      own.push_back(&per_device<OwnStream>(gpu).get());
       Stream(*own.back()).wait_stream(Stream(*stream));
     }
     communicator.group([&](std::size_t rank, ncclComm_t comm) {

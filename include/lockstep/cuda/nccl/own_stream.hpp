@@ -6,6 +6,7 @@
 #include <lockstep/cuda/runtime/per_device.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cstddef>
 #include <mutex>
@@ -16,11 +17,9 @@ namespace lockstep::cuda {
 // A stream that one communicator has to itself while this lives. NCCL's work waits for other
 // processes: if two communicators shared a stream and other processes issued their work in another
 // order, each would wait for the other for ever.
-class OwnStream {
+class OwnStream : lockstep::detail::NonCopyable {
  public:
   explicit OwnStream(Device device) : streams_(per_device<Streams>(device)), stream_(take()) {}
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
   ~OwnStream() {
     const std::lock_guard lock(streams_.mutex);
     streams_.free.push_back(&stream_);
