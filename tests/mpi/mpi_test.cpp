@@ -350,10 +350,10 @@ TEST(Mpi, AnErrorOfMpiWhileWaitingIsAFailure) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_SELF, &comm);
   ls::mpi::detail::FailureNotice notice(comm, 0, 1);
-  ls::mpi::detail::Requests requests(comm, nullptr, &notice);
+  ls::mpi::detail::Requests requests(nullptr, &notice);
   int number = 0;
   requests.receive(&number, sizeof(number), 0);
-  ls::mpi::detail::Messages messages(comm, nullptr, &notice);
+  ls::mpi::detail::Messages messages(nullptr, &notice);
   std::exception_ptr error;
   messages.start({.count = sizeof(number)}, &number,
                  [&](std::exception_ptr thrown) { error = std::move(thrown); });
@@ -386,7 +386,7 @@ TEST(Mpi, WhatAnotherRankHasToldIsKnownToTheNextWait) {
   }
   if (world().rank() == 0 && world().size() > 1) {
     FailureNotice notice(comm, 0, world().size());
-    Requests requests(comm, nullptr, &notice);
+    Requests requests(nullptr, &notice);
     const auto wait_for_one = [&] {
       requests.receive(&data, 1, 1);
       requests.wait();
@@ -410,7 +410,7 @@ TEST(Mpi, WhoIsToldOfAMessageMayStartOthers) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_SELF, &comm);
   ls::mpi::detail::FailureNotice notice(comm, 0, 1);
-  Messages messages(comm, nullptr, &notice);
+  Messages messages(nullptr, &notice);
   constexpr int kMany = 20;  // more than there is room for beside the first
   std::byte sent{7};
   std::vector<std::byte> received(kMany);
@@ -435,16 +435,16 @@ TEST(Mpi, WhoIsToldOfAMessageMayStartOthers) {
   // What is started while the messages end does not end with them.
   messages.start({.count = 1}, &received[0], start_others);
   messages.start({.count = 1}, &received[1], count);
-  messages.abandon();
+  messages.fail_in_flight();
   EXPECT_EQ(failed, 2);
-  messages.abandon();
+  messages.fail_in_flight();
   EXPECT_EQ(failed, 2 + 2 * kMany);
   MPI_Comm_free(&comm);
 }
 
 TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimit) {
   ls::mpi::detail::FailureNotice notice(MPI_COMM_SELF, 0, 1);
-  ls::mpi::detail::Messages messages(MPI_COMM_SELF, nullptr, &notice);
+  ls::mpi::detail::Messages messages(nullptr, &notice);
   const auto check = [&](int tag) {
     dist::detail::Message message{};
     message.tag = tag;

@@ -41,6 +41,8 @@ class FailureNotice {
       : comm_(comm), rank_(rank), gone_(static_cast<std::size_t>(size)) {}
   void connect(MPI_Comm comm) noexcept { comm_ = comm; }
 
+  MPI_Comm comm() const { return comm_; }
+
   int rank() const { return rank_; }
 
   // Tells the others that the calls do not match. This and `tell_gone` return at once: MPI keeps,

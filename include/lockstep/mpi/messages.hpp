@@ -40,12 +40,9 @@ class Messages {
   using Done = distributed::detail::Done;
 
   // If `watchdog` is null, nobody watches, and no message is ever too late. Ranks tell each other
-  // of their failures by `notice`.
-  Messages(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog,
-           FailureNotice* notice)
-      : comm_(comm), watchdog_(std::move(watchdog)), notice_(notice) {}
-  // Gives the communicator, if it was MPI_COMM_NULL.
-  void connect(MPI_Comm comm) noexcept { comm_ = comm; }
+  // of their failures by `notice`, whose communicator it is.
+  Messages(std::shared_ptr<const distributed::Watchdog> watchdog, FailureNotice* notice)
+      : watchdog_(std::move(watchdog)), notice_(notice) {}
 
   // Throws if the group has no messages any more, or if the tag is too large.
   void check(const Message& message) const {
@@ -58,7 +55,7 @@ class Messages {
   // has come: see Requests::receive.
   void start(const Message& message, void* data, Done done) {
     in_flight_.push_back(begin(message, data, std::move(done)));
-    if (message.sends) in_flight_.back()->start(comm_);
+    if (message.sends) in_flight_.back()->start(notice_->comm());
   }
 
   // Tells those whose message has been taken, or never will be, as when the watchdog has found a
@@ -66,7 +63,8 @@ class Messages {
   bool progress() noexcept {
     for (std::size_t i = 0; i < in_flight_.size(); ++i) {
       // Of receives that are alike, the earlier one gets the earlier message.
-      if (in_flight_[i]->awaited() && !awaited_before(i)) in_flight_[i]->match(comm_);
+      if (!in_flight_[i]->awaited() || awaited_before(i)) continue;
+      in_flight_[i]->match(notice_->comm());
     }
     for (std::size_t i = 0; i < in_flight_.size();) {
       if (in_flight_[i]->advance()) {
@@ -94,23 +92,16 @@ class Messages {
   // The first error of MPI's; null without one.
   std::exception_ptr failure() const { return mpi_failed_ ? error_ : nullptr; }
 
-  // Fails all messages that are under way. The memory that MPI may still read or write is kept for
-  // ever.
+  // Fails all messages that are under way, by what the watchdog has found, or since the group has
+  // gone. The memory that MPI may still read or write is kept for ever: unless MPI has failed, it
+  // still delivers what was sent.
   void fail_in_flight() noexcept {
-    if (in_flight_.empty()) return;
-    const std::exception_ptr error = made([&] {
-      const std::exception_ptr known = watchdog_ ? watchdog_->exception() : nullptr;
-      return known ? known : std::make_exception_ptr(Error("the process group was destroyed"));
-    });
-    leave([&](const MessageInFlight&) { return error; });
-  }
-
-  // Fails all messages that are under way, as the group has gone. MPI still delivers what was sent.
-  void abandon() noexcept {
-    leave([](const MessageInFlight& pending) {
+    leave([&](const MessageInFlight& pending) {
       return made([&] {
-        return std::make_exception_ptr(
-            Error(lockstep::detail::str(pending.name(), ": the process group was destroyed")));
+        const std::exception_ptr known = watchdog_ ? watchdog_->exception() : nullptr;
+        return known ? known
+                     : std::make_exception_ptr(Error(lockstep::detail::str(
+                           pending.name(), ": the process group was destroyed")));
       });
     });
   }
@@ -286,12 +277,9 @@ class Messages {
   }
 
   void check_deadlines() noexcept {
-    const auto is_late = [](const std::unique_ptr<MessageInFlight>& one) {
-      return one->deadline && one->deadline->passed();
-    };
-    const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), is_late);
-    if (found == in_flight_.end()) return;
-    const MessageInFlight& late = **found;
+    // The earliest one's deadline comes first.
+    if (in_flight_.empty() || !watchdog_ || !in_flight_.front()->deadline->passed()) return;
+    const MessageInFlight& late = *in_flight_.front();
     fail_all([&] {
       return Error(lockstep::detail::str(
           late.text(),
@@ -331,7 +319,6 @@ class Messages {
     return pending;
   }
 
-  MPI_Comm comm_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice* const notice_;
   std::vector<std::unique_ptr<MessageInFlight>> in_flight_;

@@ -56,21 +56,21 @@ class MpiCarrier final : public Carrier {
         direct_(size <= direct),
         watchdog_(watchdog),
         notice_(MPI_COMM_NULL, rank, size),
-        requests_(MPI_COMM_NULL, watchdog, &notice_),
-        messages_(MPI_COMM_NULL, std::move(watchdog), &notice_),
-        sources_(ranks()) {
+        requests_(watchdog, &notice_),
+        messages_(std::move(watchdog), &notice_),
+        sources_(ranks()),
+        targets_(ranks()) {
     // So that a rank that has sent its call to some cannot run out of memory before all have it.
     requests_.reserve(direct_ ? 2 * ranks() : 1);
   }
   ~MpiCarrier() override {
+    messages_.fail_in_flight();
     if (Runtime::finalized() || (watchdog_ && watchdog_->faulted()) || requests_.failed() ||
         notice_.told()) {
-      messages_.fail_in_flight();
       // MPI may still read and write it.
       if (requests_.failed()) (void)scratch_.release();
       return;
     }
-    messages_.abandon();
     MPI_Comm comm = requests_.comm();
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
   }
@@ -79,8 +79,6 @@ class MpiCarrier final : public Carrier {
   void connect(MPI_Comm comm, bool compares) noexcept {
     compares_ = compares;
     notice_.connect(comm);
-    requests_.connect(comm);
-    messages_.connect(comm);
   }
 
   bool buffers_in_flight() const override { return carrying_ && requests_.under_way(); }
@@ -199,9 +197,7 @@ class MpiCarrier final : public Carrier {
     const std::vector<int>& counts = scratch_->counts;
     const std::vector<int>& offsets = scratch_->offsets;
     if (direct_) {
-      for_peers([&](std::size_t r, int peer) {
-        if (counts[r] > 0) requests_.receive(piece + offsets[r], size_of_share(r), peer);
-      });
+      receive_shares(piece);
       for_peers([&](std::size_t, int peer) {
         if (counts[own()] > 0) requests_.send(piece + offsets[own()], size_of_share(own()), peer);
       });
@@ -213,6 +209,12 @@ class MpiCarrier final : public Carrier {
     }
     requests_.wait();
   }
+  void receive_shares(std::byte* piece) {
+    for_peers([&](std::size_t r, int peer) {
+      if (scratch_->counts[r] == 0) return;
+      requests_.receive(piece + scratch_->offsets[r], size_of_share(r), peer);
+    });
+  }
   std::size_t size_of_share(std::size_t rank) const {
     return static_cast<std::size_t>(scratch_->counts[rank]);
   }
@@ -222,12 +224,13 @@ class MpiCarrier final : public Carrier {
   void reduce(const Call& call, const void* input, void* output) {
     const std::size_t element = element_size(call.dtype);
     const bool all = call.collective == Collective::all_reduce;
-    if (call.bytes() * ranks() <= kSmall) return reduce_small(call, input, output, all);
+    if (call.bytes() * ranks() <= kSmall) return reduce_small(call, input, output);
     std::vector<int>& counts = scratch_->counts;
     std::vector<int>& offsets = scratch_->offsets;
     counts.resize(ranks());
     offsets.resize(ranks());
-    in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
+    in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
+      const std::size_t count = bytes / element;
       for (std::size_t r = 0; r < ranks(); ++r) {
         const std::size_t begin = share_begin(count, call.dtype, r, ranks());
         const std::size_t end = share_begin(count, call.dtype, r + 1, ranks());
@@ -235,7 +238,7 @@ class MpiCarrier final : public Carrier {
         offsets[r] = static_cast<int>(begin * element);
       }
       const std::size_t share = size_of_share(own());
-      const std::byte* const from = static_cast<const std::byte*>(input) + at * element;
+      const std::byte* const from = static_cast<const std::byte*>(input) + at;
       std::byte* const received = scratch_->room(share * ranks());
       for_peers([&](std::size_t r, int peer) {
         sources_[r] = received + r * share;
@@ -246,46 +249,37 @@ class MpiCarrier final : public Carrier {
         if (counts[r] > 0) requests_.send(from + offsets[r], size_of_share(r), peer);
       });
       requests_.wait();
-      std::byte* const piece = output ? static_cast<std::byte*>(output) + at * element : nullptr;
+      std::byte* const piece = output ? static_cast<std::byte*>(output) + at : nullptr;
       void* const sum = piece ? piece + offsets[own()] : received + own() * share;
       reduce_ranks(call.dtype, call.op, sources_, {&sum, 1}, 0, share / element);
       if (all) return gather_shares(piece);
-      if (!piece) {
-        if (share > 0) requests_.send(sum, share, call.root);
-      } else {
-        for_peers([&](std::size_t r, int peer) {
-          if (counts[r] > 0) requests_.receive(piece + offsets[r], size_of_share(r), peer);
-        });
+      if (piece) {
+        receive_shares(piece);
+      } else if (share > 0) {
+        requests_.send(sum, share, call.root);
       }
       requests_.wait();
     });
   }
 
-  void reduce_small(const Call& call, const void* input, void* output, bool all) {
+  // Every rank that wants the sum has all parts, and adds them up.
+  void reduce_small(const Call& call, const void* input, void* output) {
     if (call.count == 0) return;
     const std::size_t bytes = call.bytes();
     std::byte* const received = scratch_->room(bytes * ranks());
-    if (all) {
+    for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = targets_[r] = received + r * bytes;
+    if (call.collective == Collective::all_reduce) {
       gather_all(input, bytes, received);
-    } else if (output) {
-      for_peers(
-          [&](std::size_t r, int peer) { requests_.receive(received + r * bytes, bytes, peer); });
-      std::memcpy(received + own() * bytes, input, bytes);
     } else {
-      requests_.send(input, bytes, call.root);
+      gather(call, input, std::span(targets_).first(output ? ranks() : 0));
     }
-    requests_.wait();
-    if (!output) return;
-    for (std::size_t r = 0; r < ranks(); ++r) sources_[r] = received + r * bytes;
-    reduce_ranks(call.dtype, call.op, sources_, {&output, 1}, 0, call.count);
+    if (output) reduce_ranks(call.dtype, call.op, sources_, {&output, 1}, 0, call.count);
   }
 
   void reduce_scatter(const Call& call, std::span<const void* const> inputs, void* output) {
-    const std::size_t element = element_size(call.dtype);
-    in_pieces(call, ranks(), [&](std::size_t at, std::size_t count) {
-      const std::size_t bytes = count * element;
+    in_pieces(call, ranks(), [&](std::size_t at, std::size_t bytes) {
       const auto part = [&](std::size_t r) {
-        return static_cast<const std::byte*>(inputs[r]) + at * element;
+        return static_cast<const std::byte*>(inputs[r]) + at;
       };
       std::byte* const received = scratch_->room(bytes * ranks());
       for_peers([&](std::size_t r, int peer) {
@@ -295,16 +289,14 @@ class MpiCarrier final : public Carrier {
       sources_[own()] = part(own());
       for_peers([&](std::size_t r, int peer) { requests_.send(part(r), bytes, peer); });
       requests_.wait();
-      void* const sum = static_cast<std::byte*>(output) + at * element;
-      reduce_ranks(call.dtype, call.op, sources_, {&sum, 1}, 0, count);
+      void* const sum = static_cast<std::byte*>(output) + at;
+      reduce_ranks(call.dtype, call.op, sources_, {&sum, 1}, 0, bytes / element_size(call.dtype));
     });
   }
 
   void broadcast(const Call& call, void* data) {
-    const std::size_t element = element_size(call.dtype);
-    in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
-      std::byte* const piece = static_cast<std::byte*>(data) + at * element;
-      const std::size_t bytes = count * element;
+    in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
+      std::byte* const piece = static_cast<std::byte*>(data) + at;
       if (!direct_) {
         requests_.start("MPI_Ibcast", [&](MPI_Request* request) {
           return MPI_Ibcast(piece, static_cast<int>(bytes), MPI_BYTE, call.root, requests_.comm(),
@@ -321,29 +313,22 @@ class MpiCarrier final : public Carrier {
 
   void all_gather(const Call& call, const void* input, std::span<void* const> outputs) {
     if (direct_) return gather(call, input, outputs);
-    const std::size_t element = element_size(call.dtype);
-    in_pieces(call, ranks(), [&](std::size_t at, std::size_t count) {
-      const std::size_t bytes = count * element;
+    in_pieces(call, ranks(), [&](std::size_t at, std::size_t bytes) {
       std::byte* const received = scratch_->room(bytes * ranks());
-      gather_all(static_cast<const std::byte*>(input) + at * element, bytes, received);
+      gather_all(static_cast<const std::byte*>(input) + at, bytes, received);
       for (std::size_t r = 0; r < ranks(); ++r) {
-        std::byte* const to = static_cast<std::byte*>(outputs[r]) + at * element;
-        std::memcpy(to, received + r * bytes, bytes);
+        std::memcpy(static_cast<std::byte*>(outputs[r]) + at, received + r * bytes, bytes);
       }
     });
   }
 
   // Sends the parts directly, to all ranks or to the root.
   void gather(const Call& call, const void* input, std::span<void* const> outputs) {
-    const std::size_t element = element_size(call.dtype);
     const bool all = call.collective == Collective::all_gather;
-    in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
-      const std::size_t bytes = count * element;
-      const auto* const from = static_cast<const std::byte*>(input) + at * element;
+    in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
+      const auto* const from = static_cast<const std::byte*>(input) + at;
       if (!outputs.empty()) {
-        const auto to = [&](std::size_t r) {
-          return static_cast<std::byte*>(outputs[r]) + at * element;
-        };
+        const auto to = [&](std::size_t r) { return static_cast<std::byte*>(outputs[r]) + at; };
         for_peers([&](std::size_t r, int peer) { requests_.receive(to(r), bytes, peer); });
         if (to(own()) != from) std::memcpy(to(own()), from, bytes);
       }
@@ -357,13 +342,11 @@ class MpiCarrier final : public Carrier {
   }
 
   void scatter(const Call& call, std::span<const void* const> inputs, void* output) {
-    const std::size_t element = element_size(call.dtype);
-    in_pieces(call, 1, [&](std::size_t at, std::size_t count) {
-      const std::size_t bytes = count * element;
-      std::byte* const to = static_cast<std::byte*>(output) + at * element;
+    in_pieces(call, 1, [&](std::size_t at, std::size_t bytes) {
+      std::byte* const to = static_cast<std::byte*>(output) + at;
       if (rank() == call.root) {
         const auto part = [&](std::size_t r) {
-          return static_cast<const std::byte*>(inputs[r]) + at * element;
+          return static_cast<const std::byte*>(inputs[r]) + at;
         };
         for_peers([&](std::size_t r, int peer) { requests_.send(part(r), bytes, peer); });
         if (part(own()) != to) std::memcpy(to, part(own()), bytes);
@@ -394,7 +377,8 @@ class MpiCarrier final : public Carrier {
   Messages messages_;
   bool carrying_ = false;  // what is under way has the memory of a call
   std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
-  std::vector<const void*> sources_;  // for each rank
+  std::vector<const void*> sources_;  // for each rank, as those below
+  std::vector<void*> targets_;
 };
 
 }  // namespace lockstep::mpi::detail

@@ -98,18 +98,15 @@ class Requests {
   // notices.
   static constexpr int kTag = FailureNotice::kTag + 1;
 
-  // If `watchdog` is null, nobody watches. Ranks tell each other of their failures by `notice`;
-  // nobody else uses the communicator.
-  Requests(MPI_Comm comm, std::shared_ptr<const distributed::Watchdog> watchdog,
-           FailureNotice* notice)
-      : comm_(comm), watchdog_(std::move(watchdog)), notice_(notice) {}
+  // If `watchdog` is null, nobody watches. Ranks tell each other of their failures by `notice`,
+  // whose communicator it is; nobody else uses that.
+  Requests(std::shared_ptr<const distributed::Watchdog> watchdog, FailureNotice* notice)
+      : watchdog_(std::move(watchdog)), notice_(notice) {}
 
-  // Gives the communicator, if it was MPI_COMM_NULL.
-  void connect(MPI_Comm comm) noexcept { comm_ = comm; }
   // So many requests can be under way at once without more memory.
   void reserve(std::size_t count) { pending_.reserve(count); }
 
-  MPI_Comm comm() const { return comm_; }
+  MPI_Comm comm() const { return notice_->comm(); }
   bool failed() const { return error_ != nullptr; }
   // True if MPI has been given memory that it may still read or write, perhaps for ever.
   bool under_way() const { return under_way_; }
@@ -159,7 +156,7 @@ class Requests {
   // counts.
   void send(const void* data, std::size_t bytes, int peer) {
     start("MPI_Isend", [&](MPI_Request* request) {
-      return MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, kTag, comm_, request);
+      return MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, kTag, comm(), request);
     });
   }
   // Takes a message when it has come, not before: an MPI may write a message that is too long
@@ -206,7 +203,7 @@ class Requests {
   // Makes another communicator of the same ranks, which returns errors. All of them come to it.
   void duplicate(MPI_Comm* copy) {
     start("MPI_Comm_idup",
-          [&](MPI_Request* request) { return MPI_Comm_idup(comm_, copy, request); });
+          [&](MPI_Request* request) { return MPI_Comm_idup(comm(), copy, request); });
     wait();
     check_mpi(MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
@@ -258,7 +255,7 @@ class Requests {
   };
 
   void begin_to_meet() {
-    start("MPI_Ibarrier", [&](MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
+    start("MPI_Ibarrier", [&](MPI_Request* request) { return MPI_Ibarrier(comm(), request); });
   }
 
   // Begins to take a message that is there, if it has the length that is expected.
@@ -267,7 +264,7 @@ class Requests {
     int found = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status{};
-    int code = MPI_Improbe(one.peer, kTag, comm_, &found, &message, &status);
+    int code = MPI_Improbe(one.peer, kTag, comm(), &found, &message, &status);
     if (code != MPI_SUCCESS) fail(code, "MPI_Improbe");
     if (!found) return false;
     int bytes = 0;
@@ -316,7 +313,6 @@ class Requests {
     std::rethrow_exception(error_);
   }
 
-  MPI_Comm comm_;
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice* const notice_;
   std::vector<Pending> pending_;

@@ -30,13 +30,14 @@ struct Scratch {
 // The most bytes, of all ranks together, that go through a carrier's buffer at once.
 inline constexpr std::size_t kPiece = std::size_t{4} << 20;
 
-// Calls piece(first element, number of elements) for pieces of which `parts` fit into kPiece.
+// Calls piece(where it begins, its length), both in bytes, for pieces of a part of which `parts`
+// fit into kPiece. They are of whole elements.
 template <class Piece>
 void in_pieces(const distributed::detail::Call& call, std::size_t parts, const Piece& piece) {
-  const std::size_t element = element_size(call.dtype);
-  const std::size_t most = std::max<std::size_t>(64, kPiece / parts / element / 64 * 64);
-  for (std::size_t at = 0; at < call.count; at += most) {
-    piece(at, std::min(most, call.count - at));
+  const std::size_t line = 64 * element_size(call.dtype);
+  const std::size_t most = std::max(line, kPiece / parts / line * line);
+  for (std::size_t at = 0; at < call.bytes(); at += most) {
+    piece(at, std::min(most, call.bytes() - at));
   }
 }
 
