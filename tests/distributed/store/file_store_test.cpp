@@ -60,8 +60,11 @@ TEST(FileStore, ADamagedFileIsNamed) {
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, path.string(), "damaged"));
   const std::string unknown("\x01\0\0\0\x63", 5);
   std::ofstream(path, std::ios::binary) << unknown;
-  EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, "unknown change", "byte 5"));
-  const std::string longer("\x02\0\0\0\x02\x61", 6);
+  EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, "unknown request", "byte 5"));
+  const std::string no_change("\x0a\0\0\0\x02\x01\0\0\0\x01\0\0\0k", 14);  // a get
+  std::ofstream(path, std::ios::binary) << no_change;
+  EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, "unknown change"));
+  const std::string longer("\x06\0\0\0\x09\0\0\0\0\x61", 10);
   std::ofstream(path, std::ios::binary) << longer;
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{path}; }, "a frame is too long"));
   EXPECT_TRUE(throws<StoreError>([&] { FileStore{folder.path()}; }, folder.path().string()));

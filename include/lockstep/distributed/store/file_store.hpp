@@ -42,8 +42,6 @@ class FileStore final : public Store {
   std::string name() const override { return "FileStore " + path_.string(); }
 
  private:
-  enum class Change : std::uint8_t { set, erase, join, leave };
-
   static constexpr std::chrono::milliseconds kLongestParting{1000};
   static constexpr std::size_t kMaxFrame = kMaxKey + kMaxValue + 64;
 
@@ -60,9 +58,6 @@ class FileStore final : public Store {
   LOCKSTEP_INLINE detail::StoreAnswer answer(detail::StoreCall call,
                                              const detail::Deadline& deadline) override;
 
-  // Reads what is new, if anything is.
-  void look(const detail::Deadline& deadline);
-
   // Reads the changes since the last time. The caller holds the lock, so an incomplete change is
   // that of a process that has died; it stays for the next `append` to cut off.
   void refresh();
@@ -71,9 +66,9 @@ class FileStore final : public Store {
 
   // Appends a change. The caller holds the lock and has read all changes. `values_` gets it from
   // the next `refresh`, as in every other process.
-  void append(detail::FrameWriter change);
-  // The same for what the call changes.
-  detail::StoreAnswer append(const detail::StoreCall& call);
+  void append(const detail::StoreCall& change);
+  // Appends what the call changes, and returns its answer.
+  detail::StoreAnswer append_change(detail::StoreCall call);
 
   std::size_t size() const;
   bool is_at_path() const;

@@ -11,8 +11,11 @@
 
 namespace lockstep::distributed::detail {
 
-// What is asked of a store; hello and cancel only of a TCPStore's server.
-enum class StoreRequest : std::uint8_t { hello, set, get, wait, check, add, erase, count, cancel };
+class FrameReader;
+
+// What is asked of a store; hello and cancel only of a TCPStore's server, and join and leave are
+// noted only in a FileStore's file.
+enum class StoreRequest { hello, set, get, wait, check, add, erase, count, cancel, join, leave };
 
 // A call of a Store's member.
 struct StoreCall {
@@ -28,6 +31,11 @@ struct StoreCall {
            request == StoreRequest::erase;
   }
 };
+
+// A call as a frame: its request, and the rest of it, which `read_call` reads. Throws BadFrame for
+// what is no call.
+std::string frame_of(const StoreCall& call);
+StoreCall read_call(StoreRequest request, FrameReader& reader);
 
 struct StoreAnswer {
   std::string value = {};   // of get

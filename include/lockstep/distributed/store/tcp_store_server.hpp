@@ -27,17 +27,7 @@ namespace lockstep::distributed::detail {
 enum class StoreReply : std::uint8_t { done, invalid, late };
 
 inline constexpr std::string_view kStoreGreeting = "lockstep store 1";
-inline constexpr std::size_t kMaxStoreFrame = (std::size_t{8} << 10) + (std::size_t{8} << 20) + 64;
-static_assert(kMaxStoreFrame >= Store::kMaxKey + Store::kMaxValue + 64);
-
-inline std::string frame_of(const StoreCall& call) {
-  FrameWriter frame(call.request);
-  frame.number(static_cast<std::uint32_t>(call.keys.size()));
-  for (const std::string& key : call.keys) frame.text(key);
-  if (call.request == StoreRequest::set) frame.text(call.value);
-  if (call.request == StoreRequest::add) frame.number(call.amount);
-  return frame.take();
-}
+inline constexpr std::size_t kMaxStoreFrame = Store::kMaxKey + Store::kMaxValue + 64;
 
 // The side of a TCPStore that keeps the values.
 //
@@ -78,6 +68,7 @@ class TCPStoreServer : lockstep::detail::NonCopyable {
       connection.set_most(kMaxStoreFrame);
       return send(connection, {});
     }
+    check<BadFrame>(request <= StoreRequest::cancel, "an unknown request");
     StoreCall call = read_call(request, reader);
     if (request == StoreRequest::cancel) {
       const auto canceled = std::erase_if(
@@ -89,21 +80,6 @@ class TCPStoreServer : lockstep::detail::NonCopyable {
       answer(connection, call);
       if (call.changes()) answer_waiting();
     }
-  }
-
-  // Reads the rest of a frame after its request. Throws BadFrame for what is no call.
-  static StoreCall read_call(StoreRequest request, FrameReader& reader) {
-    check<BadFrame>(request <= StoreRequest::cancel, "an unknown request");
-    StoreCall call{request};
-    for (std::size_t left = reader.count(); left > 0; --left) call.keys.push_back(reader.text());
-    if (request == StoreRequest::set) call.value = reader.text();
-    if (request == StoreRequest::add) call.amount = reader.number<std::int64_t>();
-    reader.end();
-    const bool any = request == StoreRequest::wait || request == StoreRequest::check;
-    const bool none = request == StoreRequest::count || request == StoreRequest::cancel;
-    check<BadFrame>(any || call.keys.size() == (none ? 0 : 1), "a request of ", call.keys.size(),
-                    " keys");
-    return call;
   }
 
   void answer(Connection& connection, const StoreCall& call) {

@@ -39,7 +39,7 @@ LOCKSTEP_INLINE FileStore::FileStore(std::filesystem::path path, int num_workers
       fail("is in use by ", num_workers_,
            " workers already, all that there should be: remove it if an earlier run has left it");
     }
-    append(detail::FrameWriter(Change::join));
+    append({detail::StoreRequest::join});
     return;
   }
 }
@@ -49,7 +49,7 @@ LOCKSTEP_INLINE FileStore::~FileStore() {
   try {
     const Lock lock(*this, LOCK_EX, detail::Deadline(std::min(timeout(), kLongestParting)));
     refresh();
-    append(detail::FrameWriter(Change::leave));
+    append({detail::StoreRequest::leave});
     refresh();
     if (left_ == num_workers_) ::unlink(path_.c_str());
   } catch (const std::exception&) {
@@ -77,23 +77,16 @@ LOCKSTEP_INLINE detail::StoreAnswer FileStore::answer(detail::StoreCall call,
   for (detail::Pause pause;; pause(deadline)) {
     {
       const std::lock_guard guard(mutex_);
-      if (call.changes()) {
-        const Lock lock(*this, LOCK_EX, deadline);
+      if (call.changes() || size() != read_) {
+        const Lock lock(*this, call.changes() ? LOCK_EX : LOCK_SH, deadline);
         refresh();
-        return append(call);
+        if (call.changes()) return append_change(std::move(call));
       }
-      look(deadline);
       if (!call.waits() || values_.has_all(call.keys)) return values_.answer(call);
     }
     // Between two looks the mutex is free, for this process's other threads.
     if (deadline.passed()) fail_late(call.keys, deadline);
   }
-}
-
-LOCKSTEP_INLINE void FileStore::look(const detail::Deadline& deadline) {
-  if (size() == read_) return;
-  const Lock lock(*this, LOCK_SH, deadline);
-  refresh();
 }
 
 LOCKSTEP_INLINE void FileStore::refresh() {
@@ -120,32 +113,29 @@ LOCKSTEP_INLINE void FileStore::refresh() {
 
 LOCKSTEP_INLINE void FileStore::apply(std::string_view change) {
   detail::FrameReader reader(change);
-  switch (static_cast<Change>(reader.number<std::uint8_t>())) {
-    case Change::set: {
-      std::string key = reader.text();
-      values_.answer({detail::StoreRequest::set, {std::move(key)}, reader.text()});
+  const auto request = static_cast<detail::StoreRequest>(reader.number<std::uint8_t>());
+  const detail::StoreCall call = detail::read_call(request, reader);
+  switch (request) {
+    case detail::StoreRequest::set:
+    case detail::StoreRequest::erase:
+      values_.answer(call);
       break;
-    }
-    case Change::erase:
-      values_.answer({detail::StoreRequest::erase, {reader.text()}});
-      break;
-    case Change::join:
+    case detail::StoreRequest::join:
       ++joined_;
       break;
-    case Change::leave:
+    case detail::StoreRequest::leave:
       ++left_;
       break;
     default:
       lockstep::detail::fail<detail::BadFrame>("an unknown change");
   }
-  reader.end();
 }
 
-LOCKSTEP_INLINE void FileStore::append(detail::FrameWriter change) {
+LOCKSTEP_INLINE void FileStore::append(const detail::StoreCall& change) {
   if (size() != read_ && ::ftruncate(file_.get(), static_cast<off_t>(read_)) != 0) {
     fail("cannot be shortened: ", std::strerror(errno));
   }
-  const std::string bytes = change.take();
+  const std::string bytes = detail::frame_of(change);
   for (std::size_t put = 0; put < bytes.size();) {
     const ssize_t more = ::pwrite(file_.get(), bytes.data() + put, bytes.size() - put,
                                   static_cast<off_t>(read_ + put));
@@ -155,18 +145,17 @@ LOCKSTEP_INLINE void FileStore::append(detail::FrameWriter change) {
   }
 }
 
-LOCKSTEP_INLINE detail::StoreAnswer FileStore::append(const detail::StoreCall& call) {
-  const std::string& key = call.keys[0];
+LOCKSTEP_INLINE detail::StoreAnswer FileStore::append_change(detail::StoreCall call) {
+  detail::StoreAnswer answer;
   if (call.request == detail::StoreRequest::erase) {
-    if (!values_.has_all(call.keys)) return {};
-    append(detail::FrameWriter(Change::erase).text(key));
-    return {.number = 1};
+    if (!values_.has_all(call.keys)) return answer;
+    answer.number = 1;
+  } else if (call.request == detail::StoreRequest::add) {
+    answer.number = values_.sum(call.keys[0], call.amount);
+    call = {detail::StoreRequest::set, std::move(call.keys), std::to_string(answer.number)};
   }
-  const bool adds = call.request == detail::StoreRequest::add;
-  const std::int64_t total = adds ? values_.sum(key, call.amount) : 0;
-  append(
-      detail::FrameWriter(Change::set).text(key).text(adds ? std::to_string(total) : call.value));
-  return {.number = total};
+  append(call);
+  return answer;
 }
 
 LOCKSTEP_INLINE std::size_t FileStore::size() const {

@@ -1,17 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/distributed/socket/socket_frame.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <system_error>
 
 namespace lockstep::distributed::detail {
+
+LOCKSTEP_INLINE std::string frame_of(const StoreCall& call) {
+  FrameWriter frame(call.request);
+  frame.number(static_cast<std::uint32_t>(call.keys.size()));
+  for (const std::string& key : call.keys) frame.text(key);
+  if (call.request == StoreRequest::set) frame.text(call.value);
+  if (call.request == StoreRequest::add) frame.number(call.amount);
+  return frame.take();
+}
+
+LOCKSTEP_INLINE StoreCall read_call(StoreRequest request, FrameReader& reader) {
+  check<BadFrame>(request <= StoreRequest::leave, "an unknown request");
+  StoreCall call{request};
+  for (std::size_t left = reader.count(); left > 0; --left) call.keys.push_back(reader.text());
+  if (request == StoreRequest::set) call.value = reader.text();
+  if (request == StoreRequest::add) call.amount = reader.number<std::int64_t>();
+  reader.end();
+  const bool any = request == StoreRequest::wait || request == StoreRequest::check;
+  const std::size_t keys = request < StoreRequest::count ? 1 : 0;
+  check<BadFrame>(any || call.keys.size() == keys, "a request of ", call.keys.size(), " keys");
+  return call;
+}
 
 LOCKSTEP_INLINE bool StoreValues::has_all(std::span<const std::string> keys) const {
   return std::all_of(keys.begin(), keys.end(),
