@@ -236,30 +236,21 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   void send_heartbeat(Connection& connection, WatchdogLedger::Time now) {
     const std::lock_guard lock(mutex_);
     std::string frames;
-    std::vector<Watched*> changed;
     for (Watched& watched : groups_) {
       if (!std::exchange(watched.announced, true)) {
         FrameWriter group(ToServer::group);
         write(group, watched.key);
         frames += group.take();
       }
-      if (!std::exchange(watched.told, true)) changed.push_back(&watched);
-    }
-    // Sends at least one, which says that this rank lives.
-    std::size_t sent = 0;
-    do {
-      const std::size_t end = std::min(changed.size(), sent + kMaxPositions);
-      FrameWriter heartbeat(ToServer::heartbeat);
-      heartbeat.number(static_cast<std::uint32_t>(end - sent));
-      for (; sent < end; ++sent) {
-        const Watched& watched = *changed[sent];
+      if (!std::exchange(watched.told, true)) {
         const Progress::Snapshot& last = watched.last;
-        write(heartbeat, watched.id,
+        FrameWriter position(ToServer::position);
+        write(position.number(watched.id),
               {last.number, last.inside, now - watched.since, last.inside ? text(last.call) : ""});
+        frames += position.take();
       }
-      heartbeat.number(sent == changed.size() ? ends_ : 0);
-      frames += heartbeat.take();
-    } while (sent < changed.size());
+    }
+    frames += FrameWriter(ToServer::heartbeat).number(ends_).take();
     std::erase_if(groups_, [&](const Watched& watched) {
       if (!watched.ended) return false;
       frames += FrameWriter(ToServer::leave_group).number(watched.id).take();

@@ -18,8 +18,8 @@ namespace lockstep::distributed::detail {
 enum class ToServer : std::uint8_t {
   hello,      // token, rank, size; the first on a connection
   group,      // a new one, numbered in this order: how many of the same ranks before it, the ranks
-  heartbeat,  // for groups in which something has changed: the group's number, a position; then
-              // how many ends it knows of, or 0 if another heartbeat of the same moment follows
+  position,   // a group's number, and where the rank is there, since something has changed
+  heartbeat,  // how many ends it knows of; after the positions of that moment
   leave_group,  // a group's number: this rank has done with it; after its last position
   abort,        // a text: this rank has failed
   told,         // it knows of a fault
@@ -41,14 +41,11 @@ constexpr std::size_t kMaxHello = 64;
 constexpr std::size_t kMaxWatchdogFrame = std::size_t{1} << 20;
 // The longest text in a frame; more is cut off.
 constexpr std::size_t kMaxWatchdogText = std::size_t{1} << 14;
-// The most positions in a heartbeat; more go in several.
-constexpr std::size_t kMaxPositions = 1024;
 
 // How long the ends of a connection wait for each other when one says goodbye.
 constexpr std::chrono::milliseconds kLongestGoodbye{2000};
 
-inline void write(FrameWriter& frame, std::size_t group, const WatchdogLedger::Position& position) {
-  frame.number(static_cast<std::uint32_t>(group));
+inline void write(FrameWriter& frame, const WatchdogLedger::Position& position) {
   frame.number(position.number).number<std::uint8_t>(position.inside);
   frame.number(position.age.count()).text(position.call);
 }

@@ -67,8 +67,13 @@ class WatchdogServer : lockstep::detail::NonCopyable {
       case ToServer::group:
         read_new_group(client, frame);
         break;
+      case ToServer::position: {
+        const WatchdogLedger::GroupKey& group = group_of(client, frame.number<std::uint32_t>());
+        ledger_.report(client.rank, group, read_position(frame), clock_.now());
+        break;
+      }
       case ToServer::heartbeat:
-        read_heartbeat(client, frame);
+        ledger_.find_left(client.rank, frame.number<std::uint32_t>());
         // One at a time is enough: they say no more than that this thread lives, and who has ended.
         if (!connection.is_sending()) {
           connection.send(FrameWriter(FromServer::heartbeat).number(ledger_.ends()).take());
@@ -144,15 +149,6 @@ class WatchdogServer : lockstep::detail::NonCopyable {
   void leave_group(Client& client, std::uint32_t number) {
     ledger_.leave_group(client.rank, group_of(client, number));
     client.groups.erase(number);
-  }
-
-  void read_heartbeat(Client& client, FrameReader& frame) {
-    for (std::size_t left = frame.count(); left > 0; --left) {
-      const auto group = frame.number<std::uint32_t>();
-      WatchdogLedger::Position position = read_position(frame);
-      ledger_.report(client.rank, group_of(client, group), std::move(position), clock_.now());
-    }
-    ledger_.find_left(client.rank, frame.number<std::uint32_t>());
   }
 
   void on_end(Connection& connection, const std::string& reason) {
