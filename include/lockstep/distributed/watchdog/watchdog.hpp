@@ -3,8 +3,8 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/fault.hpp>
+#include <lockstep/distributed/group/group_watch.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
-#include <lockstep/distributed/group/rank_watcher.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/watchdog/watchdog_options.hpp>
 #include <lockstep/distributed/watchdog/watchdog_progress.hpp>
