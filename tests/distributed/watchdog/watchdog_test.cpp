@@ -613,8 +613,8 @@ TEST(Watchdog, GroupsOfOtherRanksAreRefused) {
   World world(3);
   Watchdog& watchdog = world[1].watchdog();
   EXPECT_TRUE(throws<ValueError>([&] { watchdog.watch({0, 2}); }, "rank 1 is not in the group"));
-  EXPECT_TRUE(throws<ValueError>([&] { watchdog.watch({1, 3}); }, "rank 3", "world of 3"));
-  EXPECT_TRUE(throws<ValueError>([&] { watchdog.watch({1, 2, 1}); }, "rank 1", "twice"));
+  EXPECT_TRUE(throws<ValueError>([&] { watchdog.watch({1, 3}); }, "rank 3", "has 3 ranks"));
+  EXPECT_TRUE(throws<ValueError>([&] { watchdog.watch({1, 2, 1}); }, "rank 1", "more than once"));
 }
 
 TEST(Watchdog, GarbageAtItsPortHarmsNobody) {

@@ -64,13 +64,13 @@ inline void check_whole(const char* operation, const char* what, const Tensor& w
                      whole.device(), ", the ", part_name, " on ", part.device());
 }
 
-inline void check_members(const std::vector<int>& members, int size) {
-  check<ValueError>(!members.empty(), "new_group: expected at least one rank");
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    check<ValueError>(members[i] >= 0 && members[i] < size, "new_group: rank ", members[i],
+inline void check_members(const char* operation, const std::vector<int>& members, int size) {
+  check<ValueError>(!members.empty(), operation, ": expected at least one rank");
+  for (const int member : members) {
+    check<ValueError>(member >= 0 && member < size, operation, ": rank ", member,
                       " is out of range: the group has ", size, " ranks");
-    check<ValueError>(std::count(members.begin(), members.end(), members[i]) == 1,
-                      "new_group: rank ", members[i], " is listed more than once");
+    check<ValueError>(std::count(members.begin(), members.end(), member) == 1, operation, ": rank ",
+                      member, " is listed more than once");
   }
 }
 

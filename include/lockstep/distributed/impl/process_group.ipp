@@ -101,7 +101,7 @@ LOCKSTEP_INLINE Work ProcessGroup::recv(const Tensor& tensor, int from, int tag)
 }
 
 LOCKSTEP_INLINE ProcessGroup ProcessGroup::new_group(const std::vector<int>& members) const {
-  detail::check_members(members, size());
+  detail::check_members("new_group", members, size());
   return ProcessGroup(state().split(members));
 }
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/group/fault.hpp>
+#include <lockstep/distributed/group/group_checks.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
@@ -14,6 +15,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -70,17 +72,9 @@ LOCKSTEP_INLINE Watchdog::~Watchdog() {
 }
 
 LOCKSTEP_INLINE std::shared_ptr<Progress> Watchdog::watch(const std::vector<int>& ranks) {
-  bool found = false;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    lockstep::check<ValueError>(ranks[i] >= 0 && ranks[i] < size_, "Watchdog.watch: rank ",
-                                ranks[i], " is not in the world of ", size_);
-    for (std::size_t j = 0; j < i; ++j) {
-      lockstep::check<ValueError>(ranks[i] != ranks[j], "Watchdog.watch: rank ", ranks[i],
-                                  " is named twice");
-    }
-    found = found || ranks[i] == rank_;
-  }
-  lockstep::check<ValueError>(found, "Watchdog.watch: rank ", rank_, " is not in the group");
+  detail::check_members("Watchdog.watch", ranks, size_);
+  lockstep::check<ValueError>(std::count(ranks.begin(), ranks.end(), rank_) == 1,
+                              "Watchdog.watch: rank ", rank_, " is not in the group");
   return client_ ? client_->watch(ranks) : nullptr;
 }
 
