@@ -100,6 +100,33 @@ TEST(PeerDeathTest, WithoutPeerAccessCopiesGoThroughTheHost) {
       ::testing::ExitedWithCode(0), "done");
 }
 
+// The block between them is in use by the GPU that is read until that has ended.
+TEST(PeerDeathTest, ACopyThatFailsBetweenItsTwoHalvesLeavesItsBlockInUse) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        on_machine({.devices = 2, .policy = cudasim::Policy::lazy, .peer_access = false});
+        const Tensor ones_there = ones({24}, {.device = "cuda:0"});
+        const Tensor copy = empty({24}, {.device = "cuda:1"});
+        const Tensor host = counting(24, {24});
+        for (const char* gpu : {"cuda:0", "cuda:1"}) synchronize(Device(gpu));
+        cudasim::fail_next("cudaEventRecord", cudaErrorMemoryAllocation);
+        bool thrown = false;
+        try {
+          detail::copy_into(copy, ones_there);
+        } catch (const CudaError&) {
+          thrown = true;
+        }
+        expect(thrown, "an error");
+        std::vector<Tensor> next;
+        for (int i = 0; i < 20; ++i) next.push_back(host.to("cuda:1"));
+        synchronize("cuda:0");
+        for (const Tensor& each : next) expect(values_of(each) == values_of(host), "a later copy");
+        leave();
+      },
+      ::testing::ExitedWithCode(0), "done");
+}
+
 TEST(PeerDeathTest, CopiesThatDoNotArriveAreFoundOutAndGoThroughTheHost) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -39,16 +39,19 @@ class Staging {
    public:
     Block(Staging& staging, std::size_t bytes, CudaStream& stream)
         : staging_(staging),
-          stream_(stream),
+          stream_(&stream),
           size_class_(bytes <= kSmall ? 0 : 1),
           data_(staging.take(size_class_)) {}
-    ~Block() { staging_.give_back(size_class_, data_, stream_); }
+    ~Block() { staging_.give_back(size_class_, data_, *stream_); }
+
+    // From here on `stream`, which has waited for what has used the block so far, uses it.
+    void pass_to(CudaStream& stream) { stream_ = &stream; }
 
     std::byte* data() const { return data_; }
 
    private:
     Staging& staging_;
-    CudaStream& stream_;
+    CudaStream* stream_;
     const std::size_t size_class_;
     std::byte* const data_;
   };

@@ -162,10 +162,11 @@ inline void copy_through_host(const CopyEnd& dst, const CopyEnd& src, const Pitc
   Stream(out).wait_stream(Stream(stream));
   Staging& staging = CudaDevice::at(in.device()).staging;
   for_each_piece(dst.data, src.data, shape, [&](const Piece& piece) {
-    const Staging::Block block(staging, piece.bytes(), in);
+    Staging::Block block(staging, piece.bytes(), out);
     copy_direct(block.data(), piece.width, piece.src, shape.src_pitch, piece.width, piece.rows,
                 out);
     Stream(in).wait_stream(Stream(out));
+    block.pass_to(in);
     copy_direct(piece.dst, shape.dst_pitch, block.data(), piece.width, piece.width, piece.rows, in);
   });
   // `in` has waited for `out`, so that what is issued to `stream` from here on may overwrite the
