@@ -130,7 +130,7 @@ void train(M& module, bool on = true) {
 // **Torch counterpart.** Module.eval.
 template <class M>
 void eval(M& module) {
-  train(module, false);
+  lockstep::train(module, false);
 }
 
 // Drops the gradients of all parameters: grad() is undefined until the next backward.

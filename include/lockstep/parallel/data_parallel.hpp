@@ -57,8 +57,9 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
       return detail::gather_one(detail::call_on(module, device_ids[0], args...), target);
     }
     const auto inputs = detail::nested::scatter(device_ids, options.dim, options.split, args...);
-    auto replicas = detail::replicate(module, inputs.devices());
-    const auto outputs = detail::parallel_apply(module, replicas, inputs, options.buffers);
+    auto replicas = detail::one_call::replicate(module, inputs.devices());
+    const auto outputs =
+        detail::one_call::parallel_apply(module, replicas, inputs, options.buffers);
     return detail::nested::gather(outputs, target, options.dim,
                                   {options.scalar_outputs, inputs.rows});
   };
@@ -127,7 +128,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
     check_device(output_device());
     detail::check_balance(device_ids_);
     detail::check_initialized(module_);
-    if (detail::is_on_host_memory(module_)) to(module_, device_ids_[0]);
+    if (detail::is_on_host_memory(module_)) lockstep::to(module_, device_ids_[0]);
     detail::check_module_device(module_, device_ids_[0]);
   }
 
@@ -199,7 +200,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
   // Makes a replica for each of `used`, in memory that persists; none for a single device, on which
   // the module itself runs.
   detail::Replicas<M> replicate(const std::vector<Device>& used) const {
-    if (used.size() == 1) return detail::replicate(module_, used);
+    if (used.size() == 1) return detail::one_call::replicate(module_, used);
     const profile::RecordFunction range("replicate");
     const std::vector<Tensor> originals = detail::tensors_of(module_);
     detail::check_module_device(module_, originals, used[0]);
@@ -210,7 +211,7 @@ class DataParallel : public detail::ModuleWrapper<M> {
   // Runs the replicas and returns what each returns, on whatever device that is.
   template <class Inputs>
   auto parallel_apply(detail::Replicas<M>& replicas, const Inputs& inputs) const {
-    return detail::parallel_apply(module_, replicas, inputs, options_.buffers);
+    return detail::one_call::parallel_apply(module_, replicas, inputs, options_.buffers);
   }
 
   template <class Output, class Inputs>

@@ -102,7 +102,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     device_ = choose_device();
     detail::check_module_device(module_, device_);
     const std::vector<NamedParameter> parameters = this->named_parameters();
-    detail::verify_same_model(process_group_, device_, parameters, named_buffers(module_),
+    detail::verify_same_model(process_group_, device_, parameters, lockstep::named_buffers(module_),
                               options_);
     std::vector<NamedParameter> trained;
     for (const NamedParameter& parameter : parameters) {
@@ -265,7 +265,7 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     } else if (!on_host) {
       device = tensors[0].device();
     }
-    if (on_host) to(module_, device);
+    if (on_host) lockstep::to(module_, device);
     return device;
   }
 

@@ -48,11 +48,11 @@ decltype(auto) forward_part(M& module, const Input& input, const K&... keywords)
   if constexpr (is_tuple<Input>) {
     return std::apply(
         [&](const auto&... args) -> decltype(auto) {
-          return forward(module, args..., keywords...);
+          return detail::forward(module, args..., keywords...);
         },
         input);
   } else {
-    return forward(module, input, keywords...);
+    return detail::forward(module, input, keywords...);
   }
 }
 
@@ -297,7 +297,7 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
 template <class M, class Input>
 auto parallel_apply(std::vector<M>& modules, const Scattered<Input>& inputs,
                     const std::vector<Device>& devices = {}) {
-  return parallel_apply(modules, inputs.parts(), devices);
+  return lockstep::parallel_apply(modules, inputs.parts(), devices);
 }
 
 template <class M, class Input, class K>

@@ -87,7 +87,7 @@ auto load_batch(const D& dataset, std::span<const std::int64_t> indices,
       for (const std::int64_t index : indices) samples.push_back(dataset.get(index));
     }
     if constexpr (default_collate) {
-      return collate(std::move(samples));
+      return data::collate(std::move(samples));
     } else {
       return collate_fn(std::move(samples));
     }

@@ -30,10 +30,11 @@ class BufferMerge {
  public:
   // Made before forward: notes the versions of all replicas' buffers.
   template <class M, class Replica>
-  BufferMerge(const M& module, std::span<Replica> replicas) : originals_(buffers(module)) {
+  BufferMerge(const M& module, std::span<Replica> replicas)
+      : originals_(lockstep::buffers(module)) {
     for (const Replica& replica : replicas) {
       versions_.emplace_back();
-      for (const Buffer& buffer : copies_.emplace_back(buffers(replica))) {
+      for (const Buffer& buffer : copies_.emplace_back(lockstep::buffers(replica))) {
         versions_.back().push_back(buffer.version());
       }
     }
@@ -66,6 +67,10 @@ class BufferMerge {
 template <class M>
 using Replicas = std::vector<std::remove_const_t<M>>;
 
+// In a namespace of their own: a layer that has a base in detail would have an unqualified call of
+// the public functions find these, too.
+namespace one_call {
+
 // replicate, for the devices that have work. A ModuleError unless the module is on the first.
 template <class M>
 Replicas<M> replicate(M& module, const std::vector<Device>& used) {
@@ -90,5 +95,7 @@ auto parallel_apply(M& module, Replicas<M>& replicas, const Inputs& inputs,
   if (merge) merge->finish(nested::row_weights(inputs.rows, modules.size()));
   return outputs;
 }
+
+}  // namespace one_call
 
 }  // namespace lockstep::detail

@@ -49,7 +49,8 @@ class ReplicaStreams {
       const StreamGuard guard(own);
       auto output = body();
       record(output, outer);
-      for (const Tensor& buffer : buffers(module)) record(buffer, outer);  // there may be new ones
+      for (const Tensor& buffer : lockstep::buffers(module))
+        record(buffer, outer);  // there may be new ones
       outer.wait_stream(own);
       return output;
     } catch (...) {
