@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/file_store.hpp>
 #include <lockstep/distributed/store/hash_store.hpp>
 #include <lockstep/distributed/store/prefix_store.hpp>
@@ -12,6 +13,7 @@
 #include <future>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -206,7 +208,7 @@ TEST(PrefixStore, KeepsUsersOfOneStoreApart) {
   EXPECT_FALSE(b.check({{"key"}}));
   EXPECT_EQ(whole->get("a/key"), "1");
   EXPECT_EQ(a.name(), "HashStore below 'a'");
-  EXPECT_TRUE(throws<StoreError>([&] { b.get("key", kAtOnce); }, "'b/key'"));
+  EXPECT_TRUE(throws<StoreError>([&] { b.get("key", kAtOnce); }, "HashStore below 'b'", "'key'"));
   a.set_timeout(milliseconds(5));
   EXPECT_TRUE(throws<StoreError>([&] { a.get("other"); }, "0.005 s"));
   EXPECT_TRUE(throws<ValueError>([] { PrefixStore("a", nullptr); }, "no store"));
@@ -219,9 +221,10 @@ class LimitsStore final : public Store {
   std::vector<milliseconds> take() { return std::exchange(limits_, {}); }
 
  private:
-  detail::StoreAnswer answer(detail::StoreCall, const detail::Deadline& deadline) override {
+  std::optional<detail::StoreAnswer> answer(const detail::StoreCall&,
+                                            const detail::Deadline& deadline) override {
     limits_.push_back(deadline.timeout());
-    return {};
+    return detail::StoreAnswer();
   }
 
   std::vector<milliseconds> limits_;

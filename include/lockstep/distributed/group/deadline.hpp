@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
 
+#include <poll.h>
+
+#include <algorithm>
 #include <chrono>
 #include <ostream>
 
@@ -15,14 +18,21 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
 
   // `timeout` from now. 0 is allowed: what does not succeed at once has failed.
-  explicit Deadline(std::chrono::milliseconds timeout);
+  explicit Deadline(std::chrono::milliseconds timeout)
+      : timeout_(timeout), at_(Clock::now() + std::min(timeout, kLongest)) {
+    check<ValueError>(timeout.count() >= 0, "a time limit must be 0 or more, not ", timeout.count(),
+                      " ms");
+  }
 
   std::chrono::milliseconds timeout() const { return timeout_; }
   Clock::time_point at() const { return at_; }
   bool passed() const { return Clock::now() >= at_; }
 
   // The time left in milliseconds, rounded up, as poll(2) takes it: from 0 to `most`.
-  int poll_timeout(std::chrono::milliseconds most = std::chrono::hours(1)) const;
+  int poll_timeout(std::chrono::milliseconds most = std::chrono::hours(1)) const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now());
+    return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), most).count());
+  }
 
  private:
   // The longest time limit that is waited for: adding it to the present does not overflow.
@@ -39,7 +49,10 @@ class Pause {
   explicit Pause(std::chrono::milliseconds longest = std::chrono::milliseconds(20))
       : longest_(longest) {}
 
-  void operator()(const Deadline& deadline);
+  void operator()(const Deadline& deadline) {
+    ::poll(nullptr, 0, deadline.poll_timeout(next_));
+    next_ = std::min(2 * next_, longest_);
+  }
 
  private:
   std::chrono::milliseconds longest_;
@@ -56,7 +69,3 @@ struct Seconds {
 };
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/group/impl/deadline.ipp>
-#endif

@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/socket/network_error.hpp>
 #include <lockstep/error.hpp>
 
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
-namespace lockstep::distributed {
-
-// Thrown if an address cannot be listened at, a host cannot be reached or a connection is lost;
-// names host and port.
-//
-// **Torch counterpart.** torch.distributed.DistNetworkError.
-class NetworkError : public Error {
- public:
-  using Error::Error;
-};
-
-namespace detail {
+namespace lockstep::distributed::detail {
 
 // Owns a file descriptor.
 class Descriptor {
@@ -34,20 +32,28 @@ class Descriptor {
   Descriptor() = default;
   explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
   Descriptor(Descriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
   ~Descriptor() { reset(); }
 
   int get() const { return descriptor_; }
   explicit operator bool() const { return descriptor_ >= 0; }
 
-  void reset();
+  void reset() {
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  }
 
  private:
   int descriptor_ = -1;
 };
 
 // "host:port", "[host]:port" for an IPv6 address.
-std::string endpoint(const std::string& host, std::uint16_t port);
+inline std::string endpoint(const std::string& host, std::uint16_t port) {
+  const bool bare = host.find(':') == std::string::npos;
+  return (bare ? host : '[' + host + ']') + ':' + std::to_string(port);
+}
 
 // The result of reading or writing without waiting.
 struct Transfer {
@@ -57,28 +63,82 @@ struct Transfer {
   int error = 0;
 };
 
-// Read what has come, or write what there is room for, without waiting.
-Transfer receive_some(const Descriptor& socket, std::span<char> into);
-Transfer send_some(const Descriptor& socket, std::string_view bytes);
+// Reads what has come, without waiting.
+inline Transfer receive_some(const Descriptor& socket, std::span<char> into) {
+  while (true) {
+    const ssize_t got = ::recv(socket.get(), into.data(), into.size(), 0);
+    if (got > 0) return {static_cast<std::size_t>(got), 0};
+    if (got == 0) return {0, ECONNRESET};
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    if (errno != EINTR) return {0, errno};
+  }
+}
+
+// Writes what there is room for, without waiting. With MSG_NOSIGNAL a lost connection is an error
+// of this call, not a SIGPIPE.
+inline Transfer send_some(const Descriptor& socket, std::string_view bytes) {
+  while (true) {
+    const ssize_t put = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (put >= 0) return {static_cast<std::size_t>(put), 0};
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    if (errno != EINTR) return {0, errno};
+  }
+}
 
 // Has small messages sent at once (TCP_NODELAY).
-void send_at_once(const Descriptor& socket);
+inline void send_at_once(const Descriptor& socket) {
+  const int yes = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
 
 // Waits until the socket can be read or written, or is broken. False at the deadline.
-bool await(const Descriptor& socket, short events, const Deadline& deadline);
+inline bool await(const Descriptor& socket, short events, const Deadline& deadline) {
+  while (true) {
+    pollfd entry{socket.get(), events, 0};
+    if (::poll(&entry, 1, deadline.poll_timeout()) > 0) return true;
+    if (deadline.passed()) return false;
+  }
+}
+
+// Both return 0, or the reason in errno's terms: ETIMEDOUT at the deadline.
+inline int send_all(const Descriptor& socket, std::string_view bytes, const Deadline& deadline) {
+  while (!bytes.empty()) {
+    const Transfer sent = send_some(socket, bytes);
+    if (sent.error != 0) return sent.error;
+    bytes.remove_prefix(sent.bytes);
+    if (sent.bytes == 0 && !await(socket, POLLOUT, deadline)) return ETIMEDOUT;
+  }
+  return 0;
+}
+inline int receive_all(const Descriptor& socket, std::span<char> into, const Deadline& deadline) {
+  while (!into.empty()) {
+    const Transfer got = receive_some(socket, into);
+    if (got.error != 0) return got.error;
+    into = into.subspan(got.bytes);
+    if (got.bytes == 0 && !await(socket, POLLIN, deadline)) return ETIMEDOUT;
+  }
+  return 0;
+}
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 // The addresses of a host, or of all of this machine's interfaces for null. Empty, with the reason
 // in `error`, if the name is not known. May take as long as the system's resolver does.
-Addresses resolve(const char* host, std::uint16_t port, std::string& error);
-
-// Both return 0, or the reason in errno's terms: ETIMEDOUT at the deadline.
-int send_all(const Descriptor& socket, std::string_view bytes, const Deadline& deadline);
-int receive_all(const Descriptor& socket, std::span<char> into, const Deadline& deadline);
+inline Addresses resolve(const char* host, std::uint16_t port, std::string& error) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (host == nullptr ? AI_PASSIVE : 0);
+  addrinfo* found = nullptr;
+  const int code = ::getaddrinfo(host, std::to_string(port).c_str(), &hints, &found);
+  if (code != 0) error = code == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(code);
+  return {code == 0 ? found : nullptr, &::freeaddrinfo};
+}
 
 // A socket that does not block and that exec closes.
-Descriptor open_socket(const addrinfo& address);
+inline Descriptor open_socket(const addrinfo& address) {
+  return Descriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
 
 struct Listener {
   Descriptor socket;
@@ -87,10 +147,62 @@ struct Listener {
 
 // Listens at `port` of every interface, by IPv6 and IPv4 where the machine has both; 0 lets the
 // system choose a port. A NetworkError where it cannot.
-Listener listen_on(std::uint16_t port);
+inline Listener listen_on(std::uint16_t port) {
+  std::string reason = "the machine has no address";
+  const Addresses addresses = resolve(nullptr, port, reason);
+  // An IPv6 socket accepts IPv4, too.
+  for (const int family : {AF_INET6, AF_INET}) {
+    for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
+      if (address->ai_family != family) continue;
+      Descriptor socket = open_socket(*address);
+      const int yes = 1;
+      const int no = 0;
+      if (socket) {
+        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        if (family == AF_INET6) {
+          ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+        }
+      }
+      sockaddr_storage bound{};
+      socklen_t size = sizeof bound;
+      if (socket && ::bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 &&
+          ::listen(socket.get(), SOMAXCONN) == 0 &&
+          ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0) {
+        const auto number = family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                               : reinterpret_cast<sockaddr_in&>(bound).sin_port;
+        return {std::move(socket), ntohs(number)};
+      }
+      reason = std::strerror(errno);
+    }
+  }
+  lockstep::detail::fail<NetworkError>("cannot listen at port ", port, ": ", reason);
+}
+
+// True where a socket is its own other end: the system may choose the very port that is dialled as
+// the caller's own, if nobody listens there.
+inline bool connected_to_itself(const Descriptor& socket) {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t size_here = sizeof here;
+  socklen_t size_there = sizeof there;
+  return ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&here), &size_here) == 0 &&
+         ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&there), &size_there) == 0 &&
+         size_here == size_there && std::memcmp(&here, &there, size_here) == 0;
+}
 
 // Tries once to connect. Returns 0, or the reason in errno's terms.
-int connect_once(const Descriptor& socket, const addrinfo& address, const Deadline& deadline);
+inline int connect_once(const Descriptor& socket, const addrinfo& address,
+                        const Deadline& deadline) {
+  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return errno;
+    if (!await(socket, POLLOUT, deadline)) return ETIMEDOUT;
+    int error = 0;
+    socklen_t size = sizeof error;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return error;
+  }
+  return connected_to_itself(socket) ? ECONNREFUSED : 0;
+}
 
 // For how long `connect_to` tries again.
 enum class ConnectAttempts {
@@ -100,13 +212,32 @@ enum class ConnectAttempts {
 };
 
 // Connects to the first of the host's addresses that answers. A NetworkError where none does.
-Descriptor connect_to(const std::string& host, std::uint16_t port, const Deadline& deadline,
-                      ConnectAttempts attempts = ConnectAttempts::until_deadline);
+inline Descriptor connect_to(const std::string& host, std::uint16_t port, const Deadline& deadline,
+                             ConnectAttempts attempts = ConnectAttempts::until_deadline) {
+  constexpr std::chrono::milliseconds kLongestAttempt{10000};
+  constexpr std::chrono::milliseconds kLongestPause{200};
+  std::string reason;
+  for (Pause pause(kLongestPause);; pause(deadline)) {
+    const Addresses addresses = resolve(host.c_str(), port, reason);
+    bool refused = addresses != nullptr;
+    for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
+      Descriptor socket = open_socket(*address);
+      const Deadline attempt(
+          std::chrono::milliseconds(std::max(1, deadline.poll_timeout(kLongestAttempt))));
+      const int error = socket ? connect_once(socket, *address, attempt) : errno;
+      if (error == 0) {
+        send_at_once(socket);
+        return socket;
+      }
+      reason = std::strerror(error);
+      refused = refused && error == ECONNREFUSED;
+    }
+    if (attempts == ConnectAttempts::once ||
+        (attempts == ConnectAttempts::until_refused && refused) || deadline.passed())
+      break;
+  }
+  lockstep::detail::fail<NetworkError>("cannot connect to ", endpoint(host, port), " within ",
+                                       Seconds{deadline.timeout()}, ": ", reason);
+}
 
-}  // namespace detail
-
-}  // namespace lockstep::distributed
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/socket/impl/socket.ipp>
-#endif
+}  // namespace lockstep::distributed::detail

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
+#include <lockstep/distributed/socket/network_error.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/error.hpp>
 
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lockstep::distributed::detail {
 
@@ -37,10 +38,20 @@ class FrameWriter {
     }
     return *this;
   }
-  FrameWriter& text(std::string_view value);
+  FrameWriter& text(std::string_view value) {
+    number(static_cast<std::uint32_t>(value.size()));
+    bytes_ += value;
+    return *this;
+  }
 
   // The whole frame.
-  std::string take();
+  std::string take() {
+    const std::size_t length = bytes_.size() - 4;
+    for (std::size_t i = 0; i < 4; ++i) {
+      bytes_[i] = static_cast<char>((length >> (8 * i)) & 0xFF);
+    }
+    return std::move(bytes_);
+  }
 
  private:
   std::string bytes_;
@@ -63,11 +74,20 @@ class FrameReader {
   std::string text() { return std::string(next(number<std::uint32_t>())); }
 
   // Reads a number of elements; throws if the frame has fewer bytes left than that.
-  std::size_t count();
+  std::size_t count() {
+    const std::size_t count = number<std::uint32_t>();
+    check<BadFrame>(count <= rest_.size(), "a frame of ", count, " elements ends early");
+    return count;
+  }
   void end() const { check<BadFrame>(rest_.empty(), "a frame is too long"); }
 
  private:
-  std::string_view next(std::size_t size);
+  std::string_view next(std::size_t size) {
+    check<BadFrame>(size <= rest_.size(), "a frame ends early");
+    const std::string_view bytes = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    return bytes;
+  }
 
   std::string_view rest_;
 };
@@ -75,18 +95,33 @@ class FrameReader {
 // The length of the frame at the start of `bytes`, without the length's own four bytes; nothing if
 // these have not all come. Throws BadFrame if it is more than `most`, so that no peer can make this
 // process wait for, or keep, that much.
-std::optional<std::size_t> frame_length(std::string_view bytes, std::size_t most);
+inline std::optional<std::size_t> frame_length(std::string_view bytes, std::size_t most) {
+  if (bytes.size() < 4) return {};
+  const std::size_t length = FrameReader(bytes.substr(0, 4)).number<std::uint32_t>();
+  check<BadFrame>(length <= most, "a frame of ", length, " bytes, ", most, " is the most");
+  return length;
+}
 
 // Takes a whole frame off the front of `bytes`, from `at` on; nothing if it has not all come.
-std::optional<std::string_view> next_frame(std::string_view bytes, std::size_t& at,
-                                           std::size_t most);
+inline std::optional<std::string_view> next_frame(std::string_view bytes, std::size_t& at,
+                                                  std::size_t most) {
+  const std::string_view rest = bytes.substr(at);
+  const auto length = frame_length(rest, most);
+  if (!length || rest.size() - 4 < *length) return {};
+  at += 4 + *length;
+  return rest.substr(4, *length);
+}
 
 // Waits for a frame. Returns as receive_all; EPROTO for one of more than `most` bytes.
-int receive_frame(const Descriptor& socket, std::string& frame, std::size_t most,
-                  const Deadline& deadline);
+inline int receive_frame(const Descriptor& socket, std::string& frame, std::size_t most,
+                         const Deadline& deadline) {
+  frame.resize(4);
+  int error = receive_all(socket, frame, deadline);
+  if (error != 0) return error;
+  const std::size_t length = FrameReader(frame).number<std::uint32_t>();
+  if (length > most) return EPROTO;
+  frame.resize(length);
+  return receive_all(socket, frame, deadline);
+}
 
 }  // namespace lockstep::distributed::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/socket/impl/socket_frame.ipp>
-#endif

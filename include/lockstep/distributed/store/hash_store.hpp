@@ -2,12 +2,12 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 
 namespace lockstep::distributed {
 
@@ -22,8 +22,8 @@ class HashStore final : public Store {
   std::string name() const override { return "HashStore"; }
 
  private:
-  LOCKSTEP_INLINE detail::StoreAnswer answer(detail::StoreCall call,
-                                             const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::optional<detail::StoreAnswer> answer(
+      const detail::StoreCall& call, const detail::Deadline& deadline) override;
 
   std::mutex mutex_;  // guards values_
   std::condition_variable changed_;

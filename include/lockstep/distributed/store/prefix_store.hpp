@@ -2,10 +2,10 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/store.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace lockstep::distributed {
@@ -27,8 +27,8 @@ class PrefixStore final : public Store {
   std::string name() const override { return store_->name() + " below '" + prefix_ + '\''; }
 
  private:
-  LOCKSTEP_INLINE detail::StoreAnswer answer(detail::StoreCall call,
-                                             const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::optional<detail::StoreAnswer> answer(
+      const detail::StoreCall& call, const detail::Deadline& deadline) override;
 
   std::string prefix_;
   std::shared_ptr<Store> store_;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
@@ -11,10 +10,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 namespace lockstep::distributed {
+
+namespace detail {
+class Deadline;
+}  // namespace detail
 
 // Thrown if a key does not come within the time limit or a store cannot be used any more; names the
 // store and the keys.
@@ -48,9 +52,7 @@ class Store : lockstep::detail::NonCopyable {
 
   // The time limit of calls that are not given one.
   std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
-  void set_timeout(std::chrono::milliseconds timeout) {
-    timeout_.store(detail::Deadline(timeout).timeout(), std::memory_order_relaxed);
-  }
+  void set_timeout(std::chrono::milliseconds timeout);
 
   // Gives the key its value, whether it had one or not.
   void set(const std::string& key, const std::string& value);
@@ -79,16 +81,14 @@ class Store : lockstep::detail::NonCopyable {
   // What messages call the store: "TCPStore at node1:29500".
   virtual std::string name() const = 0;
 
- protected:
-  // Throws the StoreError of a call whose keys have not come by the deadline.
-  [[noreturn]] void fail_late(std::span<const std::string> keys,
-                              const detail::Deadline& deadline) const;
-
  private:
-  // Does what the call asks for, and returns or throws by the deadline. The call has been checked.
-  virtual detail::StoreAnswer answer(detail::StoreCall call, const detail::Deadline& deadline) = 0;
+  // Does what the call asks for, and returns or throws by the deadline; nothing if the keys that it
+  // waits for have not come by then. The call has been checked.
+  virtual std::optional<detail::StoreAnswer> answer(const detail::StoreCall& call,
+                                                    const detail::Deadline& deadline) = 0;
 
-  detail::StoreAnswer check_and_answer(detail::StoreCall call, std::chrono::milliseconds timeout);
+  detail::StoreAnswer check_and_answer(const detail::StoreCall& call,
+                                       std::chrono::milliseconds timeout);
   static void check_key(const std::string& key);
 
   friend class PrefixStore;  // which hands its calls on with their deadlines

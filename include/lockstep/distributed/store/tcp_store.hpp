@@ -2,21 +2,19 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/distributed/group/deadline.hpp>
-#include <lockstep/distributed/socket/socket.hpp>
+#include <lockstep/distributed/socket/network_error.hpp>
 #include <lockstep/distributed/store/store.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
-#include <vector>
 
 namespace lockstep::distributed {
 
 namespace detail {
-class TCPStoreServer;
+class TCPStoreClient;
 }  // namespace detail
 
 struct TCPStoreOptions {
@@ -50,36 +48,16 @@ class TCPStore final : public Store {
   explicit TCPStore(std::string host, const TCPStoreOptions& options = {});
   LOCKSTEP_INLINE ~TCPStore() override;
 
-  const std::string& host() const { return host_; }
-  std::uint16_t port() const { return port_; }
+  const std::string& host() const;
+  std::uint16_t port() const;
 
-  std::string name() const override { return "TCPStore at " + detail::endpoint(host_, port_); }
+  LOCKSTEP_INLINE std::string name() const override;
 
  private:
-  LOCKSTEP_INLINE detail::StoreAnswer answer(detail::StoreCall call,
-                                             const detail::Deadline& deadline) override;
+  LOCKSTEP_INLINE std::optional<detail::StoreAnswer> answer(
+      const detail::StoreCall& call, const detail::Deadline& deadline) override;
 
-  // Sends a request and returns the reply. A connection on which anything goes wrong is of no more
-  // use: a late reply must not be taken for that to the next request.
-  std::string converse(const detail::Descriptor& connection, const std::string& request,
-                       const detail::Deadline& deadline, bool waits) const;
-
-  // By when the server must answer: at the call's deadline, which is for the keys that it waits
-  // for, but never less than five seconds from here.
-  static detail::Deadline answer_by(const detail::Deadline& deadline);
-
-  detail::Descriptor connect(const detail::Deadline& deadline,
-                             detail::ConnectAttempts attempts) const;
-
-  // `take` returns an idle connection or a new one; `keep` makes one idle.
-  detail::Descriptor take(const detail::Deadline& deadline);
-  void keep(detail::Descriptor connection);
-
-  const std::string host_;
-  std::uint16_t port_;
-  std::unique_ptr<detail::TCPStoreServer> server_;
-  std::mutex mutex_;  // guards idle_
-  std::vector<detail::Descriptor> idle_;
+  const std::unique_ptr<detail::TCPStoreClient> client_;
 };
 
 }  // namespace lockstep::distributed

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/hash_store.hpp>
 
 #include <mutex>
+#include <optional>
 
 namespace lockstep::distributed {
 
-LOCKSTEP_INLINE detail::StoreAnswer HashStore::answer(detail::StoreCall call,
-                                                      const detail::Deadline& deadline) {
+LOCKSTEP_INLINE std::optional<detail::StoreAnswer> HashStore::answer(
+    const detail::StoreCall& call, const detail::Deadline& deadline) {
   std::unique_lock lock(mutex_);
   if (call.waits() &&
       !changed_.wait_until(lock, deadline.at(), [&] { return values_.has_all(call.keys); })) {
-    fail_late(call.keys, deadline);
+    return std::nullopt;
   }
   detail::StoreAnswer result = values_.answer(call);
   lock.unlock();

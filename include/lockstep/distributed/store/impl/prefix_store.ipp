@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/prefix_store.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/error.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,13 +20,14 @@ LOCKSTEP_INLINE PrefixStore::PrefixStore(std::string prefix, std::shared_ptr<Sto
   lockstep::check<ValueError>(store_ != nullptr, "PrefixStore: there is no store");
 }
 
-LOCKSTEP_INLINE detail::StoreAnswer PrefixStore::answer(detail::StoreCall call,
-                                                        const detail::Deadline& deadline) {
-  for (std::string& key : call.keys) {
+LOCKSTEP_INLINE std::optional<detail::StoreAnswer> PrefixStore::answer(
+    const detail::StoreCall& call, const detail::Deadline& deadline) {
+  detail::StoreCall whole = call;
+  for (std::string& key : whole.keys) {
     key = prefix_ + '/' + key;
     check_key(key);
   }
-  return store_->answer(std::move(call), deadline);
+  return store_->answer(whole, deadline);
 }
 
 }  // namespace lockstep::distributed

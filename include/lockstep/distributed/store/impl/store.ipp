@@ -6,6 +6,7 @@
 #include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,10 @@
 #include <utility>
 
 namespace lockstep::distributed {
+
+LOCKSTEP_INLINE void Store::set_timeout(std::chrono::milliseconds timeout) {
+  timeout_.store(detail::Deadline(timeout).timeout(), std::memory_order_relaxed);
+}
 
 LOCKSTEP_INLINE void Store::set(const std::string& key, const std::string& value) {
   lockstep::check<ValueError>(value.size() <= kMaxValue, "Store.set: the value of key '", key,
@@ -47,24 +52,21 @@ LOCKSTEP_INLINE std::int64_t Store::num_keys() {
   return check_and_answer({detail::StoreRequest::count}, timeout()).number;
 }
 
-LOCKSTEP_INLINE detail::StoreAnswer Store::check_and_answer(detail::StoreCall call,
+LOCKSTEP_INLINE detail::StoreAnswer Store::check_and_answer(const detail::StoreCall& call,
                                                             std::chrono::milliseconds timeout) {
   for (const std::string& key : call.keys) check_key(key);
-  return answer(std::move(call), detail::Deadline(timeout));
-}
-
-LOCKSTEP_INLINE void Store::fail_late(std::span<const std::string> keys,
-                                      const detail::Deadline& deadline) const {
+  const detail::Deadline deadline(timeout);
+  if (auto answered = answer(call, deadline)) return *std::move(answered);
   constexpr std::size_t kListed = 3;
   std::string list;
-  for (std::size_t i = 0; i < keys.size() && i < kListed; ++i) {
-    list += (i == 0 ? "'" : ", '") + keys[i] + '\'';
+  for (std::size_t i = 0; i < call.keys.size() && i < kListed; ++i) {
+    list += (i == 0 ? "'" : ", '") + call.keys[i] + '\'';
   }
-  if (keys.size() > kListed) {
-    list += " and " + std::to_string(keys.size() - kListed) + " more";
+  if (call.keys.size() > kListed) {
+    list += " and " + std::to_string(call.keys.size() - kListed) + " more";
   }
   lockstep::detail::fail<StoreError>(
-      name(), ": waited for ", keys.size() == 1 ? "key " : "keys ", list, " for ",
+      name(), ": waited for ", call.keys.size() == 1 ? "key " : "keys ", list, " for ",
       detail::Seconds{deadline.timeout()},
       ", but not all were set; the rank that sets them has failed, or not come that far");
 }
