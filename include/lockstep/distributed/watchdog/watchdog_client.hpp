@@ -99,7 +99,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   // This rank comes to no collective any more. Returns at once.
   void finish() {
     const std::lock_guard lock(mutex_);
-    finished_ = true;
+    finishes_ = true;
     loop_.wake();
   }
 
@@ -198,8 +198,15 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   void on_pass() {
     Connection* const connection = this->connection();
     if (!connection) return;
-    send_abort(*connection);
-    send_finished(*connection);
+    std::unique_lock lock(mutex_);
+    if (abort_reason_ && !std::exchange(abort_sent_, true)) {
+      connection->send(FrameWriter(ToServer::abort).text(*abort_reason_).take());
+    }
+    const bool finishes = std::exchange(finishes_, false);
+    lock.unlock();
+    if (!finishes) return;
+    send_positions(*connection);
+    connection->send(FrameWriter(ToServer::finished).take());
   }
 
   void on_tick() {
@@ -259,21 +266,11 @@ class WatchdogClient : lockstep::detail::NonCopyable {
     connection.send(std::move(frames));
   }
 
-  void send_abort(Connection& connection) {
-    const std::lock_guard lock(mutex_);
-    if (!abort_reason_ || std::exchange(abort_sent_, true)) return;
-    connection.send(FrameWriter(ToServer::abort).text(*abort_reason_).take());
-  }
-
-  void send_finished(Connection& connection) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!finished_ || std::exchange(finished_sent_, true)) return;
-    }
+  // A heartbeat out of turn, which says where the rank is now.
+  void send_positions(Connection& connection) {
     const WatchdogLedger::Time now = clock_.now();
     look(now);
     send_heartbeat(connection, now);
-    connection.send(FrameWriter(ToServer::finished).take());
   }
 
   // Looks for what one rank can see by itself, once rank 0 has ended in good order.
@@ -304,9 +301,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   void on_stop() {
     if (Connection* const connection = this->connection()) {
       on_pass();  // for what another thread has asked since the last one
-      const WatchdogLedger::Time now = clock_.now();
-      look(now);
-      send_heartbeat(*connection, now);
+      send_positions(*connection);
       connection->send(FrameWriter(ToServer::goodbye).take());
       loop_.finish(Deadline(kLongestGoodbye));
     }
@@ -353,9 +348,8 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   std::vector<Fault> faults_;
   std::optional<std::string> abort_reason_;
   bool abort_sent_ = false;
-  bool finished_ = false;
-  bool finished_sent_ = false;
-  bool alone_ = false;  // there is no connection any more
+  bool finishes_ = false;  // it has, and rank 0 has not been told yet
+  bool alone_ = false;     // there is no connection any more
 
   std::atomic<bool> faulted_{false};  // true from the first fault on; publishes nothing
 
