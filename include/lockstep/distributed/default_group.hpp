@@ -5,7 +5,6 @@
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/scoped_value.hpp>
 
-#include <mutex>
 #include <utility>
 
 namespace lockstep::distributed {
@@ -21,13 +20,9 @@ struct GroupOfThreadScope : lockstep::detail::ScopedValue<ProcessGroup> {
       : ScopedValue(group_of_thread(), std::move(group)) {}
 };
 
-// The group of the process: what init_process_group made. Never destroyed.
-struct GroupOfProcess {
-  std::mutex mutex;  // guards `group`
-  ProcessGroup group;
-
-  static GroupOfProcess& instance();
-};
+// Makes it the group of the process, as init_process_group does, and returns the one before. Any
+// thread.
+ProcessGroup exchange_group_of_process(ProcessGroup group);
 
 ProcessGroup default_group_or_none();
 

@@ -38,7 +38,6 @@
 #include <exception>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -298,9 +297,7 @@ inline distributed::ProcessGroup init_process_group(std::optional<Device> device
                  "lockstep/mpi.hpp in one file and link lockstep::mpi");
     group = process_group(mpi(environment), mine);
   }
-  auto& process = distributed::detail::GroupOfProcess::instance();
-  const std::lock_guard lock(process.mutex);
-  process.group = group;
+  (void)distributed::detail::exchange_group_of_process(group);
   return group;
 }
 

@@ -6,6 +6,7 @@
 #include <lockstep/error.hpp>
 
 #include <mutex>
+#include <utility>
 
 namespace lockstep::distributed::detail {
 
@@ -14,9 +15,21 @@ LOCKSTEP_INLINE ProcessGroup& group_of_thread() {
   return group;
 }
 
-LOCKSTEP_INLINE GroupOfProcess& GroupOfProcess::instance() {
-  static GroupOfProcess& state = *new GroupOfProcess;
-  return state;
+// Never destroyed.
+struct GroupOfProcess {
+  std::mutex mutex;  // guards `group`
+  ProcessGroup group;
+
+  static GroupOfProcess& instance() {
+    static GroupOfProcess& state = *new GroupOfProcess;
+    return state;
+  }
+};
+
+LOCKSTEP_INLINE ProcessGroup exchange_group_of_process(ProcessGroup group) {
+  GroupOfProcess& process = GroupOfProcess::instance();
+  const std::lock_guard lock(process.mutex);
+  return std::exchange(process.group, std::move(group));
 }
 
 LOCKSTEP_INLINE ProcessGroup default_group_or_none() {

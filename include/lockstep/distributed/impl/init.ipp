@@ -14,8 +14,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <utility>
 
 namespace lockstep::distributed::detail {
 
@@ -42,17 +40,10 @@ LOCKSTEP_INLINE ProcessGroup init_process_group() {
                "file and link lockstep::mpi");
   ProcessGroup group =
       environment.launcher.empty() || !mpi ? detail::world_of_one() : mpi(environment);
-  detail::GroupOfProcess& process = detail::GroupOfProcess::instance();
-  const std::lock_guard lock(process.mutex);
-  process.group = group;
+  (void)detail::exchange_group_of_process(group);
   return group;
 }
 
-LOCKSTEP_INLINE void destroy_process_group() {
-  ProcessGroup group;  // ends outside of the lock
-  detail::GroupOfProcess& process = detail::GroupOfProcess::instance();
-  const std::lock_guard lock(process.mutex);
-  std::swap(group, process.group);
-}
+LOCKSTEP_INLINE void destroy_process_group() { (void)detail::exchange_group_of_process({}); }
 
 }  // namespace lockstep::distributed
