@@ -318,6 +318,29 @@ TYPED_TEST(Recurrent, BackwardNoticesThatTheResultHasChanged) {
   EXPECT_NO_THROW(sum(others[0]).backward());
 }
 
+TYPED_TEST(Recurrent, BackwardReadsOfTheInputAndItsWeightsOnlyWhatGradientsNeed) {
+  for (const auto& frozen : std::vector<std::vector<std::size_t>>{
+           {A::x}, {A::weight_ih}, {A::x, A::weight_ih, A::bias_ih}}) {
+    const RecurrentArguments trained = arguments_for<TypeParam>();
+    sum(detail::recurrent<TypeParam>(trained, false)[0]).backward();
+    const RecurrentArguments arguments = arguments_for<TypeParam>();
+    for (const std::size_t i : frozen) arguments.tensors[i].requires_grad_(false);
+    const auto results = detail::recurrent<TypeParam>(arguments, false);
+    {
+      const NoGradGuard guard;
+      if (arguments[A::x].requires_grad()) arguments[A::x].zero_();  // for weight_ih alone
+      if (arguments[A::weight_ih].requires_grad()) arguments[A::weight_ih].zero_();  // for x alone
+    }
+    EXPECT_NO_THROW(sum(results[0]).backward());
+    for (std::size_t i = 0; i < A::count; ++i) {
+      if (!arguments.tensors[i].defined()) continue;
+      EXPECT_EQ(arguments.tensors[i].grad().defined(), arguments.tensors[i].requires_grad());
+      if (!arguments.tensors[i].requires_grad()) continue;
+      EXPECT_TRUE(all_close(arguments.tensors[i].grad(), trained.tensors[i].grad()));
+    }
+  }
+}
+
 TEST(RecurrentErrors, NameTheArgumentThatDiffers) {
   using Cell = detail::LstmCell;
   RecurrentArguments arguments = arguments_for<Cell>();

@@ -151,14 +151,16 @@ struct RecurrentOp {
                                                      const std::vector<Tensor>& grads,
                                                      const Stream& stream) const {
     const Tensor result = saved(y);
-    const Tensor x = packed(saved(arguments[A::x]));
+    const Tensor x = saved.needs(A::weight_ih) ? packed(saved(arguments[A::x])) : Tensor();
     const Tensor h_start = packed(saved(arguments[A::h0]));
     const Tensor c_start = Cell::kHasC ? packed(saved(arguments[A::c0])) : Tensor();
     const Tensor grad_y = grads[0].defined() ? packed(grads[0]) : grads[0];
     const Tensor weight = saved(arguments[A::weight_hh]);
-    const Tensor input_weight = saved(arguments[A::weight_ih]);
+    const Tensor input_weight = saved.needs(A::x) ? saved(arguments[A::weight_ih]) : Tensor();
     const MatrixArgument matrix = as_matrix(weight);
-    const MatrixArgument input_matrix = as_matrix(input_weight);
+    const std::int64_t features = x.defined()              ? x.sizes()[2]
+                                  : input_weight.defined() ? input_weight.sizes()[1]
+                                                           : 0;
     const Dtype dtype = result.dtype();
 
     // The gradients of what the input and the state gave to the gates, of a run.
@@ -171,8 +173,8 @@ struct RecurrentOp {
     const auto make = [&](std::size_t which, const Shape& shape) {
       if (saved.needs(which)) out[which] = empty_on(stream, shape, dtype);
     };
-    make(A::x, x.sizes());
-    make(A::weight_ih, input_weight.sizes());
+    make(A::x, {time.length, batch, features});
+    make(A::weight_ih, {columns(Cell::kGates), features});
     make(A::weight_hh, weight.sizes());
     make(A::bias_ih, {time.runs, columns(Cell::kGates)});  // of a run each, at first
     if (Cell::kSplits || !saved.needs(A::bias_ih))
@@ -183,7 +185,7 @@ struct RecurrentOp {
       const Steps<const T> h(input<T>(result), time.length);
       const Steps<const T> c(optional_input<T>(states), time.length);
       const Steps<const T> from_above(optional_input<T>(grad_y), time.length);
-      const Steps<const T> x_at(input<T>(x), time.length);
+      const Steps<const T> x_at(optional_input<T>(x), time.length);
       const Steps<T> grad_x(optional_output<T>(out[A::x], stream), time.length);
       const Steps<T> to_input(output<T>(grad_input, stream), gates[0]);
       const Steps<T> to_hidden(optional_output<T>(Cell::kSplits ? grad_hidden : Tensor(), stream),
@@ -196,10 +198,14 @@ struct RecurrentOp {
       product.c = grad_h;
       product.beta = 1;
       const RepeatedGemm<T> multiply(stream, product);
-      Gemm<T> to_x = rows_times<T>(input_matrix, false, time.shortest() * batch, x.sizes()[2],
-                                   columns(Cell::kGates));
+      Gemm<T> to_x{};
+      std::optional<MatrixArgument> input_matrix;
       std::optional<RepeatedGemm<T>> multiply_x;
-      if (saved.needs(A::x)) multiply_x.emplace(stream, to_x);
+      if (saved.needs(A::x)) {
+        to_x = rows_times<T>(input_matrix.emplace(as_matrix(input_weight)), false,
+                             time.shortest() * batch, features, columns(Cell::kGates));
+        multiply_x.emplace(stream, to_x);
+      }
 
       for (std::int64_t i = time.runs; i-- > 0;) {
         const TimeRuns::Run run = time.run(i);
@@ -216,7 +222,7 @@ struct RecurrentOp {
           multiply(product);
         }
         const View<const T> input_rows = of_input(0, run.count());
-        if (saved.needs(A::x)) {
+        if (multiply_x) {
           to_x.a = input_rows;
           to_x.c = grad_x(run.first, run.count());
           to_x.m = run.count() * batch;
