@@ -25,9 +25,27 @@ namespace lockstep::optim {
 using lockstep::detail::named_number;
 using lockstep::detail::StateReader;
 
+// A group's members after its parameters are those of the options, by name and order.
+template <class Options, class Group>
+inline constexpr bool is_group_of = [] {
+  using lockstep::detail::member_count;
+  using lockstep::detail::member_name;
+  if constexpr (member_count<Group> != member_count<Options> + 1) {
+    return false;
+  } else {
+    return []<std::size_t... i>(std::index_sequence<i...>) {
+      return (... && (member_name<Group, i + 1> == member_name<Options, i>));
+    }
+    (std::make_index_sequence<member_count<Options>>{});
+  }
+}();
+
 // The settings of `group`, with the default for each that it does not have.
 template <class Options, class Group>
 Options with_defaults(const Group& group, Options defaults) {
+  static_assert(is_group_of<Options, Group>,
+                "lockstep: an optimiser's Group has its parameters and then, by the names and in "
+                "the order of its Options, an optional member for each of them");
   const auto given = lockstep::detail::tie_members(group);  // the parameters, then the settings
   const auto chosen = lockstep::detail::tie_members(defaults);
   [&]<std::size_t... i>(std::index_sequence<i...>) {
