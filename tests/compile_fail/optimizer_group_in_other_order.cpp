@@ -1,4 +1,4 @@
-// expect: an optimiser's Group has its parameters and then, by the names and in the order of its Options
+// expect: an optimiser's Group has its parameters and then, by the names and in the order
 // errors: 1
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/optim/grouped_optimizer.hpp>

@@ -34,7 +34,8 @@ bool softmax_grad(const float* grad, const float* y, float* out, std::size_t row
 bool log_softmax_grad(const float* grad, const float* y, float* out, std::size_t rows,
                       std::size_t count, Instructions by = best_instructions());
 
-// 1 / (1 + exp(−x)) of n elements, with or without vectors, as vector_math.hpp has it for f64.
+// 1 / (1 + exp(−x)) of n elements, with or without vectors, as vector_math.hpp has it for f64;
+// `out` may be `x`.
 void sigmoid(const float* x, float* out, std::size_t n, Instructions by = best_instructions());
 
 // x · Φ(x) of n elements, and the gradient times Φ(x) + x · φ(x); `out` may be an input. An
