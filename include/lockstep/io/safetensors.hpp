@@ -75,9 +75,6 @@ class SafetensorsFile {
  private:
   Tensor read(const detail::TensorEntry& entry, Device device) const;
 
-  // Throws for a byte that is neither 0 nor 1: to look at it as a bool is undefined behaviour.
-  void check_bools(const detail::TensorEntry& entry, std::span<const std::byte> bytes) const;
-
   detail::InputFile file_;
   detail::SafetensorsHeader header_;
   std::uint64_t data_at_ = 0;

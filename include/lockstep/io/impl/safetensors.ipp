@@ -136,19 +136,17 @@ LOCKSTEP_INLINE Tensor SafetensorsFile::read(const detail::TensorEntry& entry,
   const std::span bytes(static_cast<std::byte*>(lockstep::detail::write_on_host(host, entry.dtype)),
                         static_cast<std::size_t>(host.numel()) * element_size(entry.dtype));
   file_.read(data_at_ + entry.begin, bytes);
-  if (entry.dtype == Dtype::boolean) check_bools(entry, bytes);
+  if (entry.dtype == Dtype::boolean) {  // to look at another byte as a bool is undefined behaviour
+    const auto bad =
+        std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
+    check<DataError>(bad == bytes.end(), file_.path().string(), ": element ", bad - bytes.begin(),
+                     " of the bool tensor ", detail::json_string(entry.name),
+                     " is neither 0 nor 1");
+  }
   if (device.is_host_memory()) return host;
   const Tensor result = empty(entry.shape, {.dtype = entry.dtype, .device = device});
   lockstep::detail::copy_into(result, host);
   return result;
-}
-
-LOCKSTEP_INLINE void SafetensorsFile::check_bools(const detail::TensorEntry& entry,
-                                                  std::span<const std::byte> bytes) const {
-  const auto bad =
-      std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
-  check<DataError>(bad == bytes.end(), file_.path().string(), ": element ", bad - bytes.begin(),
-                   " of the bool tensor ", detail::json_string(entry.name), " is neither 0 nor 1");
 }
 
 LOCKSTEP_INLINE StateDict load_file(const std::filesystem::path& path, Device device) {
