@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 namespace lockstep::detail {
 
@@ -100,11 +101,16 @@ Tensor packed(const Tensor& src);
 // has to live longer.
 class Packed : NonCopyable {
  public:
-  explicit Packed(const Tensor& src);
+  explicit Packed(const Tensor& src) : Packed(src, src.is_contiguous() ? Tensor() : packed(src)) {}
   explicit Packed(const Tensor&&) = delete;  // a temporary would not live long enough
 
   operator const Tensor&() const { return tensor_; }
   const Tensor& operator*() const { return tensor_; }
+
+ protected:
+  // `copy` is what to refer to if it is defined.
+  Packed(const Tensor& src, Tensor copy)
+      : copy_(std::move(copy)), tensor_(copy_.defined() ? copy_ : src) {}
 
  private:
   const Tensor copy_;

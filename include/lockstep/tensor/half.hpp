@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -23,18 +22,10 @@ inline Tensor packed_wide(const Tensor& x) {
 
 // As `packed_wide`, but without a new handle where `x` is contiguous and of another dtype: then
 // this refers to `x`, which has to live longer.
-class PackedWide : NonCopyable {
- public:
+struct PackedWide : Packed {
   explicit PackedWide(const Tensor& x)
-      : copy_(!is_half_precision(x.dtype()) && x.is_contiguous() ? Tensor() : packed_wide(x)),
-        tensor_(copy_.defined() ? copy_ : x) {}
+      : Packed(x, !is_half_precision(x.dtype()) && x.is_contiguous() ? Tensor() : packed_wide(x)) {}
   explicit PackedWide(const Tensor&&) = delete;  // a temporary would not live long enough
-
-  const Tensor& operator*() const { return tensor_; }
-
- private:
-  const Tensor copy_;
-  const Tensor& tensor_;
 };
 
 // The tensor that body(T{}) returns, for the type T that tensors of `dtype` are computed in: float

@@ -46,9 +46,6 @@ LOCKSTEP_INLINE Tensor packed(const Tensor& src) {
   return result;
 }
 
-LOCKSTEP_INLINE Packed::Packed(const Tensor& src)
-    : copy_(src.is_contiguous() ? Tensor() : packed(src)), tensor_(copy_.defined() ? copy_ : src) {}
-
 // Whether a cast goes through f32. Half-precision types are converted from and to f32 alone, so
 // that not every pair of dtypes needs a kernel.
 constexpr bool needs_f32_between(Dtype from, Dtype to) {
