@@ -14,6 +14,11 @@ void check_inplace(const Tensor& tensor, const char* operation);
 // Throws where an inference tensor would be changed outside its mode.
 void check_not_inference(const Tensor& tensor, const char* operation);
 
+// Throws unless a gradient has its tensor's shape, dtype and device: `came`, of one sort, `whose`,
+// of another.
+void check_gradient(const char* came, const Tensor& gradient, const char* whose,
+                    const Tensor& tensor);
+
 // True if no other handle refers to this tensor's memory, so that it may be taken over.
 bool is_sole_owner(const Tensor& tensor);
 

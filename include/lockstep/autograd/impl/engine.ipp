@@ -10,6 +10,7 @@
 #include <lockstep/autograd/grad_hooks.hpp>
 #include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/autograd/node.hpp>
+#include <lockstep/autograd/variable.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -58,12 +59,8 @@ inline void add_roots(lockstep::detail::GraphTask& task, std::span<const Tensor>
       if (tensor.numel() != 1) fail_no_scalar(tensor);
       gradient = ones(tensor.sizes(), tensor.options());
     }
-    check<ShapeError>(gradient.sizes() == tensor.sizes(), "backward: a gradient of shape ",
-                      gradient.sizes(), " was given for a tensor of shape ", tensor.sizes());
-    check<DtypeError>(gradient.dtype() == tensor.dtype(), "backward: a gradient of ",
-                      gradient.dtype(), " was given for a tensor of ", tensor.dtype());
-    check<DeviceError>(gradient.device() == tensor.device(), "backward: a gradient on ",
-                       gradient.device(), " was given for a tensor on ", tensor.device());
+    lockstep::detail::check_gradient("backward: a gradient", gradient, "was given for a tensor",
+                                     tensor);
     task.add_root(lockstep::detail::gradient_edge(tensor), std::move(gradient));
   }
 }

@@ -26,12 +26,7 @@ LOCKSTEP_INLINE void GradientHooks::call(std::vector<Tensor>& gradients, bool re
     if (!gradient.defined() || (hook.retains && !retain)) continue;
     Tensor other = hook.function(gradient);
     if (!other.defined()) continue;
-    check<ShapeError>(other.sizes() == gradient.sizes(), "a hook returned a gradient of shape ",
-                      other.sizes(), " for one of shape ", gradient.sizes());
-    check<DtypeError>(other.dtype() == gradient.dtype(), "a hook returned a gradient of ",
-                      other.dtype(), " for one of ", gradient.dtype());
-    check<DeviceError>(other.device() == gradient.device(), "a hook returned a gradient on ",
-                       other.device(), " for one on ", gradient.device());
+    check_gradient("a hook returned a gradient", other, "for one", gradient);
     gradient = std::move(other);
   }
 }

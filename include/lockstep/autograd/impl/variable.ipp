@@ -26,14 +26,7 @@ LOCKSTEP_INLINE Tensor Tensor::grad() const {
 
 LOCKSTEP_INLINE void Tensor::set_grad(Tensor grad) const {
   (void)get();
-  if (grad.defined()) {
-    check<ShapeError>(grad.sizes() == sizes(), "set_grad: a gradient of shape ", grad.sizes(),
-                      " for a tensor of shape ", sizes());
-    check<DeviceError>(grad.device() == device(), "set_grad: a gradient on ", grad.device(),
-                       " for a tensor on ", device());
-    check<DtypeError>(grad.dtype() == dtype(), "set_grad: a gradient of ", grad.dtype(),
-                      " for a tensor of ", dtype());
-  }
+  if (grad.defined()) detail::check_gradient("set_grad: a gradient", grad, "for a tensor", *this);
   const std::lock_guard lock(impl_->mutex);
   impl_->grad.impl_.swap(grad.impl_);
 }
@@ -63,6 +56,16 @@ LOCKSTEP_INLINE void check_not_inference(const Tensor& tensor, const char* opera
                        "a tensor of shape ",
                        tensor.sizes(), " on ", tensor.device(),
                        "; clone() it to get a normal tensor to change");
+}
+
+LOCKSTEP_INLINE void check_gradient(const char* came, const Tensor& gradient, const char* whose,
+                                    const Tensor& tensor) {
+  check<ShapeError>(gradient.sizes() == tensor.sizes(), came, " of shape ", gradient.sizes(), ' ',
+                    whose, " of shape ", tensor.sizes());
+  check<DtypeError>(gradient.dtype() == tensor.dtype(), came, " of ", gradient.dtype(), ' ', whose,
+                    " of ", tensor.dtype());
+  check<DeviceError>(gradient.device() == tensor.device(), came, " on ", gradient.device(), ' ',
+                     whose, " on ", tensor.device());
 }
 
 LOCKSTEP_INLINE bool is_sole_owner(const Tensor& tensor) {

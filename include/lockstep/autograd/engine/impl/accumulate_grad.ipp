@@ -121,10 +121,8 @@ LOCKSTEP_INLINE std::shared_ptr<const GradHooks> AccumulateGrad::accumulate(Tens
   }
   if (!total.defined()) {
     const bool images = is_channels_last(variable_);
-    if (gradient.is_same(slot)) {
-      total = std::move(gradient);
-    } else if (is_sole_owner(gradient) &&
-               (images ? is_channels_last(gradient) : gradient.is_contiguous())) {
+    const bool fits = images ? is_channels_last(gradient) : gradient.is_contiguous();
+    if (gradient.is_same(slot) || (fits && is_sole_owner(gradient))) {
       total = std::move(gradient);
     } else if (is_grad_enabled()) {  // a recorded copy: two leaves' gradients may be one tensor
       total = sum_gradients(zeros(gradient.sizes(), gradient.options()), gradient);
