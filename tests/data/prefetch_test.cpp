@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/autograd/inference_mode.hpp>
 #include <lockstep/data/dataloader.hpp>
 #include <lockstep/data/prefetch.hpp>
 #include <lockstep/nn/linear.hpp>
@@ -389,6 +391,18 @@ TEST(Prefetch, NothingIsRecordedForBackward) {
 }
 
 // With batches on their way, in a loop and in what lives as long as the process.
+// A loader computes as it would without prefetch; but what it makes may be trained on later.
+TEST(Prefetch, TheThreadHasTheStateOfTheOneThatBeganThePass) {
+  const AutocastGuard autocast(Dtype::f16);
+  const InferenceModeGuard inference;
+  const BatchSource<Tensor> source(2, [](std::int64_t) {
+    EXPECT_TRUE(is_autocast_enabled());
+    EXPECT_EQ(autocast_dtype(), Dtype::f16);
+    return counting(2);
+  });
+  for (const Tensor& batch : prefetch(source, kFirst)) EXPECT_FALSE(batch.is_inference());
+}
+
 TEST(PrefetchDeathTest, TheProgramMayEndWithinTheLoop) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto in_a_loop = [] {
