@@ -74,21 +74,18 @@ std::optional<Device> device_of_module(const M& module) {
   }
 }
 
-// The device that messages give for each replica: that of its first parameter or buffer, or plain
-// cpu.
+// Where replica i is: devices[i] or, where no devices are given, as far as the module tells.
 template <class M>
-std::vector<Device> devices_of_replicas(std::span<M> modules) {
-  std::vector<Device> devices;
-  for (const M& module : modules) devices.push_back(device_of_module(module).value_or(Device()));
-  return devices;
+std::optional<Device> device_of_replica(const M& module, const std::vector<Device>& devices,
+                                        std::size_t i) {
+  return devices.empty() ? device_of_module(module) : devices[i];
 }
 
 // The timeline's row for what replica i does: its device's or, where none is known, its thread's.
 template <class M>
 profile::Row replica_row(const M& module, const std::vector<Device>& devices, std::size_t i) {
   if (!profile::enabled()) return {};
-  if (!devices.empty()) return devices[i];
-  const std::optional<Device> device = device_of_module(module);
+  const std::optional<Device> device = device_of_replica(module, devices, i);
   return device ? profile::Row(*device) : profile::Row();
 }
 
@@ -97,25 +94,12 @@ profile::Row replica_row(const M& module, const std::vector<Device>& devices, st
 // of 64 bytes in pairs).
 template <class Output>
 struct OutputSlot : NonCopyable {
-  union {
-    Output output;
-  };
-  bool filled = false;  // whether there is an output
+  std::optional<Output> output;
   std::atomic<bool> ended{false};
   std::exception_ptr error;  // set by the calling thread once all have ended
   std::byte padding[128];
 
-  OutputSlot() {}
-  ~OutputSlot() {
-    if (filled) std::destroy_at(&output);
-  }
-
-  // Constructs the output in place, from what `make()` returns.
-  template <class Make>
-  void fill(Make make) {
-    ::new (static_cast<void*>(&output)) Output(make());
-    filled = true;
-  }
+  OutputSlot() {}  // leaves the padding as it is
 
   static bool any_ended(const void* slots, std::size_t count) {
     const auto* const first = static_cast<const OutputSlot*>(slots);
@@ -141,14 +125,14 @@ struct alignas(128) ApplyJob {
     // for this one.
     const ReplicaScope replica(group, i, slots[i].ended);
     const ThreadState::Scope thread_state(state);
-    slots[i].fill([&]() -> Output {
-      if constexpr (!ForeignModule<M>) {
-        if (streams && streams->own(i)) [[unlikely]] {
-          return streams->run(i, modules[i], parts_of(i), [&]() -> Output { return forward(i); });
-        }
+    if constexpr (!ForeignModule<M>) {
+      if (streams && streams->own(i)) [[unlikely]] {
+        slots[i].output.emplace(
+            streams->run(i, modules[i], parts_of(i), [&]() -> Output { return forward(i); }));
+        return;
       }
-      return forward(i);
-    });
+    }
+    slots[i].output.emplace(forward(i));
   }
 
  private:
@@ -220,8 +204,10 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
     std::vector<std::exception_ptr> errors;
     std::vector<Device> places;
     try {
-      for (std::size_t i = 0; i < modules.size(); ++i) errors.push_back(slots[i].error);
-      places = devices.empty() ? devices_of_replicas(modules) : devices;
+      for (std::size_t i = 0; i < modules.size(); ++i) {
+        errors.push_back(slots[i].error);
+        places.push_back(device_of_replica(modules[i], devices, i).value_or(Device()));
+      }
     } catch (const std::bad_alloc&) {  // no memory for a text: the replica's own error comes out
       for (std::size_t i = 0; i < modules.size(); ++i) {
         if (slots[i].error) std::rethrow_exception(slots[i].error);
@@ -229,7 +215,7 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
     }
     throw_first_failure(errors, places);
   }
-  for (std::size_t i = 0; i < modules.size(); ++i) outputs.push_back(std::move(slots[i].output));
+  for (std::size_t i = 0; i < modules.size(); ++i) outputs.push_back(std::move(*slots[i].output));
   return outputs;
 }
 
