@@ -158,23 +158,17 @@ class Operands {
 
   void stage_on_host() {
     for (const Event& event : ready_) event.synchronize();
-    for (const Tensor& tensor : reads_) {
-      if (tensor.device().is_cuda()) copies_on(tensor.device());
-    }
-    for (const Tensor& tensor : writes_) {
-      if (!in_place(tensor)) copies_on(tensor.device());
-    }
-    std::optional<StreamGuard> guard;
-    if (copying_) guard.emplace(*copying_);
     for (Tensor& tensor : reads_) {
       if (!tensor.device().is_cuda()) continue;
+      const StreamGuard guard(copying(tensor.device()));
       const Tensor copy = empty(tensor.sizes(), {.dtype = tensor.dtype()});
       lockstep::detail::copy_into(copy, tensor);
       tensor = copy;
     }
     for (const Tensor& tensor : writes_) {
-      memory_.push_back(in_place(tensor) ? tensor
-                                         : empty(tensor.sizes(), {.dtype = tensor.dtype()}));
+      const bool in_place = tensor.device().is_cpu() && tensor.is_contiguous();
+      if (!in_place) (void)copying(tensor.device());
+      memory_.push_back(in_place ? tensor : empty(tensor.sizes(), {.dtype = tensor.dtype()}));
     }
   }
 
@@ -184,18 +178,15 @@ class Operands {
     ::new (static_cast<void*>(owner)) Tensor(tensor);
   }
 
-  static bool in_place(const Tensor& tensor) {
-    return tensor.device().is_cpu() && tensor.is_contiguous();
-  }
-
   void note(const Stream& stream) {
     if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
       streams_.push_back(stream);
     }
   }
-  // Has copies issued to a stream of their own: the current one may be one that callers compute on.
-  void copies_on(Device device) {
+  // The stream that copies are issued to: the current one may be one that callers compute on.
+  const Stream& copying(Device device) {
     if (!copying_) copying_ = pool_stream(device);
+    return *copying_;
   }
 
   template <class Pointer>
