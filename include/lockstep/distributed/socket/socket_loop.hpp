@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -142,12 +141,12 @@ class SocketLoop {
   //   handler.on_frame(connection, frame)     a BadFrame from it ends the connection
   //   handler.on_end(connection, reason)      nothing more comes from it; it is removed afterwards
   //   handler.on_pass()                       after all that has come, and after a wake
-  //   handler.on_tick()                       after that, every `tick`, if there is one
+  //   handler.on_tick()                       after that, every `tick`
   //   handler.on_stop()                       at the end; it may call `finish`
   //   handler.on_failure(error)               if any of this throws: the connections have gone
   // The handler may send to any connection, but neither add nor remove any.
   template <class Handler>
-  void start(Handler& handler, std::optional<std::chrono::milliseconds> tick = {}) {
+  void start(Handler& handler, std::chrono::milliseconds tick = std::chrono::hours(1)) {
     thread_ = std::thread([this, &handler, tick]() noexcept {
       try {
         run(handler, tick);
@@ -221,17 +220,16 @@ class SocketLoop {
   }
 
   template <class Handler>
-  void run(Handler& handler, std::optional<std::chrono::milliseconds> tick) {
-    const std::chrono::milliseconds pause = tick.value_or(std::chrono::hours(1));
-    std::optional<Deadline> next(pause);
+  void run(Handler& handler, std::chrono::milliseconds tick) {
+    Deadline next(tick);
     while (!stopped_.load(std::memory_order_acquire)) {
-      wait(next->poll_timeout());
+      wait(next.poll_timeout());
       for (Connection& connection : connections_) serve(connection, handler);
       remove_ended();
       handler.on_pass();
-      if (next->passed()) {
-        if (tick) handler.on_tick();
-        next.emplace(pause);
+      if (next.passed()) {
+        handler.on_tick();
+        next = Deadline(tick);
       }
     }
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
-#include <lockstep/distributed/thread/departure.hpp>
 #include <lockstep/distributed/thread/gpu_faults.hpp>
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/error.hpp>
@@ -16,11 +17,29 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
+
+// Whether a rank of a world of threads has gone, and why. Copies need no memory.
+struct Departure {
+  int rank = 0;                  // its number in `run`, which messages name
+  std::optional<Device> device;  // its device in `run`, if known
+  bool gone = false;
+  std::optional<lockstep::detail::DescribedError> thrown = {};  // nothing if it has returned
+
+  // "rank 2 on device cpu:2 has thrown lockstep::ShapeError: …"
+  std::string text() const {
+    std::string who = lockstep::detail::str("rank ", rank);
+    if (device) who += lockstep::detail::str(" on device ", *device);
+    return who + (thrown
+                      ? " has thrown " + thrown->text()
+                      : " has returned and takes part no more (for uneven inputs there is join)");
+  }
+};
 
 // Messages between the ranks of a world of threads that only one side has called for yet. The side
 // that calls second copies from the sender's memory to the receiver's and tells both.

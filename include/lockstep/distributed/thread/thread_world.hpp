@@ -8,7 +8,6 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/thread/claimed_pieces.hpp>
-#include <lockstep/distributed/thread/departure.hpp>
 #include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/distributed/thread/mailbox.hpp>
 #include <lockstep/distributed/thread/rendezvous.hpp>
