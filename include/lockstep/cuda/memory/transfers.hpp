@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 
 // Copies that touch a GPU, each a rectangle of bytes, issued to a CUDA stream.
@@ -30,18 +29,6 @@ struct CopyEnd {
   Device device;
   std::byte* data;
 };
-
-// Copies rows of bytes between two places of ordinary host memory.
-inline void copy_rows(std::byte* dst, std::size_t dst_pitch, const std::byte* src,
-                      std::size_t src_pitch, std::size_t width, std::size_t rows) {
-  if (width == dst_pitch && width == src_pitch) {
-    std::memcpy(dst, src, width * rows);
-    return;
-  }
-  for (std::size_t row = 0; row < rows; ++row) {
-    std::memcpy(dst + row * dst_pitch, src + row * src_pitch, width);
-  }
-}
 
 // True for memory that the copy engine of a GPU reaches: it is page-locked. The GPU that is current
 // has a context afterwards.
@@ -103,6 +90,17 @@ void for_each_piece(std::byte* dst, const std::byte* src, const Pitched& shape, 
   }
 }
 
+// A copy of as much as the piece within ordinary host memory.
+inline detail::CopyOrder on_host(const Piece& piece, std::byte* dst, std::size_t dst_pitch,
+                                 const std::byte* src, std::size_t src_pitch) {
+  return {.dst = dst,
+          .dst_device = {},
+          .src = src,
+          .src_device = {},
+          .shape = {piece.width, piece.rows, dst_pitch, src_pitch},
+          .stream = nullptr};
+}
+
 // Copies from ordinary host memory, which has been read when this returns: by all cores that have
 // time, since one reads and writes more slowly than the GPU takes what is page-locked.
 inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& shape,
@@ -110,12 +108,8 @@ inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& 
   Staging& staging = CudaDevice::at(stream.device()).staging;
   for_each_piece(dst, src, shape, [&](const Piece& piece) {
     const Staging::Block block(staging, piece.bytes(), stream);
-    const detail::CopyOrder order{.dst = block.data(),
-                                  .dst_device = {},
-                                  .src = piece.src,
-                                  .src_device = {},
-                                  .shape = {piece.width, piece.rows, piece.width, shape.src_pitch},
-                                  .stream = nullptr};
+    const detail::CopyOrder order =
+        on_host(piece, block.data(), piece.width, piece.src, shape.src_pitch);
     detail::copy_in_pieces({&order, 1});
     copy_direct(piece.dst, shape.dst_pitch, block.data(), piece.width, piece.width, piece.rows,
                 stream);
@@ -126,26 +120,20 @@ inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& 
 // its place, on the host, behind the copy from its GPU.
 inline void copy_to_host(std::byte* dst, const std::byte* src, const Pitched& shape,
                          CudaStream& stream) {
-  struct Unstage {
-    Piece piece;  // from a block
-    std::size_t dst_pitch;
-
-    static void run(void* self) {
-      const std::unique_ptr<Unstage> owned(static_cast<Unstage*>(self));
-      const Piece& piece = owned->piece;
-      copy_rows(piece.dst, owned->dst_pitch, piece.src, piece.width, piece.width, piece.rows);
-    }
+  const auto move = [](void* order) {
+    const std::unique_ptr<const detail::CopyOrder> owned(static_cast<detail::CopyOrder*>(order));
+    detail::copy_part(*owned, 0, owned->bytes());
   };
   Staging& staging = CudaDevice::at(stream.device()).staging;
-  for_each_piece(dst, src, shape, [&](Piece piece) {
+  for_each_piece(dst, src, shape, [&](const Piece& piece) {
     const Staging::Block block(staging, piece.bytes(), stream);
     copy_direct(block.data(), piece.width, piece.src, shape.src_pitch, piece.width, piece.rows,
                 stream);
-    piece.src = block.data();
-    auto unstage = std::make_unique<Unstage>(Unstage{piece, shape.dst_pitch});
-    check(cudaLaunchHostFunc(stream.handle(), &Unstage::run, unstage.get()), "cudaLaunchHostFunc",
+    auto order = std::make_unique<detail::CopyOrder>(
+        on_host(piece, piece.dst, shape.dst_pitch, block.data(), piece.width));
+    check(cudaLaunchHostFunc(stream.handle(), move, order.get()), "cudaLaunchHostFunc",
           stream.device());
-    (void)unstage.release();  // the stream runs it once and destroys it
+    (void)order.release();  // the stream runs it once and destroys it
   });
 }
 
