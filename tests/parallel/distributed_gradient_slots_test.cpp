@@ -175,6 +175,34 @@ TEST(DistributedGradientSlots, ThoseOfATableOfWordsAndOfLayerNormAreComputedTher
   });
 }
 
+struct Shifted {
+  nn::LayerNorm norm{4, {.dtype = Dtype::f64}};
+  nn::Linear fc{4, 3, {.dtype = Dtype::f64}};
+
+  Shifted() { norm.weight = {}; }
+  Tensor forward(const Tensor& x) const { return fc(norm(x)); }
+  template <class Self, class Visitor>
+  static void visit_members(Self& self, Visitor&& visit) {
+    visit("norm", self.norm);
+    visit("fc", self.fc);
+  }
+};
+
+// What a layer does without shares no memory with a bucket.
+TEST(DistributedGradientSlots, ALayerNormMayHaveABiasAlone) {
+  const Tensor x = images().reshape({-1, 4});
+  manual_seed(1);
+  const Shifted net;
+  const Values expected = gradients_alone(net, x);
+  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
+    DistributedDataParallel model{copy_of(net), group};
+    const Tensor own = share_of(x, group);
+    const std::uint64_t copies = copies_of(model, [&] { model(own).mean().backward(); });
+    EXPECT_EQ(copies, 2u);
+    expect_near(gradients_of(model.module()), expected);
+  });
+}
+
 TEST(DistributedGradientSlots, NotWhereTheyAreAddedToOthers) {
   const Tensor x = images();
   manual_seed(1);

@@ -50,7 +50,7 @@ inline void check_same_kind(const char* operation, const char* name_a, const Ten
 inline Tensor empty_at(const Tensor* slot, std::initializer_list<const Tensor*> reads,
                        const Stream& stream, const Shape& shape, Dtype dtype) {
   const auto apart = [slot](const Tensor* read) {
-    return read->impl()->storage != slot->impl()->storage;
+    return !read->defined() || read->impl()->storage != slot->impl()->storage;
   };
   const bool fits = slot && slot->defined() && slot->dtype() == dtype && slot->sizes() == shape &&
                     slot->device() == stream.device() && slot->is_contiguous() &&
