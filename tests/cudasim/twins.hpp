@@ -20,6 +20,7 @@ inline const dim3 gridDim;
 
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
@@ -83,8 +84,23 @@ void register_kernel() {
 }
 
 template <class... F>
+void register_kernels(Kernels<F...>);
+
+// Of a Call, those of what it launches.
+template <class F>
+bool register_one() {
+  if constexpr (ls::cuda::IsCall<F>) {
+    register_kernels(typename ls::cuda::CudaCall<F>::kernels{});
+  } else {
+    register_kernel<F>();
+  }
+  return true;
+}
+
+// (No fold: compilers limit the depth of an expression.)
+template <class... F>
 void register_kernels(Kernels<F...>) {
-  (register_kernel<F>(), ...);
+  [[maybe_unused]] const std::initializer_list<bool> registered{register_one<F>()...};
 }
 
 }  // namespace cudasim::twins

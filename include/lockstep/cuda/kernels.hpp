@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernels/arithmetic.hpp>
 #include <lockstep/cuda/kernels/batch_norm.hpp>
 #include <lockstep/cuda/kernels/channel_norm.hpp>
 #include <lockstep/cuda/kernels/channel_sum.hpp>
-#include <lockstep/cuda/kernels/compare.hpp>
 #include <lockstep/cuda/kernels/conv.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
 #include <lockstep/cuda/kernels/copy_sixteens.hpp>
 #include <lockstep/cuda/kernels/embedding.hpp>
 #include <lockstep/cuda/kernels/functors.hpp>
-#include <lockstep/cuda/kernels/gelu.hpp>
 #include <lockstep/cuda/kernels/index.hpp>
 #include <lockstep/cuda/kernels/layer_norm.hpp>
 #include <lockstep/cuda/kernels/loss.hpp>
 #include <lockstep/cuda/kernels/matmul.hpp>
-#include <lockstep/cuda/kernels/max.hpp>
-#include <lockstep/cuda/kernels/pointwise.hpp>
 #include <lockstep/cuda/kernels/pooling.hpp>
 #include <lockstep/cuda/kernels/reduce.hpp>
 #include <lockstep/cuda/kernels/rnn.hpp>
@@ -26,17 +21,12 @@
 #include <lockstep/cuda/kernels/where.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 
-// All that the library launches, by functor and by Call.
+// All that the library launches: functors, and Calls.
 namespace lockstep::cuda {
 
-using AllKernels = Join<FunctorKernels, CopyKernels, Kernels<CopyTogether>, ArithmeticKernels,
-                        PointwiseKernels, CompareKernels, RnnKernels, GeluKernels, BatchNormKernels,
-                        MaximumKernels, LossKernels>::type;
-
-using AllCalls =
-    Join<CopyCalls, ArithmeticCalls, PointwiseCalls, CompareCalls, SumCalls, ReduceCalls,
-         ChannelSumCalls, ChannelNormCalls, BatchNormCalls, LayerNormCalls, SoftmaxCalls, LossCalls,
-         EmbeddingCalls, PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, GeluCalls, WhereCalls,
-         MaximumCalls, IndexCalls>::type;
+using AllKernels =
+    Join<FunctorKernels, CopyKernels, Kernels<CopyTogether>, SumCalls, ReduceCalls, ChannelSumCalls,
+         ChannelNormCalls, BatchNormCalls, LayerNormCalls, SoftmaxCalls, LossCalls, EmbeddingCalls,
+         PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, WhereCalls, IndexCalls>::type;
 
 }  // namespace lockstep::cuda

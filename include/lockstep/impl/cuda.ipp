@@ -20,7 +20,6 @@ namespace lockstep::cuda {
 
 LOCKSTEP_INLINE bool register_backend() {
   fill_slots(AllKernels{});
-  fill_call_slots(AllCalls{});
   after_wait.store(
       [](const lockstep::detail::StreamState& stream) { IndexFaults::instance().raise(stream); });
   lockstep::detail::cuda_backend.store(&CudaBackend::instance(), std::memory_order_release);

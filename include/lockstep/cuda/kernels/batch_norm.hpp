@@ -25,9 +25,6 @@ struct ChannelGradientElements {
 template <class T>
 struct CudaCall<detail::ChannelGradientCall<T>> : ElementCall<ChannelGradientElements<T>> {};
 
-using BatchNormKernels =
-    Join<ForFloating<detail::MoveRunningKernel>::type, ForFloating<detail::BatchScaleKernel>::type,
-         ForFloating<detail::BatchGradientKernel>::type>::type;
 using BatchNormCalls = ForFloating<detail::ChannelGradientCall>::type;
 
 }  // namespace lockstep::cuda

@@ -18,23 +18,6 @@
 
 namespace lockstep::cuda {
 
-// The cast between two types; none from a type to itself.
-template <class To, class From>
-struct CastKernels {
-  using type = std::conditional_t<std::is_same_v<To, From>, Kernels<>,
-                                  Kernels<lockstep::detail::CastKernel<To, From>>>;
-};
-template <class From, class... To>
-struct CastsFrom : Join<typename CastKernels<To, From>::type...> {};
-template <class... T>
-struct CastsBetween : Join<typename CastsFrom<T, T...>::type...> {};
-
-// Half precision is converted to and from f32 alone; other casts go through that.
-using CopyKernels =
-    Join<CastsBetween<float, double, std::int64_t, std::int32_t, std::uint8_t, bool>::type,
-         CastsFrom<float, Half, BFloat16>::type, CastKernels<float, Half>::type,
-         CastKernels<float, BFloat16>::type>::type;
-
 template <class T>
 struct StridedCopyElements {
   View<const T> in;
@@ -59,20 +42,19 @@ requires(sizeof(T) == 4) struct Fours<StridedCopyElements<T>> {
 };
 
 template <class T>
-StridedCopyElements<T> strided_copy(const lockstep::detail::StridedCopyKernel<T>& call) {
+StridedCopyElements<T> strided_copy(const detail::StridedCopyKernel<T>& call) {
   const auto first = [&call](const auto& of) { return Shape(std::span(of.data(), call.dims)); };
-  const StridedIndex<2> index = strided_index(lockstep::detail::make_walk<2>(
-      first(call.sizes), {first(call.in_strides), first(call.out_strides)}));
+  const StridedIndex<2> index = strided_index(
+      detail::make_walk<2>(first(call.sizes), {first(call.in_strides), first(call.out_strides)}));
   const bool by_fours =
       has_fours(call.in, index, 0) && has_fours(call.out, index, 1) && !index.repeats(1);
   return {call.in, call.out, index, by_fours};
 }
 
 template <class T>
-struct CudaCall<lockstep::detail::StridedCopyKernel<T>> {
+struct CudaCall<detail::StridedCopyKernel<T>> {
   using kernels = Kernels<StridedCopyElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::StridedCopyKernel<T>& call) {
+  static void run(detail::StreamState& stream, const detail::StridedCopyKernel<T>& call) {
     std::size_t count = 1;
     for (std::size_t d = 0; d < call.dims; ++d) count *= static_cast<std::size_t>(call.sizes[d]);
     launch_kernel(stream, count, strided_copy(call));
@@ -81,9 +63,25 @@ struct CudaCall<lockstep::detail::StridedCopyKernel<T>> {
 
 // For what moves elements of any dtype.
 template <template <class> class F>
-struct ForMoved : ForEach<F, lockstep::detail::Moved<1>, lockstep::detail::Moved<2>,
-                          lockstep::detail::Moved<4>, lockstep::detail::Moved<8>> {};
+struct ForMoved
+    : ForEach<F, detail::Moved<1>, detail::Moved<2>, detail::Moved<4>, detail::Moved<8>> {};
 
-using CopyCalls = ForMoved<lockstep::detail::StridedCopyKernel>::type;
+// The cast between two types; none from a type to itself.
+template <class To, class From>
+struct CastKernels {
+  using type = std::conditional_t<std::is_same_v<To, From>, Kernels<>,
+                                  Kernels<detail::CastKernel<To, From>>>;
+};
+template <class From, class... To>
+struct CastsFrom : Join<typename CastKernels<To, From>::type...> {};
+template <class... T>
+struct CastsBetween : Join<typename CastsFrom<T, T...>::type...> {};
+
+// Half precision is converted to and from f32 alone; other casts go through that.
+using CopyKernels =
+    Join<ForMoved<detail::StridedCopyKernel>::type,
+         CastsBetween<float, double, std::int64_t, std::int32_t, std::uint8_t, bool>::type,
+         CastsFrom<float, Half, BFloat16>::type, CastKernels<float, Half>::type,
+         CastKernels<float, BFloat16>::type>::type;
 
 }  // namespace lockstep::cuda

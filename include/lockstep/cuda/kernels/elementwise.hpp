@@ -20,11 +20,7 @@ struct UnaryKernels {
 };
 template <class In, class Out, class... F>
 struct BinaryKernels {
-  using type = Kernels<detail::BinaryKernel<In, Out, F>...>;
-};
-template <class In, class Out, class... F>
-struct BroadcastCalls {
-  using type = Kernels<detail::BroadcastCall<In, Out, F>...>;
+  using type = Kernels<detail::BinaryKernel<In, Out, F>..., detail::BroadcastCall<In, Out, F>...>;
 };
 
 template <class In, class Out, class F>

@@ -20,7 +20,7 @@ namespace lockstep::cuda {
 // An index outside the weight gives NaN, and the host is told.
 template <class T>
 struct EmbeddingElements {
-  lockstep::detail::EmbeddingCall<T> call;
+  detail::EmbeddingCall<T> call;
   View<IndexFault> fault;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
@@ -37,10 +37,9 @@ struct EmbeddingElements {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::EmbeddingCall<T>> {
+struct CudaCall<detail::EmbeddingCall<T>> {
   using kernels = Kernels<EmbeddingElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::EmbeddingCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::EmbeddingCall<T>& call) {
     launch_kernel(stream, call.out.size,
                   EmbeddingElements<T>{call, IndexFaults::instance().of(stream)});
   }
@@ -102,10 +101,9 @@ struct SumRowsPartsKernel {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::SumRowsCall<T>> {
+struct CudaCall<detail::SumRowsCall<T>> {
   using kernels = Kernels<SumRowsKernel<T>, SumRowsPartsKernel<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::SumRowsCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::SumRowsCall<T>& call) {
     if (call.out.size == 0) return;
     // If there are few rows, the indices are divided into parts of at least kShortest, so that
     // about kRows rows are launched.
@@ -130,31 +128,30 @@ struct CudaCall<lockstep::detail::SumRowsCall<T>> {
 // An index outside the table is left out, and the host is told.
 template <class T>
 struct PutRowsElements {
-  lockstep::detail::PutRowsCall<T> call;
+  detail::PutRowsCall<T> call;
   View<IndexFault> fault;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Division at = divided(i, call.width);
     const std::int64_t index = call.indices[at.quotient];
-    const Indexed operation = indexed(lockstep::detail::RowsOf::sparse_tensor);
+    const Indexed operation = indexed(detail::RowsOf::sparse_tensor);
     if (!in_range(fault, operation, index, at.quotient, call.rows)) return;
     call.out[static_cast<std::size_t>(index) * call.width + at.remainder] = call.values[i];
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::PutRowsCall<T>> {
+struct CudaCall<detail::PutRowsCall<T>> {
   using kernels = Kernels<PutRowsElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::PutRowsCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::PutRowsCall<T>& call) {
     if (call.values.size == 0) return;
     launch_kernel(stream, call.values.size,
                   PutRowsElements<T>{call, IndexFaults::instance().of(stream)});
   }
 };
 
-using EmbeddingCalls = Join<ForFloating<lockstep::detail::EmbeddingCall>::type,
-                            ForFloating<lockstep::detail::SumRowsCall>::type,
-                            ForFloating<lockstep::detail::PutRowsCall>::type>::type;
+using EmbeddingCalls =
+    Join<ForFloating<detail::EmbeddingCall>::type, ForFloating<detail::SumRowsCall>::type,
+         ForFloating<detail::PutRowsCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -3,12 +3,18 @@
 
 #include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/backend/together_kernel.hpp>
+#include <lockstep/cuda/kernels/elementwise.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/distributed/thread/combine_kernel.hpp>
 #include <lockstep/ops/kernels/attention_kernels.hpp>
+#include <lockstep/ops/kernels/batch_norm_kernels.hpp>
 #include <lockstep/ops/kernels/dropout_kernel.hpp>
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
+#include <lockstep/ops/kernels/gelu_kernels.hpp>
+#include <lockstep/ops/kernels/loss_kernels.hpp>
+#include <lockstep/ops/kernels/max_kernels.hpp>
+#include <lockstep/ops/kernels/pointwise_kernels.hpp>
 #include <lockstep/optim/kernels.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -20,28 +26,54 @@
 // Functors that a GPU runs as a host does, of operations that need no more than to be listed.
 namespace lockstep::cuda {
 
+// Of f32, f64, i64 and i32.
 template <class T>
-using MaskBiasKernel = detail::UnaryKernel<bool, T, detail::MaskBias<T>>;
-
-template <template <class> class F>
-struct ForAll
-    : ForEach<F, float, double, Half, BFloat16, std::int64_t, std::int32_t, std::uint8_t, bool> {};
+struct NumericFunctors
+    : Join<typename UnaryKernels<T, T, detail::Relu<T>, detail::Abs<T>, detail::Square<T>,
+                                 detail::Clamp<T>, detail::BindRight<T, detail::Plus<T>>,
+                                 detail::BindLeft<T, detail::Minus<T>>,
+                                 detail::BindRight<T, detail::Times<T>>>::type,
+           typename BinaryKernels<T, T, detail::Plus<T>, detail::PlusScaled<T>, detail::Minus<T>,
+                                  detail::Times<T>, detail::Maximum<T>, detail::Minimum<T>>::type,
+           typename UnaryKernels<T, bool, detail::CompareTo<T>>::type,
+           typename BinaryKernels<T, bool, detail::Compare<T>>::type,
+           Kernels<detail::AddInPlaceKernel<T>, detail::ScaleKernel<T>,
+                   comm::detail::AddKernel<T>>> {};
 
 // A kernel for one parameter, and for many.
 template <class... F>
 struct AloneAndTogether {
   using type = Kernels<F..., detail::TogetherKernel<F>...>;
 };
+
+// Of f32 and f64 besides.
 template <class T>
-struct OptimKernels
-    : AloneAndTogether<detail::SgdKernel<T>, detail::SgdMomentumKernel<T>, detail::AdamKernel<T>> {
-};
+struct FloatingFunctors
+    : Join<typename UnaryKernels<
+               T, T, detail::Exp<T>, detail::Log<T>, detail::Sqrt<T>, detail::Tanh<T>,
+               detail::Sigmoid<T>, detail::Pow<T>, detail::Sign<T>, detail::InverseRoot<T>,
+               detail::Silu<T>, detail::LeakyRelu<T>, detail::Gelu<T>, detail::GeluTanh<T>,
+               detail::BindRight<T, detail::Over<T>>, detail::BindLeft<T, detail::Over<T>>>::type,
+           typename BinaryKernels<
+               T, T, detail::Over<T>, detail::MaximumShare<T>, detail::ReluGradient<T>,
+               detail::TanhGradient<T>, detail::SigmoidGradient<T>, detail::InverseRootGradient<T>,
+               detail::ClampGradient<T>, detail::SiluGradient<T>, detail::LeakyReluGradient<T>,
+               detail::GeluGradient<T>, detail::GeluTanhGradient<T>, detail::BinaryCrossEntropy<T>,
+               detail::BinaryCrossEntropyOfLogit<T>>::type,
+           typename UnaryKernels<bool, T, detail::MaskBias<T>>::type,
+           typename AloneAndTogether<detail::SgdKernel<T>, detail::SgdMomentumKernel<T>,
+                                     detail::AdamKernel<T>>::type,
+           Kernels<detail::CausalBias<T>, detail::DropoutKernel<T>, detail::MoveRunningKernel<T>,
+                   detail::BatchScaleKernel<T>, detail::BatchGradientKernel<T>>> {};
+
+template <template <class> class F>
+struct ForAll
+    : ForEach<F, float, double, Half, BFloat16, std::int64_t, std::int32_t, std::uint8_t, bool> {};
 
 using FunctorKernels =
     Join<ForAll<detail::FillKernel>::type, ForAll<distributed::detail::CombineKernel>::type,
-         ForNumeric<detail::AddInPlaceKernel>::type, ForNumeric<detail::ScaleKernel>::type,
-         ForNumeric<comm::detail::AddKernel>::type, ForFloating<detail::DropoutKernel>::type,
-         ForFloating<MaskBiasKernel>::type, ForFloating<detail::CausalBias>::type,
-         OptimKernels<float>::type, OptimKernels<double>::type>::type;
+         NumericFunctors<float>::type, NumericFunctors<double>::type,
+         NumericFunctors<std::int64_t>::type, NumericFunctors<std::int32_t>::type,
+         FloatingFunctors<float>::type, FloatingFunctors<double>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -21,7 +21,7 @@ struct TakeElements {
   View<const std::int64_t> indices;
   View<T> out;
   View<IndexFault> fault;
-  lockstep::detail::Taking taking;
+  detail::Taking taking;
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Division row = divided(i, taking.inner);
     const Division slice = divided(row.quotient, taking.taken);
@@ -37,10 +37,9 @@ struct TakeElements {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::TakeCall<T>> {
+struct CudaCall<detail::TakeCall<T>> {
   using kernels = Kernels<TakeElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::TakeCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::TakeCall<T>& call) {
     launch_kernel(stream, call.out.size,
                   TakeElements<T>{call.in, call.indices, call.out,
                                   IndexFaults::instance().of(stream), call.taking});
@@ -54,7 +53,7 @@ struct AddTakenColumns {
   View<const T> grad;
   View<const std::int64_t> indices;
   View<T> out;
-  lockstep::detail::Taking taking;
+  detail::Taking taking;
   LOCKSTEP_HD void operator()(std::size_t column) const {
     const Division at = divided(column, taking.inner);
     const std::size_t first = at.quotient * taking.taken * taking.inner + at.remainder;
@@ -68,17 +67,16 @@ struct AddTakenColumns {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::AddTakenCall<T>> {
+struct CudaCall<detail::AddTakenCall<T>> {
   using kernels = Kernels<AddTakenColumns<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::AddTakenCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::AddTakenCall<T>& call) {
     if (call.grad.size == 0) return;
     launch_kernel(stream, call.grad.size / call.taking.taken,
                   AddTakenColumns<T>{call.grad, call.indices, call.out, call.taking});
   }
 };
 
-using IndexCalls = Join<ForMoved<lockstep::detail::TakeCall>::type,
-                        ForFloating<lockstep::detail::AddTakenCall>::type>::type;
+using IndexCalls =
+    Join<ForMoved<detail::TakeCall>::type, ForFloating<detail::AddTakenCall>::type>::type;
 
 }  // namespace lockstep::cuda

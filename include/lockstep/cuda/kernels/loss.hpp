@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernels/elementwise.hpp>
 #include <lockstep/cuda/kernels/softmax_rows.hpp>
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
@@ -22,24 +21,24 @@
 // itself. A row whose label is outside its classes has the loss NaN, and the host is told.
 namespace lockstep::cuda {
 
-using lockstep::detail::Axis;
-using lockstep::detail::LossReduction;
+using detail::Axis;
+using detail::LossReduction;
 
 // The sum or the mean of the terms of `count` elements; of none the mean is NaN.
 template <class Term>
-void reduce_losses(lockstep::detail::StreamState& stream, const SumOperands<Term>& in,
+void reduce_losses(detail::StreamState& stream, const SumOperands<Term>& in,
                    const View<typename Term::Out>& out, LossReduction reduction,
                    std::size_t count) {
   const Shape all{static_cast<std::int64_t>(count)};
-  const auto walk = lockstep::detail::make_walk<1>(all, {Shape{1}});
+  const auto walk = detail::make_walk<1>(all, {Shape{1}});
   launch_sum<Term>(stream, in, out, {}, walk,
                    reduction == LossReduction::mean ? static_cast<double>(count) : 1);
 }
 
 // Calls `launch_rows(losses)`, which writes each row's loss there, and reduces them into `out`.
 template <class T, class LaunchRows>
-void launch_losses(lockstep::detail::StreamState& stream, const View<T>& out,
-                   LossReduction reduction, std::size_t rows, const LaunchRows& launch_rows) {
+void launch_losses(detail::StreamState& stream, const View<T>& out, LossReduction reduction,
+                   std::size_t rows, const LaunchRows& launch_rows) {
   if (reduction == LossReduction::none) return launch_rows(out);
   const ScratchOf<T> losses(stream, rows);
   launch_rows(losses.view());
@@ -79,15 +78,14 @@ struct NllRows {
       return;
     }
     const auto c = static_cast<std::size_t>(label);
-    losses[row] = -in[lockstep::detail::row_start(axis, row) + c * axis.inner];
+    losses[row] = -in[detail::row_start(axis, row) + c * axis.inner];
   }
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::NllLossCall<T>> {
+struct CudaCall<detail::NllLossCall<T>> {
   using kernels = typename Join<Kernels<NllRows<T>>, SumKernels<ValueTerm<T>>>::type;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::NllLossCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::NllLossCall<T>& call) {
     launch_losses(stream, call.out, call.reduction, call.labels.size, [&](const View<T>& losses) {
       launch_kernel(
           stream, call.labels.size,
@@ -98,7 +96,7 @@ struct CudaCall<lockstep::detail::NllLossCall<T>> {
 
 template <class T>
 struct NllGradElements {
-  lockstep::detail::NllGradCall<T> call;
+  detail::NllGradCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const ClassPosition at = class_position(call.axis, i);
@@ -109,7 +107,7 @@ struct NllGradElements {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::NllGradCall<T>> : ElementCall<NllGradElements<T>> {};
+struct CudaCall<detail::NllGradCall<T>> : ElementCall<NllGradElements<T>> {};
 
 template <class T>
 struct CrossEntropyRows {
@@ -127,7 +125,7 @@ struct CrossEntropyRows {
 
   LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
     const std::int64_t label = labels[row];
-    const std::size_t first = lockstep::detail::row_start(axis, row);
+    const std::size_t first = detail::row_start(axis, row);
     if (!in_range(fault, Indexed::cross_entropy, label, row, axis.count)) {
       if (team.index() == 0) losses[row] = static_cast<T>(NAN);
       for (std::size_t c = team.index(); c < axis.count; c += team.count()) {
@@ -143,10 +141,9 @@ struct CrossEntropyRows {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::CrossEntropyCall<T>> {
+struct CudaCall<detail::CrossEntropyCall<T>> {
   using kernels = typename Join<Kernels<CrossEntropyRows<T>>, SumKernels<ValueTerm<T>>>::type;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::CrossEntropyCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::CrossEntropyCall<T>& call) {
     const Sharing sharing{call.labels.size, call.axis.inner >= kLanes};
     const View<IndexFault> fault = IndexFaults::instance().of(stream);
     launch_losses(stream, call.out, call.reduction, sharing.rows, [&](const View<T>& losses) {
@@ -159,7 +156,7 @@ struct CudaCall<lockstep::detail::CrossEntropyCall<T>> {
 
 template <class T>
 struct CrossEntropyGradElements {
-  lockstep::detail::CrossEntropyGradCall<T> call;
+  detail::CrossEntropyGradCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const ClassPosition at = class_position(call.axis, i);
@@ -171,8 +168,7 @@ struct CrossEntropyGradElements {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::CrossEntropyGradCall<T>>
-    : ElementCall<CrossEntropyGradElements<T>> {};
+struct CudaCall<detail::CrossEntropyGradCall<T>> : ElementCall<CrossEntropyGradElements<T>> {};
 
 // (a − b)²
 template <class T>
@@ -199,10 +195,9 @@ struct SquaredErrors {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::MseLossCall<T>> {
+struct CudaCall<detail::MseLossCall<T>> {
   using kernels = typename Join<Kernels<SquaredErrors<T>>, SumKernels<SquaredErrorTerm<T>>>::type;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::MseLossCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::MseLossCall<T>& call) {
     if (call.reduction == LossReduction::none) {
       launch_kernel(stream, call.out.size, SquaredErrors<T>{call.a, call.b, call.out});
     } else {
@@ -214,7 +209,7 @@ struct CudaCall<lockstep::detail::MseLossCall<T>> {
 
 template <class T>
 struct MseGradElements {
-  lockstep::detail::MseGradCall<T> call;
+  detail::MseGradCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     call.out[i] =
@@ -223,21 +218,12 @@ struct MseGradElements {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::MseGradCall<T>> : ElementCall<MseGradElements<T>> {};
+struct CudaCall<detail::MseGradCall<T>> : ElementCall<MseGradElements<T>> {};
 
-template <class T, template <class, class, class...> class List>
-struct BinaryCrossEntropies : List<T, T, lockstep::detail::BinaryCrossEntropy<T>,
-                                   lockstep::detail::BinaryCrossEntropyOfLogit<T>> {};
-
-using LossKernels = Join<BinaryCrossEntropies<float, BinaryKernels>::type,
-                         BinaryCrossEntropies<double, BinaryKernels>::type>::type;
-using LossCalls = Join<BinaryCrossEntropies<float, BroadcastCalls>::type,
-                       BinaryCrossEntropies<double, BroadcastCalls>::type,
-                       ForFloating<lockstep::detail::NllLossCall>::type,
-                       ForFloating<lockstep::detail::NllGradCall>::type,
-                       ForFloating<lockstep::detail::CrossEntropyCall>::type,
-                       ForFloating<lockstep::detail::CrossEntropyGradCall>::type,
-                       ForFloating<lockstep::detail::MseLossCall>::type,
-                       ForFloating<lockstep::detail::MseGradCall>::type>::type;
+using LossCalls =
+    Join<ForFloating<detail::NllLossCall>::type, ForFloating<detail::NllGradCall>::type,
+         ForFloating<detail::CrossEntropyCall>::type,
+         ForFloating<detail::CrossEntropyGradCall>::type, ForFloating<detail::MseLossCall>::type,
+         ForFloating<detail::MseGradCall>::type>::type;
 
 }  // namespace lockstep::cuda

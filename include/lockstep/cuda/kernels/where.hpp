@@ -26,16 +26,15 @@ struct WhereElements {
 };
 
 template <class T>
-struct CudaCall<lockstep::detail::WhereCall<T>> {
+struct CudaCall<detail::WhereCall<T>> {
   using kernels = Kernels<WhereElements<T>>;
-  static void run(lockstep::detail::StreamState& stream,
-                  const lockstep::detail::WhereCall<T>& call) {
+  static void run(detail::StreamState& stream, const detail::WhereCall<T>& call) {
     launch_kernel(
         stream, call.out.size,
         WhereElements<T>{call.condition, call.a, call.b, call.out, strided_index(call.walk)});
   }
 };
 
-using WhereCalls = ForMoved<lockstep::detail::WhereCall>::type;
+using WhereCalls = ForMoved<detail::WhereCall>::type;
 
 }  // namespace lockstep::cuda

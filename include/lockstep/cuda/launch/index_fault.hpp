@@ -26,7 +26,7 @@ namespace lockstep::cuda {
 // A loss whose labels they are; from `rows` on, a RowsOf.
 enum class Indexed : unsigned { nll_loss, cross_entropy, rows };
 
-LOCKSTEP_HD constexpr Indexed indexed(lockstep::detail::RowsOf of) {
+LOCKSTEP_HD constexpr Indexed indexed(detail::RowsOf of) {
   return static_cast<Indexed>(static_cast<unsigned>(Indexed::rows) + static_cast<unsigned>(of));
 }
 
@@ -87,7 +87,7 @@ class IndexFaults {
     return faults;
   }
 
-  View<IndexFault> of(const lockstep::detail::StreamState& stream) {
+  View<IndexFault> of(const detail::StreamState& stream) {
     const std::lock_guard lock(mutex_);
     IndexFault*& fault = faults_[&stream];
     if (!fault) {
@@ -105,7 +105,7 @@ class IndexFaults {
   // since the last call, or those of any other stream that has ended its work. Called after the
   // host has waited for `stream`: it waits for a replica's loss on another device than the
   // replica's.
-  void raise(const lockstep::detail::StreamState& stream) {
+  void raise(const detail::StreamState& stream) {
     if (!any_.load(std::memory_order_acquire)) return;
     std::optional<OutsideIndex> met;
     {
@@ -118,7 +118,7 @@ class IndexFaults {
     }
     if (!met) return;
     const auto check_label = [&](const char* loss) {
-      (void)lockstep::detail::checked_label(loss, met->index, met->position, met->bound);
+      (void)detail::checked_label(loss, met->index, met->position, met->bound);
     };
     switch (met->operation) {
       case Indexed::nll_loss:
@@ -128,14 +128,14 @@ class IndexFaults {
       default:
         const unsigned of =
             static_cast<unsigned>(met->operation) - static_cast<unsigned>(Indexed::rows);
-        (void)lockstep::detail::checked_row(static_cast<lockstep::detail::RowsOf>(of), met->index,
-                                            met->position, met->bound);
+        (void)detail::checked_row(static_cast<detail::RowsOf>(of), met->index, met->position,
+                                  met->bound);
     }
   }
 
  private:
   // False of a GPU that has failed: that is no error to who waits for another one.
-  static bool has_ended(const lockstep::detail::StreamState& stream) noexcept {
+  static bool has_ended(const detail::StreamState& stream) noexcept {
     try {
       return stream.idle();
     } catch (...) {
@@ -153,7 +153,7 @@ class IndexFaults {
   }
 
   std::mutex mutex_;
-  std::map<const lockstep::detail::StreamState*, IndexFault*> faults_;
+  std::map<const detail::StreamState*, IndexFault*> faults_;
   std::atomic<bool> any_{false};
 };
 

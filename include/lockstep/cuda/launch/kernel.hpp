@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <initializer_list>
 #include <typeinfo>
 
 namespace lockstep::cuda {
@@ -93,24 +94,31 @@ struct ElementCall {
   }
 };
 
+// Whether a functor is a Call that has a CudaCall.
+template <class F>
+concept IsCall = requires {
+  typename CudaCall<F>::kernels;
+};
+
 template <class F>
 void launch_slot(detail::StreamState& stream, std::size_t count, const void* functor) {
-  launch_kernel(stream, count, *static_cast<const F*>(functor));
+  if constexpr (IsCall<F>) {
+    CudaCall<F>::run(stream, *static_cast<const F*>(functor));
+  } else {
+    launch_kernel(stream, count, *static_cast<const F*>(functor));
+  }
 }
 
-template <class Call>
-void call_slot(detail::StreamState& stream, std::size_t, const void* call) {
-  CudaCall<Call>::run(stream, *static_cast<const Call*>(call));
+template <class F>
+bool fill_slot() {
+  detail::kernel_slot<F>.store(&launch_slot<F>, std::memory_order_release);
+  return true;
 }
 
+// (No fold: compilers limit the depth of an expression.)
 template <class... F>
 void fill_slots(Kernels<F...>) {
-  (detail::kernel_slot<F>.store(&launch_slot<F>, std::memory_order_release), ...);
-}
-
-template <class... Call>
-void fill_call_slots(Kernels<Call...>) {
-  (detail::kernel_slot<Call>.store(&call_slot<Call>, std::memory_order_release), ...);
+  [[maybe_unused]] const std::initializer_list<bool> filled{fill_slot<F>()...};
 }
 
 }  // namespace lockstep::cuda
