@@ -35,7 +35,7 @@
 // A recurrent layer in one direction as one operation. A GPU's library computes it in one call. On
 // the host each time step takes one product and one kernel, forward as backward; what the input
 // gives to the gates, and the gradients of the input and of the weights, take a product for each
-// run of time steps.
+// run of time steps. Sizes that a GPU's library does not take are left to elementary operations.
 namespace lockstep::detail {
 
 // The arguments are those of RecurrentArguments, in f32 or f64; the results y [length, batch,
@@ -46,7 +46,6 @@ struct RecurrentOp {
   static constexpr const char* name = Cell::name;
 
   bool reverse;  // from the last time step to the first
-  bool by_library = false;
   std::array<Saved, A::count> arguments = {};
   Saved y = {};
   Tensor kept = {};    // [length, batch, kKept · width], or what the library keeps for backward
@@ -60,11 +59,7 @@ struct RecurrentOp {
                               const Tensor& weight_ih, const Tensor& weight_hh,
                               const Tensor& bias_ih, const Tensor& bias_hh) {
     arguments = {x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh};
-    batch = x.sizes()[1];
-    time = TimeRuns(x, reverse);
-    width = weight_hh.sizes()[1];
-    by_library = has_recurrent_library(x, weight_hh.sizes()[0]);
-    if (by_library) {
+    if (!x.device().is_cpu()) {
       const bool training = autograd_state().saving;
       const RecurrentLibrary<Cell> library({{x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh}},
                                            reverse, training, current_stream(x.device()));
@@ -72,6 +67,9 @@ struct RecurrentOp {
       y = Saved::output(results[0]);
       return results;
     }
+    time = TimeRuns(x.sizes(), reverse);
+    batch = x.sizes()[1];
+    width = weight_hh.sizes()[1];
     const Tensor rows = packed(x);
     const Tensor h_start = packed(h0);
     const Tensor c_start = Cell::kHasC ? packed(c0) : Tensor();
@@ -115,10 +113,10 @@ struct RecurrentOp {
           const std::int64_t t = time.at(step);
           product.a = before(step, input<T>(h_start), h);
           multiply(product);
-          launch(stream, units(),
-                 RecurrentKernel<T, Cell>{from_input(start + t - run.first), input<T>(from_hidden),
-                                          product.a, before(step, optional_input<T>(c_start), c),
-                                          keep(t), h(t), c(t), static_cast<std::size_t>(width)});
+          launch_on_host(stream, RecurrentStep<T, Cell>{
+                                     from_input(start + t - run.first), input<T>(from_hidden),
+                                     product.a, before(step, optional_input<T>(c_start), c),
+                                     keep(t), h(t), c(t), static_cast<std::size_t>(width)});
         }
       }
     });
@@ -136,7 +134,7 @@ struct RecurrentOp {
       return recurrent_composed_grads<Cell>(all, reverse, grads);
     }
     const Stream stream = current_stream(kept.device());
-    if (by_library) {
+    if (!stream.device().is_cpu()) {
       RecurrentArguments all;
       for (std::size_t i = 0; i < A::count; ++i) all.tensors[i] = saved(arguments[i]);
       const RecurrentLibrary<Cell> library(all, reverse, true, stream);
@@ -211,12 +209,11 @@ struct RecurrentOp {
         const TimeRuns::Run run = time.run(i);
         for (std::int64_t step = run.end; step-- > run.begin;) {
           const std::int64_t t = time.at(step);
-          launch(stream, units(),
-                 RecurrentGradKernel<T, Cell>{keep(t), before(step, input<T>(h_start), h),
-                                              before(step, optional_input<T>(c_start), c), h(t),
-                                              c(t), from_above(t), grad_h, grad_c,
-                                              to_input(t - run.first), to_hidden(t - run.first),
-                                              static_cast<std::size_t>(width)});
+          launch_on_host(stream, RecurrentGradStep<T, Cell>{
+                                     keep(t), before(step, input<T>(h_start), h),
+                                     before(step, optional_input<T>(c_start), c), h(t), c(t),
+                                     from_above(t), grad_h, grad_c, to_input(t - run.first),
+                                     to_hidden(t - run.first), static_cast<std::size_t>(width)});
           if (step == 0 && !saved.needs(A::h0)) break;
           product.a = of_hidden(t - run.first);
           multiply(product);
@@ -278,7 +275,6 @@ struct RecurrentOp {
   }
 
   std::int64_t columns(std::size_t n) const { return static_cast<std::int64_t>(n) * width; }
-  std::size_t units() const { return static_cast<std::size_t>(batch * width); }
 
   template <class T>
   static View<T> optional_output(const Tensor& tensor, const Stream& stream) {
@@ -363,9 +359,13 @@ std::vector<Tensor> recurrent(RecurrentArguments arguments, bool reverse) {
     if (tensors[which].defined() || (which == A::c0 && !Cell::kHasC)) continue;
     tensors[which] = zeros({x.size(1), tensors[A::weight_hh].size(1)}, x.options());
   }
-  std::vector<Tensor> results = lockstep::apply(
-      RecurrentOp<Cell>{reverse}, x, tensors[A::h0], tensors[A::c0], tensors[A::weight_ih],
-      tensors[A::weight_hh], tensors[A::bias_ih], tensors[A::bias_hh]);
+  const bool composed =
+      !x.device().is_cpu() && !has_recurrent_library(x, tensors[A::weight_hh].size(0));
+  std::vector<Tensor> results =
+      composed ? recurrent_composed<Cell>(arguments, reverse)
+               : lockstep::apply(RecurrentOp<Cell>{reverse}, x, tensors[A::h0], tensors[A::c0],
+                                 tensors[A::weight_ih], tensors[A::weight_hh], tensors[A::bias_ih],
+                                 tensors[A::bias_hh]);
   for (Tensor& result : results) result = result.to(dtype);
   return results;
 }

@@ -11,7 +11,7 @@
 #include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/cuda/memory/transfers.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
-#include <lockstep/ops/kernels/rnn_kernels.hpp>
+#include <lockstep/ops/kernels/rnn_cells.hpp>
 #include <lockstep/ops/rnn/rnn_calls.hpp>
 #include <lockstep/tensor/fill.hpp>
 
@@ -220,19 +220,15 @@ struct CudaCall<detail::RecurrentBackward<T, Cell>> {
   }
 };
 
-// The kernels of single time steps serve sizes that the library does not take.
 template <class T, class... Cell>
-struct RecurrentKernels {
-  using steps =
-      Kernels<detail::RecurrentKernel<T, Cell>..., detail::RecurrentGradKernel<T, Cell>...>;
-  using calls = Kernels<detail::RecurrentReserve<T, Cell>..., detail::RecurrentForward<T, Cell>...,
-                        detail::RecurrentBackward<T, Cell>...>;
+struct RecurrentCalls {
+  using type = Kernels<detail::RecurrentReserve<T, Cell>..., detail::RecurrentForward<T, Cell>...,
+                       detail::RecurrentBackward<T, Cell>...>;
 };
 template <class T>
-struct RecurrentKernelsOf
-    : RecurrentKernels<T, detail::TanhCell, detail::ReluCell, detail::LstmCell, detail::GruCell> {};
+struct RecurrentCallsOf
+    : RecurrentCalls<T, detail::TanhCell, detail::ReluCell, detail::LstmCell, detail::GruCell> {};
 
-using RnnKernels = Join<RecurrentKernelsOf<float>::steps, RecurrentKernelsOf<double>::steps>::type;
-using RnnCalls = Join<RecurrentKernelsOf<float>::calls, RecurrentKernelsOf<double>::calls>::type;
+using RnnCalls = Join<RecurrentCallsOf<float>::type, RecurrentCallsOf<double>::type>::type;
 
 }  // namespace lockstep::cuda

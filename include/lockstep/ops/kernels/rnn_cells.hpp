@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/host_device.hpp>
 #include <lockstep/ops/kernels/pointwise_kernels.hpp>
 
 #include <cstddef>
@@ -36,19 +35,10 @@ struct UnitState {
   T c = {};
 };
 
-template <class T>
-struct TanhDerivative {  // from the result
-  LOCKSTEP_HD T operator()(T y) const { return T{1} - y * y; }
-};
-template <class T>
-struct SigmoidDerivative {
-  LOCKSTEP_HD T operator()(T y) const { return y * (T{1} - y); }
-};
-
 // An activation is applied to the sum of a gate's numbers.
 struct SummedGates {
   template <std::size_t k, class T>
-  LOCKSTEP_HD static T gate(const T* x, const T* h, const T* /*gates*/) {
+  static T gate(const T* x, const T* h, const T* /*gates*/) {
     return x[k] + h[k];
   }
 };
@@ -66,12 +56,12 @@ struct ElmanCell : SummedGates {
   using Activations = std::tuple<Activation<T>>;
 
   template <class T>
-  LOCKSTEP_HD static UnitState<T> step(const T* gates, UnitState<T> /*before*/) {
+  static UnitState<T> step(const T* gates, UnitState<T> /*before*/) {
     return {gates[0]};
   }
   template <class T>
-  LOCKSTEP_HD static void gradient(const T* /*kept*/, UnitState<T> /*before*/, UnitState<T> after,
-                                   UnitState<T>& grad, T* to_x, T* /*to_h*/) {
+  static void gradient(const T* /*kept*/, UnitState<T> /*before*/, UnitState<T> after,
+                       UnitState<T>& grad, T* to_x, T* /*to_h*/) {
     to_x[0] = Gradient<T>{}(grad.h, after.h);
     grad.h = T{};
   }
@@ -91,23 +81,22 @@ struct LstmCell : SummedGates {
   using Activations = std::tuple<Sigmoid<T>, Sigmoid<T>, Tanh<T>, Sigmoid<T>>;
 
   template <class T>
-  LOCKSTEP_HD static UnitState<T> step(const T* gates, UnitState<T> before) {
+  static UnitState<T> step(const T* gates, UnitState<T> before) {
     return {gates[3], gates[1] * before.c + gates[0] * gates[2]};
   }
   template <class T>
-  LOCKSTEP_HD static void gradient(const T* kept, UnitState<T> before, UnitState<T> after,
-                                   UnitState<T>& grad, T* to_x, T* /*to_h*/) {
-    const SigmoidDerivative<T> slope;
+  static void gradient(const T* kept, UnitState<T> before, UnitState<T> after, UnitState<T>& grad,
+                       T* to_x, T* /*to_h*/) {
     const T i = kept[0];
     const T f = kept[1];
     const T g = kept[2];
     const T o = kept[3];
     const T tanh_c = after.c;
-    const T grad_c = grad.c + grad.h * o * TanhDerivative<T>{}(tanh_c);
-    to_x[0] = grad_c * g * slope(i);
-    to_x[1] = grad_c * before.c * slope(f);
-    to_x[2] = grad_c * i * TanhDerivative<T>{}(g);
-    to_x[3] = grad.h * tanh_c * slope(o);
+    const T grad_c = grad.c + TanhGradient<T>{}(grad.h * o, tanh_c);
+    to_x[0] = SigmoidGradient<T>{}(grad_c * g, i);
+    to_x[1] = SigmoidGradient<T>{}(grad_c * before.c, f);
+    to_x[2] = TanhGradient<T>{}(grad_c * i, g);
+    to_x[3] = SigmoidGradient<T>{}(grad.h * tanh_c, o);
     grad = {T{}, grad_c * f};
   }
 };
@@ -125,24 +114,23 @@ struct GruCell {
   using Activations = std::tuple<Sigmoid<T>, Sigmoid<T>, Tanh<T>>;
 
   template <std::size_t k, class T>
-  LOCKSTEP_HD static T gate(const T* x, const T* h, const T* gates) {
+  static T gate(const T* x, const T* h, const T* gates) {
     return x[k] + (k == 2 ? gates[0] * h[k] : h[k]);
   }
   template <class T>
-  LOCKSTEP_HD static UnitState<T> step(const T* gates, UnitState<T> before) {
+  static UnitState<T> step(const T* gates, UnitState<T> before) {
     const T z = gates[1];
     return {(T{1} - z) * gates[2] + z * before.h};
   }
   template <class T>
-  LOCKSTEP_HD static void gradient(const T* kept, UnitState<T> before, UnitState<T> /*after*/,
-                                   UnitState<T>& grad, T* to_x, T* to_h) {
-    const SigmoidDerivative<T> slope;
+  static void gradient(const T* kept, UnitState<T> before, UnitState<T> /*after*/,
+                       UnitState<T>& grad, T* to_x, T* to_h) {
     const T r = kept[0];
     const T z = kept[1];
     const T n = kept[2];
-    to_x[2] = grad.h * (T{1} - z) * TanhDerivative<T>{}(n);
-    to_x[1] = to_h[1] = grad.h * (before.h - n) * slope(z);
-    to_x[0] = to_h[0] = to_x[2] * kept[3] * slope(r);
+    to_x[2] = TanhGradient<T>{}(grad.h * (T{1} - z), n);
+    to_x[1] = to_h[1] = SigmoidGradient<T>{}(grad.h * (before.h - n), z);
+    to_x[0] = to_h[0] = SigmoidGradient<T>{}(to_x[2] * kept[3], r);
     to_h[2] = to_x[2] * r;
     grad.h *= z;
   }

@@ -7,7 +7,6 @@
 #include <lockstep/ops/kernels/vector_math.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <tuple>
 #include <utility>
@@ -44,7 +43,7 @@ void fetch_block(View<T> all, std::size_t begin) {
 // state; number k of unit j is in column k · width + j. `kept` may be `from_input`, if there are as
 // many numbers.
 template <class T, class Cell>
-struct RecurrentKernel {
+struct RecurrentStep {
   View<const T> from_input;
   View<const T> from_hidden;
   View<const T> h_before;
@@ -54,34 +53,8 @@ struct RecurrentKernel {
   View<T> c;
   std::size_t width;
 
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const std::size_t row = i / width;
-    const std::size_t unit = i % width;
-    T x[Cell::kGates];
-    T y[Cell::kGates];
-    T gates[Cell::kGates];
-    for (std::size_t k = 0; k < Cell::kGates; ++k) {
-      const std::size_t at = (row * Cell::kGates + k) * width + unit;
-      x[k] = from_input[at];
-      y[k] = from_hidden[at];
-    }
-    activate(x, y, gates, std::make_index_sequence<Cell::kGates>());
-    UnitState<T> before{h_before[i]};
-    if constexpr (Cell::kHasC) before.c = c_before[i];
-    UnitState<T> after = Cell::step(gates, before);
-    for (std::size_t k = 0; k != Cell::kKept; ++k) {
-      kept[(row * Cell::kKept + k) * width + unit] =
-          k < Cell::kGates ? gates[k] : y[Cell::kGates - 1];
-    }
-    if constexpr (Cell::kHasC) {
-      c[i] = after.c;
-      after.h *= std::tanh(after.c);
-    }
-    h[i] = after.h;
-  }
-
-  void on_host(std::size_t count) const {
-    for_each_block(count, width, [this](std::size_t row, std::size_t unit, std::size_t n) {
+  void operator()() const {
+    for_each_block(h.size, width, [this](std::size_t row, std::size_t unit, std::size_t n) {
       block(row, unit, n, std::make_index_sequence<Cell::kGates>());
     });
   }
@@ -89,11 +62,6 @@ struct RecurrentKernel {
  private:
   template <std::size_t k>
   using Activation = std::tuple_element_t<k, typename Cell::template Activations<T>>;
-
-  template <std::size_t... k>
-  LOCKSTEP_HD static void activate(const T* x, const T* y, T* gates, std::index_sequence<k...>) {
-    ((gates[k] = Activation<k>()(Cell::template gate<k>(x, y, gates))), ...);
-  }
 
   template <std::size_t... k>
   void block(std::size_t row, std::size_t unit, std::size_t n,
@@ -157,7 +125,7 @@ struct RecurrentKernel {
 // grad_y is added. They become the part of the gradient of the state before that does not come
 // through weight_hh.
 template <class T, class Cell>
-struct RecurrentGradKernel {
+struct RecurrentGradStep {
   View<const T> kept;
   View<const T> h_before;
   View<const T> c_before;
@@ -170,36 +138,8 @@ struct RecurrentGradKernel {
   View<T> to_hidden;  // and of from_hidden; empty if they are the same
   std::size_t width;
 
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const std::size_t row = i / width;
-    const std::size_t unit = i % width;
-    T keep[room_for<Cell::kKept>];
-    for (std::size_t k = 0; k != Cell::kKept; ++k) {
-      keep[k] = kept[(row * Cell::kKept + k) * width + unit];
-    }
-    UnitState<T> before{h_before[i]};
-    UnitState<T> after{h[i]};
-    UnitState<T> grad{grad_h[i]};
-    if (grad_y.size > 0) grad.h += grad_y[i];
-    if constexpr (Cell::kHasC) {
-      before.c = c_before[i];
-      after.c = std::tanh(c[i]);
-      grad.c = grad_c[i];
-    }
-    T x[Cell::kGates];
-    T y[Cell::kGates];
-    Cell::gradient(keep, before, after, grad, x, y);
-    for (std::size_t k = 0; k < Cell::kGates; ++k) {
-      const std::size_t at = (row * Cell::kGates + k) * width + unit;
-      to_input[at] = x[k];
-      if constexpr (Cell::kSplits) to_hidden[at] = y[k];
-    }
-    grad_h[i] = grad.h;
-    if constexpr (Cell::kHasC) grad_c[i] = grad.c;
-  }
-
-  void on_host(std::size_t count) const {
-    for_each_block(count, width, [this](std::size_t row, std::size_t unit, std::size_t n) {
+  void operator()() const {
+    for_each_block(grad_h.size, width, [this](std::size_t row, std::size_t unit, std::size_t n) {
       block(row, unit, n, std::make_index_sequence<Cell::kGates>(),
             std::make_index_sequence<room_for<Cell::kKept>>());
     });

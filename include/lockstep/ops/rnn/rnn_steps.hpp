@@ -50,11 +50,11 @@ struct TimeRuns {
 
   TimeRuns() = default;
   // Those of x [length, batch, features].
-  TimeRuns(const Tensor& x, bool from_end) : length(x.sizes()[0]), reverse(from_end) {
+  TimeRuns(const Shape& x, bool from_end) : length(x[0]), reverse(from_end) {
     constexpr std::int64_t kRows = 256;
-    const std::int64_t batch = std::max<std::int64_t>(x.sizes()[1], 1);
+    const std::int64_t batch = std::max<std::int64_t>(x[1], 1);
     const std::int64_t most = std::max<std::int64_t>(kRows / batch, 1);
-    if (x.device().is_cpu()) runs = (length + most - 1) / most;
+    runs = (length + most - 1) / most;
   }
 
   // The time step that is computed as number `step`.
