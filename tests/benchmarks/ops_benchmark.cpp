@@ -77,10 +77,10 @@ void conv(benchmark::State& state, Pass pass) {
         benchmark::DoNotOptimize(conv2d(x, weight, bias));
         break;
       case Pass::input_grad:
-        benchmark::DoNotOptimize(apply(detail::ConvInputGradOp{g}, grad, weight));
+        benchmark::DoNotOptimize(detail::conv_pass<detail::ConvPass::input_grad>(g, weight, grad));
         break;
       case Pass::weight_grad:
-        benchmark::DoNotOptimize(apply(detail::ConvWeightGradOp{g}, x, grad));
+        benchmark::DoNotOptimize(detail::conv_pass<detail::ConvPass::weight_grad>(g, x, grad));
         break;
       case Pass::bias_grad:
         benchmark::DoNotOptimize(detail::channel_sum(grad, 1));

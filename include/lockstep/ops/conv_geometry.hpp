@@ -44,16 +44,20 @@ struct ConvGeometry {
     constexpr std::int64_t kColumns = 256;
     return std::max<std::int64_t>(1, std::min(batch, kColumns / pixels()));
   }
-  // The size of the columns of one group of these images.
+  // The host's work space begins with the columns of one group of these images. What comes behind
+  // begins a cache line, too.
   std::int64_t columns_size() const {
-    return is_direct() ? 0 : patch() * images_at_once() * pixels();
+    return is_direct() ? 0 : whole_lines(patch() * images_at_once() * pixels());
   }
   // The size of the results of several images side by side; 0 for a single image.
   std::int64_t results_size() const {
-    return is_direct() || images_at_once() == 1 ? 0 : images_at_once() * result();
+    return is_direct() || images_at_once() == 1 ? 0 : whole_lines(images_at_once() * result());
   }
   // The size of the gradient of the weight, of every group as [patch, channels].
   std::int64_t transposed_size() const { return is_direct() ? 0 : patch() * out_channels; }
+
+ private:
+  static std::int64_t whole_lines(std::int64_t elements) { return (elements + 15) / 16 * 16; }
 };
 
 // The output positions [begin, end) along one dimension that a kernel element sees inside the

@@ -4,6 +4,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/launch/fours.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/libraries/conv_plan.hpp>
 #include <lockstep/cuda/libraries/cudnn.hpp>
@@ -46,61 +47,44 @@ requires(sizeof(T) == 4) struct Fours<AddChannelBias<T>> {
   }
 };
 
-// Runs a pass on a stream. A sum over no elements is set to zero here: cuDNN takes no operand
-// without elements.
-template <class Pass, class T>
-void run_conv(CudaStream& on, const detail::ConvGeometry& g, const View<const T>& first,
-              const View<const T>& second, const View<T>& out) {
-  if (first.size == 0 || second.size == 0 || out.size == 0) {
-    return launch_kernel(on, out.size, detail::FillKernel<T>{out, T(0)});
-  }
-  const ConvKey key = conv_key(g, cudnn_type<T>);
-  const CudnnOnStream cudnn(on);
-  const ConvPlan<Pass>& plan = per_device<ConvPlans<Pass>>(on.device()).plan(cudnn, key);
-  const GpuScratch workspace(on, plan.workspace);
-  const T alpha = 1;
-  const T beta = 0;
-  check(Pass::run(cudnn.handle(), &alpha, plan.first(), first.data, plan.second(), second.data,
-                  plan.descriptors.conv.get(), plan.algorithm, workspace.data(), plan.workspace,
-                  &beta, plan.out(), out.data),
-        Pass::run_name, on.device());
-}
-
-template <class T>
-struct CudaCall<detail::ConvForward<T>> {
+// A sum over no elements is set to zero here: cuDNN takes no operand without elements.
+template <class T, detail::ConvPass pass>
+struct CudaCall<detail::ConvCall<T, pass>> {
   using kernels = Kernels<detail::FillKernel<T>, AddChannelBias<T>>;
 
-  static void run(detail::StreamState& stream, const detail::ConvForward<T>& call) {
-    run_conv<ForwardPass>(static_cast<CudaStream&>(stream), call.g, call.in, call.weight, call.out);
+  static void run(detail::StreamState& stream, const detail::ConvCall<T, pass>& call) {
+    auto& on = static_cast<CudaStream&>(stream);
+    if (call.first.size == 0 || call.second.size == 0 || call.out.size == 0) {
+      launch_kernel(on, call.out.size, detail::FillKernel<T>{call.out, T(0)});
+    } else {
+      run_library(on, call);
+    }
     if (call.bias.data == nullptr) return;
     launch_kernel(
         stream, call.out.size,
         AddChannelBias<T>{call.bias, call.out, static_cast<std::size_t>(call.g.pixels())});
   }
-};
 
-template <class T>
-struct CudaCall<detail::ConvInputGrad<T>> {
-  using kernels = Kernels<detail::FillKernel<T>>;
-
-  static void run(detail::StreamState& stream, const detail::ConvInputGrad<T>& call) {
-    run_conv<InputGradPass>(static_cast<CudaStream&>(stream), call.g, call.weight, call.grad,
-                            call.in_grad);
+ private:
+  static void run_library(CudaStream& on, const detail::ConvCall<T, pass>& call) {
+    using Pass = LibraryPass<pass>;
+    const ConvKey key = conv_key(call.g, cudnn_type<T>);
+    const CudnnOnStream cudnn(on);
+    const ConvPlan<Pass>& plan = per_device<ConvPlans<Pass>>(on.device()).plan(cudnn, key);
+    const GpuScratch workspace(on, plan.workspace);
+    const T alpha = 1;
+    const T beta = 0;
+    check(Pass::run(cudnn.handle(), &alpha, plan.first(), call.first.data, plan.second(),
+                    call.second.data, plan.descriptors.conv.get(), plan.algorithm, workspace.data(),
+                    plan.workspace, &beta, plan.out(), call.out.data),
+          Pass::run_name, on.device());
   }
 };
 
 template <class T>
-struct CudaCall<detail::ConvWeightGrad<T>> {
-  using kernels = Kernels<detail::FillKernel<T>>;
-
-  static void run(detail::StreamState& stream, const detail::ConvWeightGrad<T>& call) {
-    run_conv<WeightGradPass>(static_cast<CudaStream&>(stream), call.g, call.in, call.grad,
-                             call.weight_grad);
-  }
-};
-
-using ConvCalls = Kernels<detail::ConvForward<float>, detail::ConvForward<double>,
-                          detail::ConvInputGrad<float>, detail::ConvInputGrad<double>,
-                          detail::ConvWeightGrad<float>, detail::ConvWeightGrad<double>>;
+using ConvCallsOf = Kernels<detail::ConvCall<T, detail::ConvPass::forward>,
+                            detail::ConvCall<T, detail::ConvPass::input_grad>,
+                            detail::ConvCall<T, detail::ConvPass::weight_grad>>;
+using ConvCalls = Join<ConvCallsOf<float>, ConvCallsOf<double>>::type;
 
 }  // namespace lockstep::cuda

@@ -79,7 +79,11 @@ struct ConvDescriptors {
 
 // The three passes' names in the library, and the descriptors of their operands: each pass takes
 // the handle, two operands, the convolution and a result.
-struct ForwardPass {
+template <detail::ConvPass pass>
+struct LibraryPass;
+
+template <>
+struct LibraryPass<detail::ConvPass::forward> {
   static constexpr auto first = &ConvDescriptors::x;
   static constexpr auto second = &ConvDescriptors::w;
   static constexpr auto out = &ConvDescriptors::y;
@@ -93,7 +97,8 @@ struct ForwardPass {
   static constexpr const char* run_name = "cudnnConvolutionForward";
 };
 
-struct InputGradPass {
+template <>
+struct LibraryPass<detail::ConvPass::input_grad> {
   static constexpr auto first = &ConvDescriptors::w;
   static constexpr auto second = &ConvDescriptors::y;
   static constexpr auto out = &ConvDescriptors::x;
@@ -107,7 +112,8 @@ struct InputGradPass {
   static constexpr const char* run_name = "cudnnConvolutionBackwardData";
 };
 
-struct WeightGradPass {
+template <>
+struct LibraryPass<detail::ConvPass::weight_grad> {
   static constexpr auto first = &ConvDescriptors::x;
   static constexpr auto second = &ConvDescriptors::y;
   static constexpr auto out = &ConvDescriptors::w;

@@ -10,6 +10,7 @@
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/conv_geometry.hpp>
+#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/conv_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reshape.hpp>
@@ -25,127 +26,76 @@
 
 namespace lockstep::detail {
 
-// The three passes of a convolution. Each is linear in both of its operands, and its derivatives
-// are the other two: with x, weight and grad of a geometry,
-//   conv(x, weight), conv_input_grad(grad, weight), conv_weight_grad(x, grad).
-struct ConvOp {
-  static constexpr const char* name = "conv2d";
-  ConvGeometry g;
-  Saved x = {};
-  Saved weight = {};
-  Tensor forward(const Tensor& images, const Tensor& kernels, const Tensor& bias);
-  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad);
-};
-
-struct ConvInputGradOp {
-  static constexpr const char* name = "conv2d_input_grad";
-  ConvGeometry g;
-  Saved grad = {};
-  Saved weight = {};
-  Tensor forward(const Tensor& gradient, const Tensor& kernels);
-  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& x_grad);
-};
-
-struct ConvWeightGradOp {
-  static constexpr const char* name = "conv2d_weight_grad";
-  ConvGeometry g;
-  const Tensor* slot = nullptr;  // for the result
-  Saved x = {};
-  Saved grad = {};
-  Tensor forward(const Tensor& images, const Tensor& gradient);
-  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& weight_grad);
-};
-
 LOCKSTEP_INLINE Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype) {
   return empty_on(stream, {stream.device().is_cpu() ? count : 0}, dtype);
 }
 
-LOCKSTEP_INLINE Tensor ConvOp::forward(const Tensor& images, const Tensor& kernels,
-                                       const Tensor& bias) {
-  x = images;
-  weight = kernels;
-  const Tensor in = packed_wide(images);
-  const Tensor w = packed_wide(kernels);
-  const Tensor b = bias.defined() ? packed_wide(bias) : bias;
-  const Stream stream = current_stream(images.device());
-  return compute_floating(images.dtype(), name, [&]<class T>(T) {
-    Tensor out =
-        empty_on(stream, {g.batch, g.out_channels, g.out_height, g.out_width}, dtype_of<T>);
-    const std::int64_t tiles = tiles_size<T>(ConvPass::forward, g);
-    const Tensor columns = workspace(stream, tiles > 0 ? tiles : g.columns_size(), dtype_of<T>);
-    const Tensor results = workspace(stream, tiles > 0 ? 0 : g.results_size(), dtype_of<T>);
-    const View<const T> add = b.defined() ? input<T>(b) : View<const T>{};
-    launch_call(stream,
-                ConvForward<T>{input<T>(in), input<T>(w), add, output<T>(columns, stream),
-                               output<T>(results, stream), output<T>(out, stream), g, tiles > 0});
-    return out;
-  });
+inline Shape result_shape(ConvPass pass, const ConvGeometry& g) {
+  if (pass == ConvPass::forward) return {g.batch, g.out_channels, g.out_height, g.out_width};
+  if (pass == ConvPass::input_grad) return {g.batch, g.in_channels, g.in_height, g.in_width};
+  return {g.out_channels, g.group_in(), g.kernel_height, g.kernel_width};
 }
 
-LOCKSTEP_INLINE Tensor ConvInputGradOp::forward(const Tensor& gradient, const Tensor& kernels) {
-  grad = gradient;
-  weight = kernels;
-  const Tensor from = packed_wide(gradient);
-  const Tensor w = packed_wide(kernels);
-  const Stream stream = current_stream(gradient.device());
-  return compute_floating(gradient.dtype(), name, [&]<class T>(T) {
-    Tensor out = empty_on(stream, {g.batch, g.in_channels, g.in_height, g.in_width}, dtype_of<T>);
-    const std::int64_t tiles = tiles_size<T>(ConvPass::input_grad, g);
-    const Tensor columns = workspace(stream, tiles > 0 ? tiles : g.columns_size(), dtype_of<T>);
-    const Tensor results = workspace(stream, tiles > 0 ? 0 : g.results_size(), dtype_of<T>);
-    launch_call(stream,
-                ConvInputGrad<T>{input<T>(from), input<T>(w), output<T>(columns, stream),
-                                 output<T>(results, stream), output<T>(out, stream), g, tiles > 0});
-    return out;
-  });
-}
+template <ConvPass pass>
+Tensor conv_pass(const ConvGeometry& g, const Tensor& first, const Tensor& second,
+                 const Tensor& slot = {});
 
-LOCKSTEP_INLINE Tensor ConvWeightGradOp::forward(const Tensor& images, const Tensor& gradient) {
-  x = images;
-  grad = gradient;
-  const Tensor in = packed_wide(images);
-  const Tensor from = packed_wide(gradient);
-  const Stream stream = current_stream(images.device());
-  return compute_floating(images.dtype(), name, [&]<class T>(T) {
-    Tensor out =
-        empty_at(std::exchange(slot, nullptr), {&images, &gradient}, stream,
-                 {g.out_channels, g.group_in(), g.kernel_height, g.kernel_width}, dtype_of<T>);
-    const std::int64_t tiles = tiles_size<T>(ConvPass::weight_grad, g);
-    const Tensor columns = workspace(stream, tiles > 0 ? tiles : g.columns_size(), dtype_of<T>);
-    const Tensor results = workspace(stream, tiles > 0 ? 0 : g.results_size(), dtype_of<T>);
-    const Tensor transposed = workspace(stream, tiles > 0 ? 0 : g.transposed_size(), dtype_of<T>);
-    launch_call(stream, ConvWeightGrad<T>{input<T>(in), input<T>(from), output<T>(columns, stream),
-                                          output<T>(results, stream), output<T>(transposed, stream),
-                                          output<T>(out, stream), g, tiles > 0});
-    return out;
-  });
-}
+// A pass of a convolution, with operands as ConvCall has them. Each is linear in both, and its
+// derivatives are the other two passes.
+template <ConvPass pass>
+struct ConvOp {
+  static constexpr const char* name = pass == ConvPass::forward      ? "conv2d"
+                                      : pass == ConvPass::input_grad ? "conv2d_input_grad"
+                                                                     : "conv2d_weight_grad";
+  ConvGeometry g;
+  const Tensor* slot = nullptr;  // for the result
+  Saved first = {};
+  Saved second = {};
 
-LOCKSTEP_INLINE std::array<Tensor, 3> ConvOp::backward(const Backward& saved, const Tensor& grad) {
-  std::array<Tensor, 3> grads;
-  if (saved.needs(0)) grads[0] = apply(ConvInputGradOp{g}, grad, saved(weight));
-  if (saved.needs(1)) {
-    const Tensor slot = saved.gradient_slot(1);
-    grads[1] = apply(ConvWeightGradOp{g, &slot}, saved(x), grad);
+  Tensor forward(const Tensor& left, const Tensor& right, const Tensor& bias) {
+    first = left;
+    second = right;
+    const Tensor in = packed_wide(left);
+    const Tensor other = packed_wide(right);
+    const Tensor add = bias.defined() ? packed_wide(bias) : bias;
+    const Stream stream = current_stream(left.device());
+    return compute_floating(left.dtype(), name, [&]<class T>(T) {
+      Tensor out = empty_at(std::exchange(slot, nullptr), {&left, &right}, stream,
+                            result_shape(pass, g), dtype_of<T>);
+      const std::int64_t tiles = tiles_size<T>(pass, g);
+      std::int64_t size = g.columns_size() + g.results_size();
+      if (pass == ConvPass::weight_grad) size += g.transposed_size();
+      const Tensor work = workspace(stream, tiles > 0 ? tiles : size, dtype_of<T>);
+      launch_call(stream,
+                  ConvCall<T, pass>{input<T>(in), input<T>(other), optional_input<T>(add),
+                                    output<T>(work, stream), output<T>(out, stream), g, tiles > 0});
+      return out;
+    });
   }
-  if (saved.needs(2)) grads[2] = channel_sum(grad, 1, saved.gradient_slot(2));
-  return grads;
-}
 
-LOCKSTEP_INLINE std::array<Tensor, 2> ConvInputGradOp::backward(const Backward& saved,
-                                                                const Tensor& x_grad) {
-  std::array<Tensor, 2> grads;
-  if (saved.needs(0)) grads[0] = apply(ConvOp{g}, x_grad, saved(weight), Tensor());
-  if (saved.needs(1)) grads[1] = apply(ConvWeightGradOp{g}, x_grad, saved(grad));
-  return grads;
-}
+  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) {
+    std::array<Tensor, 3> grads;
+    if constexpr (pass == ConvPass::forward) {
+      if (saved.needs(0)) grads[0] = conv_pass<ConvPass::input_grad>(g, saved(second), grad);
+      if (saved.needs(1)) {
+        grads[1] = conv_pass<ConvPass::weight_grad>(g, saved(first), grad, saved.gradient_slot(1));
+      }
+      if (saved.needs(2)) grads[2] = channel_sum(grad, 1, saved.gradient_slot(2));
+    } else if constexpr (pass == ConvPass::input_grad) {
+      if (saved.needs(0)) grads[0] = conv_pass<ConvPass::weight_grad>(g, grad, saved(second));
+      if (saved.needs(1)) grads[1] = conv_pass<ConvPass::forward>(g, grad, saved(first));
+    } else {
+      if (saved.needs(0)) grads[0] = conv_pass<ConvPass::input_grad>(g, grad, saved(second));
+      if (saved.needs(1)) grads[1] = conv_pass<ConvPass::forward>(g, saved(first), grad);
+    }
+    return grads;
+  }
+};
 
-LOCKSTEP_INLINE std::array<Tensor, 2> ConvWeightGradOp::backward(const Backward& saved,
-                                                                 const Tensor& weight_grad) {
-  std::array<Tensor, 2> grads;
-  if (saved.needs(0)) grads[0] = apply(ConvInputGradOp{g}, saved(grad), weight_grad);
-  if (saved.needs(1)) grads[1] = apply(ConvOp{g}, saved(x), weight_grad, Tensor());
-  return grads;
+template <ConvPass pass>
+Tensor conv_pass(const ConvGeometry& g, const Tensor& first, const Tensor& second,
+                 const Tensor& slot) {
+  return apply(ConvOp<pass>{g, &slot}, first, second, Tensor());
 }
 
 // The geometry of a convolution whose arguments fit each other, which is checked; x has a batch.
@@ -219,7 +169,7 @@ LOCKSTEP_INLINE Tensor conv2d(const Tensor& x, const Tensor& weight, const Tenso
   }
   const detail::ConvGeometry g =
       detail::conv_geometry(x, weight, stride, padding, dilation, groups);
-  return apply(detail::ConvOp{g}, x, weight, bias);
+  return apply(detail::ConvOp<detail::ConvPass::forward>{g}, x, weight, bias);
 }
 
 }  // namespace lockstep

@@ -178,42 +178,57 @@ std::int64_t tiles_size(ConvPass pass, const ConvGeometry& g) {
   return std::is_same_v<T, float> ? conv_tiles_size(pass, g) : 0;
 }
 
-// out = weight ⋆ in + bias. `columns` and `results` are work space of the geometry's sizes, or
-// `columns` is that of tiles: whoever makes it decides which, once.
-template <class T>
-struct ConvForward {
-  View<const T> in, weight, bias;
-  View<T> columns, results, out;
+// A pass of a convolution: of images x, weights w and results y = w ⋆ x + bias, or of the gradients
+// of some, it computes one from the other two, in this order. `work` is the host's work space, of
+// the geometry's size or that of tiles: whoever makes it decides which, once.
+template <class T, ConvPass pass>
+struct ConvCall {
+  View<const T> first, second;
+  View<const T> bias;  // of results; may be empty
+  View<T> work, out;
   ConvGeometry g;
   bool by_tiles = false;
 
   void operator()() const {
     if constexpr (std::is_same_v<T, float>) {
       if (by_tiles) {
-        return conv_tiles_forward(g, in.data, weight.data, bias.data, columns.data, out.data);
+        return conv_tiles(pass, g, first.data, second.data, bias.data, work.data, out.data);
       }
     }
-    if (g.is_direct()) {
-      fill_bias(g.batch, out.data);
-      return conv_direct(g, in.data, weight.data, out.data);
-    }
-    for (std::int64_t first = 0; first < g.batch; first += g.images_at_once()) {
-      const std::int64_t count = std::min(g.images_at_once(), g.batch - first);
-      const T* const images = in.data + first * g.image();
-      T* const to = out.data + first * g.result();
-      if (g.images_at_once() > 1) {
-        multiply(images, count, T(0), results.data);
-        scatter_results(g, results.data, count, bias.data, to);
-      } else if (bias.data != nullptr) {
-        fill_bias(1, to);
-        multiply(images, count, T(1), to);
-      } else {
-        multiply(images, count, T(0), to);
-      }
+    if constexpr (pass == ConvPass::forward) {
+      forward(first.data, second.data);
+    } else if constexpr (pass == ConvPass::input_grad) {
+      input_grad(first.data, second.data);
+    } else {
+      weight_grad(first.data, second.data);
     }
   }
 
  private:
+  T* results() const { return work.data + g.columns_size(); }
+  T* transposed() const { return results() + g.results_size(); }
+
+  void forward(const T* in, const T* weight) const {
+    if (g.is_direct()) {
+      fill_bias(g.batch, out.data);
+      return conv_direct(g, in, weight, out.data);
+    }
+    for (std::int64_t first_image = 0; first_image < g.batch; first_image += g.images_at_once()) {
+      const std::int64_t count = std::min(g.images_at_once(), g.batch - first_image);
+      const T* const images = in + first_image * g.image();
+      T* const to = out.data + first_image * g.result();
+      if (g.images_at_once() > 1) {
+        multiply(images, count, weight, T(0), results());
+        scatter_results(g, results(), count, bias.data, to);
+      } else if (bias.data != nullptr) {
+        fill_bias(1, to);
+        multiply(images, count, weight, T(1), to);
+      } else {
+        multiply(images, count, weight, T(0), to);
+      }
+    }
+  }
+
   void fill_bias(std::int64_t images, T* to) const {
     for (std::int64_t i = 0; i < images; ++i) {
       for (std::int64_t o = 0; o < g.out_channels; ++o, to += g.pixels()) {
@@ -222,94 +237,63 @@ struct ConvForward {
     }
   }
 
-  void multiply(const T* images, std::int64_t count, T beta, T* to) const {
+  void multiply(const T* images, std::int64_t count, const T* weight, T beta, T* to) const {
     const std::int64_t ld = count * g.pixels();
     const std::int64_t outs = g.group_out();
     for (std::int64_t group = 0; group < g.groups; ++group) {
-      unfold_group(g, images, count, group, columns.data);
-      host_gemm(false, false, outs, ld, g.patch(), T(1), weight.data + group * outs * g.patch(),
-                g.patch(), static_cast<const T*>(columns.data), ld, beta, to + group * outs * ld,
-                ld);
+      unfold_group(g, images, count, group, work.data);
+      host_gemm(false, false, outs, ld, g.patch(), T(1), weight + group * outs * g.patch(),
+                g.patch(), static_cast<const T*>(work.data), ld, beta, to + group * outs * ld, ld);
     }
   }
-};
 
-// The gradient of the input from that of the output.
-template <class T>
-struct ConvInputGrad {
-  View<const T> grad, weight;
-  View<T> columns, results, in_grad;
-  ConvGeometry g;
-  bool by_tiles = false;
+  // The gradients of so many results, side by side.
+  const T* gathered(const T* grad, std::int64_t first_image, std::int64_t count) const {
+    const T* const from = grad + first_image * g.result();
+    if (g.images_at_once() == 1) return from;
+    gather_results(g, from, count, results());
+    return results();
+  }
 
-  void operator()() const {
-    if constexpr (std::is_same_v<T, float>) {
-      if (by_tiles) {
-        return conv_tiles_input_grad(g, grad.data, weight.data, columns.data, in_grad.data);
-      }
-    }
-    std::fill_n(in_grad.data, in_grad.size, T(0));
-    if (g.is_direct()) {
-      return conv_direct_input_grad(g, grad.data, weight.data, in_grad.data);
-    }
+  void input_grad(const T* weight, const T* grad) const {
+    std::fill_n(out.data, out.size, T(0));
+    if (g.is_direct()) return conv_direct_input_grad(g, grad, weight, out.data);
     const std::int64_t outs = g.group_out();
-    for (std::int64_t first = 0; first < g.batch; first += g.images_at_once()) {
-      const std::int64_t count = std::min(g.images_at_once(), g.batch - first);
+    for (std::int64_t first_image = 0; first_image < g.batch; first_image += g.images_at_once()) {
+      const std::int64_t count = std::min(g.images_at_once(), g.batch - first_image);
       const std::int64_t ld = count * g.pixels();
-      const T* from = grad.data + first * g.result();
-      if (g.images_at_once() > 1) {
-        gather_results(g, from, count, results.data);
-        from = results.data;
-      }
+      const T* const from = gathered(grad, first_image, count);
       for (std::int64_t group = 0; group < g.groups; ++group) {
-        host_gemm(true, false, g.patch(), ld, outs, T(1), weight.data + group * outs * g.patch(),
-                  g.patch(), from + group * outs * ld, ld, T(0), columns.data, ld);
-        fold_group(g, columns.data, count, group, in_grad.data + first * g.image());
+        host_gemm(true, false, g.patch(), ld, outs, T(1), weight + group * outs * g.patch(),
+                  g.patch(), from + group * outs * ld, ld, T(0), work.data, ld);
+        fold_group(g, work.data, count, group, out.data + first_image * g.image());
       }
     }
   }
-};
 
-// The gradient of the weight from that of the output. A group's is summed as [patch, outs] in
-// `transposed`, a form that the BLAS is faster at.
-template <class T>
-struct ConvWeightGrad {
-  View<const T> in, grad;
-  View<T> columns, results, transposed, weight_grad;
-  ConvGeometry g;
-  bool by_tiles = false;
-
-  void operator()() const {
-    if constexpr (std::is_same_v<T, float>) {
-      if (by_tiles) {
-        return conv_tiles_weight_grad(g, in.data, grad.data, columns.data, weight_grad.data);
-      }
-    }
+  // A group's gradient is summed as [patch, outs], a form that the BLAS is faster at.
+  void weight_grad(const T* in, const T* grad) const {
     if (g.is_direct()) {
-      std::fill_n(weight_grad.data, weight_grad.size, T(0));
-      return conv_direct_weight_grad(g, in.data, grad.data, weight_grad.data);
+      std::fill_n(out.data, out.size, T(0));
+      return conv_direct_weight_grad(g, in, grad, out.data);
     }
     const std::int64_t outs = g.group_out();
     const std::int64_t patch = g.patch();
-    if (g.batch == 0) std::fill_n(transposed.data, transposed.size, T(0));
-    for (std::int64_t first = 0; first < g.batch; first += g.images_at_once()) {
-      const std::int64_t count = std::min(g.images_at_once(), g.batch - first);
+    if (g.batch == 0) std::fill_n(transposed(), g.transposed_size(), T(0));
+    for (std::int64_t first_image = 0; first_image < g.batch; first_image += g.images_at_once()) {
+      const std::int64_t count = std::min(g.images_at_once(), g.batch - first_image);
       const std::int64_t ld = count * g.pixels();
-      const T* from = grad.data + first * g.result();
-      if (g.images_at_once() > 1) {
-        gather_results(g, from, count, results.data);
-        from = results.data;
-      }
+      const T* const from = gathered(grad, first_image, count);
       for (std::int64_t group = 0; group < g.groups; ++group) {
-        unfold_group(g, in.data + first * g.image(), count, group, columns.data);
-        host_gemm(false, true, patch, outs, ld, T(1), static_cast<const T*>(columns.data), ld,
-                  from + group * outs * ld, ld, first == 0 ? T(0) : T(1),
-                  transposed.data + group * outs * patch, outs);
+        unfold_group(g, in + first_image * g.image(), count, group, work.data);
+        host_gemm(false, true, patch, outs, ld, T(1), static_cast<const T*>(work.data), ld,
+                  from + group * outs * ld, ld, first_image == 0 ? T(0) : T(1),
+                  transposed() + group * outs * patch, outs);
       }
     }
     for (std::int64_t o = 0; o < g.out_channels; ++o) {
-      const T* const sums = transposed.data + o / outs * outs * patch + o % outs;
-      for (std::int64_t p = 0; p < patch; ++p) weight_grad.data[o * patch + p] = sums[p * outs];
+      const T* const sums = transposed() + o / outs * outs * patch + o % outs;
+      for (std::int64_t p = 0; p < patch; ++p) out.data[o * patch + p] = sums[p * outs];
     }
   }
 };

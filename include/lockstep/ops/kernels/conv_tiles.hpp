@@ -19,13 +19,9 @@ enum class ConvPass : std::uint8_t { forward, input_grad, weight_grad };
 // machine has none or the sizes would waste too much of them.
 std::int64_t conv_tiles_size(ConvPass pass, const ConvGeometry& g);
 
-// out = weight ⋆ in + bias; `bias` may be null.
-void conv_tiles_forward(const ConvGeometry& g, const float* in, const float* weight,
-                        const float* bias, float* work, float* out);
-void conv_tiles_input_grad(const ConvGeometry& g, const float* grad, const float* weight,
-                           float* work, float* in_grad);
-void conv_tiles_weight_grad(const ConvGeometry& g, const float* in, const float* grad, float* work,
-                            float* weight_grad);
+// Computes it, with operands as ConvCall (ops/kernels/conv_kernels.hpp) has them.
+void conv_tiles(ConvPass pass, const ConvGeometry& g, const float* first, const float* second,
+                const float* bias, float* work, float* out);
 
 }  // namespace lockstep::detail
 

@@ -329,25 +329,21 @@ LOCKSTEP_INLINE std::int64_t conv_tiles_size(ConvPass pass, const ConvGeometry& 
   return is_one ? ForwardTiles(turned).size() : 0;
 }
 
-LOCKSTEP_INLINE void conv_tiles_forward(const ConvGeometry& g, const float* in, const float* weight,
-                                        const float* bias, float* work, float* out) {
-  const auto kernels_of = [&](std::int64_t group, std::int64_t o, std::int64_t c) {
-    return weight + (group * g.group_out() + o) * g.patch() + c * g.taps();
-  };
-  ForwardTiles{g}(in, bias, kernels_of, g.patch(), false, work, out);
-}
-
-LOCKSTEP_INLINE void conv_tiles_input_grad(const ConvGeometry& g, const float* grad,
-                                           const float* weight, float* work, float* in_grad) {
-  const auto kernels_of = [&](std::int64_t group, std::int64_t o, std::int64_t c) {
-    return weight + (group * g.group_out() + c) * g.patch() + o * g.taps();
-  };
-  ForwardTiles{turned_round(g)}(grad, nullptr, kernels_of, g.taps(), true, work, in_grad);
-}
-
-LOCKSTEP_INLINE void conv_tiles_weight_grad(const ConvGeometry& g, const float* in,
-                                            const float* grad, float* work, float* weight_grad) {
-  WeightTiles{g}(in, grad, work, weight_grad);
+LOCKSTEP_INLINE void conv_tiles(ConvPass pass, const ConvGeometry& g, const float* first,
+                                const float* second, const float* bias, float* work, float* out) {
+  if (pass == ConvPass::forward) {
+    const auto kernels_of = [&](std::int64_t group, std::int64_t o, std::int64_t c) {
+      return second + (group * g.group_out() + o) * g.patch() + c * g.taps();
+    };
+    ForwardTiles{g}(first, bias, kernels_of, g.patch(), false, work, out);
+  } else if (pass == ConvPass::input_grad) {
+    const auto kernels_of = [&](std::int64_t group, std::int64_t o, std::int64_t c) {
+      return first + (group * g.group_out() + c) * g.patch() + o * g.taps();
+    };
+    ForwardTiles{turned_round(g)}(second, nullptr, kernels_of, g.taps(), true, work, out);
+  } else {
+    WeightTiles{g}(first, second, work, out);
+  }
 }
 
 }  // namespace lockstep::detail
