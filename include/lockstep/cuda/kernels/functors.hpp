@@ -13,7 +13,6 @@
 #include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/kernels/gelu_kernels.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
-#include <lockstep/ops/kernels/max_kernels.hpp>
 #include <lockstep/ops/kernels/pointwise_kernels.hpp>
 #include <lockstep/optim/kernels.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>

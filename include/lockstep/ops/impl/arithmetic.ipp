@@ -31,9 +31,11 @@ Tensor apply_to_both(Op op, const Tensor& a, const Tensor& b) {
   return apply(std::move(op), a, b);
 }
 
+// a + alpha · b
+template <bool subtracts>
 struct AddOp {
-  static constexpr const char* name = "add";
-  double alpha = 1;
+  static constexpr const char* name = subtracts ? "sub" : "add";
+  double alpha = subtracts ? -1 : 1;
   Shape shape_a = {};
   Shape shape_b = {};
 
@@ -42,6 +44,7 @@ struct AddOp {
     shape_b = b.sizes();
     return compute_numeric(a.dtype(), name, [&]<class T>(T) {
       if (alpha == 1) return map<T, T>(name, a, b, Plus<T>{});
+      if (alpha == -1) return map<T, T>(name, a, b, Minus<T>{});
       return map<T, T>(name, a, b, PlusScaled<T>{scalar<T>(name, alpha)});
     });
   }
@@ -52,25 +55,6 @@ struct AddOp {
       grads[1] = sum_to(grad, shape_b);
       if (alpha != 1) grads[1] = mul(grads[1], alpha);
     }
-    return grads;
-  }
-};
-
-struct SubOp {
-  static constexpr const char* name = "sub";
-  Shape shape_a = {};
-  Shape shape_b = {};
-
-  Tensor forward(const Tensor& a, const Tensor& b) {
-    shape_a = a.sizes();
-    shape_b = b.sizes();
-    return compute_numeric(a.dtype(), name,
-                           [&]<class T>(T) { return map<T, T>(name, a, b, Minus<T>{}); });
-  }
-  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
-    std::array<Tensor, 2> grads;
-    if (saved.needs(0)) grads[0] = sum_to(grad, shape_a);
-    if (saved.needs(1)) grads[1] = neg(sum_to(grad, shape_b));
     return grads;
   }
 };
@@ -151,14 +135,6 @@ struct MulScalarOp : WithNumber<MulScalarOp, Times, BindRight> {
   Tensor backward(const Backward&, const Tensor& grad) const { return mul(grad, number); }
 };
 
-// x / number
-struct DivScalarOp {
-  static constexpr const char* name = "div";
-  double number;
-  Tensor forward(const Tensor& x) const { return quotient(x, number); }
-  Tensor backward(const Backward&, const Tensor& grad) const { return div(grad, number); }
-};
-
 // number / x
 struct ReciprocalOp {
   static constexpr const char* name = "div";
@@ -176,11 +152,9 @@ struct ReciprocalOp {
   }
 };
 
-struct NegOp {
+// x · −1
+struct NegOp : WithNumber<NegOp, Times, BindRight> {
   static constexpr const char* name = "neg";
-  Tensor forward(const Tensor& x) const {
-    return compute_numeric(x.dtype(), name, [&]<class T>(T) { return map<T, T>(x, Negate<T>{}); });
-  }
   Tensor backward(const Backward&, const Tensor& grad) const { return neg(grad); }
 };
 
@@ -189,13 +163,13 @@ struct NegOp {
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor add(const Tensor& a, const Tensor& b, double alpha) {
-  return detail::apply_to_both(detail::AddOp{alpha}, a, b);
+  return detail::apply_to_both(detail::AddOp<false>{alpha}, a, b);
 }
 
 LOCKSTEP_INLINE Tensor add(const Tensor& a, double b) { return apply(detail::AddScalarOp{{b}}, a); }
 
 LOCKSTEP_INLINE Tensor sub(const Tensor& a, const Tensor& b) {
-  return detail::apply_to_both(detail::SubOp{}, a, b);
+  return detail::apply_to_both(detail::AddOp<true>{}, a, b);
 }
 
 LOCKSTEP_INLINE Tensor sub(const Tensor& a, double b) {
@@ -214,10 +188,10 @@ LOCKSTEP_INLINE Tensor div(const Tensor& a, const Tensor& b) {
   return detail::apply_to_both(detail::DivOp{}, a, b);
 }
 
-LOCKSTEP_INLINE Tensor div(const Tensor& a, double b) { return apply(detail::DivScalarOp{b}, a); }
+LOCKSTEP_INLINE Tensor div(const Tensor& a, double b) { return detail::divided_by(a, b); }
 
 LOCKSTEP_INLINE Tensor div(double a, const Tensor& b) { return apply(detail::ReciprocalOp{a}, b); }
 
-LOCKSTEP_INLINE Tensor neg(const Tensor& x) { return apply(detail::NegOp{}, x); }
+LOCKSTEP_INLINE Tensor neg(const Tensor& x) { return apply(detail::NegOp{{-1}}, x); }
 
 }  // namespace lockstep

@@ -14,6 +14,18 @@
 
 namespace lockstep::detail {
 
+// Linear, and its own transpose.
+struct DivideOp {
+  static constexpr const char* name = "div";
+  double divisor;
+  Tensor forward(const Tensor& x) const { return quotient(x, divisor); }
+  Tensor backward(const Backward&, const Tensor& grad) const { return divided_by(grad, divisor); }
+};
+
+LOCKSTEP_INLINE Tensor divided_by(const Tensor& x, double divisor) {
+  return apply(DivideOp{divisor}, x);
+}
+
 struct SumOp {
   static constexpr const char* name = "sum";
   DimSet over;
@@ -30,20 +42,9 @@ struct SumOp {
     for (std::size_t d = 0; d < aligned.size(); ++d) {
       if (over[d]) aligned[d] = 1;
     }
-    const Tensor share = divisor == 1 ? grad : apply(Divide{divisor}, grad);
+    const Tensor share = divisor == 1 ? grad : divided_by(grad, divisor);
     return expand_to(reshape(share, aligned), from);
   }
-
- private:
-  // Linear, and its own transpose. The public `div` is built on this header.
-  struct Divide {
-    static constexpr const char* name = "div";
-    double divisor;
-    Tensor forward(const Tensor& x) const { return quotient(x, divisor); }
-    Tensor backward(const Backward&, const Tensor& grad) const {
-      return apply(Divide{divisor}, grad);
-    }
-  };
 };
 
 LOCKSTEP_INLINE Tensor sum_dims(const Tensor& x, const DimSet& over, const Shape& shape,

@@ -8,7 +8,7 @@
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/index.hpp>
-#include <lockstep/ops/kernels/max_kernels.hpp>
+#include <lockstep/ops/kernels/elementwise_kernels.hpp>
 #include <lockstep/ops/max.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reduce.hpp>

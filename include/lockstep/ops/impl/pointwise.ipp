@@ -19,22 +19,27 @@
 
 namespace lockstep::detail {
 
-template <template <class> class F, bool takes_integers = false>
-Tensor map_elements(const char* operation, const Tensor& x) {
-  const auto compute = [&]<class T>(T) { return map<T, T>(x, F<T>{}); };
+template <bool takes_integers, class Body>
+Tensor compute_elements(Dtype dtype, const char* operation, const Body& body) {
   if constexpr (takes_integers) {
-    return compute_numeric(x.dtype(), operation, compute);
+    return compute_numeric(dtype, operation, body);
   } else {
-    return compute_floating(x.dtype(), operation, compute);
+    return compute_floating(dtype, operation, body);
   }
 }
 
+template <template <class> class F, bool takes_integers = false>
+Tensor map_elements(const char* operation, const Tensor& x) {
+  return compute_elements<takes_integers>(x.dtype(), operation,
+                                          [&]<class T>(T) { return map<T, T>(x, F<T>{}); });
+}
+
 // What an operation of F begins with whose derivative is written with its result.
-template <class Op, template <class> class F, bool takes_integers = false>
+template <class Op, template <class> class F>
 struct OfResult {
   Saved y = {};
   Tensor forward(const Tensor& x) {
-    Tensor result = map_elements<F, takes_integers>(Op::name, x);
+    Tensor result = map_elements<F>(Op::name, x);
     y = Saved::output(result);
     return result;
   }
@@ -50,42 +55,21 @@ struct OfInput {
   }
 };
 
-// The gradient where the result is positive, 0 elsewhere; linear in the gradient.
-struct ReluBackwardOp {
-  static constexpr const char* name = "relu_backward";
-  Saved y = {};
-  Tensor forward(const Tensor& grad, const Tensor& result) {
-    y = result;
-    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(name, grad, result, ReluGradient<T>{});
-    });
-  }
-  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
-    return {apply(ReluBackwardOp{}, grad, saved(y).detach()), Tensor()};
-  }
-};
-
-struct ReluOp : OfResult<ReluOp, Relu, true> {
-  static constexpr const char* name = "relu";
-  Tensor backward(const Backward& saved, const Tensor& grad) const {
-    return apply(ReluBackwardOp{}, grad, saved(y).detach());
-  }
-};
-
-// A function of straight pieces, `F`, whose gradient is linear in the one above, where x lies.
+// A function of straight pieces, `F`, whose gradient is linear in the one above. On which piece it
+// is says x, or the result.
 template <class F>
 struct PiecewiseBackwardOp {
   static constexpr const char* name = F::name;
   F function;
-  Saved x = {};
-  Tensor forward(const Tensor& grad, const Tensor& input) {
-    x = input;
+  Saved place = {};
+  Tensor forward(const Tensor& grad, const Tensor& from) {
+    place = from;
     return compute_floating(grad.dtype(), name, [&]<class T>(T) {
-      return map<T, T>(name, grad, input, function.template gradient<T>());
+      return map<T, T>(name, grad, from, function.template gradient<T>());
     });
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
-    return {apply(PiecewiseBackwardOp{function}, grad, saved(x).detach()), Tensor()};
+    return {apply(PiecewiseBackwardOp{function}, grad, saved(place).detach()), Tensor()};
   }
 };
 
@@ -93,24 +77,36 @@ template <class F>
 struct PiecewiseOp {
   static constexpr const char* name = F::name;
   F function;
-  Saved x = {};
-  Tensor forward(const Tensor& input) {
-    x = input;
-    const auto compute = [&]<class T>(T) { return map<T, T>(input, function.template value<T>()); };
-    if constexpr (F::takes_integers) {
-      return compute_numeric(input.dtype(), name, compute);
-    } else {
-      return compute_floating(input.dtype(), name, compute);
-    }
+  Saved place = {};
+  Tensor forward(const Tensor& x) {
+    Tensor result = compute_elements<F::takes_integers>(
+        x.dtype(), name, [&]<class T>(T) { return map<T, T>(x, function.template value<T>()); });
+    place = F::of_result ? Saved::output(result) : Saved(x);
+    return result;
   }
   Tensor backward(const Backward& saved, const Tensor& grad) const {
-    return apply(PiecewiseBackwardOp<F>{function}, grad, saved(x).detach());
+    return apply(PiecewiseBackwardOp<F>{function}, grad, saved(place).detach());
+  }
+};
+
+struct Rectifier {
+  static constexpr const char* name = "relu";
+  static constexpr bool takes_integers = true;
+  static constexpr bool of_result = true;
+  template <class T>
+  Relu<T> value() const {
+    return {};
+  }
+  template <class T>
+  ReluGradient<T> gradient() const {
+    return {};
   }
 };
 
 struct Leak {
   static constexpr const char* name = "leaky_relu";
   static constexpr bool takes_integers = false;
+  static constexpr bool of_result = false;
   double slope;
 
   template <class T>
@@ -126,6 +122,7 @@ struct Leak {
 struct Bounds {
   static constexpr const char* name = "clamp";
   static constexpr bool takes_integers = true;
+  static constexpr bool of_result = false;
   std::optional<double> min;
   std::optional<double> max;
 
@@ -225,7 +222,9 @@ struct PowOp {
 
 namespace lockstep {
 
-LOCKSTEP_INLINE Tensor relu(const Tensor& x) { return apply(detail::ReluOp{}, x); }
+LOCKSTEP_INLINE Tensor relu(const Tensor& x) {
+  return apply(detail::PiecewiseOp<detail::Rectifier>{}, x);
+}
 
 LOCKSTEP_INLINE Tensor exp(const Tensor& x) { return apply(detail::ExpOp{}, x); }
 

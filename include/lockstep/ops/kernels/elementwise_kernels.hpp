@@ -150,6 +150,21 @@ struct Over {
   LOCKSTEP_HD T operator()(T x, T y) const { return x / y; }
 };
 
+template <class T>
+struct Maximum {
+  LOCKSTEP_HD T operator()(T x, T y) const { return x > y || x != x ? x : y; }
+};
+template <class T>
+struct Minimum {
+  LOCKSTEP_HD T operator()(T x, T y) const { return x < y || x != x ? x : y; }
+};
+
+// The part of a maximum's gradient that x gets; that of a minimum's, y.
+template <class T>
+struct MaximumShare {
+  LOCKSTEP_HD T operator()(T x, T y) const { return x == y ? T(0.5) : x < y ? T(0) : T(1); }
+};
+
 // A function of two elements with a number for one of them.
 template <class T, class F>
 struct BindRight {
@@ -165,17 +180,6 @@ struct BindLeft {
   LOCKSTEP_HD T operator()(T y) const { return f(x, y); }
 };
 
-template <class T>
-struct Negate {
-  LOCKSTEP_HD T operator()(T x) const {
-    if constexpr (std::is_integral_v<T>) {
-      return Minus<T>{}(T{}, x);
-    } else {
-      return -x;
-    }
-  }
-};
-
 enum class Comparison : std::uint8_t { eq, ne, lt, le, gt, ge };
 
 // One functor for all comparisons, so that they are compiled once.
@@ -184,43 +188,32 @@ struct Compare {
   Comparison by;
 
   LOCKSTEP_HD bool operator()(T x, T y) const {
-    switch (by) {
-      case Comparison::eq:
-        return x == y;
-      case Comparison::ne:
-        return x != y;
-      case Comparison::lt:
-        return x < y;
-      case Comparison::le:
-        return x <= y;
-      case Comparison::gt:
-        return x > y;
-      default:
-        return x >= y;
-    }
+    return with_relation([x, y](const auto& holds) { return holds(x, y); });
   }
   void block(std::size_t, bool* out, const T* x, const T* y) const {
-    switch (by) {
-      case Comparison::eq:
-        return each(out, x, y, [](T a, T b) { return a == b; });
-      case Comparison::ne:
-        return each(out, x, y, [](T a, T b) { return a != b; });
-      case Comparison::lt:
-        return each(out, x, y, [](T a, T b) { return a < b; });
-      case Comparison::le:
-        return each(out, x, y, [](T a, T b) { return a <= b; });
-      case Comparison::gt:
-        return each(out, y, x, [](T a, T b) { return a < b; });
-      case Comparison::ge:
-        return each(out, y, x, [](T a, T b) { return a <= b; });
-    }
+    with_relation([=](const auto& holds) {
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = holds(x[i], y[i]);
+    });
   }
 
  private:
-  template <class Holds>
-  static void each(bool* out, const T* x, const T* y, const Holds& holds) {
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = holds(x[i], y[i]);
+  template <class Use>
+  LOCKSTEP_HD auto with_relation(const Use& use) const {
+    switch (by) {
+      case Comparison::eq:
+        return use([](T a, T b) { return a == b; });
+      case Comparison::ne:
+        return use([](T a, T b) { return a != b; });
+      case Comparison::lt:
+        return use([](T a, T b) { return a < b; });
+      case Comparison::le:
+        return use([](T a, T b) { return a <= b; });
+      case Comparison::gt:
+        return use([](T a, T b) { return a > b; });
+      default:
+        return use([](T a, T b) { return a >= b; });
+    }
   }
 };
 template <class T>

@@ -140,7 +140,7 @@ template <class T>
 struct Abs {
   LOCKSTEP_HD T operator()(T x) const {
     if constexpr (std::is_integral_v<T>) {
-      return x < T{} ? Negate<T>{}(x) : x;
+      return x < T{} ? Minus<T>{}(T{}, x) : x;
     } else {
       return std::abs(x);
     }
