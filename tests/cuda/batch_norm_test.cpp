@@ -29,11 +29,9 @@ TEST(CudaBatchNorm, LaunchesFourKernelsForwardAndFourBackward) {
   const Tensor gradient = varied<float>({4, 5, 3, 2}, 2, "cuda:0");
   Tensor y;
   const Names forward = launched([&] { y = layer(x); });
-  EXPECT_EQ(forward,
-            (Names{"SumKernel", "SumKernel", "BatchScaleKernel", "ChannelAffineElements"}));
+  EXPECT_EQ(forward, (Names{"SumKernel", "SumKernel", "BatchScaleKernel", "ChannelElements"}));
   const Names backward = launched([&] { y.backward(gradient); });
-  EXPECT_EQ(backward,
-            (Names{"SumKernel", "SumKernel", "BatchGradientKernel", "ChannelGradientElements"}));
+  EXPECT_EQ(backward, (Names{"SumKernel", "SumKernel", "BatchGradientKernel", "ChannelElements"}));
 }
 
 TEST(CudaBatchNorm, LaunchesNothingForGradientsThatNobodyWants) {
@@ -55,7 +53,7 @@ TEST(CudaBatchNorm, LaunchesThreeKernelsInEvaluation) {
   const Tensor x = varied<float>({4, 5, 3, 2}, 1, "cuda:0");
   const NoGradGuard guard;
   EXPECT_EQ(launched([&] { (void)layer(x); }),
-            (Names{"UnaryKernel", "BinaryKernel", "ChannelAffineElements"}));
+            (Names{"UnaryKernel", "BinaryKernel", "ChannelElements"}));
 }
 
 }  // namespace batch_norm_test

@@ -184,8 +184,7 @@ TEST(GpuMoves, WhoWaitsForWorkTakesNoErrorThatTheProgramIsToBeTold) {
     const Sum sum;
     const detail::StreamState& stream = stream_of(0).state();
     cuda::IndexFaults& faults = cuda::IndexFaults::instance();
-    (void)cuda::in_range(faults.of(stream), cuda::indexed(lockstep::detail::RowsOf::embedding), 12,
-                         3, 10);
+    (void)cuda::in_range(faults.of(stream), lockstep::detail::RowsOf::embedding, 12, 3, 10);
     GpuMoves mine = sum.of(0);
     cudasim::fail_next("cudaEventRecord", cudaErrorLaunchOutOfResources, 2);
     mine.issue();

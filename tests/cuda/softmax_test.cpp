@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
-#include <lockstep/cuda/kernels/softmax_parts.hpp>
 #include <lockstep/cuda/kernels/softmax_rows.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/team.hpp>

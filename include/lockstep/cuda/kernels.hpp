@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/kernels/batch_norm.hpp>
 #include <lockstep/cuda/kernels/channel_norm.hpp>
-#include <lockstep/cuda/kernels/channel_sum.hpp>
 #include <lockstep/cuda/kernels/conv.hpp>
 #include <lockstep/cuda/kernels/copy.hpp>
 #include <lockstep/cuda/kernels/copy_sixteens.hpp>
@@ -17,16 +15,13 @@
 #include <lockstep/cuda/kernels/reduce.hpp>
 #include <lockstep/cuda/kernels/rnn.hpp>
 #include <lockstep/cuda/kernels/softmax.hpp>
-#include <lockstep/cuda/kernels/sum_kernel.hpp>
-#include <lockstep/cuda/kernels/where.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 
 // All that the library launches: functors, and Calls.
 namespace lockstep::cuda {
 
-using AllKernels =
-    Join<FunctorKernels, CopyKernels, Kernels<CopyTogether>, SumCalls, ReduceCalls, ChannelSumCalls,
-         ChannelNormCalls, BatchNormCalls, LayerNormCalls, SoftmaxCalls, LossCalls, EmbeddingCalls,
-         PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, WhereCalls, IndexCalls>::type;
+using AllKernels = Join<FunctorKernels, CopyKernels, Kernels<CopyTogether>, ReduceCalls,
+                        ChannelCalls, LayerNormCalls, SoftmaxCalls, LossCalls, EmbeddingCalls,
+                        PoolingCalls, MatmulCalls, ConvCalls, RnnCalls, IndexCalls>::type;
 
 }  // namespace lockstep::cuda

@@ -6,6 +6,7 @@
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
@@ -14,7 +15,6 @@
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/softmax.hpp>
-#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -43,17 +43,8 @@ struct ChannelDotOp {
     a = left;
     b = right;
     mean = centre;
-    const Tensor from_a = packed(left);
-    const Tensor from_b = packed(right);
-    const Tensor middle = centre.defined() ? packed(centre) : centre;
-    const Stream stream = current_stream(left.device());
-    Tensor out = empty_on(stream, {left.sizes()[dim]}, left.dtype());
-    dispatch_floating(left.dtype(), name, [&]<class T>(T) {
-      launch_call(stream,
-                  ChannelDotCall<T>{input<T>(from_a), input<T>(from_b), optional_input<T>(middle),
-                                    output<T>(out, stream), Axis(left.sizes(), dim)});
-    });
-    return out;
+    return call_floating<ChannelDotCall>(name, {left.sizes()[dim]}, left, right, centre,
+                                         TheResult(), Axis(left.sizes(), dim));
   }
 
   std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) const {
@@ -78,19 +69,8 @@ struct ChannelAffineOp {
     x = values;
     mean = centre;
     scale = factor;
-    const auto packed_if = [](const Tensor& t) { return t.defined() ? packed(t) : t; };
-    const Tensor in = packed(values);
-    const Tensor middle = packed_if(centre);
-    const Tensor factors = packed(factor);
-    const Tensor offsets = packed_if(offset);
-    const Stream stream = current_stream(values.device());
-    Tensor out = empty_on(stream, values.sizes(), values.dtype());
-    dispatch_floating(values.dtype(), name, [&]<class T>(T) {
-      launch_call(stream, ChannelAffineCall<T>{input<T>(in), optional_input<T>(middle),
-                                               input<T>(factors), optional_input<T>(offsets),
-                                               output<T>(out, stream), Axis(values.sizes(), dim)});
-    });
-    return out;
+    return call_floating<ChannelAffineCall>(name, values.sizes(), values, centre, factor, offset,
+                                            TheResult(), Axis(values.sizes(), dim));
   }
 
   std::array<Tensor, 4> backward(const Backward& saved, const Tensor& grad) const {
@@ -125,14 +105,11 @@ struct ChannelMomentsOp {
     x = values;
     const Axis axis(values.sizes(), dim);
     count = static_cast<double>(std::max<std::size_t>(axis.outer * axis.inner, 1));
-    const Tensor in = packed(values);
-    const Stream stream = current_stream(values.device());
-    std::vector<Tensor> moments(2);
-    for (Tensor& out : moments) out = empty_on(stream, {values.sizes()[dim]}, values.dtype());
-    dispatch_floating(values.dtype(), name, [&]<class T>(T) {
-      launch_call(stream, ChannelMomentsCall<T>{input<T>(in), output<T>(moments[0], stream),
-                                                output<T>(moments[1], stream), axis});
-    });
+    const Shape channels{values.sizes()[dim]};
+    const Tensor var = empty_on(current_stream(values.device()), channels, values.dtype());
+    std::vector<Tensor> moments{call_floating<ChannelMomentsCall>(
+        name, channels, values, TheResult(), AlsoWritten{var}, axis)};
+    moments.push_back(var);
     mean = Saved::output(moments[0], 0);
     return moments;
   }

@@ -17,6 +17,9 @@ namespace detail {
 // soon as the handle dies. Empty on a GPU, whose library asks for its own.
 Tensor workspace(const Stream& stream, std::int64_t count, Dtype dtype);
 
+// Throws a ValueError unless they are as a convolution needs them.
+void check_conv_sizes(const char* name, Size2d stride, Size2d padding, Size2d dilation);
+
 }  // namespace detail
 
 // The cross-correlation of images [batch, channels, height, width] (or one image without the batch)

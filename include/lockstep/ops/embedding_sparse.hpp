@@ -5,6 +5,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/kernels/embedding_kernels.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
@@ -27,16 +28,10 @@ inline constexpr std::int64_t kNoPadding = -1;
 
 // Row indices[i] of a contiguous table of f32 or f64, for each i.
 inline Tensor take_rows(const Tensor& table, const Tensor& indices) {
-  const Stream stream = current_stream(table.device());
   const Shape shape = shape_of_rows(table.sizes(), static_cast<std::size_t>(indices.numel()));
-  return dispatch_floating(table.dtype(), "take_rows", [&]<class T>(T) {
-    Tensor out = empty_on(stream, shape, dtype_of<T>);
-    launch_call(stream, EmbeddingCall<T>{RowsOf::sparse_tensor, input<T>(table),
-                                         input<std::int64_t>(indices), output<T>(out, stream),
-                                         static_cast<std::size_t>(table.size(0)), row_width(shape),
-                                         kNoPadding});
-    return out;
-  });
+  return call_floating<EmbeddingCall>(
+      "take_rows", shape, table, indices, TheResult(), RowsOf::sparse_tensor,
+      static_cast<std::size_t>(table.size(0)), row_width(shape), kNoPadding);
 }
 
 // Sets row indices[i] of the contiguous table to values[i]. No index comes twice. An index outside

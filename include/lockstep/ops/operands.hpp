@@ -66,6 +66,19 @@ View<const T> strided_input(const Tensor& tensor) {
   return view;
 }
 
+// The same for a tensor that may be undefined: then it stays so, and is an empty View.
+inline Tensor packed_or_undefined(const Tensor& tensor) {
+  return tensor.defined() ? packed(tensor) : tensor;
+}
+template <class T>
+View<const T> optional_input(const Tensor& tensor) {
+  return tensor.defined() ? input<T>(tensor) : View<const T>{};
+}
+template <class T>
+View<T> optional_output(const Tensor& tensor, const Stream& stream) {
+  return tensor.defined() ? output<T>(tensor, stream) : View<T>{};
+}
+
 // The matrices of a tensor (its last two dimensions) as a BLAS takes them: rows or columns are
 // contiguous, the other ones `ld` elements apart.
 struct MatrixArgument {

@@ -12,17 +12,29 @@
 // ops/kernels/embedding_kernels.hpp read them.)
 namespace lockstep::detail {
 
-// Whose indices name rows: those of an operation, or those of a sparse tensor.
-enum class RowsOf : unsigned { embedding, sparse_tensor, index_select, gather };
+// Whose indices name rows: those of an operation, or those of a sparse tensor. The labels of a loss
+// name classes.
+enum class RowsOf : unsigned {
+  embedding,
+  sparse_tensor,
+  index_select,
+  gather,
+  nll_loss,
+  cross_entropy
+};
 
 // `index` as the number of a row; an IndexError that names `position` if there is no such row.
 inline std::size_t checked_row(RowsOf of, std::int64_t index, std::size_t position,
                                std::size_t rows) {
-  constexpr const char* kOwners[] = {"embedding", "sparse tensor", "index_select", "gather"};
-  constexpr const char* kRows[] = {" embeddings", " rows", " elements", " elements"};
+  constexpr const char* kOwners[] = {"embedding", "sparse tensor", "index_select",
+                                     "gather",    "nll_loss",      "cross_entropy"};
+  constexpr const char* kRows[] = {" embeddings", " rows",    " elements",
+                                   " elements",   " classes", " classes"};
   const auto which = static_cast<unsigned>(of);
+  const bool label = of >= RowsOf::nll_loss;
   check<IndexError>(index >= 0 && index < static_cast<std::int64_t>(rows), kOwners[which],
-                    ": the index ", index, " at position ", position, " is outside the ", rows,
+                    label ? ": the label " : ": the index ", index,
+                    label ? " of row " : " at position ", position, " is outside the ", rows,
                     kRows[which], " (expected 0 to ", static_cast<std::int64_t>(rows) - 1, ")");
   return static_cast<std::size_t>(index);
 }

@@ -24,8 +24,7 @@ using cuda::IndexFaults;
 using testing::throws;
 
 bool meet(const View<IndexFault>& fault, std::int64_t index, std::size_t position) {
-  return cuda::in_range(fault, cuda::indexed(lockstep::detail::RowsOf::embedding), index, position,
-                        10);
+  return cuda::in_range(fault, lockstep::detail::RowsOf::embedding, index, position, 10);
 }
 
 TEST(IndexFault, IsReadWhenItIsWrittenDownAndNotBefore) {
@@ -36,7 +35,7 @@ TEST(IndexFault, IsReadWhenItIsWrittenDownAndNotBefore) {
   faults.raise(stream);
   ++fault.data->claimed;  // a kernel is about to write it down
   faults.raise(stream);
-  fault.data->met = {cuda::indexed(lockstep::detail::RowsOf::embedding), 12, 3, 10};
+  fault.data->met = {lockstep::detail::RowsOf::embedding, 12, 3, 10};
   EXPECT_FALSE(meet(fault, 77, 5));  // there is one before it
   ++fault.data->written;
   EXPECT_TRUE(throws<IndexError>([&] { faults.raise(stream); }, "12"));
@@ -55,7 +54,7 @@ TEST(IndexFault, IsOneFaultWhileOthersAreMet) {
   std::atomic<bool> stop = false;
   std::thread kernels([&] {
     for (std::int64_t i = 100; !stop.load(); ++i) {
-      (void)cuda::in_range(fault, cuda::indexed(lockstep::detail::RowsOf::embedding), i,
+      (void)cuda::in_range(fault, lockstep::detail::RowsOf::embedding, i,
                            static_cast<std::size_t>(i), static_cast<std::size_t>(i));
       if (i % 8 == 0) std::this_thread::yield();
     }

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernels/channel_sum.hpp>
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/ops/kernels/batch_norm_kernels.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
+#include <lockstep/ops/kernels/channel_sum_kernel.hpp>
+#include <lockstep/ops/layout.hpp>
+#include <lockstep/tensor/shape.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,6 +20,30 @@
 // normalisation is deprecated since version 9, and neither takes nor gives the moments alone, which
 // replicas combine between the two steps. Layer normalisation shares them.
 namespace lockstep::cuda {
+
+// The channels of a tensor of [outer, channels, inner], and the elements of one of them.
+struct ChannelWalks {
+  detail::Walk<1> kept;
+  detail::Walk<1> reduced;
+
+  ChannelWalks(std::size_t outer, std::size_t channels, std::size_t inner) {
+    const auto o = static_cast<std::int64_t>(outer);
+    const auto c = static_cast<std::int64_t>(channels);
+    const auto i = static_cast<std::int64_t>(inner);
+    kept = detail::make_walk<1>(Shape{c}, {Shape{i}});
+    reduced = detail::make_walk<1>(Shape{o, i}, {Shape{c * i, 1}});
+  }
+};
+
+template <class T>
+struct CudaCall<detail::ChannelSumCall<T>> {
+  using Term = ValueTerm<T>;
+  using kernels = SumKernels<Term>;
+  static void run(detail::StreamState& stream, const detail::ChannelSumCall<T>& call) {
+    const ChannelWalks walks(call.axis.outer, call.axis.count, call.axis.inner);
+    launch_sum<Term>(stream, {call.in}, call.out, walks.kept, walks.reduced, 1);
+  }
+};
 
 // (x − mean)², with the mean as it was rounded to T.
 template <class T>
@@ -69,22 +96,27 @@ struct CudaCall<detail::ChannelDotCall<T>> {
   }
 };
 
-template <class T>
-struct ChannelAffineElements {
-  detail::ChannelAffineCall<T> call;
+// An element of a Call whose function the channel decides.
+template <class Call>
+struct ChannelElements {
+  Call call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const std::size_t c = divided(divided(i, call.axis.inner).quotient, call.axis.count).remainder;
-    call.out[i] = (call.in[i] - detail::channel_value(call.mean, c)) * call.scale[c] +
-                  detail::channel_value(call.shift, c);
+    call.out[i] = call.of_channel(c)(i);
   }
 };
 
 template <class T>
-struct CudaCall<detail::ChannelAffineCall<T>> : ElementCall<ChannelAffineElements<T>> {};
+struct CudaCall<detail::ChannelAffineCall<T>>
+    : ElementCall<ChannelElements<detail::ChannelAffineCall<T>>> {};
+template <class T>
+struct CudaCall<detail::ChannelGradientCall<T>>
+    : ElementCall<ChannelElements<detail::ChannelGradientCall<T>>> {};
 
-using ChannelNormCalls =
-    Join<ForFloating<detail::ChannelMomentsCall>::type, ForFloating<detail::ChannelDotCall>::type,
-         ForFloating<detail::ChannelAffineCall>::type>::type;
+using ChannelCalls =
+    Join<ForFloating<detail::ChannelSumCall>::type, ForFloating<detail::ChannelMomentsCall>::type,
+         ForFloating<detail::ChannelDotCall>::type, ForFloating<detail::ChannelAffineCall>::type,
+         ForFloating<detail::ChannelGradientCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -6,6 +6,7 @@
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
+#include <lockstep/ops/kernels/where_kernels.hpp>
 #include <lockstep/ops/layout.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -66,6 +67,29 @@ template <template <class> class F>
 struct ForMoved
     : ForEach<F, detail::Moved<1>, detail::Moved<2>, detail::Moved<4>, detail::Moved<8>> {};
 
+template <class T>
+struct WhereElements {
+  View<const bool> condition;
+  View<const T> a;
+  View<const T> b;
+  View<T> out;
+  StridedIndex<3> index;
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const Offsets<3> at = index.at(i);
+    out[i] = condition.data[at.of[0]] ? a.data[at.of[1]] : b.data[at.of[2]];
+  }
+};
+
+template <class T>
+struct CudaCall<detail::WhereCall<T>> {
+  using kernels = Kernels<WhereElements<T>>;
+  static void run(detail::StreamState& stream, const detail::WhereCall<T>& call) {
+    launch_kernel(
+        stream, call.out.size,
+        WhereElements<T>{call.condition, call.a, call.b, call.out, strided_index(call.walk)});
+  }
+};
+
 // The cast between two types; none from a type to itself.
 template <class To, class From>
 struct CastKernels {
@@ -79,7 +103,7 @@ struct CastsBetween : Join<typename CastsFrom<T, T...>::type...> {};
 
 // Half precision is converted to and from f32 alone; other casts go through that.
 using CopyKernels =
-    Join<ForMoved<detail::StridedCopyKernel>::type,
+    Join<ForMoved<detail::StridedCopyKernel>::type, ForMoved<detail::WhereCall>::type,
          CastsBetween<float, double, std::int64_t, std::int32_t, std::uint8_t, bool>::type,
          CastsFrom<float, Half, BFloat16>::type, CastKernels<float, Half>::type,
          CastKernels<float, BFloat16>::type>::type;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/kernels/index.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
@@ -26,7 +27,7 @@ struct EmbeddingElements {
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Division at = divided(i, call.width);
     const std::int64_t index = call.indices[at.quotient];
-    if (!in_range(fault, indexed(call.of), index, at.quotient, call.rows)) {
+    if (!in_range(fault, call.of, index, at.quotient, call.rows)) {
       call.out[i] = static_cast<T>(NAN);
     } else if (index == call.padding) {
       call.out[i] = T(0);
@@ -37,13 +38,7 @@ struct EmbeddingElements {
 };
 
 template <class T>
-struct CudaCall<detail::EmbeddingCall<T>> {
-  using kernels = Kernels<EmbeddingElements<T>>;
-  static void run(detail::StreamState& stream, const detail::EmbeddingCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  EmbeddingElements<T>{call, IndexFaults::instance().of(stream)});
-  }
-};
+struct CudaCall<detail::EmbeddingCall<T>> : CheckedCall<EmbeddingElements<T>> {};
 
 // Adds up the gradients of one row of the weight in the order of the indices: each row looks
 // through all of them, or through those of one part. `out` is [parts, rows, width].
@@ -134,8 +129,7 @@ struct PutRowsElements {
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Division at = divided(i, call.width);
     const std::int64_t index = call.indices[at.quotient];
-    const Indexed operation = indexed(detail::RowsOf::sparse_tensor);
-    if (!in_range(fault, operation, index, at.quotient, call.rows)) return;
+    if (!in_range(fault, detail::RowsOf::sparse_tensor, index, at.quotient, call.rows)) return;
     call.out[static_cast<std::size_t>(index) * call.width + at.remainder] = call.values[i];
   }
 };

@@ -14,37 +14,37 @@
 
 namespace lockstep::cuda {
 
-// An index outside the dimension gives zeros, and the host is told.
-template <class T>
-struct TakeElements {
-  View<const T> in;
-  View<const std::int64_t> indices;
-  View<T> out;
-  View<IndexFault> fault;
-  detail::Taking taking;
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const Division row = divided(i, taking.inner);
-    const Division slice = divided(row.quotient, taking.taken);
-    const std::size_t place = taking.for_each ? i : slice.remainder;
-    const std::int64_t index = indices[place];
-    if (!in_range(fault, indexed(taking.of), index, place, taking.count)) {
-      out[i] = T{};
-      return;
-    }
-    const std::size_t from = slice.quotient * taking.count + static_cast<std::size_t>(index);
-    out[i] = in[from * taking.inner + row.remainder];
+// As ElementCall, for a kernel of {call, fault} that checks indices.
+template <class Kernel>
+struct CheckedCall {
+  using kernels = Kernels<Kernel>;
+  static void run(detail::StreamState& stream, const decltype(Kernel::call)& call) {
+    launch_kernel(stream, call.out.size, Kernel{call, IndexFaults::instance().of(stream)});
   }
 };
 
+// An index outside the dimension gives zeros, and the host is told.
 template <class T>
-struct CudaCall<detail::TakeCall<T>> {
-  using kernels = Kernels<TakeElements<T>>;
-  static void run(detail::StreamState& stream, const detail::TakeCall<T>& call) {
-    launch_kernel(stream, call.out.size,
-                  TakeElements<T>{call.in, call.indices, call.out,
-                                  IndexFaults::instance().of(stream), call.taking});
+struct TakeElements {
+  detail::TakeCall<T> call;
+  View<IndexFault> fault;
+
+  LOCKSTEP_HD void operator()(std::size_t i) const {
+    const detail::Taking& taking = call.taking;
+    const Division row = divided(i, taking.inner);
+    const Division slice = divided(row.quotient, taking.taken);
+    const std::size_t place = taking.for_each ? i : slice.remainder;
+    const std::int64_t index = call.indices[place];
+    if (!in_range(fault, taking.of, index, place, taking.count)) {
+      call.out[i] = T{};
+      return;
+    }
+    const std::size_t from = slice.quotient * taking.count + static_cast<std::size_t>(index);
+    call.out[i] = call.in[from * taking.inner + row.remainder];
   }
 };
+template <class T>
+struct CudaCall<detail::TakeCall<T>> : CheckedCall<TakeElements<T>> {};
 
 // One thread adds up all that comes for the elements with one o and one i, so that the order is
 // that of the indices. What an index outside names is left out: forward has told the host.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernels/channel_sum.hpp>
+#include <lockstep/cuda/kernels/channel_norm.hpp>
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/eights.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
@@ -39,8 +39,8 @@ struct LayerNormRows {
     });
     const T factor = static_cast<T>(1 / std::sqrt(lanes.sum(squares) / count + call.eps));
     if (lanes.index == 0) {
-      call.mean[row] = middle;
-      call.inverse[row] = factor;
+      call.mean()[row] = middle;
+      call.inverse()[row] = factor;
     }
     for_columns([&](std::size_t c, T at) {
       const T value = (at - middle) * factor;
@@ -61,8 +61,8 @@ struct LayerNormGradRows {
   LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const std::size_t first = row * call.width;
     const auto count = static_cast<double>(call.width);
-    const T middle = call.mean[row];
-    const T factor = call.inverse[row];
+    const T middle = call.mean()[row];
+    const T factor = call.inverse()[row];
     const auto for_columns = [&](const auto& use) {
       in_eights(
           lanes.index, lanes.count, call.width,
@@ -101,7 +101,7 @@ template <class T>
 struct CudaCall<detail::LayerNormCall<T>> {
   using kernels = Kernels<LayerNormRows<T>>;
   static void run(detail::StreamState& stream, const detail::LayerNormCall<T>& call) {
-    launch_kernel(stream, call.mean.size, LayerNormRows<T>{call});
+    launch_kernel(stream, call.mean().size, LayerNormRows<T>{call});
   }
 };
 
@@ -109,17 +109,17 @@ template <class T>
 struct CudaCall<detail::LayerNormGradCall<T>> {
   using kernels = typename Join<Kernels<LayerNormGradRows<T>>, SumKernels<ValueTerm<T>>>::type;
   static void run(detail::StreamState& stream, const detail::LayerNormGradCall<T>& call) {
-    const ChannelWalks walks(call.mean.size, call.width, 1);
+    const ChannelWalks walks(call.mean().size, call.width, 1);
     const auto sum_rows = [&](View<const T> of, View<T> to) {
       launch_sum<ValueTerm<T>>(stream, {of}, to, walks.kept, walks.reduced, 1);
     };
     if (call.bias_grad.size > 0) sum_rows(call.grad, call.bias_grad);
     if (call.weight_grad.size > 0) {
       const ScratchOf<T> products(stream, call.grad.size);
-      launch_kernel(stream, call.mean.size, LayerNormGradRows<T>{call, products.view()});
+      launch_kernel(stream, call.mean().size, LayerNormGradRows<T>{call, products.view()});
       sum_rows(products.const_view(), call.weight_grad);
     } else if (call.out.size > 0) {
-      launch_kernel(stream, call.mean.size, LayerNormGradRows<T>{call, {}});
+      launch_kernel(stream, call.mean().size, LayerNormGradRows<T>{call, {}});
     }
   }
 };

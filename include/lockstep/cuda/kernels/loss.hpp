@@ -45,14 +45,6 @@ void launch_losses(detail::StreamState& stream, const View<T>& out, LossReductio
   reduce_losses<ValueTerm<T>>(stream, {losses.const_view()}, out, reduction, rows);
 }
 
-// The gradient of one row's loss.
-template <class T>
-LOCKSTEP_HD T gradient_above(const View<const T>& grad, LossReduction reduction, std::size_t row,
-                             std::size_t rows) {
-  if (reduction == LossReduction::none) return grad[row];
-  return reduction == LossReduction::mean ? grad[0] / static_cast<T>(rows) : grad[0];
-}
-
 // Which row and class an element of [outer, classes, inner] belongs to.
 struct ClassPosition {
   std::size_t row;
@@ -65,58 +57,10 @@ LOCKSTEP_HD inline ClassPosition class_position(const Axis& axis, std::size_t i)
 }
 
 template <class T>
-struct NllRows {
-  View<const T> in;
-  View<const std::int64_t> labels;
+struct ClassLossRows {
+  detail::ClassLossCall<T> call;
   View<T> losses;
   View<IndexFault> fault;
-  Axis axis;
-  LOCKSTEP_HD void operator()(std::size_t row) const {
-    const std::int64_t label = labels[row];
-    if (!in_range(fault, Indexed::nll_loss, label, row, axis.count)) {
-      losses[row] = static_cast<T>(NAN);
-      return;
-    }
-    const auto c = static_cast<std::size_t>(label);
-    losses[row] = -in[detail::row_start(axis, row) + c * axis.inner];
-  }
-};
-
-template <class T>
-struct CudaCall<detail::NllLossCall<T>> {
-  using kernels = typename Join<Kernels<NllRows<T>>, SumKernels<ValueTerm<T>>>::type;
-  static void run(detail::StreamState& stream, const detail::NllLossCall<T>& call) {
-    launch_losses(stream, call.out, call.reduction, call.labels.size, [&](const View<T>& losses) {
-      launch_kernel(
-          stream, call.labels.size,
-          NllRows<T>{call.in, call.labels, losses, IndexFaults::instance().of(stream), call.axis});
-    });
-  }
-};
-
-template <class T>
-struct NllGradElements {
-  detail::NllGradCall<T> call;
-
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const ClassPosition at = class_position(call.axis, i);
-    const bool chosen = call.labels[at.row] == static_cast<std::int64_t>(at.label);
-    call.out[i] =
-        chosen ? -gradient_above(call.grad, call.reduction, at.row, call.labels.size) : T(0);
-  }
-};
-
-template <class T>
-struct CudaCall<detail::NllGradCall<T>> : ElementCall<NllGradElements<T>> {};
-
-template <class T>
-struct CrossEntropyRows {
-  View<const T> in;
-  View<const std::int64_t> labels;
-  View<T> probs;
-  View<T> losses;
-  View<IndexFault> fault;
-  Axis axis;
   Sharing sharing;
 
   LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
@@ -124,51 +68,57 @@ struct CrossEntropyRows {
   }
 
   LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
-    const std::int64_t label = labels[row];
+    const Axis& axis = call.axis;
+    const std::int64_t label = call.labels[row];
     const std::size_t first = detail::row_start(axis, row);
-    if (!in_range(fault, Indexed::cross_entropy, label, row, axis.count)) {
+    const auto of = call.of_logits ? detail::RowsOf::cross_entropy : detail::RowsOf::nll_loss;
+    if (!in_range(fault, of, label, row, axis.count)) {
       if (team.index() == 0) losses[row] = static_cast<T>(NAN);
-      for (std::size_t c = team.index(); c < axis.count; c += team.count()) {
-        probs[first + c * axis.inner] = static_cast<T>(NAN);  // backward reads it
+      for (std::size_t c = team.index(); call.of_logits && c < axis.count; c += team.count()) {
+        call.probs[first + c * axis.inner] = static_cast<T>(NAN);  // backward reads it
       }
       return;
     }
-    const auto log_sum =
-        softmax_row(in.data + first, probs.data + first, axis.count, axis.inner, team);
-    if (team.index() != 0) return;
-    losses[row] = log_sum.minus(in[first + static_cast<std::size_t>(label) * axis.inner]);
+    const T at_label = call.in[first + static_cast<std::size_t>(label) * axis.inner];
+    T loss = -at_label;
+    if (call.of_logits) {
+      loss =
+          softmax_row(call.in.data + first, call.probs.data + first, axis.count, axis.inner, team)
+              .minus(at_label);
+    }
+    if (team.index() == 0) losses[row] = loss;
   }
 };
 
 template <class T>
-struct CudaCall<detail::CrossEntropyCall<T>> {
-  using kernels = typename Join<Kernels<CrossEntropyRows<T>>, SumKernels<ValueTerm<T>>>::type;
-  static void run(detail::StreamState& stream, const detail::CrossEntropyCall<T>& call) {
-    const Sharing sharing{call.labels.size, call.axis.inner >= kLanes};
+struct CudaCall<detail::ClassLossCall<T>> {
+  using kernels = typename Join<Kernels<ClassLossRows<T>>, SumKernels<ValueTerm<T>>>::type;
+  static void run(detail::StreamState& stream, const detail::ClassLossCall<T>& call) {
+    const Sharing sharing{call.labels.size, !call.of_logits || call.axis.inner >= kLanes};
     const View<IndexFault> fault = IndexFaults::instance().of(stream);
     launch_losses(stream, call.out, call.reduction, sharing.rows, [&](const View<T>& losses) {
-      launch_kernel(
-          stream, sharing.launches(),
-          CrossEntropyRows<T>{call.in, call.labels, call.probs, losses, fault, call.axis, sharing});
+      launch_kernel(stream, sharing.launches(), ClassLossRows<T>{call, losses, fault, sharing});
     });
   }
 };
 
 template <class T>
-struct CrossEntropyGradElements {
-  detail::CrossEntropyGradCall<T> call;
+struct ClassGradElements {
+  detail::ClassGradCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const ClassPosition at = class_position(call.axis, i);
     const bool chosen = call.labels[at.row] == static_cast<std::int64_t>(at.label);
-    const T p = call.probs[i];
-    call.out[i] =
-        gradient_above(call.grad, call.reduction, at.row, call.labels.size) * (chosen ? p - 1 : p);
+    const detail::LossGradient<T> above(call.grad, call.reduction, call.labels.size);
+    if (call.probs.size == 0) {
+      call.out[i] = chosen ? -above[at.row] : T(0);
+    } else {
+      call.out[i] = above[at.row] * (chosen ? call.probs[i] - 1 : call.probs[i]);
+    }
   }
 };
-
 template <class T>
-struct CudaCall<detail::CrossEntropyGradCall<T>> : ElementCall<CrossEntropyGradElements<T>> {};
+struct CudaCall<detail::ClassGradCall<T>> : ElementCall<ClassGradElements<T>> {};
 
 // (a − b)²
 template <class T>
@@ -212,8 +162,8 @@ struct MseGradElements {
   detail::MseGradCall<T> call;
 
   LOCKSTEP_HD void operator()(std::size_t i) const {
-    call.out[i] =
-        2 * gradient_above(call.grad, call.reduction, i, call.a.size) * (call.a[i] - call.b[i]);
+    const detail::LossGradient<T> above(call.grad, call.reduction, call.a.size);
+    call.out[i] = 2 * above[i] * (call.a[i] - call.b[i]);
   }
 };
 
@@ -221,9 +171,7 @@ template <class T>
 struct CudaCall<detail::MseGradCall<T>> : ElementCall<MseGradElements<T>> {};
 
 using LossCalls =
-    Join<ForFloating<detail::NllLossCall>::type, ForFloating<detail::NllGradCall>::type,
-         ForFloating<detail::CrossEntropyCall>::type,
-         ForFloating<detail::CrossEntropyGradCall>::type, ForFloating<detail::MseLossCall>::type,
-         ForFloating<detail::MseGradCall>::type>::type;
+    Join<ForFloating<detail::ClassLossCall>::type, ForFloating<detail::ClassGradCall>::type,
+         ForFloating<detail::MseLossCall>::type, ForFloating<detail::MseGradCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -78,17 +78,6 @@ struct PoolScatterPixels {
 };
 
 template <class T>
-struct PoolGatherElements {
-  detail::PoolGatherCall<T> call;
-
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const std::size_t plane = divided(i, static_cast<std::size_t>(call.g.out_plane())).quotient;
-    call.out[i] =
-        call.in.data[static_cast<std::int64_t>(plane) * call.g.in_plane() + call.indices[i]];
-  }
-};
-
-template <class T>
 struct AvgPoolWindows {
   detail::AvgPoolCall<T> call;
 
@@ -132,12 +121,8 @@ struct CudaCall<detail::MaxPoolCall<T>> : ElementCall<MaxPoolWindows<T>> {};
 template <class T>
 struct CudaCall<detail::PoolScatterCall<T>> : ElementCall<PoolScatterPixels<T>> {};
 
-template <class T>
-struct CudaCall<detail::PoolGatherCall<T>> : ElementCall<PoolGatherElements<T>> {};
-
 using PoolingCalls =
     Join<ForFloating<detail::MaxPoolCall>::type, ForFloating<detail::PoolScatterCall>::type,
-         ForFloating<detail::PoolGatherCall>::type, ForFloating<detail::AvgPoolCall>::type,
-         ForFloating<detail::AvgSpreadCall>::type>::type;
+         ForFloating<detail::AvgPoolCall>::type, ForFloating<detail::AvgSpreadCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
@@ -11,7 +12,17 @@
 #include <cstddef>
 #include <cstdint>
 
+// Sums, and the place of the greatest element.
 namespace lockstep::cuda {
+
+template <class In, class Out>
+struct CudaCall<detail::SumCall<In, Out>> {
+  using Term = ValueTerm<In, Out>;
+  using kernels = SumKernels<Term>;
+  static void run(detail::StreamState& stream, const detail::SumCall<In, Out>& call) {
+    launch_sum<Term>(stream, {call.in}, call.out, call.kept, call.reduced, call.divisor);
+  }
+};
 
 template <class T>
 struct ArgmaxKernel {
@@ -25,19 +36,20 @@ struct ArgmaxKernel {
   // Finds the place of the greatest element; NaN counts as the greatest. Each thread has the first
   // of its own; among equal ones the lowest place wins.
   LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
-    const Division at = divided(row, call.inner);
-    const T* const from = call.in.data + at.quotient * call.count * call.inner + at.remainder;
-    std::size_t best = team.index() < call.count ? team.index() : 0;
-    T greatest = from[best * call.inner];
-    for (std::size_t c = best + team.count(); c < call.count; c += team.count()) {
-      const T value = from[c * call.inner];
+    const Division at = divided(row, call.axis.inner);
+    const T* const from =
+        call.in.data + at.quotient * call.axis.count * call.axis.inner + at.remainder;
+    std::size_t best = team.index() < call.axis.count ? team.index() : 0;
+    T greatest = from[best * call.axis.inner];
+    for (std::size_t c = best + team.count(); c < call.axis.count; c += team.count()) {
+      const T value = from[c * call.axis.inner];
       const bool is_number = greatest == greatest;
       if (is_number && !(value <= greatest)) {
         best = c;
         greatest = value;
       }
     }
-    const std::int64_t none = -static_cast<std::int64_t>(call.count);
+    const std::int64_t none = -static_cast<std::int64_t>(call.axis.count);
     const std::int64_t place = -static_cast<std::int64_t>(best);
     std::int64_t found = team.max(greatest == greatest ? none : place);
     if (found == none) found = team.max(greatest == team.max(greatest) ? place : none);
@@ -49,11 +61,15 @@ template <class T>
 struct CudaCall<detail::ArgmaxCall<T>> {
   using kernels = Kernels<ArgmaxKernel<T>>;
   static void run(detail::StreamState& stream, const detail::ArgmaxCall<T>& call) {
-    const Sharing sharing{call.outer * call.inner, call.inner >= kLanes};
+    const Sharing sharing{call.axis.outer * call.axis.inner, call.axis.inner >= kLanes};
     launch_kernel(stream, sharing.launches(), ArgmaxKernel<T>{call, sharing});
   }
 };
 
-using ReduceCalls = ForNumeric<detail::ArgmaxCall>::type;
+using SumCalls = Kernels<detail::SumCall<float, float>, detail::SumCall<double, double>,
+                         detail::SumCall<std::int64_t, std::int64_t>,
+                         detail::SumCall<std::int32_t, std::int64_t>,
+                         detail::SumCall<std::uint8_t, std::int64_t>>;
+using ReduceCalls = Join<SumCalls, ForNumeric<detail::ArgmaxCall>::type>::type;
 
 }  // namespace lockstep::cuda

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernels/softmax_parts.hpp>
 #include <lockstep/cuda/kernels/softmax_rows.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>

@@ -5,7 +5,6 @@
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/device/stream.hpp>
-#include <lockstep/ops/kernels/loss_kernels.hpp>
 #include <lockstep/tensor/row_kernels.hpp>
 
 #include <cuda_runtime_api.h>
@@ -23,16 +22,9 @@
 // that has ended.
 namespace lockstep::cuda {
 
-// A loss whose labels they are; from `rows` on, a RowsOf.
-enum class Indexed : unsigned { nll_loss, cross_entropy, rows };
-
-LOCKSTEP_HD constexpr Indexed indexed(detail::RowsOf of) {
-  return static_cast<Indexed>(static_cast<unsigned>(Indexed::rows) + static_cast<unsigned>(of));
-}
-
 // An index that was outside [0, bound), and its place among an operation's indices.
 struct OutsideIndex {
-  Indexed operation = Indexed::nll_loss;
+  detail::RowsOf of = {};
   std::int64_t index = 0;
   std::size_t position = 0;
   std::size_t bound = 0;
@@ -53,7 +45,7 @@ struct IndexFault {
 };
 
 // True if an index is within [0, bound); otherwise `fault` gets it, unless it has another.
-LOCKSTEP_HD inline bool in_range(const View<IndexFault>& fault, Indexed operation,
+LOCKSTEP_HD inline bool in_range(const View<IndexFault>& fault, detail::RowsOf of,
                                  std::int64_t index, std::size_t position, std::size_t bound) {
   if (index >= 0 && static_cast<std::size_t>(index) < bound) return true;
   IndexFault& place = *fault.data;
@@ -65,7 +57,7 @@ LOCKSTEP_HD inline bool in_range(const View<IndexFault>& fault, Indexed operatio
   unsigned number = std::atomic_ref(place.taken).load(std::memory_order_acquire);
   if (!std::atomic_ref(place.claimed).compare_exchange_strong(number, number + 1)) return false;
 #endif
-  place.met = {operation, index, position, bound};
+  place.met = {of, index, position, bound};
 #if defined(__CUDA_ARCH__)
   __threadfence_system();
   *const_cast<volatile unsigned*>(&place.written) = number + 1;
@@ -116,21 +108,7 @@ class IndexFaults {
         if (met) break;
       }
     }
-    if (!met) return;
-    const auto check_label = [&](const char* loss) {
-      (void)detail::checked_label(loss, met->index, met->position, met->bound);
-    };
-    switch (met->operation) {
-      case Indexed::nll_loss:
-        return check_label("nll_loss");
-      case Indexed::cross_entropy:
-        return check_label("cross_entropy");
-      default:
-        const unsigned of =
-            static_cast<unsigned>(met->operation) - static_cast<unsigned>(Indexed::rows);
-        (void)detail::checked_row(static_cast<detail::RowsOf>(of), met->index, met->position,
-                                  met->bound);
-    }
+    if (met) (void)detail::checked_row(met->of, met->index, met->position, met->bound);
   }
 
  private:

@@ -155,18 +155,12 @@ struct AttentionOp {
   bool causal;
   AttentionDropout dropout;
   double scale;
-  Saved query = {};
-  Saved key = {};
-  Saved value = {};
-  Saved mask = {};
+  std::array<Saved, 4> inputs = {};  // query, key, value and mask
   Saved out = {};
   Tensor stats = {};
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& masks) {
-    query = q;
-    key = k;
-    value = v;
-    mask = masks;
+    inputs = {q, k, v, masks};
     const Tensor from_q = with_packed_rows(q);
     const Tensor from_k = with_packed_rows(k);
     const Tensor from_v = with_packed_rows(v);
@@ -185,8 +179,8 @@ struct AttentionOp {
           stream,
           AttentionForward<T>{heads_read<T>(from_q), heads_read<T>(from_k), heads_read<T>(from_v),
                               mask_of<T>(masks, g), heads_written<T>(result, stream),
-                              stats.defined() ? output<T>(stats, stream) : View<T>{},
-                              output<T>(scores, stream), output<T>(keys, stream), g});
+                              optional_output<T>(stats, stream), output<T>(scores, stream),
+                              output<T>(keys, stream), g});
     });
     out = Saved::output(result);
     return result;
@@ -195,12 +189,13 @@ struct AttentionOp {
   std::array<Tensor, 4> backward(const Backward& saved, const Tensor& grad) const {
     if (is_grad_enabled()) {
       return composed_grads(
-          std::array<Tensor, 4>{saved(query), saved(key), saved(value), saved(mask)}, {grad},
-          [&](const std::array<Tensor, 4>& x) { return std::vector{composed(x)}; });
+          std::array<Tensor, 4>{saved(inputs[0]), saved(inputs[1]), saved(inputs[2]),
+                                saved(inputs[3])},
+          {grad}, [&](const std::array<Tensor, 4>& x) { return std::vector{composed(x)}; });
     }
-    const Tensor q = saved(query);
-    const Tensor k = saved(key);
-    const Tensor v = saved(value);
+    const Tensor q = saved(inputs[0]);
+    const Tensor k = saved(inputs[1]);
+    const Tensor v = saved(inputs[2]);
     const Tensor from_q = with_packed_rows(q);
     const Tensor from_k = with_packed_rows(k);
     const Tensor from_v = with_packed_rows(v);
@@ -221,7 +216,7 @@ struct AttentionOp {
           stream,
           AttentionBackward<T>{
               heads_read<T>(from_q), heads_read<T>(from_k), heads_read<T>(from_v),
-              mask_of<T>(saved(mask), g), heads_read<T>(saved(out)), heads_read<T>(from_grad),
+              mask_of<T>(saved(inputs[3]), g), heads_read<T>(saved(out)), heads_read<T>(from_grad),
               input<T>(stats), heads_written<T>(grads[0], stream),
               heads_written<T>(grads[1], stream), heads_written<T>(grads[2], stream),
               output<T>(scores, stream), output<T>(slopes, stream), output<T>(scaled, stream),

@@ -130,7 +130,7 @@ inline void move_towards(const RunningStatistics& running, const BatchStatistics
   const Stream stream = current_stream(batch.mean.device());
   const Tensor mean = packed(batch.mean);
   const Tensor unbiased = packed(batch.unbiased);
-  const Tensor present = batch.present.defined() ? packed(batch.present) : batch.present;
+  const Tensor present = packed_or_undefined(batch.present);
   dispatch_floating(mean.dtype(), "batch_norm", [&]<class T>(T) {
     launch(stream, static_cast<std::size_t>(mean.numel()),
            MoveRunningKernel<T>{input<T>(mean), input<T>(unbiased), optional_input<T>(present),
@@ -178,10 +178,9 @@ LOCKSTEP_INLINE Tensor BatchNormOp::forward(const Tensor& values, const Tensor& 
   bias = offset;
   const Axis axis(values.sizes(), 1);
   const auto count = static_cast<double>(axis.outer * axis.inner);
-  const auto packed_if = [](const Tensor& t) { return t.defined() ? packed(t) : t; };
   const Tensor in = packed(values);
-  const Tensor factors = packed_if(factor);
-  const Tensor offsets = packed_if(offset);
+  const Tensor factors = packed_or_undefined(factor);
+  const Tensor offsets = packed_or_undefined(offset);
   const Stream stream = current_stream(values.device());
   const MovingStatistics moving(running, values.device(), count > 0);
   const Tensor table = empty_on(stream, {Row::rows, values.size(1)}, values.dtype());
@@ -244,8 +243,8 @@ LOCKSTEP_INLINE std::array<Tensor, 3> BatchNormOp::fused(const Backward& saved,
     launch_call(stream, ChannelDotCall<T>{input<T>(slopes), input<T>(in), row(mean), dot, axis});
     launch(stream, axis.count,
            BatchGradientKernel<T>{optional_input<T>(total), as_read(dot), row(inverse), row(scale),
-                                  saved.needs(1) ? output<T>(grads[1], stream) : View<T>{}, slope,
-                                  shift, static_cast<T>(1 / count)});
+                                  optional_output<T>(grads[1], stream), slope, shift,
+                                  static_cast<T>(1 / count)});
     if (!saved.needs(0)) return;
     launch_call(stream, ChannelGradientCall<T>{input<T>(slopes), input<T>(in), row(mean),
                                                row(scale), as_read(slope), as_read(shift),

@@ -10,7 +10,6 @@
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/conv_geometry.hpp>
-#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/conv_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reshape.hpp>
@@ -98,6 +97,16 @@ Tensor conv_pass(const ConvGeometry& g, const Tensor& first, const Tensor& secon
   return apply(ConvOp<pass>{g, &slot}, first, second, Tensor());
 }
 
+LOCKSTEP_INLINE void check_conv_sizes(const char* name, Size2d stride, Size2d padding,
+                                      Size2d dilation) {
+  check<ValueError>(stride.height >= 1 && stride.width >= 1, name,
+                    ": expected a stride of at least 1, got ", stride);
+  check<ValueError>(padding.height >= 0 && padding.width >= 0, name,
+                    ": expected a padding of at least 0, got ", padding);
+  check<ValueError>(dilation.height >= 1 && dilation.width >= 1, name,
+                    ": expected a dilation of at least 1, got ", dilation);
+}
+
 // The geometry of a convolution whose arguments fit each other, which is checked; x has a batch.
 inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d stride,
                                   Size2d padding, Size2d dilation = 1, std::int64_t groups = 1) {
@@ -110,12 +119,7 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
                     " does not fit a weight of shape ", w, " with groups = ", groups,
                     ": expected the input to have ", w[1], " channels for each group, but got ",
                     in[1], " channels in all");
-  check<ValueError>(stride.height >= 1 && stride.width >= 1,
-                    "conv2d: expected a stride of at least 1, got ", stride);
-  check<ValueError>(padding.height >= 0 && padding.width >= 0,
-                    "conv2d: expected a padding of at least 0, got ", padding);
-  check<ValueError>(dilation.height >= 1 && dilation.width >= 1,
-                    "conv2d: expected a dilation of at least 1, got ", dilation);
+  check_conv_sizes("conv2d", stride, padding, dilation);
   const std::int64_t height = in[2] + 2 * padding.height;
   const std::int64_t width = in[3] + 2 * padding.width;
   const auto fits = [](std::int64_t kernel, std::int64_t spread, std::int64_t size) {

@@ -5,6 +5,7 @@
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/embedding.hpp>
 #include <lockstep/ops/embedding_sparse.hpp>
 #include <lockstep/ops/kernels/embedding_kernels.hpp>
@@ -73,19 +74,11 @@ struct EmbeddingOp {
   Tensor forward(const Tensor& weight, const Tensor& at) {
     indices = at;
     rows = weight.sizes()[0];
-    const std::int64_t width = weight.sizes()[1];
     Shape shape = at.sizes();
-    shape.push_back(width);
-    const Tensor table = packed_wide(weight);
-    const Stream stream = current_stream(weight.device());
-    return compute_floating(weight.dtype(), name, [&]<class T>(T) {
-      Tensor out = empty_on(stream, shape, dtype_of<T>);
-      launch_call(stream,
-                  EmbeddingCall<T>{RowsOf::embedding, input<T>(table), input<std::int64_t>(at),
-                                   output<T>(out, stream), static_cast<std::size_t>(rows),
-                                   static_cast<std::size_t>(width), padding_of_forward});
-      return out;
-    });
+    shape.push_back(weight.sizes()[1]);
+    return call_wide<EmbeddingCall>(name, shape, weight, at, TheResult(), RowsOf::embedding,
+                                    static_cast<std::size_t>(rows),
+                                    static_cast<std::size_t>(shape.back()), padding_of_forward);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     if (sparse) {

@@ -36,18 +36,7 @@ inline Taking make_taking(RowsOf of, const Shape& shape, std::size_t dim, const 
   return {of, axis.count, axis.inner, static_cast<std::size_t>(taken), for_each};
 }
 
-struct TakeOp {
-  static constexpr const char* name = "take";
-  RowsOf of;
-  std::size_t dim;
-  std::int64_t count = 0;
-  Saved index = {};
-
-  Tensor forward(const Tensor& x, const Tensor& at);
-  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const;
-};
-
-// The transpose: adds up what comes for each of `count` elements along the dimension.
+// Adds up what comes for each of `count` elements along the dimension.
 struct AddTakenOp {
   static constexpr const char* name = "take_backward";
   RowsOf of;
@@ -55,62 +44,70 @@ struct AddTakenOp {
   std::int64_t count;
   Saved index = {};
 
-  Tensor forward(const Tensor& grad, const Tensor& at);
+  Tensor forward(const Tensor& grad, const Tensor& at) {
+    index = at;
+    const Tensor indices = packed(at);
+    const Stream stream = current_stream(grad.device());
+    Shape shape = grad.sizes();
+    shape[dim] = count;
+    const Taking taking = make_taking(of, shape, dim, at);
+    return compute_floating(grad.dtype(), name, [&]<class T>(T) {
+      if (taking.for_each) {
+        const Tensor from = packed_wide(grad);
+        Tensor out = zeros(shape, {.dtype = dtype_of<T>, .device = grad.device()});
+        launch_call(stream, AddTakenCall<T>{input<T>(from), input<std::int64_t>(indices),
+                                            output<T>(out, stream), taking});
+        return out;
+      }
+      // The sum of rows is the sum along dimension 0.
+      const auto along = static_cast<std::int64_t>(dim);
+      const Tensor from = packed_wide(transpose(grad, 0, along));
+      shape[dim] = shape[0];
+      shape[0] = count;
+      Tensor out = empty_on(stream, shape, dtype_of<T>);
+      const std::size_t rows = taking.count;
+      constexpr std::int64_t kNone = -1;  // no index is left out
+      const auto width = static_cast<std::size_t>(numel(shape)) / (rows > 0 ? rows : 1);
+      launch_call(stream, SumRowsCall<T>{of, input<T>(from), input<std::int64_t>(indices),
+                                         output<T>(out, stream), rows, width, kNone});
+      return transpose(out, 0, along);
+    });
+  }
+  std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const;
+};
+
+// The transpose.
+struct TakeOp {
+  static constexpr const char* name = "take";
+  RowsOf of;
+  std::size_t dim;
+  std::int64_t count = 0;
+  Saved index = {};
+
+  Tensor forward(const Tensor& x, const Tensor& at) {
+    index = at;
+    count = x.sizes()[dim];
+    const Taking taking = make_taking(of, x.sizes(), dim, at);
+    Shape shape = x.sizes();
+    shape[dim] = static_cast<std::int64_t>(taking.taken);
+    const Tensor from = packed(x);
+    const Tensor indices = packed(at);
+    const Stream stream = current_stream(x.device());
+    Tensor out = empty_on(stream, shape, x.dtype());
+    dispatch_moved(x.dtype(), [&]<class T>(T) {
+      launch_call(stream, TakeCall<T>{input<T>(from), input<std::int64_t>(indices),
+                                      output<T>(out, stream), taking});
+    });
+    return out;
+  }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
-    return {apply(TakeOp{of, dim}, grad, saved(index)), Tensor()};
+    return {apply(AddTakenOp{of, dim, count}, grad, saved(index)), Tensor()};
   }
 };
 
-LOCKSTEP_INLINE Tensor TakeOp::forward(const Tensor& x, const Tensor& at) {
-  index = at;
-  count = x.sizes()[dim];
-  const Taking taking = make_taking(of, x.sizes(), dim, at);
-  Shape shape = x.sizes();
-  shape[dim] = static_cast<std::int64_t>(taking.taken);
-  const Tensor from = packed(x);
-  const Tensor indices = packed(at);
-  const Stream stream = current_stream(x.device());
-  Tensor out = empty_on(stream, shape, x.dtype());
-  dispatch_moved(x.dtype(), [&]<class T>(T) {
-    launch_call(stream, TakeCall<T>{input<T>(from), input<std::int64_t>(indices),
-                                    output<T>(out, stream), taking});
-  });
-  return out;
-}
-
-LOCKSTEP_INLINE std::array<Tensor, 2> TakeOp::backward(const Backward& saved,
-                                                       const Tensor& grad) const {
-  return {apply(AddTakenOp{of, dim, count}, grad, saved(index)), Tensor()};
-}
-
-LOCKSTEP_INLINE Tensor AddTakenOp::forward(const Tensor& grad, const Tensor& at) {
-  index = at;
-  const Tensor indices = packed(at);
-  const Stream stream = current_stream(grad.device());
-  Shape shape = grad.sizes();
-  shape[dim] = count;
-  const Taking taking = make_taking(of, shape, dim, at);
-  return compute_floating(grad.dtype(), name, [&]<class T>(T) {
-    if (taking.for_each) {
-      const Tensor from = packed_wide(grad);
-      Tensor out = zeros(shape, {.dtype = dtype_of<T>, .device = grad.device()});
-      launch_call(stream, AddTakenCall<T>{input<T>(from), input<std::int64_t>(indices),
-                                          output<T>(out, stream), taking});
-      return out;
-    }
-    // The sum of rows is the sum along dimension 0.
-    const auto along = static_cast<std::int64_t>(dim);
-    const Tensor from = packed_wide(transpose(grad, 0, along));
-    shape[dim] = shape[0];
-    shape[0] = count;
-    Tensor out = empty_on(stream, shape, dtype_of<T>);
-    const std::size_t rows = taking.count;
-    constexpr std::int64_t kNone = -1;  // no index is left out
-    const auto width = static_cast<std::size_t>(numel(shape)) / (rows > 0 ? rows : 1);
-    launch_call(stream, SumRowsCall<T>{of, input<T>(from), input<std::int64_t>(indices),
-                                       output<T>(out, stream), rows, width, kNone});
-    return transpose(out, 0, along);
-  });
+LOCKSTEP_INLINE std::array<Tensor, 2> AddTakenOp::backward(const Backward& saved,
+                                                           const Tensor& grad) const {
+  return {apply(TakeOp{of, dim}, grad, saved(index)), Tensor()};
 }
 
 // The indices in i64, if they may be some of a dimension of x.

@@ -10,6 +10,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/channel_norm.hpp>
 #include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/kernels/layer_norm_kernels.hpp>
@@ -64,27 +65,12 @@ LOCKSTEP_INLINE Tensor LayerNormOp::forward(const Tensor& values, const Tensor& 
   x = values;
   weight = factor;
   bias = offset;
-  const auto packed_if = [](const Tensor& t) { return t.defined() ? packed(t) : t; };
-  const Tensor in = packed(values);
-  const Tensor factors = packed_if(factor);
-  const Tensor offsets = packed_if(offset);
-  const auto width = static_cast<std::size_t>(numel(normalized_shape));
-  const std::int64_t count = values.numel() / std::max<std::int64_t>(numel(normalized_shape), 1);
-  const Stream stream = current_stream(values.device());
-  const Tensor table = empty_on(stream, {2, count}, values.dtype());
-  Tensor out = empty_on(stream, values.sizes(), values.dtype());
-  dispatch_floating(values.dtype(), name, [&]<class T>(T) {
-    const View<T> all = output<T>(table, stream);
-    const std::size_t half = all.size / 2;
-    launch_call(stream, LayerNormCall<T>{input<T>(in),
-                                         optional_input<T>(factors),
-                                         optional_input<T>(offsets),
-                                         output<T>(out, stream),
-                                         {all.data, half},
-                                         {all.data + half, half},
-                                         width,
-                                         eps});
-  });
+  const std::int64_t width = numel(normalized_shape);
+  const std::int64_t count = values.numel() / std::max<std::int64_t>(width, 1);
+  const Tensor table = empty_on(current_stream(values.device()), {2, count}, values.dtype());
+  const Tensor out =
+      call_floating<LayerNormCall>(name, values.sizes(), values, factor, offset, TheResult(),
+                                   AlsoWritten{table}, static_cast<std::size_t>(width), eps);
   rows = table;
   return out;
 }
@@ -101,34 +87,20 @@ LOCKSTEP_INLINE std::array<Tensor, 3> LayerNormOp::backward(const Backward& save
 LOCKSTEP_INLINE std::array<Tensor, 3> LayerNormOp::fused(const Backward& saved,
                                                          const Tensor& grad) const {
   std::array<Tensor, 3> grads;
-  const Tensor slopes = packed(grad);
   const Tensor table = saved(rows);
-  const Tensor in = packed(saved(x));
-  const Tensor factors = saved(weight).defined() ? packed(saved(weight)) : Tensor();
+  const Tensor in = saved(x);
+  const Tensor factors = saved(weight);
   const Stream stream = current_stream(in.device());
   if (saved.needs(0)) grads[0] = empty_on(stream, in.sizes(), in.dtype());
   for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
     if (!saved.needs(i)) continue;
     const Tensor slot = saved.gradient_slot(i);
     grads[i] =
-        empty_at(&slot, {&table, &slopes, &in, &factors}, stream, normalized_shape, in.dtype());
+        empty_at(&slot, {&table, &grad, &in, &factors}, stream, normalized_shape, in.dtype());
   }
-  dispatch_floating(in.dtype(), name, [&]<class T>(T) {
-    const View<const T> known = input<T>(table);
-    const std::size_t half = known.size / 2;
-    const auto made = [&](std::size_t i) {
-      return saved.needs(i) ? output<T>(grads[i], stream) : View<T>{};
-    };
-    launch_call(stream, LayerNormGradCall<T>{input<T>(slopes),
-                                             input<T>(in),
-                                             optional_input<T>(factors),
-                                             {known.data, half},
-                                             {known.data + half, half},
-                                             made(0),
-                                             made(1),
-                                             made(2),
-                                             static_cast<std::size_t>(numel(normalized_shape))});
-  });
+  launch_floating<LayerNormGradCall>(name, stream, grad, in, factors, table, AlsoWritten{grads[0]},
+                                     AlsoWritten{grads[1]}, AlsoWritten{grads[2]},
+                                     static_cast<std::size_t>(numel(normalized_shape)));
   return grads;
 }
 

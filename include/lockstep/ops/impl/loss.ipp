@@ -8,6 +8,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
@@ -17,8 +18,6 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/softmax.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -77,16 +76,9 @@ struct NllGradOp {
 
   Tensor forward(const Tensor& grad, const Tensor& labels) {
     target = labels;
-    const Tensor from = packed(grad);
-    const Tensor at = packed(labels);
-    const Stream stream = current_stream(grad.device());
-    Tensor out = empty_on(stream, shape, grad.dtype());
-    dispatch_floating(grad.dtype(), name, [&]<class T>(T) {
-      launch_call(stream,
-                  NllGradCall<T>{input<T>(from), input<std::int64_t>(at), output<T>(out, stream),
-                                 Axis(shape, shape.size() == 1 ? 0 : 1), reduction});
-    });
-    return out;
+    const Axis axis(shape, shape.size() == 1 ? 0 : 1);
+    return call_floating<ClassGradCall>(name, shape, grad, Tensor(), labels, TheResult(), axis,
+                                        reduction);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad);
 };
@@ -100,17 +92,10 @@ struct NllLossOp {
   Tensor forward(const Tensor& log_probs, const Tensor& labels) {
     shape = log_probs.sizes();
     target = labels;
-    const Tensor in = packed(log_probs);
-    const Tensor at = packed(labels);
-    const Stream stream = current_stream(log_probs.device());
     const Shape reduced = reduction == LossReduction::none ? row_shape(log_probs) : Shape{};
-    Tensor out = empty_on(stream, reduced, log_probs.dtype());
-    dispatch_floating(log_probs.dtype(), name, [&]<class T>(T) {
-      launch_call(stream,
-                  NllLossCall<T>{input<T>(in), input<std::int64_t>(at), output<T>(out, stream),
-                                 Axis(shape, class_dim(log_probs)), reduction});
-    });
-    return out;
+    return call_floating<ClassLossCall>(name, reduced, log_probs, labels, AlsoWritten{},
+                                        TheResult(), Axis(shape, class_dim(log_probs)), reduction,
+                                        false);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
     return {apply(NllGradOp{reduction, shape}, grad, saved(target)), Tensor()};
@@ -135,17 +120,8 @@ struct CrossEntropyGradOp {
     grad = gradient;
     x = logits;
     target = labels;
-    const Tensor from = packed(gradient);
-    const Tensor at = packed(labels);
-    const Stream stream = current_stream(logits.device());
-    Tensor out = empty_on(stream, logits.sizes(), logits.dtype());
-    dispatch_floating(logits.dtype(), name, [&]<class T>(T) {
-      launch_call(stream,
-                  CrossEntropyGradCall<T>{input<T>(from), input<T>(probs), input<std::int64_t>(at),
-                                          output<T>(out, stream),
-                                          Axis(logits.sizes(), class_dim(logits)), reduction});
-    });
-    return out;
+    return call_floating<ClassGradCall>(name, logits.sizes(), gradient, probs, labels, TheResult(),
+                                        Axis(logits.sizes(), class_dim(logits)), reduction);
   }
 
   std::array<Tensor, 3> backward(const Backward& saved, const Tensor& out_grad) {
@@ -179,18 +155,11 @@ struct CrossEntropyOp {
   Tensor forward(const Tensor& logits, const Tensor& labels) {
     x = logits;
     target = labels;
-    const Tensor in = packed(logits);
-    const Tensor at = packed(labels);
-    const Stream stream = current_stream(logits.device());
     const Shape reduced = reduction == LossReduction::none ? row_shape(logits) : Shape{};
-    Tensor out = empty_on(stream, reduced, logits.dtype());
-    probs = empty_on(stream, logits.sizes(), logits.dtype());
-    dispatch_floating(logits.dtype(), name, [&]<class T>(T) {
-      launch_call(stream, CrossEntropyCall<T>{input<T>(in), input<std::int64_t>(at),
-                                              output<T>(probs, stream), output<T>(out, stream),
-                                              Axis(logits.sizes(), class_dim(logits)), reduction});
-    });
-    return out;
+    probs = empty_on(current_stream(logits.device()), logits.sizes(), logits.dtype());
+    return call_floating<ClassLossCall>(name, reduced, logits, labels, AlsoWritten{probs},
+                                        TheResult(), Axis(logits.sizes(), class_dim(logits)),
+                                        reduction, true);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
     return {apply(CrossEntropyGradOp{reduction, probs}, grad, saved(x), saved(target)), Tensor()};
@@ -209,16 +178,8 @@ struct MseGradOp {
     grad = gradient;
     a = left;
     b = right;
-    const Packed from(gradient);
-    const Packed in_a(left);
-    const Packed in_b(right);
-    const Stream stream = current_stream(left.device());
-    Tensor out = empty_on(stream, left.sizes(), left.dtype());
-    dispatch_floating(left.dtype(), name, [&]<class T>(T) {
-      launch_call(stream, MseGradCall<T>{input<T>(from), input<T>(in_a), input<T>(in_b),
-                                         output<T>(out, stream), reduction});
-    });
-    return out;
+    return call_floating<MseGradCall>(name, left.sizes(), gradient, left, right, TheResult(),
+                                      reduction);
   }
 
   std::array<Tensor, 3> backward(const Backward& saved, const Tensor& out_grad) {
@@ -243,16 +204,8 @@ struct MseLossOp {
   Tensor forward(const Tensor& left, const Tensor& right) {
     a = left;
     b = right;
-    const Packed in_a(left);
-    const Packed in_b(right);
-    const Stream stream = current_stream(left.device());
     const Shape reduced = reduction == LossReduction::none ? left.sizes() : Shape{};
-    Tensor out = empty_on(stream, reduced, left.dtype());
-    dispatch_floating(left.dtype(), name, [&]<class T>(T) {
-      launch_call(stream, MseLossCall<T>{input<T>(in_a), input<T>(in_b), output<T>(out, stream),
-                                         reduction});
-    });
-    return out;
+    return call_floating<MseLossCall>(name, reduced, left, right, TheResult(), reduction);
   }
 
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {

@@ -3,16 +3,16 @@
 
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
-#include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/ops/call_floating.hpp>
+#include <lockstep/ops/index.hpp>
 #include <lockstep/ops/kernels/pooling_kernels.hpp>
 #include <lockstep/ops/pooling.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/size2d.hpp>
-#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
 
 #include <cstdint>
@@ -21,36 +21,20 @@
 
 namespace lockstep::detail {
 
-// Moves elements between the shape before pooling and the pooled shape, by fixed indices; Scatter
-// moves them back. Each way is linear, and the derivative of the other one.
-template <bool Scatter>
-struct PoolRoute {
-  static constexpr const char* name = Scatter ? "max_pool2d_scatter" : "max_pool2d_gather";
+// Moves elements from the pooled shape to the one before pooling, by fixed indices. Its derivative
+// takes them from there.
+struct PoolScatterOp {
+  static constexpr const char* name = "max_pool2d_scatter";
   Tensor indices;
   Shape shape;  // of the result
   PoolGeometry g;
-  Shape from = {};
 
-  Tensor forward(const Tensor& tensor) {
-    from = tensor.sizes();
-    const Tensor in = packed_wide(tensor);
-    const Stream stream = current_stream(tensor.device());
-    return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
-      Tensor out = empty_on(stream, shape, dtype_of<T>);
-      const View<const T> values = input<T>(in);
-      const View<const std::int32_t> at = input<std::int32_t>(indices);
-      const View<T> result = output<T>(out, stream);
-      if constexpr (Scatter) {
-        launch_call(stream, PoolScatterCall<T>{values, at, result, g});
-      } else {
-        launch_call(stream, PoolGatherCall<T>{values, at, result, g});
-      }
-      return out;
-    });
+  Tensor forward(const Tensor& tensor) const {
+    return call_wide<PoolScatterCall>(name, shape, tensor, indices, TheResult(), g);
   }
-
   Tensor backward(const Backward&, const Tensor& grad) const {
-    return apply(PoolRoute<!Scatter>{indices, from, g}, grad);
+    const Tensor planes = grad.reshape({g.planes, g.in_plane()});
+    return gather(planes, 1, indices.reshape({g.planes, g.out_plane()})).reshape(indices.sizes());
   }
 };
 
@@ -69,20 +53,13 @@ struct MaxPoolOp {
 
   Tensor forward(const Tensor& x) {
     shape = x.sizes();
-    const Tensor in = packed_wide(x);
-    const Stream stream = current_stream(x.device());
     const Shape pooled = pooled_shape(x, g);
-    indices = empty_on(stream, pooled, Dtype::i32);
-    return compute_floating(x.dtype(), name, [&]<class T>(T) {
-      Tensor out = empty_on(stream, pooled, dtype_of<T>);
-      launch_call(stream, MaxPoolCall<T>{input<T>(in), output<T>(out, stream),
-                                         output<std::int32_t>(indices, stream), g});
-      return out;
-    });
+    indices = empty_on(current_stream(x.device()), pooled, Dtype::i32);
+    return call_wide<MaxPoolCall>(name, pooled, x, TheResult(), AlsoWritten{indices}, g);
   }
 
   Tensor backward(const Backward&, const Tensor& grad) const {
-    return apply(PoolRoute<true>{indices, shape, g}, grad);
+    return apply(PoolScatterOp{indices, shape, g}, grad);
   }
 };
 
@@ -90,6 +67,9 @@ struct MaxPoolOp {
 template <bool Spread>
 struct AvgPoolOp {
   static constexpr const char* name = Spread ? "avg_pool2d_backward" : "avg_pool2d";
+  template <class T>
+  using Call = std::conditional_t<Spread, AvgSpreadCall<T>, AvgPoolCall<T>>;
+
   Shape shape;  // of the result
   PoolGeometry g;
   bool include_pad;
@@ -97,14 +77,7 @@ struct AvgPoolOp {
 
   Tensor forward(const Tensor& tensor) {
     from = tensor.sizes();
-    const Tensor in = packed_wide(tensor);
-    const Stream stream = current_stream(tensor.device());
-    return compute_floating(tensor.dtype(), name, [&]<class T>(T) {
-      using Call = std::conditional_t<Spread, AvgSpreadCall<T>, AvgPoolCall<T>>;
-      Tensor out = empty_on(stream, shape, dtype_of<T>);
-      launch_call(stream, Call{input<T>(in), output<T>(out, stream), g, include_pad});
-      return out;
-    });
+    return call_wide<Call>(name, shape, tensor, TheResult(), g, include_pad);
   }
 
   Tensor backward(const Backward&, const Tensor& grad) const {

@@ -7,6 +7,7 @@
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/expand.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
 #include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/ops/pointwise.hpp>
@@ -98,13 +99,8 @@ LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
   const Shape& from = x.sizes();
   const std::size_t at = wrap_dim(dim, from.size());
   Shape shape = from;
-  std::size_t outer = 1;
-  std::size_t inner = 1;
-  std::size_t count = 1;
-  for (std::size_t d = 0; d < from.size(); ++d) {
-    (d < at ? outer : d > at ? inner : count) *= static_cast<std::size_t>(from[d]);
-  }
-  check<IndexError>(count > 0, "argmax: expected dimension ", at,
+  const detail::Axis axis(from.empty() ? Shape{1} : from, at);
+  check<IndexError>(axis.count > 0, "argmax: expected dimension ", at,
                     " to have a size other than 0 in shape ", from);
   if (!from.empty()) {
     if (keepdim) {
@@ -118,8 +114,7 @@ LOCKSTEP_INLINE Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
   Tensor result = detail::empty_on(stream, shape, Dtype::i64);
   dispatch_numeric(source.dtype(), "argmax", [&]<class T>(T) {
     launch_call(stream, detail::ArgmaxCall<T>{detail::input<T>(source),
-                                              detail::output<std::int64_t>(result, stream), outer,
-                                              count, inner});
+                                              detail::output<std::int64_t>(result, stream), axis});
   });
   return result;
 }

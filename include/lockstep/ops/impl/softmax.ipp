@@ -6,12 +6,11 @@
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/softmax.hpp>
-#include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -23,17 +22,16 @@ namespace detail {
 template <bool Log>
 struct SoftmaxOp {
   static constexpr const char* name = Log ? "log_softmax" : "softmax";
+  template <class T>
+  using Call = SoftmaxCall<T, Log>;
+  template <class T>
+  using GradCall = SoftmaxGradCall<T, Log>;
+
   std::size_t dim;
   Saved y = {};
 
   Tensor forward(const Tensor& x) {
-    const Tensor in = packed(x);
-    const Stream stream = current_stream(x.device());
-    Tensor out = empty_on(stream, x.sizes(), x.dtype());
-    dispatch_floating(x.dtype(), name, [&]<class T>(T) {
-      launch_call(stream,
-                  SoftmaxCall<T, Log>{input<T>(in), output<T>(out, stream), Axis(x.sizes(), dim)});
-    });
+    Tensor out = call_floating<Call>(name, x.sizes(), x, TheResult(), Axis(x.sizes(), dim));
     y = Saved::output(out);
     return out;
   }
@@ -41,26 +39,15 @@ struct SoftmaxOp {
   Tensor backward(const Backward& saved, const Tensor& grad) {
     const auto d = static_cast<std::int64_t>(dim);
     const Tensor out = saved(y);
-    if (!is_grad_enabled()) return gradient_in_one_call(grad, out);
+    if (!is_grad_enabled()) {
+      return call_floating<GradCall>(name, out.sizes(), grad, out, TheResult(),
+                                     Axis(out.sizes(), dim));
+    }
     if constexpr (Log) {
       return grad - exp(out) * sum(grad, {d}, true);
     } else {
       return out * (grad - sum(grad * out, {d}, true));
     }
-  }
-
- private:
-  Tensor gradient_in_one_call(const Tensor& grad, const Tensor& result) const {
-    const Tensor above = packed(grad);
-    const Tensor at = packed(result);
-    const Stream stream = current_stream(result.device());
-    Tensor out = empty_on(stream, result.sizes(), result.dtype());
-    dispatch_floating(result.dtype(), name, [&]<class T>(T) {
-      launch_call(stream,
-                  SoftmaxGradCall<T, Log>{input<T>(above), input<T>(at), output<T>(out, stream),
-                                          Axis(result.sizes(), dim)});
-    });
-    return out;
   }
 };
 

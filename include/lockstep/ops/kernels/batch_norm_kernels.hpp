@@ -118,36 +118,13 @@ struct ChannelGradientCall {
   View<T> out;
   Axis axis;
 
-  void operator()() const {
-    const T* from = grad.data;
-    const T* value = x.data;
-    T* to = out.data;
-    for (std::size_t o = 0; o < axis.outer; ++o) {
-      if (axis.inner == 1) {
-        LOCKSTEP_INDEPENDENT
-        for (std::size_t c = 0; c < axis.count; ++c) {
-          to[c] = from[c] * scale[c] + ((value[c] - mean[c]) * slope[c] + shift[c]);
-        }
-        from += axis.count;
-        value += axis.count;
-        to += axis.count;
-        continue;
-      }
-      for (std::size_t c = 0; c < axis.count; ++c) {
-        const T factor = scale[c];
-        const T middle = mean[c];
-        const T by = slope[c];
-        const T offset = shift[c];
-        LOCKSTEP_INDEPENDENT
-        for (std::size_t i = 0; i < axis.inner; ++i) {
-          to[i] = from[i] * factor + ((value[i] - middle) * by + offset);
-        }
-        from += axis.inner;
-        value += axis.inner;
-        to += axis.inner;
-      }
-    }
+  LOCKSTEP_HD auto of_channel(std::size_t c) const {
+    return [above = grad.data, value = x.data, middle = mean[c], factor = scale[c], by = slope[c],
+            offset = shift[c]](std::size_t i) {
+      return above[i] * factor + ((value[i] - middle) * by + offset);
+    };
   }
+  void operator()() const { map_channels(axis, out.data, *this); }
 };
 
 }  // namespace lockstep::detail

@@ -4,18 +4,11 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/channel_sum_kernel.hpp>
-#include <lockstep/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>
 
 namespace lockstep::detail {
-
-// An empty View for an undefined tensor.
-template <class T>
-View<const T> optional_input(const Tensor& tensor) {
-  return tensor.defined() ? input<T>(tensor) : View<const T>{};
-}
 
 // The element of channel c; 0 where the View is empty.
 template <class T>
@@ -64,6 +57,24 @@ struct ChannelDotCall {
   }
 };
 
+// out[i] = of_channel(c)(i) for the places i of each channel c.
+template <class T, class Call>
+void map_channels(const Axis& axis, T* out, const Call& call) {
+  for (std::size_t o = 0, at = 0; o < axis.outer; ++o) {
+    if (axis.inner == 1) {
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t c = 0; c < axis.count; ++c) out[at + c] = call.of_channel(c)(at + c);
+      at += axis.count;
+      continue;
+    }
+    for (std::size_t c = 0; c < axis.count; ++c, at += axis.inner) {
+      const auto element = call.of_channel(c);
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t i = at; i < at + axis.inner; ++i) out[i] = element(i);
+    }
+  }
+}
+
 template <class T>
 struct ChannelAffineCall {
   View<const T> in;
@@ -73,28 +84,13 @@ struct ChannelAffineCall {
   View<T> out;
   Axis axis;
 
-  void operator()() const {
-    const T* from = in.data;
-    T* to = out.data;
-    for (std::size_t o = 0; o < axis.outer; ++o) {
-      if (axis.inner == 1) {
-        LOCKSTEP_INDEPENDENT
-        for (std::size_t c = 0; c < axis.count; ++c) {
-          to[c] = (from[c] - channel_value(mean, c)) * scale[c] + channel_value(shift, c);
-        }
-        from += axis.count;
-        to += axis.count;
-        continue;
-      }
-      for (std::size_t c = 0; c < axis.count; ++c, from += axis.inner, to += axis.inner) {
-        const T middle = channel_value(mean, c);
-        const T factor = scale[c];
-        const T offset = channel_value(shift, c);
-        LOCKSTEP_INDEPENDENT
-        for (std::size_t i = 0; i < axis.inner; ++i) to[i] = (from[i] - middle) * factor + offset;
-      }
-    }
+  LOCKSTEP_HD auto of_channel(std::size_t c) const {
+    return [x = in.data, middle = channel_value(mean, c), factor = scale[c],
+            offset = channel_value(shift, c)](std::size_t i) {
+      return (x[i] - middle) * factor + offset;
+    };
   }
+  void operator()() const { map_channels(axis, out.data, *this); }
 };
 
 }  // namespace lockstep::detail

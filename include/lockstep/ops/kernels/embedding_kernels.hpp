@@ -13,10 +13,10 @@ namespace lockstep::detail {
 // out[i] = weight[indices[i]], row by row; zeros for the index `padding` (none if negative).
 template <class T>
 struct EmbeddingCall {
-  RowsOf of;
   View<const T> weight;
   View<const std::int64_t> indices;
   View<T> out;
+  RowsOf of;
   std::size_t rows, width;
   std::int64_t padding;
 

@@ -3,8 +3,8 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
-#include <lockstep/ops/kernels/layer_norm_rows.hpp>
-#include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/ops/kernels/channel_sum_kernel.hpp>
+#include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/tensor/shape.hpp>
 
 #include <algorithm>
@@ -17,27 +17,22 @@
 
 namespace lockstep::detail {
 
-// The rows of [rows, width], each normalised by its own mean and variance.
+// The rows of [rows, width], each normalised by its own mean and variance, which are summed in
+// double.
 template <class T>
 struct LayerNormCall {
   View<const T> in;
   View<const T> weight;  // may be empty
   View<const T> bias;    // may be empty
   View<T> out;
-  View<T> mean;     // of each row
-  View<T> inverse;  // 1 / √(variance + eps) of each row
+  View<T> rows;  // [2, rows]: the means, and 1 / √(variance + eps)
   std::size_t width;
   double eps;
 
-  void operator()() const {
-    if constexpr (std::is_same_v<T, float>) {
-      const vectorized::LayerNormRows rows{in.data,   weight.data, bias.data,
-                                           out.data,  mean.data,   inverse.data,
-                                           mean.size, width,       eps};
-      if (vectorized::layer_norm(rows)) return;
-    }
-    for (std::size_t row = 0; row < mean.size; ++row) normalise(row);
-  }
+  LOCKSTEP_HD View<T> mean() const { return {rows.data, rows.size / 2}; }
+  LOCKSTEP_HD View<T> inverse() const { return {rows.data + rows.size / 2, rows.size / 2}; }
+
+  void operator()() const;
 
  private:
   // The squares are of the differences from the mean as it is rounded, so that nothing cancels, and
@@ -53,8 +48,8 @@ struct LayerNormCall {
       return apart * apart;
     });
     const T factor = static_cast<T>(1 / std::sqrt(var / count + eps));
-    mean[row] = middle;
-    inverse[row] = factor;
+    mean()[row] = middle;
+    inverse()[row] = factor;
     const auto write = [&](const auto& affine) {
       LOCKSTEP_INDEPENDENT
       for (std::size_t c = 0; c < width; ++c) to[c] = affine((x[c] - middle) * factor, c);
@@ -79,32 +74,23 @@ struct LayerNormGradCall {
   View<const T> grad;
   View<const T> in;
   View<const T> weight;  // may be empty
-  View<const T> mean;
-  View<const T> inverse;
-  View<T> out;          // the input's gradient; empty if nobody wants it
-  View<T> weight_grad;  // likewise
-  View<T> bias_grad;    // likewise
+  View<const T> rows;    // as in LayerNormCall
+  View<T> out;           // the input's gradient; empty if nobody wants it
+  View<T> weight_grad;   // likewise
+  View<T> bias_grad;     // likewise
   std::size_t width;
 
-  void operator()() const {
-    if constexpr (std::is_same_v<T, float>) {
-      const vectorized::LayerNormGradRows rows{
-          grad.data, in.data,          weight.data,    mean.data, inverse.data,
-          out.data,  weight_grad.data, bias_grad.data, mean.size, width};
-      if (vectorized::layer_norm_grad(rows)) return;
-    }
-    into_input_and_weight();
-    if (bias_grad.size == 0) return;
-    const Shape shape{static_cast<std::int64_t>(mean.size), static_cast<std::int64_t>(width)};
-    ChannelSumCall<T>{grad, bias_grad, Axis(shape, 1)}();
-  }
+  LOCKSTEP_HD View<const T> mean() const { return {rows.data, rows.size / 2}; }
+  LOCKSTEP_HD View<const T> inverse() const { return {rows.data + rows.size / 2, rows.size / 2}; }
+
+  void operator()() const;
 
  private:
   // A row goes into both gradients while it is in the cache, unless it is a very long one.
   void into_input_and_weight() const {
     std::array<double, kColumns> sums{};
     const std::size_t together = std::min(kColumns, weight_grad.size);
-    for (std::size_t row = 0; row < mean.size; ++row) {
+    for (std::size_t row = 0; row < mean().size; ++row) {
       if (out.size > 0 && weight.size > 0) {
         of_input(row, [this](T g, std::size_t c) { return g * weight[c]; });
       } else if (out.size > 0) {
@@ -116,7 +102,7 @@ struct LayerNormGradCall {
     for (std::size_t first = together; first < weight_grad.size; first += kColumns) {
       const std::size_t count = std::min(kColumns, weight_grad.size - first);
       sums = {};
-      for (std::size_t row = 0; row < mean.size; ++row) of_weight(row, first, count, sums);
+      for (std::size_t row = 0; row < mean().size; ++row) of_weight(row, first, count, sums);
       write_weight(first, count, sums);
     }
   }
@@ -129,8 +115,8 @@ struct LayerNormGradCall {
     const T* const g = grad.data + row * width;
     const T* const x = in.data + row * width;
     T* const to = out.data + row * width;
-    const T middle = mean[row];
-    const T factor = inverse[row];
+    const T middle = mean()[row];
+    const T factor = inverse()[row];
     const auto normalised = [=](std::size_t c) { return (x[c] - middle) * factor; };
     std::array<double, kLanes> gradients{};
     std::array<double, kLanes> products{};
@@ -161,8 +147,8 @@ struct LayerNormGradCall {
                  std::array<double, kColumns>& sums) const {
     const T* const g = grad.data + row * width + first;
     const T* const x = in.data + row * width + first;
-    const T middle = mean[row];
-    const T factor = inverse[row];
+    const T middle = mean()[row];
+    const T factor = inverse()[row];
     LOCKSTEP_INDEPENDENT
     for (std::size_t c = 0; c < count; ++c) {
       sums[c] += static_cast<double>(g[c] * ((x[c] - middle) * factor));
@@ -175,4 +161,35 @@ struct LayerNormGradCall {
   }
 };
 
+namespace vectorized {
+
+// Those of f32, as ops/kernels/vector_rows.hpp has it.
+bool layer_norm(const LayerNormCall<float>& rows, Instructions by = best_instructions());
+bool layer_norm_grad(const LayerNormGradCall<float>& rows, Instructions by = best_instructions());
+
+}  // namespace vectorized
+
+template <class T>
+void LayerNormCall<T>::operator()() const {
+  if constexpr (std::is_same_v<T, float>) {
+    if (vectorized::layer_norm(*this)) return;
+  }
+  for (std::size_t row = 0; row < mean().size; ++row) normalise(row);
+}
+
+template <class T>
+void LayerNormGradCall<T>::operator()() const {
+  if constexpr (std::is_same_v<T, float>) {
+    if (vectorized::layer_norm_grad(*this)) return;
+  }
+  into_input_and_weight();
+  if (bias_grad.size == 0) return;
+  const Shape shape{static_cast<std::int64_t>(mean().size), static_cast<std::int64_t>(width)};
+  ChannelSumCall<T>{grad, bias_grad, Axis(shape, 1)}();
+}
+
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/ops/kernels/impl/layer_norm_kernels.ipp>
+#endif

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/error.hpp>
 #include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/reduction.hpp>
+#include <lockstep/tensor/row_kernels.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -49,14 +49,14 @@ class LossSink {
 template <class T>
 class LossGradient {
  public:
-  LossGradient(View<const T> grad, LossReduction reduction, std::size_t rows)
+  LOCKSTEP_HD LossGradient(View<const T> grad, LossReduction reduction, std::size_t rows)
       : grad_(grad),
         reduction_(reduction),
         shared_(reduction == LossReduction::none   ? T(0)
                 : reduction == LossReduction::mean ? grad[0] / static_cast<T>(rows)
                                                    : grad[0]) {}
 
-  T operator[](std::size_t row) const {
+  LOCKSTEP_HD T operator[](std::size_t row) const {
     return reduction_ == LossReduction::none ? grad_[row] : shared_;
   }
 
@@ -66,80 +66,45 @@ class LossGradient {
   const T shared_;
 };
 
-// `label` as the number of a class; an IndexError that names the row if there is no such class.
-inline std::size_t checked_label(const char* operation, std::int64_t label, std::size_t row,
-                                 std::size_t classes) {
-  check<IndexError>(label >= 0 && label < static_cast<std::int64_t>(classes), operation,
-                    ": the label ", label, " of row ", row, " is outside the ", classes,
-                    " classes (expected 0 to ", static_cast<std::int64_t>(classes) - 1, ")");
-  return static_cast<std::size_t>(label);
-}
-
 // Row r of [outer, classes, inner] starts here; its classes are `inner` apart.
 LOCKSTEP_HD inline std::size_t row_start(const Axis& axis, std::size_t row) {
   return row / axis.inner * axis.count * axis.inner + row % axis.inner;
 }
 
+// nll_loss of log-probabilities; or cross_entropy of logits, whose softmax is written, too.
 template <class T>
-struct NllLossCall {
+struct ClassLossCall {
   View<const T> in;
   View<const std::int64_t> labels;
+  View<T> probs;  // of logits alone
   View<T> out;
   Axis axis;
   LossReduction reduction;
+  bool of_logits;
 
   void operator()() const {
     LossSink<T> sink(out, reduction);
+    const RowsOf of = of_logits ? RowsOf::cross_entropy : RowsOf::nll_loss;
     for (std::size_t row = 0; row < labels.size; ++row) {
-      const std::size_t label = checked_label("nll_loss", labels[row], row, axis.count);
-      sink.add(row, -in[row_start(axis, row) + label * axis.inner]);
-    }
-    sink.finish(labels.size);
-  }
-};
-
-template <class T>
-struct NllGradCall {
-  View<const T> grad;
-  View<const std::int64_t> labels;
-  View<T> out;
-  Axis axis;
-  LossReduction reduction;
-
-  void operator()() const {
-    std::fill_n(out.data, out.size, T(0));
-    const LossGradient<T> above(grad, reduction, labels.size);
-    for (std::size_t row = 0; row < labels.size; ++row) {
-      const std::size_t label = checked_label("nll_loss", labels[row], row, axis.count);
-      out[row_start(axis, row) + label * axis.inner] = -above[row];
-    }
-  }
-};
-
-template <class T>
-struct CrossEntropyCall {
-  View<const T> in;
-  View<const std::int64_t> labels;
-  View<T> probs;
-  View<T> out;
-  Axis axis;
-  LossReduction reduction;
-
-  void operator()() const {
-    LossSink<T> sink(out, reduction);
-    for (std::size_t row = 0; row < labels.size; ++row) {
-      const std::size_t label = checked_label("cross_entropy", labels[row], row, axis.count);
+      const std::size_t label = checked_row(of, labels[row], row, axis.count);
       const std::size_t first = row_start(axis, row);
-      const LogSum<T> log_sum =
-          softmax_row(in.data + first, probs.data + first, axis.count, axis.inner).log();
-      sink.add(row, log_sum.minus(in[first + label * axis.inner]));
+      const T at_label = in[first + label * axis.inner];
+      if (of_logits) {
+        const LogSum<T> log_sum =
+            softmax_row(in.data + first, probs.data + first, axis.count, axis.inner).log();
+        sink.add(row, log_sum.minus(at_label));
+      } else {
+        sink.add(row, -at_label);
+      }
     }
     sink.finish(labels.size);
   }
 };
 
+// The gradient of the loss, times each of `probs` less 1 at the label; without them, for nll_loss,
+// that is −1 there and 0 elsewhere.
 template <class T>
-struct CrossEntropyGradCall {
+struct ClassGradCall {
   View<const T> grad;
   View<const T> probs;
   View<const std::int64_t> labels;
@@ -148,16 +113,22 @@ struct CrossEntropyGradCall {
   LossReduction reduction;
 
   void operator()() const {
+    if (probs.size == 0) std::fill_n(out.data, out.size, T(0));
     const LossGradient<T> above(grad, reduction, labels.size);
+    const RowsOf of = probs.size == 0 ? RowsOf::nll_loss : RowsOf::cross_entropy;
     for (std::size_t row = 0; row < labels.size; ++row) {
-      const std::size_t label = checked_label("cross_entropy", labels[row], row, axis.count);
+      const std::size_t label = checked_row(of, labels[row], row, axis.count);
       const std::size_t first = row_start(axis, row);
+      const std::size_t at = first + label * axis.inner;
       const T factor = above[row];
+      if (probs.size == 0) {
+        out[at] = -factor;
+        continue;
+      }
       LOCKSTEP_INDEPENDENT
       for (std::size_t c = 0; c < axis.count; ++c) {
         out[first + c * axis.inner] = factor * probs[first + c * axis.inner];
       }
-      const std::size_t at = first + label * axis.inner;
       out[at] = factor * (probs[at] - 1);
     }
   }

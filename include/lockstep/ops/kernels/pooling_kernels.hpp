@@ -131,25 +131,6 @@ struct PoolScatterCall {
   }
 };
 
-// out[plane, i] = in[plane, indices[plane, i]], from whole planes to pooled ones.
-template <class T>
-struct PoolGatherCall {
-  View<const T> in;
-  View<const std::int32_t> indices;
-  View<T> out;
-  PoolGeometry g;
-
-  void operator()() const {
-    const std::int64_t to_size = g.out_plane();
-    for (std::int64_t p = 0; p < g.planes; ++p) {
-      const T* const from = in.data + p * g.in_plane();
-      const std::int32_t* const at = indices.data + p * to_size;
-      T* const to = out.data + p * to_size;
-      for (std::int64_t i = 0; i < to_size; ++i) to[i] = from[at[i]];
-    }
-  }
-};
-
 // The factor of each element in the mean of a window.
 template <class T>
 LOCKSTEP_HD T pool_weight(const PoolGeometry& g, bool include_pad, const PoolWindow& window) {

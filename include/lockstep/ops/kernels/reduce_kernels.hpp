@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/blocks.hpp>
 #include <lockstep/ops/layout.hpp>
 
@@ -122,20 +123,18 @@ template <class T>
 struct ArgmaxCall {
   View<const T> in;
   View<std::int64_t> out;
-  std::size_t outer;
-  std::size_t count;
-  std::size_t inner;
+  Axis axis;
 
   // Columns are taken a block at a time, so that memory is read as it lies.
   void operator()() const {
-    for (std::size_t o = 0; o < outer; ++o) {
-      if (inner == 1) {
-        out[o] = static_cast<std::int64_t>(of_row(in.data + o * count));
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+      if (axis.inner == 1) {
+        out[o] = static_cast<std::int64_t>(of_row(in.data + o * axis.count));
         continue;
       }
-      for (std::size_t i = 0; i < inner; i += kBlockSize) {
-        const T* const from = in.data + o * count * inner + i;
-        of_columns(from, std::min(inner - i, kBlockSize), out.data + o * inner + i);
+      for (std::size_t i = 0; i < axis.inner; i += kBlockSize) {
+        const T* const from = in.data + o * axis.count * axis.inner + i;
+        of_columns(from, std::min(axis.inner - i, kBlockSize), out.data + o * axis.inner + i);
       }
     }
   }
@@ -145,7 +144,7 @@ struct ArgmaxCall {
 
   std::size_t of_row(const T* x) const {
     std::size_t best = 0;
-    for (std::size_t c = 1; c < count; ++c) {
+    for (std::size_t c = 1; c < axis.count; ++c) {
       if (wins(x[c], x[best])) best = c;
     }
     return best;
@@ -155,8 +154,8 @@ struct ArgmaxCall {
     T greatest[kBlockSize];
     std::copy_n(from, n, greatest);
     std::fill_n(best, n, 0);
-    for (std::size_t c = 1; c < count; ++c) {
-      const T* const row = from + c * inner;
+    for (std::size_t c = 1; c < axis.count; ++c) {
+      const T* const row = from + c * axis.inner;
       for (std::size_t i = 0; i < n; ++i) {
         const bool won = wins(row[i], greatest[i]);
         greatest[i] = won ? row[i] : greatest[i];

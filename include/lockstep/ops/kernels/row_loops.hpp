@@ -46,31 +46,26 @@ T greatest_of(const T* row, std::int64_t count) {
   return *std::max_element(lanes, lanes + kRowLanes);
 }
 
-// The lanes are summed up in double.
-template <class T>
-double sum_of(const T* row, std::int64_t count) {
+// The sum of term(i) for each i below `count`; the lanes are summed up in double.
+template <class T, class Term>
+double sum_in_lanes(std::int64_t count, const Term& term) {
   T lanes[kRowLanes] = {};
   std::int64_t i = 0;
   for (; i + kRowLanes <= count; i += kRowLanes) {
-    for (std::int64_t l = 0; l < kRowLanes; ++l) lanes[l] += row[i + l];
+    for (std::int64_t l = 0; l < kRowLanes; ++l) lanes[l] += term(i + l);
   }
   double sum = 0;
-  for (; i < count; ++i) sum += static_cast<double>(row[i]);
+  for (; i < count; ++i) sum += static_cast<double>(term(i));
   for (const T lane : lanes) sum += static_cast<double>(lane);
   return sum;
 }
-
+template <class T>
+double sum_of(const T* row, std::int64_t count) {
+  return sum_in_lanes<T>(count, [row](std::int64_t i) { return row[i]; });
+}
 template <class T>
 double dot(const T* a, const T* b, std::int64_t count) {
-  T lanes[kRowLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kRowLanes <= count; i += kRowLanes) {
-    for (std::int64_t l = 0; l < kRowLanes; ++l) lanes[l] += a[i + l] * b[i + l];
-  }
-  double sum = 0;
-  for (; i < count; ++i) sum += static_cast<double>(a[i] * b[i]);
-  for (const T lane : lanes) sum += static_cast<double>(lane);
-  return sum;
+  return sum_in_lanes<T>(count, [a, b](std::int64_t i) { return a[i] * b[i]; });
 }
 
 }  // namespace lockstep::detail

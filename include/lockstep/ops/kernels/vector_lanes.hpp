@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-// The definitions of vector_rows.hpp and layer_norm_rows.hpp share these.
+// The definitions of vector_rows.hpp and layer_norm_kernels.hpp share these.
 namespace lockstep::detail::vectorized {
 
 inline constexpr std::size_t kLeastRow = 16;  // as many as the widest vector has

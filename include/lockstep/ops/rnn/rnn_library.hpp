@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/algorithm.hpp>
-#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
+#include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/rnn/rnn_calls.hpp>
 #include <lockstep/ops/rnn/rnn_composed.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -38,8 +38,7 @@ class RecurrentLibrary {
                    const Stream& stream)
       : stream_(stream), dtype_(arguments[A::x].dtype()) {
     for (std::size_t i = 0; i < A::count; ++i) {
-      const Tensor& tensor = arguments.tensors[i];
-      if (tensor.defined()) packed_.tensors[i] = packed(tensor);
+      packed_.tensors[i] = packed_or_undefined(arguments.tensors[i]);
     }
     const Shape& x = arguments[A::x].sizes();
     g_ = {x[0], x[1], x[2], arguments[A::weight_hh].sizes()[1], reverse, training};
@@ -83,9 +82,9 @@ class RecurrentLibrary {
       if (!argument.defined() || !(is_parameter ? parameters : needs(i))) continue;
       found[i] = empty_on(stream_, argument.sizes(), dtype_);
     }
-    const Tensor grad_y = contiguous_or_undefined(grads[0]);
-    const Tensor grad_h = contiguous_or_undefined(grads[1]);
-    const Tensor grad_c = Cell::kHasC ? contiguous_or_undefined(grads[2]) : Tensor();
+    const Tensor grad_y = packed_or_undefined(grads[0]);
+    const Tensor grad_h = packed_or_undefined(grads[1]);
+    const Tensor grad_c = Cell::kHasC ? packed_or_undefined(grads[2]) : Tensor();
     dispatch_floating(dtype_, Cell::name, [&]<class T>(T) {
       RecurrentBackward<T, Cell> call{};
       give_inputs<T>(call, math);
@@ -95,7 +94,7 @@ class RecurrentLibrary {
       call.grad_h = optional_input<T>(grad_h);
       call.grad_c = optional_input<T>(grad_c);
       const auto wanted = [&](typename A::Argument which) {
-        return found[which].defined() ? output<T>(found[which], stream_) : View<T>{};
+        return optional_output<T>(found[which], stream_);
       };
       call.grad_x = wanted(A::x);
       call.grad_h0 = wanted(A::h0);
@@ -111,10 +110,6 @@ class RecurrentLibrary {
   }
 
  private:
-  static Tensor contiguous_or_undefined(const Tensor& tensor) {
-    return tensor.defined() ? packed(tensor) : tensor;
-  }
-
   template <class T, class Call>
   void give_inputs(Call& call, int math) const {
     call.x = input<T>(packed_[A::x]);

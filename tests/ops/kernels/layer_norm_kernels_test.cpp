@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/ops/kernels/layer_norm_rows.hpp>
+#include <lockstep/ops/kernels/layer_norm_kernels.hpp>
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "support/rows_by_instructions.hpp"
 
 namespace lockstep {
-namespace layer_norm_rows_test {
+namespace layer_norm_kernels_test {
 
 namespace vectorized = detail::vectorized;
 using testing::kRowLengths;
@@ -23,6 +23,9 @@ using Floats = std::vector<float>;
 
 constexpr std::size_t kRows = 19;  // rows are taken together, which these are no multiple of
 constexpr double kEps = 1e-5;
+
+View<const float> read(const Floats& of) { return {of.data(), of.size()}; }
+View<float> written(Floats& to) { return {to.data(), to.size()}; }
 
 double wide(float x) { return static_cast<double>(x); }
 
@@ -78,16 +81,14 @@ TEST(LayerNormRows, ValuesAndGradientsAreThoseOfTheFormulas) {
         const Floats g = numbers(x.size(), 1, 2);
         const Floats weight = affine ? numbers(width, 1, 3) : Floats();
         const Floats bias = affine ? numbers(width, 1, 4) : Floats();
-        const auto at = [](const Floats& of) { return of.empty() ? nullptr : of.data(); };
-        Floats y(x.size()), out(x.size()), mean(kRows), inverse(kRows);
+        Floats y(x.size()), out(x.size()), rows(2 * kRows);
         Floats weight_grad(width), bias_grad(width);
-        ASSERT_TRUE(vectorized::layer_norm({x.data(), at(weight), at(bias), y.data(), mean.data(),
-                                            inverse.data(), kRows, width, kEps},
-                                           by));
-        ASSERT_TRUE(vectorized::layer_norm_grad(
-            {g.data(), x.data(), at(weight), mean.data(), inverse.data(), out.data(),
-             weight_grad.data(), bias_grad.data(), kRows, width},
-            by));
+        ASSERT_TRUE(vectorized::layer_norm(
+            {read(x), read(weight), read(bias), written(y), written(rows), width, kEps}, by));
+        ASSERT_TRUE(
+            vectorized::layer_norm_grad({read(g), read(x), read(weight), read(rows), written(out),
+                                         written(weight_grad), written(bias_grad), width},
+                                        by));
         const Exact exact = exact_rows(x, g, weight, bias, width);
         expect_near("value", where, y, exact.y, 1e-5);
         expect_near("gradient", where, out, exact.out, 1e-5);
@@ -103,17 +104,18 @@ TEST(LayerNormRows, GradientsThatNobodyWantsChangeNoOther) {
     const std::size_t width = 100;
     const Floats x = numbers(kRows * width, 2, 1);
     const Floats g = numbers(x.size(), 1, 2);
-    const Floats mean(kRows, 0.25F);
-    const Floats inverse(kRows, 0.75F);
+    Floats rows(kRows, 0.25F);
+    rows.resize(2 * kRows, 0.75F);
     Floats all[3];
     for (std::size_t wanted = 1; wanted < 8; ++wanted) {
       Floats found[3] = {Floats(x.size()), Floats(width), Floats(width)};
-      const auto to = [&](std::size_t i) { return wanted >> i & 1 ? found[i].data() : nullptr; };
-      ASSERT_TRUE(vectorized::layer_norm_grad({g.data(), x.data(), nullptr, mean.data(),
-                                               inverse.data(), to(0), to(1), to(2), kRows, width},
-                                              by));
+      const auto to = [&](std::size_t i) {
+        return wanted >> i & 1 ? written(found[i]) : View<float>{};
+      };
+      ASSERT_TRUE(vectorized::layer_norm_grad(
+          {read(g), read(x), {}, read(rows), to(0), to(1), to(2), width}, by));
       for (std::size_t i = 0; i < 3; ++i) {
-        if (!to(i)) continue;
+        if (to(i).size == 0) continue;
         if (all[i].empty()) all[i] = found[i];
         EXPECT_EQ(found[i], all[i]) << i << " of " << wanted;
       }
@@ -124,14 +126,12 @@ TEST(LayerNormRows, GradientsThatNobodyWantsChangeNoOther) {
 TEST(LayerNormRows, EqualElementsHaveAVarianceOfZero) {
   for (const Instructions by : vector_instructions()) {
     const Floats x(3 * 45, 0.1F);
-    Floats y(x.size()), mean(3), inverse(3);
-    ASSERT_TRUE(vectorized::layer_norm(
-        {x.data(), nullptr, nullptr, y.data(), mean.data(), inverse.data(), 3, 45, 1.0}, by));
-    EXPECT_EQ(mean, Floats(3, 0.1F));
-    EXPECT_EQ(inverse, Floats(3, 1));
+    Floats y(x.size()), rows(6);
+    ASSERT_TRUE(vectorized::layer_norm({read(x), {}, {}, written(y), written(rows), 45, 1.0}, by));
+    EXPECT_EQ(rows, (Floats{0.1F, 0.1F, 0.1F, 1, 1, 1}));
     EXPECT_EQ(y, Floats(x.size()));
   }
 }
 
-}  // namespace layer_norm_rows_test
+}  // namespace layer_norm_kernels_test
 }  // namespace lockstep

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/backend/launch.hpp>
+#include <lockstep/backend/streams.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/shape.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include <optional>
+
+// A call for a tensor that it makes, written as the list of its members.
+namespace lockstep::detail {
+
+// Stands for the result in the list.
+struct TheResult {};
+
+// A tensor that the call writes besides: contiguous, and of the dtype that the member has. An
+// undefined one is an empty View.
+struct AlsoWritten {
+  Tensor tensor;
+};
+
+// A tensor as a member that is read: contiguous, half precision in f32; an undefined one is an
+// empty View.
+class ReadMember {
+ public:
+  explicit ReadMember(const Tensor& tensor) {
+    if (tensor.defined()) packed_.emplace(tensor);
+  }
+  template <class T>
+  operator View<const T>() const {
+    return packed_ ? input<T>(**packed_) : View<const T>{};
+  }
+
+ private:
+  std::optional<PackedWide> packed_;
+};
+
+struct WrittenMember {
+  const Tensor& tensor;
+  const Stream& stream;
+
+  template <class T>
+  operator View<T>() const {
+    return tensor.defined() ? output<T>(tensor, stream) : View<T>{};
+  }
+};
+
+inline ReadMember as_member(const Tensor& tensor, const Tensor&, const Stream&) {
+  return ReadMember(tensor);
+}
+inline WrittenMember as_member(TheResult, const Tensor& result, const Stream& stream) {
+  return {result, stream};
+}
+inline WrittenMember as_member(const AlsoWritten& also, const Tensor&, const Stream& stream) {
+  return {also.tensor, stream};
+}
+template <class T>
+const T& as_member(const T& number, const Tensor&, const Stream&) {
+  return number;
+}
+
+template <class Call, class... Members>
+void launch_members(const Stream& stream, const Tensor& result, const Members&... members) {
+  const auto launch_with = [&stream](const auto&... each) { launch_call(stream, Call{each...}); };
+  launch_with(as_member(members, result, stream)...);
+}
+
+// Launches the Call<T> with these members: T is f32 or f64, as the first of them, which is a
+// tensor.
+template <template <class> class Call, class... Members>
+void launch_floating(const char* operation, const Stream& stream, const Tensor& first,
+                     const Members&... members) {
+  dispatch_floating(first.dtype(), operation, [&]<class T>(T) {
+    launch_members<Call<T>>(stream, Tensor(), first, members...);
+  });
+}
+
+// The result, of `shape`, of such a call. Not recorded.
+template <template <class> class Call, class... Members>
+Tensor call_floating(const char* operation, const Shape& shape, const Tensor& first,
+                     const Members&... members) {
+  const Stream stream = current_stream(first.device());
+  return dispatch_floating(first.dtype(), operation, [&]<class T>(T) {
+    Tensor result = empty_on(stream, shape, dtype_of<T>);
+    launch_members<Call<T>>(stream, result, first, members...);
+    return result;
+  });
+}
+
+// The same, also of half precision, which is computed in f32.
+template <template <class> class Call, class... Members>
+Tensor call_wide(const char* operation, const Shape& shape, const Tensor& first,
+                 const Members&... members) {
+  const Stream stream = current_stream(first.device());
+  return compute_floating(first.dtype(), operation, [&]<class T>(T) {
+    Tensor result = empty_on(stream, shape, dtype_of<T>);
+    launch_members<Call<T>>(stream, result, first, members...);
+    return result;
+  });
+}
+
+}  // namespace lockstep::detail
