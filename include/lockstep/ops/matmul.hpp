@@ -8,7 +8,13 @@ namespace lockstep {
 
 namespace detail {
 
-// op(a) · op(b), at `slot` if it fits there. The caller has checked that the shapes fit.
+// op(a) · op(b) of matrices, or of equally many in tensors of three dimensions, plus a bias in each
+// row where it is defined; at the slot, if there is one and it fits. The caller has checked that
+// the shapes fit. Not recorded.
+Tensor product(const char* name, const Tensor& a, const Tensor& b, bool trans_a, bool trans_b,
+               const Tensor& bias, const Tensor* slot);
+
+// The same without a bias, recorded.
 Tensor mm(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false,
           const Tensor& slot = {});
 

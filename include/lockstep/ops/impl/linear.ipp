@@ -4,25 +4,17 @@
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
-#include <lockstep/backend/host/blas.hpp>
-#include <lockstep/backend/launch.hpp>
-#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_sum.hpp>
-#include <lockstep/ops/kernels/tiled_gemm.hpp>
 #include <lockstep/ops/linear.hpp>
 #include <lockstep/ops/matmul.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/reshape.hpp>
-#include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <optional>
 
 namespace lockstep::detail {
 
@@ -35,29 +27,7 @@ struct LinearOp {
   Tensor forward(const Tensor& rows, const Tensor& matrix, const Tensor& bias) {
     x = rows;
     weight = matrix;
-    const std::int64_t out = matrix.sizes()[0];
-    const MatrixArgument from_x = as_matrix(rows);
-    const MatrixArgument from_w = as_matrix(matrix);
-    std::optional<PackedWide> from_b;
-    if (bias.defined()) from_b.emplace(bias);
-    const Stream stream = current_stream(rows.device());
-    return compute_floating(rows.dtype(), name, [&]<class T>(T) {
-      Tensor result = empty_on(stream, {rows.sizes()[0], out}, dtype_of<T>);
-      Gemm<T> call{.a = strided_input<T>(from_x.tensor()),
-                   .b = strided_input<T>(from_w.tensor()),
-                   .bias = from_b ? input<T>(**from_b) : View<const T>{},
-                   .c = output<T>(result, stream),
-                   .m = rows.sizes()[0],
-                   .n = out,
-                   .k = rows.sizes()[1],
-                   .lda = from_x.ld,
-                   .ldb = from_w.ld,
-                   .ldc = std::max<std::int64_t>(out, 1)};
-      call.trans_a = from_x.transposed;
-      call.trans_b = !from_w.transposed;
-      launch_gemm(stream, call);
-      return result;
-    });
+    return product(name, rows, matrix, false, true, bias, nullptr);
   }
 
   std::array<Tensor, 3> backward(const Backward& saved, const Tensor& grad) {

@@ -8,6 +8,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/autocast.hpp>
+#include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/kernels/tiled_gemm.hpp>
 #include <lockstep/ops/layout.hpp>
@@ -27,8 +28,45 @@
 
 namespace lockstep::detail {
 
-// op(a) · op(b) for matrices, or for equally many matrices in tensors of three dimensions; its
-// derivatives are products of the same kind.
+LOCKSTEP_INLINE Tensor product(const char* name, const Tensor& a, const Tensor& b, bool trans_a,
+                               bool trans_b, const Tensor& bias, const Tensor* slot) {
+  const std::size_t last = a.sizes().size() - 1;
+  const std::int64_t m = a.sizes()[trans_a ? last : last - 1];
+  const std::int64_t k = a.sizes()[trans_a ? last - 1 : last];
+  const std::int64_t n = b.sizes()[trans_b ? last - 1 : last];
+  Shape shape = {m, n};
+  if (last == 2) shape.insert(0, a.sizes()[0]);
+
+  const MatrixArgument from_a = as_matrix(a);
+  const MatrixArgument from_b = as_matrix(b);
+  const ReadMember from_bias(bias);
+  const Stream stream = current_stream(a.device());
+  return compute_floating(a.dtype(), name, [&]<class T>(T) {
+    Tensor result = empty_at(slot, {&a, &b}, stream, shape, dtype_of<T>);
+    Gemm<T> call{.a = strided_input<T>(from_a.tensor()),
+                 .b = strided_input<T>(from_b.tensor()),
+                 .bias = from_bias,
+                 .c = output<T>(result, stream),
+                 .m = m,
+                 .n = n,
+                 .k = k,
+                 .lda = from_a.ld,
+                 .ldb = from_b.ld,
+                 .ldc = std::max<std::int64_t>(n, 1)};
+    call.trans_a = trans_a != from_a.transposed;
+    call.trans_b = trans_b != from_b.transposed;
+    if (last == 2) {
+      call.batch = shape[0];
+      call.stride_a = from_a.batch_stride;
+      call.stride_b = from_b.batch_stride;
+      call.stride_c = m * n;
+    }
+    launch_gemm(stream, call);
+    return result;
+  });
+}
+
+// Its derivatives are products of the same kind.
 struct Mm {
   static constexpr const char* name = "matmul";
   bool trans_a = false;
@@ -40,40 +78,7 @@ struct Mm {
   Tensor forward(const Tensor& left, const Tensor& right) {
     a = left;
     b = right;
-    const std::size_t last = left.sizes().size() - 1;
-    const std::int64_t m = left.sizes()[trans_a ? last : last - 1];
-    const std::int64_t k = left.sizes()[trans_a ? last - 1 : last];
-    const std::int64_t n = right.sizes()[trans_b ? last - 1 : last];
-    Shape shape = {m, n};
-    if (last == 2) shape.insert(0, left.sizes()[0]);
-
-    const MatrixArgument from_a = as_matrix(left);
-    const MatrixArgument from_b = as_matrix(right);
-    const Stream stream = current_stream(left.device());
-    return compute_floating(left.dtype(), name, [&]<class T>(T) {
-      Tensor result =
-          empty_at(std::exchange(slot, nullptr), {&left, &right}, stream, shape, dtype_of<T>);
-      Gemm<T> call{.a = strided_input<T>(from_a.tensor()),
-                   .b = strided_input<T>(from_b.tensor()),
-                   .bias = {},
-                   .c = output<T>(result, stream),
-                   .m = m,
-                   .n = n,
-                   .k = k,
-                   .lda = from_a.ld,
-                   .ldb = from_b.ld,
-                   .ldc = std::max<std::int64_t>(n, 1)};
-      call.trans_a = trans_a != from_a.transposed;
-      call.trans_b = trans_b != from_b.transposed;
-      if (last == 2) {
-        call.batch = shape[0];
-        call.stride_a = from_a.batch_stride;
-        call.stride_b = from_b.batch_stride;
-        call.stride_c = m * n;
-      }
-      launch_gemm(stream, call);
-      return result;
-    });
+    return product(name, left, right, trans_a, trans_b, {}, std::exchange(slot, nullptr));
   }
 
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
