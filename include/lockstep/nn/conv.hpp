@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/ops/conv.hpp>
 #include <lockstep/ops/size2d.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -46,7 +47,9 @@ struct Conv2d {
   Conv2d(std::int64_t in_channels, std::int64_t out_channels, Size2d kernel,
          const Conv2dOptions& options = {});
 
-  Tensor forward(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const {
+    return conv2d(x, weight, bias, stride, padding, dilation, groups);
+  }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
   template <class Self, class Visitor>

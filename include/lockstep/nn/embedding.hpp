@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/module/parameter.hpp>
+#include <lockstep/ops/embedding.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -40,7 +41,9 @@ struct Embedding {
   Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim,
             const EmbeddingOptions& options = {});
 
-  Tensor forward(const Tensor& indices) const;
+  Tensor forward(const Tensor& indices) const {
+    return embedding(indices, weight, padding_idx, sparse);
+  }
   Tensor operator()(const Tensor& indices) const { return forward(indices); }
 
   template <class Self, class Visitor>

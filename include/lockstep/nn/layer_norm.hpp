@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/nn/layer.hpp>
+#include <lockstep/ops/layer_norm.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -38,7 +39,9 @@ struct LayerNorm : WeightAndBias {
   explicit LayerNorm(std::int64_t size, const LayerNormOptions& options = {})
       : LayerNorm(Shape{size}, options) {}
 
-  Tensor forward(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const {
+    return layer_norm(x, normalized_shape, weight, bias, eps);
+  }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 };
 

@@ -7,6 +7,23 @@
 #include <lockstep/tensor/tensor.hpp>
 
 // Losses as modules of two arguments, the input and its target.
+namespace lockstep::detail {
+
+// A loss that has no options but what becomes of several.
+template <Tensor (*loss)(const Tensor&, const Tensor&, Reduction)>
+struct PairLoss {
+  Reduction reduction = Reduction::mean;
+
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return loss(input, target, reduction);
+  }
+  Tensor operator()(const Tensor& input, const Tensor& target) const {
+    return forward(input, target);
+  }
+};
+
+}  // namespace lockstep::detail
+
 namespace lockstep::nn {
 
 // The loss of a classifier: lockstep::cross_entropy of outputs [batch, classes, …] and labels
@@ -33,31 +50,13 @@ using CrossEntropy = CrossEntropyLoss;
 //
 // **Torch counterpart.** torch.nn.MSELoss.
 // **Threads and exceptions.** Those of lockstep::mse_loss.
-struct MSELoss {
-  Reduction reduction = Reduction::mean;
-
-  Tensor forward(const Tensor& input, const Tensor& target) const {
-    return mse_loss(input, target, reduction);
-  }
-  Tensor operator()(const Tensor& input, const Tensor& target) const {
-    return forward(input, target);
-  }
-};
+using MSELoss = detail::PairLoss<mse_loss>;
 
 // |input − target| of two tensors of one shape, its mean by default: lockstep::l1_loss.
 //
 // **Torch counterpart.** torch.nn.L1Loss.
 // **Threads and exceptions.** Those of lockstep::l1_loss.
-struct L1Loss {
-  Reduction reduction = Reduction::mean;
-
-  Tensor forward(const Tensor& input, const Tensor& target) const {
-    return l1_loss(input, target, reduction);
-  }
-  Tensor operator()(const Tensor& input, const Tensor& target) const {
-    return forward(input, target);
-  }
-};
+using L1Loss = detail::PairLoss<l1_loss>;
 
 // Squares of small differences, and the magnitude of others: lockstep::smooth_l1_loss.
 //
@@ -79,31 +78,13 @@ struct SmoothL1Loss {
 //
 // **Torch counterpart.** torch.nn.BCELoss, without weight.
 // **Threads and exceptions.** Those of lockstep::binary_cross_entropy.
-struct BCELoss {
-  Reduction reduction = Reduction::mean;
-
-  Tensor forward(const Tensor& input, const Tensor& target) const {
-    return binary_cross_entropy(input, target, reduction);
-  }
-  Tensor operator()(const Tensor& input, const Tensor& target) const {
-    return forward(input, target);
-  }
-};
+using BCELoss = detail::PairLoss<binary_cross_entropy>;
 
 // The same of what a sigmoid would make probabilities:
 // lockstep::binary_cross_entropy_with_logits.
 //
 // **Torch counterpart.** torch.nn.BCEWithLogitsLoss, without weight and pos_weight.
 // **Threads and exceptions.** Those of lockstep::binary_cross_entropy_with_logits.
-struct BCEWithLogitsLoss {
-  Reduction reduction = Reduction::mean;
-
-  Tensor forward(const Tensor& input, const Tensor& target) const {
-    return binary_cross_entropy_with_logits(input, target, reduction);
-  }
-  Tensor operator()(const Tensor& input, const Tensor& target) const {
-    return forward(input, target);
-  }
-};
+using BCEWithLogitsLoss = detail::PairLoss<binary_cross_entropy_with_logits>;
 
 }  // namespace lockstep::nn

@@ -67,7 +67,9 @@ struct MultiheadAttention {
   std::tuple<Tensor, Tensor> forward(const Tensor& query, const Tensor& key, const Tensor& value,
                                      const MultiheadAttentionMasks& masks = {}) const;
   std::tuple<Tensor, Tensor> operator()(const Tensor& query, const Tensor& key, const Tensor& value,
-                                        const MultiheadAttentionMasks& masks = {}) const;
+                                        const MultiheadAttentionMasks& masks = {}) const {
+    return forward(query, key, value, masks);
+  }
 
   template <class Self, class Visitor>
   static void visit_members(Self& self, Visitor&& visit) {

@@ -63,7 +63,9 @@ struct RNN : detail::RecurrentLayers {
 
   // The output and the last h of each layer. An h that is undefined is zeros.
   std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
-  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const;
+  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const {
+    return forward(x, h);
+  }
 };
 
 // For each time step and layer c' = f · c + i · g and h' = o · tanh(c'), with gates i, f, o through
@@ -82,8 +84,9 @@ struct LSTM : detail::RecurrentLayers {
   // The output and (h, c), the last ones of each layer. Those that are undefined are zeros.
   std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(
       const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const;
-  std::tuple<Tensor, std::tuple<Tensor, Tensor>> operator()(
-      const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const;
+  auto operator()(const Tensor& x, const std::tuple<Tensor, Tensor>& state = {}) const {
+    return forward(x, state);
+  }
 };
 
 // For each time step and layer h' = (1 − z) · n + z · h with gates r and z through a sigmoid, and
@@ -98,7 +101,9 @@ struct GRU : detail::RecurrentLayers {
 
   // The output and the last h of each layer. An h that is undefined is zeros.
   std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
-  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const;
+  std::tuple<Tensor, Tensor> operator()(const Tensor& x, const Tensor& h = {}) const {
+    return forward(x, h);
+  }
 };
 
 }  // namespace lockstep::nn

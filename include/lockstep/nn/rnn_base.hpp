@@ -38,7 +38,7 @@ struct RecurrentWeights {
 
 namespace lockstep::detail {
 
-struct RecurrentCell;  // nn/recurrent_cell.hpp
+struct RecurrentCell;  // ops/rnn.hpp
 
 // What RNN, LSTM and GRU have in common: all but the cell and the form of the state.
 struct RecurrentLayers {

@@ -4,43 +4,12 @@
 #include <lockstep/module/concepts.hpp>
 #include <lockstep/module/visit.hpp>
 
-#include <array>
 #include <cstddef>
-#include <string_view>
+#include <string>
 #include <tuple>
 #include <utility>
 
-namespace lockstep {
-
-namespace detail {
-
-template <std::size_t index>
-consteval auto index_digits() {
-  constexpr std::size_t length = [] {
-    std::size_t digits = 1;
-    for (std::size_t rest = index / 10; rest > 0; rest /= 10) ++digits;
-    return digits;
-  }();
-  std::array<char, length> text{};
-  std::size_t rest = index;
-  for (std::size_t at = length; at-- > 0; rest /= 10) {
-    text[at] = static_cast<char>('0' + rest % 10);
-  }
-  return text;
-}
-
-template <std::size_t index>
-inline constexpr auto kIndexDigits = index_digits<index>();
-
-// "0", "1", …: the name of a module that is known by its place.
-template <std::size_t index>
-constexpr std::string_view index_name() {
-  return {kIndexDigits<index>.data(), kIndexDigits<index>.size()};
-}
-
-}  // namespace detail
-
-namespace nn {
+namespace lockstep::nn {
 
 // Modules one after the other, each given what the one before returns; the first takes any number
 // of arguments. They are held by value, are of any types, and may be lambdas without captures.
@@ -105,12 +74,10 @@ requires(sizeof...(Modules) > 0) class Sequential {
 
   template <class Self, class Visitor, std::size_t... index>
   static void visit_each(Self& self, Visitor& visit, std::index_sequence<index...> /*indices*/) {
-    (static_cast<void>(visit(detail::index_name<index>(), std::get<index>(self.modules_))), ...);
+    (static_cast<void>(visit(std::to_string(index), std::get<index>(self.modules_))), ...);
   }
 
   std::tuple<Modules...> modules_;
 };
 
-}  // namespace nn
-
-}  // namespace lockstep
+}  // namespace lockstep::nn

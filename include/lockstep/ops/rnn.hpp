@@ -9,7 +9,6 @@
 #include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
-#include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/channel_sum_kernel.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
 #include <lockstep/ops/kernels/tiled_gemm.hpp>
@@ -72,9 +71,9 @@ struct RecurrentOp {
     width = weight_hh.sizes()[1];
     const Tensor rows = packed(x);
     const Tensor h_start = packed(h0);
-    const Tensor c_start = Cell::kHasC ? packed(c0) : Tensor();
-    const Tensor bias = bias_hh.defined() ? packed(bias_hh) : bias_hh;
-    const Tensor input_bias = bias_ih.defined() ? packed(bias_ih) : bias_ih;
+    const Tensor c_start = packed_or_undefined(c0);
+    const Tensor bias = packed_or_undefined(bias_hh);
+    const Tensor input_bias = packed_or_undefined(bias_ih);
     const MatrixArgument matrix = as_matrix(weight_hh);
     const MatrixArgument input_matrix = as_matrix(weight_ih);
     const Stream stream = current_stream(x.device());
@@ -152,7 +151,7 @@ struct RecurrentOp {
     const Tensor x = saved.needs(A::weight_ih) ? packed(saved(arguments[A::x])) : Tensor();
     const Tensor h_start = packed(saved(arguments[A::h0]));
     const Tensor c_start = Cell::kHasC ? packed(saved(arguments[A::c0])) : Tensor();
-    const Tensor grad_y = grads[0].defined() ? packed(grads[0]) : grads[0];
+    const Tensor grad_y = packed_or_undefined(grads[0]);
     const Tensor weight = saved(arguments[A::weight_hh]);
     const Tensor input_weight = saved.needs(A::x) ? saved(arguments[A::weight_ih]) : Tensor();
     const MatrixArgument matrix = as_matrix(weight);
@@ -276,11 +275,6 @@ struct RecurrentOp {
 
   std::int64_t columns(std::size_t n) const { return static_cast<std::int64_t>(n) * width; }
 
-  template <class T>
-  static View<T> optional_output(const Tensor& tensor, const Stream& stream) {
-    return tensor.defined() ? output<T>(tensor, stream) : View<T>{};
-  }
-
   // The state that step number `step` starts from.
   template <class T, class U>
   View<const T> before(std::int64_t step, View<const T> first, const Steps<U>& steps) const {
@@ -369,5 +363,15 @@ std::vector<Tensor> recurrent(RecurrentArguments arguments, bool reverse) {
   for (Tensor& result : results) result = result.to(dtype);
   return results;
 }
+
+// One kind of cell, with what the recurrent layers need to know of it. Definitions of layers
+// include this, and no declaration does: it compiles what a cell computes.
+struct RecurrentCell {
+  const char* name;
+  std::vector<Tensor> (*over_sequence)(RecurrentArguments, bool reverse);  // y, h and, if any, c
+};
+
+template <class Cell>
+inline constexpr RecurrentCell kRecurrentCell{Cell::name, recurrent<Cell>};
 
 }  // namespace lockstep::detail

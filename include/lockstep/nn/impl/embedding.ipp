@@ -36,8 +36,4 @@ LOCKSTEP_INLINE Embedding::Embedding(std::int64_t num_embeddings, std::int64_t e
   expect_sparse_gradient(weight, sparse);
 }
 
-LOCKSTEP_INLINE Tensor Embedding::forward(const Tensor& indices) const {
-  return embedding(indices, weight, padding_idx, sparse);
-}
-
 }  // namespace lockstep::nn

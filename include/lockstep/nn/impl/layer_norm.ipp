@@ -5,7 +5,6 @@
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/nn/layer.hpp>
 #include <lockstep/nn/layer_norm.hpp>
-#include <lockstep/ops/layer_norm.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -26,10 +25,6 @@ LOCKSTEP_INLINE LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions&
   const TensorOptions like{.dtype = options.dtype, .device = options.device};
   weight = Parameter(ones(shape, like));
   if (options.bias) bias = Parameter(zeros(shape, like));
-}
-
-LOCKSTEP_INLINE Tensor LayerNorm::forward(const Tensor& x) const {
-  return layer_norm(x, normalized_shape, weight, bias, eps);
 }
 
 }  // namespace lockstep::nn

@@ -70,12 +70,6 @@ LOCKSTEP_INLINE std::tuple<Tensor, Tensor> MultiheadAttention::forward(
   return {output, query.dim() == 2 ? squeeze(shown, 0) : shown};
 }
 
-LOCKSTEP_INLINE std::tuple<Tensor, Tensor> MultiheadAttention::operator()(
-    const Tensor& query, const Tensor& key, const Tensor& value,
-    const MultiheadAttentionMasks& masks) const {
-  return forward(query, key, value, masks);
-}
-
 LOCKSTEP_INLINE std::int64_t MultiheadAttention::checked(std::int64_t embed, std::int64_t heads) {
   lockstep::detail::check_layer_size("MultiheadAttention", "embed_dim", embed);
   lockstep::detail::check_layer_size("MultiheadAttention", "num_heads", heads);

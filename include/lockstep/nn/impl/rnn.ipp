@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/nn/recurrent_cell.hpp>
 #include <lockstep/nn/rnn.hpp>
 #include <lockstep/nn/rnn_base.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
+#include <lockstep/ops/rnn.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
@@ -30,10 +30,6 @@ LOCKSTEP_INLINE std::tuple<Tensor, Tensor> RNN::forward(const Tensor& x, const T
   return {results.y, results.h};
 }
 
-LOCKSTEP_INLINE std::tuple<Tensor, Tensor> RNN::operator()(const Tensor& x, const Tensor& h) const {
-  return forward(x, h);
-}
-
 LOCKSTEP_INLINE LSTM::LSTM(std::int64_t inputs, std::int64_t hidden,
                            const RecurrentOptions& options)
     : RecurrentLayers("LSTM", inputs, hidden, detail::LstmCell::kGates, options) {}
@@ -45,21 +41,12 @@ LOCKSTEP_INLINE std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTM::forward(
   return {results.y, {results.h, results.c}};
 }
 
-LOCKSTEP_INLINE std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTM::operator()(
-    const Tensor& x, const std::tuple<Tensor, Tensor>& state) const {
-  return forward(x, state);
-}
-
 LOCKSTEP_INLINE GRU::GRU(std::int64_t inputs, std::int64_t hidden, const RecurrentOptions& options)
     : RecurrentLayers("GRU", inputs, hidden, detail::GruCell::kGates, options) {}
 
 LOCKSTEP_INLINE std::tuple<Tensor, Tensor> GRU::forward(const Tensor& x, const Tensor& h) const {
   const Results results = run(detail::kRecurrentCell<detail::GruCell>, x, h);
   return {results.y, results.h};
-}
-
-LOCKSTEP_INLINE std::tuple<Tensor, Tensor> GRU::operator()(const Tensor& x, const Tensor& h) const {
-  return forward(x, h);
 }
 
 }  // namespace lockstep::nn

@@ -5,7 +5,6 @@
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/nn/init.hpp>
 #include <lockstep/nn/layer.hpp>
-#include <lockstep/nn/recurrent_cell.hpp>
 #include <lockstep/nn/rnn_base.hpp>
 #include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/dropout.hpp>
