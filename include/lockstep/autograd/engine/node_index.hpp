@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>

@@ -36,7 +36,7 @@ class Steps {
 
 // The time steps of a sequence, divided into runs. A run's products read its gates just after they
 // were computed, while they are in a near cache, and have as many rows as a block of TiledGemm has
-// terms. On a GPU they are one run: it is many small products that are slow there.
+// terms.
 struct TimeRuns {
   // The steps begin to end, in the order in which they are computed; `first` is the earliest.
   struct Run {
