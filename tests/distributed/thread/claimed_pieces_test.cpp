@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <lockstep/distributed/thread/claimed_pieces.hpp>
 #include <lockstep/distributed/run.hpp>
+#include <lockstep/distributed/thread/claimed_pieces.hpp>
 #include <lockstep/distributed/thread/rendezvous.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/creation.hpp>
