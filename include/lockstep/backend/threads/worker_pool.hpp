@@ -82,8 +82,7 @@ struct Share {
 // then to the caller, who gives it back.
 struct alignas(128) Worker {
   WorkerMailbox<Share> mailbox;
-  std::size_t index = 0;     // of the share; written only if that has thrown
-  std::exception_ptr error;  // what it threw, or null; a Crew's to use as it likes
+  std::exception_ptr error;  // what its share threw, or null; a Crew's to use as it likes
   Team own_team;             // used when this worker is the first of a team
 };
 
@@ -192,8 +191,9 @@ class TeamLease : NonCopyable {
     check_not_forked();
     WorkerPool::join(own_);
     if (own_error) on_error(0, std::move(own_error));
-    for (Worker* worker : team.workers) {
-      if (worker->error) on_error(worker->index, std::exchange(worker->error, nullptr));
+    for (std::size_t i = 1; i < own_.team_size; ++i) {
+      std::exception_ptr& error = team.workers[i - 1]->error;
+      if (error) on_error(i, std::exchange(error, nullptr));
     }
   }
 

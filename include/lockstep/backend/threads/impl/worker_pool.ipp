@@ -125,10 +125,7 @@ LOCKSTEP_INLINE void WorkerPool::serve(Worker& self) noexcept {
         if (next < share.team_size) post(share, next, Post::order);
       }
     }
-    if (std::exception_ptr error = share.run()) {
-      self.index = share.index;
-      self.error = std::move(error);
-    }
+    if (std::exception_ptr error = share.run()) self.error = std::move(error);
     auto& pending = share.team->pending;
     const std::uint32_t last = (share.settled + Team::kShare) | Team::kCallerParked;
     if (pending.fetch_sub(Team::kShare, std::memory_order_release) == last) {
