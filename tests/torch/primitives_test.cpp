@@ -274,6 +274,11 @@ TEST(TorchComm, M01ToM08MovesAndAddsWithoutDerivatives) {
         ls::comm::reduce_add({rows(5, 5), rows(5, 4)});
       },
       "input 1 has invalid size"));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [&] {
+        ls::comm::reduce_add_coalesced({{}, {x}});
+      },
+      "1 tensors on one device, but 0 on the first"));
 }
 
 // Both libraries' matrix products, at the same time: their BLAS may be one or two.

@@ -97,15 +97,15 @@ inline at::Tensor reduce_add(const std::vector<at::Tensor>& inputs,
 inline std::vector<at::Tensor> reduce_add_coalesced(
     const std::vector<std::vector<at::Tensor>>& inputs, std::optional<Device> destination = {}) {
   check<ValueError>(!inputs.empty(), "reduce_add_coalesced: there are no inputs");
+  for (const auto& of_device : inputs) {
+    check<ValueError>(of_device.size() == inputs[0].size(),
+                      "reduce_add_coalesced: ", of_device.size(), " tensors on one device, but ",
+                      inputs[0].size(), " on the first");
+  }
   std::vector<at::Tensor> sums;
   for (std::size_t j = 0; j < inputs[0].size(); ++j) {
     std::vector<at::Tensor> summands;
-    for (const auto& of_device : inputs) {
-      check<ValueError>(of_device.size() == inputs[0].size(),
-                        "reduce_add_coalesced: ", of_device.size(), " tensors on one device, but ",
-                        inputs[0].size(), " on the first");
-      summands.push_back(of_device[j]);
-    }
+    for (const auto& of_device : inputs) summands.push_back(of_device[j]);
     sums.push_back(reduce_add(summands, destination));
   }
   return sums;
