@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MPI's C interface alone: the C++ bindings, which some MPIs still have, are not in the standard,
-// and need a library of their own.
+// MPI's C interface, whose codes become exceptions. That interface alone: the C++ bindings, which
+// some MPIs still have, are not in the standard, and need a library of their own.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -10,7 +10,7 @@
 #define MPICH_SKIP_MPICXX 1
 #endif
 
-#include <lockstep/config.hpp>
+#include <lockstep/error.hpp>
 
 #if !__has_include(<mpi.h>)
 #error \
@@ -19,3 +19,25 @@
 #endif
 
 #include <mpi.h>
+
+#include <cstddef>
+#include <string>
+
+namespace lockstep::mpi::detail {
+
+// The Error with MPI's text for a code.
+inline Error mpi_error(int code, const char* call) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
+  return Error(lockstep::detail::str(call, " failed with code ", code, ": ",
+                                     std::string(text, static_cast<std::size_t>(length))));
+}
+
+// Throws that Error, unless the code is success.
+inline void check_mpi(int code, const char* call) {
+  if (code != MPI_SUCCESS) [[unlikely]]
+    throw mpi_error(code, call);
+}
+
+}  // namespace lockstep::mpi::detail

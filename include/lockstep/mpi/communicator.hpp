@@ -3,7 +3,6 @@
 
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/mpi/api.hpp>
-#include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/requests.hpp>
 
 #include <algorithm>

@@ -4,7 +4,6 @@
 #include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
-#include <lockstep/mpi/check.hpp>
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,6 @@
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
-#include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/communicator.hpp>
 #include <lockstep/mpi/compared_call.hpp>
 #include <lockstep/mpi/failure_notice.hpp>

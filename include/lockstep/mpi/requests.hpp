@@ -6,7 +6,6 @@
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
-#include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/failure_notice.hpp>
 
 #include <atomic>

@@ -7,7 +7,6 @@
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
-#include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/requests.hpp>
 #include <lockstep/mpi/world_watch.hpp>
 #include <lockstep/warning.hpp>

@@ -6,7 +6,6 @@
 #include <lockstep/distributed/watchdog/watchdog_options.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
-#include <lockstep/mpi/check.hpp>
 #include <lockstep/mpi/communicator.hpp>
 
 #include <algorithm>
