@@ -26,7 +26,6 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -442,17 +441,20 @@ TEST(Mpi, WhoIsToldOfAMessageMayStartOthers) {
   MPI_Comm_free(&comm);
 }
 
-TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimit) {
-  ls::mpi::detail::FailureNotice notice(MPI_COMM_SELF, 0, 1);
-  ls::mpi::detail::Messages messages(nullptr, &notice);
-  const auto check = [&](int tag) {
-    dist::detail::Message message{};
-    message.tag = tag;
-    messages.check(message);
-  };
-  constexpr int kEnd = std::numeric_limits<int>::max() - ls::mpi::detail::Requests::kTag;
-  EXPECT_TRUE(throws<ls::ValueError>(
-      [&] { check(kEnd); }, ls::detail::str("expected a tag of less than ", kEnd, ", got ", kEnd)));
+TEST(Mpi, ATagThatIsTooLargeIsRefusedWithTheLimitAndTheNextIsTaken) {
+  const int* greatest = nullptr;
+  int known = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &greatest, &known);
+  ASSERT_TRUE(known);
+  const int end = *greatest - ls::mpi::detail::Requests::kTag;
+  const dist::ProcessGroup group = world();
+  const ls::Tensor received = ls::zeros({2});
+  EXPECT_TRUE(
+      throws<ls::ValueError>([&] { group.recv(received, group.rank(), end).wait(); },
+                             ls::detail::str("expected a tag of less than ", end, ", got ", end)));
+  (void)group.blocking().send(ls::ones({2}), group.rank(), end - 1);
+  (void)group.blocking().recv(received, group.rank(), end - 1);
+  EXPECT_EQ(received.to_vector<float>(), std::vector<float>(2, 1));
 }
 
 // What one rank brings to an operation of a group of all ranks.

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,8 +45,8 @@ class Messages {
   // Throws if the group has no messages any more, or if the tag is too large.
   void check(const Message& message) const {
     if (error_) std::rethrow_exception(error_);
-    lockstep::check<ValueError>(message.tag < kEndOfTags, "expected a tag of less than ",
-                                kEndOfTags, ", got ", message.tag);
+    lockstep::check<ValueError>(message.tag < end_of_tags_, "expected a tag of less than ",
+                                end_of_tags_, ", got ", message.tag);
   }
 
   // Called after `check`. If it throws, nothing has begun. A message to this rank is taken when it
@@ -109,7 +108,16 @@ class Messages {
   using Deadline = distributed::detail::Deadline;
 
   static constexpr std::size_t kMost = std::size_t{1} << 30;
-  static constexpr int kEndOfTags = std::numeric_limits<int>::max() - Requests::kTag;
+
+  // MPI's greatest tag, less those that are taken: all that a message may have are below it.
+  static int end_of_tags() {
+    const void* greatest = nullptr;
+    int known = 0;
+    check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &greatest, &known),
+              "MPI_Comm_get_attr");
+    constexpr int kLeastOfAnyMpi = 32767;
+    return (known ? *static_cast<const int*>(greatest) : kLeastOfAnyMpi) - Requests::kTag;
+  }
 
   // What `make` returns, or what it throws.
   template <class Make>
@@ -318,6 +326,7 @@ class Messages {
     return pending;
   }
 
+  const int end_of_tags_ = end_of_tags();
   const std::shared_ptr<const distributed::Watchdog> watchdog_;
   FailureNotice* const notice_;
   std::vector<std::unique_ptr<MessageInFlight>> in_flight_;
