@@ -7,6 +7,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
+#include <lockstep/distributed/group/group_state.hpp>
 #include <lockstep/distributed/process_group.hpp>
 #include <lockstep/distributed/run.hpp>
 #include <lockstep/distributed/thread/gpu_moves.hpp>
