@@ -3,6 +3,8 @@
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/nn/linear.hpp>
 #include <lockstep/ops/shape.hpp>
+#include <lockstep/tensor/copy.hpp>
+#include <lockstep/tensor/creation.hpp>
 
 #include <gtest/gtest.h>
 
