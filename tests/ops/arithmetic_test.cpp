@@ -174,8 +174,8 @@ TEST(Arithmetic, OperandsThatDoNotFitAreNamed) {
   EXPECT_EQ(message_of<DeviceError>([] { (void)(zeros({2}) - zeros({2}, {.device = "cpu:1"})); }),
             "sub: the first operand is on cpu, but the second operand is on cpu:1; to() moves one "
             "to the other's (what a DataParallel returns is on its output_device(); plain Tensor "
-            "members of a module, and what a lambda or a std::function has captured, are neither "
-            "moved nor replicated)");
+            "members of a module, layers that its visit_members leaves out, and what a lambda or a "
+            "std::function has captured, are neither moved nor replicated)");
   EXPECT_EQ(message_of<DtypeError>([] { (void)(arange(2) / arange(2)); }),
             "div: expected f32 or f64, got i64");
   EXPECT_EQ(message_of<DtypeError>([] { (void)(arange(2) + 0.5); }),
