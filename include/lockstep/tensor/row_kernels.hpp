@@ -26,17 +26,17 @@ enum class RowsOf : unsigned {
 // `index` as the number of a row; an IndexError that names `position` if there is no such row.
 inline std::size_t checked_row(RowsOf of, std::int64_t index, std::size_t position,
                                std::size_t rows) {
+  if (index >= 0 && index < static_cast<std::int64_t>(rows)) [[likely]]
+    return static_cast<std::size_t>(index);
   constexpr const char* kOwners[] = {"embedding", "sparse tensor", "index_select",
                                      "gather",    "nll_loss",      "cross_entropy"};
   constexpr const char* kRows[] = {" embeddings", " rows",    " elements",
                                    " elements",   " classes", " classes"};
   const auto which = static_cast<unsigned>(of);
   const bool label = of >= RowsOf::nll_loss;
-  check<IndexError>(index >= 0 && index < static_cast<std::int64_t>(rows), kOwners[which],
-                    label ? ": the label " : ": the index ", index,
-                    label ? " of row " : " at position ", position, " is outside the ", rows,
-                    kRows[which], " (expected 0 to ", static_cast<std::int64_t>(rows) - 1, ")");
-  return static_cast<std::size_t>(index);
+  fail<IndexError>(kOwners[which], label ? ": the label " : ": the index ", index,
+                   label ? " of row " : " at position ", position, " is outside the ", rows,
+                   kRows[which], " (expected 0 to ", static_cast<std::int64_t>(rows) - 1, ")");
 }
 
 // out[indices[i]] += grad[i / repeats], row by row and in this order, the rest zero; the index

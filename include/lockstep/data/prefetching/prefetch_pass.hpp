@@ -82,7 +82,8 @@ class ReadAhead {
             std::size_t depth)
       : loader_(loader), placement_(placement), devices_(devices), depth_(depth) {}
 
-  // The next batch, sent to the devices; nothing after the last one.
+  // The next batch, sent to the devices; nothing after the last one, when the pass keeps neither
+  // the loader's iterator nor a batch any more.
   std::optional<BatchInFlight<Placed>> operator()() {
     const LoadScope scope(
         std::any_of(devices_.begin(), devices_.end(), [](Device d) { return d.is_cuda(); }));
@@ -99,7 +100,11 @@ class ReadAhead {
     } else {
       advance();
     }
-    if (*next_ == std::end(loader_)) return std::nullopt;
+    if (*next_ == std::end(loader_)) {
+      next_.reset();
+      first_.reset();
+      return std::nullopt;
+    }
     BatchInFlight<Placed> item = [&] {
       const profile::RecordFunction range("prefetch");
       BatchInFlight<Placed> sent{placement_.place(**next_), {}};
