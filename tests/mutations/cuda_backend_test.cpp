@@ -197,7 +197,9 @@ TEST(CudaOrder, MemoryIsKeptForACopyThatNobodyFinished) {
   const Tensor out = at(counting(500), kGpus[1]);
   const comm::detail::Transfer transfer(kGpus[1]);
   transfer.overwrite(out);
-  transfer.copy_out(out, source, comm::detail::whole_of(out));
+  comm::detail::CopiesTogether alone;
+  transfer.copy_out(out, source, comm::detail::whole_of(out), alone);
+  alone.issue();
 }
 
 // A copy through the host is work of the stream that it is issued to: one of either GPU's, or of a
