@@ -36,6 +36,22 @@ TEST(InPlace, ChangesTheTensorAndItsVersion) {
   EXPECT_EQ(x.zero_().to_vector<float>(), (std::vector<float>{0, 0, 0}));
 }
 
+TEST(InPlace, ASourceThatSharesTheMemoryInOtherPlacesIsReadBeforeItChanges) {
+  const Tensor rows = arange(8).reshape({2, 4});
+  rows.narrow(1, 1, 3).copy_(rows.narrow(1, 0, 3));
+  EXPECT_EQ(rows.to_vector<std::int64_t>(), (Integers{0, 0, 1, 2, 4, 4, 5, 6}));
+  const Tensor square = arange(9).reshape({3, 3});
+  square.copy_(square.t());
+  EXPECT_EQ(square.to_vector<std::int64_t>(), (Integers{0, 3, 6, 1, 4, 7, 2, 5, 8}));
+  square.copy_(square.narrow(0, 1, 1));  // stretched
+  EXPECT_EQ(square.to_vector<std::int64_t>(), (Integers{1, 4, 7, 1, 4, 7, 1, 4, 7}));
+  const Tensor line = arange(4);
+  line.narrow(0, 1, 3).add_(line.narrow(0, 0, 3));
+  EXPECT_EQ(line.to_vector<std::int64_t>(), (Integers{0, 1, 3, 5}));
+  line.narrow(0, 0, 2).copy_(line.narrow(0, 2, 2));  // apart
+  EXPECT_EQ(line.to_vector<std::int64_t>(), (Integers{3, 5, 3, 5}));
+}
+
 TEST(InPlace, ChangesOnlyTheElementsOfAView) {
   const Tensor x = arange(6).reshape({2, 3});
   const Tensor column = x.narrow(1, 1, 1);

@@ -54,6 +54,22 @@ TEST(Random, NumbersAreDistributedAsSaid) {
   EXPECT_NEAR(squares / 20000, 1, 0.05);
 }
 
+TEST(Random, TheUpperBoundIsNotReachedByRoundingEither) {
+  Generator generator(2);
+  const auto expect_below = [&](Dtype dtype, double low, double high) {
+    const Tensor drawn = rand({20000}, {.dtype = dtype}, low, high, generator).to(Dtype::f64);
+    bool at_bound = false;
+    for (const double value : drawn.to_vector<double>()) {
+      EXPECT_GE(value, low);
+      at_bound = at_bound || value >= high;
+    }
+    EXPECT_FALSE(at_bound) << dtype << " from " << low << " to " << high;
+  };
+  expect_below(Dtype::bf16, 0, 1);
+  expect_below(Dtype::f16, 0, 1);
+  expect_below(Dtype::f32, 1e6, 1000001);
+}
+
 TEST(Random, BelowReachesEveryNumberAndNoOther) {
   Generator generator(3);
   std::array<int, 7> counts{};

@@ -128,6 +128,10 @@ inline Backend& copying_backend(Device a, Device b) { return backend_of(a.is_cud
 // orders the write after earlier readers of `dst`.
 void copy_bytes(const Tensor& dst, const Tensor& src, const Stream& stream);
 
+// `source`, or a copy of it if writing the elements of `target` one after the other would change
+// some of it before they are read: they share memory, and an element lies elsewhere in each.
+Tensor apart_from(const Tensor& target, const Tensor& source);
+
 // Makes `dst` hold the elements of `src`, converted to its dtype; the shapes are equal, devices and
 // strides are any.
 //

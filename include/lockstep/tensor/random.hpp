@@ -5,6 +5,7 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/device_random.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -69,6 +70,9 @@ std::shared_ptr<RandomNumbers>& random_override();
 
 RandomNumbers& random_numbers();
 inline DeviceRandom& device_random() { return random_numbers().devices; }
+
+// Uniform in [low, high), and so in `dtype`, to which it will be rounded; `low` if they are equal.
+double uniform_in(double low, double high, Dtype dtype, Generator& generator);
 
 // A copy of this thread's numbers, which continues from where they are.
 std::shared_ptr<RandomNumbers> copy_random_numbers();

@@ -82,7 +82,9 @@ LOCKSTEP_INLINE const Tensor& uniform_(const Tensor& tensor, double a, double b,
                     "uniform_: expected finite bounds, the lower "
                     "one first, got ",
                     a, " and ", b);
-  return detail::fill_with("uniform_", tensor, [&] { return a + (b - a) * generator.uniform(); });
+  return detail::fill_with("uniform_", tensor, [&] {
+    return lockstep::detail::uniform_in(a, b, tensor.dtype(), generator);
+  });
 }
 
 LOCKSTEP_INLINE const Tensor& normal_(const Tensor& tensor, double mean, double std,

@@ -143,7 +143,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, double alpha) co
   detail::check_inplace(other, "add_ of a tensor");
   detail::check_same_kind("add_", "the tensor", *this, "the one to add", other);
   dispatch_numeric(dtype(), "add_", [&]<class T>(T) { (void)detail::scalar<T>("add_", alpha); });
-  const Tensor part = detail::stretched(other, sizes(), "add_");
+  const Tensor part = detail::apart_from(*this, detail::stretched(other, sizes(), "add_"));
   detail::change_packed(*this,
                         [&](const Tensor& total) { detail::add_in_place(total, part, alpha); });
   return *this;

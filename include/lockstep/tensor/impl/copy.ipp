@@ -81,11 +81,35 @@ LOCKSTEP_INLINE void copy_bytes(const Tensor& dst, const Tensor& src, const Stre
             stream.state());
 }
 
+// Whether they share memory in which an element of one shape lies elsewhere in each.
+inline bool shares_memory_elsewhere(const Tensor& a, const Tensor& b) {
+  const TensorImpl& one = *a.impl();
+  const TensorImpl& other = *b.impl();
+  if (one.storage != other.storage || a.numel() == 0 || b.numel() == 0) return false;
+  if (one.offset == other.offset && one.strides == other.strides) return false;
+  const auto begin = [](const Tensor& tensor) {
+    return reinterpret_cast<std::uintptr_t>(tensor.impl()->data());
+  };
+  const auto end = [&](const Tensor& tensor) {
+    return begin(tensor) + extent(tensor) * element_size(tensor.dtype());
+  };
+  return begin(a) < end(b) && begin(b) < end(a);
+}
+
+LOCKSTEP_INLINE Tensor apart_from(const Tensor& target, const Tensor& source) {
+  if (!shares_memory_elsewhere(target, source)) return source;
+  const Stream stream = current_stream(source.device());
+  const Tensor copy = empty_on(stream, source.sizes(), source.dtype());
+  copy_strided(copy, source, stream);
+  return copy;
+}
+
 LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
   check<ShapeError>(dst.sizes() == src.sizes(), "copy: a tensor of shape ", src.sizes(),
                     " does not fit one of shape ", dst.sizes());
   if (src.dtype() != dst.dtype()) return copy_into(dst, cast(src, dst.dtype()));
   if (dst.device() == src.device()) {
+    if (shares_memory_elsewhere(dst, src)) return copy_into(dst, apart_from(dst, src));
     const Stream stream = current_stream(dst.device());
     if (dst.is_contiguous() && src.is_contiguous()) {
       copy_bytes(dst, src, stream);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <lockstep/error.hpp>
+#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/device_random.hpp>
+#include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -39,6 +41,15 @@ LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
   copy->generator.set_state(original.generator.state());
   copy->devices.set_state(original.devices.state());
   return copy;
+}
+
+LOCKSTEP_INLINE double uniform_in(double low, double high, Dtype dtype, Generator& generator) {
+  const double drawn = low + (high - low) * generator.uniform();
+  double rounded = drawn;
+  if (is_floating_point(dtype)) {
+    dispatch_all(dtype, [&]<class T>(T) { rounded = convert<double>(convert<T>(drawn)); });
+  }
+  return rounded < high ? drawn : low;
 }
 
 template <class Draw>
@@ -114,8 +125,8 @@ LOCKSTEP_INLINE void manual_seed(std::uint64_t seed) {
 
 LOCKSTEP_INLINE Tensor rand(const Shape& shape, const TensorOptions& options, double low,
                             double high, Generator& generator) {
-  return detail::random_tensor(shape, options,
-                               [&] { return low + (high - low) * generator.uniform(); });
+  return detail::random_tensor(
+      shape, options, [&] { return detail::uniform_in(low, high, options.dtype, generator); });
 }
 
 LOCKSTEP_INLINE Tensor randn(const Shape& shape, const TensorOptions& options,
