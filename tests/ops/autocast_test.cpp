@@ -167,6 +167,18 @@ TEST(Autocast, SoftmaxAndLossesAreInF32) {
   }
 }
 
+TEST(Autocast, WhatLeavesTheRangeOfHalfPrecisionIsInF32) {
+  const Tensor x = full({2, 3}, 12, {.dtype = Dtype::f16});
+  const AutocastGuard guard(Dtype::f16);
+  const float twelve = 12;
+  EXPECT_FLOAT_EQ(exp(x).to_vector<float>()[0], std::exp(twelve));
+  EXPECT_FLOAT_EQ(log(x).to_vector<float>()[0], std::log(twelve));
+  EXPECT_FLOAT_EQ(pow(x, 5).to_vector<float>()[0], 248832);
+  EXPECT_EQ(sum(full({70000}, 12, {.dtype = Dtype::f16})).to_vector<float>()[0], 840000);
+  EXPECT_EQ(sum(x, {1}).dtype(), Dtype::f32);
+  EXPECT_EQ(sum(x.to(Dtype::f64)).dtype(), Dtype::f64);
+}
+
 TEST(Autocast, OtherOperationsTakeWhatComes) {
   const AutocastGuard guard;
   const Tensor wide = varied<float>({1, 2, 4, 4});
@@ -176,7 +188,8 @@ TEST(Autocast, OtherOperationsTakeWhatComes) {
     EXPECT_EQ((x * 2 + x).dtype(), x.dtype());
     EXPECT_EQ(max_pool2d(x, 2).dtype(), x.dtype());
     EXPECT_EQ(x.flatten(1).dtype(), x.dtype());
-    EXPECT_EQ(sum(x).dtype(), x.dtype());
+    EXPECT_EQ(mean(x).dtype(), x.dtype());
+    EXPECT_EQ(sqrt(relu(x)).dtype(), x.dtype());
   }
   const Tensor total = varied<float>({3});
   total.add_(varied<float>({3}, 1));

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/elementwise.hpp>
 #include <lockstep/ops/kernels/pointwise_kernels.hpp>
 #include <lockstep/ops/pointwise.hpp>
@@ -226,9 +228,15 @@ LOCKSTEP_INLINE Tensor relu(const Tensor& x) {
   return apply(detail::PiecewiseOp<detail::Rectifier>{}, x);
 }
 
-LOCKSTEP_INLINE Tensor exp(const Tensor& x) { return apply(detail::ExpOp{}, x); }
+LOCKSTEP_INLINE Tensor exp(const Tensor& x) {
+  if (is_autocast_enabled()) return detail::autocast_to_f32(exp, x);
+  return apply(detail::ExpOp{}, x);
+}
 
-LOCKSTEP_INLINE Tensor log(const Tensor& x) { return apply(detail::LogOp{}, x); }
+LOCKSTEP_INLINE Tensor log(const Tensor& x) {
+  if (is_autocast_enabled()) return detail::autocast_to_f32(log, x);
+  return apply(detail::LogOp{}, x);
+}
 
 LOCKSTEP_INLINE Tensor sqrt(const Tensor& x) { return apply(detail::SqrtOp{}, x); }
 
@@ -247,6 +255,7 @@ LOCKSTEP_INLINE Tensor abs(const Tensor& x) { return apply(detail::AbsOp{}, x); 
 LOCKSTEP_INLINE Tensor square(const Tensor& x) { return apply(detail::SquareOp{}, x); }
 
 LOCKSTEP_INLINE Tensor pow(const Tensor& x, double exponent) {
+  if (is_autocast_enabled()) return detail::autocast_to_f32(pow, x, exponent);
   return apply(detail::PowOp{exponent}, x);
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/autocast.hpp>
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/ops/autocast.hpp>
 #include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
@@ -59,6 +61,10 @@ inline DimReduction make_reduction(const char* operation, const Shape& from, con
 namespace lockstep {
 
 LOCKSTEP_INLINE Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
+  if (is_autocast_enabled()) {
+    return detail::autocast_to_f32(
+        [&](const Tensor& converted) { return sum(converted, dims, keepdim); }, x);
+  }
   detail::check_defined("sum", "the tensor", x);
   const detail::DimReduction to = detail::make_reduction("sum", x.sizes(), dims, keepdim);
   return detail::sum_dims(x, to.over, to.shape);
