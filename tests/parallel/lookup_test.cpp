@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -32,8 +33,8 @@ struct Sample {
   ls::Tensor x;
 };
 struct Images {
-  std::size_t size() const { return 4; }
-  Sample get(std::size_t /*index*/) const { return {ls::ones({2})}; }
+  std::int64_t size() const { return 4; }
+  Sample get(std::int64_t /*index*/) const { return {ls::ones({2})}; }
 };
 
 #define LOCKSTEP_TAKEN(name)                                 \
