@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/inference_mode.hpp>
+#include <lockstep/module/parameter.hpp>
 #include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/tensor/random.hpp>
@@ -46,6 +47,19 @@ TEST(Function, AnOperationOfOnesOwnHasAllDerivatives) {
   const auto cube = [](const ls::Tensor& a) { return ls::apply(Cube{}, a); };
   EXPECT_TRUE(ls::testing::gradcheck(cube, {ls::rand({3}, kLeaf, 1, 2)}));
   EXPECT_TRUE(ls::testing::gradgradcheck(cube, {ls::rand({3}, kLeaf, 1, 2)}));
+}
+
+// A result of a type that is derived from Tensor.
+struct Counted {
+  static constexpr const char* name = "counted";
+  ls::Buffer forward(const ls::Tensor& input) { return ls::Buffer(input * 2); }
+  ls::Tensor backward(const ls::Backward& /*saved*/, const ls::Tensor& grad) { return grad * 2; }
+};
+
+TEST(Function, AResultMayBeABuffer) {
+  const ls::Tensor x = ls::ones({2}, kLeaf);
+  ls::sum(ls::apply(Counted{}, x)).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 2}));
 }
 
 TEST(Function, NothingIsRecordedWithoutNeed) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/tensor/random.hpp>
 
+#include <lockstep/error.hpp>
 #include <lockstep/ops/to.hpp>
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace lockstep {
@@ -68,6 +70,12 @@ TEST(Random, TheUpperBoundIsNotReachedByRoundingEither) {
   expect_below(Dtype::bf16, 0, 1);
   expect_below(Dtype::f16, 0, 1);
   expect_below(Dtype::f32, 1e6, 1000001);
+}
+
+TEST(Random, BoundsAreFiniteAndInOrder) {
+  EXPECT_THROW((void)rand({2}, {}, 1, 0), ValueError);
+  EXPECT_THROW((void)rand({2}, {}, 0, std::numeric_limits<double>::infinity()), ValueError);
+  EXPECT_EQ(rand({2}, {}, 3, 3).to_vector<float>(), (std::vector<float>{3, 3}));
 }
 
 TEST(Random, BelowReachesEveryNumberAndNoOther) {

@@ -37,9 +37,7 @@ requires(!std::derived_from<T, Tensor>) Operands operands_of(const T&) { return 
 using Results = std::span<Tensor>;
 inline Results results_of(Tensor& tensor) { return {&tensor, 1}; }
 template <class List>
-Results results_of(List& list) {
-  return list;
-}
+requires(!std::derived_from<List, Tensor>) Results results_of(List& list) { return list; }
 
 // Whether an operation on the tensor would be recorded.
 inline bool is_recorded(const Tensor& tensor) {

@@ -100,7 +100,7 @@ class ReadAhead {
     } else {
       advance();
     }
-    if (*next_ == std::end(loader_)) {
+    if (!(*next_ != std::end(loader_))) {  // as a range-based for asks
       next_.reset();
       first_.reset();
       return std::nullopt;

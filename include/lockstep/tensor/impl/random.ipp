@@ -125,6 +125,8 @@ LOCKSTEP_INLINE void manual_seed(std::uint64_t seed) {
 
 LOCKSTEP_INLINE Tensor rand(const Shape& shape, const TensorOptions& options, double low,
                             double high, Generator& generator) {
+  check<ValueError>(std::isfinite(high - low) && low <= high,
+                    "rand: expected finite bounds, the lower one first, got ", low, " and ", high);
   return detail::random_tensor(
       shape, options, [&] { return detail::uniform_in(low, high, options.dtype, generator); });
 }

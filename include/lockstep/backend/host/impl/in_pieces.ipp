@@ -33,12 +33,11 @@ LOCKSTEP_INLINE void in_pieces(std::size_t count, std::size_t unit, const RangeW
   BackgroundThreads::instance().share({piece, &context, static_cast<std::uint32_t>(pieces)});
 }
 
-// Copies the bytes [begin, end) of an order, the gaps not counted; of an order with several runs,
-// the whole runs that begin in that range.
-inline void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end) {
+LOCKSTEP_INLINE void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end) {
   auto* const to = static_cast<std::byte*>(order.dst);
   const auto* const from = static_cast<const std::byte*>(order.src);
   const Pitched& shape = order.shape;
+  if (begin == end) return;
   if (shape.rows == 1) {
     std::memcpy(to + begin, from + begin, end - begin);
     return;
