@@ -88,8 +88,8 @@ inline Generator& default_generator() { return detail::random_numbers().generato
 // **Torch counterpart.** torch::manual_seed.
 void manual_seed(std::uint64_t seed);
 
-// Uniform in [low, high). Drawn on the host, so every device gets the same numbers. A ValueError for
-// bounds that are not finite, or the greater one first.
+// Uniform in [low, high). Drawn on the host, so every device gets the same numbers. A ValueError
+// for bounds that are not finite, or the greater one first.
 //
 // **Torch counterpart.** torch::rand.
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, double low = 0, double high = 1,
