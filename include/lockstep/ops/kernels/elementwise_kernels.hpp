@@ -188,32 +188,43 @@ struct Compare {
   Comparison by;
 
   LOCKSTEP_HD bool operator()(T x, T y) const {
-    return with_relation([x, y](const auto& holds) { return holds(x, y); });
+    switch (by) {
+      case Comparison::eq:
+        return x == y;
+      case Comparison::ne:
+        return x != y;
+      case Comparison::lt:
+        return x < y;
+      case Comparison::le:
+        return x <= y;
+      case Comparison::gt:
+        return x > y;
+      default:
+        return x >= y;
+    }
   }
   void block(std::size_t, bool* out, const T* x, const T* y) const {
-    with_relation([=](const auto& holds) {
-      LOCKSTEP_INDEPENDENT
-      for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = holds(x[i], y[i]);
-    });
+    switch (by) {
+      case Comparison::eq:
+        return each(out, x, y, [](T a, T b) { return a == b; });
+      case Comparison::ne:
+        return each(out, x, y, [](T a, T b) { return a != b; });
+      case Comparison::lt:
+        return each(out, x, y, [](T a, T b) { return a < b; });
+      case Comparison::le:
+        return each(out, x, y, [](T a, T b) { return a <= b; });
+      case Comparison::gt:
+        return each(out, y, x, [](T a, T b) { return a < b; });
+      case Comparison::ge:
+        return each(out, y, x, [](T a, T b) { return a <= b; });
+    }
   }
 
  private:
-  template <class Use>
-  LOCKSTEP_HD auto with_relation(const Use& use) const {
-    switch (by) {
-      case Comparison::eq:
-        return use([](T a, T b) { return a == b; });
-      case Comparison::ne:
-        return use([](T a, T b) { return a != b; });
-      case Comparison::lt:
-        return use([](T a, T b) { return a < b; });
-      case Comparison::le:
-        return use([](T a, T b) { return a <= b; });
-      case Comparison::gt:
-        return use([](T a, T b) { return a > b; });
-      default:
-        return use([](T a, T b) { return a >= b; });
-    }
+  template <class Holds>
+  static void each(bool* out, const T* x, const T* y, const Holds& holds) {
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < kBlockSize; ++i) out[i] = holds(x[i], y[i]);
   }
 };
 template <class T>
