@@ -29,6 +29,11 @@ struct Net {
   ls::Buffer count{ls::zeros({1})};
   Output forward(const Input& input) { return {dropout(layer(input.x))}; }
 };
+struct Loss {
+  ls::Tensor forward(const Output& output, const Input& target) const {
+    return ls::mse_loss(output.y, target.x);
+  }
+};
 struct Sample {
   ls::Tensor x;
 };
@@ -37,26 +42,36 @@ struct Images {
   Sample get(std::int64_t /*index*/) const { return {ls::ones({2})}; }
 };
 
-#define LOCKSTEP_TAKEN(name)                                 \
-  template <class... Args>                                   \
-  void name(Net&, Args&&...) = delete;                       \
-  template <class... Args>                                   \
-  void name(const Net&, Args&&...) = delete;                 \
-  template <class... Args>                                   \
-  void name(const Input&, Args&&...) = delete;               \
-  template <class... Args>                                   \
-  void name(const Output&, Args&&...) = delete;              \
-  template <class... Args>                                   \
-  void name(const Sample&, Args&&...) = delete;              \
-  template <class... Args>                                   \
-  void name(const Images&, Args&&...) = delete;              \
-  template <class... Args>                                   \
-  void name(const std::vector<Net>&, Args&&...) = delete;    \
-  template <class... Args>                                   \
-  void name(std::vector<Net>&, Args&&...) = delete;          \
-  template <class... Args>                                   \
-  void name(const std::vector<Output>&, Args&&...) = delete; \
-  template <class... Args>                                   \
+#define LOCKSTEP_TAKEN(name)                                   \
+  template <class... Args>                                     \
+  void name(Loss&, Args&&...) = delete;                        \
+  template <class... Args>                                     \
+  void name(const Loss&, Args&&...) = delete;                  \
+  template <class... Args>                                     \
+  void name(std::vector<Loss>&, Args&&...) = delete;           \
+  template <class... Args>                                     \
+  void name(const ls::Scattered<Input>&, Args&&...) = delete;  \
+  template <class... Args>                                     \
+  void name(const ls::Scattered<Output>&, Args&&...) = delete; \
+  template <class... Args>                                     \
+  void name(Net&, Args&&...) = delete;                         \
+  template <class... Args>                                     \
+  void name(const Net&, Args&&...) = delete;                   \
+  template <class... Args>                                     \
+  void name(const Input&, Args&&...) = delete;                 \
+  template <class... Args>                                     \
+  void name(const Output&, Args&&...) = delete;                \
+  template <class... Args>                                     \
+  void name(const Sample&, Args&&...) = delete;                \
+  template <class... Args>                                     \
+  void name(const Images&, Args&&...) = delete;                \
+  template <class... Args>                                     \
+  void name(const std::vector<Net>&, Args&&...) = delete;      \
+  template <class... Args>                                     \
+  void name(std::vector<Net>&, Args&&...) = delete;            \
+  template <class... Args>                                     \
+  void name(const std::vector<Output>&, Args&&...) = delete;   \
+  template <class... Args>                                     \
   void name(const std::vector<Sample>&, Args&&...) = delete
 
 LOCKSTEP_TAKEN(apply);
@@ -143,6 +158,17 @@ TEST(Lookup, WrappedModulesCallTheLibrarysFunctions) {
     ls::DistributedDataParallel ranked{Net(), std::move(group)};
     EXPECT_EQ(ranked(Input{ls::ones({4, 2})}).y.sizes(), (ls::Shape{4, 2}));
   });
+}
+
+TEST(Lookup, CriteriaAndShorterFormsCallTheLibrarysFunctions) {
+  const std::vector<ls::Device> devices = first_devices(2);
+  ls::DataParallelModel model{Net(), devices};
+  ls::DataParallelCriterion criterion{own_program::Loss()};
+  EXPECT_EQ(criterion(model(Input{ls::ones({4, 2})}), Input{ls::zeros({4, 2})}).dim(), 0);
+  const auto outputs = model(Input{ls::ones({4, 2})});
+  EXPECT_EQ(ls::gather(outputs, devices[0]).y.sizes(), (ls::Shape{4, 2}));
+  EXPECT_EQ(ls::data_parallel(model.module(), Input{ls::ones({4, 2})}, devices, devices[0]).y.dim(),
+            2);
 }
 
 TEST(Lookup, LoadersCallTheLibrarysFunctions) {

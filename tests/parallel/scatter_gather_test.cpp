@@ -66,6 +66,20 @@ class WarningCount {
 
 using Counts = std::vector<std::int64_t>;
 
+// Maps of one type whose comparators differ.
+TEST(Gather, MapsWithAnOrderEachAreGatheredByKey) {
+  using Map = std::map<int, ls::Tensor, std::function<bool(int, int)>>;
+  Map ascending(std::less<int>{});
+  Map descending(std::greater<int>{});
+  for (const int key : {1, 2}) {
+    ascending[key] = ls::full({1}, key);
+    descending[key] = ls::full({1}, key);
+  }
+  const Map gathered = ls::gather(std::vector<Map>{ascending, descending}, "cpu:0");
+  EXPECT_EQ(gathered.at(1).to_vector<float>(), (std::vector<float>{1, 1}));
+  EXPECT_EQ(gathered.at(2).to_vector<float>(), (std::vector<float>{2, 2}));
+}
+
 TEST(Scatter, S01TenRowsOverThree) {
   const ls::Tensor x = rows(10);
   const auto chunks = ls::scatter(x, first_devices(3));

@@ -66,7 +66,7 @@ View<const T> strided_input(const Tensor& tensor) {
   return view;
 }
 
-// The same for a tensor that may be undefined: then it stays so, and is an empty View.
+// packed, input and output of a tensor that may be undefined: it stays so, or is an empty View.
 inline Tensor packed_or_undefined(const Tensor& tensor) {
   return tensor.defined() ? packed(tensor) : tensor;
 }

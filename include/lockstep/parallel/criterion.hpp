@@ -124,9 +124,9 @@ class DataParallelCriterion {
       devices.push_back(detail::device_of_output(outputs[i], i));
     }
     const auto calls = detail::nested::scatter(devices, dim_, Split::chunk, outputs, targets...);
-    if (detail::is_on_host_memory(criterion_)) to(criterion_, devices[0]);
-    auto criteria = replicate(criterion_, devices, !is_grad_enabled());
-    const auto losses = parallel_apply(criteria, calls.arguments, devices);
+    if (detail::is_on_host_memory(criterion_)) lockstep::to(criterion_, devices[0]);
+    auto criteria = lockstep::replicate(criterion_, devices, !is_grad_enabled());
+    const auto losses = lockstep::parallel_apply(criteria, calls.arguments, devices);
     using Loss = typename decltype(losses)::value_type;
     static_assert(TensorLike<Loss>, "lockstep: a criterion returns one tensor, the loss");
     for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -134,7 +134,7 @@ class DataParallelCriterion {
                         "DataParallelCriterion: the criterion gave an undefined tensor on ",
                         devices[i], ", replica ", i);
     }
-    if (reduction_ == Reduction::none) return gather(losses, devices[0], dim_);
+    if (reduction_ == Reduction::none) return lockstep::gather(losses, devices[0], dim_);
     for (std::size_t i = 0; i < losses.size(); ++i) {
       const std::int64_t elements = detail::count_elements(losses[i]);
       check<ShapeError>(elements == 1, "DataParallelCriterion: the criterion gave ", elements,

@@ -73,8 +73,8 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 template <class M, class Input, std::convertible_to<std::optional<Device>> Target>
 auto data_parallel(M& module, const Input& input, const std::vector<Device>& device_ids,
                    const Target& output_device, std::int64_t dim = 0) {
-  return data_parallel(module, input, device_ids,
-                       DataParallelOptions{.output_device = output_device, .dim = dim});
+  return lockstep::data_parallel(module, input, device_ids,
+                                 DataParallelOptions{.output_device = output_device, .dim = dim});
 }
 
 // A module that runs on several devices at once: each call divides its arguments among them, and

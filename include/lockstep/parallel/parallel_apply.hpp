@@ -289,7 +289,7 @@ auto parallel_apply(std::vector<M>& modules, const Scattered<Input>& inputs,
 template <class M, class Input, class K>
 auto parallel_apply(std::vector<M>& modules, const Scattered<Input>& inputs,
                     const Scattered<K>& kwargs_tup, const std::vector<Device>& devices = {}) {
-  return parallel_apply(modules, inputs.parts(), kwargs_tup.parts(), devices);
+  return lockstep::parallel_apply(modules, inputs.parts(), kwargs_tup.parts(), devices);
 }
 
 }  // namespace lockstep

@@ -230,7 +230,7 @@ Gathered<T> gather(const std::vector<T>& outputs, Device device, std::int64_t di
 template <class T>
 Gathered<T> gather(const Scattered<T>& outputs, Device device, std::int64_t dim = 0,
                    Reduction scalars = Reduction::none) {
-  return gather(outputs.parts(), device, dim, scalars);
+  return lockstep::gather(outputs.parts(), device, dim, scalars);
 }
 
 }  // namespace lockstep

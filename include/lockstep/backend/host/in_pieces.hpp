@@ -31,8 +31,8 @@ void in_pieces(std::size_t count, std::size_t unit, const Run& run) {
                       &run});
 }
 
-// Copies the bytes [begin, end) of an order, the gaps not counted; of an order with several runs,
-// the whole runs that begin in that range.
+// Copies the bytes [begin, end) of an order, the gaps not counted; of an order with several runs
+// and gaps between them, the whole runs that begin in that range.
 void copy_part(const CopyOrder& order, std::size_t begin, std::size_t end);
 
 // As std::memcpy for each order, all their bytes divided by in_pieces as if they were one after the

@@ -110,14 +110,14 @@ struct Held {
   auto& operator()(auto& optional) const { return *optional; }
 };
 
-// The entries of a map in its own order or, if it has none, in that of their keys, so that two maps
-// with the same keys are walked alike whatever their layout.
+// The entries of a map in the order that its type has or, if that has none, or each map its own, in
+// that of their keys, so that two maps with the same keys are walked alike.
 template <class Map>
 auto sorted_entries(Map& map) {
   std::vector<decltype(&*map.begin())> entries;
   entries.reserve(map.size());
   for (auto& entry : map) entries.push_back(&entry);
-  if constexpr (!requires { typename Map::key_compare; }) {
+  if constexpr (!requires { requires std::is_empty_v<typename Map::key_compare>; }) {
     std::stable_sort(entries.begin(), entries.end(),
                      [](const auto* a, const auto* b) { return a->first < b->first; });
   }

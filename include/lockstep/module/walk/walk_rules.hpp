@@ -180,8 +180,10 @@ consteval bool find_plain_tensors() {
   constexpr NodeKind kind = node_kind<T>;
   if constexpr (kind == NodeKind::opaque) {
     return std::derived_from<T, Tensor>;
-  } else {
+  } else if constexpr (kind == Holder<T>::kind) {
     return any_plain_tensors<typename Holder<T>::Held>;
+  } else {  // its members may lead back to T
+    return false;
   }
 }
 

@@ -76,7 +76,7 @@ struct AddTakenOp {
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const;
 };
 
-// The transpose.
+// Takes elements of x along a dimension: the transpose of the sum above.
 struct TakeOp {
   static constexpr const char* name = "take";
   RowsOf of;

@@ -7,7 +7,9 @@
 #include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
 #include <lockstep/ops/linear.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/split.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
@@ -49,13 +51,14 @@ std::vector<Tensor> recurrent_composed(const RecurrentArguments& arguments, bool
   const AutocastGuard off(false);
   const Tensor from_input = linear(arguments[A::x], arguments[A::weight_ih], arguments[A::bias_ih]);
   const std::int64_t length = from_input.size(0);
+  const std::vector<Tensor> steps = chunk(from_input, length, 0);  // whose gradient is one cat
   std::vector<Tensor> y(static_cast<std::size_t>(length));
   RecurrentState state{arguments[A::h0], arguments[A::c0]};
   for (std::int64_t step = 0; step < length; ++step) {
-    const std::int64_t t = reverse ? length - 1 - step : step;
+    const auto t = static_cast<std::size_t>(reverse ? length - 1 - step : step);
     const Tensor from_hidden = linear(state.h, arguments[A::weight_hh], arguments[A::bias_hh]);
-    state = composed_step(Cell{}, select(from_input, 0, t), from_hidden, state);
-    y[static_cast<std::size_t>(t)] = state.h;
+    state = composed_step(Cell{}, squeeze(steps[t], 0), from_hidden, state);
+    y[t] = state.h;
   }
   if constexpr (Cell::kHasC) {
     return {stack(y), state.h, state.c};
