@@ -118,16 +118,15 @@ std::uint64_t copies_of(const Model& model, const std::function<void()>& step) {
   return model.logging_data().num_gradient_copies - before;
 }
 
-// The last layer's two come before the pass is known; the first step makes the buckets as well.
-TEST(DistributedGradientSlots, GradientsAreComputedWhereTheyAreReduced) {
-  const Tensor x = images();
-  manual_seed(1);
-  const Layers net;
+// Trains on two ranks: in each of so many steps two gradients are copied, and all are those of the
+// model alone.
+template <class Net>
+void expect_two_copies(const Net& net, const Tensor& x, int steps) {
   const Values expected = gradients_alone(net, x);
   distributed::run(first_devices(2), [&](const ProcessGroup& group) {
     DistributedDataParallel model{copy_of(net), group};
     const Tensor own = share_of(x, group);
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < steps; ++step) {
       const std::uint64_t copies = copies_of(model, [&] {
         model.zero_grad();
         model(own).mean().backward();
@@ -136,6 +135,14 @@ TEST(DistributedGradientSlots, GradientsAreComputedWhereTheyAreReduced) {
       expect_near(gradients_of(model.module()), expected);
     }
   });
+}
+
+// The last layer's two come before the pass is known; the first step makes the buckets as well.
+TEST(DistributedGradientSlots, GradientsAreComputedWhereTheyAreReduced) {
+  const Tensor x = images();
+  manual_seed(1);
+  const Layers net;
+  expect_two_copies(net, x, 4);
 }
 
 struct Words {
@@ -160,19 +167,7 @@ TEST(DistributedGradientSlots, ThoseOfATableOfWordsAndOfLayerNormAreComputedTher
   const Tensor text = from_values(numbers, {kBatch, 5});
   manual_seed(1);
   const Words net;
-  const Values expected = gradients_alone(net, text);
-  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
-    DistributedDataParallel model{copy_of(net), group};
-    const Tensor own = share_of(text, group);
-    for (int step = 0; step < 3; ++step) {
-      const std::uint64_t copies = copies_of(model, [&] {
-        model.zero_grad();
-        model(own).mean().backward();
-      });
-      EXPECT_EQ(copies, 2u) << "in step " << step;
-      expect_near(gradients_of(model.module()), expected);
-    }
-  });
+  expect_two_copies(net, text, 3);
 }
 
 struct Shifted {
@@ -193,14 +188,7 @@ TEST(DistributedGradientSlots, ALayerNormMayHaveABiasAlone) {
   const Tensor x = images().reshape({-1, 4});
   manual_seed(1);
   const Shifted net;
-  const Values expected = gradients_alone(net, x);
-  distributed::run(first_devices(2), [&](const ProcessGroup& group) {
-    DistributedDataParallel model{copy_of(net), group};
-    const Tensor own = share_of(x, group);
-    const std::uint64_t copies = copies_of(model, [&] { model(own).mean().backward(); });
-    EXPECT_EQ(copies, 2u);
-    expect_near(gradients_of(model.module()), expected);
-  });
+  expect_two_copies(net, x, 3);
 }
 
 TEST(DistributedGradientSlots, NotWhereTheyAreAddedToOthers) {

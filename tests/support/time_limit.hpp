@@ -18,6 +18,7 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -82,6 +83,7 @@ class TimeLimit {
     say("\n");
     note_stack();
     say_stack(own_id());
+    ::sem_init(&answered_, 0, 0);
     const int folder = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY);
     alignas(8) std::array<char, 4096> entries;
     long bytes = 0;
@@ -113,6 +115,7 @@ class TimeLimit {
     if (asked_ == own_id()) {
       note_stack();
       asked_ = 0;
+      ::sem_post(&answered_);
       while (true) ::pause();  // what a call that was interrupted leads to is not to be seen
     }
     errno = before;
@@ -142,12 +145,15 @@ class TimeLimit {
     depth_ = ::backtrace(frames_.data(), static_cast<int>(frames_.size()));
   }
 
-  // Prints another thread's stack.
+  // Prints another thread's stack, unless it leaves the signal alone for a second.
   static void ask(pid_t thread) {
+    timespec deadline{};
+    ::clock_gettime(CLOCK_REALTIME, &deadline);
+    ++deadline.tv_sec;
     asked_ = thread;
     ::syscall(SYS_tgkill, ::getpid(), thread, SIGALRM);
-    const timespec moment{0, 1'000'000};
-    for (int i = 0; i < 1000 && asked_ != 0; ++i) ::nanosleep(&moment, nullptr);
+    while (asked_ != 0 && (::sem_timedwait(&answered_, &deadline) == 0 || errno == EINTR)) {
+    }
     if (asked_.exchange(0) != 0) {
       say("\nthread %d does not answer\n", static_cast<int>(thread));
     } else {
@@ -211,6 +217,7 @@ class TimeLimit {
 
   static inline std::atomic<bool> ending_{false};
   static inline std::atomic<pid_t> asked_{0};  // the thread that is to note its stack
+  static inline sem_t answered_;               // posted when it has
   static inline std::array<void*, kMost> frames_{};
   static inline int depth_ = 0;
 };
