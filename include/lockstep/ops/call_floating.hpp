@@ -80,15 +80,20 @@ void launch_floating(const char* operation, const Stream& stream, const Tensor& 
   });
 }
 
+template <class T, template <class> class Call, class... Members>
+Tensor result_of(const Shape& shape, const Tensor& first, const Members&... members) {
+  const Stream stream = current_stream(first.device());
+  Tensor result = empty_on(stream, shape, dtype_of<T>);
+  launch_members<Call<T>>(stream, result, first, members...);
+  return result;
+}
+
 // The result, of `shape`, of such a call. Not recorded.
 template <template <class> class Call, class... Members>
 Tensor call_floating(const char* operation, const Shape& shape, const Tensor& first,
                      const Members&... members) {
-  const Stream stream = current_stream(first.device());
   return dispatch_floating(first.dtype(), operation, [&]<class T>(T) {
-    Tensor result = empty_on(stream, shape, dtype_of<T>);
-    launch_members<Call<T>>(stream, result, first, members...);
-    return result;
+    return result_of<T, Call>(shape, first, members...);
   });
 }
 
@@ -96,12 +101,8 @@ Tensor call_floating(const char* operation, const Shape& shape, const Tensor& fi
 template <template <class> class Call, class... Members>
 Tensor call_wide(const char* operation, const Shape& shape, const Tensor& first,
                  const Members&... members) {
-  const Stream stream = current_stream(first.device());
-  return compute_floating(first.dtype(), operation, [&]<class T>(T) {
-    Tensor result = empty_on(stream, shape, dtype_of<T>);
-    launch_members<Call<T>>(stream, result, first, members...);
-    return result;
-  });
+  return compute_floating(first.dtype(), operation,
+                          [&]<class T>(T) { return result_of<T, Call>(shape, first, members...); });
 }
 
 }  // namespace lockstep::detail
