@@ -41,7 +41,8 @@ std::vector<Tensor> tensors_of(const TensorWalk& module);
 void zero_grad_of(const TensorWalk& module);
 void move_tensors(const TensorWalk& module, Device device);
 
-// Throws a ModuleError that names the first plain leaf of the module, if it has one.
+// Throws a ModuleError that names the first plain leaf of the module, if it has one: a member that
+// is a leaf and requires grad, but is no Parameter, so that training would not find it.
 void check_no_plain_leaf(const TensorWalk& module);
 
 // Throws a ModuleError that names the first plain leaf, or else the first uninitialised parameter

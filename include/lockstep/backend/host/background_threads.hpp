@@ -299,9 +299,8 @@ class BackgroundThreads {
   }
 
   // Helps until all pieces are taken or `announcements` is no longer `seen`, since a stream with
-  // work comes first. Wakes a further thread if the work takes one more helper. Looks at one work,
-  // and at the list of works only if the latest needs no help: the work's owner needs the list's
-  // lock at its end, and `sleep` looks at the list if nothing new comes before.
+  // work comes first. Wakes a further thread if the work takes one more helper. Searches the list
+  // of works only if the latest needs no help; `sleep` searches it if nothing new comes before.
   void help(std::uint32_t seen) {
     SharedWork* work = join_latest(kMostHelpers);
     bool wake = false;

@@ -14,7 +14,7 @@
 
 namespace lockstep::cuda {
 
-// A stream that one communicator has to itself while this lives. NCCL's work waits for other
+// A stream that nobody else has while this lives. NCCL's work waits for other
 // processes: if two communicators shared a stream and other processes issued their work in another
 // order, each would wait for the other for ever.
 class OwnStream : lockstep::detail::NonCopyable {

@@ -16,7 +16,7 @@ namespace lockstep::cuda {
 // LOCKSTEP_CUDA_DEVICES asks for more devices than there are GPUs, several on one in turn. A
 // logical device has streams of its own; its memory is the GPU's.
 //
-// This, the number of GPUs, is written once, by the count that freezes the list of devices, before
+// The number of GPUs. Whoever counts the devices first, which freezes their list, writes it before
 // anything else can ask.
 inline constinit std::atomic<int> gpus_of_machine{0};
 

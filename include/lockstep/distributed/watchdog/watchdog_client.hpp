@@ -348,7 +348,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   std::vector<Fault> faults_;
   std::optional<std::string> abort_reason_;
   bool abort_sent_ = false;
-  bool finishes_ = false;  // it has, and rank 0 has not been told yet
+  bool finishes_ = false;  // this rank has called `finish`, and rank 0 has not been told yet
   bool alone_ = false;     // there is no connection any more
 
   std::atomic<bool> faulted_{false};  // true from the first fault on; publishes nothing
