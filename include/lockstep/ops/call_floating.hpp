@@ -4,13 +4,12 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/ops/operands.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
-
-#include <optional>
 
 // A call for a tensor that it makes, written as the list of its members.
 namespace lockstep::detail {
@@ -26,18 +25,13 @@ struct AlsoWritten {
 
 // A tensor as a member that is read: contiguous, half precision in f32; an undefined one is an
 // empty View.
-class ReadMember {
- public:
-  explicit ReadMember(const Tensor& tensor) {
-    if (tensor.defined()) packed_.emplace(tensor);
-  }
+struct ReadMember {
+  PackedWide packed;
+
   template <class T>
   operator View<const T>() const {
-    return packed_ ? input<T>(**packed_) : View<const T>{};
+    return optional_input<T>(packed);
   }
-
- private:
-  std::optional<PackedWide> packed_;
 };
 
 struct WrittenMember {
@@ -46,12 +40,12 @@ struct WrittenMember {
 
   template <class T>
   operator View<T>() const {
-    return tensor.defined() ? output<T>(tensor, stream) : View<T>{};
+    return optional_output<T>(tensor, stream);
   }
 };
 
 inline ReadMember as_member(const Tensor& tensor, const Tensor&, const Stream&) {
-  return ReadMember(tensor);
+  return {PackedWide(tensor)};
 }
 inline WrittenMember as_member(TheResult, const Tensor& result, const Stream& stream) {
   return {result, stream};

@@ -20,12 +20,16 @@ inline Tensor packed_wide(const Tensor& x) {
   return is_half_precision(x.dtype()) ? cast(x, Dtype::f32) : packed(x);
 }
 
-// As `packed_wide`, but without a new handle where `x` is contiguous and of another dtype: then
-// this refers to `x`, which has to live longer.
+// As `packed_wide`, but without a new handle where `x` is contiguous and of another dtype, or
+// undefined: then this refers to `x`, which has to live longer.
 struct PackedWide : Packed {
-  explicit PackedWide(const Tensor& x)
-      : Packed(x, !is_half_precision(x.dtype()) && x.is_contiguous() ? Tensor() : packed_wide(x)) {}
+  explicit PackedWide(const Tensor& x) : Packed(x, is_as_asked(x) ? Tensor() : packed_wide(x)) {}
   explicit PackedWide(const Tensor&&) = delete;  // a temporary would not live long enough
+
+ private:
+  static bool is_as_asked(const Tensor& x) {
+    return !x.defined() || (!is_half_precision(x.dtype()) && x.is_contiguous());
+  }
 };
 
 // The tensor that body(T{}) returns, for the type T that tensors of `dtype` are computed in: float

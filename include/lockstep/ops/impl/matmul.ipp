@@ -39,7 +39,7 @@ LOCKSTEP_INLINE Tensor product(const char* name, const Tensor& a, const Tensor& 
 
   const MatrixArgument from_a = as_matrix(a);
   const MatrixArgument from_b = as_matrix(b);
-  const ReadMember from_bias(bias);
+  const ReadMember from_bias{PackedWide(bias)};
   const Stream stream = current_stream(a.device());
   return compute_floating(a.dtype(), name, [&]<class T>(T) {
     Tensor result = empty_at(slot, {&a, &b}, stream, shape, dtype_of<T>);

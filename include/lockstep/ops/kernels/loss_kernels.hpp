@@ -88,7 +88,7 @@ struct ClassLossCall {
     for (std::size_t row = 0; row < labels.size; ++row) {
       const std::size_t label = checked_row(of, labels[row], row, axis.count);
       const std::size_t first = row_start(axis, row);
-      const T at_label = in[first + label * axis.inner];
+      const T& at_label = in[first + label * axis.inner];  // read after softmax's pass over the row
       if (of_logits) {
         const LogSum<T> log_sum =
             softmax_row(in.data + first, probs.data + first, axis.count, axis.inner).log();
