@@ -17,7 +17,6 @@
 
 #include <gtest/gtest.h>
 
-#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -48,7 +47,7 @@ TEST(FailingCalls, PrefetchOfALoaderWithWorkers) {
         for (const Tensor& part : batch.parts()) sum += part.sum().item<float>();
       }
     };
-    if (fails_with<std::exception>(CallKind::thread, place, "Resource temporarily", pass)) pass();
+    if (fails_with<Error>(CallKind::thread, place, "Resource temporarily", pass)) pass();
     EXPECT_EQ(sum, 276);
   });
 }

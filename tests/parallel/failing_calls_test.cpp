@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/autograd/engine.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 
@@ -10,7 +11,6 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
-#include <system_error>
 #include <vector>
 
 namespace lockstep {
@@ -34,7 +34,7 @@ TEST(FailingCalls, AStepOfMoreReplicasThanThereHaveBeenThreadsFor) {
       model.zero_grad();
       model(x).sum().backward();
     };
-    if (fails_with<std::system_error>(CallKind::thread, place, "worker threads", step)) step();
+    if (fails_with<Error>(CallKind::thread, place, "worker threads", step)) step();
     EXPECT_EQ(model.module().bias.grad().to_vector<double>(),
               std::vector<double>(2, static_cast<double>(count)));
   });

@@ -42,7 +42,7 @@ void run_team_shares(std::size_t n, F& share, OnError on_error) {
 //
 // **Threads and exceptions.** May be called from any thread, from several at once, and from inside
 // a share. `share` is called by n threads at once. If worker threads cannot be started, no share
-// runs and std::system_error says how many were needed. In a child forked from a process that uses
+// runs and an Error says how many were needed. In a child forked from a process that uses
 // lockstep, an Error; a child forked inside a share must not return from it.
 template <class F>
 [[nodiscard]] std::vector<std::exception_ptr> try_run_team(std::size_t n, F&& share) {

@@ -121,9 +121,8 @@ class BatchWorkers : lockstep::detail::NonCopyable {
           work(shared, *state);
         }));
       } catch (const std::system_error& error) {
-        throw std::system_error(
-            error.code(), lockstep::detail::str("of ", workers, " threads to load batches only ", i,
-                                                " could be started"));
+        lockstep::detail::fail<Error>("of the ", workers, " threads that load batches only ", i,
+                                      " could be started: ", error.what());
       }
     }
   }

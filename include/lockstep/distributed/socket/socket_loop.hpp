@@ -6,6 +6,7 @@
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
+#include <lockstep/error.hpp>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -21,6 +22,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -147,7 +149,7 @@ class SocketLoop {
   // The handler may send to any connection, but neither add nor remove any.
   template <class Handler>
   void start(Handler& handler, std::chrono::milliseconds tick = std::chrono::hours(1)) {
-    thread_ = std::thread([this, &handler, tick]() noexcept {
+    const auto serve = [this, &handler, tick]() noexcept {
       try {
         run(handler, tick);
         handler.on_stop();
@@ -155,7 +157,12 @@ class SocketLoop {
         connections_.clear();
         handler.on_failure(error);
       }
-    });
+    };
+    try {
+      thread_ = std::thread(serve);
+    } catch (const std::system_error& error) {
+      lockstep::detail::fail<Error>("no thread for sockets: ", error.what());
+    }
   }
 
   // Ends the thread; what the handler's destructor begins with. In a forked child, where there is

@@ -77,10 +77,9 @@ LOCKSTEP_INLINE void WorkerPool::create_worker(std::size_t team_size) {
   try {
     start_detached([this, &self = *worker] { serve(self); });
   } catch (const std::system_error& error) {
-    throw std::system_error(error.code(),
-                            str("run_team: ", team_size, " shares need ", team_size - 1,
-                                " free worker threads, there are ", free_.size(), " (of ",
-                                threads_created_, " in the process) and no more could be started"));
+    fail<Error>("run_team: ", team_size, " shares need ", team_size - 1,
+                " free worker threads, there are ", free_.size(), " (of ", threads_created_,
+                " in the process) and no more could be started: ", error.what());
   }
   // At the bottom of the stack: the warm ones stay at the top.
   free_.insert(free_.begin(), worker.release());
