@@ -220,7 +220,8 @@ TEST(DataLoaderWorkers, TheExceptionsOfCollateComeToo) {
         [&] {
           for (const Tensor& batch : loader) batches += batch.size(0) / 3;
         },
-        "sample 0 of the batch has shape [6], but sample 1 has [7]"));
+        "sample 0 of the batch has shape [6], but sample 1 has [7]; the batch is of the dataset's "
+        "samples 6 7 8"));
     EXPECT_EQ(batches, 2);
   }
 }

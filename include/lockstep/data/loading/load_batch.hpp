@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/data/collate.hpp>
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/data/sampler.hpp>
@@ -18,7 +19,9 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -59,6 +62,21 @@ class SampleSeeds {
   std::vector<std::uint64_t> seeds_;
 };
 
+// Throws what is being handled. An error of lockstep's own names the data set's samples.
+[[noreturn]] inline void rethrow_naming(std::span<const std::int64_t> indices) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    std::string text =
+        lockstep::detail::str(error.what(), "; the batch is of the dataset's samples");
+    for (const std::int64_t index : indices) text += ' ' + std::to_string(index);
+    lockstep::detail::OwnErrors::each([&]<class E>(std::type_identity<E>) {
+      if (typeid(error) == typeid(E)) throw E(text);
+    });
+    throw;
+  }
+}
+
 // The samples of these indices as one batch; seeds[i] is for the i-th of them.
 template <class D, class CollateFn>
 auto load_batch(const D& dataset, std::span<const std::int64_t> indices,
@@ -87,7 +105,11 @@ auto load_batch(const D& dataset, std::span<const std::int64_t> indices,
       for (const std::int64_t index : indices) samples.push_back(dataset.get(index));
     }
     if constexpr (default_collate) {
-      return data::collate(std::move(samples));
+      try {
+        return data::collate(std::move(samples));
+      } catch (...) {
+        rethrow_naming(indices);
+      }
     } else {
       return collate_fn(std::move(samples));
     }
