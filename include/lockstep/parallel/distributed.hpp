@@ -74,11 +74,11 @@ class [[nodiscard]] NoSync : detail::NonCopyable {
 // **Threads and exceptions.** One thread a rank. Every rank makes the same calls in the same order.
 // Where models differ, each rank gets the ModuleError that names the parameter. A parameter that
 // gets no gradient, unless find_unused_parameters or static_graph is set, is an AutogradError that
-// names it, at the end of that very backward. A parameter that was replaced after the module was
-// wrapped is a ModuleError that names it, there or, with one of these options, in forward. One that
-// a rank has frozen between forward and backward counts as zero in the mean, which that rank gets,
-// too. After an exception in backward the object can only be destroyed: other ranks may have gone
-// on.
+// names it, at the end of that very backward. A parameter that was replaced, added or unfrozen
+// after the module was wrapped is a ModuleError that names it, in forward while grad mode is on.
+// One that a rank has frozen between forward and backward counts as zero in the mean, which that
+// rank gets, too. After an exception in backward the object can only be destroyed: other ranks may
+// have gone on.
 // **Example.**
 //   ls::distributed::run(ls::devices(), [&](ls::distributed::ProcessGroup group) {
 //     ls::DistributedDataParallel model{Net{}, group};
@@ -116,7 +116,6 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
     }
     reducer_ = std::make_shared<detail::Reducer>(trained, process_group_, options_);
     reducer_->attach();
-    forgets_module_ = detail::ForgetsModule(reducer_);
   }
 
   // On the default group.
@@ -281,7 +280,6 @@ class DistributedDataParallel : public detail::ModuleWrapper<M> {
   detail::CoalescedBroadcast broadcast_;
   std::optional<JoinContext> join_;  // within one
   std::shared_ptr<detail::Reducer> reducer_;
-  detail::ForgetsModule forgets_module_;
 };
 
 }  // namespace lockstep

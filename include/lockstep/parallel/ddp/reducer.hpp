@@ -23,7 +23,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,12 +73,10 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // others' mean.
   void shadow(const JoinRound& round);
 
-  // Throws if the ranks cannot be in step any more. Where parameters may be unused, also throws a
-  // ModuleError if the module has one that is trained but not reduced, whose own gradient would
-  // pass for none. Else that is looked for when a gradient is missing: the module stays where it
-  // is, or forget_module is called.
-  void begin_forward(const TensorWalk& module);
-  void forget_module();
+  // Throws if the ranks cannot be in step any more. Where grad mode is on, also throws a
+  // ModuleError if the module has a parameter that is trained but not reduced, whose gradient would
+  // be each rank's own.
+  void begin_forward(const TensorWalk& model);
 
   void add_forward_time(std::chrono::nanoseconds time);
 
@@ -134,8 +131,6 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   // For each parameter, how many ranks have a gradient for it.
   std::vector<std::int32_t> count_ranks_that_used();
 
-  void check_not_replaced() const;
-
   // Throws if gradients are missing: where the ranks have counted, on all of them, so that none
   // goes on to a collective alone.
   void check_missing(const std::vector<std::size_t>& missing,
@@ -172,31 +167,9 @@ class Reducer : public std::enable_shared_from_this<Reducer>, NonCopyable {
   std::uint64_t pass_ = 0;              // the one that is being reduced, 0 for none
   std::size_t next_bucket_ = 0;         // the first that has not been launched in it
   ReducerJoin join_;
-  std::optional<TensorWalk> module_;  // where it was called
   Clock::time_point began_;
   std::string failure_;  // why this is unusable
   DDPLoggingData log_;
-};
-
-// Has a Reducer forget the module when the object that both belong to is moved or destroyed.
-class ForgetsModule {
- public:
-  explicit ForgetsModule(std::shared_ptr<Reducer> reducer = {}) : reducer_(std::move(reducer)) {}
-  ForgetsModule(ForgetsModule&& other) noexcept : reducer_(std::move(other.reducer_)) { forget(); }
-  ForgetsModule& operator=(ForgetsModule&& other) noexcept {
-    forget();
-    reducer_ = std::move(other.reducer_);
-    forget();
-    return *this;
-  }
-  ~ForgetsModule() { forget(); }
-
- private:
-  void forget() const noexcept {
-    if (reducer_) reducer_->forget_module();
-  }
-
-  std::shared_ptr<Reducer> reducer_;
 };
 
 }  // namespace lockstep::detail

@@ -123,17 +123,15 @@ LOCKSTEP_INLINE void Reducer::shadow(const JoinRound& round) {
   });
 }
 
-LOCKSTEP_INLINE void Reducer::begin_forward(const TensorWalk& module) {
+LOCKSTEP_INLINE void Reducer::begin_forward(const TensorWalk& model) {
   const std::lock_guard lock(mutex_);
   check<AutogradError>(failure_.empty(), failure_);
-  module_ = module;
-  const bool may_be_unused = find_unused_ || (static_graph_ && log_.num_iterations == 0);
-  if (may_be_unused && is_grad_enabled()) check_not_replaced();
-}
-
-LOCKSTEP_INLINE void Reducer::forget_module() {
-  const std::lock_guard lock(mutex_);
-  module_.reset();
+  if (!is_grad_enabled()) return;
+  model.for_each([this](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
+    const bool trained =
+        kind == TensorKind::parameter && tensor.defined() && tensor.requires_grad();
+    if (trained && !claims_.has(tensor)) fail_replaced(path.name());
+  });
 }
 
 LOCKSTEP_INLINE void Reducer::add_forward_time(std::chrono::nanoseconds time) {
@@ -285,15 +283,6 @@ LOCKSTEP_INLINE std::vector<std::int32_t> Reducer::count_ranks_that_used() {
   return counts.to_vector<std::int32_t>();
 }
 
-LOCKSTEP_INLINE void Reducer::check_not_replaced() const {
-  if (!module_) return;
-  module_->for_each([this](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
-    const bool trained =
-        kind == TensorKind::parameter && tensor.defined() && tensor.requires_grad();
-    if (trained && !claims_.has(tensor)) fail_replaced(path.name());
-  });
-}
-
 LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& missing,
                                             const std::vector<std::int32_t>& ranks, int expected,
                                             bool joined) const {
@@ -301,7 +290,6 @@ LOCKSTEP_INLINE void Reducer::check_missing(const std::vector<std::size_t>& miss
   const bool somewhere = any_of(ranks, [expected](std::int32_t count) { return count < expected; });
   const std::string where = somewhere ? where_missing(joined) : std::string();
   const std::string names = buckets_->names(missing);
-  if (!missing.empty()) check_not_replaced();
   if (!missing.empty() && static_graph_) fail_static_graph_unused(group_.rank(), names);
   if (!missing.empty()) fail_unused(group_.rank(), names);
   if (somewhere) fail_unused_elsewhere(group_.rank(), where, joined);
