@@ -66,6 +66,18 @@ TEST(Collate, MakesVectorsOfNumbers) {
   EXPECT_EQ(collate(std::vector<double>{1}).dtype(), Dtype::f64);
 }
 
+TEST(Collate, ANumberThatI64CannotHoldIsAnError) {
+  enum class Wide : std::uint64_t { small = 3, large = UINT64_MAX };
+  EXPECT_TRUE(lockstep::testing::throws<lockstep::ValueError>(
+      [] {
+        collate(std::vector<std::pair<int, std::uint64_t>>{{-1, 2}, {-1, std::uint64_t{1} << 63}});
+      },
+      "collate: batch[1] is 9223372036854775808 in sample 1 of the batch, more than i64"));
+  EXPECT_THROW(collate(std::vector{Wide::small, Wide::large}), lockstep::ValueError);
+  EXPECT_EQ(values_of<std::int64_t>(collate(std::vector<std::uint64_t>{INT64_MAX})),
+            std::vector<std::int64_t>{INT64_MAX});
+}
+
 TEST(Collate, WorksElementByElement) {
   using Sample = std::tuple<std::pair<Tensor, int>, std::string, std::array<double, 2>>;
   const std::vector<Sample> samples{

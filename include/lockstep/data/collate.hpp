@@ -67,13 +67,20 @@ void check_alike(const std::vector<T>& samples, const nested::Path& path, const 
 }
 
 template <class T>
-Tensor collate_numbers(const std::vector<T>& samples) {
+Tensor collate_numbers(const std::vector<T>& samples, const nested::Path& path) {
   using Stored =
       std::conditional_t<std::floating_point<T>,
                          std::conditional_t<std::same_as<T, float>, float, double>, std::int64_t>;
   std::vector<Stored> values;
   values.reserve(samples.size());
-  for (const T sample : samples) values.push_back(static_cast<Stored>(sample));
+  for (const T sample : samples) {
+    values.push_back(static_cast<Stored>(sample));
+    if constexpr (!std::floating_point<T>) {
+      check<ValueError>(values.back() >= 0 || sample < T{}, "collate: ", path, " is ",
+                        static_cast<std::uint64_t>(sample), " in sample ", values.size() - 1,
+                        " of the batch, more than i64 can hold");
+    }
+  }
   return from_values(values, {static_cast<std::int64_t>(values.size())});
 }
 
@@ -228,7 +235,7 @@ auto collate_at(std::vector<T> samples, const nested::Path& path) {
   } else if constexpr (std::derived_from<T, Tensor>) {
     return stack_rows(std::vector<Tensor>(samples.begin(), samples.end()), path);
   } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
-    return collate_numbers(samples);
+    return collate_numbers(samples, path);
   } else if constexpr (std::same_as<T, std::string>) {
     return samples;
   } else if constexpr (nested::form_of<T> == nested::Form::members) {
@@ -258,8 +265,8 @@ auto collate_at(std::vector<T> samples, const nested::Path& path) {
 // **Torch counterpart.** torch.utils.data.default_collate.
 // **Backward.** Not recorded.
 // **Threads and exceptions.** ShapeError, DtypeError or DeviceError for tensors that do not fit
-// each other, ValueError for samples that differ in structure, all naming the place in the batch
-// and the samples; ValueError for no samples.
+// each other, ValueError for samples that differ in structure and for a number that i64 cannot
+// hold, all naming the place in the batch and the samples; ValueError for no samples.
 template <class T>
 auto collate(std::vector<T> samples) {
   check<ValueError>(!samples.empty(), "collate: there are no samples");
