@@ -38,6 +38,7 @@ namespace many_users_test {
 using testing::first_devices;
 using testing::L0;
 using testing::x5;
+using testing::y5;
 using Values = std::vector<double>;
 
 // The losses of a training, which the learning rate makes another one.
@@ -118,6 +119,20 @@ TEST(ManyUsers, OneModuleAnswersManyThreadsAtOnce) {
   for (std::size_t p = 0; p < all.size(); ++p) {
     const double roundings = 1e-12 * (1 + max(abs(expected[p])).item());
     EXPECT_LT(max(abs(all[p].grad() - expected[p])).item(), roundings) << "parameter " << p;
+  }
+}
+
+// The first calls of all of them make the replicas.
+TEST(ManyUsers, OneDataParallelAnswersManyThreadsAtOnce) {
+  for (int round = 0; round < 20; ++round) {
+    const DataParallel model{L0{}, first_devices(3)};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        for (int call = 0; call < 3; ++call) EXPECT_EQ(model(x5()).to_vector<double>(), y5());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
   }
 }
 

@@ -106,12 +106,12 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
 // **Devices and streams.** Arguments may be on any device, but the parts of a Scattered have to be
 // on theirs; results are on output_device.
 // **Backward.** The gradients of all replicas are summed into the module's parameters.
-// **Threads and exceptions.** Two threads may call two DataParallels at once; a single one is
-// called by one thread at a time. The constructor throws a ValueError for no devices, a DeviceError
-// for one that does not exist, and a ModuleError for a module that is mixed, elsewhere, or not
-// initialised yet. A call throws what scatter, parallel_apply and gather throw, and a ModuleError
-// if the module has been moved away. Replicas that take a few microseconds may run one after
-// another on the calling thread; one may wait for another all the same.
+// **Threads and exceptions.** Several threads may call one at once, as long as nobody, its forward
+// included, changes the module meanwhile. The constructor throws a ValueError for no devices, a
+// DeviceError for one that does not exist, and a ModuleError for a module that is mixed, elsewhere,
+// or not initialised yet. A call throws what scatter, parallel_apply and gather throw, and a
+// ModuleError if the module has been moved away. Replicas that take a few microseconds may run one
+// after another on the calling thread; one may wait for another all the same.
 // **Example.**
 //   ls::DataParallel model{Net{}, ls::devices()};
 //   ls::Tensor out = model(images);

@@ -10,6 +10,8 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstdint>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -21,15 +23,20 @@ namespace lockstep::detail {
 // nothing. Writing a copy again counts as a change of it, so that a backward that still needs its
 // old values is an error.
 //
-// Threads: belongs to one DataParallel, whose calls are made one at a time.
+// Threads: several may call `refresh` at once; one that copies what has changed overwrites what
+// others still use.
 class ReplicaCache {
  public:
   ReplicaCache() = default;
   // A copy starts empty: two owners would overwrite each other's memory.
   ReplicaCache(const ReplicaCache&) {}
-  ReplicaCache& operator=(const ReplicaCache&);
-  ReplicaCache(ReplicaCache&&) = default;
-  ReplicaCache& operator=(ReplicaCache&&) = default;
+  ReplicaCache(ReplicaCache&& other) noexcept { *this = std::move(other); }
+  ReplicaCache& operator=(const ReplicaCache&) { return *this = ReplicaCache(); }
+  ReplicaCache& operator=(ReplicaCache&& other) noexcept {
+    originals_ = std::move(other.originals_);
+    replicas_ = std::move(other.replicas_);
+    return *this;
+  }
 
   // Brings the copies of `originals`, which are on one device, up to date on each of `devices`, and
   // returns them: those of all tensors for devices[0], then for devices[1]. The first entry for the
@@ -67,6 +74,7 @@ class ReplicaCache {
   static void update(std::vector<Target>& targets, const std::vector<Tensor>& originals,
                      const std::vector<Device>& devices);
 
+  std::mutex mutex_;  // guards all below
   std::vector<Original> originals_;
   std::vector<Replica> replicas_;  // in the order of the devices
 };

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -23,14 +24,9 @@ struct ReplicaCache::Target {
   bool ordered = false;  // the transfer waits for all that uses the replica's memory
 };
 
-LOCKSTEP_INLINE ReplicaCache& ReplicaCache::operator=(const ReplicaCache&) {
-  originals_.clear();
-  replicas_.clear();
-  return *this;
-}
-
 LOCKSTEP_INLINE std::vector<Tensor> ReplicaCache::refresh(const std::vector<Tensor>& originals,
                                                           const std::vector<Device>& devices) {
+  const std::lock_guard lock(mutex_);
   forget_if_changed(originals);
   if (replicas_.size() < devices.size()) replicas_.resize(devices.size());
   std::vector<Tensor> result;
