@@ -39,15 +39,16 @@ class GpuPool {
     const std::lock_guard lock(mutex_);
     cudaMemPool_t pool = pool_.load(std::memory_order_relaxed);
     if (pool) return pool;
+    if (!cache_) cache_ = std::make_unique<BlockCache>(cache_limit(device));
     cudaMemPoolProps properties{};
     properties.allocType = cudaMemAllocationTypePinned;
     properties.location.type = cudaMemLocationTypeDevice;
     properties.location.id = gpu_of(device);
     check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate", device);
     std::uint64_t keep = UINT64_MAX;
-    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
-          "cudaMemPoolSetAttribute", device);
-    cache_ = std::make_unique<BlockCache>(cache_limit(device));
+    const cudaError_t kept = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+    if (kept != cudaSuccess) (void)cudaMemPoolDestroy(pool);
+    check(kept, "cudaMemPoolSetAttribute", device);
     pool_.store(pool, std::memory_order_release);
     return pool;
   }
