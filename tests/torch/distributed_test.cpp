@@ -370,6 +370,18 @@ TEST(TorchDistributed, RefusesWhatItCannotFollow) {
   change([](TorchReplaceable& net) { net.register_buffer("late", f64({1}, {1})); },
          "has 3 parameters");
   change([](TorchReplaceable& net) { net.replace(); }, "parameter \"weight\" has been replaced");
+  on_two([](const ProcessGroup& group) {
+    const auto net = std::make_shared<TorchL0>();
+    net->weight.requires_grad_(false);
+    DistributedDataParallel model{net, group};
+    model(f64({1, 1}, {1, 2})).sum().backward();
+    net->weight.requires_grad_(true);
+    EXPECT_TRUE(throws<ls::ModuleError>(
+        [&] {
+          model(f64({1, 1}, {1, 2}));
+        },
+        "parameter \"weight\" was replaced, added or unfrozen"));
+  });
 }
 
 TEST(TorchDistributed, RefusesOtherDtypesAndOtherModules) {

@@ -48,13 +48,15 @@ class LentModule {
   const std::vector<ModuleTensor>& originals() const { return originals_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
-  // Goes after memory that the module's tensors have moved to, as torch::load moves it. A
-  // ModuleError for tensors that are others, or others of kind, than those that were lent.
+  // Goes after memory that the module's tensors have moved to, as torch::load moves it, and after
+  // what is frozen and thawed. A ModuleError for tensors that are others, or others of kind, than
+  // those that were lent.
   void refresh() {
     check_same_tensors(originals_, tensors_of(*net_), kAdvice);
     for (std::size_t j = 0; j < originals_.size(); ++j) {
       const at::Tensor& now = originals_[j].tensor;
       const Tensor& here = tensor(j);
+      if (originals_[j].parameter) here.requires_grad_(now.requires_grad());
       if (same_memory(now, here)) continue;
       lockstep::check<ModuleError>(
           is_on(now, device_) && lockstep_dtype(now.scalar_type()) == here.dtype() &&
