@@ -198,7 +198,7 @@ TEST(CudaOrder, MemoryIsKeptForACopyThatNobodyFinished) {
   const comm::detail::Transfer transfer(kGpus[1]);
   transfer.overwrite(out);
   comm::detail::CopiesTogether alone;
-  transfer.copy_out(out, source, comm::detail::whole_of(out), alone);
+  transfer.copy(out, source, comm::detail::whole_of(out), alone);
   alone.issue();
 }
 

@@ -107,7 +107,7 @@ inline void fan_out(std::span<const FanOutCopy> copies, const std::vector<Device
     copies = copies.subspan(count);
     if (together.add(source, of_source)) continue;
     for (const FanOutCopy& each : of_source) {
-      each.transfer->copy_out(*each.copy, source, whole_of(source), alone);
+      each.transfer->copy(*each.copy, source, whole_of(source), alone);
     }
   }
   alone.issue();

@@ -25,6 +25,7 @@
 namespace lockstep::comm::detail {
 
 using lockstep::detail::copying_backend;
+using lockstep::detail::Pitched;
 
 // Where a part of a contiguous tensor lies, in bytes: `rows` runs of `width` bytes, the first at
 // `offset`, `pitch` apart.
@@ -136,15 +137,31 @@ class Transfer {
     result.mark_changed();
   }
 
-  // dst := src[slice]; dst is contiguous and as large as the slice.
-  void copy_out(const Tensor& dst, const Tensor& src, const Slice& slice,
-                CopiesTogether& together) const {
-    issue(dst, 0, slice.width, src, slice.offset, slice.pitch, slice, together);
-  }
-  // dst[slice] := src; src is contiguous and as large as the slice.
-  void copy_in(const Tensor& dst, const Tensor& src, const Slice& slice,
-               CopiesTogether& together) const {
-    issue(dst, slice.offset, slice.pitch, src, 0, slice.width, slice, together);
+  // dst[slice] := src or dst := src[slice]: the larger one is what the slice is of, the other as
+  // large as the slice. Both are contiguous.
+  void copy(const Tensor& dst, const Tensor& src, const Slice& slice,
+            CopiesTogether& together) const {
+    if (slice.width == 0 || slice.rows == 0) return;
+    copy_.wait_stream(current_stream(src.device()));
+    src.record_stream(copy_);
+    auto* to = static_cast<std::byte*>(dst.impl()->data());
+    const auto* from = static_cast<const std::byte*>(src.impl()->data());
+    Pitched shape{slice.width, slice.rows, slice.width, slice.width};
+    if (dst.numel() > src.numel()) {
+      to += slice.offset;
+      shape.dst_pitch = slice.pitch;
+    } else {
+      from += slice.offset;
+      shape.src_pitch = slice.pitch;
+    }
+    together.add(copying_backend(dst.device(), src.device()),
+                 {.dst = to,
+                  .dst_device = dst.device(),
+                  .src = from,
+                  .src_device = src.device(),
+                  .shape = shape,
+                  .stream = &copy_.state()},
+                 dst, src);
   }
 
   // Makes the device's compute stream wait for the copies; from here on it may use the results.
@@ -155,24 +172,6 @@ class Transfer {
   void finish(const Tensor& result) const { finish({&result, 1}); }
 
  private:
-  void issue(const Tensor& dst, std::size_t dst_offset, std::size_t dst_pitch, const Tensor& src,
-             std::size_t src_offset, std::size_t src_pitch, const Slice& slice,
-             CopiesTogether& together) const {
-    if (slice.width == 0 || slice.rows == 0) return;
-    copy_.wait_stream(current_stream(src.device()));
-    src.record_stream(copy_);
-    auto* to = static_cast<std::byte*>(dst.impl()->data()) + dst_offset;
-    const auto* from = static_cast<const std::byte*>(src.impl()->data()) + src_offset;
-    together.add(copying_backend(dst.device(), src.device()),
-                 {.dst = to,
-                  .dst_device = dst.device(),
-                  .src = from,
-                  .src_device = src.device(),
-                  .shape = {slice.width, slice.rows, dst_pitch, src_pitch},
-                  .stream = &copy_.state()},
-                 dst, src);
-  }
-
   const Stream copy_;
   const Stream compute_;
 };

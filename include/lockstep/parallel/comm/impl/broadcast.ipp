@@ -49,7 +49,7 @@ LOCKSTEP_INLINE std::vector<Tensor> broadcast_out(const Tensor& tensor,
   detail::CopiesTogether together;
   for (const Tensor& out : outs) {
     const auto& transfer = transfers.emplace_back(out);
-    transfer.copies().copy_out(transfer.room(), source, detail::whole_of(source), together);
+    transfer.copies().copy(transfer.room(), source, detail::whole_of(source), together);
   }
   together.issue();
   for (const auto& transfer : transfers) transfer.finish();

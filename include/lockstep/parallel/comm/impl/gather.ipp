@@ -22,35 +22,31 @@
 namespace lockstep::comm::detail {
 
 // The shape of a gather's result, and where in it each input goes.
-class GatherPlan {
- public:
+struct GatherPlan {
   // Throws unless the inputs agree.
   GatherPlan(const std::vector<Tensor>& tensors, std::int64_t dim) {
     check<ValueError>(!tensors.empty(), "gather: expected at least one tensor");
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       check<ValueError>(tensors[i].defined(), "gather: input tensor at index ", i, " is undefined");
     }
-    scalars_ = tensors[0].dim() == 0;
-    shape_ = scalars_ ? Shape{1} : tensors[0].sizes();
-    along_ = scalars_ ? 0 : wrap_dim(dim, shape_.size());
+    scalars = tensors[0].dim() == 0;
+    shape = scalars ? Shape{1} : tensors[0].sizes();
+    along = scalars ? 0 : wrap_dim(dim, shape.size());
     std::int64_t rows = rows_of(tensors[0]);
     for (std::size_t i = 1; i < tensors.size(); ++i) {
       const Tensor& tensor = tensors[i];
       check<DtypeError>(tensor.dtype() == tensors[0].dtype(), "gather: input tensor at index ", i,
                         " has dtype ", tensor.dtype(), ", but expected ", tensors[0].dtype());
       Shape expected = tensors[0].sizes();
-      if (!scalars_ && tensor.sizes().size() == shape_.size()) {
-        expected[along_] = tensor.sizes()[along_];
+      if (!scalars && tensor.sizes().size() == shape.size()) {
+        expected[along] = tensor.sizes()[along];
       }
       check<ShapeError>(tensor.sizes() == expected, "gather: input tensor at index ", i,
                         " has invalid shape ", tensor.sizes(), ", but expected ", expected);
       rows += rows_of(tensor);
     }
-    shape_[along_] = rows;
+    shape[along] = rows;
   }
-
-  const Shape& shape() const { return shape_; }
-  std::size_t along() const { return along_; }
 
   void copy(const Transfer& transfer, const std::vector<Tensor>& tensors,
             const Tensor& result) const {
@@ -58,19 +54,18 @@ class GatherPlan {
     CopiesTogether together;
     for (const Tensor& tensor : tensors) {
       const lockstep::detail::Packed source(tensor);
-      transfer.copy_in(result, source,
-                       slice_of(shape_, tensor.dtype(), along_, start, rows_of(tensor)), together);
+      transfer.copy(result, source, slice_of(shape, tensor.dtype(), along, start, rows_of(tensor)),
+                    together);
       start += rows_of(tensor);
     }
     together.issue();
   }
 
- private:
-  std::int64_t rows_of(const Tensor& tensor) const { return scalars_ ? 1 : tensor.sizes()[along_]; }
+  std::int64_t rows_of(const Tensor& tensor) const { return scalars ? 1 : tensor.sizes()[along]; }
 
-  bool scalars_;
-  std::size_t along_;
-  Shape shape_;
+  bool scalars;
+  std::size_t along;
+  Shape shape;
 };
 
 }  // namespace lockstep::comm::detail
@@ -85,13 +80,13 @@ LOCKSTEP_INLINE Tensor gather(const std::vector<Tensor>& tensors, std::int64_t d
     for (const Tensor& tensor : tensors) {
       images.push_back(lockstep::detail::channels_to_back(tensor));
     }
-    const std::size_t behind = lockstep::detail::behind_channels(plan.along());
+    const std::size_t behind = lockstep::detail::behind_channels(plan.along);
     return lockstep::detail::channels_to_front(
         gather(images, static_cast<std::int64_t>(behind), destination));
   }
   const profile::RecordFunction range("gather");
   const detail::Transfer transfer(destination.value_or(tensors[0].device()));
-  Tensor result = transfer.allocate(plan.shape(), tensors[0].dtype());
+  Tensor result = transfer.allocate(plan.shape, tensors[0].dtype());
   plan.copy(transfer, tensors, result);
   transfer.finish(result);
   return result;
@@ -100,7 +95,7 @@ LOCKSTEP_INLINE Tensor gather(const std::vector<Tensor>& tensors, std::int64_t d
 LOCKSTEP_INLINE Tensor gather_out(const std::vector<Tensor>& tensors, const Tensor& out,
                                   std::int64_t dim) {
   const detail::GatherPlan plan(tensors, dim);
-  detail::check_out("gather_out", {out}, 0, plan.shape(), tensors[0].dtype());
+  detail::check_out("gather_out", {out}, 0, plan.shape, tensors[0].dtype());
   for (const Tensor& tensor : tensors) detail::check_apart("gather_out", out, 0, tensor);
   const detail::OutTransfer transfer(out);
   plan.copy(transfer.copies(), tensors, transfer.room());

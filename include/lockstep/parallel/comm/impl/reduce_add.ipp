@@ -75,7 +75,7 @@ class ReadableTensor {
     const Transfer transfer(destination);
     Tensor copy = transfer.allocate(source.sizes(), source.dtype());
     CopiesTogether alone;
-    transfer.copy_out(copy, source, whole_of(source), alone);
+    transfer.copy(copy, source, whole_of(source), alone);
     alone.issue();
     transfer.finish(copy);
     return copy;

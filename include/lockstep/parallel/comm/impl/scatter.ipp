@@ -88,9 +88,9 @@ LOCKSTEP_INLINE std::vector<Tensor> scatter(const Tensor& tensor,
     const detail::Transfer& transfer =
         transfers.emplace_back(stream_given ? *streams[i] : copy_stream(devices[i]));
     chunks.push_back(transfer.allocate(shape, tensor.dtype()));
-    transfer.copy_out(chunks[i], source,
-                      detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]),
-                      together);
+    transfer.copy(chunks[i], source,
+                  detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]),
+                  together);
   }
   together.issue();
   // Only now, when all copies have been issued, are the compute streams made to wait for them.
@@ -124,9 +124,9 @@ LOCKSTEP_INLINE std::vector<Tensor> scatter_out(const Tensor& tensor,
   std::int64_t start = 0;
   for (std::size_t i = 0; i < outs.size(); start += sizes[i], ++i) {
     const auto& transfer = transfers.emplace_back(outs[i]);
-    transfer.copies().copy_out(
-        transfer.room(), source,
-        detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]), together);
+    transfer.copies().copy(transfer.room(), source,
+                           detail::slice_of(source.sizes(), source.dtype(), along, start, sizes[i]),
+                           together);
   }
   together.issue();
   for (const auto& transfer : transfers) transfer.finish();
