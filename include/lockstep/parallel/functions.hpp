@@ -112,17 +112,6 @@ struct ReduceAddCoalesced {
   static Tensor copied(const Tensor& tensor, Device destination);
 };
 
-namespace detail {
-
-// Scatter and ReduceAddCoalesced, applied; where nothing is to be recorded, without the operation.
-std::vector<Tensor> scattered(const Tensor& tensor, const std::vector<Device>& devices,
-                              const std::vector<std::int64_t>& sizes, std::int64_t dim);
-
-std::vector<Tensor> reduced(std::vector<Tensor> flat, const std::vector<Device>& devices,
-                            Device destination);
-
-}  // namespace detail
-
 }  // namespace lockstep::functions
 
 #if defined(LOCKSTEP_DEFINITIONS)

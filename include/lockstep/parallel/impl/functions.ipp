@@ -8,7 +8,7 @@
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/parallel/functions.hpp>
-#include <lockstep/parallel/split.hpp>
+#include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -22,13 +22,6 @@
 
 namespace lockstep::functions::detail {
 
-inline std::vector<Device> devices_of(const std::vector<Tensor>& tensors) {
-  std::vector<Device> devices;
-  devices.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) devices.push_back(tensor.device());
-  return devices;
-}
-
 LOCKSTEP_INLINE std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> copies) {
   std::vector<Tensor> flat;
   flat.reserve(copies.empty() ? 0 : copies.size() * copies[0].size());
@@ -36,25 +29,6 @@ LOCKSTEP_INLINE std::vector<Tensor> flattened(std::vector<std::vector<Tensor>> c
     for (Tensor& copy : of_device) flat.push_back(std::move(copy));
   }
   return flat;
-}
-
-LOCKSTEP_INLINE std::vector<Tensor> scattered(const Tensor& tensor,
-                                              const std::vector<Device>& devices,
-                                              const std::vector<std::int64_t>& sizes,
-                                              std::int64_t dim) {
-  if (!lockstep::detail::is_recorded(tensor) && !tensor.is_sparse()) {
-    return comm::scatter(tensor, devices, sizes, dim);
-  }
-  return lockstep::apply(Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim}, tensor);
-}
-
-LOCKSTEP_INLINE std::vector<Tensor> reduced(std::vector<Tensor> flat,
-                                            const std::vector<Device>& devices,
-                                            Device destination) {
-  if (lockstep::detail::none_of(flat, lockstep::detail::is_recorded)) {
-    return ReduceAddCoalesced::add(std::move(flat), devices, destination);
-  }
-  return lockstep::apply(ReduceAddCoalesced{devices, destination}, flat);
 }
 
 }  // namespace lockstep::functions::detail
@@ -72,10 +46,13 @@ LOCKSTEP_INLINE std::vector<Tensor> Scatter::forward(const Tensor& input) {
 
 LOCKSTEP_INLINE Tensor Gather::forward(const std::vector<Tensor>& inputs) {
   Tensor result = comm::gather(inputs, dim, device);
-  input_devices = detail::devices_of(inputs);
   scalars = inputs[0].dim() == 0;
+  input_devices.reserve(inputs.size());
   sizes.reserve(inputs.size());
-  for (const Tensor& input : inputs) sizes.push_back(scalars ? 1 : input.size(dim));
+  for (const Tensor& input : inputs) {
+    input_devices.push_back(input.device());
+    sizes.push_back(scalars ? 1 : input.size(dim));
+  }
   return result;
 }
 
@@ -135,7 +112,8 @@ LOCKSTEP_INLINE Tensor Scatter::backward(const Backward&, std::vector<Tensor> gr
 }
 
 LOCKSTEP_INLINE std::vector<Tensor> Gather::backward(const Backward&, const Tensor& grad) const {
-  std::vector<Tensor> grads = detail::scattered(grad, input_devices, sizes, scalars ? 0 : dim);
+  std::vector<Tensor> grads =
+      tensor_traits<Tensor>::scatter(grad, input_devices, sizes, scalars ? 0 : dim);
   if (scalars) {
     for (Tensor& each : grads) each = each.reshape({});
   }
@@ -144,7 +122,10 @@ LOCKSTEP_INLINE std::vector<Tensor> Gather::backward(const Backward&, const Tens
 
 LOCKSTEP_INLINE std::vector<Tensor> Broadcast::backward(const Backward&,
                                                         std::vector<Tensor> grads) const {
-  return detail::reduced(std::move(grads), devices, source_device);
+  if (lockstep::detail::none_of(grads, lockstep::detail::is_recorded)) {
+    return ReduceAddCoalesced::add(std::move(grads), devices, source_device);
+  }
+  return lockstep::apply(ReduceAddCoalesced{devices, source_device}, grads);
 }
 
 // The gradient of a sum is the sum's gradient, on each device that a summand was on.

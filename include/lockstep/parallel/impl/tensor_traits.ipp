@@ -6,6 +6,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/parallel/comm/scatter.hpp>
 #include <lockstep/parallel/functions.hpp>
 #include <lockstep/parallel/tensor_traits.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -22,7 +23,11 @@ namespace lockstep {
 LOCKSTEP_INLINE std::vector<Tensor> tensor_traits<Tensor>::scatter(
     const Tensor& tensor, const std::vector<Device>& devices,
     const std::vector<std::int64_t>& sizes, std::int64_t dim) {
-  return functions::detail::scattered(tensor, devices, sizes, dim);
+  if (!detail::is_recorded(tensor) && !tensor.is_sparse()) {
+    return comm::scatter(tensor, devices, sizes, dim);
+  }
+  return lockstep::apply(functions::Scatter{.devices = devices, .chunk_sizes = sizes, .dim = dim},
+                         tensor);
 }
 
 LOCKSTEP_INLINE std::vector<Tensor> tensor_traits<Tensor>::broadcast(
