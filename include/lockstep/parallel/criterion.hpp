@@ -7,7 +7,9 @@
 #include <lockstep/ops/reduction.hpp>
 #include <lockstep/parallel/data_parallel.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
+#include <lockstep/parallel/nested/scatter_plan.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicas/data_parallel_call.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/parallel/scattered.hpp>
@@ -72,9 +74,12 @@ class DataParallelModel : public DataParallel<M> {
   template <class... Args>
   auto operator()(const Args&... args) const {
     if (this->device_ids().size() > 1) {
-      const auto inputs = this->scatter(args...);
-      auto replicas = this->replicate(inputs.devices());
-      return Scattered(this->parallel_apply(replicas, inputs));
+      const DataParallelOptions& options = this->options();
+      const auto inputs =
+          detail::nested::scatter(this->device_ids(), options.dim, options.split, args...);
+      auto replicas = detail::one_call::replicate(this->module_, inputs.devices(), &this->cache_);
+      return Scattered(
+          detail::one_call::parallel_apply(this->module_, replicas, inputs, options.buffers));
     }
     using Output = decltype(this->call_alone(args...));
     std::vector<Output> outputs;
@@ -140,7 +145,7 @@ class DataParallelCriterion {
       check<ShapeError>(elements == 1, "DataParallelCriterion: the criterion gave ", elements,
                         " values on ", devices[i], "; expected a single value");
     }
-    const detail::nested::ScalarRule rule{reduction_, calls.rows};
+    const detail::nested::ScalarRule rule{reduction_, calls.rows()};
     return detail::nested::weighted_sum(losses, rule.weights(losses.size()), devices[0]);
   }
   template <class... Args>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/algorithm.hpp>
-#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
@@ -17,7 +16,6 @@
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/replication_callback.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
-#include <lockstep/profile/record_function.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -61,7 +59,7 @@ auto data_parallel(M& module, const Input& input, const std::vector<Device>& dev
     const auto outputs =
         detail::one_call::parallel_apply(module, replicas, inputs, options.buffers);
     return detail::nested::gather(outputs, target, options.dim,
-                                  {options.scalar_outputs, inputs.rows});
+                                  {options.scalar_outputs, inputs.rows()});
   };
   if constexpr (detail::is_tuple<Input>) {
     return std::apply(call, input);
@@ -147,10 +145,12 @@ class DataParallel : public detail::ModuleWrapper<M> {
   template <class... Args>
   auto operator()(const Args&... args) const {
     if (device_ids_.size() < 2) return detail::gather_one(call_alone(args...), output_target());
-    const auto inputs = scatter(args...);
-    auto replicas = replicate(inputs.devices());
-    const auto outputs = parallel_apply(replicas, inputs);
-    return gather(outputs, inputs);
+    const auto inputs = detail::nested::scatter(device_ids_, options_.dim, options_.split, args...);
+    auto replicas = detail::one_call::replicate(module_, inputs.devices(), &cache_);
+    const auto outputs =
+        detail::one_call::parallel_apply(module_, replicas, inputs, options_.buffers);
+    return detail::nested::gather(outputs, output_device(), options_.dim,
+                                  {options_.scalar_outputs, inputs.rows()});
   }
   template <class... Args>
   auto forward(const Args&... args) const {
@@ -191,41 +191,14 @@ class DataParallel : public detail::ModuleWrapper<M> {
  protected:
   using detail::ModuleWrapper<M>::module_;
 
-  // Divides the arguments: a part for each device that has work.
-  template <class... Args>
-  auto scatter(const Args&... args) const {
-    return detail::nested::scatter(device_ids_, options_.dim, options_.split, args...);
-  }
-
-  // Makes a replica for each of `used`, in memory that persists; none for a single device, on which
-  // the module itself runs.
-  detail::Replicas<M> replicate(const std::vector<Device>& used) const {
-    if (used.size() == 1) return detail::one_call::replicate(module_, used);
-    const profile::RecordFunction range("replicate");
-    const std::vector<Tensor> originals = detail::tensors_of(module_);
-    detail::check_module_device(module_, originals, used[0]);
-    return detail::make_replicas(module_, originals, cache_.refresh(originals, used), used,
-                                 !is_grad_enabled());
-  }
-
-  // Runs the replicas and returns what each returns, on whatever device that is.
-  template <class Inputs>
-  auto parallel_apply(detail::Replicas<M>& replicas, const Inputs& inputs) const {
-    return detail::one_call::parallel_apply(module_, replicas, inputs, options_.buffers);
-  }
-
-  template <class Output, class Inputs>
-  auto gather(const std::vector<Output>& outputs, const Inputs& inputs) const {
-    return detail::nested::gather(outputs, output_device(), options_.dim,
-                                  {options_.scalar_outputs, inputs.rows});
-  }
-
   // Calls the module itself, which has one device or none, and returns its result.
   template <class... Args>
   auto call_alone(const Args&... args) const {
     if (!device_ids_.empty()) return detail::call_on(module_, device_ids_[0], args...);
     return detail::call_as_it_is(module_, args...);
   }
+
+  mutable detail::ReplicaCache cache_;
 
  private:
   // The device that a single module's result is moved to; nothing if it stays where it is.
@@ -236,7 +209,6 @@ class DataParallel : public detail::ModuleWrapper<M> {
 
   std::vector<Device> device_ids_;
   DataParallelOptions options_;
-  mutable detail::ReplicaCache cache_;
 };
 
 }  // namespace lockstep

@@ -147,7 +147,7 @@ class DataParallel {
     }
     const auto inputs = scatter(args...);
     return lockstep::detail::nested::gather(run(inputs), output_device(), options_.dim,
-                                            {options_.scalar_outputs, inputs.rows});
+                                            {options_.scalar_outputs, inputs.rows()});
   }
   template <class... Args>
   auto forward(const Args&... args) const {
@@ -191,7 +191,7 @@ class DataParallel {
     if (used.size() > 1) {
       replicas_->check_shared(used.size());
       if (options_.buffers == ReplicaBuffers::merged) {
-        replicas_->merge_buffers(lockstep::detail::nested::row_weights(inputs.rows, used.size()));
+        replicas_->merge_buffers(lockstep::detail::nested::row_weights(inputs.rows(), used.size()));
       }
       detail::join_backward(outputs, inputs.arguments, *replicas_);
     }

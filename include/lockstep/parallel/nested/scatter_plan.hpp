@@ -3,7 +3,6 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
-#include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/kwargs.hpp>
 #include <lockstep/parallel/nested/leaves.hpp>
 #include <lockstep/parallel/nested/move_to.hpp>
@@ -39,13 +38,15 @@ void check_part_device(std::size_t part, const Leaf& leaf, Device expected, cons
 
 // Decides how one call's arguments are divided, by looking at all tensors of all arguments before
 // anything is copied: so all of them are split alike, or none is.
-class ScatterPlan : NonCopyable {
+class ScatterPlan {
  public:
+  // The devices and the split outlive the plan.
   ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split);
 
-  // Takes a tensor into account; one without dimensions goes to every device as it is.
+  // Takes a tensor into account that a walk over an argument meets; one without dimensions goes to
+  // every device as it is.
   template <class Leaf>
-  void add(const Leaf& leaf, const Path& path) {
+  void operator()(const Leaf& leaf, const Path& path) {
     if (tensor_traits<Leaf>::dim(leaf) == 0) return;
     require(tensor_traits<Leaf>::size(leaf, dim_), path);
   }
@@ -63,20 +64,22 @@ class ScatterPlan : NonCopyable {
   }
 
   // Called when everything has been added. Throws a ValueError if arguments disagree, or the split
-  // does not fit their rows.
-  void decide();
+  // does not fit their rows. Where no argument has rows there is a part for each of the first
+  // `without_rows` devices.
+  void decide(std::size_t without_rows = SIZE_MAX);
 
-  // How many parts there are.
-  std::size_t count() const { return count_; }
-  // How many rows each part has (empty: no argument has rows). Called last, when everything has
-  // been scattered.
-  std::vector<std::int64_t> rows() && { return std::move(sizes_); }
+  // The devices that have work, each of them a part.
+  const std::vector<Device>& devices() const { return used_.empty() ? *devices_ : used_; }
+  // How many rows each part has (empty: no argument has rows).
+  const std::vector<std::int64_t>& rows() const { return sizes_; }
 
   template <class Leaf>
   std::vector<Leaf> scatter(const Leaf& leaf) const {
-    if (!tensor_traits<Leaf>::defined(leaf)) return std::vector<Leaf>(count_, leaf);
-    if (tensor_traits<Leaf>::dim(leaf) == 0) return tensor_traits<Leaf>::broadcast(leaf, *devices_);
-    return tensor_traits<Leaf>::scatter(leaf, *devices_, sizes_, dim_);
+    if (!tensor_traits<Leaf>::defined(leaf)) return std::vector<Leaf>(devices().size(), leaf);
+    if (tensor_traits<Leaf>::dim(leaf) == 0) {
+      return tensor_traits<Leaf>::broadcast(leaf, devices());
+    }
+    return tensor_traits<Leaf>::scatter(leaf, devices(), sizes_, dim_);
   }
 
  private:
@@ -84,22 +87,18 @@ class ScatterPlan : NonCopyable {
 
   const std::int64_t dim_;
   const Split& split_;
-  const std::vector<Device>* devices_;  // the caller's, or those of them that have work
-  std::vector<Device> used_;
+  const std::vector<Device>* devices_;
+  std::vector<Device> used_;  // those that have work; empty: all
   std::optional<std::int64_t> rows_;
   std::string rows_path_;
   std::optional<std::size_t> parts_;
   std::string parts_path_;
   std::vector<std::optional<std::int64_t>> part_rows_;  // by part
   std::vector<std::int64_t> sizes_;
-  std::size_t count_ = 0;
 };
 
 // What walks over arguments do at a leaf. Functions that are no templates make them, so that the
 // walk over a type is compiled once for all structures that have it inside.
-inline auto adding_to(ScatterPlan& plan) {
-  return [&plan](const auto& leaf, const Path& path) { plan.add(leaf, path); };
-}
 inline auto adding_to(ScatterPlan& plan, std::size_t part) {
   return
       [&plan, part](const auto& leaf, const Path& path) { plan.add_part_leaf(part, leaf, path); };
@@ -120,8 +119,7 @@ inline auto assigning_from(const Chunks& chunks, std::size_t part) {
 // Takes an argument into account: all tensors in it, or the parts of a Scattered.
 template <class T>
 void plan_argument(ScatterPlan& plan, const T& argument, const Path& path) {
-  const auto add = adding_to(plan);
-  for_each_leaf(argument, path, add);
+  for_each_leaf(argument, path, plan);
 }
 template <class T>
 void plan_argument(ScatterPlan& plan, const Scattered<T>& argument, const Path& path) {
@@ -149,7 +147,7 @@ Parts<T> scatter_argument(const ScatterPlan& plan, const T& argument) {
   if constexpr (TensorLike<T>) {
     return plan.scatter(argument);
   } else {
-    Parts<T> parts(plan.count(), argument);
+    Parts<T> parts(plan.devices().size(), argument);
     // The walk meets the tensors of every copy in the same order as those of the original.
     Chunks chunks;
     const auto scatter = scattering_to(chunks, plan);
@@ -172,18 +170,12 @@ Parts<T> scatter_argument(const ScatterPlan& plan, const Kwargs<T>& argument) {
   return scatter_argument(plan, argument.values);
 }
 
-// A call's arguments for each device that has work, and the rows of each (empty: there are none).
+// How a call's arguments were divided, and the arguments for each device that has work.
 template <class... Args>
-struct Calls {
-  std::vector<std::tuple<PartOf<Args>...>> arguments = {};
-  std::vector<std::int64_t> rows = {};
-  const std::vector<Device>* all_devices = nullptr;  // the caller's, which outlive this
-  std::vector<Device> fewer_devices = {};            // empty: all have work
+struct Calls : ScatterPlan {
+  using ScatterPlan::ScatterPlan;
 
-  // The devices that have work.
-  const std::vector<Device>& devices() const {
-    return fewer_devices.empty() ? *all_devices : fewer_devices;
-  }
+  std::vector<std::tuple<PartOf<Args>...>> arguments;
 };
 
 template <class... Args>
@@ -194,39 +186,26 @@ consteval void require_scatterable_arguments() {
   (require_scatterable<PartOf<Args>>(), ...);
 }
 
-// Chosen where an argument's type is refused: nothing that would divide it is compiled, so that the
-// one message says why.
-template <class... Args>
-Calls<Args...> scatter(const std::vector<Device>& /*devices*/, std::int64_t /*dim*/,
-                       const Split& /*split*/, const Args&... /*args*/) {
-  require_scatterable_arguments<Args...>();
-  return {};
-}
-
 // Divides all arguments of a call by one plan. Without arguments there is one part, on the first
-// device.
+// device. Where an argument's type is refused, nothing that would divide it is compiled, so that
+// the one message says why.
 template <class... Args>
-requires ScatterableArguments<Args...> Calls<Args...> scatter(const std::vector<Device>& devices,
-                                                              std::int64_t dim, const Split& split,
-                                                              const Args&... args) {
-  ScatterPlan plan(devices, dim, split);
-  std::size_t index = 0;
-  const Path root("args");
-  (plan_argument(plan, args, Path(root, index++)), ...);
-  plan.decide();
-  Calls<Args...> calls;
-  const std::size_t count = sizeof...(Args) == 0 ? 1 : plan.count();
-  calls.arguments.reserve(count);
-  [&](auto&&... parts) {
-    for (std::size_t i = 0; i < count; ++i) {
-      calls.arguments.emplace_back(std::move(parts[i])...);
-    }
-  }(scatter_argument(plan, args)...);
-  calls.rows = std::move(plan).rows();
-  calls.all_devices = &devices;
-  if (count < devices.size()) {
-    const auto end = devices.begin() + static_cast<std::ptrdiff_t>(count);
-    calls.fewer_devices.assign(devices.begin(), end);
+Calls<Args...> scatter(const std::vector<Device>& devices, std::int64_t dim, const Split& split,
+                       const Args&... args) {
+  require_scatterable_arguments<Args...>();
+  Calls<Args...> calls(devices, dim, split);
+  if constexpr (ScatterableArguments<Args...>) {
+    [[maybe_unused]] std::size_t index = 0;
+    const Path root("args");
+    (plan_argument(calls, args, Path(root, index++)), ...);
+    calls.decide(sizeof...(Args) == 0 ? 1 : SIZE_MAX);
+    const std::size_t count = calls.devices().size();
+    calls.arguments.reserve(count);
+    [&](auto&&... parts) {
+      for (std::size_t i = 0; i < count; ++i) {
+        calls.arguments.emplace_back(std::move(parts[i])...);
+      }
+    }(scatter_argument(calls, args)...);
   }
   return calls;
 }

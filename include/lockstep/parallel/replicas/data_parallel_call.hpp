@@ -7,8 +7,10 @@
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/parallel/data_parallel_options.hpp>
 #include <lockstep/parallel/parallel_apply.hpp>
+#include <lockstep/parallel/replicas/replica_cache.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
+#include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -71,12 +73,20 @@ using Replicas = std::vector<std::remove_const_t<M>>;
 // the public functions find these, too.
 namespace one_call {
 
-// replicate, for the devices that have work. A ModuleError unless the module is on the first.
+// replicate, for the devices that have work, into the cache's memory if there is one. A ModuleError
+// unless the module is on the first.
 template <class M>
-Replicas<M> replicate(M& module, const std::vector<Device>& used) {
-  if (used.size() > 1) return lockstep::replicate(module, used, !is_grad_enabled());
-  check_module_device(module, used[0]);
-  return {};
+Replicas<M> replicate(M& module, const std::vector<Device>& used, ReplicaCache* cache = nullptr) {
+  if (used.size() == 1) {
+    check_module_device(module, used[0]);
+    return {};
+  }
+  if (!cache) return lockstep::replicate(module, used, !is_grad_enabled());
+  const profile::RecordFunction range("replicate");
+  const std::vector<Tensor> originals = tensors_of(module);
+  check_module_device(module, originals, used[0]);
+  return make_replicas(module, originals, cache->refresh(originals, used), used,
+                       !is_grad_enabled());
 }
 
 // parallel_apply; then the buffers of `module`, whose replicas these are, are what `buffers` asks
@@ -92,7 +102,7 @@ auto parallel_apply(M& module, Replicas<M>& replicas, const Inputs& inputs,
   const auto parts_of = [&inputs](std::size_t i) { return std::tie(inputs.arguments[i]); };
   auto outputs =
       apply_all(modules, inputs.devices(), parts_of, buffers == ReplicaBuffers::synchronized);
-  if (merge) merge->finish(nested::row_weights(inputs.rows, modules.size()));
+  if (merge) merge->finish(nested::row_weights(inputs.rows(), modules.size()));
   return outputs;
 }
 

@@ -7,6 +7,7 @@
 #include <lockstep/parallel/nested/scatter_plan.hpp>
 #include <lockstep/parallel/split.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -35,32 +36,30 @@ LOCKSTEP_INLINE void ScatterPlan::add_parts(std::size_t parts, const Path& path)
   parts_path_ = path.text();
 }
 
-LOCKSTEP_INLINE void ScatterPlan::decide() {
+LOCKSTEP_INLINE void ScatterPlan::decide(std::size_t without_rows) {
+  std::size_t count = std::min(devices_->size(), without_rows);
   if (parts_) {
-    count_ = *parts_;
+    count = *parts_;
     // Parts without a tensor in them leave the division of the others to the rule.
     for (const auto& rows : part_rows_) {
       if (rows) sizes_.push_back(*rows);
     }
-    if (sizes_.size() != count_) sizes_.clear();
-    if (sizes_.empty() && rows_) sizes_ = split_sizes(*rows_, count_, split_);
+    if (sizes_.size() != count) sizes_.clear();
+    if (sizes_.empty() && rows_) sizes_ = split_sizes(*rows_, count, split_);
     if (rows_) {
       std::int64_t total = 0;
       for (const std::int64_t size : sizes_) total += size;
-      check<ValueError>(sizes_.size() == count_ && total == *rows_,
+      check<ValueError>(sizes_.size() == count && total == *rows_,
                         "arguments disagree in length along dim ", dim_, ": ", rows_path_, " has ",
-                        *rows_, " rows, but ", parts_path_, " has ", total, " over its ", count_,
+                        *rows_, " rows, but ", parts_path_, " has ", total, " over its ", count,
                         " parts");
     }
   } else if (rows_) {
     sizes_ = split_sizes(*rows_, devices_->size(), split_);
-    count_ = sizes_.size();
-  } else {
-    count_ = devices_->size();
+    count = sizes_.size();
   }
-  if (count_ == devices_->size()) return;
-  used_.assign(devices_->begin(), devices_->begin() + static_cast<std::ptrdiff_t>(count_));
-  devices_ = &used_;
+  if (count == devices_->size()) return;
+  used_.assign(devices_->begin(), devices_->begin() + static_cast<std::ptrdiff_t>(count));
 }
 
 LOCKSTEP_INLINE void ScatterPlan::require(std::int64_t rows, const Path& path) {
