@@ -41,44 +41,36 @@ inline constexpr bool is_tuple = false;
 template <class... Args>
 inline constexpr bool is_tuple<std::tuple<Args...>> = true;
 
-// Calls a module with one part of the inputs: a tuple is the argument list, anything else is the
-// only argument. Keyword arguments, if there are any, come last.
+// Calls a module with its part of each list of inputs, as apply_all's `parts_of` gives them. A
+// first part that is a tuple is the argument list, any other is the only argument; keyword
+// arguments, if there are any, come last.
 template <class M, class Input, class... K>
-decltype(auto) forward_part(M& module, const Input& input, const K&... keywords) {
-  if constexpr (is_tuple<Input>) {
-    return std::apply(
-        [&](const auto&... args) -> decltype(auto) {
-          return detail::forward(module, args..., keywords...);
-        },
-        input);
-  } else {
-    return detail::forward(module, input, keywords...);
-  }
+decltype(auto) forward_parts(M& module, const std::tuple<const Input&, const K&...>& parts) {
+  const auto call = [&](const Input& input, const K&... keywords) -> decltype(auto) {
+    if constexpr (is_tuple<Input>) {
+      const auto with_arguments = [&](const auto&... args) -> decltype(auto) {
+        return detail::forward(module, args..., keywords...);
+      };
+      return std::apply(with_arguments, input);
+    } else {
+      return detail::forward(module, input, keywords...);
+    }
+  };
+  return std::apply(call, parts);
 }
 
-// With the parts of all arguments, as apply_all's `parts_of` gives them.
-template <class M, class Parts>
-decltype(auto) forward_parts(M& module, const Parts& parts) {
-  return std::apply(
-      [&](const auto&... part) -> decltype(auto) { return forward_part(module, part...); }, parts);
-}
-
-// Where the module's first parameter or buffer is.
+// Where replica i is: devices[i] or, where no devices are given, where the module's first parameter
+// or buffer is.
 template <class M>
-std::optional<Device> device_of_module(const M& module) {
+std::optional<Device> device_of_replica(const M& module, const std::vector<Device>& devices,
+                                        std::size_t i) {
+  if (!devices.empty()) return devices[i];
   if constexpr (ForeignModule<M>) {
     return module_traits<M>::device(module);
   } else {
     const std::vector<Tensor> list = tensors_of(module);
     return list.empty() ? std::nullopt : std::optional(list[0].device());
   }
-}
-
-// Where replica i is: devices[i] or, where no devices are given, as far as the module tells.
-template <class M>
-std::optional<Device> device_of_replica(const M& module, const std::vector<Device>& devices,
-                                        std::size_t i) {
-  return devices.empty() ? device_of_module(module) : devices[i];
 }
 
 // The timeline's row for what replica i does: its device's or, where none is known, its thread's.
@@ -137,11 +129,9 @@ struct alignas(128) ApplyJob {
 
  private:
   Output forward(std::size_t i) {
-    const profile::RecordFunction range("apply", row(i));
+    const profile::RecordFunction range("apply", replica_row(modules[i], *devices, i));
     return forward_parts(modules[i], parts_of(i));
   }
-
-  profile::Row row(std::size_t i) const { return replica_row(modules[i], *devices, i); }
 };
 
 // Which threads run the modules of an apply.

@@ -41,8 +41,8 @@ void check_module_device(const TensorWalk& module, const std::vector<Tensor>& te
 // may move it to a device then.
 bool is_on_host_memory(const TensorWalk& module);
 
-// Finds tensors in a list. Those that are looked for in the order of the list cost one comparison
-// each.
+// Finds tensors in a list. Those that are looked for in the order of the list, once or again and
+// again, cost one comparison each.
 class IndexInList {
  public:
   static constexpr std::size_t kNone = SIZE_MAX;
@@ -50,8 +50,6 @@ class IndexInList {
   explicit IndexInList(const std::vector<Tensor>& list) : list_(list) {}
 
   std::size_t find(const Tensor& tensor);
-  // Expects the list's order from its front again.
-  void restart() { next_ = 0; }
 
  private:
   const std::vector<Tensor>& list_;
@@ -80,19 +78,16 @@ class ReplicaVisitor : public UnsharingVisitor {
       static_assert(!std::is_const_v<Node>,
                     "lockstep: a module that is replicated holds its parameters, buffers and "
                     "sub-modules as members that are not const");
-      rebind(node);
+      // A handle that the walk meets a second time, by another pointer, holds its copy already.
+      Tensor& handle = node;
+      const std::size_t index = indices_.find(handle);
+      if (index != IndexInList::kNone) handle = copies_[index];
     } else if constexpr (HasReplicationCallback<Node>) {
       callbacks_.emplace_back(node, copy_id_);
     }
   }
 
  private:
-  // A handle that the walk meets a second time, by another pointer, holds its copy already.
-  void rebind(Tensor& handle) {
-    const std::size_t index = indices_.find(handle);
-    if (index != IndexInList::kNone) handle = copies_[index];
-  }
-
   IndexInList& indices_;
   const Tensor* const copies_;
   const std::size_t copy_id_;
@@ -124,7 +119,6 @@ std::vector<M> make_replicas(const M& module, const std::vector<Tensor>& origina
   IndexInList indices(originals);
   if constexpr (CopyableModule<M>) {
     for (std::size_t i = 0; i < devices.size(); ++i) {
-      indices.restart();
       ReplicaVisitor visitor(indices, copies.data() + i * originals.size(), i, callbacks);
       walk_module(replicas.emplace_back(module), visitor);
     }

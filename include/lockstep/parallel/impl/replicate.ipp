@@ -57,7 +57,8 @@ LOCKSTEP_INLINE bool is_on_host_memory(const TensorWalk& walk) {
 }
 
 LOCKSTEP_INLINE std::size_t IndexInList::find(const Tensor& tensor) {
-  if (next_ < list_.size() && list_[next_].is_same(tensor)) return next_++;
+  if (next_ == list_.size()) next_ = 0;
+  if (!list_.empty() && list_[next_].is_same(tensor)) return next_++;
   if (indices_.empty()) {
     for (std::size_t j = 0; j < list_.size(); ++j) indices_.emplace(list_[j].impl().get(), j);
   }

@@ -28,23 +28,6 @@ LOCKSTEP_INLINE void check_chunk_sizes(std::int64_t rows, std::size_t devices,
                     ", the number of rows, but they sum to ", total);
 }
 
-inline std::vector<std::int64_t> chunks(std::int64_t rows, std::int64_t devices) {
-  std::vector<std::int64_t> sizes;
-  sizes.reserve(static_cast<std::size_t>(devices));
-  const std::int64_t size = (rows + devices - 1) / devices;
-  for (std::int64_t rest = rows; rest > 0; rest -= size) sizes.push_back(std::min(rest, size));
-  return sizes;
-}
-
-inline std::vector<std::int64_t> even_chunks(std::int64_t rows, std::int64_t devices) {
-  const std::int64_t count = std::min(devices, rows);
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t i = 0; i < count; ++i) {
-    sizes.push_back(rows / count + (i < rows % count ? 1 : 0));
-  }
-  return sizes;
-}
-
 // Chunk i ends where the weights up to it say, rounded, but leaves a row for each chunk.
 inline std::vector<std::int64_t> chunks_in_proportion(std::int64_t rows, std::int64_t devices,
                                                       const std::vector<double>& weights) {
@@ -105,14 +88,19 @@ LOCKSTEP_INLINE Split Split::with_first(std::size_t i) const {
 
 LOCKSTEP_INLINE std::vector<std::int64_t> Split::divide(std::int64_t rows,
                                                         std::int64_t devices) const {
-  switch (rule_) {
-    case Rule::balanced:
-      return detail::even_chunks(rows, devices);
-    case Rule::weights:
-      return detail::chunks_in_proportion(rows, devices, weights_);
-    default:
-      return detail::chunks(rows, devices);
+  if (rule_ == Rule::weights) return detail::chunks_in_proportion(rows, devices, weights_);
+  std::vector<std::int64_t> sizes;
+  sizes.reserve(static_cast<std::size_t>(devices));
+  if (rule_ == Rule::balanced) {
+    const std::int64_t count = std::min(devices, rows);
+    for (std::int64_t i = 0; i < count; ++i) {
+      sizes.push_back(rows / count + (i < rows % count ? 1 : 0));
+    }
+  } else {
+    const std::int64_t size = (rows + devices - 1) / devices;
+    for (std::int64_t rest = rows; rest > 0; rest -= size) sizes.push_back(std::min(rest, size));
   }
+  return sizes;
 }
 
 LOCKSTEP_INLINE std::vector<std::int64_t> split_sizes(std::int64_t rows, std::size_t devices,

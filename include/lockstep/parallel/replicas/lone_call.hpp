@@ -7,7 +7,6 @@
 #include <lockstep/parallel/nested/move_to.hpp>
 #include <lockstep/parallel/nested/scatter_plan.hpp>
 #include <lockstep/parallel/nested/scatterable.hpp>
-#include <lockstep/parallel/parallel_apply.hpp>
 #include <lockstep/parallel/replicate.hpp>
 #include <lockstep/parallel/scatter_gather.hpp>
 #include <lockstep/parallel/scattered.hpp>
@@ -17,7 +16,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 // What a wrapper with one device or none does: it calls its module, and divides nothing.
@@ -26,7 +24,7 @@ namespace lockstep::detail {
 // Calls the module with the arguments as they are, and returns its own result.
 template <class M, class... Args>
 auto call_as_it_is(M& module, const Args&... args) {
-  return forward_part(module, std::tie(nested::undivided(args)...));
+  return detail::forward(module, nested::undivided(args)...);
 }
 
 // Throws a DeviceError for a tensor of a Scattered that is not on the device: such a tensor is
@@ -50,8 +48,8 @@ auto call_with_moved(M& module, Device device, const Args&... args) {
     const nested::Path root("args");
     (check_part_on(args, device, nested::Path(root, index++)), ...);
     const profile::RecordFunction range("apply", device);
-    return forward_part(module,
-                        std::tuple<nested::PartOf<Args>...>(nested::on_device(args, device)...));
+    const auto call = [&](const auto&... moved) { return detail::forward(module, moved...); };
+    return call(nested::on_device(args, device)...);
   } else {
     return Tensor();
   }
