@@ -16,7 +16,7 @@
 #include <vector>
 
 // What a module consists of, by name. These take anything whose members can be found: a module, a
-// struct that only holds layers, a std::vector of them.
+// struct that only holds layers, a std::vector of them. All of that converts to a TensorWalk.
 namespace lockstep {
 
 template <class T>
@@ -31,15 +31,8 @@ using NamedBuffer = Named<Buffer>;
 
 namespace detail {
 
-// What the functions below do, for a module of any type.
-std::vector<NamedParameter> named_parameters_of(const TensorWalk& module);
-std::vector<NamedBuffer> named_buffers_of(const TensorWalk& module);
-std::vector<Parameter> parameters_of(const TensorWalk& module);
-std::vector<Buffer> buffers_of(const TensorWalk& module);
 // The parameters and buffers, in the order in which a walk meets them.
 std::vector<Tensor> tensors_of(const TensorWalk& module);
-void zero_grad_of(const TensorWalk& module);
-void move_tensors(const TensorWalk& module, Device device);
 
 // Throws a ModuleError that names the first plain leaf of the module, if it has one: a member that
 // is a leaf and requires grad, but is no Parameter, so that training would not find it.
@@ -62,35 +55,23 @@ void check_initialized(const TensorWalk& module, const char* user = "DataParalle
 // and is a leaf: it would be left out. torch leaves it out. Activations that forward keeps are no
 // leaves.
 // **Example.** for (const auto& [name, parameter] : named_parameters(net)) { ... }
-template <class M>
-std::vector<NamedParameter> named_parameters(const M& module) {
-  return detail::named_parameters_of(module);
-}
+std::vector<NamedParameter> named_parameters(const detail::TensorWalk& module);
 
 // The module's buffers with their names, listed as named_parameters lists parameters.
 //
 // **Torch counterpart.** Module.named_buffers.
-template <class M>
-std::vector<NamedBuffer> named_buffers(const M& module) {
-  return detail::named_buffers_of(module);
-}
+std::vector<NamedBuffer> named_buffers(const detail::TensorWalk& module);
 
 // The module's parameters as named_parameters lists them, without the names.
 //
 // **Torch counterpart.** Module.parameters.
 // **Threads and exceptions.** As named_parameters.
-template <class M>
-std::vector<Parameter> parameters(const M& module) {
-  return detail::parameters_of(module);
-}
+std::vector<Parameter> parameters(const detail::TensorWalk& module);
 
 // The module's buffers as named_buffers lists them, without the names.
 //
 // **Torch counterpart.** Module.buffers.
-template <class M>
-std::vector<Buffer> buffers(const M& module) {
-  return detail::buffers_of(module);
-}
+std::vector<Buffer> buffers(const detail::TensorWalk& module);
 
 // Calls `visitor(const std::string& path, module&)` for the module (path "") and every module
 // within it, the outer before the inner. One that several std::shared_ptrs own is visited once.
@@ -140,10 +121,7 @@ void eval(M& module) {
 // are results of an operation, whose gradients are the original's.
 //
 // **Torch counterpart.** Module.zero_grad (with its default set_to_none = true).
-template <class M>
-void zero_grad(const M& module) {
-  detail::zero_grad_of(module);
-}
+void zero_grad(const detail::TensorWalk& module);
 
 // Moves all parameters, with their gradients, and all buffers to `device`, in place: every handle
 // on them sees the move, so that an optimiser made earlier stays valid.
@@ -155,10 +133,7 @@ void zero_grad(const M& module) {
 // **Backward.** Not recorded. A graph recorded before must not be used for backward any more.
 // **Threads and exceptions.** As named_parameters. All or nothing: if memory runs out, everything
 // is where it was.
-template <class M>
-void to(M& module, Device device) {
-  detail::move_tensors(module, device);
-}
+void to(const detail::TensorWalk& module, Device device);
 
 }  // namespace lockstep
 

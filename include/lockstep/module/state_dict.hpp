@@ -21,10 +21,6 @@ struct LoadResult {
 
 namespace detail {
 
-// What the functions below do, for a module of any type.
-StateDict state_dict_of(const TensorWalk& module);
-LoadResult load_state_dict_into(const TensorWalk& module, const StateDict& dict, bool strict);
-
 // A line of a message for each name.
 std::string list_names(std::string_view heading, const std::vector<std::string>& names);
 
@@ -38,10 +34,7 @@ std::string list_names(std::string_view heading, const std::vector<std::string>&
 // parameter is listed as itself.
 //
 // **Torch counterpart.** Module.state_dict.
-template <class M>
-StateDict state_dict(const M& module) {
-  return detail::state_dict_of(module);
-}
+StateDict state_dict(const detail::TensorWalk& module);
 
 // Copies the values of `dict` into the module's parameters and buffers, in place.
 //
@@ -59,10 +52,8 @@ StateDict state_dict(const M& module) {
 // **Backward.** Not recorded.
 // **Threads and exceptions.** A ModuleError that lists all names that are missing or unexpected (if
 // strict), given twice, or of another shape; nothing has been copied then.
-template <class M>
-LoadResult load_state_dict(const M& module, const StateDict& dict, bool strict = true) {
-  return detail::load_state_dict_into(module, dict, strict);
-}
+LoadResult load_state_dict(const detail::TensorWalk& module, const StateDict& dict,
+                           bool strict = true);
 
 }  // namespace lockstep
 

@@ -115,31 +115,35 @@ std::vector<T> tensors_of_type(const TensorWalk& walk) {
   return result;
 }
 
-LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters_of(const TensorWalk& walk) {
-  check_no_plain_leaf(walk);
-  return named_tensors<Parameter>(walk);
-}
-
-LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers_of(const TensorWalk& walk) {
-  return named_tensors<Buffer>(walk);
-}
-
-LOCKSTEP_INLINE std::vector<Parameter> parameters_of(const TensorWalk& walk) {
-  check_no_plain_leaf(walk);
-  return tensors_of_type<Parameter>(walk);
-}
-
-LOCKSTEP_INLINE std::vector<Buffer> buffers_of(const TensorWalk& walk) {
-  return tensors_of_type<Buffer>(walk);
-}
-
 LOCKSTEP_INLINE std::vector<Tensor> tensors_of(const TensorWalk& walk) {
   return tensors_of_type<Tensor>(walk);
 }
 
-LOCKSTEP_INLINE void zero_grad_of(const TensorWalk& walk) {
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE std::vector<NamedParameter> named_parameters(const detail::TensorWalk& module) {
+  detail::check_no_plain_leaf(module);
+  return detail::named_tensors<Parameter>(module);
+}
+
+LOCKSTEP_INLINE std::vector<NamedBuffer> named_buffers(const detail::TensorWalk& module) {
+  return detail::named_tensors<Buffer>(module);
+}
+
+LOCKSTEP_INLINE std::vector<Parameter> parameters(const detail::TensorWalk& module) {
+  detail::check_no_plain_leaf(module);
+  return detail::tensors_of_type<Parameter>(module);
+}
+
+LOCKSTEP_INLINE std::vector<Buffer> buffers(const detail::TensorWalk& module) {
+  return detail::tensors_of_type<Buffer>(module);
+}
+
+LOCKSTEP_INLINE void zero_grad(const detail::TensorWalk& module) {
   bool replica = false;
-  const std::vector<Parameter> parameters = tensors_of_type<Parameter>(walk);
+  const std::vector<Parameter> parameters = detail::tensors_of_type<Parameter>(module);
   for (const Parameter& parameter : parameters) {
     replica = replica || !parameter.is_leaf();
     parameter.set_grad({});
@@ -153,19 +157,19 @@ LOCKSTEP_INLINE void zero_grad_of(const TensorWalk& walk) {
   }
 }
 
-LOCKSTEP_INLINE void move_tensors(const TensorWalk& walk, Device device) {
+LOCKSTEP_INLINE void to(const detail::TensorWalk& module, Device device) {
   struct Move {
     Tensor tensor;
     Tensor data;
     Tensor grad;
   };
   const auto copy = [device](const Tensor& tensor) {
-    if (is_uninitialized(tensor)) {
-      return uninitialized_tensor({.dtype = tensor.dtype(), .device = device});
+    if (detail::is_uninitialized(tensor)) {
+      return detail::uninitialized_tensor({.dtype = tensor.dtype(), .device = device});
     }
-    if (tensor.is_sparse()) return concatenated({tensor}, device);
+    if (tensor.is_sparse()) return detail::concatenated({tensor}, device);
     const Tensor result = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = device});
-    copy_into(result, tensor);
+    detail::copy_into(result, tensor);
     return result;
   };
   std::vector<Move> moves;
@@ -174,12 +178,12 @@ LOCKSTEP_INLINE void move_tensors(const TensorWalk& walk, Device device) {
     const Tensor grad = tensor.grad();
     moves.push_back({tensor, copy(tensor), grad.defined() ? copy(grad) : Tensor()});
   };
-  for (const Parameter& parameter : parameters_of(walk)) plan(parameter);
-  for (const Buffer& buffer : buffers_of(walk)) plan(buffer);
+  for (const Parameter& parameter : lockstep::parameters(module)) plan(parameter);
+  for (const Buffer& buffer : lockstep::buffers(module)) plan(buffer);
   for (const Move& move : moves) {
     move.tensor.set_data(move.data);
     move.tensor.set_grad(move.grad);
   }
 }
 
-}  // namespace lockstep::detail
+}  // namespace lockstep

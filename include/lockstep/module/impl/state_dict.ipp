@@ -75,18 +75,22 @@ LOCKSTEP_INLINE std::string list_names(std::string_view heading,
   return result;
 }
 
-LOCKSTEP_INLINE StateDict state_dict_of(const TensorWalk& walk) {
-  StateDict result = state_handles(walk);
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+LOCKSTEP_INLINE StateDict state_dict(const detail::TensorWalk& module) {
+  StateDict result = detail::state_handles(module);
   for (NamedTensor& entry : result) {
-    if (!is_uninitialized(entry.tensor)) entry.tensor = entry.tensor.detach();
+    if (!detail::is_uninitialized(entry.tensor)) entry.tensor = entry.tensor.detach();
   }
   return result;
 }
 
-LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const StateDict& dict,
-                                                bool strict) {
-  const StateDict targets = state_handles(walk);
-  const TargetNames names(targets);
+LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, const StateDict& dict,
+                                           bool strict) {
+  const StateDict targets = detail::state_handles(module);
+  const detail::TargetNames names(targets);
 
   LoadResult result;
   std::vector<std::string> misfits;
@@ -94,13 +98,13 @@ LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const St
   for (const NamedTensor& entry : dict) {
     const std::string_view name = names.find(entry.name);
     if (!sources.emplace(name, entry.tensor).second) {
-      misfits.push_back(str(name, " (given twice)"));
+      misfits.push_back(detail::str(name, " (given twice)"));
     }
   }
 
-  std::vector<std::pair<Tensor, Tensor>> copies;            // target, source
-  std::unordered_map<const TensorImpl*, Shape> new_shapes;  // of uninitialised targets
-  std::unordered_set<const TensorImpl*> given;
+  std::vector<std::pair<Tensor, Tensor>> copies;                    // target, source
+  std::unordered_map<const detail::TensorImpl*, Shape> new_shapes;  // of uninitialised targets
+  std::unordered_set<const detail::TensorImpl*> given;
   std::vector<NamedTensor> not_given;
   for (const NamedTensor& target : targets) {
     const auto source = sources.find(target.name);
@@ -108,14 +112,14 @@ LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const St
       not_given.push_back(target);
       continue;
     }
-    const TensorImpl* const variable = target.tensor.impl().get();
-    const bool has_shape = !is_uninitialized(target.tensor);
+    const detail::TensorImpl* const variable = target.tensor.impl().get();
+    const bool has_shape = !detail::is_uninitialized(target.tensor);
     given.insert(variable);
     if (!source->second.defined()) {
-      misfits.push_back(str(target.name, " (the dict's tensor is undefined)"));
-    } else if (is_uninitialized(source->second)) {
+      misfits.push_back(detail::str(target.name, " (the dict's tensor is undefined)"));
+    } else if (detail::is_uninitialized(source->second)) {
       if (has_shape) {
-        misfits.push_back(str(target.name, " (the dict's tensor is uninitialized)"));
+        misfits.push_back(detail::str(target.name, " (the dict's tensor is uninitialized)"));
       }
     } else {
       const Shape& given_shape = source->second.sizes();
@@ -124,8 +128,8 @@ LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const St
       if (given_shape == shape) {
         copies.emplace_back(target.tensor, source->second);
       } else {
-        misfits.push_back(
-            str(target.name, " (the module's shape is ", shape, ", the dict's ", given_shape, ")"));
+        misfits.push_back(detail::str(target.name, " (the module's shape is ", shape,
+                                      ", the dict's ", given_shape, ")"));
       }
     }
     sources.erase(source);
@@ -142,14 +146,14 @@ LOCKSTEP_INLINE LoadResult load_state_dict_into(const TensorWalk& walk, const St
       misfits.empty() && (names_fit || !strict),
       "load_state_dict: the dict does not fit the module, nothing was loaded:",
       checkpoint ? "\n  it is a whole checkpoint: give io::load_checkpoint(…).model" : "",
-      strict ? list_names("missing", result.missing) : "",
-      strict ? list_names("unexpected", result.unexpected) : "",
-      list_names("does not fit", misfits));
+      strict ? detail::list_names("missing", result.missing) : "",
+      strict ? detail::list_names("unexpected", result.unexpected) : "",
+      detail::list_names("does not fit", misfits));
   for (const auto& [target, source] : copies) {
-    if (is_uninitialized(target)) materialize(target, source.sizes());
-    copy_into(target, source);
+    if (detail::is_uninitialized(target)) detail::materialize(target, source.sizes());
+    detail::copy_into(target, source);
   }
   return result;
 }
 
-}  // namespace lockstep::detail
+}  // namespace lockstep

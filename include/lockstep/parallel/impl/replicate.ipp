@@ -30,8 +30,8 @@ inline void name_tensor_elsewhere(const TensorWalk& walk, Device device) {
                          " (", kind, " \"", name, "\")");
     }
   };
-  look(named_parameters_of(walk), "parameter");
-  look(named_buffers_of(walk), "buffer");
+  look(named_parameters(walk), "parameter");
+  look(named_buffers(walk), "buffer");
 }
 
 LOCKSTEP_INLINE void check_module_device(const TensorWalk& walk, Device device) {
