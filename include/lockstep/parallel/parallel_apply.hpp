@@ -15,7 +15,6 @@
 #include <lockstep/parallel/replica_error.hpp>
 #include <lockstep/parallel/replica_group.hpp>
 #include <lockstep/parallel/replicas/replica_streams.hpp>
-#include <lockstep/parallel/scattered.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/recycled.hpp>
 
@@ -230,7 +229,8 @@ auto apply_each(std::vector<M>& modules, const std::vector<Device>& devices,
 
 }  // namespace detail
 
-// Calls modules[i] with inputs[i], all at once, and returns the results in that order.
+// Calls modules[i] with inputs[i], all at once, and returns the results in that order. The lists
+// may be what scatter returned.
 //
 // An input that is a std::tuple is a list of arguments, anything else is the one argument. All
 // modules make progress together even where they outnumber the cores, so one may wait for another
@@ -268,18 +268,6 @@ auto parallel_apply(std::vector<M>& modules, const std::vector<Input>& inputs,
   detail::check_count(modules.size(), "inputs", inputs.size());
   detail::check_count(modules.size(), "kwargs_tup", kwargs_tup.size());
   return detail::apply_each(modules, devices, inputs, kwargs_tup);
-}
-
-template <class M, class Input>
-auto parallel_apply(std::vector<M>& modules, const Scattered<Input>& inputs,
-                    const std::vector<Device>& devices = {}) {
-  return lockstep::parallel_apply(modules, inputs.parts(), devices);
-}
-
-template <class M, class Input, class K>
-auto parallel_apply(std::vector<M>& modules, const Scattered<Input>& inputs,
-                    const Scattered<K>& kwargs_tup, const std::vector<Device>& devices = {}) {
-  return lockstep::parallel_apply(modules, inputs.parts(), kwargs_tup.parts(), devices);
 }
 
 }  // namespace lockstep

@@ -227,10 +227,4 @@ Gathered<T> gather(const std::vector<T>& outputs, Device device, std::int64_t di
   return detail::nested::gather(outputs, device, dim, {.reduction = scalars});
 }
 
-template <class T>
-Gathered<T> gather(const Scattered<T>& outputs, Device device, std::int64_t dim = 0,
-                   Reduction scalars = Reduction::none) {
-  return lockstep::gather(outputs.parts(), device, dim, scalars);
-}
-
 }  // namespace lockstep

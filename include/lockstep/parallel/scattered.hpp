@@ -3,7 +3,6 @@
 
 #include <lockstep/config.hpp>
 
-#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -18,25 +17,11 @@ namespace lockstep {
 // DataParallelCriterion throw a DeviceError for a tensor of part i that is not on the i-th device;
 // it names the argument, the part and both devices.
 template <class T>
-class Scattered {
- public:
-  using value_type = T;
-
+struct Scattered : std::vector<T> {
   Scattered() = default;
-  explicit Scattered(std::vector<T> parts) : parts_(std::move(parts)) {}
+  explicit Scattered(std::vector<T> parts) : std::vector<T>(std::move(parts)) {}
 
-  std::size_t size() const { return parts_.size(); }
-  bool empty() const { return parts_.empty(); }
-  T& operator[](std::size_t i) { return parts_[i]; }
-  const T& operator[](std::size_t i) const { return parts_[i]; }
-  auto begin() { return parts_.begin(); }
-  auto end() { return parts_.end(); }
-  auto begin() const { return parts_.begin(); }
-  auto end() const { return parts_.end(); }
-  const std::vector<T>& parts() const { return parts_; }
-
- private:
-  std::vector<T> parts_;
+  const std::vector<T>& parts() const { return *this; }
 };
 
 template <class T>
