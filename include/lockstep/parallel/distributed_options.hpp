@@ -4,7 +4,6 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 
-#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -39,15 +38,4 @@ struct DistributedDataParallelOptions {
   bool static_graph = false;
 };
 
-namespace detail {
-
-// The sizes of the first, second, … bucket in bytes. A ValueError for options that give no sizes.
-std::vector<std::size_t> bucket_limits(const DistributedDataParallelOptions& options);
-
-}  // namespace detail
-
 }  // namespace lockstep
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/parallel/impl/distributed_options.ipp>
-#endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -30,6 +31,13 @@ inline constexpr std::size_t kDefaultFirstBucketBytes = std::size_t{1} << 20;
 std::vector<std::vector<std::size_t>> compute_bucket_assignment_by_size(
     const std::vector<Tensor>& tensors, const std::vector<std::size_t>& size_limits,
     const std::vector<bool>& alone = {}, const std::vector<std::size_t>& tensor_indices = {});
+
+namespace detail {
+
+// The sizes of the first, second, … bucket in bytes. A ValueError for options that give no sizes.
+std::vector<std::size_t> bucket_limits(const DistributedDataParallelOptions& options);
+
+}  // namespace detail
 
 }  // namespace lockstep
 
