@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <typeindex>
 #include <typeinfo>
+#include <unordered_map>
 #include <utility>
 
 // Deep copies of modules, and what replicating them shares with these.
@@ -64,17 +65,18 @@ class UnsharingVisitor {
 // the same view of one memory share one memory, too.
 class TensorCopies : NonCopyable {
  public:
-  TensorCopies();
-  ~TensorCopies();
-
   Tensor of(const Tensor& original);
 
  private:
-  struct Known;
+  struct Memory {
+    Tensor original;
+    Tensor copy;
+  };
 
   Tensor on_copied_memory(const Tensor& original);
 
-  const std::unique_ptr<Known> known_;
+  std::unordered_map<const TensorImpl*, Tensor> variables_;
+  std::multimap<const Storage*, Memory> memories_;
 };
 
 // Turns a copy of a module into a deep copy, in one walk.

@@ -12,27 +12,10 @@
 #include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <map>
-#include <memory>
-#include <unordered_map>
-
 namespace lockstep::detail {
 
-struct TensorCopies::Known {
-  struct Memory {
-    Tensor original;
-    Tensor copy;
-  };
-  std::unordered_map<const TensorImpl*, Tensor> variables;
-  std::multimap<const Storage*, Memory> memories;
-};
-
-LOCKSTEP_INLINE TensorCopies::TensorCopies() : known_(std::make_unique<Known>()) {}
-
-LOCKSTEP_INLINE TensorCopies::~TensorCopies() = default;
-
 LOCKSTEP_INLINE Tensor TensorCopies::of(const Tensor& original) {
-  Tensor& copy = known_->variables[original.impl().get()];
+  Tensor& copy = variables_[original.impl().get()];
   if (copy.defined()) return copy;
   const InferenceModeGuard normal(false);
   if (is_uninitialized(original)) {
@@ -51,13 +34,13 @@ LOCKSTEP_INLINE Tensor TensorCopies::of(const Tensor& original) {
 
 LOCKSTEP_INLINE Tensor TensorCopies::on_copied_memory(const Tensor& original) {
   const Storage* const storage = original.impl()->storage.get();
-  const auto [first, last] = known_->memories.equal_range(storage);
+  const auto [first, last] = memories_.equal_range(storage);
   for (auto memory = first; memory != last; ++memory) {
     if (same_memory(memory->second.original, original)) return make_view(memory->second.copy);
   }
   const Tensor copy = empty_in_layout_of(original);
   copy_into(copy, original);
-  known_->memories.insert({storage, {original, copy}});
+  memories_.insert({storage, {original, copy}});
   return copy;
 }
 

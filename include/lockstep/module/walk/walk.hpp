@@ -63,7 +63,7 @@ class Walker {
     } else if constexpr (kind == NodeKind::map) {
       walk_map(path, node);
     } else {
-      static_assert(kind == NodeKind::array || kind == NodeKind::sequence);
+      static_assert(kind == NodeKind::sequence);
       std::size_t index = 0;
       for (auto& element : node) walk_child(path, index++, element);
     }

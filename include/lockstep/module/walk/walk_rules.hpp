@@ -41,7 +41,6 @@ enum class NodeKind {
   unique_owner,
   shared_owner,
   structure,  // of the grammar of nested values, but for maps
-  array,
   map,
   sequence
 };
@@ -99,7 +98,7 @@ struct Holder<std::shared_ptr<T>> {
 };
 template <class T, std::size_t n>
 struct Holder<T[n]> {
-  static constexpr NodeKind kind = NodeKind::array;
+  static constexpr NodeKind kind = NodeKind::sequence;
   using Held = std::tuple<T>;
 };
 
