@@ -48,7 +48,13 @@ class ScatterPlan {
   template <class Leaf>
   void operator()(const Leaf& leaf, const Path& path) {
     if (tensor_traits<Leaf>::dim(leaf) == 0) return;
-    require(tensor_traits<Leaf>::size(leaf, dim_), path);
+    const std::int64_t rows = tensor_traits<Leaf>::size(leaf, dim_);
+    if (!rows_) {
+      rows_ = rows;
+      rows_path_ = path.text();
+    } else if (rows != *rows_) {
+      refuse_rows(rows, path);
+    }
   }
 
   // Takes an argument into account that is Scattered already.
@@ -83,7 +89,7 @@ class ScatterPlan {
   }
 
  private:
-  void require(std::int64_t rows, const Path& path);
+  [[noreturn]] void refuse_rows(std::int64_t rows, const Path& path) const;
 
   const std::int64_t dim_;
   const Split& split_;

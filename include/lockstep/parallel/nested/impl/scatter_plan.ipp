@@ -62,14 +62,9 @@ LOCKSTEP_INLINE void ScatterPlan::decide(std::size_t without_rows) {
   used_.assign(devices_->begin(), devices_->begin() + static_cast<std::ptrdiff_t>(count));
 }
 
-LOCKSTEP_INLINE void ScatterPlan::require(std::int64_t rows, const Path& path) {
-  if (!rows_) {
-    rows_ = rows;
-    rows_path_ = path.text();
-    return;
-  }
-  check<ValueError>(rows == *rows_, "arguments disagree in length along dim ", dim_, ": ",
-                    rows_path_, " has ", *rows_, " rows, but ", path, " has ", rows);
+LOCKSTEP_INLINE void ScatterPlan::refuse_rows(std::int64_t rows, const Path& path) const {
+  fail<ValueError>("arguments disagree in length along dim ", dim_, ": ", rows_path_, " has ",
+                   *rows_, " rows, but ", path, " has ", rows);
 }
 
 }  // namespace lockstep::detail::nested
