@@ -23,62 +23,57 @@
 
 namespace lockstep::detail {
 
-// Replaces tabs and newlines in the name, which the keys of a map may contain.
-inline std::string describe_tensor(std::string name, const Tensor& tensor) {
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return c == '\t' || c == '\n'; }, ' ');
-  return str(name, "\tof shape ", tensor.sizes(), ", strides ", tensor.strides(), " and ",
-             tensor.dtype());
+// A model as text, by which ranks compare theirs: a line for each option, then for each parameter
+// and buffer in order. Its kind and its name end with a tab each.
+inline std::string describe_model(const std::vector<NamedParameter>& parameters,
+                                  const std::vector<NamedBuffer>& buffers,
+                                  const DistributedDataParallelOptions& options) {
+  std::string text;
+  const auto add = [&text](const char* kind, std::string name, const auto&... is) {
+    // The keys of a map may contain tabs and newlines.
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return c == '\t' || c == '\n'; }, ' ');
+    text += str(kind, '\t', name, '\t', is..., '\n');
+  };
+  const auto add_tensor = [&add](const char* kind, const auto& named, const auto&... more) {
+    const Tensor& tensor = named.tensor;
+    add(kind, named.name, "of shape ", tensor.sizes(), ", strides ", tensor.strides(), " and ",
+        tensor.dtype(), more...);
+  };
+  std::string caps;
+  for (const double cap : options.bucket_cap_mb_list) caps += str(' ', cap);
+  add("option", "init_sync", options.init_sync);
+  add("option", "forward_sync_buffers", options.forward_sync_buffers);
+  add("option", "bucket_cap_mb", options.bucket_cap_mb.value_or(-1));
+  add("option", "bucket_cap_mb_list", caps);
+  add("option", "find_unused_parameters", options.find_unused_parameters);
+  add("option", "static_graph", options.static_graph);
+  for (const NamedParameter& parameter : parameters) {
+    add_tensor("parameter", parameter, parameter.tensor.requires_grad() ? "" : ", without gradient",
+               expects_sparse_gradient(parameter.tensor) ? ", with sparse gradients" : "");
+  }
+  for (const NamedBuffer& buffer : buffers) add_tensor("buffer", buffer);
+  return text;
 }
 
-// A model as text, by which ranks compare theirs: the options, then each parameter and buffer in
-// order. A name ends with a tab, everything with a newline.
-struct ModelDescription {
-  std::vector<std::string> options;
-  std::vector<std::string> parameters;
-  std::vector<std::string> buffers;
-
-  ModelDescription(const std::vector<NamedParameter>& named_parameters,
-                   const std::vector<NamedBuffer>& named_buffers,
-                   const DistributedDataParallelOptions& settings) {
-    std::string caps;
-    for (const double cap : settings.bucket_cap_mb_list) caps += str(' ', cap);
-    options = {str("init_sync\t", settings.init_sync),
-               str("forward_sync_buffers\t", settings.forward_sync_buffers),
-               str("bucket_cap_mb\t", settings.bucket_cap_mb.value_or(-1)),
-               str("bucket_cap_mb_list\t", caps),
-               str("find_unused_parameters\t", settings.find_unused_parameters),
-               str("static_graph\t", settings.static_graph)};
-    for (const auto& [name, tensor] : named_parameters) {
-      parameters.push_back(describe_tensor(name, tensor) +
-                           (tensor.requires_grad() ? "" : ", without gradient") +
-                           (expects_sparse_gradient(tensor) ? ", with sparse gradients" : ""));
-    }
-    for (const auto& [name, tensor] : named_buffers) {
-      buffers.push_back(describe_tensor(name, tensor));
-    }
-  }
-
-  explicit ModelDescription(std::string_view text) {
-    for (std::vector<std::string>* list : {&options, &parameters, &buffers}) {
-      while (!text.starts_with('\n')) {
-        const std::size_t end = text.find('\n');
-        list->emplace_back(text.substr(0, end));
-        text.remove_prefix(end + 1);
-      }
-      text.remove_prefix(1);
-    }
-  }
-
-  std::string text() const {
-    std::string result;
-    for (const std::vector<std::string>* list : {&options, &parameters, &buffers}) {
-      for (const std::string& line : *list) result += line + '\n';
-      result += '\n';
-    }
-    return result;
-  }
+// What a line of that text says of one option, parameter or buffer.
+struct ModelLine {
+  std::string_view name;
+  std::string_view is;
 };
+
+inline std::vector<ModelLine> lines_of_kind(std::string_view text, std::string_view kind) {
+  std::vector<ModelLine> lines;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(line.size() + 1);
+    const std::size_t name = line.find('\t') + 1;
+    const std::size_t is = line.find('\t', name) + 1;
+    if (line.substr(0, name - 1) != kind) continue;
+    lines.push_back({line.substr(name, is - name - 1), line.substr(is)});
+  }
+  return lines;
+}
 
 // FNV-1a, 64 bits: the same on every machine.
 inline std::uint64_t hash_of(std::string_view text) {
@@ -90,35 +85,27 @@ inline std::uint64_t hash_of(std::string_view text) {
 }
 
 // Throws the ModuleError that says where `other`, of rank `rank`, first differs from rank 0's.
-inline void check_same_model(const ModelDescription& root, const ModelDescription& other,
-                             std::size_t rank) {
-  const auto check_list = [rank](const char* kind, const std::vector<std::string>& expected,
-                                 const std::vector<std::string>& found) {
-    const std::size_t both = std::min(expected.size(), found.size());
-    for (std::size_t i = 0; i < both; ++i) {
-      if (found[i] == expected[i]) continue;
-      const std::size_t tab = expected[i].find('\t');
-      const std::size_t other_tab = found[i].find('\t');
-      const std::string name = expected[i].substr(0, tab);
-      const std::string other_name = found[i].substr(0, other_tab);
-      check<ModuleError>(name == other_name, "DistributedDataParallel: ", kind, ' ', i, " is \"",
-                         name, "\" on rank 0, but \"", other_name, "\" on rank ", rank,
-                         ": expected the same ", kind, "s in the same order on every rank");
-      fail<ModuleError>("DistributedDataParallel: ", kind, ' ', i, ", \"", name, "\", is ",
-                        expected[i].substr(tab + 1), " on rank 0, but ",
-                        found[i].substr(other_tab + 1), " on rank ", rank);
+inline void check_same_model(std::string_view root, std::string_view other, std::size_t rank) {
+  const auto check_lines = [&](const char* kind, const char* counted) {
+    const std::vector<ModelLine> expected = lines_of_kind(root, kind);
+    const std::vector<ModelLine> found = lines_of_kind(other, kind);
+    check<ModuleError>(expected.size() == found.size(),
+                       "DDP expects same model across all ranks, but Rank 0 has ", expected.size(),
+                       ' ', counted, ", while rank ", rank, " has inconsistent ", found.size(), ' ',
+                       counted, '.');
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      check<ModuleError>(found[i].name == expected[i].name, "DistributedDataParallel: ", kind, ' ',
+                         i, " is \"", expected[i].name, "\" on rank 0, but \"", found[i].name,
+                         "\" on rank ", rank, ": expected the same ", kind,
+                         "s in the same order on every rank");
+      check<ModuleError>(found[i].is == expected[i].is, "DistributedDataParallel: ", kind, ' ', i,
+                         ", \"", expected[i].name, "\", is ", expected[i].is, " on rank 0, but ",
+                         found[i].is, " on rank ", rank);
     }
   };
-  check_list("option", root.options, other.options);
-  const auto check_count = [rank](const char* kind, std::size_t expected, std::size_t found) {
-    check<ModuleError>(expected == found,
-                       "DDP expects same model across all ranks, but Rank 0 has ", expected, ' ',
-                       kind, ", while rank ", rank, " has inconsistent ", found, ' ', kind, '.');
-  };
-  check_count("params", root.parameters.size(), other.parameters.size());
-  check_list("parameter", root.parameters, other.parameters);
-  check_count("buffers", root.buffers.size(), other.buffers.size());
-  check_list("buffer", root.buffers, other.buffers);
+  check_lines("option", "options");
+  check_lines("parameter", "params");
+  check_lines("buffer", "buffers");
 }
 
 LOCKSTEP_INLINE void verify_same_model(const distributed::ProcessGroup& group, Device device,
@@ -127,7 +114,7 @@ LOCKSTEP_INLINE void verify_same_model(const distributed::ProcessGroup& group, D
                                        const DistributedDataParallelOptions& options) {
   const distributed::ProcessGroup ranks = group.blocking();
   const auto count = static_cast<std::size_t>(ranks.size());
-  const std::string text = ModelDescription(parameters, buffers, options).text();
+  const std::string text = describe_model(parameters, buffers, options);
   const Tensor digests = empty({ranks.size(), 2}, {.dtype = Dtype::i64, .device = device});
   (void)ranks.all_gather_into_tensor(
       digests, from_values<std::int64_t>({static_cast<std::int64_t>(hash_of(text)),
@@ -149,9 +136,9 @@ LOCKSTEP_INLINE void verify_same_model(const distributed::ProcessGroup& group, D
   const std::vector<std::uint8_t> all = texts.to_vector<std::uint8_t>();
   const auto text_of = [&](std::size_t r) {
     const auto* const begin = all.data() + r * static_cast<std::size_t>(longest);
-    return ModelDescription(std::string(begin, begin + values[2 * r + 1]));
+    return std::string(begin, begin + values[2 * r + 1]);
   };
-  const ModelDescription root = text_of(0);
+  const std::string root = text_of(0);
   for (std::size_t r = 1; r < count; ++r) check_same_model(root, text_of(r), r);
 }
 
