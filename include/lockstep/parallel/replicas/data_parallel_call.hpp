@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
-// What data_parallel and DataParallel add to replicate and parallel_apply: ReplicaBuffers, and that
-// the module itself runs where one device alone has work.
+// What data_parallel and DataParallel add to replicate and parallel_apply: memory that persists,
+// ReplicaBuffers, and that the module itself runs where one device alone has work.
 namespace lockstep::detail {
 
 // Makes one value of what replicas have written to the module's buffers (ReplicaBuffers::merged).
