@@ -2,7 +2,6 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/cuda/kernels/softmax_rows.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
-#include <lockstep/cuda/launch/team.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/empty.hpp>
 
@@ -117,13 +116,13 @@ TEST(CudaSoftmax, TheKernelIsLikeTheHost) {
       for (const bool log : {false, true}) {
         const Tensor y = empty(shape, x.options());
         const auto count = static_cast<std::size_t>(x.numel());
-        const Sharing sharing{axis.outer * axis.inner, axis.inner >= kLanes};
         const SoftmaxRows<double> kernel{{x.const_data_ptr<double>(), count},
                                          {y.mutable_data_ptr<double>(), count},
                                          axis,
                                          log,
-                                         sharing};
-        for (std::size_t i = 0; i < sharing.launches(); ++i) kernel(i, Lanes{});
+                                         axis.inner >= kLanes};
+        EXPECT_EQ(lanes_of_row(kernel), axis.inner >= kLanes ? 1U : kLanes);
+        for (std::size_t row = 0; row < axis.outer * axis.inner; ++row) kernel(row, Lanes{});
         const auto along = static_cast<std::int64_t>(dim);
         EXPECT_TRUE(all_close(y, log ? log_softmax(x, along) : softmax(x, along), 1e-14, 1e-14))
             << shape << " along " << dim << ", log " << log;

@@ -7,8 +7,8 @@
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
-#include <lockstep/cuda/launch/team.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
@@ -61,20 +61,16 @@ struct ClassLossRows {
   detail::ClassLossCall<T> call;
   View<T> losses;
   View<IndexFault> fault;
-  Sharing sharing;
+  bool by_thread;
 
-  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, *this);
-  }
-
-  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+  LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const Axis& axis = call.axis;
     const std::int64_t label = call.labels[row];
     const std::size_t first = detail::row_start(axis, row);
     const auto of = call.of_logits ? detail::RowsOf::cross_entropy : detail::RowsOf::nll_loss;
     if (!in_range(fault, of, label, row, axis.count)) {
-      if (team.index() == 0) losses[row] = static_cast<T>(NAN);
-      for (std::size_t c = team.index(); call.of_logits && c < axis.count; c += team.count()) {
+      if (lanes.index == 0) losses[row] = static_cast<T>(NAN);
+      for (std::size_t c = lanes.index; call.of_logits && c < axis.count; c += lanes.count) {
         call.probs[first + c * axis.inner] = static_cast<T>(NAN);  // backward reads it
       }
       return;
@@ -83,10 +79,10 @@ struct ClassLossRows {
     T loss = -at_label;
     if (call.of_logits) {
       loss =
-          softmax_row(call.in.data + first, call.probs.data + first, axis.count, axis.inner, team)
+          softmax_row(call.in.data + first, call.probs.data + first, axis.count, axis.inner, lanes)
               .minus(at_label);
     }
-    if (team.index() == 0) losses[row] = loss;
+    if (lanes.index == 0) losses[row] = loss;
   }
 };
 
@@ -94,10 +90,10 @@ template <class T>
 struct CudaCall<detail::ClassLossCall<T>> {
   using kernels = typename Join<Kernels<ClassLossRows<T>>, SumKernels<ValueTerm<T>>>::type;
   static void run(detail::StreamState& stream, const detail::ClassLossCall<T>& call) {
-    const Sharing sharing{call.labels.size, !call.of_logits || call.axis.inner >= kLanes};
+    const bool by_thread = !call.of_logits || call.axis.inner >= kLanes;
     const View<IndexFault> fault = IndexFaults::instance().of(stream);
-    launch_losses(stream, call.out, call.reduction, sharing.rows, [&](const View<T>& losses) {
-      launch_kernel(stream, sharing.launches(), ClassLossRows<T>{call, losses, fault, sharing});
+    launch_losses(stream, call.out, call.reduction, call.labels.size, [&](const View<T>& losses) {
+      launch_kernel(stream, call.labels.size, ClassLossRows<T>{call, losses, fault, by_thread});
     });
   }
 };

@@ -5,8 +5,8 @@
 #include <lockstep/cuda/kernels/sums.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
+#include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
-#include <lockstep/cuda/launch/team.hpp>
 #include <lockstep/ops/kernels/reduce_kernels.hpp>
 
 #include <cstddef>
@@ -27,21 +27,17 @@ struct CudaCall<detail::SumCall<In, Out>> {
 template <class T>
 struct ArgmaxKernel {
   detail::ArgmaxCall<T> call;
-  Sharing sharing;
-
-  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, *this);
-  }
+  bool by_thread;
 
   // Finds the place of the greatest element; NaN counts as the greatest. Each thread has the first
   // of its own; among equal ones the lowest place wins.
-  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+  LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const Division at = divided(row, call.axis.inner);
     const T* const from =
         call.in.data + at.quotient * call.axis.count * call.axis.inner + at.remainder;
-    std::size_t best = team.index() < call.axis.count ? team.index() : 0;
+    std::size_t best = lanes.index < call.axis.count ? lanes.index : 0;
     T greatest = from[best * call.axis.inner];
-    for (std::size_t c = best + team.count(); c < call.axis.count; c += team.count()) {
+    for (std::size_t c = best + lanes.count; c < call.axis.count; c += lanes.count) {
       const T value = from[c * call.axis.inner];
       const bool is_number = greatest == greatest;
       if (is_number && !(value <= greatest)) {
@@ -51,9 +47,9 @@ struct ArgmaxKernel {
     }
     const std::int64_t none = -static_cast<std::int64_t>(call.axis.count);
     const std::int64_t place = -static_cast<std::int64_t>(best);
-    std::int64_t found = team.max(greatest == greatest ? none : place);
-    if (found == none) found = team.max(greatest == team.max(greatest) ? place : none);
-    if (team.index() == 0) call.out[row] = -found;
+    std::int64_t found = lanes.max(greatest == greatest ? none : place);
+    if (found == none) found = lanes.max(greatest == lanes.max(greatest) ? place : none);
+    if (lanes.index == 0) call.out[row] = -found;
   }
 };
 
@@ -61,8 +57,8 @@ template <class T>
 struct CudaCall<detail::ArgmaxCall<T>> {
   using kernels = Kernels<ArgmaxKernel<T>>;
   static void run(detail::StreamState& stream, const detail::ArgmaxCall<T>& call) {
-    const Sharing sharing{call.axis.outer * call.axis.inner, call.axis.inner >= kLanes};
-    launch_kernel(stream, sharing.launches(), ArgmaxKernel<T>{call, sharing});
+    launch_kernel(stream, call.axis.outer * call.axis.inner,
+                  ArgmaxKernel<T>{call, call.axis.inner >= kLanes});
   }
 };
 

@@ -5,7 +5,7 @@
 #include <lockstep/cuda/kernels/softmax_rows.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
-#include <lockstep/cuda/launch/team.hpp>
+#include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/libraries/cudnn.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
@@ -26,9 +26,8 @@ struct CudaCall<detail::SoftmaxCall<T, Log>> {
     if (call.in.size == 0) return;
     const SoftmaxParts parts(call.axis, kMost);
     if (!parts.possible()) {
-      const Sharing sharing{call.axis.outer * call.axis.inner, call.axis.inner >= kLanes};
-      return launch_kernel(stream, sharing.launches(),
-                           SoftmaxRows<T>{call.in, call.out, call.axis, Log, sharing});
+      const SoftmaxRows<T> rows{call.in, call.out, call.axis, Log, call.axis.inner >= kLanes};
+      return launch_kernel(stream, call.axis.outer * call.axis.inner, rows);
     }
     auto& on = static_cast<CudaStream&>(stream);
     const CudnnOnStream cudnn(on);
@@ -53,8 +52,8 @@ struct CudaCall<detail::SoftmaxGradCall<T, Log>> {
   using kernels = Kernels<SoftmaxGradRows<T, Log>>;
   static void run(detail::StreamState& stream, const detail::SoftmaxGradCall<T, Log>& call) {
     if (call.y.size == 0) return;
-    const Sharing sharing{call.axis.outer * call.axis.inner, call.axis.inner >= kLanes};
-    launch_kernel(stream, sharing.launches(), SoftmaxGradRows<T, Log>{call, sharing});
+    launch_kernel(stream, call.axis.outer * call.axis.inner,
+                  SoftmaxGradRows<T, Log>{call, call.axis.inner >= kLanes});
   }
 };
 

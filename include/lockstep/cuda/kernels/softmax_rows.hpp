@@ -4,7 +4,6 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/launch/eights.hpp>
 #include <lockstep/cuda/launch/lanes.hpp>
-#include <lockstep/cuda/launch/team.hpp>
 #include <lockstep/ops/kernels/loss_kernels.hpp>
 #include <lockstep/ops/kernels/softmax_kernels.hpp>
 
@@ -18,22 +17,22 @@ namespace lockstep::cuda {
 // library gives. The greatest is subtracted first, so that nothing overflows.
 template <class T>
 LOCKSTEP_HD detail::LogSum<T> softmax_row(const T* in, T* out, std::size_t count, std::size_t step,
-                                          const Team& team) {
+                                          const Lanes& lanes) {
   T greatest = in[0];
-  for (std::size_t c = team.index(); c < count; c += team.count()) {
+  for (std::size_t c = lanes.index; c < count; c += lanes.count) {
     const T value = in[c * step];
     greatest = greatest < value ? value : greatest;
   }
-  greatest = team.max(greatest);
+  greatest = lanes.max(greatest);
   double sum = 0;
-  for (std::size_t c = team.index(); c < count; c += team.count()) {
+  for (std::size_t c = lanes.index; c < count; c += lanes.count) {
     const T e = std::exp(in[c * step] - greatest);
     out[c * step] = e;
     sum += static_cast<double>(e);
   }
-  sum = team.sum(sum);
+  sum = lanes.sum(sum);
   const T factor = static_cast<T>(1 / sum);
-  for (std::size_t c = team.index(); c < count; c += team.count()) out[c * step] *= factor;
+  for (std::size_t c = lanes.index; c < count; c += lanes.count) out[c * step] *= factor;
   return {greatest, static_cast<T>(std::log(sum))};
 }
 
@@ -44,19 +43,15 @@ struct SoftmaxRows {
   View<T> out;
   detail::Axis axis;
   bool log;
-  Sharing sharing;
+  bool by_thread;
 
-  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, *this);
-  }
-
-  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+  LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const std::size_t first = detail::row_start(axis, row);
     const T* const from = in.data + first;
     T* const to = out.data + first;
-    const auto log_sum = softmax_row(from, to, axis.count, axis.inner, team);
+    const auto log_sum = softmax_row(from, to, axis.count, axis.inner, lanes);
     if (!log) return;
-    for (std::size_t c = team.index(); c < axis.count; c += team.count()) {
+    for (std::size_t c = lanes.index; c < axis.count; c += lanes.count) {
       to[c * axis.inner] = -log_sum.minus(from[c * axis.inner]);
     }
   }
@@ -67,15 +62,11 @@ struct SoftmaxRows {
 template <class T, bool Log>
 struct SoftmaxGradRows {
   detail::SoftmaxGradCall<T, Log> call;
-  Sharing sharing;
+  bool by_thread;
 
-  std::size_t columns() const { return sharing.by_thread ? 0 : call.axis.count; }
+  std::size_t columns() const { return call.axis.count; }
 
-  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, *this);
-  }
-
-  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+  LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const std::size_t step = call.axis.inner;
     const std::size_t first = detail::row_start(call.axis, row);
     const T* const grad = call.grad.data + first;
@@ -83,7 +74,7 @@ struct SoftmaxGradRows {
     T* const out = call.out.data + first;
     const auto for_columns = [&](const auto& use) {
       in_eights(
-          team.index(), team.count(), call.axis.count,
+          lanes.index, lanes.count, call.axis.count,
           [&](std::size_t c) {
             return Pair{grad[c * step], y[c * step]};
           },
@@ -93,7 +84,7 @@ struct SoftmaxGradRows {
     for_columns([&](std::size_t, const Pair& at) {
       terms += static_cast<double>(Log ? at.grad : at.grad * at.y);
     });
-    const T sum = static_cast<T>(team.sum(terms));
+    const T sum = static_cast<T>(lanes.sum(terms));
     for_columns([&](std::size_t c, const Pair& at) {
       out[c * step] = Log ? at.grad - std::exp(at.y) * sum : at.y * (at.grad - sum);
     });

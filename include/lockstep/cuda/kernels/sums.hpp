@@ -4,8 +4,8 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/cuda/launch/eights.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
+#include <lockstep/cuda/launch/lanes.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
-#include <lockstep/cuda/launch/team.hpp>
 #include <lockstep/cuda/launch/unroll.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/device/stream.hpp>
@@ -55,15 +55,11 @@ struct SumKernel {
   View<typename Term::Out> out;          // empty if there are several
   StridedIndex<1> kept;
   StridedIndex<1> reduced;
-  Sharing sharing;
+  bool by_thread;
   std::size_t sums;
   std::size_t terms;  // of a sum
   std::size_t terms_of_part;
   double divisor;
-
-  LOCKSTEP_HD void operator()(std::size_t launch, const Lanes& lanes) const {
-    for_rows(sharing, launch, lanes, *this);
-  }
 
   // Where a thread's terms lie, one after the other: along one dimension, along two, where moving
   // on takes no division, and along more. kAtATime of them are read together.
@@ -124,15 +120,14 @@ struct SumKernel {
     return sum;
   }
 
-  LOCKSTEP_HD void operator()(std::size_t row, const Team& team) const {
+  LOCKSTEP_HD void operator()(std::size_t row, const Lanes& lanes) const {
     const Division place = divided(row, sums);
     const std::size_t k = place.remainder;
     const std::int64_t start = kept.at(k).of[0];
-    const std::size_t first = place.quotient * terms_of_part + team.index();
+    const std::size_t first = place.quotient * terms_of_part + lanes.index;
     const std::size_t left = terms - place.quotient * terms_of_part;
     const std::size_t here = left < terms_of_part ? left : terms_of_part;
-    const std::size_t count =
-        team.index() < here ? (here - team.index() - 1) / team.count() + 1 : 0;
+    const std::size_t count = lanes.index < here ? (here - lanes.index - 1) / lanes.count + 1 : 0;
     Sum sum{};
     if (count == 0) {
       // Nothing to read, and perhaps nothing to divide by.
@@ -140,19 +135,19 @@ struct SumKernel {
       const std::int64_t step = reduced.dims == 0 ? 0 : reduced.strides[0][0];
       sum = sum_of(count,
                    LineOffsets{start + static_cast<std::int64_t>(first) * step,
-                               static_cast<std::int64_t>(team.count()) * step},
+                               static_cast<std::int64_t>(lanes.count) * step},
                    k);
     } else if (reduced.dims == 2) {
       const std::size_t size = reduced.sizes[1];
       sum = sum_of(count,
                    PlaneOffsets{start, reduced.strides[0][0], reduced.strides[0][1], size,
-                                divided(first, size), divided(team.count(), size)},
+                                divided(first, size), divided(lanes.count, size)},
                    k);
     } else {
-      sum = sum_of(count, AnyOffsets{reduced, start, first, team.count()}, k);
+      sum = sum_of(count, AnyOffsets{reduced, start, first, lanes.count}, k);
     }
-    sum = team.sum(sum);
-    if (team.index() != 0) return;
+    sum = lanes.sum(sum);
+    if (lanes.index != 0) return;
     if (parts.size > 0) {
       parts[row] = sum;
     } else {
@@ -228,10 +223,9 @@ void launch_sum(detail::StreamState& stream, const SumOperands<Term>& in,
 
   const bool one = parts == 1;
   const ScratchOf<Sum> partial(stream, one ? 0 : parts * sums);
-  const Sharing sharing{parts * sums, by_thread};
-  launch_kernel(stream, sharing.launches(),
+  launch_kernel(stream, parts * sums,
                 SumKernel<Term>{in.a, in.b, in.centre, partial.view(), one ? out : View<Out>{},
-                                strided_index(kept), strided_index(reduced), sharing, sums, terms,
+                                strided_index(kept), strided_index(reduced), by_thread, sums, terms,
                                 terms_of_part, divisor});
   if (!one) {
     launch_kernel(stream, sums,

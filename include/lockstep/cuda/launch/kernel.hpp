@@ -24,16 +24,6 @@ struct Kernels {};
 template <class Call>
 struct CudaCall;
 
-// A functor that handles one row with several threads, as functor(row, lanes). They are a warp; a
-// block if it has a member `columns()` that says that its rows are long. Rows that wait in more
-// warps at a time than fit into the caches would come from memory again at each pass.
-template <class F>
-concept RowFunctor = requires(const F& functor, std::size_t row, const Lanes& lanes) {
-  functor(row, lanes);
-};
-
-inline constexpr unsigned kThreads = 256;
-
 template <class F>
 __global__ void range_kernel(std::size_t count, F functor) {
   run_thread(std::size_t{blockIdx.x} * blockDim.x + threadIdx.x,
@@ -49,16 +39,6 @@ __global__ void rows_kernel(std::size_t rows, F functor, unsigned lanes_of_row) 
        row += step) {
     functor(row, lanes);
   }
-}
-
-// How many threads have a row.
-template <RowFunctor F>
-unsigned lanes_of_row(const F& functor) {
-  constexpr std::size_t kLong = 4 * std::size_t{kThreads};
-  if constexpr (requires { functor.columns(); }) {
-    if (functor.columns() >= kLong) return kThreads;
-  }
-  return kLanes;
 }
 
 // Launches one of the two kernels above on a stream, with `a_block` of its items a block. Out of
