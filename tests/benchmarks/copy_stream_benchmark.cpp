@@ -52,8 +52,8 @@ void queued_copies(benchmark::State& state) {
     }
     const auto between = Clock::now();
     for (std::size_t i = 0; i < count; ++i) {
-      backend.copy(destinations[i % 4].impl()->data(), device, sources[i % 4].impl()->data(),
-                   Device(), bytes, stream.state());
+      backend.copy({destinations[i % 4].impl()->data(), device, sources[i % 4].impl()->data(),
+                    Device(), lockstep::detail::Pitched{bytes}, &stream.state()});
     }
     stream.synchronize();
     const auto end = Clock::now();

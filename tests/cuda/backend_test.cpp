@@ -182,19 +182,21 @@ TEST(Copies, OfRowsThatLieApart) {
     const Tensor part = host.narrow(1, columns / 3, columns / 2);
     const Tensor whole = empty({rows, columns}, {.device = "cuda:1"});
     auto& backend = cuda::CudaBackend::instance();
+    const auto lines = static_cast<std::size_t>(rows);
     const auto width = static_cast<std::size_t>(columns / 2) * 4;
     const auto pitch = static_cast<std::size_t>(columns) * 4;
     const Tensor packed = empty({rows, columns / 2}, {.device = "cuda:1"});
     const Stream stream = current_stream("cuda:1");
-    backend.copy_pitched(packed.impl()->data(), "cuda:1", part.impl()->data(), "cpu",
-                         {width, static_cast<std::size_t>(rows), width, pitch}, stream.state());
+    const auto copy = [&](const Tensor& to, const Tensor& from, const detail::Pitched& shape) {
+      backend.copy({to.impl()->data(), to.device(), from.impl()->data(), from.device(), shape,
+                    &stream.state()});
+    };
+    copy(packed, part, {width, lines, width, pitch});
     EXPECT_EQ(values_of(packed), values_of(part));
     whole.zero_();
-    backend.copy_pitched(whole.impl()->data(), "cuda:1", packed.impl()->data(), "cuda:1",
-                         {width, static_cast<std::size_t>(rows), pitch, width}, stream.state());
+    copy(whole, packed, {width, lines, pitch, width});
     const Tensor back = zeros({rows, columns});
-    backend.copy_pitched(back.impl()->data(), "cpu", whole.impl()->data(), "cuda:1",
-                         {width, static_cast<std::size_t>(rows), pitch, pitch}, stream.state());
+    copy(back, whole, {width, lines, pitch, pitch});
     stream.synchronize();
     EXPECT_EQ(values_of(back.narrow(1, 0, columns / 2)), values_of(part));
   }

@@ -213,8 +213,9 @@ void copy_through_the_host() {
     stream.wait_stream(current_stream(kGpus[0]));
     stream.wait_stream(current_stream(kGpus[1]));
     made.record_stream(stream);
-    detail::backend_of(on).copy(there.impl()->data(), there.device(), made.impl()->data(),
-                                made.device(), 60000 * sizeof(float), stream.state());
+    detail::backend_of(on).copy({there.impl()->data(), there.device(), made.impl()->data(),
+                                 made.device(), detail::Pitched{60000 * sizeof(float)},
+                                 &stream.state()});
     made = Tensor();
     current_stream(kGpus[1]).wait_stream(stream);
     EXPECT_EQ(values_of(read_by_kernel(there)), values_of(source)) << "on a stream of " << on;

@@ -21,12 +21,16 @@ namespace lockstep::detail {
 // along a dimension other than the first lies in memory like this.
 struct Pitched {
   std::size_t width;
-  std::size_t rows;
-  std::size_t dst_pitch;
-  std::size_t src_pitch;
+  std::size_t rows = 1;
+  std::size_t dst_pitch = 0;  // these have no meaning if there is one row
+  std::size_t src_pitch = 0;
+
+  std::size_t bytes() const { return width * rows; }
+  // Whether there is nothing between the rows on either side.
+  bool is_one_run() const { return rows == 1 || (width == dst_pitch && width == src_pitch); }
 };
 
-// One copy on a stream. If `shape.rows` is 1, the pitches have no meaning.
+// One copy on a stream, between any two devices; the stream belongs to one of them.
 struct CopyOrder {
   void* dst;
   Device dst_device;
@@ -35,7 +39,7 @@ struct CopyOrder {
   Pitched shape;
   StreamState* stream;
 
-  std::size_t bytes() const { return shape.width * shape.rows; }
+  std::size_t bytes() const { return shape.bytes(); }
 };
 
 // The streams but its owner whose work may use a block. Whoever gives a block back moves them
@@ -96,23 +100,12 @@ class Backend : public MemoryResource {
   // True if a kernel on `reader` can read the memory of `owner` where it is.
   virtual bool can_access(Device reader, Device owner) = 0;
 
-  // Copies on a stream, between any two devices that this backend serves.
-  virtual void copy(void* dst, Device dst_device, const void* src, Device src_device,
-                    std::size_t bytes, StreamState& stream) = 0;
-  virtual void copy_pitched(void* dst, Device dst_device, const void* src, Device src_device,
-                            const Pitched& shape, StreamState& stream) = 0;
-
+  // Issues a copy between two devices that this backend serves.
+  virtual void copy(const CopyOrder& order) = 0;
   // Several copies issued together, none of which writes what another one touches. Each is work of
   // its own stream; a backend may do better than to issue one after the other.
   virtual void copy_all(std::span<const CopyOrder> orders) {
-    for (const CopyOrder& each : orders) {
-      if (each.shape.rows == 1) {
-        copy(each.dst, each.dst_device, each.src, each.src_device, each.shape.width, *each.stream);
-      } else {
-        copy_pitched(each.dst, each.dst_device, each.src, each.src_device, each.shape,
-                     *each.stream);
-      }
-    }
+    for (const CopyOrder& each : orders) copy(each);
   }
 
   // The rest is for memory that is shared with other libraries.

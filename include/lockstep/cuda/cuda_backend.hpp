@@ -90,29 +90,23 @@ class CudaBackend final : public detail::Backend {
     return owner.is_cuda() && reader.is_cuda() && PeerAccess::instance().can_access(reader, owner);
   }
 
-  void copy(void* dst, Device dst_device, const void* src, Device src_device, std::size_t bytes,
-            StreamState& stream) override {
-    copy_pitched(dst, dst_device, src, src_device, {bytes, 1, bytes, bytes}, stream);
-  }
-
-  void copy_pitched(void* dst, Device dst_device, const void* src, Device src_device,
-                    const Pitched& shape, StreamState& stream) override {
-    if (shape.width == 0 || shape.rows == 0) return;
-    const CopyEnd to{dst_device, static_cast<std::byte*>(dst)};
-    const CopyEnd from{src_device, const_cast<std::byte*>(static_cast<const std::byte*>(src))};
-    const std::size_t bytes = shape.width * shape.rows;
+  void copy(const detail::CopyOrder& order) override {
+    const std::size_t bytes = order.bytes();
+    if (bytes == 0) return;
+    StreamState& stream = *order.stream;
     if (stream.device().is_cuda()) {
       const profile::RecordFunction range("copy", row_of(stream),
                                           {.bytes = bytes, .stream = &stream});
-      return cuda::copy(to, from, shape, static_cast<CudaStream&>(stream));
+      return cuda::copy(order, static_cast<CudaStream&>(stream));
     }
     // The stream is a host device's: when it comes to this copy it has waited for the GPU's work
     // already, and it goes on when the copy has ended.
-    CudaStream& bridge = CudaDevice::at(dst_device.is_cuda() ? dst_device : src_device).bridge;
-    static_cast<detail::HostStream&>(stream).submit([to, from, shape, bytes, &bridge] {
+    const Device gpu = order.dst_device.is_cuda() ? order.dst_device : order.src_device;
+    CudaStream& bridge = CudaDevice::at(gpu).bridge;
+    static_cast<detail::HostStream&>(stream).submit([order, bytes, &bridge] {
       const profile::RecordFunction range("copy", {bridge.device(), profile::Row::Kind::copy},
                                           {.bytes = bytes, .stream = &bridge});
-      cuda::copy(to, from, shape, bridge);
+      cuda::copy(order, bridge);
       bridge.synchronize();
     });
   }

@@ -158,7 +158,7 @@ TEST(HostBackend, CopiesSmallAndLarge) {
     std::vector<unsigned char> from(bytes + 1);
     std::iota(from.begin(), from.end(), static_cast<unsigned char>(1));
     std::vector<unsigned char> to(bytes + 1, 0);
-    backend().copy(to.data(), "cpu:1", from.data(), "cpu", bytes, stream);
+    backend().copy({to.data(), "cpu:1", from.data(), "cpu", {bytes}, &stream});
     stream.synchronize();
     EXPECT_EQ(std::memcmp(to.data(), from.data(), bytes), 0) << bytes;
     EXPECT_EQ(to[bytes], 0) << bytes;
@@ -170,12 +170,12 @@ TEST(HostBackend, CopiesSmallOnesBehindWhatTheStreamHas) {
   std::array<int, 4> to{};
   Gate gate;
   HostStream& stream = backend().copy_stream("cpu:1");
-  backend().copy(to.data(), "cpu:1", from.data(), "cpu", sizeof from, stream);
+  backend().copy({to.data(), "cpu:1", from.data(), "cpu", {sizeof from}, &stream});
   EXPECT_TRUE(stream.idle());  // it was idle, so the copy was made on the way
   EXPECT_EQ(to, from);
   gate.hold(Stream(stream));
   stream.submit([&] { from = {5, 6, 7, 8}; });
-  backend().copy(to.data(), "cpu:1", from.data(), "cpu", sizeof from, stream);
+  backend().copy({to.data(), "cpu:1", from.data(), "cpu", {sizeof from}, &stream});
   EXPECT_FALSE(stream.idle());
   gate.open();
   stream.synchronize();
@@ -187,15 +187,27 @@ TEST(HostBackend, CopiesRectangles) {
   // Columns 1 and 2 of 3 rows of 4 become a packed 3 by 2, and the reverse.
   const std::array<char, 12> whole{'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l'};
   std::array<char, 6> packed{};
-  backend().copy_pitched(packed.data(), "cpu:1", whole.data() + 1, "cpu",
-                         {.width = 2, .rows = 3, .dst_pitch = 2, .src_pitch = 4}, stream);
+  backend().copy({packed.data(),
+                  "cpu:1",
+                  whole.data() + 1,
+                  "cpu",
+                  {.width = 2, .rows = 3, .dst_pitch = 2, .src_pitch = 4},
+                  &stream});
   stream.synchronize();
   EXPECT_EQ(packed, (std::array<char, 6>{'b', 'c', 'f', 'g', 'j', 'k'}));
   std::array<char, 12> back{};
-  backend().copy_pitched(back.data() + 2, "cpu:1", packed.data(), "cpu",
-                         {.width = 2, .rows = 3, .dst_pitch = 4, .src_pitch = 2}, stream);
-  backend().copy_pitched(back.data(), "cpu:1", packed.data(), "cpu",
-                         {.width = 0, .rows = 3, .dst_pitch = 4, .src_pitch = 2}, stream);
+  backend().copy({back.data() + 2,
+                  "cpu:1",
+                  packed.data(),
+                  "cpu",
+                  {.width = 2, .rows = 3, .dst_pitch = 4, .src_pitch = 2},
+                  &stream});
+  backend().copy({back.data(),
+                  "cpu:1",
+                  packed.data(),
+                  "cpu",
+                  {.width = 0, .rows = 3, .dst_pitch = 4, .src_pitch = 2},
+                  &stream});
   stream.synchronize();
   EXPECT_EQ(back, (std::array<char, 12>{0, 0, 'b', 'c', 0, 0, 'f', 'g', 0, 0, 'j', 'k'}));
 }
@@ -209,8 +221,8 @@ TEST(HostBackend, CopiesLargeRectanglesInTheBackground) {
   Gate gate;
   HostStream& stream = backend().copy_stream("cpu:1");
   gate.hold(Stream(stream));
-  backend().copy_pitched(to.data(), "cpu:1", from.data(), "cpu", {kWidth, kRows, kWidth, kWidth},
-                         stream);
+  backend().copy(
+      {to.data(), "cpu:1", from.data(), "cpu", {kWidth, kRows, kWidth, kWidth}, &stream});
   EXPECT_FALSE(stream.idle());
   gate.open();
   stream.synchronize();
@@ -225,7 +237,7 @@ struct TwoCopies {
         one(backend().copy_stream("cpu:1")),
         two(backend().copy_stream("cpu:2")) {
     std::iota(from.begin(), from.end(), static_cast<unsigned char>(1));
-    const Pitched shape{.width = bytes, .rows = 1, .dst_pitch = 0, .src_pitch = 0};
+    const Pitched shape{bytes};
     orders = {{to.data(), "cpu:1", from.data(), "cpu", shape, &one},
               {to.data() + bytes, "cpu:2", from.data() + bytes, "cpu", shape, &two}};
   }

@@ -66,14 +66,7 @@ class MemoryOfDrawnStreams final : public lockstep::detail::Backend {
   StreamState& copy_stream(Device device) override { return gpus_.copy_stream(device); }
   StreamState& pool_stream(Device device) override { return gpus_.pool_stream(device); }
   bool can_access(Device reader, Device owner) override { return gpus_.can_access(reader, owner); }
-  void copy(void* dst, Device to, const void* src, Device from, std::size_t bytes,
-            StreamState& stream) override {
-    gpus_.copy(dst, to, src, from, bytes, stream);
-  }
-  void copy_pitched(void* dst, Device to, const void* src, Device from,
-                    const lockstep::detail::Pitched& shape, StreamState& stream) override {
-    gpus_.copy_pitched(dst, to, src, from, shape, stream);
-  }
+  void copy(const lockstep::detail::CopyOrder& order) override { gpus_.copy(order); }
   void copy_all(std::span<const lockstep::detail::CopyOrder> orders) override {
     gpus_.copy_all(orders);
   }

@@ -79,14 +79,7 @@ class HostBackend final : public Backend {
 
   bool can_access(Device, Device owner) override { return owner.is_cpu(); }
 
-  void copy(void* dst, Device dst_device, const void* src, Device src_device, std::size_t bytes,
-            StreamState& stream) override {
-    copy_pitched(dst, dst_device, src, src_device, {bytes, 1, bytes, bytes}, stream);
-  }
-
-  void copy_pitched(void* dst, Device dst_device, const void* src, Device src_device,
-                    const Pitched& shape, StreamState& stream) override {
-    const CopyOrder order{dst, dst_device, src, src_device, shape, &stream};
+  void copy(const CopyOrder& order) override {
     const std::size_t bytes = order.bytes();
     if (bytes == 0) return;
     const auto run = [order, bytes] {

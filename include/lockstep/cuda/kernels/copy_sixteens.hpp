@@ -37,13 +37,10 @@ inline bool are_sixteens(std::span<const detail::CopyOrder> orders) {
     const auto is_here = [&stream](Device device) {
       return device.is_cuda() && gpu_of(device) == gpu_of(stream.device());
     };
-    const detail::Pitched& shape = order.shape;
-    const bool one_run =
-        shape.rows == 1 || (shape.width == shape.dst_pitch && shape.width == shape.src_pitch);
     const auto ends = reinterpret_cast<std::uintptr_t>(order.dst) |
                       reinterpret_cast<std::uintptr_t>(order.src) | order.bytes();
     if (order.stream != &stream || !is_here(order.dst_device) || !is_here(order.src_device) ||
-        !one_run || ends % sizeof(Sixteen) != 0) {
+        !order.shape.is_one_run() || ends % sizeof(Sixteen) != 0) {
       return false;
     }
   }

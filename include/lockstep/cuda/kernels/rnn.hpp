@@ -90,8 +90,7 @@ void for_each_run(const RnnPlan& plan, const detail::RecurrentParameters<T>& par
 }
 
 inline void copy_run(const CudaStream& on, void* to, const void* from, std::size_t bytes) {
-  copy_direct(static_cast<std::byte*>(to), bytes, static_cast<const std::byte*>(from), bytes, bytes,
-              1, on);
+  copy_direct(to, from, {bytes}, on);
 }
 
 // A weight space that holds the parameters.

@@ -22,13 +22,8 @@
 // Copies that touch a GPU, each a rectangle of bytes, issued to a CUDA stream.
 namespace lockstep::cuda {
 
+using detail::CopyOrder;
 using detail::Pitched;
-
-// One end of a copy.
-struct CopyEnd {
-  Device device;
-  std::byte* data;
-};
 
 // True for memory that the copy engine of a GPU reaches: it is page-locked. The GPU that is current
 // has a context afterwards.
@@ -46,145 +41,129 @@ inline constexpr std::size_t kMostPitch = 0x7fff'ffff;
 
 // Copies between memory that the stream's GPU reaches: its own, a peer's under one address space,
 // and page-locked host memory.
-inline void copy_direct(std::byte* dst, std::size_t dst_pitch, const std::byte* src,
-                        std::size_t src_pitch, std::size_t width, std::size_t rows,
+inline void copy_direct(void* dst, const void* src, const Pitched& shape,
                         const CudaStream& stream) {
   // A copy of pool memory is refused where another GPU is current.
   const DeviceGuard guard(stream.device());
-  const bool one_run = rows == 1 || (width == dst_pitch && width == src_pitch);
-  if (one_run || std::max(dst_pitch, src_pitch) > kMostPitch) {
-    const std::size_t bytes = one_run ? width * rows : width;
-    for (std::size_t row = 0; row < (one_run ? 1 : rows); ++row) {
-      check(cudaMemcpyAsync(dst + row * dst_pitch, src + row * src_pitch, bytes, cudaMemcpyDefault,
-                            stream.handle()),
+  const bool one_run = shape.is_one_run();
+  if (one_run || std::max(shape.dst_pitch, shape.src_pitch) > kMostPitch) {
+    auto* const to = static_cast<std::byte*>(dst);
+    const auto* const from = static_cast<const std::byte*>(src);
+    const std::size_t bytes = one_run ? shape.bytes() : shape.width;
+    for (std::size_t row = 0; row < (one_run ? 1 : shape.rows); ++row) {
+      check(cudaMemcpyAsync(to + row * shape.dst_pitch, from + row * shape.src_pitch, bytes,
+                            cudaMemcpyDefault, stream.handle()),
             "cudaMemcpyAsync", stream.device());
     }
   } else {
-    check(cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyDefault,
-                            stream.handle()),
+    check(cudaMemcpy2DAsync(dst, shape.dst_pitch, src, shape.src_pitch, shape.width, shape.rows,
+                            cudaMemcpyDefault, stream.handle()),
           "cudaMemcpy2DAsync", stream.device());
   }
 }
 
-// A part of a rectangle that is copied.
-struct Piece {
-  std::byte* dst;
-  const std::byte* src;
-  std::size_t width;
-  std::size_t rows;
+inline void copy_direct(const CopyOrder& order, const CudaStream& stream) {
+  copy_direct(order.dst, order.src, order.shape, stream);
+}
 
-  std::size_t bytes() const { return width * rows; }
-};
-
-// Calls copy(piece) for parts of a rectangle that have room in a block of Staging each: some whole
-// rows, or part of one.
+// Divides a copy into parts that have room in a block of Staging each, some whole rows or part of
+// one. Calls copy(in, out, block) for each: `in` is the part's copy to the block, `out` that from
+// there. The block is given back behind what `stream` has been given by then.
 template <class Copy>
-void for_each_piece(std::byte* dst, const std::byte* src, const Pitched& shape, const Copy& copy) {
-  const std::size_t width = std::min(shape.width, Staging::kLarge);
-  const std::size_t at_once = width < shape.width ? 1 : Staging::kLarge / width;
+void copy_by_blocks(const CopyOrder& order, Staging& staging, CudaStream& stream,
+                    const Copy& copy) {
+  const Pitched& shape = order.shape;
+  auto* const dst = static_cast<std::byte*>(order.dst);
+  const auto* const src = static_cast<const std::byte*>(order.src);
+  const std::size_t most = std::min(shape.width, Staging::kLarge);
+  const std::size_t at_once = most < shape.width ? 1 : Staging::kLarge / most;
   for (std::size_t row = 0; row < shape.rows; row += at_once) {
-    for (std::size_t column = 0; column < shape.width; column += width) {
-      copy(Piece{dst + row * shape.dst_pitch + column, src + row * shape.src_pitch + column,
-                 std::min(width, shape.width - column), std::min(at_once, shape.rows - row)});
+    for (std::size_t column = 0; column < shape.width; column += most) {
+      const std::size_t width = std::min(most, shape.width - column);
+      const std::size_t rows = std::min(at_once, shape.rows - row);
+      Staging::Block block(staging, width * rows, stream);
+      CopyOrder in = order;
+      in.dst = block.data();
+      in.src = src + row * shape.src_pitch + column;
+      in.shape = {width, rows, width, shape.src_pitch};
+      CopyOrder out = order;
+      out.dst = dst + row * shape.dst_pitch + column;
+      out.src = block.data();
+      out.shape = {width, rows, shape.dst_pitch, width};
+      copy(in, out, block);
     }
   }
 }
 
-// A copy of as much as the piece within ordinary host memory.
-inline detail::CopyOrder on_host(const Piece& piece, std::byte* dst, std::size_t dst_pitch,
-                                 const std::byte* src, std::size_t src_pitch) {
-  return {.dst = dst,
-          .dst_device = {},
-          .src = src,
-          .src_device = {},
-          .shape = {piece.width, piece.rows, dst_pitch, src_pitch},
-          .stream = nullptr};
-}
-
 // Copies from ordinary host memory, which has been read when this returns: by all cores that have
 // time, since one reads and writes more slowly than the GPU takes what is page-locked.
-inline void copy_from_host(std::byte* dst, const std::byte* src, const Pitched& shape,
-                           CudaStream& stream) {
-  Staging& staging = CudaDevice::at(stream.device()).staging;
-  for_each_piece(dst, src, shape, [&](const Piece& piece) {
-    const Staging::Block block(staging, piece.bytes(), stream);
-    const detail::CopyOrder order =
-        on_host(piece, block.data(), piece.width, piece.src, shape.src_pitch);
-    detail::copy_in_pieces({&order, 1});
-    copy_direct(piece.dst, shape.dst_pitch, block.data(), piece.width, piece.width, piece.rows,
-                stream);
-  });
+inline void copy_from_host(const CopyOrder& order, CudaStream& stream) {
+  copy_by_blocks(order, CudaDevice::at(stream.device()).staging, stream,
+                 [&](const CopyOrder& in, const CopyOrder& out, const Staging::Block&) {
+                   detail::copy_in_pieces({&in, 1});
+                   copy_direct(out, stream);
+                 });
 }
 
 // Copies to ordinary host memory, which is written in stream order: the stream moves each piece to
 // its place, on the host, behind the copy from its GPU.
-inline void copy_to_host(std::byte* dst, const std::byte* src, const Pitched& shape,
-                         CudaStream& stream) {
-  const auto move = [](void* order) {
-    const std::unique_ptr<const detail::CopyOrder> owned(static_cast<detail::CopyOrder*>(order));
+inline void copy_to_host(const CopyOrder& order, CudaStream& stream) {
+  const auto move = [](void* out) {
+    const std::unique_ptr<const CopyOrder> owned(static_cast<CopyOrder*>(out));
     detail::copy_part(*owned, 0, owned->bytes());
   };
-  Staging& staging = CudaDevice::at(stream.device()).staging;
-  for_each_piece(dst, src, shape, [&](const Piece& piece) {
-    const Staging::Block block(staging, piece.bytes(), stream);
-    copy_direct(block.data(), piece.width, piece.src, shape.src_pitch, piece.width, piece.rows,
-                stream);
-    auto order = std::make_unique<detail::CopyOrder>(
-        on_host(piece, piece.dst, shape.dst_pitch, block.data(), piece.width));
-    check(cudaLaunchHostFunc(stream.handle(), move, order.get()), "cudaLaunchHostFunc",
-          stream.device());
-    (void)order.release();  // the stream runs it once and destroys it
-  });
+  copy_by_blocks(order, CudaDevice::at(stream.device()).staging, stream,
+                 [&](const CopyOrder& in, const CopyOrder& out, const Staging::Block&) {
+                   copy_direct(in, stream);
+                   auto kept = std::make_unique<CopyOrder>(out);
+                   check(cudaLaunchHostFunc(stream.handle(), move, kept.get()),
+                         "cudaLaunchHostFunc", stream.device());
+                   (void)kept.release();  // the stream runs it once and destroys it
+                 });
 }
 
 // Copies between two GPUs that cannot reach each other: through page-locked memory, each half on a
 // stream of the GPU whose memory it is, as work of `stream`.
-inline void copy_through_host(const CopyEnd& dst, const CopyEnd& src, const Pitched& shape,
-                              CudaStream& stream) {
+inline void copy_through_host(const CopyOrder& order, CudaStream& stream) {
   const auto stream_of = [&](Device device) -> CudaStream& {
     const bool own = gpu_of(device) == gpu_of(stream.device());
     return own ? stream : CudaDevice::at(device).bridge;
   };
-  CudaStream& out = stream_of(src.device);
-  CudaStream& in = stream_of(dst.device);
-  Stream(out).wait_stream(Stream(stream));
-  Staging& staging = CudaDevice::at(in.device()).staging;
-  for_each_piece(dst.data, src.data, shape, [&](const Piece& piece) {
-    Staging::Block block(staging, piece.bytes(), out);
-    copy_direct(block.data(), piece.width, piece.src, shape.src_pitch, piece.width, piece.rows,
-                out);
-    Stream(in).wait_stream(Stream(out));
-    block.pass_to(in);
-    copy_direct(piece.dst, shape.dst_pitch, block.data(), piece.width, piece.width, piece.rows, in);
-  });
-  // `in` has waited for `out`, so that what is issued to `stream` from here on may overwrite the
-  // source as well.
-  Stream(stream).wait_stream(Stream(in));
+  CudaStream& reader = stream_of(order.src_device);
+  CudaStream& writer = stream_of(order.dst_device);
+  Stream(reader).wait_stream(Stream(stream));
+  copy_by_blocks(order, CudaDevice::at(writer.device()).staging, reader,
+                 [&](const CopyOrder& in, const CopyOrder& out, Staging::Block& block) {
+                   copy_direct(in, reader);
+                   Stream(writer).wait_stream(Stream(reader));
+                   block.pass_to(writer);
+                   copy_direct(out, writer);
+                 });
+  // `writer` has waited for `reader`, so that what is issued to `stream` from here on may overwrite
+  // the source as well.
+  Stream(stream).wait_stream(Stream(writer));
 }
 
-// Makes any copy of which at least one end is a GPU's. Neither width nor rows is 0.
-inline void copy(const CopyEnd& dst, const CopyEnd& src, const Pitched& shape, CudaStream& stream) {
-  const auto direct = [&] {
-    copy_direct(dst.data, shape.dst_pitch, src.data, shape.src_pitch, shape.width, shape.rows,
-                stream);
-  };
-  if (src.device.is_cpu() || dst.device.is_cpu()) {
+// Makes any copy of some bytes of which at least one end is a GPU's, as work of `stream`.
+inline void copy(const CopyOrder& order, CudaStream& stream) {
+  const Device src = order.src_device;
+  const Device dst = order.dst_device;
+  if (src.is_cpu() || dst.is_cpu()) {
     // The guard is for is_page_locked, too, which would give a context to a GPU that is only
     // current.
     const DeviceGuard guard(stream.device());
-    const bool from_host = src.device.is_cpu();
-    if (is_page_locked(from_host ? src.data : dst.data)) {
-      direct();
-    } else if (from_host) {
-      copy_from_host(dst.data, src.data, shape, stream);
+    if (is_page_locked(src.is_cpu() ? order.src : order.dst)) {
+      copy_direct(order, stream);
+    } else if (src.is_cpu()) {
+      copy_from_host(order, stream);
     } else {
-      copy_to_host(dst.data, src.data, shape, stream);
+      copy_to_host(order, stream);
     }
-  } else if (PeerAccess::instance().can_access(dst.device, src.device) &&
-             PeerAccess::instance().can_access(src.device, dst.device)) {
-    direct();
+  } else if (PeerAccess::instance().can_access(dst, src) &&
+             PeerAccess::instance().can_access(src, dst)) {
+    copy_direct(order, stream);
   } else {
-    copy_through_host(dst, src, shape, stream);
+    copy_through_host(order, stream);
   }
 }
 

@@ -77,8 +77,8 @@ LOCKSTEP_INLINE void copy_bytes(const Tensor& dst, const Tensor& src, const Stre
   if (stream != dst.impl()->storage->owner()) dst.record_stream(stream);
   const std::size_t bytes = static_cast<std::size_t>(src.numel()) * element_size(src.dtype());
   copying_backend(dst.device(), src.device())
-      .copy(dst.impl()->data(), dst.device(), src.impl()->data(), src.device(), bytes,
-            stream.state());
+      .copy({dst.impl()->data(), dst.device(), src.impl()->data(), src.device(), Pitched{bytes},
+             &stream.state()});
 }
 
 // Whether they share memory in which an element of one shape lies elsewhere in each.

@@ -38,7 +38,7 @@ LOCKSTEP_INLINE void copy_part(const CopyOrder& order, std::size_t begin, std::s
   const auto* const from = static_cast<const std::byte*>(order.src);
   const Pitched& shape = order.shape;
   if (begin == end) return;
-  if (shape.rows == 1 || (shape.width == shape.dst_pitch && shape.width == shape.src_pitch)) {
+  if (shape.is_one_run()) {
     std::memcpy(to + begin, from + begin, end - begin);
     return;
   }

@@ -16,7 +16,7 @@ LOCKSTEP_INLINE void copy_between(const GpuMemory& to, const GpuMemory& from, st
                                   const Stream& stream) {
   if (bytes == 0 || (to.data == from.data && to.device == from.device)) return;
   lockstep::detail::backend_of(stream.device())
-      .copy(to.data, to.device, from.data, from.device, bytes, stream.state());
+      .copy({to.data, to.device, from.data, from.device, {bytes}, &stream.state()});
 }
 
 LOCKSTEP_INLINE void reduce_on_gpu(const Stream& stream, Dtype dtype, ReduceOp op,
