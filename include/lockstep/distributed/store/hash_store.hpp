@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
 
@@ -22,8 +23,18 @@ class HashStore final : public Store {
   std::string name() const override { return "HashStore"; }
 
  private:
-  LOCKSTEP_INLINE std::optional<detail::StoreAnswer> answer(
-      const detail::StoreCall& call, const detail::Deadline& deadline) override;
+  std::optional<detail::StoreAnswer> answer(const detail::StoreCall& call,
+                                            const detail::Deadline& deadline) override {
+    std::unique_lock lock(mutex_);
+    if (call.waits() &&
+        !changed_.wait_until(lock, deadline.at(), [&] { return values_.has_all(call.keys); })) {
+      return std::nullopt;
+    }
+    detail::StoreAnswer result = values_.answer(call);
+    lock.unlock();
+    if (call.changes()) changed_.notify_all();
+    return result;
+  }
 
   std::mutex mutex_;  // guards values_
   std::condition_variable changed_;
@@ -31,7 +42,3 @@ class HashStore final : public Store {
 };
 
 }  // namespace lockstep::distributed
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/distributed/store/impl/hash_store.ipp>
-#endif
