@@ -287,10 +287,12 @@ class NoBackgroundThreads {
     for (std::size_t i = 0; i < wanted; ++i) {
       streams_.push_back(&new_stream());
       held_.push_back(std::make_unique<Flag>());
-      streams_.back()->submit_copy([this, held = held_.back().get()] {
-        held->set();
-        end_.wait();
-      });
+      streams_.back()->submit(
+          [this, held = held_.back().get()] {
+            held->set();
+            end_.wait();
+          },
+          false);
     }
     for (const auto& held : held_) held->wait();
     while (threads.stats().awake > wanted) std::this_thread::yield();

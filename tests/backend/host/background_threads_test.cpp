@@ -48,10 +48,12 @@ class AllBusy {
     const std::size_t wanted = threads().stats().wanted;
     for (std::size_t i = 0; i < wanted; ++i) {
       streams_.push_back(&new_stream());
-      streams_.back()->submit_copy([this] {
-        begun_.fetch_add(1);
-        end_.wait(false);
-      });
+      streams_.back()->submit(
+          [this] {
+            begun_.fetch_add(1);
+            end_.wait(false);
+          },
+          false);
     }
     watch([&] { return begun_.load() == wanted; });
   }
@@ -164,7 +166,7 @@ TEST(BackgroundThreads, NoMoreAreAwakeThanThereAreCoresBesideACaller) {
   EXPECT_EQ(before.awake, before.wanted);
   for (std::size_t i = 0; i < 8; ++i) {
     streams.push_back(&new_stream());
-    streams.back()->submit_copy([] {});
+    streams.back()->submit([] {}, false);
   }
   EXPECT_EQ(threads().stats().awake, before.awake);
   EXPECT_EQ(threads().stats().threads, before.threads);
@@ -236,7 +238,7 @@ TEST(SharedWork, WhatABackgroundThreadSharesItDoesFromTheBack) {
       helped.wait(kPieces);
     }
   };
-  stream.submit_copy([&] { share(kPieces, piece); });
+  stream.submit([&] { share(kPieces, piece); }, false);
   watch([&] { return opened.load(); });
   stream.synchronize();
   EXPECT_GT(first.load(), kPieces / 2);  // other background threads may have come before

@@ -182,6 +182,22 @@ TEST(HostBackend, CopiesSmallOnesBehindWhatTheStreamHas) {
   EXPECT_EQ(to, (std::array<int, 4>{5, 6, 7, 8}));
 }
 
+TEST(HostBackend, CopiesSmallOnesBehindAWait) {
+  std::array<int, 4> from{1, 2, 3, 4};
+  std::array<int, 4> to{};
+  Gate gate;
+  HostStream& producer = backend().copy_stream("cpu:2");
+  HostStream& stream = backend().copy_stream("cpu:1");
+  gate.hold(Stream(producer));
+  producer.submit([&] { from = {5, 6, 7, 8}; });
+  Stream(stream).wait_stream(Stream(producer));
+  backend().copy({to.data(), "cpu:1", from.data(), "cpu", {sizeof from}, &stream});
+  EXPECT_FALSE(stream.idle());
+  gate.open();
+  stream.synchronize();
+  EXPECT_EQ(to, (std::array<int, 4>{5, 6, 7, 8}));
+}
+
 TEST(HostBackend, CopiesRectangles) {
   HostStream& stream = backend().copy_stream("cpu:1");
   // Columns 1 and 2 of 3 rows of 4 become a packed 3 by 2, and the reverse.

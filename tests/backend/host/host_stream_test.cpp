@@ -328,39 +328,6 @@ TEST(HostStream, ThrowsWhatAnImmediateOperationThrewAtTheCall) {
   EXPECT_NO_THROW(stream.synchronize());
 }
 
-TEST(HostStream, RunsASmallCopyInItsIssuerOnlyWhenIdle) {
-  Gate gate;
-  const Stream stream = new_stream(Mode::queued);
-  std::thread::id thread;
-  const auto copy = [&] { thread = std::this_thread::get_id(); };
-  host(stream).submit_small(copy);
-  EXPECT_EQ(thread, std::this_thread::get_id());
-
-  thread = {};
-  gate.hold(stream);
-  host(stream).submit_small(copy);
-  EXPECT_FALSE(stream.query());
-  gate.open();
-  stream.synchronize();
-  EXPECT_NE(thread, std::thread::id());
-}
-
-TEST(HostStream, RunsASmallCopyBehindAWait) {
-  int value = 0;
-  int seen = 0;
-  Gate gate;
-  const Stream producer = new_stream(Mode::queued);
-  const Stream copy = new_stream(Mode::queued);
-  gate.hold(producer);
-  host(producer).submit([&] { value = 1; });
-  copy.wait_stream(producer);
-  host(copy).submit_small([&] { seen = value; });
-  EXPECT_FALSE(copy.query());
-  gate.open();
-  copy.synchronize();
-  EXPECT_EQ(seen, 1);
-}
-
 TEST(HostStream, KeepsEachIssuersOrderWhereManyIssue) {
   constexpr int kThreads = 4;
   constexpr int kEach = 300;

@@ -44,7 +44,8 @@ class HostStream : public StreamState, private Servable {
     mode_.store(mode, std::memory_order_relaxed);
   }
 
-  // Runs `operation()` in stream order. `may_wait`: it may wait for another thread.
+  // Runs `operation()` in stream order. `may_wait`: it may wait for another thread, as a copy does
+  // not.
   template <class F>
   void submit(F&& operation, bool may_wait = true) {
     if (mode() == Mode::immediate) {
@@ -54,11 +55,6 @@ class HostStream : public StreamState, private Servable {
       enqueue(Task(std::forward<F>(operation)), may_wait);
     }
   }
-  // The same for an operation that waits for no other thread, such as a copy.
-  template <class F>
-  void submit_copy(F&& operation) {
-    submit(std::forward<F>(operation), false);
-  }
 
   // The same for `function(count, bytes)`; a queue copies the `size` bytes.
   void submit(Task::Function function, std::size_t count, const void* bytes, std::size_t size) {
@@ -67,17 +63,6 @@ class HostStream : public StreamState, private Servable {
       function(count, bytes);
     } else {
       enqueue(Task::of_bytes(function, count, bytes, size), true);
-    }
-  }
-
-  // As submit_copy; but an idle queued stream may run it in the caller, which is a legal schedule
-  // and cheaper than a hop to another thread for work of a few microseconds.
-  template <class F>
-  void submit_small(F&& operation) {
-    if (mode() == Mode::queued && idle()) {
-      operation();
-    } else {
-      submit_copy(std::forward<F>(operation));
     }
   }
 
