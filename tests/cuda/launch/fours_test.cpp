@@ -22,7 +22,7 @@ struct Half {
 template <class F>
 void run_all_threads(std::size_t threads, std::size_t count, const F& functor) {
   for (std::size_t thread = 0; thread < threads; ++thread) {
-    run_thread(thread, threads, count, functor);
+    run_thread(thread, threads, count, functor, by_fours(functor));
   }
 }
 
@@ -34,14 +34,14 @@ constexpr std::size_t kThreads[] = {1, 2, 3, 8, 64};
 // one: the kernel writes where it reads.
 TEST(Fours, EachElementHasOneTurn) {
   using Kernel = lockstep::detail::UnaryKernel<float, float, OneMore>;
-  static_assert(Fours<Kernel>::possible);
+  static_assert(HasFours<Kernel>);
   alignas(16) float values[kRoom];
   for (const std::size_t offset : kOffsets) {
     for (const std::size_t threads : kThreads) {
       for (std::size_t count = 0; offset + count <= 40; ++count) {
         for (std::size_t i = 0; i < kRoom; ++i) values[i] = static_cast<float>(i);
         const Kernel kernel{{values + offset, count}, {values + offset, count}, {}};
-        EXPECT_EQ(Fours<Kernel>::fit(kernel), offset % 4 == 0);
+        EXPECT_EQ(by_fours(kernel), offset % 4 == 0);
         run_all_threads(threads, count, kernel);
         for (std::size_t i = 0; i < kRoom; ++i) {
           const bool changed = i >= offset && i < offset + count;
@@ -65,15 +65,15 @@ TEST(Fours, EachOperandHasToLieAtSixteenBytes) {
   for (std::size_t shifted = 0; shifted < 8; ++shifted) {
     const std::size_t of_a = shifted % 2, of_b = shifted / 2 % 2, of_out = shifted / 4;
     const Kernel kernel{{a + of_a, 41}, {b + of_b, 41}, {out + of_out, 41}, {}};
-    EXPECT_EQ(Fours<Kernel>::fit(kernel), shifted == 0);
+    EXPECT_EQ(by_fours(kernel), shifted == 0);
     run_all_threads(5, 41, kernel);
     for (std::size_t i = 0; i < 41; ++i) ASSERT_EQ(out[of_out + i], a[of_a + i] + b[of_b + i]);
   }
 }
 
 TEST(Fours, OnlyOfFourBytes) {
-  EXPECT_FALSE((Fours<lockstep::detail::UnaryKernel<double, double, Half>>::possible));
-  EXPECT_FALSE((Fours<OneMore>::possible));
+  EXPECT_FALSE((HasFours<lockstep::detail::UnaryKernel<double, double, Half>>));
+  EXPECT_FALSE(HasFours<OneMore>);
 }
 
 }  // namespace fours_test

@@ -30,7 +30,8 @@ struct Minus {
 
 template <class F>
 void run_all_threads(std::size_t count, const F& functor) {
-  for (std::size_t thread = 0; thread < 3; ++thread) run_thread(thread, 3, count, functor);
+  for (std::size_t thread = 0; thread < 3; ++thread)
+    run_thread(thread, 3, count, functor, by_fours(functor));
 }
 
 template <class F>
@@ -61,9 +62,8 @@ std::size_t room_for(const Shape& sizes, const Shape& strides) {
 }
 
 TEST(StridedFours, BroadcastOperands) {
-  using Call = lockstep::detail::BroadcastCall<float, float, Minus>;
   using Kernel = BroadcastKernel<float, float, Minus>;
-  static_assert(Fours<Kernel>::possible);
+  static_assert(HasFours<Kernel>);
   const std::vector<Case> cases = {
       {{3, 8}, {{{8, 1}, {0, 1}}}, true},
       {{3, 8}, {{{8, 1}, {1, 0}}}, true},
@@ -88,10 +88,9 @@ TEST(StridedFours, BroadcastOperands) {
       const Numbers out(count, shifted / 4, 0);
       const Numbers expected(count, 0, 0);
       const auto walk = lockstep::detail::make_walk<2>(each.sizes, each.strides);
-      Kernel kernel =
-          broadcast_kernel(Call{{a.data, room_a}, {b.data, room_b}, {out.data, count}, walk, {}});
+      Kernel kernel{{a.data, room_a}, {b.data, room_b}, {out.data, count}, strided_index(walk), {}};
       if (shifted == 0) {
-        EXPECT_EQ(kernel.by_fours, each.by_fours) << "case " << number;
+        EXPECT_EQ(by_fours(kernel), each.by_fours) << "case " << number;
       }
       run_all_threads(count, kernel);
       kernel.out.data = expected.data;
@@ -104,8 +103,8 @@ TEST(StridedFours, BroadcastOperands) {
 
 TEST(StridedFours, Copies) {
   using Call = lockstep::detail::StridedCopyKernel<Moved<4>>;
-  static_assert(Fours<StridedCopyElements<Moved<4>>>::possible);
-  static_assert(!Fours<StridedCopyElements<Moved<8>>>::possible);
+  static_assert(HasFours<StridedCopyElements<Moved<4>>>);
+  static_assert(!HasFours<StridedCopyElements<Moved<8>>>);
   const std::vector<Case> cases = {
       {{3, 8}, {{{0, 1}, {8, 1}}}, true},           {{3, 8}, {{{1, 0}, {8, 1}}}, true},
       {{3, 8}, {{{12, 1}, {8, 1}}}, true},          {{3, 8}, {{{8, 1}, {12, 1}}}, true},
@@ -133,7 +132,7 @@ TEST(StridedFours, Copies) {
       }
       StridedCopyElements<Moved<4>> kernel = strided_copy(call);
       if (shifted == 0) {
-        EXPECT_EQ(kernel.by_fours, each.by_fours) << "case " << number;
+        EXPECT_EQ(by_fours(kernel), each.by_fours) << "case " << number;
       }
       run_all_threads(count, kernel);
       kernel.out.data = reinterpret_cast<Moved<4>*>(expected.data);

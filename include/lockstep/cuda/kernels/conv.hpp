@@ -35,8 +35,7 @@ struct AddChannelBias {
 
 template <class T>
 requires(sizeof(T) == 4) struct Fours<AddChannelBias<T>> {
-  static constexpr bool possible = true;
-  LOCKSTEP_HD static bool fit(const AddChannelBias<T>& kernel) {
+  static bool fit(const AddChannelBias<T>& kernel) {
     return kernel.pixels % 4 == 0 && has_fours(kernel.images);
   }
   LOCKSTEP_HD static void run(const AddChannelBias<T>& kernel, std::size_t i) {

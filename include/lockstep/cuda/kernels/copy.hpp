@@ -24,7 +24,7 @@ struct StridedCopyElements {
   View<const T> in;
   View<T> out;
   StridedIndex<2> index;
-  bool by_fours;  // both sides have fours
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Offsets<2> at = index.at(i);
     out.data[at.of[1]] = in.data[at.of[0]];
@@ -33,8 +33,10 @@ struct StridedCopyElements {
 
 template <class T>
 requires(sizeof(T) == 4) struct Fours<StridedCopyElements<T>> {
-  static constexpr bool possible = true;
-  LOCKSTEP_HD static bool fit(const StridedCopyElements<T>& kernel) { return kernel.by_fours; }
+  static bool fit(const StridedCopyElements<T>& kernel) {
+    return has_fours(kernel.in, kernel.index, 0) && has_fours(kernel.out, kernel.index, 1) &&
+           !kernel.index.repeats(1);
+  }
   LOCKSTEP_HD static void run(const StridedCopyElements<T>& kernel, std::size_t i) {
     const Offsets<2> at = kernel.index.at(4 * i);
     write_four(kernel.out, static_cast<std::size_t>(at.of[1]) / 4,
@@ -45,11 +47,9 @@ requires(sizeof(T) == 4) struct Fours<StridedCopyElements<T>> {
 template <class T>
 StridedCopyElements<T> strided_copy(const detail::StridedCopyKernel<T>& call) {
   const auto first = [&call](const auto& of) { return Shape(std::span(of.data(), call.dims)); };
-  const StridedIndex<2> index = strided_index(
-      detail::make_walk<2>(first(call.sizes), {first(call.in_strides), first(call.out_strides)}));
-  const bool by_fours =
-      has_fours(call.in, index, 0) && has_fours(call.out, index, 1) && !index.repeats(1);
-  return {call.in, call.out, index, by_fours};
+  return {call.in, call.out,
+          strided_index(detail::make_walk<2>(first(call.sizes),
+                                             {first(call.in_strides), first(call.out_strides)}))};
 }
 
 template <class T>

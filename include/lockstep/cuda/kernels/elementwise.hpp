@@ -30,7 +30,7 @@ struct BroadcastKernel {
   View<Out> out;
   StridedIndex<2> index;
   F f;
-  bool by_fours;  // all operands have fours
+
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const Offsets<2> at = index.at(i);
     out[i] = f(a.data[at.of[0]], b.data[at.of[1]]);
@@ -40,31 +40,25 @@ struct BroadcastKernel {
 template <class In, class Out, class F>
 requires(sizeof(In) == 4 && sizeof(Out) == 4) struct Fours<BroadcastKernel<In, Out, F>> {
   using Kernel = BroadcastKernel<In, Out, F>;
-  static constexpr bool possible = true;
-  LOCKSTEP_HD static bool fit(const Kernel& kernel) { return kernel.by_fours; }
+  static bool fit(const Kernel& kernel) {
+    return has_fours(kernel.a, kernel.index, 0) && has_fours(kernel.b, kernel.index, 1) &&
+           has_fours(kernel.out);
+  }
   LOCKSTEP_HD static void run(const Kernel& kernel, std::size_t i) {
     const Offsets<2> at = kernel.index.at(4 * i);
     const Four<In> a = read_four(kernel.a, kernel.index, at, 0);
     const Four<In> b = read_four(kernel.b, kernel.index, at, 1);
-    Four<Out> out;
-    for (std::size_t k = 0; k < 4; ++k) out.of[k] = kernel.f(a.of[k], b.of[k]);
-    write_four(kernel.out, i, out);
+    write_four(kernel.out, i, map_fours<Out>(kernel.f, a, b));
   }
 };
-
-template <class In, class Out, class F>
-BroadcastKernel<In, Out, F> broadcast_kernel(const detail::BroadcastCall<In, Out, F>& call) {
-  const StridedIndex<2> index = strided_index(call.walk);
-  const bool by_fours =
-      has_fours(call.a, index, 0) && has_fours(call.b, index, 1) && has_fours(call.out);
-  return {call.a, call.b, call.out, index, call.f, by_fours};
-}
 
 template <class In, class Out, class F>
 struct CudaCall<detail::BroadcastCall<In, Out, F>> {
   using kernels = Kernels<BroadcastKernel<In, Out, F>>;
   static void run(detail::StreamState& stream, const detail::BroadcastCall<In, Out, F>& call) {
-    launch_kernel(stream, call.out.size, broadcast_kernel(call));
+    launch_kernel(
+        stream, call.out.size,
+        BroadcastKernel<In, Out, F>{call.a, call.b, call.out, strided_index(call.walk), call.f});
   }
 };
 

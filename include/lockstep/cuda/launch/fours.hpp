@@ -29,7 +29,7 @@ LOCKSTEP_HD void write_four(const View<T>& view, std::size_t i, const Four<T>& f
   reinterpret_cast<Four<T>*>(view.data)[i] = four;
 }
 template <class T>
-LOCKSTEP_HD bool has_fours(const View<T>& view) {
+bool has_fours(const View<T>& view) {
   return reinterpret_cast<std::uintptr_t>(view.data) % alignof(Four<T>) == 0;
 }
 
@@ -46,54 +46,62 @@ LOCKSTEP_HD Four<T> read_four(const View<const T>& view, const StridedIndex<N>& 
   return {{same, same, same, same}};
 }
 
-// Of a functor: whether its kernel can take four elements at a time; if so, whether it can with
-// these operands, and the work itself, for the elements 4i to 4i + 3.
+// f of each four elements of some operands.
+template <class Out, class F, class... In>
+LOCKSTEP_HD Four<Out> map_fours(const F& f, const Four<In>&... in) {
+  Four<Out> out;
+  for (std::size_t k = 0; k < 4; ++k) out.of[k] = f(in.of[k]...);
+  return out;
+}
+
+// Of a functor whose kernel can take four elements at a time: whether it can with these operands,
+// and the work itself, for the elements 4i to 4i + 3.
 template <class F>
-struct Fours {
-  static constexpr bool possible = false;
+struct Fours;
+template <class F>
+concept HasFours = requires(const F& functor) {
+  Fours<F>::fit(functor);
 };
 
 template <class In, class Out, class F>
 requires(sizeof(In) == 4 && sizeof(Out) == 4) struct Fours<detail::UnaryKernel<In, Out, F>> {
   using Kernel = detail::UnaryKernel<In, Out, F>;
-  static constexpr bool possible = true;
-  LOCKSTEP_HD static bool fit(const Kernel& kernel) {
-    return has_fours(kernel.in) && has_fours(kernel.out);
-  }
+  static bool fit(const Kernel& kernel) { return has_fours(kernel.in) && has_fours(kernel.out); }
   LOCKSTEP_HD static void run(const Kernel& kernel, std::size_t i) {
-    const Four<In> in = read_four(kernel.in, i);
-    Four<Out> out;
-    for (std::size_t k = 0; k < 4; ++k) out.of[k] = kernel.f(in.of[k]);
-    write_four(kernel.out, i, out);
+    write_four(kernel.out, i, map_fours<Out>(kernel.f, read_four(kernel.in, i)));
   }
 };
 
 template <class In, class Out, class F>
 requires(sizeof(In) == 4 && sizeof(Out) == 4) struct Fours<detail::BinaryKernel<In, Out, F>> {
   using Kernel = detail::BinaryKernel<In, Out, F>;
-  static constexpr bool possible = true;
-  LOCKSTEP_HD static bool fit(const Kernel& kernel) {
+  static bool fit(const Kernel& kernel) {
     return has_fours(kernel.a) && has_fours(kernel.b) && has_fours(kernel.out);
   }
   LOCKSTEP_HD static void run(const Kernel& kernel, std::size_t i) {
-    const Four<In> a = read_four(kernel.a, i);
-    const Four<In> b = read_four(kernel.b, i);
-    Four<Out> out;
-    for (std::size_t k = 0; k < 4; ++k) out.of[k] = kernel.f(a.of[k], b.of[k]);
+    const Four<Out> out = map_fours<Out>(kernel.f, read_four(kernel.a, i), read_four(kernel.b, i));
     write_four(kernel.out, i, out);
   }
 };
 
-// What one of so many threads does of functor(i) for each i below `count`.
+// Whether a functor takes its elements by fours.
+template <class F>
+bool by_fours([[maybe_unused]] const F& functor) {
+  if constexpr (HasFours<F>) return Fours<F>::fit(functor);
+  return false;
+}
+
+// What one of so many threads does of functor(i) for each i below `count`; `fours`: what by_fours
+// says of the functor.
 template <class F>
 LOCKSTEP_HD void run_thread(std::size_t thread, std::size_t threads, std::size_t count,
-                            const F& functor) {
+                            const F& functor, [[maybe_unused]] bool fours) {
   std::size_t i = thread;
-  if constexpr (Fours<F>::possible) {
-    if (Fours<F>::fit(functor)) {
-      const std::size_t fours = count / 4;
-      for (; i < fours; i += threads) Fours<F>::run(functor, i);
-      i += 3 * fours;  // the elements after the last four
+  if constexpr (HasFours<F>) {
+    if (fours) {
+      const std::size_t whole = count / 4;
+      for (; i < whole; i += threads) Fours<F>::run(functor, i);
+      i += 3 * whole;  // the elements after the last four
     }
   }
   for (; i < count; i += threads) functor(i);

@@ -25,9 +25,9 @@ template <class Call>
 struct CudaCall;
 
 template <class F>
-__global__ void range_kernel(std::size_t count, F functor) {
+__global__ void range_kernel(std::size_t count, F functor, bool fours) {
   run_thread(std::size_t{blockIdx.x} * blockDim.x + threadIdx.x,
-             std::size_t{gridDim.x} * blockDim.x, count, functor);
+             std::size_t{gridDim.x} * blockDim.x, count, functor, fours);
 }
 
 template <class F>
@@ -56,11 +56,10 @@ void launch_kernel(detail::StreamState& stream, std::size_t count, const F& func
     launch_erased(stream, count, kThreads / lanes, reinterpret_cast<const void*>(&rows_kernel<F>),
                   arguments, typeid(F));
   } else {
-    void* arguments[] = {&count, const_cast<F*>(&functor)};
-    std::size_t a_block = kThreads;
-    if constexpr (Fours<F>::possible) a_block *= Fours<F>::fit(functor) ? 4 : 1;
-    launch_erased(stream, count, a_block, reinterpret_cast<const void*>(&range_kernel<F>),
-                  arguments, typeid(F));
+    bool fours = by_fours(functor);
+    void* arguments[] = {&count, const_cast<F*>(&functor), &fours};
+    launch_erased(stream, count, fours ? 4 * kThreads : kThreads,
+                  reinterpret_cast<const void*>(&range_kernel<F>), arguments, typeid(F));
   }
 }
 
