@@ -23,43 +23,16 @@
 namespace lockstep::cuda {
 
 inline ncclDataType_t nccl_type(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f32:
-      return ncclFloat32;
-    case Dtype::f64:
-      return ncclFloat64;
-    case Dtype::f16:
-      return ncclFloat16;
-    case Dtype::bf16:
-      return ncclBfloat16;
-    case Dtype::i64:
-      return ncclInt64;
-    case Dtype::i32:
-      return ncclInt32;
-    case Dtype::u8:
-    case Dtype::boolean:
-      break;
-  }
-  return ncclUint8;
+  constexpr ncclDataType_t kTypes[] = {ncclFloat32, ncclFloat64, ncclFloat16, ncclBfloat16,
+                                       ncclInt64,   ncclInt32,   ncclUint8,   ncclUint8};
+  return kTypes[static_cast<unsigned char>(dtype)];
 }
 
 // Booleans are bytes that are 0 or 1: "or" is their maximum, "and" their minimum.
 inline ncclRedOp_t nccl_op(distributed::ReduceOp op, Dtype dtype) {
-  using distributed::ReduceOp;
-  const bool boolean = dtype == Dtype::boolean;
-  switch (op) {
-    case ReduceOp::avg:
-      return ncclAvg;
-    case ReduceOp::product:
-      return boolean ? ncclMin : ncclProd;
-    case ReduceOp::min:
-      return ncclMin;
-    case ReduceOp::max:
-      return ncclMax;
-    case ReduceOp::sum:
-      break;
-  }
-  return boolean ? ncclMax : ncclSum;
+  constexpr ncclRedOp_t kOps[] = {ncclSum, ncclAvg, ncclProd, ncclMin, ncclMax};
+  constexpr ncclRedOp_t kOfBooleans[] = {ncclMax, ncclAvg, ncclMin, ncclMin, ncclMax};
+  return (dtype == Dtype::boolean ? kOfBooleans : kOps)[static_cast<unsigned char>(op)];
 }
 
 // One rank's part of a collective: makes NCCL's calls for the rank. NCCL wants the parts of an
