@@ -33,7 +33,7 @@ void keep_operations_whole() {
   auto& cores = lockstep::detail::unbound_affinity;
   const auto before = cores;
   cores.emplace();
-  CPU_SET(0, &cores->cores);
+  CPU_SET(0, &*cores);
   (void)lockstep::detail::BackgroundThreads::instance();
   cores = before;
 }

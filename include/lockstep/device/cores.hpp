@@ -4,6 +4,8 @@
 #include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 
+#include <sched.h>
+
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -11,46 +13,26 @@
 #include <thread>
 #include <utility>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
-
 namespace lockstep::detail {
 
-// Cores of the machine, as the system numbers them; empty where it has no such lists.
-struct CoreSet {
-#if defined(__linux__)
-  cpu_set_t cores;
-#endif
-};
+// Cores of the machine, as the system numbers them. (nvcc fails for a std::optional of a cpu_set_t,
+// which has no name of its own.)
+struct CoreSet : cpu_set_t {};
 
-// The cores that the calling thread may run on, if the system can say so.
+// The cores that the calling thread may run on, if the system can say so: it cannot where a machine
+// has more than a CoreSet holds.
 inline std::optional<CoreSet> affinity() noexcept {
-#if defined(__linux__)
   CoreSet allowed;
-  if (::sched_getaffinity(0, sizeof allowed.cores, &allowed.cores) == 0) return allowed;
-#else
-  errno = ENOSYS;
-#endif
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) return allowed;
   return {};
 }
 
-inline bool set_affinity([[maybe_unused]] const CoreSet& allowed) noexcept {
-#if defined(__linux__)
-  return ::sched_setaffinity(0, sizeof allowed.cores, &allowed.cores) == 0;
-#else
-  return false;
-#endif
+inline bool set_affinity(const CoreSet& allowed) noexcept {
+  return ::sched_setaffinity(0, sizeof allowed, &allowed) == 0;
 }
 
 // The core that the calling thread runs on at this moment; -1 where that cannot be known.
-inline int current_core() noexcept {
-#if defined(__linux__)
-  return ::sched_getcpu();
-#else
-  return -1;
-#endif
-}
+inline int current_core() noexcept { return ::sched_getcpu(); }
 
 // The cores that the calling thread might use before it made a CoreBinding, or before the thread
 // did that started it with start_thread; empty without a CoreBinding.
@@ -59,10 +41,8 @@ inline constinit thread_local std::optional<CoreSet> unbound_affinity;
 // The number of cores that the calling thread may run on while nothing binds it, at least 1.
 // `hardware_concurrency` alone would count cores that taskset or a batch system has taken away.
 inline unsigned usable_cores() noexcept {
-#if defined(__linux__)
   const std::optional<CoreSet> allowed = unbound_affinity ? unbound_affinity : affinity();
-  if (allowed) return static_cast<unsigned>(CPU_COUNT(&allowed->cores));
-#endif
+  if (allowed) return static_cast<unsigned>(CPU_COUNT(&*allowed));
   const unsigned cores = std::thread::hardware_concurrency();
   return cores > 0 ? cores : 1;
 }
@@ -86,11 +66,9 @@ class CoreBinding : NonCopyable {
   }
 
  private:
-  static CoreSet part_of(const CoreSet& all, [[maybe_unused]] std::size_t part,
-                         [[maybe_unused]] std::size_t parts) noexcept {
+  static CoreSet part_of(const CoreSet& all, std::size_t part, std::size_t parts) noexcept {
     CoreSet mine = all;
-#if defined(__linux__)
-    const auto count = static_cast<std::size_t>(CPU_COUNT(&all.cores));
+    const auto count = static_cast<std::size_t>(CPU_COUNT(&all));
     std::size_t begin = part * count / parts;
     std::size_t end = (part + 1) * count / parts;
     if (parts > count && count > 0) {
@@ -99,11 +77,10 @@ class CoreBinding : NonCopyable {
     }
     std::size_t place = 0;
     for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
-      if (!CPU_ISSET(core, &all.cores)) continue;
-      if (place < begin || place >= end) CPU_CLR(core, &mine.cores);
+      if (!CPU_ISSET(core, &all)) continue;
+      if (place < begin || place >= end) CPU_CLR(core, &mine);
       ++place;
     }
-#endif
     return mine;
   }
 

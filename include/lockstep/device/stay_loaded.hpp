@@ -12,16 +12,13 @@ namespace lockstep::detail {
 // Each library has its own, which is within it.
 [[gnu::visibility("hidden")]] inline constinit std::atomic<bool> stays_loaded{false};
 
-// Keeps the shared library that `address` lies in loaded until the process ends, where the system
-// can do that.
+// Keeps the shared library that `address` lies in loaded until the process ends.
 inline void keep_loaded(const void* address) noexcept {
-#if defined(RTLD_NOLOAD) && defined(RTLD_NODELETE)
   Dl_info library{};
   // The program itself has no handle, and needs none.
   if (dladdr(address, &library) != 0) {
     (void)dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   }
-#endif
 }
 
 // Keeps the shared library that this code is in loaded, also after dlclose. Called before a thread

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <thread>
 
-#if defined(__linux__)
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -87,4 +86,3 @@ TEST(ShortSlice, IsThatOfACommunicationThreadThatDoesNotPoll) {
 
 }  // namespace short_slice_test
 }  // namespace lockstep::detail
-#endif

@@ -7,16 +7,13 @@
 #include <cstdint>
 #include <thread>
 
-#if defined(__linux__)
 #include <sched.h>
-#endif
 
 namespace lockstep::detail {
 namespace spin_wait_test {
 
 TEST(SpinWait, ThereIsACoreToRunOn) { EXPECT_GE(usable_cores(), 1U); }
 
-#if defined(__linux__)
 TEST(SpinWait, CountsOnlyTheCoresThatTheThreadMayUse) {
   std::thread([] {
     cpu_set_t one;
@@ -26,7 +23,6 @@ TEST(SpinWait, CountsOnlyTheCoresThatTheThreadMayUse) {
     EXPECT_EQ(usable_cores(), 1U);
   }).join();
 }
-#endif
 
 TEST(SpinWait, SpinsUntilReady) {
   int looks = 0;

@@ -8,11 +8,9 @@
 #include <cstdint>
 #include <thread>
 
-#if defined(__linux__)
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
-#endif
 
 namespace lockstep::detail {
 namespace worker_mailbox_test {
@@ -147,7 +145,6 @@ TEST(WorkerMailbox, AnOfferMadeUrgentIsTakenAtTheFirstLook) {
   EXPECT_EQ(parks, 0U);
 }
 
-#if defined(__linux__)
 // The processor time of a thread, in nanoseconds.
 long long time_of(std::thread& thread) {
   clockid_t clock;
@@ -177,7 +174,6 @@ TEST(WorkerMailbox, AParkedWorkerSleepsOnAfterMakeUrgentAndASignal) {
   worker.join();
   ASSERT_EQ(::sigaction(SIGUSR1, &before, nullptr), 0);
 }
-#endif
 
 // Gives a worker that is about to nap the time to fall asleep, mostly.
 void yield_often() {

@@ -3,16 +3,14 @@
 
 #include <lockstep/config.hpp>
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <climits>
 #include <cstdint>
-
-#if defined(__linux__)
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 // How threads block until a word changes, and how others let them know.
 //
@@ -28,21 +26,13 @@ namespace lockstep::detail {
 // Blocks while `word` is `value`; may return without a reason. For words whose value says that a
 // thread is parked there, so that `unpark` is called only then.
 inline void park(const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept {
-#if defined(__linux__)
   static_assert(sizeof(word) == sizeof(value) && std::atomic<std::uint32_t>::is_always_lock_free);
-  (void)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
-#else
-  word.wait(value, std::memory_order_relaxed);
-#endif
+  (void)::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
 
 // Wakes threads that are parked at the word, `threads` of them at most.
 inline void unpark(std::atomic<std::uint32_t>& word, int threads = INT_MAX) noexcept {
-#if defined(__linux__)
-  (void)syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
-#else
-  threads == 1 ? word.notify_one() : word.notify_all();
-#endif
+  (void)::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
 }
 
 // How many threads are parked in `park_counted`, or about to be, at this word or at another one

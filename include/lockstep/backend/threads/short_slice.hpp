@@ -3,12 +3,10 @@
 
 #include <lockstep/config.hpp>
 
-#include <cstdint>
-
-#if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
+
+#include <cstdint>
 
 namespace lockstep::detail {
 
@@ -18,10 +16,9 @@ namespace lockstep::detail {
 // ticks a second ends after 4 ms. Its share of the core stays the same, and so do its policy and
 // niceness.
 //
-// Linux 6.12 and later grant this to every thread. Nothing happens elsewhere, nor for a thread that
-// has another policy than SCHED_OTHER, a negative niceness, or such a short slice already.
+// Linux 6.12 and later grant this to every thread. Nothing happens before that, nor for a thread
+// that has another policy than SCHED_OTHER, a negative niceness, or such a short slice already.
 inline void ask_for_short_slice() noexcept {
-#if defined(SYS_sched_getattr) && defined(SYS_sched_setattr)
   // What the kernel calls sched_attr, in its first version. Not every C library has it.
   struct Attributes {
     std::uint32_t size;
@@ -43,7 +40,6 @@ inline void ask_for_short_slice() noexcept {
   mine.flags |= kResetOnFork;
   mine.runtime = kShort;
   (void)::syscall(SYS_sched_setattr, 0, &mine, 0);
-#endif
 }
 
 }  // namespace lockstep::detail
