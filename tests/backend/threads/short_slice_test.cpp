@@ -3,15 +3,14 @@
 #include <lockstep/distributed/group/communication_thread.hpp>
 
 #include <gtest/gtest.h>
-
-#include <array>
-#include <cstdint>
-#include <thread>
-
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <thread>
 
 namespace lockstep::detail {
 namespace short_slice_test {

@@ -2,12 +2,12 @@
 #include <lockstep/backend/threads/spin_wait.hpp>
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <thread>
-
-#include <sched.h>
 
 namespace lockstep::detail {
 namespace spin_wait_test {
@@ -18,7 +18,7 @@ TEST(SpinWait, CountsOnlyTheCoresThatTheThreadMayUse) {
   std::thread([] {
     cpu_set_t one;
     CPU_ZERO(&one);
-    CPU_SET(::sched_getcpu(), &one);
+    CPU_SET(static_cast<std::size_t>(::sched_getcpu()), &one);
     ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
     EXPECT_EQ(usable_cores(), 1U);
   }).join();

@@ -2,15 +2,14 @@
 #include <lockstep/backend/threads/worker_mailbox.hpp>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <thread>
-
-#include <pthread.h>
-#include <signal.h>
-#include <time.h>
 
 namespace lockstep::detail {
 namespace worker_mailbox_test {
