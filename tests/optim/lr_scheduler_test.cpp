@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <numbers>
 #include <vector>
 
@@ -126,6 +127,60 @@ TEST(LRScheduler, GoesOnFromItsState) {
   scheduler.step();
   again.step();
   EXPECT_EQ(fresh.lr(), sgd.lr());
+}
+
+// The rates of torch 2.15.
+TEST(LRScheduler, SeveralOfOneOptimizerGoOnFromEachOther) {
+  const LRSchedule step = optim::StepLR{.step_size = 2, .gamma = 0.5};
+  const LRSchedule linear = optim::LinearLR{.start_factor = 0.5, .total_iters = 4};
+  const LRSchedule cosine = optim::CosineAnnealingLR{.T_max = 4, .eta_min = 0.1};
+  const auto expect = [](const std::vector<LRSchedule>& schedules, const Values& expected) {
+    optim::SGD sgd = sgd_of(2);
+    std::deque<LRScheduler> schedulers;
+    for (const LRSchedule& schedule : schedules) schedulers.emplace_back(sgd, schedule);
+    for (std::size_t epoch = 0; epoch < expected.size(); ++epoch) {
+      EXPECT_NEAR(sgd.lr(), expected[epoch], 1e-11) << "epoch " << epoch;
+      if (epoch == 5) {  // in the order in which they were not made
+        optim::SGD resumed = sgd_of(2);
+        std::deque<LRScheduler> again;
+        for (const LRSchedule& schedule : schedules) again.emplace_back(resumed, schedule);
+        for (std::size_t i = schedules.size(); i-- > 0;) {
+          again[i].load_state_dict(schedulers[i].state_dict());
+        }
+        EXPECT_EQ(resumed.lr(), sgd.lr());
+        for (LRScheduler& scheduler : again) scheduler.step();
+        EXPECT_NEAR(resumed.lr(), expected[6], 1e-11);
+      }
+      for (LRScheduler& scheduler : schedulers) scheduler.step();
+      EXPECT_EQ(schedulers.back().last_lr(), sgd.lr());
+    }
+  };
+  const Values warmed = {1, 1.25, 0.75, 0.875, 0.5, 0.5, 0.25, 0.25, 0.125};
+  expect({step, linear}, warmed);
+  expect({linear, step}, warmed);
+  expect({linear, linear}, {0.5, 0.78125, 1.125, 1.53125, 2, 2, 2});
+  expect({linear, cosine}, {1, 1.08158639918, 0.801715728753, 0.344663961881, 0.1, 0.378248557873,
+                            1.05, 1.72175144213, 2, 1.72175144213});
+  expect({cosine, linear}, {1, 1.08524756442, 0.812573593129, 0.360159302222, 0.114285714286,
+                            0.392534272158, 1.09877447946, 1.80501468677, 2.09754895892});
+  expect({linear, cosine, step},
+         {1, 1.08158639918, 0.400857864376, 0.20768732, 0.05, 0.328248557873, 0.439644660941,
+          0.679809703886, 0.389644660941, 0.347227182413, 0.122411165235});
+}
+
+TEST(LRScheduler, GoesOnFromARateThatIsSetByHand) {
+  const auto expect = [](const LRSchedule& schedule, const Values& expected) {
+    optim::SGD sgd = sgd_of(2);
+    LRScheduler scheduler{sgd, schedule};
+    for (std::size_t epoch = 0; epoch < expected.size(); ++epoch, scheduler.step()) {
+      EXPECT_NEAR(sgd.lr(), expected[epoch], 1e-11) << "epoch " << epoch;
+      if (epoch == 2) sgd.set_lr(0.3);
+    }
+  };
+  expect(optim::StepLR{.step_size = 2, .gamma = 0.5}, {2, 2, 1, 0.3, 0.15, 0.15, 0.075});
+  expect(optim::CosineAnnealingLR{.T_max = 4, .eta_min = 0.1},
+         {2, 1.72175144213, 1.05, 0.158578643763, 0.1, 0.378248557873, 1.05});
+  expect(optim::LinearLR{.start_factor = 0.5, .total_iters = 4}, {1, 1.25, 1.5, 0.35, 0.4, 0.4});
 }
 
 TEST(LRScheduler, RefusesStatesThatAreNone) {

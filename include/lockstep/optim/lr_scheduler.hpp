@@ -11,11 +11,12 @@
 #include <vector>
 
 // Learning rates that change with the epoch. A schedule is a function of the rate that the
-// optimiser was made with and of the epoch, counted from 0; an LRScheduler applies it to an
-// optimiser.
+// optimiser was made with and of the epoch, counted from 0, and linear in the rate; an LRScheduler
+// applies it to an optimiser.
 namespace lockstep::optim {
 
-// Any callable will do: torch's LambdaLR is `[](double lr, std::int64_t epoch) { ... }`.
+// Any callable will do: torch's LambdaLR is `[](double lr, std::int64_t epoch) { ... }`, but that
+// LambdaLR sets aside what other schedulers of the optimiser do.
 using LRSchedule = std::function<double(double lr, std::int64_t epoch)>;
 
 // Multiplies the rate by gamma every step_size epochs: lr · gamma^⌊epoch / step_size⌋.
@@ -74,12 +75,18 @@ class SequentialLR {
 // Sets the learning rate of each group of an optimiser by a schedule of the rate that the group was
 // made with: at once to that of epoch 0, and by each step to that of the next epoch.
 //
+// Where the rate is another one than the schedule's, since another scheduler of the optimiser or
+// set_lr() has changed it, a step goes on from that one: from f(r, epoch) to f(r, epoch + 1), for
+// the r at which the schedule f would be there. Where there is no such r, as once a schedule has
+// reached 0, the difference is added that the step makes alone.
+//
 // It refers to the optimiser, which has to outlive it and to stay where it is. A group that is
 // added to it later takes part from the next step on, with the rate that it has by then as its
 // first.
 //
 // **Torch counterpart.** torch.optim.lr_scheduler.LRScheduler, whose step is called after the
-// epoch's. The rates are the closed forms that torch documents.
+// epoch's. The rates are the closed forms that torch documents, and those of its "chainable" forms
+// where several schedulers share an optimiser.
 // **Threads and exceptions.** One thread at a time. A ValueError for a schedule that is not valid
 // or that gives a rate which no optimiser takes.
 // **Example.**
@@ -92,13 +99,14 @@ class LRScheduler {
   void step();
 
   std::int64_t last_epoch() const { return epoch_; }
-  // An IndexError for a group that has not taken part yet.
+  // The rate that the last step set. An IndexError for a group that has not taken part yet.
   double last_lr(std::size_t group = 0) const;
 
-  // **Torch counterpart.** LRScheduler.state_dict: the epoch and the base rates, not the schedule.
+  // **Torch counterpart.** LRScheduler.state_dict: the epoch, the base rates and the rates, not the
+  // schedule.
   StateDict state_dict() const;
 
-  // Goes on where another was, and sets the optimiser's rates accordingly.
+  // Goes on where another was, and sets the optimiser's rates to those that it had.
   //
   // **Torch counterpart.** LRScheduler.load_state_dict, which leaves the optimiser alone.
   // **Threads and exceptions.** A ModuleError that lists what is missing, unexpected or no epoch; a
@@ -106,12 +114,11 @@ class LRScheduler {
   void load_state_dict(const StateDict& dict);
 
  private:
-  // Sets the rates of the groups that have a base rate, or none if one is not valid.
-  void apply(const std::vector<double>& base_lrs, std::int64_t epoch) const;
-
   Optimizer* optimizer_;
   LRSchedule schedule_;
-  std::vector<double> base_lrs_;  // of the groups that there were at the last step
+  // Of the groups that there were at the last step.
+  std::vector<double> base_lrs_;
+  std::vector<double> last_lrs_;
   std::int64_t epoch_ = 0;
 };
 

@@ -61,6 +61,12 @@ class Optimizer {
   // The same with one rate for each group.
   void set_lrs(const std::vector<double>& lrs);
 
+  // The learning rate that the group had when this was first asked: what all schedules of one
+  // optimiser go by (optim/lr_scheduler.hpp).
+  //
+  // **Torch counterpart.** param_groups[group]["initial_lr"].
+  double initial_lr(std::size_t group);
+
   // Forgets all gradients, so that the next backward starts anew: grad() is undefined until then,
   // or zeros in place if `set_to_none` is false (no rows, if it is sparse).
   //
@@ -160,8 +166,9 @@ class Optimizer {
 
   const char* name_;
   std::vector<Tensor> parameters_;
-  std::vector<std::string> names_;  // one a parameter, empty for none
-  std::vector<std::size_t> ends_;   // of each group, in the list of parameters
+  std::vector<std::string> names_;   // one a parameter, empty for none
+  std::vector<std::size_t> ends_;    // of each group, in the list of parameters
+  std::vector<double> initial_lrs_;  // of the groups that schedules have asked for
 };
 
 }  // namespace lockstep::optim

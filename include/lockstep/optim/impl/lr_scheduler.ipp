@@ -61,54 +61,60 @@ LOCKSTEP_INLINE double SequentialLR::operator()(double lr, std::int64_t epoch) c
 }
 
 // The first group's has no number: it may be the only one.
-inline std::string base_lr_name(std::size_t group) {
-  return group == 0 ? "base_lr" : "base_lr." + std::to_string(group);
+inline std::string number_name(const std::string& name, std::size_t group) {
+  return group == 0 ? name : name + "." + std::to_string(group);
 }
 
-// The base rates, and those of groups that are new.
-inline std::vector<double> with_new_groups(std::vector<double> base_lrs,
-                                           const Optimizer& optimizer) {
-  while (base_lrs.size() < optimizer.group_count()) {
-    base_lrs.push_back(optimizer.lr(base_lrs.size()));
-  }
-  return base_lrs;
+// The rate after `epoch` of a group that began with `base` and has `lr` now.
+inline double next_lr(const LRSchedule& schedule, double base, double lr, std::int64_t epoch) {
+  const double expected = schedule(base, epoch);
+  const double next = schedule(base, epoch + 1);
+  if (lr == expected) return next;
+  const double offset = schedule(0, epoch);
+  const double slope = schedule(1, epoch) - offset;
+  return slope == 0 ? lr + (next - expected) : schedule((lr - offset) / slope, epoch + 1);
 }
 
 LOCKSTEP_INLINE LRScheduler::LRScheduler(Optimizer& optimizer, LRSchedule schedule)
-    : optimizer_(&optimizer),
-      schedule_(std::move(schedule)),
-      base_lrs_(with_new_groups({}, optimizer)) {
+    : optimizer_(&optimizer), schedule_(std::move(schedule)) {
   check<ValueError>(schedule_ != nullptr, "LRScheduler: the schedule is empty");
-  apply(base_lrs_, epoch_);
+  for (std::size_t group = 0; group < optimizer.group_count(); ++group) {
+    base_lrs_.push_back(optimizer.initial_lr(group));
+    last_lrs_.push_back(schedule_(optimizer.lr(group), epoch_));
+  }
+  optimizer.set_lrs(last_lrs_);
 }
 
 LOCKSTEP_INLINE void LRScheduler::step() {
-  std::vector<double> base_lrs = with_new_groups(base_lrs_, *optimizer_);
-  apply(base_lrs, epoch_ + 1);
+  std::vector<double> base_lrs = base_lrs_;
+  std::vector<double> lrs;
+  for (std::size_t group = 0; group < optimizer_->group_count(); ++group) {
+    const double lr = optimizer_->lr(group);
+    if (group < base_lrs_.size()) {
+      lrs.push_back(next_lr(schedule_, base_lrs[group], lr, epoch_));
+    } else {
+      base_lrs.push_back(optimizer_->initial_lr(group));
+      lrs.push_back(schedule_(lr, epoch_ + 1));
+    }
+  }
+  optimizer_->set_lrs(lrs);
   base_lrs_ = std::move(base_lrs);
+  last_lrs_ = std::move(lrs);
   ++epoch_;
 }
 
 LOCKSTEP_INLINE double LRScheduler::last_lr(std::size_t group) const {
-  check<IndexError>(group < base_lrs_.size(), "LRScheduler: group ", group,
-                    " has not taken part yet: there are ", base_lrs_.size());
-  return schedule_(base_lrs_[group], epoch_);
-}
-
-LOCKSTEP_INLINE void LRScheduler::apply(const std::vector<double>& base_lrs,
-                                        std::int64_t epoch) const {
-  std::vector<double> lrs;
-  for (std::size_t group = 0; group < optimizer_->group_count(); ++group) {
-    lrs.push_back(group < base_lrs.size() ? schedule_(base_lrs[group], epoch)
-                                          : optimizer_->lr(group));
-  }
-  optimizer_->set_lrs(lrs);
+  check<IndexError>(group < last_lrs_.size(), "LRScheduler: group ", group,
+                    " has not taken part yet: there are ", last_lrs_.size());
+  return last_lrs_[group];
 }
 
 LOCKSTEP_INLINE StateDict LRScheduler::state_dict() const {
   StateDict dict{detail::named_number("last_epoch", epoch_)};
   for (std::size_t group = 0; group < base_lrs_.size(); ++group) {
-    dict.push_back(detail::named_number(base_lr_name(group), base_lrs_[group]));
+    dict.push_back(detail::named_number(number_name("base_lr", group), base_lrs_[group]));
+    // What all schedulers of the optimiser have made of it, in whatever order they are loaded.
+    dict.push_back(detail::named_number(number_name("lr", group), optimizer_->lr(group)));
   }
   return dict;
 }
@@ -116,16 +122,23 @@ LOCKSTEP_INLINE StateDict LRScheduler::state_dict() const {
 LOCKSTEP_INLINE void LRScheduler::load_state_dict(const StateDict& dict) {
   detail::StateReader reader("LRScheduler", dict);
   const auto epoch = reader.number<std::int64_t>("last_epoch");
-  std::vector<double> base_lrs{reader.number<double>(base_lr_name(0))};
-  while (reader.has_any(base_lr_name(base_lrs.size())) &&
-         base_lrs.size() < optimizer_->group_count()) {
-    base_lrs.push_back(reader.number<double>(base_lr_name(base_lrs.size())));
-  }
+  std::vector<double> base_lrs;
+  std::vector<double> lrs;
+  do {
+    const std::string lr = number_name("lr", base_lrs.size());
+    base_lrs.push_back(reader.number<double>(number_name("base_lr", base_lrs.size())));
+    lrs.push_back(reader.has_any(lr) ? reader.number<double>(lr)
+                                     : schedule_(base_lrs.back(), epoch));
+  } while (reader.has_any(number_name("base_lr", base_lrs.size())) &&
+           base_lrs.size() < optimizer_->group_count());
   if (epoch < 0) reader.misfit("last_epoch", "is negative");
   reader.finish();
-  apply(base_lrs, epoch);
+  std::vector<double> all = lrs;
+  while (all.size() < optimizer_->group_count()) all.push_back(optimizer_->lr(all.size()));
+  optimizer_->set_lrs(all);
   epoch_ = epoch;
   base_lrs_ = std::move(base_lrs);
+  last_lrs_ = std::move(lrs);
 }
 
 }  // namespace lockstep::optim

@@ -71,6 +71,12 @@ LOCKSTEP_INLINE double Optimizer::lr(std::size_t group) const {
   return lr_of(group);
 }
 
+LOCKSTEP_INLINE double Optimizer::initial_lr(std::size_t group) {
+  check_group(group);
+  while (initial_lrs_.size() <= group) initial_lrs_.push_back(lr_of(initial_lrs_.size()));
+  return initial_lrs_[group];
+}
+
 LOCKSTEP_INLINE void Optimizer::set_lrs(const std::vector<double>& lrs) {
   check<ValueError>(lrs.size() == group_count(), name_, ": expected a learning rate for each of ",
                     group_count(), " groups, got ", lrs.size());
