@@ -331,6 +331,23 @@ TEST(BinaryCrossEntropyWithLogits, IsExactForLogitsOfAnySize) {
             (std::vector<float>{0.5, -0.5, 0, -1, 0}));
 }
 
+// As torch 2.15, which has NaN at (-inf, 1), where the loss is infinite.
+TEST(BinaryCrossEntropyWithLogits, OfAnInfiniteLogitIsInfiniteOrNone) {
+  const Tensor x =
+      tensor({INFINITY, INFINITY, INFINITY, -INFINITY, -INFINITY, NAN}, "cpu:0").requires_grad_();
+  const Tensor target = tensor({0.0F, 0.5F, 1.0F, 0.0F, 1.0F, 0.0F}, "cpu:0");
+  const Tensor loss = binary_cross_entropy_with_logits(x, target, Reduction::none);
+  const std::vector<float> values = loss.to_vector<float>();
+  EXPECT_EQ(values[0], INFINITY);
+  EXPECT_EQ(values[1], INFINITY);
+  EXPECT_TRUE(std::isnan(values[2]) && std::isnan(values[3]) && std::isnan(values[5]));
+  EXPECT_EQ(values[4], INFINITY);
+  loss.backward(ones({6}, {.device = "cpu:0"}));
+  const std::vector<float> grads = x.grad().to_vector<float>();
+  EXPECT_EQ(std::vector<float>(grads.begin(), grads.begin() + 5),
+            (std::vector<float>{1, 0.5, 0, 0, -1}));
+}
+
 TEST(PairLosses, AreOfF32UnderAutocast) {
   const AutocastGuard on(true);
   const Tensor x = parts(0).to(Dtype::f32).to(Dtype::bf16);

@@ -227,7 +227,8 @@ struct BinaryCrossEntropyOfLogit {
 
  private:
   LOCKSTEP_HD static T from(T x, T target, T log) {
-    return (x < T(0) ? T(0) : x) - x * target + log;
+    // Apart, since an infinite x less an infinite product is NaN.
+    return (x < T(0) ? -x * target : x * (T(1) - target)) + log;
   }
 };
 
