@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 namespace lockstep {
@@ -132,7 +133,7 @@ TEST(Pointwise, ClampKeepsWhatLiesBetweenTheBounds) {
             (std::vector<float>{-1, -1, 0.5, 2, 2}));
   EXPECT_TRUE(std::isnan(values[5]));
   y.backward(full({6}, 3));
-  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 3, 3, 3, 0, 0}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 0, 3, 0, 0, 0}));
   EXPECT_EQ(clamp(x.narrow(0, 0, 5), {}, 0).to_vector<float>(),
             (std::vector<float>{-2, -1, 0, 0, 0}));
   EXPECT_EQ(clamp(x.narrow(0, 0, 5), 0).to_vector<float>(), (std::vector<float>{0, 0, 0.5, 2, 3}));
@@ -143,6 +144,23 @@ TEST(Pointwise, ClampKeepsWhatLiesBetweenTheBounds) {
   EXPECT_EQ(clamp(arange(2), {}, 5).to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 1}));
   EXPECT_THROW((void)clamp(x, {}), ValueError);
   EXPECT_THROW((void)clamp(arange(2), 0.5), DtypeError);
+}
+
+// The gradients and values of torch 2.15.
+TEST(Pointwise, ClampHasNoGradientOnABoundAndTakesNanForABound) {
+  const auto gradient = [](std::optional<Scalar> min, std::optional<Scalar> max) {
+    const Tensor x = tensor({-INFINITY, -1.0F, 0.0F, 1.0F, INFINITY, kNan}, "cpu:0");
+    clamp(x.requires_grad_(), min, max).backward(ones({6}, {.device = "cpu:0"}));
+    return x.grad().to_vector<float>();
+  };
+  EXPECT_EQ(gradient(-1, 1), (std::vector<float>{0, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(gradient(0, {}), (std::vector<float>{0, 0, 0, 1, 1, 0}));
+  EXPECT_EQ(gradient({}, 0), (std::vector<float>{1, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(gradient(1, -1), (std::vector<float>{0, 0, 0, 0, 0, 0}));
+  const Tensor one = ones({1}, {.device = "cpu:0"});
+  EXPECT_TRUE(std::isnan(clamp(one, kNan).item()));
+  EXPECT_TRUE(std::isnan(clamp(one, {}, kNan).item()));
+  EXPECT_TRUE(std::isnan(clamp(one, kNan, 0).item()));
 }
 
 // With a device, which may be a GPU, each element's function is another kernel.

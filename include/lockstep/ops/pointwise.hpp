@@ -34,7 +34,7 @@ Tensor pow(const Tensor& x, double exponent);
 // The nearest to x of the numbers from `min` to `max`; without one of them, that side is open. If
 // `min` is the greater one, all elements are `max`.
 //
-// **Backward.** 0 outside the bounds; an element that lies on one passes its gradient.
+// **Backward.** 0 outside the bounds and on them.
 // **Threads and exceptions.** A ValueError without both bounds.
 // **Example.** `clamp(x, 0, 1)`, `clamp(x, {}, 1)`
 Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});

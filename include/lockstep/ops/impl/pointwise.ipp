@@ -138,7 +138,7 @@ struct Bounds {
   template <class T>
   ClampGradient<T> gradient() const {
     const Clamp<T> bounds = value<T>();
-    return {bounds.min, bounds.max};
+    return {bounds.min, bounds.max, min.has_value(), max.has_value()};
   }
 };
 

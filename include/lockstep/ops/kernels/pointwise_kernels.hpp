@@ -46,15 +46,19 @@ struct Clamp {
   T min;
   T max;
   LOCKSTEP_HD T operator()(T x) const {
-    const T low = x < min ? min : x;
-    return low > max ? max : low;
+    const T low = x > min || x != x ? x : min;  // a NaN among the three is the result
+    return low < max || low != low ? low : max;
   }
 };
 template <class T>
 struct ClampGradient {
   T min;
   T max;
-  LOCKSTEP_HD T operator()(T grad, T x) const { return x >= min && x <= max ? grad : T{}; }
+  bool has_min;
+  bool has_max;
+  LOCKSTEP_HD T operator()(T grad, T x) const {
+    return (!has_min || x > min) && (!has_max || x < max) ? grad : T{};
+  }
 };
 
 template <class T>
