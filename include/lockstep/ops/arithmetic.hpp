@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 // Sums, differences, products and quotients of tensors and numbers.
@@ -17,15 +18,15 @@
 namespace lockstep {
 
 // a + alpha · b
-Tensor add(const Tensor& a, const Tensor& b, double alpha = 1);
-Tensor add(const Tensor& a, double b);
+Tensor add(const Tensor& a, const Tensor& b, Scalar alpha = 1);
+Tensor add(const Tensor& a, Scalar b);
 
 Tensor sub(const Tensor& a, const Tensor& b);
-Tensor sub(const Tensor& a, double b);
-Tensor sub(double a, const Tensor& b);
+Tensor sub(const Tensor& a, Scalar b);
+Tensor sub(Scalar a, const Tensor& b);
 
 Tensor mul(const Tensor& a, const Tensor& b);
-Tensor mul(const Tensor& a, double b);
+Tensor mul(const Tensor& a, Scalar b);
 
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, double b);
@@ -34,14 +35,14 @@ Tensor div(double a, const Tensor& b);
 Tensor neg(const Tensor& x);
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
-inline Tensor operator+(double a, const Tensor& b) { return add(b, a); }
+inline Tensor operator+(const Tensor& a, Scalar b) { return add(a, b); }
+inline Tensor operator+(Scalar a, const Tensor& b) { return add(b, a); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator-(const Tensor& a, double b) { return sub(a, b); }
-inline Tensor operator-(double a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator-(const Tensor& a, Scalar b) { return sub(a, b); }
+inline Tensor operator-(Scalar a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
-inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
+inline Tensor operator*(const Tensor& a, Scalar b) { return mul(a, b); }
+inline Tensor operator*(Scalar a, const Tensor& b) { return mul(b, a); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 inline Tensor operator/(const Tensor& a, double b) { return div(a, b); }
 inline Tensor operator/(double a, const Tensor& b) { return div(a, b); }

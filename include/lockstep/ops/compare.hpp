@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 // Comparisons, element by element: boolean tensors, true where the relation holds.
@@ -18,22 +19,22 @@ namespace lockstep {
 
 // a = b
 Tensor eq(const Tensor& a, const Tensor& b);
-Tensor eq(const Tensor& a, double b);
+Tensor eq(const Tensor& a, Scalar b);
 // a ≠ b
 Tensor ne(const Tensor& a, const Tensor& b);
-Tensor ne(const Tensor& a, double b);
+Tensor ne(const Tensor& a, Scalar b);
 // a < b
 Tensor lt(const Tensor& a, const Tensor& b);
-Tensor lt(const Tensor& a, double b);
+Tensor lt(const Tensor& a, Scalar b);
 // a ≤ b
 Tensor le(const Tensor& a, const Tensor& b);
-Tensor le(const Tensor& a, double b);
+Tensor le(const Tensor& a, Scalar b);
 // a > b
 Tensor gt(const Tensor& a, const Tensor& b);
-Tensor gt(const Tensor& a, double b);
+Tensor gt(const Tensor& a, Scalar b);
 // a ≥ b
 Tensor ge(const Tensor& a, const Tensor& b);
-Tensor ge(const Tensor& a, double b);
+Tensor ge(const Tensor& a, Scalar b);
 
 }  // namespace lockstep
 

@@ -11,7 +11,9 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -107,24 +109,24 @@ Tensor map(const char* operation, const Tensor& a, const Tensor& b, F f) {
 }
 
 // `value` as an element of `dtype` has it, if that is of half precision; else as it is.
-inline double rounded_to_half(Dtype dtype, double value) {
-  const auto single = static_cast<float>(value);
-  if (dtype == Dtype::f16) return static_cast<double>(static_cast<float>(Half(single)));
-  if (dtype == Dtype::bf16) return static_cast<double>(static_cast<float>(BFloat16(single)));
+inline Scalar rounded_to_half(Dtype dtype, Scalar value) {
+  const auto single = value.as<float>();
+  if (dtype == Dtype::f16) return static_cast<float>(Half(single));
+  if (dtype == Dtype::bf16) return static_cast<float>(BFloat16(single));
   return value;
 }
 
 // `value` as a T. A DtypeError if T is an integer type that cannot hold it exactly.
 template <class T>
-T scalar(const char* operation, double value) {
-  if constexpr (std::is_integral_v<T>) {
-    constexpr double kLimit = sizeof(T) == 8 ? 0x1p63 : 0x1p31;
-    const bool fits = value >= -kLimit && value < kLimit;
-    check<DtypeError>(fits && static_cast<double>(static_cast<T>(value)) == value, operation,
-                      ": the number ", value, " does not fit a tensor of ", dtype_of<T>,
-                      "; convert the tensor first, with to(Dtype::f32)");
-  }
-  return static_cast<T>(value);
+T scalar(const char* operation, Scalar value) {
+  return value.visit([&]<class Number>(Number number) {
+    if constexpr (std::is_integral_v<T>) {
+      check<DtypeError>(reaches<T>(number) && static_cast<Number>(static_cast<T>(number)) == number,
+                        operation, ": the number ", number, " does not fit a tensor of ",
+                        dtype_of<T>, "; convert the tensor first, with to(Dtype::f32)");
+    }
+    return static_cast<T>(number);
+  });
 }
 
 }  // namespace lockstep::detail

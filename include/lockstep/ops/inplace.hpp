@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 // The members of Tensor that change its elements, and the operators.
@@ -29,11 +30,11 @@ namespace lockstep {
 // backward that needs the tensor as it was notices the change.
 // **Example.** `loss += 0.1 * penalty;`
 const Tensor& operator+=(const Tensor& a, const Tensor& b);
-const Tensor& operator+=(const Tensor& a, double b);
+const Tensor& operator+=(const Tensor& a, Scalar b);
 const Tensor& operator-=(const Tensor& a, const Tensor& b);
-const Tensor& operator-=(const Tensor& a, double b);
+const Tensor& operator-=(const Tensor& a, Scalar b);
 const Tensor& operator*=(const Tensor& a, const Tensor& b);
-const Tensor& operator*=(const Tensor& a, double b);
+const Tensor& operator*=(const Tensor& a, Scalar b);
 const Tensor& operator/=(const Tensor& a, const Tensor& b);
 const Tensor& operator/=(const Tensor& a, double b);
 

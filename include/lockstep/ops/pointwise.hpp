@@ -3,6 +3,7 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/ops/arithmetic.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <optional>
@@ -37,7 +38,7 @@ Tensor pow(const Tensor& x, double exponent);
 // **Backward.** 0 outside the bounds and on them.
 // **Threads and exceptions.** A ValueError without both bounds.
 // **Example.** `clamp(x, 0, 1)`, `clamp(x, {}, 1)`
-Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});
+Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max = {});
 
 }  // namespace lockstep
 

@@ -5,8 +5,10 @@
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <type_traits>
 #include <vector>
 
 // The members of Tensor that move data to another device or dtype, or out to the program.
@@ -25,8 +27,15 @@ T Tensor::item() const {
                     " elements cannot be converted to one number");
   const Tensor host = detail::on_host(*this);
   const void* const element = detail::read_on_host(host, dtype());
-  return dispatch_all(dtype(), [element]<class Held>(Held) {
-    return detail::convert<T>(*static_cast<const Held*>(element));
+  return dispatch_all(dtype(), [element]<class Held>(Held) -> T {
+    const Held held = *static_cast<const Held*>(element);
+    if constexpr (std::is_same_v<T, Held>) {
+      return held;
+    } else if constexpr (detail::is_half<Held>) {
+      return detail::element_of<T>("item", static_cast<float>(held));
+    } else {
+      return detail::element_of<T>("item", held);
+    }
   });
 }
 

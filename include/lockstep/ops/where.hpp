@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/config.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {
@@ -17,8 +18,8 @@ namespace lockstep {
 // **Threads and exceptions.** A DeviceError, DtypeError or ShapeError names what does not fit.
 // **Example.** `where(gt(x, 0), x, x * 0.01)`
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-Tensor where(const Tensor& condition, const Tensor& a, double b);
-Tensor where(const Tensor& condition, double a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 
 }  // namespace lockstep
 

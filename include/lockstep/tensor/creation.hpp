@@ -7,6 +7,7 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -27,9 +28,10 @@ namespace lockstep {
 // fraction off.
 //
 // **Torch counterpart.** torch::full.
-Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
+// **Threads and exceptions.** A DtypeError if f32 or an integer dtype does not reach as far.
+Tensor full(const Shape& shape, Scalar value, const TensorOptions& options = {});
 template <std::same_as<Dtype> D>
-Tensor full(const Shape& shape, double value, D dtype) {
+Tensor full(const Shape& shape, Scalar value, D dtype) {
   return full(shape, value, TensorOptions{.dtype = dtype});
 }
 

@@ -10,6 +10,7 @@
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/release.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/storage.hpp>
 
@@ -234,18 +235,19 @@ class Tensor {
 
   // In place, not recorded (defined in ops/inplace.hpp): an AutogradError where a gradient would
   // be wrong.
-  const Tensor& fill_(double value) const;
+  const Tensor& fill_(Scalar value) const;
   const Tensor& zero_() const;
   const Tensor& copy_(const Tensor& source) const;
-  const Tensor& add_(const Tensor& other, double alpha = 1) const;
-  const Tensor& mul_(double factor) const;
+  const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
+  const Tensor& mul_(Scalar factor) const;
 
   // Numbers for the program (defined in ops/to.hpp).
 
   // The value of a tensor of one element, converted to T; waits for the device.
   //
   // **Torch counterpart.** torch.Tensor.item.
-  // **Threads and exceptions.** A ShapeError unless there is one element.
+  // **Threads and exceptions.** A ShapeError unless there is one element; a DtypeError if T does
+  // not reach as far, or, where no T is named, for an i64 that no double is.
   template <class T>
   T item() const;
   double item() const;

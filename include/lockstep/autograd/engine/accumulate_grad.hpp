@@ -6,6 +6,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -28,7 +29,7 @@ struct AddInPlaceKernel {
 };
 
 // total += alpha * part, elementwise, for tensors of one shape, dtype and device; not recorded.
-void add_in_place(const Tensor& total, const Tensor& part, double alpha = 1);
+void add_in_place(const Tensor& total, const Tensor& part, Scalar alpha = 1);
 
 // Whether several indices of the tensor name the same element.
 bool repeats_elements(const Tensor& tensor);

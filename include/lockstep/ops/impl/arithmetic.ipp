@@ -12,6 +12,7 @@
 #include <lockstep/ops/kernels/sum_kernel.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -35,7 +36,7 @@ Tensor apply_to_both(Op op, const Tensor& a, const Tensor& b) {
 template <bool subtracts>
 struct AddOp {
   static constexpr const char* name = subtracts ? "sub" : "add";
-  double alpha = subtracts ? -1 : 1;
+  Scalar alpha = subtracts ? -1 : 1;
   Shape shape_a = {};
   Shape shape_b = {};
 
@@ -110,7 +111,7 @@ struct DivOp {
 // What an operation of F begins with whose other operand is a number, on the side of Bind.
 template <class Op, template <class> class F, template <class, class> class Bind>
 struct WithNumber {
-  double number;
+  Scalar number;
   Tensor forward(const Tensor& x) const {
     return compute_numeric(x.dtype(), Op::name, [&]<class T>(T) {
       return map<T, T>(x, Bind<T, F<T>>{{}, scalar<T>(Op::name, number)});
@@ -162,27 +163,27 @@ struct NegOp : WithNumber<NegOp, Times, BindRight> {
 
 namespace lockstep {
 
-LOCKSTEP_INLINE Tensor add(const Tensor& a, const Tensor& b, double alpha) {
+LOCKSTEP_INLINE Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) {
   return detail::apply_to_both(detail::AddOp<false>{alpha}, a, b);
 }
 
-LOCKSTEP_INLINE Tensor add(const Tensor& a, double b) { return apply(detail::AddScalarOp{{b}}, a); }
+LOCKSTEP_INLINE Tensor add(const Tensor& a, Scalar b) { return apply(detail::AddScalarOp{{b}}, a); }
 
 LOCKSTEP_INLINE Tensor sub(const Tensor& a, const Tensor& b) {
   return detail::apply_to_both(detail::AddOp<true>{}, a, b);
 }
 
-LOCKSTEP_INLINE Tensor sub(const Tensor& a, double b) {
+LOCKSTEP_INLINE Tensor sub(const Tensor& a, Scalar b) {
   return apply(detail::AddScalarOp{{-b}}, a);
 }
 
-LOCKSTEP_INLINE Tensor sub(double a, const Tensor& b) { return apply(detail::SubFromOp{{a}}, b); }
+LOCKSTEP_INLINE Tensor sub(Scalar a, const Tensor& b) { return apply(detail::SubFromOp{{a}}, b); }
 
 LOCKSTEP_INLINE Tensor mul(const Tensor& a, const Tensor& b) {
   return detail::apply_to_both(detail::MulOp{}, a, b);
 }
 
-LOCKSTEP_INLINE Tensor mul(const Tensor& a, double b) { return apply(detail::MulScalarOp{{b}}, a); }
+LOCKSTEP_INLINE Tensor mul(const Tensor& a, Scalar b) { return apply(detail::MulScalarOp{{b}}, a); }
 
 LOCKSTEP_INLINE Tensor div(const Tensor& a, const Tensor& b) {
   return detail::apply_to_both(detail::DivOp{}, a, b);

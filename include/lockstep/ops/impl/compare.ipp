@@ -8,6 +8,7 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::detail {
@@ -26,10 +27,10 @@ inline Tensor compare(const char* operation, Comparison by, const Tensor& a, con
   });
 }
 
-inline Tensor compare(const char* operation, Comparison by, const Tensor& a, double b) {
+inline Tensor compare(const char* operation, Comparison by, const Tensor& a, Scalar b) {
   check_defined(operation, "the tensor", a);
   const Tensor left = comparable(a);
-  const double number = rounded_to_half(a.dtype(), b);
+  const Scalar number = rounded_to_half(a.dtype(), b);
   return dispatch_numeric(left.dtype(), operation, [&]<class T>(T) {
     return map<T, bool>(left, CompareTo<T>{{by}, scalar<T>(operation, number)});
   });
@@ -43,7 +44,7 @@ LOCKSTEP_INLINE Tensor eq(const Tensor& a, const Tensor& b) {
   return detail::compare("eq", detail::Comparison::eq, a, b);
 }
 
-LOCKSTEP_INLINE Tensor eq(const Tensor& a, double b) {
+LOCKSTEP_INLINE Tensor eq(const Tensor& a, Scalar b) {
   return detail::compare("eq", detail::Comparison::eq, a, b);
 }
 
@@ -51,7 +52,7 @@ LOCKSTEP_INLINE Tensor ne(const Tensor& a, const Tensor& b) {
   return detail::compare("ne", detail::Comparison::ne, a, b);
 }
 
-LOCKSTEP_INLINE Tensor ne(const Tensor& a, double b) {
+LOCKSTEP_INLINE Tensor ne(const Tensor& a, Scalar b) {
   return detail::compare("ne", detail::Comparison::ne, a, b);
 }
 
@@ -59,7 +60,7 @@ LOCKSTEP_INLINE Tensor lt(const Tensor& a, const Tensor& b) {
   return detail::compare("lt", detail::Comparison::lt, a, b);
 }
 
-LOCKSTEP_INLINE Tensor lt(const Tensor& a, double b) {
+LOCKSTEP_INLINE Tensor lt(const Tensor& a, Scalar b) {
   return detail::compare("lt", detail::Comparison::lt, a, b);
 }
 
@@ -67,7 +68,7 @@ LOCKSTEP_INLINE Tensor le(const Tensor& a, const Tensor& b) {
   return detail::compare("le", detail::Comparison::le, a, b);
 }
 
-LOCKSTEP_INLINE Tensor le(const Tensor& a, double b) {
+LOCKSTEP_INLINE Tensor le(const Tensor& a, Scalar b) {
   return detail::compare("le", detail::Comparison::le, a, b);
 }
 
@@ -75,7 +76,7 @@ LOCKSTEP_INLINE Tensor gt(const Tensor& a, const Tensor& b) {
   return detail::compare("gt", detail::Comparison::gt, a, b);
 }
 
-LOCKSTEP_INLINE Tensor gt(const Tensor& a, double b) {
+LOCKSTEP_INLINE Tensor gt(const Tensor& a, Scalar b) {
   return detail::compare("gt", detail::Comparison::gt, a, b);
 }
 
@@ -83,7 +84,7 @@ LOCKSTEP_INLINE Tensor ge(const Tensor& a, const Tensor& b) {
   return detail::compare("ge", detail::Comparison::ge, a, b);
 }
 
-LOCKSTEP_INLINE Tensor ge(const Tensor& a, double b) {
+LOCKSTEP_INLINE Tensor ge(const Tensor& a, Scalar b) {
   return detail::compare("ge", detail::Comparison::ge, a, b);
 }
 

@@ -17,6 +17,7 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -111,10 +112,10 @@ const Tensor& update(const char* operation, const Tensor& tensor, bool recorded,
 namespace lockstep {
 
 // Sets every element to `value`.
-LOCKSTEP_INLINE const Tensor& Tensor::fill_(double value) const {
+LOCKSTEP_INLINE const Tensor& Tensor::fill_(Scalar value) const {
   detail::check_changeable(*this, "fill_");
   if (is_contiguous()) {
-    detail::fill(*this, value);
+    detail::fill("fill_", *this, value);
   } else {
     const Tensor one = full({}, value, options());
     detail::copy_into(*this, detail::stretched(one, sizes(), "fill_"));
@@ -138,7 +139,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::copy_(const Tensor& source) const {
 }
 
 // Adds alpha · other, stretched to this shape.
-LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, double alpha) const {
+LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   detail::check_changeable(*this, "add_");
   detail::check_inplace(other, "add_ of a tensor");
   detail::check_same_kind("add_", "the tensor", *this, "the one to add", other);
@@ -150,7 +151,7 @@ LOCKSTEP_INLINE const Tensor& Tensor::add_(const Tensor& other, double alpha) co
 }
 
 // Multiplies every element by `factor`.
-LOCKSTEP_INLINE const Tensor& Tensor::mul_(double factor) const {
+LOCKSTEP_INLINE const Tensor& Tensor::mul_(Scalar factor) const {
   detail::check_changeable(*this, "mul_");
   const Stream stream = current_stream(device());
   dispatch_numeric(dtype(), "mul_", [&]<class T>(T) {
@@ -167,7 +168,7 @@ LOCKSTEP_INLINE const Tensor& operator+=(const Tensor& a, const Tensor& b) {
   return detail::update("+=", a, detail::is_recorded(b), [&](const Tensor& x) { return x + b; });
 }
 
-LOCKSTEP_INLINE const Tensor& operator+=(const Tensor& a, double b) {
+LOCKSTEP_INLINE const Tensor& operator+=(const Tensor& a, Scalar b) {
   return detail::update("+=", a, false, [&](const Tensor& x) { return x + b; });
 }
 
@@ -175,7 +176,7 @@ LOCKSTEP_INLINE const Tensor& operator-=(const Tensor& a, const Tensor& b) {
   return detail::update("-=", a, detail::is_recorded(b), [&](const Tensor& x) { return x - b; });
 }
 
-LOCKSTEP_INLINE const Tensor& operator-=(const Tensor& a, double b) {
+LOCKSTEP_INLINE const Tensor& operator-=(const Tensor& a, Scalar b) {
   return detail::update("-=", a, false, [&](const Tensor& x) { return x - b; });
 }
 
@@ -183,7 +184,7 @@ LOCKSTEP_INLINE const Tensor& operator*=(const Tensor& a, const Tensor& b) {
   return detail::update("*=", a, detail::is_recorded(b), [&](const Tensor& x) { return x * b; });
 }
 
-LOCKSTEP_INLINE const Tensor& operator*=(const Tensor& a, double b) {
+LOCKSTEP_INLINE const Tensor& operator*=(const Tensor& a, Scalar b) {
   return detail::update("*=", a, false, [&](const Tensor& x) { return x * b; });
 }
 

@@ -13,6 +13,7 @@
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/half.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
@@ -125,8 +126,8 @@ struct Bounds {
   static constexpr const char* name = "clamp";
   static constexpr bool takes_integers = true;
   static constexpr bool of_result = false;
-  std::optional<double> min;
-  std::optional<double> max;
+  std::optional<Scalar> min;
+  std::optional<Scalar> max;
 
   template <class T>
   Clamp<T> value() const {
@@ -259,8 +260,8 @@ LOCKSTEP_INLINE Tensor pow(const Tensor& x, double exponent) {
   return apply(detail::PowOp{exponent}, x);
 }
 
-LOCKSTEP_INLINE Tensor clamp(const Tensor& x, std::optional<double> min,
-                             std::optional<double> max) {
+LOCKSTEP_INLINE Tensor clamp(const Tensor& x, std::optional<Scalar> min,
+                             std::optional<Scalar> max) {
   check<ValueError>(min || max, "clamp: expected min, max or both");
   detail::check_defined("clamp", "the tensor", x);
   if (min) min = detail::rounded_to_half(x.dtype(), *min);

@@ -4,10 +4,15 @@
 #include <lockstep/autograd/function.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/tensor.hpp>
+
+#include <cmath>
+#include <cstdint>
 
 namespace lockstep::detail {
 
@@ -72,7 +77,16 @@ LOCKSTEP_INLINE Tensor Tensor::to(Dtype dtype) const {
 
 LOCKSTEP_INLINE Tensor Tensor::clone() const { return apply(detail::CloneOp{}, *this); }
 
-LOCKSTEP_INLINE double Tensor::item() const { return item<double>(); }
+LOCKSTEP_INLINE double Tensor::item() const {
+  const auto number = item<double>();
+  if (dtype() == Dtype::i64 && std::abs(number) > 0x1p52) {
+    const auto whole = item<std::int64_t>();
+    check<DtypeError>(
+        detail::reaches<std::int64_t>(number) && static_cast<std::int64_t>(number) == whole,
+        "item: no double is ", whole, ": ask for item<std::int64_t>()");
+  }
+  return number;
+}
 
 // For files that only know their declarations (tensor.hpp).
 #if defined(LOCKSTEP_SEPARATE_COMPILATION)

@@ -17,6 +17,7 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -58,7 +59,7 @@ struct WhereOp {
 };
 
 // A tensor that stands for `number` beside `other`.
-inline Tensor number_beside(const Tensor& other, double number) {
+inline Tensor number_beside(const Tensor& other, Scalar number) {
   check_defined("where", "the operand", other);
   dispatch_all(other.dtype(), [&]<class T>(T) {
     if constexpr (std::is_integral_v<T>) (void)scalar<T>("where", number);
@@ -78,11 +79,11 @@ LOCKSTEP_INLINE Tensor where(const Tensor& condition, const Tensor& a, const Ten
   return apply(detail::WhereOp{}, condition, a, b);
 }
 
-LOCKSTEP_INLINE Tensor where(const Tensor& condition, const Tensor& a, double b) {
+LOCKSTEP_INLINE Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
   return where(condition, a, detail::number_beside(a, b));
 }
 
-LOCKSTEP_INLINE Tensor where(const Tensor& condition, double a, const Tensor& b) {
+LOCKSTEP_INLINE Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
   return where(condition, detail::number_beside(b, a), b);
 }
 

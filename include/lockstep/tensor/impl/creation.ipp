@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-LOCKSTEP_INLINE Tensor full(const Shape& shape, double value, const TensorOptions& options) {
+LOCKSTEP_INLINE Tensor full(const Shape& shape, Scalar value, const TensorOptions& options) {
   Tensor result = empty(shape, options);
-  detail::fill(result, value);
+  detail::fill("full", result, value);
   return result;
 }
 

@@ -14,6 +14,7 @@
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/memory_format.hpp>
 #include <lockstep/tensor/recycled.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -26,7 +27,7 @@
 
 namespace lockstep::detail {
 
-LOCKSTEP_INLINE void add_in_place(const Tensor& total, const Tensor& part, double alpha) {
+LOCKSTEP_INLINE void add_in_place(const Tensor& total, const Tensor& part, Scalar alpha) {
   if (is_half_precision(total.dtype())) {
     const Tensor sum = widened(total);
     add_in_place(sum, widened(part), alpha);
@@ -44,7 +45,7 @@ LOCKSTEP_INLINE void add_in_place(const Tensor& total, const Tensor& part, doubl
   const Tensor from = packed(part);
   dispatch_numeric(total.dtype(), "add_", [&]<class T>(T) {
     launch(stream, static_cast<std::size_t>(total.numel()),
-           AddInPlaceKernel<T>{output<T>(total, stream), input<T>(from), static_cast<T>(alpha)});
+           AddInPlaceKernel<T>{output<T>(total, stream), input<T>(from), alpha.as<T>()});
   });
 }
 
