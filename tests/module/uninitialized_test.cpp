@@ -151,6 +151,18 @@ TEST(Uninitialized, R17TheCheckNamesTheParameter) {
   EXPECT_NO_THROW(detail::check_initialized(net));
 }
 
+// Its name is empty.
+TEST(Uninitialized, TheCheckKnowsAParameterThatIsTheModule) {
+  struct Weight : Parameter {
+    Weight() : Parameter(Parameter::uninitialized()) {}
+    Tensor forward(const Tensor& x) const { return x * *this; }
+  };
+  const Weight weight;
+  EXPECT_TRUE(throws<ModuleError>([&] { detail::check_initialized(weight); }, "uninitialized"));
+  weight.materialize({1});
+  EXPECT_NO_THROW(detail::check_initialized(weight));
+}
+
 TEST(Uninitialized, ACopyOfTheModuleIsMaterializedWithIt) {
   const Net net;
   const Net copy = net;

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <unordered_set>
@@ -44,16 +45,15 @@ LOCKSTEP_INLINE void check_no_plain_leaf(const TensorWalk& walk) {
 }
 
 LOCKSTEP_INLINE void check_initialized(const TensorWalk& walk, const char* user) {
-  std::string uninitialized;  // the name of the first
+  std::optional<std::string> uninitialized;  // the name of the first, "" where it is the module
   walk.for_each_and_plain([&](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
     if (is_plain_leaf(tensor, kind)) fail_plain_leaf(path);
     if (kind == TensorKind::plain || !is_uninitialized(tensor)) return;
-    if (uninitialized.empty()) uninitialized = path.name();
+    if (!uninitialized) uninitialized = path.name();
   });
-  check<ModuleError>(uninitialized.empty(),
-                     "Modules with uninitialized parameters can't be used with `", user,
-                     "`. Run a dummy forward pass to correctly initialize the modules: \"",
-                     uninitialized, "\" is uninitialized");
+  check<ModuleError>(!uninitialized, "Modules with uninitialized parameters can't be used with `",
+                     user, "`. Run a dummy forward pass to correctly initialize the modules: \"",
+                     uninitialized.value_or(""), "\" is uninitialized");
 }
 
 template <class T>
