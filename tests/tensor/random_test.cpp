@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <vector>
 
 namespace lockstep {
@@ -70,6 +71,16 @@ TEST(Random, TheUpperBoundIsNotReachedByRoundingEither) {
   expect_below(Dtype::bf16, 0, 1);
   expect_below(Dtype::f16, 0, 1);
   expect_below(Dtype::f32, 1e6, 1000001);
+}
+
+TEST(Random, IntegersAreUniformAsWell) {
+  const TensorOptions options{.dtype = Dtype::i64, .device = "cpu:0"};
+  std::map<std::int64_t, int> counts;
+  for (const std::int64_t x : rand({6000}, options, -3, 3).to_vector<std::int64_t>()) ++counts[x];
+  ASSERT_EQ(counts.size(), 6U);
+  EXPECT_EQ(counts.begin()->first, -3);
+  for (const auto& [x, count] : counts) EXPECT_NEAR(count, 1000, 150) << x;
+  EXPECT_THROW((void)randn({2}, options), DtypeError);
 }
 
 TEST(Random, BoundsAreFiniteAndInOrder) {

@@ -72,6 +72,7 @@ RandomNumbers& random_numbers();
 inline DeviceRandom& device_random() { return random_numbers().devices; }
 
 // Uniform in [low, high), and so in `dtype`, to which it will be rounded; `low` if they are equal.
+// For integers it is the next one below.
 double uniform_in(double low, double high, Dtype dtype, Generator& generator);
 
 // A copy of this thread's numbers, which continues from where they are.
@@ -88,8 +89,9 @@ inline Generator& default_generator() { return detail::random_numbers().generato
 // **Torch counterpart.** torch::manual_seed.
 void manual_seed(std::uint64_t seed);
 
-// Uniform in [low, high). Drawn on the host, so every device gets the same numbers. A ValueError
-// for bounds that are not finite, or the greater one first.
+// Uniform in [low, high); for an integer dtype the whole numbers that are. Drawn on the host, so
+// every device gets the same numbers. A ValueError for bounds that are not finite, or the greater
+// one first.
 //
 // **Torch counterpart.** torch::rand.
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, double low = 0, double high = 1,
@@ -99,7 +101,8 @@ Tensor rand(const Shape& shape, D dtype) {
   return rand(shape, TensorOptions{.dtype = dtype});
 }
 
-// Normal with mean 0 and deviation 1. Drawn on the host, so every device gets the same numbers.
+// Normal with mean 0 and deviation 1. Drawn on the host, so every device gets the same numbers. A
+// DtypeError for a dtype that is not floating-point.
 //
 // **Torch counterpart.** torch::randn.
 Tensor randn(const Shape& shape, const TensorOptions& options = {},

@@ -45,10 +45,9 @@ LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
 
 LOCKSTEP_INLINE double uniform_in(double low, double high, Dtype dtype, Generator& generator) {
   const double drawn = low + (high - low) * generator.uniform();
+  if (!is_floating_point(dtype)) return std::floor(drawn);
   double rounded = drawn;
-  if (is_floating_point(dtype)) {
-    dispatch_all(dtype, [&]<class T>(T) { rounded = convert<double>(convert<T>(drawn)); });
-  }
+  dispatch_all(dtype, [&]<class T>(T) { rounded = convert<double>(convert<T>(drawn)); });
   return rounded < high ? drawn : low;
 }
 
@@ -133,6 +132,9 @@ LOCKSTEP_INLINE Tensor rand(const Shape& shape, const TensorOptions& options, do
 
 LOCKSTEP_INLINE Tensor randn(const Shape& shape, const TensorOptions& options,
                              Generator& generator) {
+  if (!is_floating_point(options.dtype)) {
+    detail::fail_dtype("randn", "a floating-point dtype", options.dtype);
+  }
   return detail::random_tensor(shape, options, [&] { return generator.normal(); });
 }
 
