@@ -188,6 +188,16 @@ TEST(LoadStateDict, RefusesAnotherShapeEvenIfNotStrict) {
   EXPECT_NE(load_error(net, dict, false).find("undefined"), std::string::npos);
 }
 
+TEST(LoadStateDict, RefusesElementsThatAreOneInMemory) {
+  struct Module {
+    Parameter weight{zeros({1}).expand({2})};
+    Tensor forward(const Tensor& x) const { return x; }
+  };
+  EXPECT_NE(load_error(Module{}, {{"weight", tensor({1.0F, 2.0F})}})
+                .find("weight (several of the module's elements are one in memory)"),
+            std::string::npos);
+}
+
 TEST(LoadStateDict, ATiedTensorNeedsOneOfItsNames) {
   struct Tied {
     Parameter first = testing::parameter({1});

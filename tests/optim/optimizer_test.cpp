@@ -313,6 +313,15 @@ TEST(Optimizer, WritesIntoAParameterWithStrides) {
   EXPECT_GT(base.version(), version);
 }
 
+TEST(Optimizer, RefusesAParameterWhoseElementsAreOneInMemory) {
+  const Parameter one(zeros({1}, {.device = "cpu:0"}).expand({3}));
+  optim::SGD sgd{std::vector{one}, {.lr = 1}};
+  one.set_grad(arange(3, Dtype::f32).to("cpu:0"));
+  EXPECT_TRUE(throws<ValueError>([&] { sgd.step(); }, "SGD", "parameter 0", "[3]",
+                                 "the same element in memory"));
+  EXPECT_EQ(one.to_vector<float>(), (std::vector<float>{0, 0, 0}));
+}
+
 TEST(Optimizer, TakesAGradientWithStrides) {
   const Parameter parameter(from_values(Values{0, 0, 0, 0}, {2, 2}));
   const Tensor gradient = from_values(Values{1, 2, 3, 4}, {2, 2});

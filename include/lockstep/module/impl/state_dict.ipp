@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/parameter.hpp>
 #include <lockstep/module/parameters.hpp>
@@ -125,7 +126,10 @@ LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, con
       const Shape& given_shape = source->second.sizes();
       const Shape& shape = has_shape ? target.tensor.sizes()
                                      : new_shapes.emplace(variable, given_shape).first->second;
-      if (given_shape == shape) {
+      if (has_shape && !target.tensor.is_sparse() && detail::repeats_elements(target.tensor)) {
+        misfits.push_back(
+            detail::str(target.name, " (several of the module's elements are one in memory)"));
+      } else if (given_shape == shape) {
         copies.emplace_back(target.tensor, source->second);
       } else {
         misfits.push_back(detail::str(target.name, " (the module's shape is ", shape,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/engine/accumulate_grad.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
@@ -163,6 +164,11 @@ LOCKSTEP_INLINE void Optimizer::check_gradient(std::size_t i, const Tensor& grad
   if (parameter.dtype() != Dtype::f32 && parameter.dtype() != Dtype::f64) {
     detail::fail<DtypeError>(name_, ": ", describe(i), " is of ", parameter.dtype(),
                              ": expected f32 or f64");
+  }
+  if (!parameter.is_contiguous() && detail::repeats_elements(parameter)) {
+    detail::fail<ValueError>(name_, ": more than one element of ", describe(i), " of shape ",
+                             parameter.sizes(),
+                             " is the same element in memory: make it of a contiguous tensor");
   }
 }
 
