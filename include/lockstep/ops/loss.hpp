@@ -58,8 +58,8 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
 // NaN outside. A logarithm counts as −100 at least, so that the loss is finite. As mse_loss.
 //
 // **Torch counterpart.** torch.nn.functional.binary_cross_entropy, without weight.
-// **Threads and exceptions.** As mse_loss, and a DtypeError on a GPU while autocast is on, as in
-// torch: what a sigmoid there makes of half precision is 0 or 1 too soon.
+// **Threads and exceptions.** As mse_loss, and a DtypeError while autocast is on, as torch's on
+// GPUs: what a sigmoid there makes of half precision is 0 or 1 too soon.
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
                             Reduction reduction = Reduction::mean);
 

@@ -314,13 +314,10 @@ LOCKSTEP_INLINE Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
 
 LOCKSTEP_INLINE Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
                                             Reduction reduction) {
-  if (is_autocast_enabled()) {
-    check<DtypeError>(!input.defined() || !input.device().is_cuda(),
-                      "binary_cross_entropy: under autocast on a GPU the probabilities may have "
-                      "been rounded to 0 and 1: use binary_cross_entropy_with_logits in place of "
-                      "it and of the sigmoid, or switch autocast off for both");
-    return detail::autocast_to_f32(binary_cross_entropy, input, target, reduction);
-  }
+  check<DtypeError>(!is_autocast_enabled(),
+                    "binary_cross_entropy: under autocast the probabilities may have been rounded "
+                    "to 0 and 1: use binary_cross_entropy_with_logits in place of it and of the "
+                    "sigmoid, or switch autocast off for both");
   detail::check_pairs("binary_cross_entropy", input, target);
   if (detail::is_half_precision(input.dtype())) {
     return binary_cross_entropy(input.to(Dtype::f32), target.to(Dtype::f32), reduction)
