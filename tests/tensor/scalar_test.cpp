@@ -91,6 +91,9 @@ TEST(Scalar, ANumberThatTheElementsCannotBeIsAnError) {
   EXPECT_TRUE(throws<DtypeError>(fill(1e300, Dtype::f32), "1e+300", "f32"));
   EXPECT_TRUE(throws<DtypeError>([] { (void)zeros({1}, {.device = "cpu:0"}).fill_(-1e300); },
                                  "fill_", "-1e+300", "f32"));
+  EXPECT_TRUE(throws<DtypeError>(
+      [] { (void)where(whole(0).to(Dtype::boolean), scalar_tensor(1.0F, "cpu:0"), 1e300); },
+      "where", "1e+300", "f32"));
 }
 
 // As torch has it.

@@ -295,7 +295,7 @@ struct RecurrentOp {
     if (grad.defined()) {
       copy_into(result, grad);
     } else {
-      fill("rnn", result, 0);
+      fill(result, 0);
     }
     return result;
   }

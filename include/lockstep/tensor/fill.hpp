@@ -69,7 +69,7 @@ T element_of(const char* operation, Scalar number) {
 }
 
 // Sets every element of a contiguous tensor to `value`, on its device's current stream.
-inline void fill(const char* operation, const Tensor& tensor, Scalar value) {
+inline void fill(const Tensor& tensor, Scalar value, const char* operation = "fill") {
   check<ValueError>(tensor.is_contiguous(), operation, ": expected a contiguous tensor");
   const Stream stream = current_stream(tensor.device());
   const View<std::byte> bytes = output<std::byte>(tensor, stream);  // its size is in elements

@@ -115,7 +115,7 @@ namespace lockstep {
 LOCKSTEP_INLINE const Tensor& Tensor::fill_(Scalar value) const {
   detail::check_changeable(*this, "fill_");
   if (is_contiguous()) {
-    detail::fill("fill_", *this, value);
+    detail::fill(*this, value, "fill_");
   } else {
     const Tensor one = full({}, value, options());
     detail::copy_into(*this, detail::stretched(one, sizes(), "fill_"));

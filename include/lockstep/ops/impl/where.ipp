@@ -14,9 +14,9 @@
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/where.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
+#include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -64,7 +64,9 @@ inline Tensor number_beside(const Tensor& other, Scalar number) {
   dispatch_all(other.dtype(), [&]<class T>(T) {
     if constexpr (std::is_integral_v<T>) (void)scalar<T>("where", number);
   });
-  return full({}, number, other.options());
+  Tensor result = empty({}, other.options());
+  fill(result, number, "where");
+  return result;
 }
 
 }  // namespace lockstep::detail

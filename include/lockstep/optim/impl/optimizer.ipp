@@ -38,7 +38,7 @@ LOCKSTEP_INLINE void Optimizer::zero_grad(bool set_to_none) {
     } else if (grad.requires_grad() || !grad.is_contiguous()) {
       parameter.set_grad(zeros(grad.sizes(), grad.options()));
     } else {
-      detail::fill("zero_grad", grad, 0);
+      detail::fill(grad, 0);
     }
   }
 }

@@ -13,7 +13,7 @@ namespace lockstep {
 
 LOCKSTEP_INLINE Tensor full(const Shape& shape, Scalar value, const TensorOptions& options) {
   Tensor result = empty(shape, options);
-  detail::fill("full", result, value);
+  detail::fill(result, value, "full");
   return result;
 }
 
