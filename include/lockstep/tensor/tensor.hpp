@@ -56,7 +56,7 @@ class Tensor {
   explicit Tensor(std::shared_ptr<detail::TensorImpl> impl) : impl_(std::move(impl)) {}
 
   bool defined() const { return impl_ != nullptr; }
-  explicit operator bool() const { return defined(); }
+  explicit operator bool() const = delete;  // ask defined(), or for the value: item<bool>()
   // The same variable, not merely the same values.
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
 
