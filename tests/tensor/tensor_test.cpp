@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "support/expect_error.hpp"
@@ -17,6 +18,9 @@ namespace lockstep {
 namespace tensor_test {
 
 using testing::throws;
+
+// Its value, or whether it is defined? LibTorch's are none either.
+static_assert(!std::is_constructible_v<bool, Tensor>);
 
 TEST(Tensor, UndefinedTensorsSaySo) {
   const Tensor none;
