@@ -3,6 +3,7 @@
 
 #include <lockstep/autograd/autocast.hpp>
 #include <lockstep/autograd/function.hpp>
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
@@ -18,6 +19,7 @@
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/softmax.hpp>
+#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -107,44 +109,7 @@ LOCKSTEP_INLINE std::array<Tensor, 2> NllGradOp::backward(const Backward& saved,
   return {apply(NllLossOp{reduction}, grad, saved(target)), Tensor()};
 }
 
-// The gradient of cross_entropy: (softmax(x) − one at the label) times the gradient of the loss.
-struct CrossEntropyGradOp {
-  static constexpr const char* name = "cross_entropy_grad";
-  LossReduction reduction;
-  Tensor probs;  // softmax(x), not recorded
-  Saved grad = {};
-  Saved x = {};
-  Saved target = {};
-
-  Tensor forward(const Tensor& gradient, const Tensor& logits, const Tensor& labels) {
-    grad = gradient;
-    x = logits;
-    target = labels;
-    return call_floating<ClassGradCall>(name, logits.sizes(), gradient, probs, labels, TheResult(),
-                                        Axis(logits.sizes(), class_dim(logits)), reduction);
-  }
-
-  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& out_grad) {
-    const Tensor logits = saved(x);
-    const auto dim = static_cast<std::int64_t>(class_dim(logits));
-    const Tensor p = softmax(logits, dim);
-    const Tensor weighted = out_grad * p;
-    std::array<Tensor, 3> grads;
-    if (saved.needs(0)) {
-      const Tensor at_label = apply(NllLossOp{LossReduction::none}, out_grad, saved(target));
-      grads[0] = reduce_rows(sum(weighted, {dim}) + at_label, reduction);
-    }
-    if (saved.needs(1)) {
-      Tensor above = saved(grad);
-      if (reduction == LossReduction::none) above = unsqueeze(above, dim);
-      const std::int64_t rows = saved(target).numel();
-      grads[1] =
-          (weighted - p * sum(weighted, {dim}, true)) * spread_gradient(above, reduction, rows);
-    }
-    return grads;
-  }
-};
-
+// Its gradient is (softmax(x) − one at the label) times that of the loss.
 struct CrossEntropyOp {
   static constexpr const char* name = "cross_entropy";
   LossReduction reduction;
@@ -162,36 +127,20 @@ struct CrossEntropyOp {
                                         reduction, true);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
-    return {apply(CrossEntropyGradOp{reduction, probs}, grad, saved(x), saved(target)), Tensor()};
-  }
-};
-
-// The gradient of mse_loss with respect to the input; the target's is its negative.
-struct MseGradOp {
-  static constexpr const char* name = "mse_loss_grad";
-  LossReduction reduction;
-  Saved grad = {};
-  Saved a = {};
-  Saved b = {};
-
-  Tensor forward(const Tensor& gradient, const Tensor& left, const Tensor& right) {
-    grad = gradient;
-    a = left;
-    b = right;
-    return call_floating<MseGradCall>(name, left.sizes(), gradient, left, right, TheResult(),
-                                      reduction);
-  }
-
-  std::array<Tensor, 3> backward(const Backward& saved, const Tensor& out_grad) {
-    std::array<Tensor, 3> grads;
-    if (saved.needs(0)) {
-      grads[0] = reduce_rows((saved(a) - saved(b)) * out_grad * 2, reduction);
+    const Tensor logits = saved(x);
+    const Tensor labels = saved(target);
+    const Shape& shape = logits.sizes();
+    if (!is_grad_enabled()) {
+      return {call_floating<ClassGradCall>(name, shape, grad, probs, labels, TheResult(),
+                                           Axis(shape, class_dim(logits)), reduction),
+              Tensor()};
     }
-    if (saved.needs(1) || saved.needs(2)) {
-      grads[1] = out_grad * spread_gradient(saved(grad), reduction, out_grad.numel()) * 2;
-      if (saved.needs(2)) grads[2] = -grads[1];
-    }
-    return grads;
+    const auto dim = static_cast<std::int64_t>(class_dim(logits));
+    const Tensor less_one =
+        apply(NllGradOp{LossReduction::sum, shape}, ones({}, logits.options()), labels);
+    Tensor above = spread_gradient(grad, reduction, labels.numel());
+    if (reduction == LossReduction::none) above = unsqueeze(above, dim);
+    return {(softmax(logits, dim) + less_one) * above, Tensor()};
   }
 };
 
@@ -209,7 +158,12 @@ struct MseLossOp {
   }
 
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
-    const Tensor gradient = apply(MseGradOp{reduction}, grad, saved(a), saved(b));
+    const Tensor left = saved(a);
+    const Tensor right = saved(b);
+    const Tensor gradient =
+        is_grad_enabled() ? (left - right) * (spread_gradient(grad, reduction, left.numel()) * 2)
+                          : call_floating<MseGradCall>(name, left.sizes(), grad, left, right,
+                                                       TheResult(), reduction);
     std::array<Tensor, 2> grads;
     if (saved.needs(0)) grads[0] = gradient;
     if (saved.needs(1)) grads[1] = -gradient;
