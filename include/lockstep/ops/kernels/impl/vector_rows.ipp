@@ -25,6 +25,12 @@ inline constexpr float kTailPolynomial[] = {
     -0.07683984190225601F, 0.14276540279388428F,  0.09458580613136292F,
     0.12194527685642242F,  0.11948420852422714F,  7.372505933744833e-06F};
 
+// A rest that is no whole vector, with zeros behind it.
+struct FilledUp {
+  float lanes[kLeastRow]{};
+  FilledUp(const float* from, std::size_t count) { std::copy_n(from, count, lanes); }
+};
+
 // As LOCKSTEP_VECTOR_LANES, the functions of one set of instructions.
 #define LOCKSTEP_VECTOR_ROWS(BY, INSTRUCTIONS)                                                     \
   namespace BY {                                                                                   \
@@ -86,29 +92,22 @@ inline constexpr float kTailPolynomial[] = {
                          : sum_of_exponentials<true>(x, out, most, count);                         \
   }                                                                                                \
                                                                                                    \
+  template <bool logarithm>                                                                        \
   [[gnu::target(INSTRUCTIONS)]] inline void softmax(const float* in, float* out, std::size_t rows, \
                                                     std::size_t count) {                           \
     for (; rows > 0; --rows, in += count, out += count) {                                          \
-      const double sum = sum_of_exponentials<true>(in, out, greatest_of(in, count), count);        \
-      const float factor = static_cast<float>(1 / sum);                                            \
-      for (std::size_t i = 0; i < count; i += kLanes) {                                            \
-        const std::size_t at = std::min(i, count - kLanes);                                        \
-        V factors = V{} + factor;                                                                  \
-        if (at != i) factors = rest_of(factors, i - at, 1);                                        \
-        write(out + at, read(out + at) * factors);                                                 \
-      }                                                                                            \
-    }                                                                                              \
-  }                                                                                                \
-                                                                                                   \
-  [[gnu::target(INSTRUCTIONS)]] inline void log_softmax(const float* in, float* out,               \
-                                                        std::size_t rows, std::size_t count) {     \
-    for (; rows > 0; --rows, in += count, out += count) {                                          \
       const float most = greatest_of(in, count);                                                   \
-      const double sum = sum_of_exponentials<false>(in, out, most, count);                         \
-      const float rest = static_cast<float>(std::log(sum));                                        \
+      const double sum = sum_of_exponentials<!logarithm>(in, out, most, count);                    \
+      const float of_all = static_cast<float>(logarithm ? std::log(sum) : 1 / sum);                \
       for (std::size_t i = 0; i < count; i += kLanes) {                                            \
         const std::size_t at = std::min(i, count - kLanes);                                        \
-        write(out + at, (read(in + at) - most) - rest);                                            \
+        if constexpr (logarithm) {                                                                 \
+          write(out + at, (read(in + at) - most) - of_all);                                        \
+        } else {                                                                                   \
+          V factors = V{} + of_all;                                                                \
+          if (at != i) factors = rest_of(factors, i - at, 1);                                      \
+          write(out + at, read(out + at) * factors);                                               \
+        }                                                                                          \
       }                                                                                            \
     }                                                                                              \
   }                                                                                                \
@@ -157,6 +156,10 @@ inline constexpr float kTailPolynomial[] = {
   }                                                                                                \
                                                                                                    \
   [[gnu::target(INSTRUCTIONS)]] inline V gelu_of(V x) { return x * normal(x).distribution; }       \
+  [[gnu::target(INSTRUCTIONS)]] inline V gelu_grad_of(V grad, V x) {                               \
+    const Normal of = normal(x);                                                                   \
+    return grad * (of.distribution + x * of.density * 0.398942280F);                               \
+  }                                                                                                \
   /* The exponential is that of −|x|, which cannot overflow. */                                  \
   [[gnu::target(INSTRUCTIONS)]] inline V sigmoid_of(V x) {                                         \
     const V e = exp_below_0(x < 0.0F ? x : -x);                                                    \
@@ -164,46 +167,26 @@ inline constexpr float kTailPolynomial[] = {
   }                                                                                                \
                                                                                                    \
   /* Of whole vectors. Not inlined, so that a vector is computed in one way wherever it lies. */   \
-  template <V (*function)(V)>                                                                      \
-  [[gnu::target(INSTRUCTIONS), gnu::noinline]] inline void of_vectors(const float* x, float* out,  \
-                                                                      std::size_t n) {             \
-    for (std::size_t i = 0; i < n; i += kLanes) write(out + i, function(read(x + i)));             \
+  template <auto function, class... In>                                                            \
+  [[gnu::target(INSTRUCTIONS), gnu::noinline]] void of_vectors(float* out, std::size_t n,          \
+                                                               const In*... in) {                  \
+    for (std::size_t i = 0; i < n; i += kLanes) write(out + i, function(read(in + i)...));         \
   }                                                                                                \
-  [[gnu::target(INSTRUCTIONS), gnu::noinline]] inline void gelu_grad_of_vectors(const float* grad, \
-                                                                                const float* x,    \
-                                                                                float* out,        \
-                                                                                std::size_t n) {   \
-    for (std::size_t i = 0; i < n; i += kLanes) {                                                  \
-      const V at = read(x + i);                                                                    \
-      const Normal of = normal(at);                                                                \
-      write(out + i, read(grad + i) * (of.distribution + at * of.density * 0.398942280F));         \
-    }                                                                                              \
-  }                                                                                                \
-                                                                                                   \
-  template <V (*function)(V)>                                                                      \
-  void of_elements(const float* x, float* out, std::size_t n) {                                    \
+  template <auto function, class... In>                                                            \
+  void of_elements(float* out, std::size_t n, const In*... in) {                                   \
     const std::size_t rest = n % kLanes;                                                           \
-    of_vectors<function>(x, out, n - rest);                                                        \
+    of_vectors<function>(out, n - rest, in...);                                                    \
     if (rest == 0) return;                                                                         \
-    float room[kLanes]{};                                                                          \
-    std::copy_n(x + n - rest, rest, room);                                                         \
-    of_vectors<function>(room, room, kLanes);                                                      \
+    float room[kLanes];                                                                            \
+    of_vectors<function>(room, kLanes, FilledUp(in + n - rest, rest).lanes...);                    \
     std::copy_n(room, rest, out + n - rest);                                                       \
   }                                                                                                \
-  inline void gelu(const float* x, float* out, std::size_t n) { of_elements<gelu_of>(x, out, n); } \
+  inline void gelu(const float* x, float* out, std::size_t n) { of_elements<gelu_of>(out, n, x); } \
   inline void sigmoid(const float* x, float* out, std::size_t n) {                                 \
-    of_elements<sigmoid_of>(x, out, n);                                                            \
+    of_elements<sigmoid_of>(out, n, x);                                                            \
   }                                                                                                \
   inline void gelu_grad(const float* grad, const float* x, float* out, std::size_t n) {            \
-    const std::size_t rest = n % kLanes;                                                           \
-    gelu_grad_of_vectors(grad, x, out, n - rest);                                                  \
-    if (rest == 0) return;                                                                         \
-    float grad_room[kLanes]{};                                                                     \
-    float room[kLanes]{};                                                                          \
-    std::copy_n(grad + n - rest, rest, grad_room);                                                 \
-    std::copy_n(x + n - rest, rest, room);                                                         \
-    gelu_grad_of_vectors(grad_room, room, room, kLanes);                                           \
-    std::copy_n(room, rest, out + n - rest);                                                       \
+    of_elements<gelu_grad_of>(out, n, grad, x);                                                    \
   }                                                                                                \
                                                                                                    \
   [[gnu::target(INSTRUCTIONS)]] inline void column_sums(const float* in, float* out,               \
@@ -248,13 +231,13 @@ LOCKSTEP_VECTOR_ROWS(rows_by_avx512, "avx512f,avx512dq")
 LOCKSTEP_INLINE bool softmax(const float* in, float* out, std::size_t rows, std::size_t count,
                              Instructions by) {
   if (count < kLeastRow) return false;
-  LOCKSTEP_BY_INSTRUCTIONS(softmax, in, out, rows, count);
+  LOCKSTEP_BY_INSTRUCTIONS(softmax<false>, in, out, rows, count);
 }
 
 LOCKSTEP_INLINE bool log_softmax(const float* in, float* out, std::size_t rows, std::size_t count,
                                  Instructions by) {
   if (count < kLeastRow) return false;
-  LOCKSTEP_BY_INSTRUCTIONS(log_softmax, in, out, rows, count);
+  LOCKSTEP_BY_INSTRUCTIONS(softmax<true>, in, out, rows, count);
 }
 
 LOCKSTEP_INLINE bool softmax_grad(const float* grad, const float* y, float* out, std::size_t rows,
