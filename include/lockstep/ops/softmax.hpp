@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace lockstep {
@@ -18,6 +19,13 @@ Tensor softmax(const Tensor& x, std::int64_t dim);
 //
 // **Torch counterpart.** torch.nn.functional.log_softmax.
 Tensor log_softmax(const Tensor& x, std::int64_t dim);
+
+namespace detail {
+
+// softmax(x, dim), of which the values are there already.
+Tensor known_softmax(const Tensor& x, std::size_t dim, const Tensor& result);
+
+}  // namespace detail
 
 }  // namespace lockstep
 

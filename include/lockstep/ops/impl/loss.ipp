@@ -135,12 +135,12 @@ struct CrossEntropyOp {
                                            Axis(shape, class_dim(logits)), reduction),
               Tensor()};
     }
-    const auto dim = static_cast<std::int64_t>(class_dim(logits));
+    const std::size_t dim = class_dim(logits);
     const Tensor less_one =
         apply(NllGradOp{LossReduction::sum, shape}, ones({}, logits.options()), labels);
     Tensor above = spread_gradient(grad, reduction, labels.numel());
-    if (reduction == LossReduction::none) above = unsqueeze(above, dim);
-    return {(softmax(logits, dim) + less_one) * above, Tensor()};
+    if (reduction == LossReduction::none) above = unsqueeze(above, static_cast<std::int64_t>(dim));
+    return {(known_softmax(logits, dim, probs) + less_one) * above, Tensor()};
   }
 };
 
