@@ -50,9 +50,11 @@ inline void check_class_loss(const char* operation, const Tensor& input, const T
                     input.sizes(), ": expected one label for each row of classes");
 }
 
-// The gradient of each row's loss, from that of the reduced one.
-inline Tensor spread_gradient(const Tensor& grad, LossReduction reduction, std::int64_t rows) {
-  return reduction == LossReduction::mean ? grad * (1.0 / static_cast<double>(rows)) : grad;
+// The gradient of each row's loss, from that of the reduced one, times `factor`.
+inline Tensor spread_gradient(const Tensor& grad, LossReduction reduction, std::int64_t rows,
+                              double factor = 1) {
+  if (reduction == LossReduction::mean) factor /= static_cast<double>(rows);
+  return factor == 1 ? grad : grad * factor;
 }
 
 // What is made of the losses of the rows, or of the elements.
@@ -160,10 +162,10 @@ struct MseLossOp {
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) {
     const Tensor left = saved(a);
     const Tensor right = saved(b);
-    const Tensor gradient =
-        is_grad_enabled() ? (left - right) * (spread_gradient(grad, reduction, left.numel()) * 2)
-                          : call_floating<MseGradCall>(name, left.sizes(), grad, left, right,
-                                                       TheResult(), reduction);
+    const Tensor gradient = is_grad_enabled()
+                                ? (left - right) * spread_gradient(grad, reduction, left.numel(), 2)
+                                : call_floating<MseGradCall>(name, left.sizes(), grad, left, right,
+                                                             TheResult(), reduction);
     std::array<Tensor, 2> grads;
     if (saved.needs(0)) grads[0] = gradient;
     if (saved.needs(1)) grads[1] = -gradient;
