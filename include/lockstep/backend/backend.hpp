@@ -30,7 +30,7 @@ struct Pitched {
   bool is_one_run() const { return rows == 1 || (width == dst_pitch && width == src_pitch); }
 };
 
-// One copy on a stream, between any two devices; the stream belongs to one of them.
+// One copy on a stream, between any two devices.
 struct CopyOrder {
   void* dst;
   Device dst_device;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/autograd/grad_mode.hpp>
 #include <lockstep/backend/host/blas.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/default_group.hpp>
@@ -106,6 +107,7 @@ class DistributedDataParallel : private lockstep::DistributedDataParallel<detail
   auto operator()(const Args&... args) {
     Base::module().refresh();
     detail::wait_for_libtorch(device());
+    const GradModeGuard mode(at::GradMode::is_enabled());
     return Base::operator()(args...);
   }
   template <class... Args>

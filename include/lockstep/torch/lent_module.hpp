@@ -56,15 +56,15 @@ class LentModule {
     for (std::size_t j = 0; j < originals_.size(); ++j) {
       const at::Tensor& now = originals_[j].tensor;
       const Tensor& here = tensor(j);
-      if (originals_[j].parameter) here.requires_grad_(now.requires_grad());
-      if (same_memory(now, here)) continue;
+      const bool moved = !same_memory(now, here);
       lockstep::check<ModuleError>(
-          is_on(now, device_) && lockstep_dtype(now.scalar_type()) == here.dtype() &&
-              now.sizes() == sizes_of(here.sizes()),
+          !moved || (is_on(now, device_) && lockstep_dtype(now.scalar_type()) == here.dtype() &&
+                     now.sizes() == sizes_of(here.sizes())),
           originals_[j].kind(), " \"", originals_[j].name, "\" was of shape ", here.sizes(),
           " and ", here.dtype(), " on ", device_, " when the module was wrapped, and is of shape ",
           now.sizes(), " and ", now.scalar_type(), " on ", now.device().str(), " now");
-      here.set_data(lent(originals_[j]));
+      if (moved) here.set_data(lent(originals_[j]));
+      if (originals_[j].parameter) here.requires_grad_(now.requires_grad());
     }
   }
 

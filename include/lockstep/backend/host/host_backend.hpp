@@ -87,12 +87,12 @@ class HostBackend final : public Backend {
       const profile::RecordFunction range("copy", row_of(stream_of(order)), {.bytes = bytes});
       copy_in_pieces({&order, 1});
     };
-    // On an idle stream that is a legal schedule, and cheaper than a hop to another thread for work
-    // of a few microseconds.
+    // The caller may run it at once on an idle stream, which is cheaper than a hop to another
+    // thread for work of a few microseconds.
     if (bytes <= kSmallCopy && stream.mode() == HostStream::Mode::queued && stream.idle()) {
       return run();
     }
-    stream.submit(run, false);
+    stream.submit(run, /*may_wait=*/false);
   }
 
   // The caller does all copies itself, helped by threads that have time, if each stream is

@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <span>
 
@@ -25,6 +26,7 @@ namespace lockstep::cuda {
 inline ncclDataType_t nccl_type(Dtype dtype) {
   constexpr ncclDataType_t kTypes[] = {ncclFloat32, ncclFloat64, ncclFloat16, ncclBfloat16,
                                        ncclInt64,   ncclInt32,   ncclUint8,   ncclUint8};
+  static_assert(std::size(kTypes) == static_cast<std::size_t>(Dtype::boolean) + 1);
   return kTypes[static_cast<unsigned char>(dtype)];
 }
 
@@ -32,6 +34,7 @@ inline ncclDataType_t nccl_type(Dtype dtype) {
 inline ncclRedOp_t nccl_op(distributed::ReduceOp op, Dtype dtype) {
   constexpr ncclRedOp_t kOps[] = {ncclSum, ncclAvg, ncclProd, ncclMin, ncclMax};
   constexpr ncclRedOp_t kOfBooleans[] = {ncclMax, ncclAvg, ncclMin, ncclMin, ncclMax};
+  static_assert(std::size(kOps) == static_cast<std::size_t>(distributed::ReduceOp::max) + 1);
   return (dtype == Dtype::boolean ? kOfBooleans : kOps)[static_cast<unsigned char>(op)];
 }
 

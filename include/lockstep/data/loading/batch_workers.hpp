@@ -121,7 +121,7 @@ class BatchWorkers : lockstep::detail::NonCopyable {
           work(shared, *state);
         }));
       } catch (const std::system_error& error) {
-        lockstep::detail::fail<Error>("of the ", workers, " threads that load batches only ", i,
+        lockstep::detail::fail<Error>("only ", i, " of ", workers, " threads that load batches",
                                       " could be started: ", error.what());
       }
     }

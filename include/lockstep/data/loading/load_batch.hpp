@@ -13,6 +13,7 @@
 #include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -62,14 +63,18 @@ class SampleSeeds {
   std::vector<std::uint64_t> seeds_;
 };
 
-// Throws what is being handled. An error of lockstep's own names the data set's samples.
+// Throws what is being handled; an error of a type in OwnErrors names the data set's first samples.
 [[noreturn]] inline void rethrow_naming(std::span<const std::int64_t> indices) {
   try {
     throw;
   } catch (const Error& error) {
     std::string text =
         lockstep::detail::str(error.what(), "; the batch is of the dataset's samples");
-    for (const std::int64_t index : indices) text += ' ' + std::to_string(index);
+    constexpr std::size_t kMost = 20;
+    for (const std::int64_t index : indices.first(std::min(indices.size(), kMost))) {
+      text += ' ' + std::to_string(index);
+    }
+    if (indices.size() > kMost) text += " ...";
     lockstep::detail::OwnErrors::each([&]<class E>(std::type_identity<E>) {
       if (typeid(error) == typeid(E)) throw E(text);
     });
