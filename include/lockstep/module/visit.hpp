@@ -32,9 +32,8 @@ struct IgnoreMember {
 // The hook is public and may list private members. It lists a member `bool training`, too, if that
 // is private. A derived class inherits its base's hook: if it has members of its own it declares
 // the hook again and calls Base::visit_members(self, visit) in it.
-// (Whoever forgets that cannot be told: C++20 shows neither in which class a name was found nor, of
-// a class with constructors, what it adds to its bases; and adding what is no part of a module, as
-// numbers are, is right.)
+// Nothing warns of a hook that was not declared again: C++20 tells neither which class a name was
+// found in nor what a class with constructors adds to its bases.
 template <class T>
 concept HasVisitMembers = std::is_class_v<T> && requires(T& self, const T& const_self) {
   std::remove_const_t<T>::visit_members(self, detail::IgnoreMember{});

@@ -93,8 +93,8 @@ class DeviceList {
 // the devices; one that no replica used gets none. On CPUs the replicas' backwards run at once,
 // each in its thread. autograd::grad, retained graphs and double backward work as without
 // DataParallel.
-// **Threads and exceptions.** As ls::DataParallel; a call is made by one thread at a time, and so
-// is a backward through it if its parameters have hooks. Replicas draw from LibTorch's one
+// **Threads and exceptions.** As ls::DataParallel, but a call is made by one thread at a time, and
+// so is a backward through it if its parameters have hooks. Replicas draw from LibTorch's one
 // generator, in no fixed order. ModuleError for a module that cannot be copied, whose tensors are
 // not all on the first device, or that has had one replaced or registered since; DeviceError for a
 // GPU that is not there; ValueError for no devices.

@@ -221,8 +221,8 @@ inline Number clamp(const Number& x, double least, double most) {
   for (const double bound : {least, most}) {
     near = near || Tape::current->near_zero(x.value - bound, x.error);
   }
-  const double y = std::clamp(x.value, least, most);
-  return noted(y, {.a = y == x.value ? 1.0 : 0.0, .jump = near ? 1.0 : 0.0}, x, {}, 0);
+  const double slope = x.value > least && x.value < most ? 1 : 0;
+  return noted(std::clamp(x.value, least, most), {.a = slope, .jump = near ? 1.0 : 0.0}, x, {}, 0);
 }
 inline bool may_be_equal(const Number& a, const Number& b) {
   return Tape::current->near_zero(a.value - b.value, a.error + b.error);

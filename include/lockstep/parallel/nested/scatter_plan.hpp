@@ -42,6 +42,7 @@ class ScatterPlan {
  public:
   // The devices and the split outlive the plan.
   ScatterPlan(const std::vector<Device>& devices, std::int64_t dim, const Split& split);
+  ScatterPlan(ScatterPlan&&) = default;  // a visitor that is passed by value would forget
 
   // Takes a tensor into account that a walk over an argument meets; one without dimensions goes to
   // every device as it is.
@@ -71,8 +72,8 @@ class ScatterPlan {
 
   // Called when everything has been added. Throws a ValueError if arguments disagree, or the split
   // does not fit their rows. Where no argument has rows there is a part for each of the first
-  // `without_rows` devices.
-  void decide(std::size_t without_rows = SIZE_MAX);
+  // `parts_without_rows` devices.
+  void decide(std::size_t parts_without_rows = SIZE_MAX);
 
   // The devices that have work, each of them a part.
   const std::vector<Device>& devices() const { return used_.empty() ? *devices_ : used_; }

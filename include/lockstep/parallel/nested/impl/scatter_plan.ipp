@@ -36,8 +36,8 @@ LOCKSTEP_INLINE void ScatterPlan::add_parts(std::size_t parts, const Path& path)
   parts_path_ = path.text();
 }
 
-LOCKSTEP_INLINE void ScatterPlan::decide(std::size_t without_rows) {
-  std::size_t count = std::min(devices_->size(), without_rows);
+LOCKSTEP_INLINE void ScatterPlan::decide(std::size_t parts_without_rows) {
+  std::size_t count = std::min(devices_->size(), parts_without_rows);
   if (parts_) {
     count = *parts_;
     // Parts without a tensor in them leave the division of the others to the rule.
