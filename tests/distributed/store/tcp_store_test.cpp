@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <optional>
@@ -21,7 +22,9 @@
 
 #include "support/expect_error.hpp"
 
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 namespace lockstep::distributed {
 namespace tcp_store_test {
@@ -136,6 +139,22 @@ TEST(TCPStore, WhoWaitsWhenTheServerEndsGetsAnError) {
   EXPECT_TRUE(throws<StoreError>([&] { value.get(); }, client.name(), "connection was lost"));
   client.set_timeout(milliseconds(0));
   EXPECT_THROW(client.set("key", "value"), Error);
+}
+
+// What listens there speaks of frames, too, but has nothing to say.
+TEST(TCPStore, AnEmptyAnswerIsAnError) {
+  const detail::Listener listener = detail::listen_on(0);
+  auto other = std::async(std::launch::async, [&listener] {
+    ASSERT_TRUE(detail::await(listener.socket, POLLIN, patience()));
+    const detail::Descriptor socket(
+        ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    EXPECT_EQ(detail::send_all(socket, std::string(4, '\0'), patience()), 0);
+    std::string greeting;
+    EXPECT_EQ(detail::receive_frame(socket, greeting, 100, patience()), 0);
+  });
+  EXPECT_TRUE(throws<StoreError>([&] { TCPStore("localhost", {.port = listener.port}); },
+                                 std::to_string(listener.port), std::strerror(EPROTO)));
+  other.get();
 }
 
 TEST(TCPStore, GarbageHarmsNobody) {
