@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -166,6 +167,31 @@ TEST(LRScheduler, SeveralOfOneOptimizerGoOnFromEachOther) {
   expect({linear, cosine, step},
          {1, 1.08158639918, 0.400857864376, 0.20768732, 0.05, 0.328248557873, 0.439644660941,
           0.679809703886, 0.389644660941, 0.347227182413, 0.122411165235});
+}
+
+// As torch's LambdaLR.
+TEST(LRScheduler, AScheduleOfOnesOwnSetsItsRateWhateverThatWas) {
+  const LRSchedule capped = [](double lr, std::int64_t epoch) {
+    return std::max(lr * std::pow(0.5, static_cast<double>(epoch)), 0.3);
+  };
+  optim::SGD sgd = sgd_of(2);
+  LRScheduler step{sgd, optim::StepLR{.step_size = 1, .gamma = 0.1}};
+  LRScheduler own{sgd, capped};
+  for (const double expected : {2.0, 1.0, 0.5, 0.3, 0.3}) {
+    EXPECT_EQ(sgd.lr(), expected);
+    sgd.set_lr(0.001);
+    step.step();
+    own.step();
+  }
+  LRScheduler table{sgd, [values = std::vector{0.1, 0.01}](double, std::int64_t epoch) {
+                      return values.at(static_cast<std::size_t>(epoch));
+                    }};
+  StateDict dict = table.state_dict();
+  for (NamedTensor& entry : dict) {
+    if (entry.name == "last_epoch") entry.tensor.fill_(-1);
+  }
+  std::erase_if(dict, [](const NamedTensor& entry) { return entry.name == "lr"; });
+  EXPECT_TRUE(throws<ModuleError>([&] { table.load_state_dict(dict); }, "last_epoch", "negative"));
 }
 
 TEST(LRScheduler, GoesOnFromARateThatIsSetByHand) {

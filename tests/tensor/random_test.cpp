@@ -81,6 +81,11 @@ TEST(Random, IntegersAreUniformAsWell) {
   EXPECT_EQ(counts.begin()->first, -3);
   for (const auto& [x, count] : counts) EXPECT_NEAR(count, 1000, 150) << x;
   EXPECT_THROW((void)randn({2}, options), DtypeError);
+  const auto drawn = [&](double low, double high) {
+    return rand({100}, options, low, high).to_vector<std::int64_t>();
+  };
+  EXPECT_EQ(drawn(0x1p52, 0x1p52 + 1), std::vector(100, std::int64_t{1} << 52));
+  for (const std::int64_t x : drawn(0.5, 3)) EXPECT_TRUE(x == 1 || x == 2) << x;
 }
 
 TEST(Random, BoundsAreFiniteAndInOrder) {

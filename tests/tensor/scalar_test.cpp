@@ -113,6 +113,14 @@ TEST(Scalar, FillsWithWhatTheDtypeMakesOfIt) {
   EXPECT_EQ(filled(1e6, Dtype::f16), INFINITY);
 }
 
+TEST(Scalar, WhatIsRefusedIsNoChange) {
+  const Tensor x = zeros({2, 2}, Dtype::i32);
+  const std::uint64_t version = x.version();
+  EXPECT_TRUE(throws<DtypeError>([&] { x.fill_(3e9); }, "fill_"));
+  EXPECT_TRUE(throws<DtypeError>([&] { x.t().fill_(3e9); }, "fill_"));
+  EXPECT_EQ(x.version(), version);
+}
+
 TEST(Scalar, AnItemIsTheNumberOrAnError) {
   EXPECT_EQ(value_of(whole(kOdd)), kOdd);
   EXPECT_TRUE(throws<DtypeError>([] { (void)whole(kOdd).item(); }, "item", "9007199254740993",

@@ -11,12 +11,12 @@
 #include <vector>
 
 // Learning rates that change with the epoch. A schedule is a function of the rate that the
-// optimiser was made with and of the epoch, counted from 0, and linear in the rate; an LRScheduler
-// applies it to an optimiser.
+// optimiser was made with and of the epoch, counted from 0; an LRScheduler applies it to an
+// optimiser.
 namespace lockstep::optim {
 
-// Any callable will do: torch's LambdaLR is `[](double lr, std::int64_t epoch) { ... }`, but that
-// LambdaLR sets aside what other schedulers of the optimiser do.
+// Any callable will do, as in torch's LambdaLR: `[](double lr, std::int64_t epoch) { ... }`. Like
+// that it sets aside what other schedulers of the optimiser do.
 using LRSchedule = std::function<double(double lr, std::int64_t epoch)>;
 
 // Multiplies the rate by gamma every step_size epochs: lr · gamma^⌊epoch / step_size⌋.
@@ -67,6 +67,8 @@ class SequentialLR {
 
   double operator()(double lr, std::int64_t epoch) const;
 
+  const std::vector<LRSchedule>& schedules() const { return schedules_; }
+
  private:
   std::vector<LRSchedule> schedules_;
   std::vector<std::int64_t> milestones_;
@@ -76,9 +78,10 @@ class SequentialLR {
 // made with: at once to that of epoch 0, and by each step to that of the next epoch.
 //
 // Where the rate is another one than the schedule's, since another scheduler of the optimiser or
-// set_lr() has changed it, a step goes on from that one: from f(r, epoch) to f(r, epoch + 1), for
-// the r at which the schedule f would be there. Where there is no such r, as once a schedule has
-// reached 0, the difference is added that the step makes alone.
+// set_lr() has changed it, a step of the schedules above goes on from that one: from f(r, epoch) to
+// f(r, epoch + 1), for the r at which the schedule f would be there. Where there is no such r, as
+// once a schedule has reached 0, the difference is added that the step makes alone. A schedule of
+// the program's own sets its rate, whatever the rate was.
 //
 // It refers to the optimiser, which has to outlive it and to stay where it is. A group that is
 // added to it later takes part from the next step on, with the rate that it has by then as its

@@ -72,11 +72,10 @@ T element_of(const char* operation, Scalar number) {
 inline void fill(const Tensor& tensor, Scalar value, const char* operation = "fill") {
   check<ValueError>(tensor.is_contiguous(), operation, ": expected a contiguous tensor");
   const Stream stream = current_stream(tensor.device());
-  const View<std::byte> bytes = output<std::byte>(tensor, stream);  // its size is in elements
   dispatch_all(tensor.dtype(), [&]<class T>(T) {
-    void* const data = bytes.data;
-    launch(stream, bytes.size,
-           FillKernel<T>{{static_cast<T*>(data), bytes.size}, element_of<T>(operation, value)});
+    const T element = element_of<T>(operation, value);
+    const View<T> elements = output<T>(tensor, stream);
+    launch(stream, elements.size, FillKernel<T>{elements, element});
   });
 }
 

@@ -15,7 +15,7 @@
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -117,7 +117,8 @@ LOCKSTEP_INLINE const Tensor& Tensor::fill_(Scalar value) const {
   if (is_contiguous()) {
     detail::fill(*this, value, "fill_");
   } else {
-    const Tensor one = full({}, value, options());
+    const Tensor one = empty({}, options());
+    detail::fill(one, value, "fill_");
     detail::copy_into(*this, detail::stretched(one, sizes(), "fill_"));
   }
   return *this;

@@ -12,9 +12,45 @@
 #include <cstddef>
 #include <cstdint>
 #include <numbers>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace lockstep::detail {
+
+// The first group's has no number: it may be the only one.
+inline std::string lr_name(const std::string& name, std::size_t group) {
+  return group == 0 ? name : name + "." + std::to_string(group);
+}
+
+// Whether the schedule goes on from whatever the rate is. It is linear in the rate then.
+inline bool is_chainable(const optim::LRSchedule& schedule) {
+  if (const auto* const several = schedule.target<optim::SequentialLR>()) {
+    return std::all_of(several->schedules().begin(), several->schedules().end(), is_chainable);
+  }
+  return schedule.target<optim::StepLR>() || schedule.target<optim::LinearLR>() ||
+         schedule.target<optim::CosineAnnealingLR>();
+}
+
+// The rate in `epoch` of a group that takes part from there on.
+inline double first_lr(const optim::LRSchedule& schedule, double base, double lr,
+                       std::int64_t epoch) {
+  return schedule(is_chainable(schedule) ? lr : base, epoch);
+}
+
+// The rate after `epoch` of a group that began with `base` and has `lr` now.
+inline double next_lr(const optim::LRSchedule& schedule, double base, double lr,
+                      std::int64_t epoch) {
+  const double expected = schedule(base, epoch);
+  const double next = schedule(base, epoch + 1);
+  if (lr == expected || !is_chainable(schedule)) return next;
+  const double offset = schedule(0, epoch);
+  const double slope = schedule(1, epoch) - offset;
+  return slope == 0 ? lr + (next - expected) : schedule((lr - offset) / slope, epoch + 1);
+}
+
+}  // namespace lockstep::detail
 
 namespace lockstep::optim {
 
@@ -60,27 +96,12 @@ LOCKSTEP_INLINE double SequentialLR::operator()(double lr, std::int64_t epoch) c
   return schedules_[static_cast<std::size_t>(next - milestones_.begin())](lr, epoch - begin);
 }
 
-// The first group's has no number: it may be the only one.
-inline std::string number_name(const std::string& name, std::size_t group) {
-  return group == 0 ? name : name + "." + std::to_string(group);
-}
-
-// The rate after `epoch` of a group that began with `base` and has `lr` now.
-inline double next_lr(const LRSchedule& schedule, double base, double lr, std::int64_t epoch) {
-  const double expected = schedule(base, epoch);
-  const double next = schedule(base, epoch + 1);
-  if (lr == expected) return next;
-  const double offset = schedule(0, epoch);
-  const double slope = schedule(1, epoch) - offset;
-  return slope == 0 ? lr + (next - expected) : schedule((lr - offset) / slope, epoch + 1);
-}
-
 LOCKSTEP_INLINE LRScheduler::LRScheduler(Optimizer& optimizer, LRSchedule schedule)
     : optimizer_(&optimizer), schedule_(std::move(schedule)) {
   check<ValueError>(schedule_ != nullptr, "LRScheduler: the schedule is empty");
   for (std::size_t group = 0; group < optimizer.group_count(); ++group) {
     base_lrs_.push_back(optimizer.initial_lr(group));
-    last_lrs_.push_back(schedule_(optimizer.lr(group), epoch_));
+    last_lrs_.push_back(detail::first_lr(schedule_, base_lrs_.back(), optimizer.lr(group), epoch_));
   }
   optimizer.set_lrs(last_lrs_);
 }
@@ -91,10 +112,10 @@ LOCKSTEP_INLINE void LRScheduler::step() {
   for (std::size_t group = 0; group < optimizer_->group_count(); ++group) {
     const double lr = optimizer_->lr(group);
     if (group < base_lrs_.size()) {
-      lrs.push_back(next_lr(schedule_, base_lrs[group], lr, epoch_));
+      lrs.push_back(detail::next_lr(schedule_, base_lrs[group], lr, epoch_));
     } else {
       base_lrs.push_back(optimizer_->initial_lr(group));
-      lrs.push_back(schedule_(lr, epoch_ + 1));
+      lrs.push_back(detail::first_lr(schedule_, base_lrs.back(), lr, epoch_ + 1));
     }
   }
   optimizer_->set_lrs(lrs);
@@ -112,9 +133,9 @@ LOCKSTEP_INLINE double LRScheduler::last_lr(std::size_t group) const {
 LOCKSTEP_INLINE StateDict LRScheduler::state_dict() const {
   StateDict dict{detail::named_number("last_epoch", epoch_)};
   for (std::size_t group = 0; group < base_lrs_.size(); ++group) {
-    dict.push_back(detail::named_number(number_name("base_lr", group), base_lrs_[group]));
+    dict.push_back(detail::named_number(detail::lr_name("base_lr", group), base_lrs_[group]));
     // What all schedulers of the optimiser have made of it, in whatever order they are loaded.
-    dict.push_back(detail::named_number(number_name("lr", group), optimizer_->lr(group)));
+    dict.push_back(detail::named_number(detail::lr_name("lr", group), optimizer_->lr(group)));
   }
   return dict;
 }
@@ -123,16 +144,19 @@ LOCKSTEP_INLINE void LRScheduler::load_state_dict(const StateDict& dict) {
   detail::StateReader reader("LRScheduler", dict);
   const auto epoch = reader.number<std::int64_t>("last_epoch");
   std::vector<double> base_lrs;
-  std::vector<double> lrs;
+  std::vector<std::optional<double>> given;
   do {
-    const std::string lr = number_name("lr", base_lrs.size());
-    base_lrs.push_back(reader.number<double>(number_name("base_lr", base_lrs.size())));
-    lrs.push_back(reader.has_any(lr) ? reader.number<double>(lr)
-                                     : schedule_(base_lrs.back(), epoch));
-  } while (reader.has_any(number_name("base_lr", base_lrs.size())) &&
+    const std::string lr = detail::lr_name("lr", base_lrs.size());
+    base_lrs.push_back(reader.number<double>(detail::lr_name("base_lr", base_lrs.size())));
+    given.push_back(reader.has_any(lr) ? std::optional(reader.number<double>(lr)) : std::nullopt);
+  } while (reader.has_any(detail::lr_name("base_lr", base_lrs.size())) &&
            base_lrs.size() < optimizer_->group_count());
   if (epoch < 0) reader.misfit("last_epoch", "is negative");
   reader.finish();
+  std::vector<double> lrs;
+  for (std::size_t group = 0; group < base_lrs.size(); ++group) {
+    lrs.push_back(given[group] ? *given[group] : schedule_(base_lrs[group], epoch));
+  }
   std::vector<double> all = lrs;
   while (all.size() < optimizer_->group_count()) all.push_back(optimizer_->lr(all.size()));
   optimizer_->set_lrs(all);

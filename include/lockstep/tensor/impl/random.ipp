@@ -45,7 +45,11 @@ LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
 
 LOCKSTEP_INLINE double uniform_in(double low, double high, Dtype dtype, Generator& generator) {
   const double drawn = low + (high - low) * generator.uniform();
-  if (!is_floating_point(dtype)) return std::floor(drawn);
+  if (!is_floating_point(dtype)) {
+    const double first = std::ceil(low);
+    const double whole = std::floor(drawn);
+    return whole >= first && whole < high ? whole : first;
+  }
   double rounded = drawn;
   dispatch_all(dtype, [&]<class T>(T) { rounded = convert<double>(convert<T>(drawn)); });
   return rounded < high ? drawn : low;
