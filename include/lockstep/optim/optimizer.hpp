@@ -61,8 +61,8 @@ class Optimizer {
   // The same with one rate for each group.
   void set_lrs(const std::vector<double>& lrs);
 
-  // The learning rate that the group had when this was first asked: what all schedules of one
-  // optimiser go by (optim/lr_scheduler.hpp).
+  // The learning rate that the group had when this was first asked for it or a later group: what
+  // all schedules of one optimiser go by (optim/lr_scheduler.hpp).
   //
   // **Torch counterpart.** param_groups[group]["initial_lr"].
   double initial_lr(std::size_t group);

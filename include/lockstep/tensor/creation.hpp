@@ -25,7 +25,7 @@
 namespace lockstep {
 
 // A tensor of the given shape filled with `value`, converted to the dtype; integers cut its
-// fraction off.
+// fraction off, and u8 takes -255 to -1 modulo 256.
 //
 // **Torch counterpart.** torch::full.
 // **Threads and exceptions.** A DtypeError if f32 or an integer dtype does not reach as far.

@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// A number beside a tensor. Integers are kept as such, so that none loses digits, and all other
-// numbers as a double.
+// A number beside a tensor. An integer that std::int64_t holds is kept as such, so that it loses no
+// digits, and every other number as a double.
 //
 // **Torch counterpart.** torch::Scalar.
 class Scalar {
