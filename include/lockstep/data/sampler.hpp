@@ -8,7 +8,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -63,7 +62,7 @@ struct SequentialSampler {
 
   std::vector<std::int64_t> indices(std::int64_t size, std::uint64_t /*epoch*/) const {
     std::vector<std::int64_t> order(static_cast<std::size_t>(size));
-    std::iota(order.begin(), order.end(), std::int64_t{0});
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
     return order;
   }
 };

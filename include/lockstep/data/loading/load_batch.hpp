@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/backend/relayed_error.hpp>
+#include <lockstep/config.hpp>
 #include <lockstep/data/collate.hpp>
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/data/sampler.hpp>
@@ -13,16 +13,13 @@
 #include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <span>
-#include <string>
 #include <type_traits>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -64,23 +61,7 @@ class SampleSeeds {
 };
 
 // Throws what is being handled; an error of a type in OwnErrors names the data set's first samples.
-[[noreturn]] inline void rethrow_naming(std::span<const std::int64_t> indices) {
-  try {
-    throw;
-  } catch (const Error& error) {
-    std::string text =
-        lockstep::detail::str(error.what(), "; the batch is of the dataset's samples");
-    constexpr std::size_t kMost = 20;
-    for (const std::int64_t index : indices.first(std::min(indices.size(), kMost))) {
-      text += ' ' + std::to_string(index);
-    }
-    if (indices.size() > kMost) text += " ...";
-    lockstep::detail::OwnErrors::each([&]<class E>(std::type_identity<E>) {
-      if (typeid(error) == typeid(E)) throw E(text);
-    });
-    throw;
-  }
-}
+[[noreturn]] void rethrow_naming(std::span<const std::int64_t> indices);
 
 // The samples of these indices as one batch; seeds[i] is for the i-th of them.
 template <class D, class CollateFn>
@@ -167,3 +148,7 @@ void reserve_memory(std::size_t count, const ForEach& for_each) {
 }  // namespace detail
 
 }  // namespace lockstep::data
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/data/loading/impl/load_batch.ipp>
+#endif
