@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/store/store.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
 
@@ -23,18 +22,8 @@ class HashStore final : public Store {
   std::string name() const override { return "HashStore"; }
 
  private:
-  std::optional<detail::StoreAnswer> answer(const detail::StoreCall& call,
-                                            const detail::Deadline& deadline) override {
-    std::unique_lock lock(mutex_);
-    if (call.waits() &&
-        !changed_.wait_until(lock, deadline.at(), [&] { return values_.has_all(call.keys); })) {
-      return std::nullopt;
-    }
-    detail::StoreAnswer result = values_.answer(call);
-    lock.unlock();
-    if (call.changes()) changed_.notify_all();
-    return result;
-  }
+  LOCKSTEP_INLINE std::optional<detail::StoreAnswer> answer(
+      const detail::StoreCall& call, const detail::Deadline& deadline) override;
 
   std::mutex mutex_;  // guards values_
   std::condition_variable changed_;
@@ -42,3 +31,7 @@ class HashStore final : public Store {
 };
 
 }  // namespace lockstep::distributed
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/distributed/store/impl/hash_store.ipp>
+#endif
