@@ -65,49 +65,91 @@ class ScatterCalls : public ::testing::TestWithParam<std::size_t> {
     }
   }
 
+  // Onto a GPU that has none of the parts.
   void gather_is_the_mirror(bool may_have_happened) const {
-    std::vector<Tensor> parts;
-    for (const Device& device : devices_) parts.push_back(ones({4, 3}, {.device = device}));
+    const std::vector<Device> others(devices_.begin() + 1, devices_.end());
+    std::vector<Tensor> parts = parts_on(others);
     Recorder recorder(devices_);
     for (const Tensor& part : parts) part.zero_();
     (void)recorder.take();
-    Tensor whole = comm::gather(parts, 0, devices_[0]);
-    // The copy within the GPU waits for others of its kind.
-    const std::vector<Device> others(devices_.begin() + 1, devices_.end());
+    const Tensor whole = comm::gather(parts, 0, devices_[0]);
     EXPECT_TRUE(
         are(recorder.take(),
-            joined(joined({"copy 0: allocate", "copy 0: waits for compute 0"},
+            joined(joined({"copy 0: allocate"},
                           for_each_device(others, {"copy 0: waits for compute #", "copy 0: copy"})),
-                   {"copy 0: copy", "compute 0: waits for copy 0"}),
+                   {"compute 0: waits for copy 0"}),
             may_have_happened));
 
     // The sources are still being read: their memory goes back after the copy.
     parts.clear();
     EXPECT_TRUE(are(recorder.take(),
-                    for_each_device(devices_, {"compute #: waits for copy 0", "compute #: free"}),
+                    for_each_device(others, {"compute #: waits for copy 0", "compute #: free"}),
                     may_have_happened));
+    EXPECT_EQ(values_of(whole), std::vector<float>(others.size() * 4 * 3, 0));
+  }
+
+  // Nothing else is behind or before the copies: not what the copy stream has to do.
+  void gather_onto_one_of_the_parts(bool may_have_happened) const {
+    std::vector<Tensor> parts = parts_on(devices_);
+    Recorder recorder(devices_);
+    for (const Tensor& part : parts) part.zero_();
+    (void)recorder.take();
+    const Tensor whole = comm::gather(parts, 0, devices_[0]);
+    // The copy within the GPU waits for others of its kind.
+    const std::vector<Device> others(devices_.begin() + 1, devices_.end());
+    EXPECT_TRUE(are(recorder.take(),
+                    joined(joined({"compute 0: allocate"},
+                                  for_each_device(others, {"compute 0: waits for compute #",
+                                                           "compute 0: copy"})),
+                           {"compute 0: copy"}),
+                    may_have_happened));
+
+    parts.clear();
+    EXPECT_TRUE(
+        are(recorder.take(),
+            joined({"compute 0: free"},
+                   for_each_device(others, {"compute #: waits for compute 0", "compute #: free"})),
+            may_have_happened));
     EXPECT_EQ(values_of(whole), std::vector<float>(devices_.size() * 4 * 3, 0));
   }
+
+ private:
+  static std::vector<Tensor> parts_on(const std::vector<Device>& devices) {
+    std::vector<Tensor> parts;
+    for (const Device& device : devices) parts.push_back(ones({4, 3}, {.device = device}));
+    return parts;
+  }
 };
+
+class GatherFromOthers : public ScatterCalls {};
 
 // Nothing has happened yet when something else is issued.
 TEST_P(ScatterCalls, CopyThenWaitThenUseThenFree) {
   testing::under(cudasim::Policy::lazy, 1, [&] { copy_then_wait_then_use_then_free(false); });
 }
 
-TEST_P(ScatterCalls, GatherIsTheMirror) {
+TEST_P(GatherFromOthers, IsTheMirror) {
   testing::under(cudasim::Policy::lazy, 1, [&] { gather_is_the_mirror(false); });
+}
+
+TEST_P(ScatterCalls, GatherOntoOneOfTheParts) {
+  testing::under(cudasim::Policy::lazy, 1, [&] { gather_onto_one_of_the_parts(false); });
 }
 
 TEST_P(ScatterCalls, CopyThenWaitThenUseThenFreeUnderEachSeed) {
   testing::under_seeds(testing::kManySeeds, [&] { copy_then_wait_then_use_then_free(true); });
 }
 
-TEST_P(ScatterCalls, GatherIsTheMirrorUnderEachSeed) {
+TEST_P(GatherFromOthers, IsTheMirrorUnderEachSeed) {
   testing::under_seeds(testing::kManySeeds, [&] { gather_is_the_mirror(true); });
 }
 
+TEST_P(ScatterCalls, GatherOntoOneOfThePartsUnderEachSeed) {
+  testing::under_seeds(testing::kManySeeds, [&] { gather_onto_one_of_the_parts(true); });
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, ScatterCalls, ::testing::Values(1, 2, 4));
+INSTANTIATE_TEST_SUITE_P(Devices, GatherFromOthers, ::testing::Values(2, 4));
 
 }  // namespace scatter_order_test
 }  // namespace lockstep

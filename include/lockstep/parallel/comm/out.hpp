@@ -61,8 +61,9 @@ inline void check_apart(const char* operation, const Tensor& out, std::size_t i,
 // that tensor is strided the copies go into a contiguous one, whose elements `finish` copies over.
 class OutTransfer {
  public:
-  explicit OutTransfer(const Tensor& out)
-      : copies_(out.device()),
+  explicit OutTransfer(const Tensor& out) : OutTransfer(out, copy_stream(out.device())) {}
+  OutTransfer(const Tensor& out, const Stream& stream)
+      : copies_(stream),
         out_(out),
         room_(out.is_contiguous() ? out : copies_.allocate(out.sizes(), out.dtype())) {
     if (out.is_contiguous()) copies_.overwrite(out);

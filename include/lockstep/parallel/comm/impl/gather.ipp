@@ -2,7 +2,9 @@
 #pragma once
 
 #include <lockstep/algorithm.hpp>
+#include <lockstep/backend/streams.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/comm/gather.hpp>
@@ -68,6 +70,15 @@ struct GatherPlan {
   Shape shape;
 };
 
+// The stream that makes a gather's copies: the destination's copy stream, or its current one if
+// that is a GPU's and has one of the tensors. There the copies wait for it and it waits for them
+// anyway, and no copy of another batch is before them.
+inline Stream gather_stream(const std::vector<Tensor>& tensors, Device destination) {
+  const auto is_there = [&](const Tensor& tensor) { return tensor.device() == destination; };
+  const bool own = destination.is_cuda() && lockstep::detail::any_of(tensors, is_there);
+  return own ? current_stream(destination) : copy_stream(destination);
+}
+
 }  // namespace lockstep::comm::detail
 
 namespace lockstep::comm {
@@ -85,7 +96,8 @@ LOCKSTEP_INLINE Tensor gather(const std::vector<Tensor>& tensors, std::int64_t d
         gather(images, static_cast<std::int64_t>(behind), destination));
   }
   const profile::RecordFunction range("gather");
-  const detail::Transfer transfer(destination.value_or(tensors[0].device()));
+  const detail::Transfer transfer(
+      detail::gather_stream(tensors, destination.value_or(tensors[0].device())));
   Tensor result = transfer.allocate(plan.shape, tensors[0].dtype());
   plan.copy(transfer, tensors, result);
   transfer.finish(result);
@@ -97,7 +109,7 @@ LOCKSTEP_INLINE Tensor gather_out(const std::vector<Tensor>& tensors, const Tens
   const detail::GatherPlan plan(tensors, dim);
   detail::check_out("gather_out", {out}, 0, plan.shape, tensors[0].dtype());
   for (const Tensor& tensor : tensors) detail::check_apart("gather_out", out, 0, tensor);
-  const detail::OutTransfer transfer(out);
+  const detail::OutTransfer transfer(out, detail::gather_stream(tensors, out.device()));
   plan.copy(transfer.copies(), tensors, transfer.room());
   transfer.finish();
   return out;
