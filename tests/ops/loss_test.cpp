@@ -66,6 +66,21 @@ TEST(CrossEntropy, IsNllLossOfLogSoftmax) {
   }
 }
 
+// The host takes some pixels at a time.
+TEST(CrossEntropy, OfManyPixelsIsNllLossOfLogSoftmax) {
+  std::vector<std::int64_t> values(2 * 30 * 31);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i) % 7;
+  const Tensor target = labels(values, {2, 30, 31});
+  const Tensor x = varied_leaf({2, 7, 30, 31});
+  const Tensor y = x.detach().clone().requires_grad_();
+  const Tensor loss = cross_entropy(x, target);
+  const Tensor expected = nll_loss(log_softmax(y, 1), target);
+  EXPECT_TRUE(all_close(loss, expected, 1e-13));
+  loss.backward();
+  expected.backward();
+  EXPECT_TRUE(all_close(x.grad(), y.grad(), 1e-10, 1e-13));
+}
+
 TEST(CrossEntropy, StaysExactForSureAndForLargeLogits) {
   const Tensor sure = from_values(std::vector<float>{0, 100}, {1, 2}, Device("cpu:0"));
   EXPECT_EQ(cross_entropy(sure, labels({0}, {1})).item<double>(), 100);

@@ -2,6 +2,7 @@
 #include <lockstep/autograd/engine.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
+#include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/softmax.hpp>
 #include <lockstep/tensor/creation.hpp>
 
@@ -98,6 +99,32 @@ TEST(Softmax, LongRowsHaveFirstDerivatives) {
     const std::vector<Tensor> x = {varied_leaf(dim == 0 ? Shape{75, 2} : Shape{2, 72})};
     EXPECT_TRUE(gradcheck([=](const Tensor& at) { return softmax(at, dim); }, x));
     EXPECT_TRUE(gradcheck([=](const Tensor& at) { return log_softmax(at, dim); }, x));
+  }
+}
+
+template <class T>
+void expect_columns_as_rows(const Shape& shape) {
+  for (const bool log : {false, true}) {
+    const auto along = [log](const Tensor& at, std::int64_t dim) {
+      return log ? log_softmax(at, dim) : softmax(at, dim);
+    };
+    const Tensor columns = varied_leaf<T>(shape);
+    const Tensor rows = columns.detach().transpose(1, 2).contiguous().requires_grad_();
+    const Tensor y = along(columns, 1);
+    const Tensor of_rows = along(rows, 2);
+    EXPECT_TRUE(all_close(y, of_rows.transpose(1, 2))) << shape << ", log " << log;
+    const Tensor above = varied<T>(shape, 1);
+    y.backward(above);
+    of_rows.backward(above.transpose(1, 2));
+    EXPECT_TRUE(all_close(columns.grad(), rows.grad().transpose(1, 2))) << shape << ", log " << log;
+  }
+}
+
+// The host takes some columns at a time: here as many as there are and fewer, long and short ones.
+TEST(Softmax, ColumnsAreAsRows) {
+  for (const Shape& shape : {Shape{2, 3, 1500}, Shape{2, 40, 119}, Shape{3, 2500, 2}}) {
+    expect_columns_as_rows<float>(shape);
+    expect_columns_as_rows<double>(shape);
   }
 }
 

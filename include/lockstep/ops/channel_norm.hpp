@@ -9,9 +9,9 @@
 #include <lockstep/ops/call_floating.hpp>
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/elementwise.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/pointwise_kernels.hpp>
-#include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/softmax.hpp>

@@ -14,7 +14,7 @@
 #include <lockstep/ops/batch_norm.hpp>
 #include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/channel_norm.hpp>
-#include <lockstep/ops/kernels/softmax_kernels.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/ops/shape.hpp>

@@ -15,9 +15,9 @@
 #include <lockstep/ops/channel_sum.hpp>
 #include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/inplace.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/batch_norm_kernels.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
-#include <lockstep/ops/kernels/softmax_kernels.hpp>
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/shape.hpp>

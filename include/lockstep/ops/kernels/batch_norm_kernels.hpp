@@ -2,9 +2,9 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
+#include <lockstep/ops/kernels/axis.hpp>
 #include <lockstep/ops/kernels/channel_norm_kernels.hpp>
 #include <lockstep/ops/kernels/pointwise_kernels.hpp>
-#include <lockstep/ops/kernels/softmax_kernels.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include <lockstep/tensor/row_kernels.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -84,17 +85,22 @@ struct ClassLossCall {
 
   void operator()() const {
     LossSink<T> sink(out, reduction);
-    const RowsOf of = of_logits ? RowsOf::cross_entropy : RowsOf::nll_loss;
-    for (std::size_t row = 0; row < labels.size; ++row) {
-      const std::size_t label = checked_row(of, labels[row], row, axis.count);
-      const std::size_t first = row_start(axis, row);
-      const T& at_label = in[first + label * axis.inner];  // read after softmax's pass over the row
-      if (of_logits) {
-        const LogSum<T> log_sum =
-            softmax_row(in.data + first, probs.data + first, axis.count, axis.inner).log();
-        sink.add(row, log_sum.minus(at_label));
-      } else {
-        sink.add(row, -at_label);
+    if (of_logits) {
+      for_each_matrix(axis, std::array{in.data}, probs.data,
+                      [&](const auto& operands, T* to, std::size_t first, std::size_t rows) {
+                        const T* x = operands[0];
+                        for (std::size_t row = first; row < first + rows; ++row) {
+                          const std::size_t label =
+                              checked_row(RowsOf::cross_entropy, labels[row], row, axis.count);
+                          sink.add(row, softmax_row(x, to, axis.count).log().minus(x[label]));
+                          x += axis.count;
+                          to += axis.count;
+                        }
+                      });
+    } else {
+      for (std::size_t row = 0; row < labels.size; ++row) {
+        const std::size_t label = checked_row(RowsOf::nll_loss, labels[row], row, axis.count);
+        sink.add(row, -in[row_start(axis, row) + label * axis.inner]);
       }
     }
     sink.finish(labels.size);

@@ -43,7 +43,7 @@ T greatest_of(const T* row, std::int64_t count) {
     }
   }
   for (; i < count; ++i) lanes[0] = std::max(lanes[0], row[i]);
-  return *std::max_element(lanes, lanes + kRowLanes);
+  return count < kRowLanes ? lanes[0] : *std::max_element(lanes, lanes + kRowLanes);
 }
 
 // The sum of term(i) for each i below `count`; the lanes are summed up in double.

@@ -3,16 +3,18 @@
 
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/ops/kernels/axis.hpp>
-#include <lockstep/ops/kernels/blocks.hpp>
+#include <lockstep/ops/kernels/reduce_kernels.hpp>
+#include <lockstep/ops/kernels/row_loops.hpp>
 #include <lockstep/ops/kernels/vector_math.hpp>
 #include <lockstep/ops/kernels/vector_rows.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
-#include <limits>
-#include <numeric>
+#include <cstdint>
 #include <type_traits>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -24,76 +26,50 @@ struct LogSum {
   LOCKSTEP_HD T minus(T x) const { return (greatest - x) + rest; }
 };
 
-// On host devices a row of elements, `step` apart, is computed with a block at a time, and a block
-// in groups of so many elements.
-inline constexpr std::size_t kGroup = 8;
-
-// The n elements of a row from number i on, whole groups of them: where they are, or in `room` with
-// the last group filled up.
-template <class T>
-const T* read_block(const T* row, std::size_t step, std::size_t i, std::size_t n, T filling,
-                    T* room) {
-  if (step == 1 && n % kGroup == 0) return row + i;
-  if (step == 1) {
-    std::copy_n(row + i, n, room);
-  } else {
-    for (std::size_t k = 0; k < n; ++k) room[k] = row[(i + k) * step];
-  }
-  std::fill(room + n, room + (n + kGroup - 1) / kGroup * kGroup, filling);
-  return room;
-}
-
-// Where such a block may be computed: where it will be, or in `room`. Then it must be written.
-template <class T>
-T* block_to_write(T* row, std::size_t step, std::size_t i, std::size_t n, T* room) {
-  return step == 1 && n % kGroup == 0 ? row + i : room;
-}
-template <class T>
-void write_block(T* row, std::size_t step, std::size_t i, std::size_t n, const T* block) {
-  if (block == row + i) return;
-  for (std::size_t k = 0; k < n; ++k) row[(i + k) * step] = block[k];
-}
-
-// Calls f(first, how many) for the blocks of a row.
-template <class F>
-void for_each_block(std::size_t count, const F& f) {
-  for (std::size_t i = 0; i < count; i += kBlockSize) f(i, std::min(count - i, kBlockSize));
-}
-
-// Calls f(place in the block, place in the group) for all elements of groups that begin below n.
-template <class F>
-void for_each_in_groups(std::size_t n, const F& f) {
-  for (std::size_t i = 0; i < n; i += kGroup) {
-    LOCKSTEP_INDEPENDENT
-    for (std::size_t k = 0; k < kGroup; ++k) f(i + k, k);
+// Calls f(operands, to, first row, rows) for the rows of [outer, count, inner] as matrices of
+// [rows, count]: for all of them where they lie if inner is 1, else for copies of some at a time.
+template <class T, std::size_t n, class F>
+void for_each_matrix(const Axis& axis, const std::array<const T*, n>& in, T* out, const F& f) {
+  if (axis.inner == 1) return f(in, out, 0, axis.outer);
+  constexpr std::size_t kElements = 2048;  // of a matrix, so that all stay in a near cache
+  const std::size_t count = axis.count;
+  const std::size_t most = std::min(axis.inner, kElements / std::max<std::size_t>(count, 1) + 1);
+  std::vector<T> room((n + 1) * most * count);
+  const auto matrix = [&](std::size_t k) { return room.data() + k * most * count; };
+  std::array<const T*, n> operands;
+  for (std::size_t k = 0; k < n; ++k) operands[k] = matrix(k);
+  for (std::size_t row = 0; row < axis.outer * axis.inner;) {
+    const std::size_t at = row % axis.inner;
+    const std::size_t rows = std::min(most, axis.inner - at);
+    const std::size_t start = (row - at) * count + at;
+    const auto turn = [&](const auto& copy) {
+      for (std::size_t c = 0; c < count; ++c) {
+        for (std::size_t r = 0; r < rows; ++r) copy(start + c * axis.inner + r, r * count + c);
+      }
+    };
+    for (std::size_t k = 0; k < n; ++k) {
+      turn([from = in[k], to = matrix(k)](std::size_t i, std::size_t j) { to[j] = from[i]; });
+    }
+    f(operands, matrix(n), row, rows);
+    turn([from = matrix(n), out](std::size_t i, std::size_t j) { out[i] = from[j]; });
+    row += rows;
   }
 }
 
+// Exponentials of a row, less its greatest. Vector functions of f64 are slow below `kNothing`,
+// where these are 0.
 template <class T>
-T greatest_of(const T* row, std::size_t step, std::size_t count) {
-  T greatest[kGroup];
-  std::fill_n(greatest, kGroup, row[0]);
-  for_each_block(count, [&](std::size_t i, std::size_t n) {
-    T room[kBlockSize];
-    const T* const x = read_block(row, step, i, n, row[0], room);
-    for_each_in_groups(
-        n, [&](std::size_t at, std::size_t k) { greatest[k] = std::max(greatest[k], x[at]); });
-  });
-  return *std::max_element(greatest, greatest + kGroup);
-}
-
-// Exponentials of a row that has been read as blocks of `x`, less its greatest: below `kNothing`
-// they are 0, and vector functions are slow there.
-template <class T>
-void exponentials(const T* x, T greatest, std::size_t n, T* e) {
-  constexpr T kNothing = sizeof(T) == sizeof(float) ? -104 : -746;
-  for_each_in_groups(n, [&](std::size_t at, std::size_t) {
-    const T below = x[at] - greatest;
-    e[at] = below < kNothing ? T{} : below;
-  });
-  vectorized::exp(e, e, n);
-  for_each_in_groups(
-      n, [&](std::size_t at, std::size_t) { e[at] = x[at] - greatest < kNothing ? T{} : e[at]; });
+void exponentials(const T* x, T greatest, std::size_t count, T* e) {
+  constexpr bool kClips = std::is_same_v<T, double>;
+  constexpr T kNothing = -746;
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    const T below = x[i] - greatest;
+    e[i] = kClips && below < kNothing ? T{} : below;
+  }
+  vectorized::exp(e, e, count);
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; kClips && i < count; ++i) e[i] = x[i] - greatest < kNothing ? T{} : e[i];
 }
 
 // The sum of a row's exponentials, from which the greatest was subtracted so that nothing
@@ -105,65 +81,25 @@ struct SumOfExponentials {
   LogSum<T> log() const { return {greatest, static_cast<T>(std::log(sum))}; }
 };
 
-// Of a row of no more than two groups, for which plain loops are faster.
+// Of a row; the exponentials go to `out`.
 template <class T>
-SumOfExponentials<T> sum_of_few_exponentials(const T* in, T* out, std::size_t count,
-                                             std::size_t step) {
-  T e[2 * kGroup] = {};
-  T greatest = in[0];
-  for (std::size_t i = 1; i < count; ++i) greatest = std::max(greatest, in[i * step]);
-  for (std::size_t i = 0; i < count; ++i) e[i] = in[i * step] - greatest;
-  vectorized::exp(e, e, count);
-  double sum = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    sum += static_cast<double>(e[i]);
-    if (out != nullptr) out[i * step] = e[i];
-  }
-  return {greatest, sum};
-}
-
-// Of a row; the exponentials go to `out` if there is one.
-template <class T>
-SumOfExponentials<T> sum_of_exponentials(const T* in, T* out, std::size_t count, std::size_t step) {
-  if (count <= 2 * kGroup) return sum_of_few_exponentials(in, out, count, step);
+SumOfExponentials<T> sum_of_exponentials(const T* in, T* out, std::size_t count) {
+  SumOfExponentials<T> found{};
   if constexpr (std::is_same_v<T, float>) {
-    SumOfExponentials<T> found{};
-    if (step == 1 && vectorized::exponentials(in, out, count, found.greatest, found.sum)) {
-      return found;
-    }
+    if (vectorized::exponentials(in, out, count, found.greatest, found.sum)) return found;
   }
-  const T greatest = greatest_of(in, step, count);
-  double sums[kGroup] = {};
-  for_each_block(count, [&](std::size_t i, std::size_t n) {
-    T x_room[kBlockSize];
-    T e_room[kBlockSize];
-    const T nothing = -std::numeric_limits<T>::infinity();
-    const T* const x = read_block(in, step, i, n, nothing, x_room);
-    T* const e = out == nullptr ? e_room : block_to_write(out, step, i, n, e_room);
-    exponentials(x, greatest, n, e);
-    for_each_in_groups(
-        n, [&](std::size_t at, std::size_t k) { sums[k] += static_cast<double>(e[at]); });
-    if (out != nullptr) write_block(out, step, i, n, e);
-  });
-  return {greatest, std::accumulate(sums, sums + kGroup, 0.0)};
+  found.greatest = greatest_of(in, static_cast<std::int64_t>(count));
+  exponentials(in, found.greatest, count, out);
+  found.sum = sum_of_terms(count, [out](std::size_t i) { return static_cast<double>(out[i]); });
+  return found;
 }
 
 // Softmax of a row.
 template <class T>
-SumOfExponentials<T> softmax_row(const T* in, T* out, std::size_t count, std::size_t step) {
-  const SumOfExponentials<T> found = sum_of_exponentials(in, out, count, step);
-  const T factor = static_cast<T>(1 / found.sum);
-  LOCKSTEP_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) out[i * step] *= factor;
+SumOfExponentials<T> softmax_row(const T* in, T* out, std::size_t count) {
+  const SumOfExponentials<T> found = sum_of_exponentials(in, out, count);
+  scale_row(out, static_cast<std::int64_t>(count), static_cast<T>(1 / found.sum));
   return found;
-}
-
-// Calls f(first element) for each row.
-template <class F>
-void for_each_row(const Axis& axis, const F& f) {
-  for (std::size_t o = 0; o < axis.outer; ++o) {
-    for (std::size_t i = 0; i < axis.inner; ++i) f(o * axis.count * axis.inner + i);
-  }
 }
 
 template <class T, bool Log>
@@ -174,25 +110,27 @@ struct SoftmaxCall {
 
   void operator()() const {
     if (in.size == 0) return;
+    for_each_matrix(axis, std::array{in.data}, out.data,
+                    [this](const auto& operands, T* to, std::size_t, std::size_t rows) {
+                      of_rows(operands[0], to, rows);
+                    });
+  }
+
+ private:
+  void of_rows(const T* x, T* to, std::size_t rows) const {
     if constexpr (std::is_same_v<T, float>) {
-      constexpr auto* rows = Log ? &vectorized::log_softmax : &vectorized::softmax;
-      const auto by = vectorized::best_instructions();
-      if (axis.inner == 1 && rows(in.data, out.data, axis.outer, axis.count, by)) return;
+      constexpr auto* by_vectors = Log ? &vectorized::log_softmax : &vectorized::softmax;
+      if (by_vectors(x, to, rows, axis.count, vectorized::best_instructions())) return;
     }
-    for_each_row(axis, [this](std::size_t first) {
-      const T* const from = in.data + first;
-      T* const to = out.data + first;
+    for (; rows > 0; --rows, x += axis.count, to += axis.count) {
       if constexpr (Log) {
-        const LogSum<T> log_sum =
-            sum_of_exponentials(from, static_cast<T*>(nullptr), axis.count, axis.inner).log();
+        const LogSum<T> log_sum = sum_of_exponentials(x, to, axis.count).log();
         LOCKSTEP_INDEPENDENT
-        for (std::size_t c = 0; c < axis.count; ++c) {
-          to[c * axis.inner] = -log_sum.minus(from[c * axis.inner]);
-        }
+        for (std::size_t c = 0; c < axis.count; ++c) to[c] = -log_sum.minus(x[c]);
       } else {
-        softmax_row(from, to, axis.count, axis.inner);
+        softmax_row(x, to, axis.count);
       }
-    });
+    }
   }
 };
 
@@ -206,45 +144,28 @@ struct SoftmaxGradCall {
 
   void operator()() const {
     if (y.size == 0) return;
-    if constexpr (std::is_same_v<T, float>) {
-      constexpr auto* rows = Log ? &vectorized::log_softmax_grad : &vectorized::softmax_grad;
-      const auto by = vectorized::best_instructions();
-      if (axis.inner == 1 && rows(grad.data, y.data, out.data, axis.outer, axis.count, by)) return;
-    }
-    for_each_row(axis,
-                 [this](std::size_t first) { row(grad.data + first, y.data + first, first); });
+    for_each_matrix(axis, std::array{grad.data, y.data}, out.data,
+                    [this](const auto& operands, T* to, std::size_t, std::size_t rows) {
+                      of_rows(operands[0], operands[1], to, rows);
+                    });
   }
 
  private:
-  void row(const T* above, const T* result, std::size_t first) const {
-    const std::size_t step = axis.inner;
-    T* const to = out.data + first;
-    T g_room[kBlockSize];
-    T y_room[kBlockSize];
-    double sums[kGroup] = {};
-    for_each_block(axis.count, [&](std::size_t i, std::size_t n) {
-      const T* const g = read_block(above, step, i, n, T{}, g_room);
-      const T* const x = read_block(result, step, i, n, T{}, y_room);
-      for_each_in_groups(n, [&](std::size_t at, std::size_t k) {
-        sums[k] += static_cast<double>(Log ? g[at] : g[at] * x[at]);
-      });
-    });
-    const T sum = static_cast<T>(std::accumulate(sums, sums + kGroup, 0.0));
-    for_each_block(axis.count, [&](std::size_t i, std::size_t n) {
-      const T* const g = read_block(above, step, i, n, T{}, g_room);
-      const T* const x = read_block(result, step, i, n, T{}, y_room);
-      T to_room[kBlockSize];
-      T* const block = block_to_write(to, step, i, n, to_room);
-      if constexpr (Log) {
-        exponentials(x, T{}, n, block);
-        for_each_in_groups(
-            n, [&](std::size_t at, std::size_t) { block[at] = g[at] - block[at] * sum; });
-      } else {
-        for_each_in_groups(n,
-                           [&](std::size_t at, std::size_t) { block[at] = x[at] * (g[at] - sum); });
+  void of_rows(const T* g, const T* x, T* to, std::size_t rows) const {
+    if constexpr (std::is_same_v<T, float>) {
+      constexpr auto* by_vectors = Log ? &vectorized::log_softmax_grad : &vectorized::softmax_grad;
+      if (by_vectors(g, x, to, rows, axis.count, vectorized::best_instructions())) return;
+    }
+    for (; rows > 0; --rows, g += axis.count, x += axis.count, to += axis.count) {
+      const T sum = static_cast<T>(sum_of_terms(axis.count, [g, x](std::size_t c) {
+        return static_cast<double>(Log ? g[c] : g[c] * x[c]);
+      }));
+      if constexpr (Log) exponentials(x, T{}, axis.count, to);
+      LOCKSTEP_INDEPENDENT
+      for (std::size_t c = 0; c < axis.count; ++c) {
+        to[c] = Log ? g[c] - to[c] * sum : x[c] * (g[c] - sum);
       }
-      write_block(to, step, i, n, block);
-    });
+    }
   }
 };
 
