@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <numeric>
 #include <type_traits>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -86,29 +87,21 @@ struct LayerNormGradCall {
   void operator()() const;
 
  private:
-  // A row goes into both gradients while it is in the cache, unless it is a very long one.
+  // A row goes into both gradients while it is in the cache.
   void into_input_and_weight() const {
-    std::array<double, kColumns> sums{};
-    const std::size_t together = std::min(kColumns, weight_grad.size);
+    std::vector<double> sums(weight_grad.size);
     for (std::size_t row = 0; row < mean().size; ++row) {
       if (out.size > 0 && weight.size > 0) {
         of_input(row, [this](T g, std::size_t c) { return g * weight[c]; });
       } else if (out.size > 0) {
         of_input(row, [](T g, std::size_t) { return g; });
       }
-      of_weight(row, 0, together, sums);
+      of_weight(row, sums.data());
     }
-    write_weight(0, together, sums);
-    for (std::size_t first = together; first < weight_grad.size; first += kColumns) {
-      const std::size_t count = std::min(kColumns, weight_grad.size - first);
-      sums = {};
-      for (std::size_t row = 0; row < mean().size; ++row) of_weight(row, first, count, sums);
-      write_weight(first, count, sums);
-    }
+    for (std::size_t c = 0; c < weight_grad.size; ++c) weight_grad[c] = static_cast<T>(sums[c]);
   }
 
-  static constexpr std::size_t kColumns = 1024;  // whose sums stay in the nearest cache
-  static constexpr std::size_t kLanes = 8;       // sums side by side, as in sum_of_terms
+  static constexpr std::size_t kLanes = 8;  // sums side by side, as in sum_of_terms
 
   template <class Weighted>
   void of_input(std::size_t row, const Weighted& weighted) const {
@@ -143,21 +136,15 @@ struct LayerNormGradCall {
                           static_cast<double>(width));
   }
 
-  void of_weight(std::size_t row, std::size_t first, std::size_t count,
-                 std::array<double, kColumns>& sums) const {
-    const T* const g = grad.data + row * width + first;
-    const T* const x = in.data + row * width + first;
+  void of_weight(std::size_t row, double* sums) const {
+    const T* const g = grad.data + row * width;
+    const T* const x = in.data + row * width;
     const T middle = mean()[row];
     const T factor = inverse()[row];
     LOCKSTEP_INDEPENDENT
-    for (std::size_t c = 0; c < count; ++c) {
+    for (std::size_t c = 0; c < weight_grad.size; ++c) {
       sums[c] += static_cast<double>(g[c] * ((x[c] - middle) * factor));
     }
-  }
-
-  void write_weight(std::size_t first, std::size_t count,
-                    const std::array<double, kColumns>& sums) const {
-    for (std::size_t c = 0; c < count; ++c) weight_grad[first + c] = static_cast<T>(sums[c]);
   }
 };
 
