@@ -3,9 +3,6 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/process_group.hpp>
-#include <lockstep/scoped_value.hpp>
-
-#include <utility>
 
 namespace lockstep::distributed {
 
@@ -14,11 +11,6 @@ namespace detail {
 // Within `run`, the group of the rank that the calling thread is; undefined elsewhere. Only this
 // thread uses it.
 ProcessGroup& group_of_thread();
-
-struct GroupOfThreadScope : lockstep::detail::ScopedValue<ProcessGroup> {
-  explicit GroupOfThreadScope(ProcessGroup group)
-      : ScopedValue(group_of_thread(), std::move(group)) {}
-};
 
 // Makes it the group of the process, as init_process_group does, and returns the one before. Any
 // thread.

@@ -85,10 +85,8 @@ namespace detail {
 // so that the exception is destroyed on the side of those who wait, whichever lets go last.
 class Completion {
  public:
-  Completion();
-
-  // The handle on it; called once.
-  Work work();
+  // Makes `work` the handle on it.
+  explicit Completion(Work& work);
 
   WorkState& state() const { return *state_; }
 

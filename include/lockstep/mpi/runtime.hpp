@@ -111,7 +111,10 @@ class Runtime {
     if (lockstep::detail::forked() || finalized()) return;
     if (status == 0) {
       thread_->drain();
-      thread_->stop_polling_all([] { MPI_Finalize(); });
+      thread_->between_operations([&] {
+        thread_->stop_polling_all();
+        MPI_Finalize();
+      });
     } else if (watchdog_) {
       watchdog_->abort(lockstep::detail::str("it has ended with exit status ", status));
       quit(status);

@@ -98,7 +98,7 @@ class CommunicationThread : lockstep::detail::NonCopyable {
   }
 
   // After `start_polling` the thread polls the carrier until nothing of it is in flight or
-  // `stop_polling` is called. All three are called within an operation. After `make_room`,
+  // `stop_polling` is called. All are called while no other operation runs. After `make_room`,
   // `start_polling` allocates nothing.
   void make_room() { polled_.reserve(polled_.size() + 1); }
   void start_polling(Carrier& carrier) {
@@ -107,18 +107,12 @@ class CommunicationThread : lockstep::detail::NonCopyable {
     }
   }
   void stop_polling(Carrier& carrier) noexcept { std::erase(polled_, &carrier); }
+  void stop_polling_all() noexcept { polled_.clear(); }
 
   // Calls `function` while no operation runs.
   template <class F>
   void between_operations(F&& function) {
     const std::lock_guard running(running_);
-    function();
-  }
-  // The same, and polls no carrier after that.
-  template <class F>
-  void stop_polling_all(F&& function) {
-    const std::lock_guard running(running_);
-    polled_.clear();
     function();
   }
 

@@ -19,23 +19,15 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
 namespace lockstep::distributed::detail {
 
-// The tensors that an operation reads, or those that it writes: one for each of `count` parts, or a
-// single one in which the parts follow one another.
-struct Parts {
-  std::span<const Tensor> tensors;
-  std::size_t count = 1;
-};
-
 // What a group's operations use. Each of them holds it, so that it outlives the handles until the
 // last operation has ended.
 //
-// Threads: the communication thread, or one that runs an operation in its place; `break_off` any.
+// Threads: the communication thread, or one that runs an operation in its place.
 class GroupLink : lockstep::detail::NonCopyable {
  public:
   GroupLink(std::unique_ptr<Carrier> carrier, CommunicationThread& thread, GroupWatch watch)
@@ -44,7 +36,7 @@ class GroupLink : lockstep::detail::NonCopyable {
     if (carrier_) thread_.stop_polling(*carrier_);
   }
 
-  const Carrier& carrier() const { return *carrier_; }
+  Carrier& carrier() const { return *carrier_; }
   const GroupWatch& watch() const { return watch_; }
   // For a forked child: lets go of the carrier without ending it, since it is the parent's.
   void abandon() noexcept { (void)carrier_.release(); }
@@ -98,10 +90,6 @@ class GroupLink : lockstep::detail::NonCopyable {
            [&] { part = carrier_->split(members); });
     return part;
   }
-
-  // Takes this rank out of all further operations of the group.
-  void leave(const std::exception_ptr& error) noexcept { carrier_->leave(error); }
-  void break_off(const std::exception_ptr& error) noexcept { carrier_->break_off(error); }
 
  private:
   // Runs `body`, in which the rank waits for the others. Once a fault is known it throws that:
@@ -175,10 +163,9 @@ class GroupState : lockstep::detail::NonCopyable {
   Work collective(const Call& call, const Parts& reads, const Parts& writes, Execution execution) {
     Work work;
     issuing([&] {
-      Operands operands(reads.tensors, reads.count, writes.tensors, writes.count);
+      Operands operands(reads, writes);
       const bool on_gpu = operands.gpu().has_value();
-      Completion completion;
-      work = completion.work();
+      const Completion completion(work);
       auto execute = [link = link_, call, operands = std::move(operands),
                       completion]() mutable noexcept { link->run(call, operands, completion); };
       // On a GPU the communication thread may have to poll the carrier afterwards.
@@ -199,11 +186,10 @@ class GroupState : lockstep::detail::NonCopyable {
     const bool to_itself = sends && message.peer == rank_;
     issuing([&] {
       const Tensor sent = to_itself ? copy_of(tensor) : tensor;
-      const std::span<const Tensor> one(&sent, 1);
-      const std::span<const Tensor> none;
-      auto operands = std::make_shared<Operands>(sends ? one : none, 1, sends ? none : one, 1);
-      Completion completion;
-      work = completion.work();
+      const Parts one{{&sent, 1}};
+      const Parts none;
+      auto operands = std::make_shared<Operands>(sends ? one : none, sends ? none : one);
+      const Completion completion(work);
       Done done = [operands, completion](std::exception_ptr error) {
         const bool taken = !error;
         try {
@@ -268,9 +254,10 @@ class GroupState : lockstep::detail::NonCopyable {
   }
   void leave(const std::exception_ptr& error) noexcept {
     if (lockstep::detail::forked()) return;
-    link_->break_off(error);
+    Carrier& carrier = link_->carrier();
+    carrier.break_off(error);
     thread_->drain();
-    thread_->between_operations([&] { link_->leave(error); });
+    thread_->between_operations([&] { carrier.leave(error); });
   }
 
   const std::shared_ptr<CommunicationThread> thread_;

@@ -36,6 +36,13 @@ inline Tensor copy_of(const Tensor& tensor) {
   return copy;
 }
 
+// The tensors that an operation reads, or those that it writes: one for each of `count` parts, or a
+// single one in which the parts follow one another.
+struct Parts {
+  std::span<const Tensor> tensors;
+  std::size_t count = 1;
+};
+
 // The tensors of one operation, and the memory that a carrier reads and writes for them: the
 // tensors' own where possible, otherwise copies. For tensors on a GPU these are in host memory,
 // unless the carrier has a stream for that GPU.
@@ -45,14 +52,18 @@ inline Tensor copy_of(const Tensor& tensor) {
 // streams when the object is made.
 class Operands {
  public:
-  // Each list has one tensor for each part, or a single one in which the parts follow one another.
-  Operands(std::span<const Tensor> reads, std::size_t read_parts, std::span<const Tensor> writes,
-           std::size_t write_parts)
-      : read_parts_(read_parts), write_parts_(write_parts) {
-    for (const Tensor& tensor : reads) {
+  Operands(const Parts& reads, const Parts& writes)
+      : read_parts_(reads.count), write_parts_(writes.count) {
+    std::vector<Stream> streams;
+    const auto note = [&](const Stream& stream) {
+      if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+        streams.push_back(stream);
+      }
+    };
+    for (const Tensor& tensor : reads.tensors) {
       reads_.push_back(lockstep::detail::packed(without_graph(tensor)));
     }
-    for (const Tensor& tensor : writes) {
+    for (const Tensor& tensor : writes.tensors) {
       const Stream stream = current_stream(tensor.device());
       tensor.impl()->storage->order_write(stream);
       tensor.mark_changed();
@@ -60,7 +71,7 @@ class Operands {
       note(stream);
     }
     for (const Tensor& tensor : reads_) note(current_stream(tensor.device()));
-    for (const Stream& stream : streams_) {
+    for (const Stream& stream : streams) {
       const Event event = stream.record_event();
       if (!event.query()) ready_.push_back(event);
     }
@@ -131,10 +142,14 @@ class Operands {
     memory_.clear();
   }
 
-  // Adds owners that never let go, so that nothing frees the memory: the carrier may still use it.
-  void leak() noexcept {
+  // Adds owners that never let go, so that nothing frees the memory: the carrier may still use it,
+  // nobody knows for how long.
+  void leak() const noexcept {
     for (const auto* tensors : {&reads_, &writes_, &memory_}) {
-      for (const Tensor& tensor : *tensors) leak(tensor);
+      for (const Tensor& tensor : *tensors) {
+        alignas(Tensor) std::byte owner[sizeof(Tensor)];
+        ::new (static_cast<void*>(owner)) Tensor(tensor);
+      }
     }
   }
 
@@ -172,17 +187,6 @@ class Operands {
     }
   }
 
-  // Adds an owner that never lets go, since nobody knows when the memory is out of use.
-  static void leak(const Tensor& tensor) noexcept {
-    alignas(Tensor) std::byte owner[sizeof(Tensor)];
-    ::new (static_cast<void*>(owner)) Tensor(tensor);
-  }
-
-  void note(const Stream& stream) {
-    if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
-      streams_.push_back(stream);
-    }
-  }
   // The stream that copies are issued to: the current one may be one that callers compute on.
   const Stream& copying(Device device) {
     if (!copying_) copying_ = pool_stream(device);
@@ -209,7 +213,6 @@ class Operands {
   std::vector<Tensor> reads_;
   std::vector<Tensor> writes_;
   std::vector<Tensor> memory_;  // where the carrier writes
-  std::vector<Stream> streams_;
   std::vector<Event> ready_;
   std::optional<Stream> copying_;  // where there are copies to or from host memory
   std::optional<Stream> stream_;

@@ -16,6 +16,7 @@
 #include <lockstep/distributed/thread/thread_carrier.hpp>
 #include <lockstep/distributed/thread/thread_world.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/scoped_value.hpp>
 #include <lockstep/tensor/random.hpp>
 
 #include <cstddef>
@@ -58,7 +59,7 @@ LOCKSTEP_INLINE void run_ranks(const std::vector<Device>& devices,
       lockstep::detail::random_override() = random[index];
       std::optional<lockstep::detail::CoreBinding> binding;
       group = thread_group(rank, devices, world);
-      const GroupOfThreadScope current(group);
+      const lockstep::detail::ScopedValue current(group_of_thread(), group);
       if (options.bind_to == BindTo::core) binding.emplace(cores, index, devices.size(), "rank");
       fn(group);
       // What the rank has issued ends before the rank leaves.

@@ -44,14 +44,10 @@ LOCKSTEP_INLINE std::exception_ptr Work::exception() const {
 
 namespace lockstep::distributed::detail {
 
-LOCKSTEP_INLINE Completion::Completion() : state_(std::make_shared<WorkState>()) {}
-
-LOCKSTEP_INLINE Work Completion::work() {
-  Work work;
+LOCKSTEP_INLINE Completion::Completion(Work& work) : state_(std::make_shared<WorkState>()) {
   work.state_ = state_;
   work.error_ = std::make_shared<std::exception_ptr>();
   error_ = work.error_;
-  return work;
 }
 
 LOCKSTEP_INLINE void Completion::finish(std::exception_ptr error) const noexcept {
