@@ -53,7 +53,8 @@ class Mailbox {
   // The message of `rank`. With a stream the memory is on its GPU; the copy is work of the
   // receiver's stream, and the sender's waits for it.
   void post(int rank, const Message& message, void* data, Done done, const Stream* stream) {
-    Posted mine{rank, message, data, std::move(done), side_of(stream)};
+    Posted mine{rank, message, data, std::move(done), {}};
+    if (stream) mine.gpu = GpuSide{*stream, stream->record_event()};
     Departure why;
     Posted other{};
     {
@@ -115,23 +116,7 @@ class Mailbox {
 
   Departure& gone(int rank) { return gone_[static_cast<std::size_t>(rank)]; }
 
-  static std::optional<GpuSide> side_of(const Stream* stream) {
-    if (!stream) return std::nullopt;
-    return GpuSide{*stream, stream->record_event()};
-  }
-
-  // Tells one side with an exception of its own: what `make` returns, or what making it throws.
-  // This thread holds no reference to it when `done` is called.
-  template <class Make>
-  static void fail(const Posted& posted, const Make& make) noexcept {
-    std::exception_ptr error;
-    try {
-      error = std::make_exception_ptr(make());
-    } catch (...) {
-      error = std::current_exception();
-    }
-    posted.done(std::move(error));
-  }
+  // This thread holds no reference to an exception when `done` is called.
   void fail_gone(const Posted& posted, const Departure& why) const noexcept {
     std::exception_ptr error;
     try {
@@ -151,14 +136,19 @@ class Mailbox {
       const auto where = [placed](const Posted& posted) {
         return placed ? "" : posted.gpu ? " on a GPU" : " in host memory";
       };
-      const auto differ = [&] {
-        return ValueError(lockstep::detail::str("messages do not match: rank ", sent.rank, " sent ",
-                                                out.count, " x ", out.dtype, where(sent),
-                                                ", but rank ", received.rank, " receives ",
-                                                in.count, " x ", in.dtype, where(received)));
+      // Each side gets an exception of its own: this error, or why there is no memory for it.
+      const auto differ = [&]() noexcept {
+        try {
+          return std::make_exception_ptr(ValueError(
+              lockstep::detail::str("messages do not match: rank ", sent.rank, " sent ", out.count,
+                                    " x ", out.dtype, where(sent), ", but rank ", received.rank,
+                                    " receives ", in.count, " x ", in.dtype, where(received))));
+        } catch (...) {
+          return std::current_exception();
+        }
       };
-      fail(sent, differ);
-      return fail(received, differ);
+      sent.done(differ());
+      return received.done(differ());
     }
     std::exception_ptr cause;
     try {
