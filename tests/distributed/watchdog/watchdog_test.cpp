@@ -438,12 +438,13 @@ TEST(Watchdog, WhoIsRefusedIsCutOff) {
 // Rank 0's watchdog, to the one of rank 1 of two.
 struct WrittenServer : Peer {
   detail::Listener listener = detail::listen_on(0);
+  std::atomic<bool> faulted{false};
 
   std::unique_ptr<detail::WatchdogClient> welcome(const WatchdogOptions& options) {
     auto made = std::async(std::launch::async, [&] {
       return std::make_unique<detail::WatchdogClient>(
           1, 2, detail::WatchdogAddress{"localhost", listener.port, 7}, patience(), options,
-          std::function<void()>());
+          std::function<void()>(), faulted);
     });
     EXPECT_TRUE(detail::await(listener.socket, POLLIN, patience()));
     socket = detail::Descriptor(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -489,7 +490,7 @@ TEST(Watchdog, RankZeroIsNotAwaitedInWhatWasItsLastCollective) {
   detail::write(last, {{0, 1}, 0});
   zero.send(last.number(std::uint64_t{1}).take() + FrameWriter(FromServer::closing).take());
   zero.socket = {};
-  while (!one->faulted()) std::this_thread::yield();
+  while (!zero.faulted) std::this_thread::yield();
   EXPECT_EQ(one->faults()[0].kind, Fault::Kind::stuck) << one->faults()[0].text;
 }
 

@@ -24,9 +24,7 @@ class RankWatcher : lockstep::detail::NonCopyable {
   virtual std::shared_ptr<Progress> watch(const std::vector<int>& ranks) = 0;
 
   // True once a fault has been found. As cheap as reading a variable.
-  bool faulted() const noexcept {
-    return faulted_ != nullptr && faulted_->load(std::memory_order_acquire);
-  }
+  bool faulted() const noexcept { return faulted_.load(std::memory_order_acquire); }
 
   // The error that says what has been found, or null.
   virtual std::exception_ptr exception() const = 0;
@@ -38,12 +36,7 @@ class RankWatcher : lockstep::detail::NonCopyable {
   virtual void abort(std::string reason) noexcept = 0;
 
  protected:
-  // Names the flag that the first fault raises; it lives as long as this. Without one `faulted` is
-  // false.
-  void set_fault_flag(const std::atomic<bool>& faulted) { faulted_ = &faulted; }
-
- private:
-  const std::atomic<bool>* faulted_ = nullptr;
+  std::atomic<bool> faulted_{false};  // the first fault raises it; it publishes nothing
 };
 
 // A group's entry with the Watchdog of its rank: the ranks that it has, and how far this one is in

@@ -24,11 +24,9 @@ class BadFrame : public NetworkError {
 // A frame is a length in four bytes, followed by as many; all numbers are little-endian.
 class FrameWriter {
  public:
-  FrameWriter() : bytes_(4, '\0') {}
-
   template <class Kind>
-  explicit FrameWriter(Kind kind) : FrameWriter() {
-    number<std::uint8_t>(static_cast<std::uint8_t>(kind));
+  explicit FrameWriter(Kind kind) : bytes_(4, '\0') {
+    number(static_cast<std::uint8_t>(kind));
   }
 
   template <class Int>
@@ -92,24 +90,18 @@ class FrameReader {
   std::string_view rest_;
 };
 
-// The length of the frame at the start of `bytes`, without the length's own four bytes; nothing if
-// these have not all come. Throws BadFrame if it is more than `most`, so that no peer can make this
-// process wait for, or keep, that much.
-inline std::optional<std::size_t> frame_length(std::string_view bytes, std::size_t most) {
-  if (bytes.size() < 4) return {};
-  const std::size_t length = FrameReader(bytes.substr(0, 4)).number<std::uint32_t>();
-  check<BadFrame>(length <= most, "a frame of ", length, " bytes, ", most, " is the most");
-  return length;
-}
-
 // Takes a whole frame off the front of `bytes`, from `at` on; nothing if it has not all come.
+// Throws BadFrame for one of more than `most` bytes, so that no peer can make this process wait
+// for, or keep, that much.
 inline std::optional<std::string_view> next_frame(std::string_view bytes, std::size_t& at,
                                                   std::size_t most) {
   const std::string_view rest = bytes.substr(at);
-  const auto length = frame_length(rest, most);
-  if (!length || rest.size() - 4 < *length) return {};
-  at += 4 + *length;
-  return rest.substr(4, *length);
+  if (rest.size() < 4) return {};
+  const std::size_t length = FrameReader(rest).number<std::uint32_t>();
+  check<BadFrame>(length <= most, "a frame of ", length, " bytes, ", most, " is the most");
+  if (rest.size() - 4 < length) return {};
+  at += 4 + length;
+  return rest.substr(4, length);
 }
 
 // Waits for a frame. Returns as receive_all; EPROTO for one of more than `most` bytes.

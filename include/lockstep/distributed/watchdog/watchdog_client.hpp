@@ -39,17 +39,19 @@ struct WatchdogAddress {
   std::uint64_t token = 0;
 };
 
-// A rank's side of the watchdog.
+// A rank's side of the watchdog. The first fault raises `faulted`.
 //
 // Threads: a thread of its own has the connection; it ends in the destructor, which says goodbye
 // first. `mutex_` guards what other threads share with it; it owns the rest.
 class WatchdogClient : lockstep::detail::NonCopyable {
  public:
   WatchdogClient(int rank, int size, const WatchdogAddress& address, const Deadline& deadline,
-                 const WatchdogOptions& options, std::function<void()> on_fault)
+                 const WatchdogOptions& options, std::function<void()> on_fault,
+                 std::atomic<bool>& faulted)
       : rank_(rank),
         options_(options),
         on_fault_(std::move(on_fault)),
+        faulted_(faulted),
         clock_(options.interval),
         loop_(kMaxWatchdogFrame) {
     loop_.add(greet(size, address, deadline));
@@ -78,9 +80,6 @@ class WatchdogClient : lockstep::detail::NonCopyable {
     const std::lock_guard lock(mutex_);
     return groups_.size();
   }
-
-  bool faulted() const noexcept { return faulted_.load(std::memory_order_acquire); }
-  const std::atomic<bool>& fault_flag() const { return faulted_; }
 
   // The faults found, and the collective in which this rank waits, or "".
   std::vector<Fault> faults() const {
@@ -311,7 +310,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   // Adds a fault that this rank has found itself, unless there is one: what it finds later follows
   // from that.
   void add_fault(Fault fault) {
-    if (!faulted()) set_faults({std::move(fault)});
+    if (!faulted_.load(std::memory_order_relaxed)) set_faults({std::move(fault)});
   }
   void set_faults(std::vector<Fault> faults) {
     bool known = false;
@@ -339,6 +338,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   const int rank_;
   const WatchdogOptions options_;
   const std::function<void()> on_fault_;  // called by the thread, once
+  std::atomic<bool>& faulted_;            // written by the thread alone
 
   mutable std::mutex mutex_;  // guards all up to the next empty line
   std::condition_variable changed_;
@@ -350,8 +350,6 @@ class WatchdogClient : lockstep::detail::NonCopyable {
   bool abort_sent_ = false;
   bool finishes_ = false;  // this rank has called `finish`, and rank 0 has not been told yet
   bool alone_ = false;     // there is no connection any more
-
-  std::atomic<bool> faulted_{false};  // true from the first fault on; publishes nothing
 
   ListeningClock clock_;
   WatchdogLedger::Time last_frame_{0};  // when a frame of rank 0's came last

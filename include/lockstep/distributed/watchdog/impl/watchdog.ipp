@@ -63,8 +63,7 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
     options_ = {milliseconds(times[0]), milliseconds(times[1]), milliseconds(times[2])};
   }
   client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options_,
-                                                     std::move(on_fault));
-  set_fault_flag(client_->fault_flag());
+                                                     std::move(on_fault), faulted_);
 }
 
 LOCKSTEP_INLINE Watchdog::~Watchdog() {
