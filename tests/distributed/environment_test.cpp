@@ -120,7 +120,8 @@ TEST(LaunchEnvironment, RankAndWorldSizeComeFirstThenOpenMpiMpichAndSlurm) {
 }
 
 TEST(LaunchEnvironment, ABatchScriptsOwnProcessIsNoTaskOfSlurm) {
-  const Environment environment{{"SLURM_NTASKS", "6"}};
+  const Environment environment{
+      {"SLURM_NTASKS", "6"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}};
   expect_place("", 0, 1, 0);
 }
 
@@ -132,6 +133,7 @@ TEST(LaunchEnvironment, BadVariablesAreErrorsThatNameThem) {
   };
   fails({{"RANK", "0"}}, "environment variable WORLD_SIZE expected, but not set");
   fails({{"WORLD_SIZE", "2"}}, "environment variable RANK expected, but not set");
+  fails({{"SLURM_STEP_NUM_TASKS", "2"}}, "environment variable SLURM_PROCID expected");
   fails({{"RANK", "2"}, {"WORLD_SIZE", "2"}}, "RANK is \"2\"", "from 0 to 1");
   fails({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, "RANK is \"-1\"");
   fails({{"RANK", "0"}, {"WORLD_SIZE", "0"}}, "WORLD_SIZE is \"0\"");

@@ -23,7 +23,8 @@ struct LaunchEnvironment {
 //
 // **Torch counterpart.** The env:// initialisation of torch.distributed.
 // **Threads and exceptions.** ValueError for a variable that is no number or out of range, and for
-// a rank without a world size or the other way round.
+// a rank without a world size or the other way round; but Slurm gives the process of a batch script
+// a rank alone, and that is a world of one.
 LaunchEnvironment launch_environment();
 
 }  // namespace lockstep::distributed

@@ -34,14 +34,15 @@ struct LaunchVariables {
   const char* rank;
   const char* world_size;
   const char* local_rank;
+  bool rank_without_size = false;  // a process that is not among others may have a rank
 };
 
 inline constexpr LaunchVariables kLaunchVariables[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    // Not SLURM_NTASKS, which a batch script's own process has as well.
-    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+    // Not SLURM_NTASKS, which a batch script's own process has as well, like SLURM_PROCID.
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", true},
 };
 
 }  // namespace lockstep::distributed::detail
@@ -54,7 +55,7 @@ LOCKSTEP_INLINE LaunchEnvironment launch_environment() {
     const std::optional<int> size = detail::number_in_environment(names.world_size, 1);
     const std::optional<int> rank = detail::number_in_environment(
         names.rank, 0, size ? *size - 1 : std::numeric_limits<int>::max());
-    if (!size && !rank) continue;
+    if (!size && (!rank || names.rank_without_size)) continue;
     check<ValueError>(size && rank, "environment variable ", size ? names.rank : names.world_size,
                       " expected, but not set: ", size ? names.world_size : names.rank, " is");
     result.launcher = names.launcher;
