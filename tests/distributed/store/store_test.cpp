@@ -132,6 +132,7 @@ TEST_P(Stores, ALateKeyIsNamedWithTheTimeLimit) {
   store->set_timeout(milliseconds(30));
   EXPECT_TRUE(throws<StoreError>([&] { store->get("missing"); }, "missing'", "0.03 s"));
   EXPECT_TRUE(throws<ValueError>([&] { store->get("there", milliseconds(-1)); }, "-1"));
+  EXPECT_THROW(store->get("there", milliseconds::min()), ValueError);
   EXPECT_EQ(store->get("there"), "");  // and it can still be used
 }
 

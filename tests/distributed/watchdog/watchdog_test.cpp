@@ -46,6 +46,7 @@ using detail::FrameReader;
 using detail::FrameWriter;
 using detail::FromServer;
 using detail::ToServer;
+using std::chrono::milliseconds;
 using testing::throws;
 
 // Quick to notice who waits for whom, and never for want of a heartbeat: the machine may be busy.
@@ -427,6 +428,18 @@ TEST(Watchdog, WhoNamesARankThatThereIsNotIsCutOff) {
   EXPECT_TRUE(zero.has_ended());
 }
 
+TEST(Watchdog, WhoSaysThatItHasWaitedForAnImpossibleTimeIsCutOff) {
+  for (const milliseconds age : {milliseconds(-1), milliseconds::max()}) {
+    detail::WatchdogServer server(1, 7, 5min, kQuick);
+    WrittenRank zero(server.port(), 7, 0, 1);
+    zero.announce({0});
+    FrameWriter inside(ToServer::position);
+    detail::write(inside.number(std::uint32_t{0}), {1, true, age, "barrier"});
+    zero.send(inside.take());
+    EXPECT_TRUE(zero.has_ended());
+  }
+}
+
 TEST(Watchdog, WhoIsRefusedIsCutOff) {
   detail::WatchdogServer server(1, 7, 5min, kQuick);
   Peer other{detail::connect_to("localhost", server.port(), Peer::patience())};
@@ -676,6 +689,8 @@ TEST(WatchdogOptions, AnIntervalIsMoreThanNothing) {
   WatchdogOptions options;
   options.interval = 0ms;
   EXPECT_TRUE(throws<ValueError>([&] { options.check(); }, "interval is 0 ms"));
+  options.interval = milliseconds::max();  // of which there are not two
+  EXPECT_TRUE(throws<ValueError>([&] { options.check(); }, "at least twice the interval"));
 }
 
 // A process that was stopped has not listened meanwhile, and blames nobody for that time.

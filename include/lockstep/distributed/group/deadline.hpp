@@ -19,7 +19,8 @@ class Deadline {
 
   // `timeout` from now. 0 is allowed: what does not succeed at once has failed.
   explicit Deadline(std::chrono::milliseconds timeout)
-      : timeout_(timeout), at_(Clock::now() + std::min(timeout, kLongest)) {
+      : timeout_(timeout),
+        at_(Clock::now() + std::clamp(timeout, std::chrono::milliseconds(0), kLongest)) {
     check<ValueError>(timeout.count() >= 0, "a time limit must be 0 or more, not ", timeout.count(),
                       " ms");
   }

@@ -42,6 +42,9 @@ constexpr std::size_t kMaxWatchdogFrame = std::size_t{1} << 20;
 // The longest text in a frame; more is cut off.
 constexpr std::size_t kMaxWatchdogText = std::size_t{1} << 14;
 
+// No rank has been anywhere for longer.
+constexpr std::chrono::milliseconds kLongestAge = std::chrono::hours(24 * 365 * 100);
+
 // How long the ends of a connection wait for each other when one says goodbye.
 constexpr std::chrono::milliseconds kLongestGoodbye{2000};
 
@@ -54,6 +57,7 @@ inline WatchdogLedger::Position read_position(FrameReader& frame) {
   position.number = frame.number<std::uint64_t>();
   position.inside = frame.number<std::uint8_t>() != 0;
   position.age = std::chrono::milliseconds(frame.number<std::int64_t>());
+  check<BadFrame>(position.age.count() >= 0 && position.age <= kLongestAge, "an impossible age");
   position.call = frame.text();
   return position;
 }

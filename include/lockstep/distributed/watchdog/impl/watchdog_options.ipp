@@ -40,7 +40,7 @@ namespace lockstep::distributed {
 LOCKSTEP_INLINE void WatchdogOptions::check() const {
   lockstep::check<ValueError>(interval.count() > 0, "WatchdogOptions.interval is ",
                               interval.count(), " ms, but must be more than 0");
-  lockstep::check<ValueError>(heartbeat_timeout >= 2 * interval,
+  lockstep::check<ValueError>(heartbeat_timeout / 2 >= interval,
                               "WatchdogOptions.heartbeat_timeout is ", heartbeat_timeout.count(),
                               " ms, but must be at least twice the interval, which is ",
                               interval.count(), " ms");
