@@ -8,9 +8,9 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/parallel/comm/broadcast.hpp>
 #include <lockstep/parallel/comm/detail/buffers.hpp>
 #include <lockstep/parallel/comm/detail/collective_sums.hpp>
-#include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/parallel/comm/reduce_add.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -32,15 +32,6 @@
 namespace lockstep::comm::detail {
 
 inline bool is_sparse(const Tensor& tensor) { return tensor.is_sparse(); }
-
-inline bool any_sparse(Summands summands) { return lockstep::detail::any_of(summands, is_sparse); }
-
-// Returns true if all are sparse; otherwise makes all of them dense and returns false.
-inline bool densify_unless_all_sparse(std::vector<Tensor>& summands) {
-  if (lockstep::detail::all_of(summands, is_sparse)) return true;
-  for (Tensor& each : summands) each = each.to_dense();
-  return false;
-}
 
 // "5x4": how torch prints sizes in reduce_add's errors.
 inline std::string sizes_text(const Shape& shape) {
@@ -67,18 +58,12 @@ class ReadableTensor {
   static Tensor copy_of(const Tensor& source, const Stream& compute) {
     const Device destination = compute.device();
     if (source.device() == destination) return {};
-    if (lockstep::detail::can_access(destination, source.device())) {
-      compute.wait_stream(current_stream(source.device()));
-      source.record_stream(compute);
-      return {};
+    if (!lockstep::detail::can_access(destination, source.device())) {
+      return broadcast(source, {destination})[0];
     }
-    const Transfer transfer(destination);
-    Tensor copy = transfer.allocate(source.sizes(), source.dtype());
-    CopiesTogether alone;
-    transfer.copy(copy, source, whole_of(source), alone);
-    alone.issue();
-    transfer.finish(copy);
-    return copy;
+    compute.wait_stream(current_stream(source.device()));
+    source.record_stream(compute);
+    return {};
   }
 
   const lockstep::detail::Packed source_;
@@ -147,13 +132,14 @@ LOCKSTEP_INLINE void sum_lists(std::vector<Tensor>& sums, std::vector<Summands> 
   bool any_dense = false;
   for (std::size_t j = 0; j < sums.size(); ++j) {
     if (summands[j].empty()) continue;
-    if (any_sparse(summands[j])) [[unlikely]] {
+    if (lockstep::detail::any_of(summands[j], is_sparse)) [[unlikely]] {
       std::vector<Tensor> mine(summands[j].begin(), summands[j].end());
-      if (densify_unless_all_sparse(mine)) {
+      if (lockstep::detail::all_of(mine, is_sparse)) {
         sums[j] = lockstep::detail::concatenated(mine, destination);
         summands[j] = {};
         continue;
       }
+      for (Tensor& each : mine) each = each.to_dense();
       summands[j] = dense.emplace_back(std::move(mine));
     }
     any_dense = true;
