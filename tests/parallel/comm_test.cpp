@@ -416,7 +416,7 @@ TEST(Comm, AnOversizeTensorClosesItsBuffer) {
   const std::vector<ls::Tensor> tensors = {numbers(5, ls::Dtype::f32),  numbers(5, ls::Dtype::i64),
                                            numbers(5, ls::Dtype::f32),  numbers(5, ls::Dtype::f32),
                                            numbers(30, ls::Dtype::f32), numbers(5, ls::Dtype::i64)};
-  const auto groups = comm::detail::buffer_groups(tensors, 40);
+  const auto groups = comm::detail::buffer_groups(tensors, {40});
   const std::vector<std::vector<std::size_t>> expected = {{0, 2}, {1}, {3, 4}, {5}};
   EXPECT_EQ(groups, expected);
 }

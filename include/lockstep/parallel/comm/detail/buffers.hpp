@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lockstep/config.hpp>
-#include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -23,45 +22,19 @@ inline std::size_t bytes_of(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * element_size(tensor.dtype());
 }
 
-// Each group lists the indices of its tensors, in ascending order.
+// Each group lists the indices of its tensors.
 using Groups = std::vector<std::vector<std::size_t>>;
 
-// Puts tensors into groups, each of one kind, that is, one dtype and device. One group of each kind
-// is open; the caller adds members to it and decides when it is closed.
-class Grouping {
- public:
-  struct Group {
-    Dtype dtype;
-    Device device;
-    std::vector<std::size_t> members = {};
-    std::size_t bytes = 0;
-    std::size_t closed = 0;  // how many groups of this kind are closed
-  };
-
-  // The open group of this kind.
-  Group& open(Dtype dtype, Device device = {});
-
-  void close(Group& group);
-  // Adds a closed group of this tensor alone, which belongs to no kind.
-  void add_alone(std::size_t tensor) { closed_.push_back({tensor}); }
-
-  // All groups: in the order in which they were closed, then the open ones in the order in which
-  // their kinds were first met.
-  Groups finish() &&;
-
- private:
-  Groups closed_;
-  std::vector<Group> open_;
-};
-
-// Sorts the groups by their first members, which is the order in which they were opened.
-Groups by_first_member(Groups groups);
-
-// Which tensors share a buffer when they are broadcast: those of one dtype in order, a buffer being
-// closed once it has reached `buffer_size` bytes.
+// Which tensors share a buffer when they are broadcast: those of one dtype and device in order, a
+// buffer being closed once it has reached its limit in bytes.
+//
+// The arguments are those of compute_bucket_assignment_by_size (ddp/bucket_assignment.hpp), which
+// checks them.
 //
 // **Torch counterpart.** torch::utils::take_tensors.
-Groups buffer_groups(const std::vector<Tensor>& tensors, std::size_t buffer_size);
+Groups buffer_groups(const std::vector<Tensor>& tensors, const std::vector<std::size_t>& limits,
+                     const std::vector<bool>& alone = {},
+                     const std::vector<std::size_t>& numbers = {});
 
 // Which tensors share a buffer when they are reduced: those of one dtype in order, a group being
 // closed before it would exceed `size_limit` bytes, so that a larger group has one tensor alone.

@@ -76,8 +76,8 @@ LOCKSTEP_INLINE std::vector<std::vector<Tensor>> broadcast_coalesced(
       continue;
     }
     const detail::Transfer& transfer = transfers.emplace_back(devices[i]);
-    detail::FlatCopies flat = detail::allocate_groups(transfer.stream(), tensors,
-                                                      detail::buffer_groups(tensors, buffer_size));
+    detail::FlatCopies flat = detail::allocate_groups(
+        transfer.stream(), tensors, detail::buffer_groups(tensors, {buffer_size}));
     copies[i] = std::move(flat.parts);
     buffers.push_back(std::move(flat.buffers));
     indices.push_back(i);

@@ -7,10 +7,8 @@
 #include <lockstep/parallel/distributed_options.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -24,23 +22,7 @@ LOCKSTEP_INLINE std::vector<std::vector<std::size_t>> compute_bucket_assignment_
                     " marks were given for ", tensors.size(), " tensors");
   check<ValueError>(tensor_indices.empty() || tensor_indices.size() == tensors.size(), kName,
                     tensor_indices.size(), " indices were given for ", tensors.size(), " tensors");
-
-  comm::detail::Grouping groups;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::size_t number = tensor_indices.empty() ? i : tensor_indices[i];
-    if (!alone.empty() && alone[i]) {
-      groups.add_alone(number);
-      continue;
-    }
-    auto& bucket = groups.open(tensors[i].dtype(), tensors[i].device());
-    bucket.members.push_back(number);
-    bucket.bytes += comm::detail::bytes_of(tensors[i]);
-    if (bucket.bytes >= size_limits[std::min(bucket.closed, size_limits.size() - 1)]) {
-      groups.close(bucket);
-    }
-  }
-  auto buckets = std::move(groups).finish();
-  return tensor_indices.empty() ? comm::detail::by_first_member(std::move(buckets)) : buckets;
+  return comm::detail::buffer_groups(tensors, size_limits, alone, tensor_indices);
 }
 
 }  // namespace lockstep

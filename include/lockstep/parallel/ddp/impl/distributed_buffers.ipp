@@ -31,7 +31,7 @@ inline Tensor part_for(const Tensor& flat, std::int64_t offset, const Tensor& li
 
 LOCKSTEP_INLINE void CoalescedBroadcast::run(const distributed::ProcessGroup& group,
                                              const std::vector<Tensor>& tensors, int root) {
-  const comm::detail::Groups groups = comm::detail::buffer_groups(tensors, kBufferSize);
+  const comm::detail::Groups groups = comm::detail::buffer_groups(tensors, {kBufferSize});
   flat_.resize(groups.size());
   std::vector<distributed::Work> works;
   for (std::size_t g = 0; g < groups.size(); ++g) {

@@ -72,7 +72,7 @@ LOCKSTEP_INLINE void ReplicaCache::prepare(Replica& replica, const Stream& strea
   replica.versions.clear();                // nothing is there, should the allocation throw
   replica.device = device;
   replica.flat = comm::detail::allocate_groups(stream, originals,
-                                               comm::detail::buffer_groups(originals, SIZE_MAX));
+                                               comm::detail::buffer_groups(originals, {SIZE_MAX}));
   replica.versions.assign(originals.size(), Versions{});
 }
 

@@ -20,41 +20,70 @@
 
 namespace lockstep::comm::detail {
 
-LOCKSTEP_INLINE Grouping::Group& Grouping::open(Dtype dtype, Device device) {
-  for (Group& group : open_) {
-    if (group.dtype == dtype && group.device == device) return group;
+// Puts tensors into groups, each of one kind, that is, one dtype and device. One group of each kind
+// is open; the caller adds members to it and decides when it is closed.
+class Grouping {
+ public:
+  struct Group {
+    Dtype dtype;
+    Device device;
+    std::vector<std::size_t> members = {};
+    std::size_t bytes = 0;
+    std::size_t closed = 0;  // how many groups of this kind are closed
+  };
+
+  // The open group of this kind.
+  Group& open(Dtype dtype, Device device = {}) {
+    for (Group& group : open_) {
+      if (group.dtype == dtype && group.device == device) return group;
+    }
+    return open_.emplace_back(Group{.dtype = dtype, .device = device});
   }
-  return open_.emplace_back(Group{.dtype = dtype, .device = device});
-}
 
-LOCKSTEP_INLINE void Grouping::close(Group& group) {
-  closed_.push_back(std::exchange(group.members, {}));
-  group.bytes = 0;
-  ++group.closed;
-}
-
-LOCKSTEP_INLINE Groups Grouping::finish() && {
-  for (Group& group : open_) {
-    if (!group.members.empty()) closed_.push_back(std::move(group.members));
+  void close(Group& group) {
+    closed_.push_back(std::exchange(group.members, {}));
+    group.bytes = 0;
+    ++group.closed;
   }
-  return std::move(closed_);
-}
+  // Adds a closed group of this tensor alone, which belongs to no kind.
+  void add_alone(std::size_t tensor) { closed_.push_back({tensor}); }
 
-LOCKSTEP_INLINE Groups by_first_member(Groups groups) {
-  std::sort(groups.begin(), groups.end(),
-            [](const auto& a, const auto& b) { return a.front() < b.front(); });
-  return groups;
-}
+  // All groups: in the order in which they were closed, then the open ones in the order in which
+  // their kinds were first met.
+  Groups finish() && {
+    for (Group& group : open_) {
+      if (!group.members.empty()) closed_.push_back(std::move(group.members));
+    }
+    return std::move(closed_);
+  }
 
-LOCKSTEP_INLINE Groups buffer_groups(const std::vector<Tensor>& tensors, std::size_t buffer_size) {
+ private:
+  Groups closed_;
+  std::vector<Group> open_;
+};
+
+LOCKSTEP_INLINE Groups buffer_groups(const std::vector<Tensor>& tensors,
+                                     const std::vector<std::size_t>& limits,
+                                     const std::vector<bool>& alone,
+                                     const std::vector<std::size_t>& numbers) {
   Grouping groups;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    Grouping::Group& group = groups.open(tensors[i].dtype());
-    group.members.push_back(i);
+    const std::size_t number = numbers.empty() ? i : numbers[i];
+    if (!alone.empty() && alone[i]) {
+      groups.add_alone(number);
+      continue;
+    }
+    Grouping::Group& group = groups.open(tensors[i].dtype(), tensors[i].device());
+    group.members.push_back(number);
     group.bytes += bytes_of(tensors[i]);
-    if (group.bytes >= buffer_size) groups.close(group);
+    if (group.bytes >= limits[std::min(group.closed, limits.size() - 1)]) groups.close(group);
   }
-  return by_first_member(std::move(groups).finish());
+  Groups all = std::move(groups).finish();
+  if (numbers.empty()) {
+    std::sort(all.begin(), all.end(),
+              [](const auto& a, const auto& b) { return a.front() < b.front(); });
+  }
+  return all;
 }
 
 LOCKSTEP_INLINE Groups take_tensors(const std::vector<Tensor>& tensors, std::size_t size_limit) {
