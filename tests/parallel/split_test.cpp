@@ -96,6 +96,15 @@ TEST(Split, FewerDevicesWhereEachIsToHaveSomeRows) {
                                      "at_least: expected at least 1 row, got 0"));
 }
 
+TEST(Split, WeightsHaveAFiniteSum) {
+  EXPECT_EQ(split_sizes(10, 2, ls::Split::weights({8e307, 8e307})), (Sizes{5, 5}));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] {
+        (void)ls::Split::weights({1e308, 1e308});
+      },
+      "Split::weights: expected weights whose sum is finite"));
+}
+
 TEST(Split, SizesAreTakenAsGiven) {
   EXPECT_EQ(split_sizes(6, 3, ls::Split::sizes({1, 0, 5})), (Sizes{1, 0, 5}));
   EXPECT_TRUE(throws<ls::ValueError>(

@@ -13,8 +13,8 @@ namespace lockstep {
 //
 // **Torch counterpart.** None: torch's DataParallel has Split::chunk alone.
 // **Threads and exceptions.** The functions below throw a ValueError for a weight that is no
-// positive number and for less than one row; sizes, and how many sizes or weights there are, are
-// looked at when a batch is divided: see split_sizes.
+// positive number, for weights whose sum is infinite, and for less than one row; sizes, and how
+// many sizes or weights there are, are looked at when a batch is divided: see split_sizes.
 // **Example.** ls::DataParallel model{Net{}, ls::devices(), {.split = ls::Split::weights({2, 1})}};
 class Split {
  public:

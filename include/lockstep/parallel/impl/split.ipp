@@ -61,6 +61,8 @@ LOCKSTEP_INLINE Split Split::weights(std::vector<double> weights) {
     check<ValueError>(weight > 0 && std::isfinite(weight),
                       "Split::weights: expected positive numbers, got ", weight);
   }
+  check<ValueError>(std::isfinite(std::accumulate(weights.begin(), weights.end(), 0.0)),
+                    "Split::weights: expected weights whose sum is finite");
   Split split(Rule::weights);
   split.weights_ = std::move(weights);
   return split;
