@@ -505,6 +505,20 @@ TEST(Join, SeveralJoinablesTakeTurns) {
   });
 }
 
+TEST(Join, APhaseOutOfRangeIsRefused) {
+  distributed::run(first_devices(1), [](const ProcessGroup& group) {
+    Counter counter{group};
+    join(counter, [&] {
+      for (const int phase : {-1, JoinContext::kPhases}) {
+        EXPECT_TRUE(
+            throws<ValueError>([&] { (void)counter.context->announce(phase); },
+                               "expected a phase from 0 to 255, got " + std::to_string(phase)));
+        EXPECT_TRUE(throws<ValueError>([&] { (void)counter.context->meet(phase); }, "phase"));
+      }
+    });
+  });
+}
+
 TEST(Join, ARankWithFewerJoinablesIsToldSo) {
   EXPECT_TRUE(throws<ValueError>(
       [] {

@@ -93,7 +93,7 @@ class JoinAnnouncement {
 // joined takes part in these by JoinHook::main_hook.
 class JoinContext {
  public:
-  // A joinable numbers its phases from 0 to kPhases - 1.
+  // A joinable numbers its phases from 0 to kPhases - 1; another number is a ValueError.
   static constexpr int kPhases = 256;
 
   JoinContext(std::shared_ptr<detail::JoinState> state, int joinable)
@@ -112,7 +112,11 @@ class JoinContext {
   static int phase_of(std::int32_t code) { return (code - 1) % kPhases; }
 
  private:
-  std::int32_t code_of(int phase) const { return 1 + joinable_ * kPhases + phase; }
+  std::int32_t code_of(int phase) const {
+    check<ValueError>(phase >= 0 && phase < kPhases, "join: expected a phase from 0 to ",
+                      kPhases - 1, ", got ", phase);
+    return 1 + joinable_ * kPhases + phase;
+  }
 
   JoinAnnouncement tell(const distributed::ProcessGroup& group, std::int32_t code) const;
 
