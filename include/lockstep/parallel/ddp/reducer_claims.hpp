@@ -21,7 +21,7 @@ namespace lockstep::detail {
 class ReducerClaims : NonCopyable {
  public:
   // A ModuleError that names the parameter if one is held already.
-  explicit ReducerClaims(const std::vector<NamedParameter>& parameters) {
+  explicit ReducerClaims(const std::vector<NamedParameter>& parameters) : ReducerClaims() {
     Table& table = Table::instance();
     const std::lock_guard lock(table.mutex);
     for (const auto& [name, tensor] : parameters) {
@@ -56,6 +56,9 @@ class ReducerClaims : NonCopyable {
       return table;
     }
   };
+
+  // Nothing yet: where the other constructor throws, the destructor ends what has been claimed.
+  ReducerClaims() = default;
 
   static bool before(const Tensor& a, const Tensor& b) {
     return std::less<>()(a.impl().get(), b.impl().get());
