@@ -13,6 +13,7 @@
 
 #include "parallel/layers.hpp"
 #include "support/devices.hpp"
+#include "support/expect_error.hpp"
 
 #include <gtest/gtest.h>
 
@@ -29,6 +30,7 @@
 namespace ls = lockstep;
 using ls::testing::first_devices;
 using ls::testing::L0;
+using ls::testing::throws;
 using ls::testing::x5;
 
 namespace replication_callback_test {
@@ -92,6 +94,15 @@ TEST(ReplicationCallback, ReplicasFromElsewhereAreToldInTheSameOrder) {
   EXPECT_EQ(calls[4].context, calls[1].context);
   EXPECT_NE(calls[4].context, calls[0].context);
   EXPECT_EQ(replicas[1].rest[0].context.get(), calls[4].context);
+}
+
+TEST(ReplicationCallback, ReplicasFromElsewhereHaveADeviceEach) {
+  Net net;
+  ls::to(net, "cpu:0");
+  std::vector<Net> replicas = ls::replicate(net, first_devices(2));
+  EXPECT_TRUE(
+      throws<ls::ValueError>([&] { ls::execute_replication_callbacks(replicas, first_devices(1)); },
+                             "execute_replication_callbacks: 1 devices were given for 2 replicas"));
 }
 
 // Counts the rows that a replica has seen.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/error.hpp>
 #include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/walk.hpp>
 
@@ -76,8 +77,12 @@ inline void execute(const std::vector<ReplicationCallback>& callbacks,
 // does this itself; it is for replicas that come from elsewhere.
 //
 // **Torch counterpart.** execute_replication_callbacks of PyTorch-Encoding.
+// **Threads and exceptions.** A ValueError unless there is a device for each replica.
 template <class M>
 void execute_replication_callbacks(std::vector<M>& replicas, const std::vector<Device>& devices) {
+  check<ValueError>(replicas.size() == devices.size(),
+                    "execute_replication_callbacks: ", devices.size(), " devices were given for ",
+                    replicas.size(), " replicas");
   std::vector<detail::ReplicationCallback> callbacks;
   for (std::size_t copy_id = 0; copy_id < replicas.size(); ++copy_id) {
     const auto collect = [&]<class Node>(const detail::nested::Path& /*path*/, Node& node) {
