@@ -8,6 +8,7 @@
 // does what torch does: it starts a thread a replica; `apply_two/run_team` is two empty functions.
 // Time is the mean of one call, p50 the median of single calls in nanoseconds, which includes one
 // look at the clock (20–40 ns).
+#include <lockstep/backend/threads/worker_team.hpp>
 #include <lockstep/lockstep.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 

@@ -4,7 +4,7 @@
 #include <lockstep/autograd/engine/thread_state.hpp>
 #include <lockstep/backend/threads/pace.hpp>
 #include <lockstep/backend/threads/shared_shares.hpp>
-#include <lockstep/backend/threads/worker_team.hpp>
+#include <lockstep/backend/threads/worker_pool.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/module.hpp>
@@ -183,7 +183,7 @@ auto apply_all(std::span<M> modules, const std::vector<Device>& devices, PartsOf
     failed = true;
   };
   if (team) {
-    run_team_shares(*team, *job, on_error);
+    team->run(*job, on_error);
   } else {
     // This thread's calls with modules of this type usually take equally long.
     static constinit thread_local Pace pace;

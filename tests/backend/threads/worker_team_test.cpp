@@ -239,7 +239,7 @@ TEST(WorkerTeam, ErrorsThatNobodyTookAreNotThoseOfTheNextTeam) {
   struct Refusal {};
   const auto failing = [](std::size_t index) { throw std::runtime_error(std::to_string(index)); };
   const auto refuse = [](std::size_t, const std::exception_ptr&) { throw Refusal(); };
-  EXPECT_THROW(run_team_shares(4, failing, refuse), Refusal);
+  EXPECT_THROW(TeamLease(4).run(failing, refuse), Refusal);
   for (const std::exception_ptr& error : try_run_team(4, [](std::size_t) {})) EXPECT_FALSE(error);
 }
 

@@ -174,15 +174,19 @@ class TeamLease : NonCopyable {
   static constexpr std::size_t kRoom = Team::kRoom;
   static constexpr std::size_t kRoomAlignment = 128;
 
-  // Runs `invoke(context, i)` for each i below the size, returns when all have ended, and hands
-  // each error to `on_error(index, exception_ptr)`, in the order of the shares. Called once.
-  template <class OnError>
-  void run(Share::Invoke invoke, void* context, OnError on_error) {
+  // Runs share(i) for each i below the size, returns when all have ended, and hands each error to
+  // `on_error(index, exception_ptr)` on the calling thread, in the order of the shares. Called
+  // once.
+  template <class F, class OnError>
+  void run(F& share, OnError on_error) {
+    auto call = [&share](std::size_t index) { share(index); };
     Team& team = *own_.team;
     team.settled -= Team::kShare * static_cast<std::uint32_t>(team.workers.size());
     own_.settled = team.settled;
-    own_.invoke = invoke;
-    own_.context = context;
+    own_.invoke = [](void* context, std::size_t index) {
+      (*static_cast<decltype(call)*>(context))(index);
+    };
+    own_.context = &call;
     pool_.post(own_, 1, Post::order);
     const bool was_inside = std::exchange(inside_team, true);
     std::exception_ptr own_error = own_.run();

@@ -12,25 +12,6 @@ namespace lockstep::detail {
 
 inline TeamStats team_stats() { return WorkerPool::instance().stats(); }
 
-// As try_run_team for the team that is leased, but hands each error to
-// `on_error(index, exception_ptr)` on the calling thread once all have ended. Allocates nothing
-// itself.
-template <class F, class OnError>
-void run_team_shares(TeamLease& team, F& share, OnError on_error) {
-  auto call = [&share](std::size_t index) { share(index); };
-  const Share::Invoke invoke = [](void* context, std::size_t index) {
-    (*static_cast<decltype(call)*>(context))(index);
-  };
-  team.run(invoke, &call, on_error);
-}
-
-// The same for a team of n, at least two, that is leased for it.
-template <class F, class OnError>
-void run_team_shares(std::size_t n, F& share, OnError on_error) {
-  TeamLease team(n);
-  run_team_shares(team, share, on_error);
-}
-
 // Runs share(0) … share(n - 1), all at once, each on a thread of its own, and returns one
 // exception_ptr a share when all have ended: what the share threw, or null.
 //
@@ -54,7 +35,7 @@ template <class F>
       errors[0] = std::current_exception();
     }
   } else if (n > 1) {
-    run_team_shares(n, share, [&errors](std::size_t index, std::exception_ptr error) {
+    TeamLease(n).run(share, [&errors](std::size_t index, std::exception_ptr error) {
       errors[index] = std::move(error);
     });
   }
@@ -72,7 +53,7 @@ void run_team(std::size_t n, F&& share) {
     share(std::size_t{0});
   } else if (n > 1) {
     std::exception_ptr first;
-    run_team_shares(n, share, [&first](std::size_t, std::exception_ptr error) {
+    TeamLease(n).run(share, [&first](std::size_t, std::exception_ptr error) {
       if (!first) first = std::move(error);
     });
     if (first) std::rethrow_exception(std::move(first));
