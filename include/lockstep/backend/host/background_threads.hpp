@@ -214,9 +214,8 @@ class BackgroundThreads {
   SharedWork* take_slot() {
     if (slots_.empty()) {
       auto work = std::make_unique<SharedWork>();
-      open_.reserve(slot_count_ + 1);
-      slots_.reserve(slot_count_ + 1);
-      ++slot_count_;
+      open_.reserve(open_.size() + 1);
+      slots_.reserve(open_.size() + 1);
       return work.release();
     }
     SharedWork* const work = slots_.back();
@@ -336,7 +335,6 @@ class BackgroundThreads {
   Servable* last_ready_ = nullptr;  // of the list whose first is front_.ready
   std::vector<SharedWork*> open_;   // in the order opened
   std::vector<SharedWork*> slots_;  // those not in use
-  std::size_t slot_count_ = 0;
   std::size_t thread_count_ = 0;
   // A thread is awake if it will look at the lists again without waiting for anybody, or is about
   // to begin. One in `sleep` is asleep until it is called, awake from then on.
