@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 namespace ls = lockstep;
@@ -112,6 +114,18 @@ TEST(Split, SizesAreTakenAsGiven) {
         split_sizes(6, 2, ls::Split::sizes({-1, 7}));
       },
       "non-negative", "-1"));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] {
+        split_sizes(4, 3, ls::Split::sizes({kMost, kMost, 6}));  // 4 modulo 2^64
+      },
+      "to sum to 4", "they sum to " + std::to_string(kMost)));
+}
+
+TEST(Split, ThereAreNoFewerThanNoRows) {
+  for (const ls::Split& split : {ls::Split::chunk, ls::Split::balanced, ls::Split::weights({1, 2})})
+    EXPECT_TRUE(throws<ls::ValueError>([&] { split_sizes(-5, 2, split); },
+                                       "split_sizes: expected at least 0 rows, got -5"));
 }
 
 TEST(Split, NoDevicesAreAnError) {

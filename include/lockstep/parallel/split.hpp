@@ -65,8 +65,9 @@ inline constinit const Split Split::balanced(Split::Rule::balanced);
 //
 // **Torch counterpart.** Tensor.chunk, for Split::chunk; the `chunk_sizes` of
 // torch.nn.parallel.comm.scatter, for Split::sizes.
-// **Threads and exceptions.** Any thread. ValueError without devices, unless there is one size or
-// weight for each device, and for sizes that are negative or do not sum to the rows.
+// **Threads and exceptions.** Any thread. ValueError without devices, for fewer than 0 rows, unless
+// there is one size or weight for each device, and for sizes that are negative or do not sum to the
+// rows.
 std::vector<std::int64_t> split_sizes(std::int64_t rows, std::size_t devices,
                                       const Split& split = Split::chunk);
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -22,7 +23,7 @@ LOCKSTEP_INLINE void check_chunk_sizes(std::int64_t rows, std::size_t devices,
   std::int64_t total = 0;
   for (const std::int64_t size : sizes) {
     check<ValueError>(size >= 0, "expected non-negative chunk sizes, got ", size);
-    total += size;
+    total += std::min(size, std::numeric_limits<std::int64_t>::max() - total);
   }
   check<ValueError>(total == rows, "expected chunk sizes to sum to ", rows,
                     ", the number of rows, but they sum to ", total);
@@ -108,6 +109,7 @@ LOCKSTEP_INLINE std::vector<std::int64_t> Split::divide(std::int64_t rows,
 LOCKSTEP_INLINE std::vector<std::int64_t> split_sizes(std::int64_t rows, std::size_t devices,
                                                       const Split& split) {
   check<ValueError>(devices > 0, "Expected at least one device to scatter to");
+  check<ValueError>(rows >= 0, "split_sizes: expected at least 0 rows, got ", rows);
   if (split.rule_ == Split::Rule::sizes) {
     detail::check_chunk_sizes(rows, devices, split.sizes_);
     return split.sizes_;
