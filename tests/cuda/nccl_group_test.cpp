@@ -794,10 +794,9 @@ TEST(NcclCalls, ACommunicatorWhoseGroupAnExceptionLeavesIsNotUsedAgain) {
     communicator.group([&](std::size_t rank, ncclComm_t comm) {
       if (rank == 1) throw std::runtime_error("no more calls");
       void* const data = tensor.impl()->data();
-      communicator.check_call(
-          ncclBroadcast(data, data, 4, ncclFloat32, 0, comm,
-                        static_cast<cuda::CudaStream&>(stream.state()).handle()),
-          "ncclBroadcast", rank);
+      cuda::check_nccl(ncclBroadcast(data, data, 4, ncclFloat32, 0, comm,
+                                     static_cast<cuda::CudaStream&>(stream.state()).handle()),
+                       "ncclBroadcast", communicator.devices(), comm);
     });
   };
   EXPECT_TRUE(throws<std::runtime_error>(group, "no more calls"));

@@ -73,7 +73,7 @@ class Communicator : lockstep::detail::NonCopyable {
   const std::vector<Device>& devices() const { return devices_; }
 
   // Calls issue(rank, its ncclComm_t) for every rank, as one group; `issue` checks its calls of
-  // NCCL by `check_call`. After a failure every later call of `group` throws a DeviceError. If
+  // NCCL. After a failure every later call of `group` throws a DeviceError. If
   // ranks may have started, or an earlier group has met an error on a GPU, some may wait for others
   // for ever: then all communicators are aborted, and with them what earlier groups have not ended.
   // A call after a failure looks for such an error, too.
@@ -103,10 +103,6 @@ class Communicator : lockstep::detail::NonCopyable {
   // Called after a group: the rank's calls have ended when `end` has happened, for which other
   // streams wait.
   void set_end(std::size_t rank, lockstep::detail::EventPtr end) { ends_[rank] = std::move(end); }
-
-  void check_call(ncclResult_t status, const char* call, std::size_t rank) const {
-    check_nccl(status, call, devices_, ranks_[rank]);
-  }
 
  private:
   void check_earlier() const {

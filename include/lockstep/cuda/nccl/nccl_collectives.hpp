@@ -59,58 +59,32 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
     return !PeerAccess::instance().found_broken();
   }
 
-  // The root's bytes stay where they are.
-  void broadcast(std::span<StreamState* const> streams, std::size_t root,
-                 std::span<const Broadcast> broadcasts) override {
-    make(streams, [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
-                      cudaStream_t stream) {
-      for (const Broadcast& each : broadcasts) {
-        communicator.check_call(ncclBroadcast(each.data[rank], each.data[rank], each.bytes,
-                                              ncclUint8, static_cast<int>(root), comm, stream),
-                                "ncclBroadcast", rank);
-      }
-    });
-  }
-
-  void sum(std::span<StreamState* const> streams, std::size_t root,
-           std::span<const Sum> sums) override {
-    make(streams, [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
-                      cudaStream_t stream) {
-      for (const Sum& each : sums) {
-        communicator.check_call(
-            ncclReduce(each.inputs[rank], rank == root ? each.total : nullptr, each.count,
-                       nccl_type(each.dtype), ncclSum, static_cast<int>(root), comm, stream),
-            "ncclReduce", rank);
-      }
-    });
-  }
-
-  // Rank 0's thread makes the calls of all ranks, so that none can wait in NCCL for one that does
-  // not come.
-  void run(const distributed::detail::Call& call,
-           std::span<const distributed::detail::GpuPart> parts) override {
-    const int size = static_cast<int>(parts.size());
+  // The calling thread makes the calls of all ranks, so that none can wait in NCCL for one that
+  // does not come.
+  void run(std::span<const distributed::detail::GpuCall> calls) override {
     std::vector<StreamState*> streams;
-    std::deque<NcclPart> calls;
-    for (int rank = 0; rank < size; ++rank) {
-      const auto& part = parts[static_cast<std::size_t>(rank)];
-      streams.push_back(&part.stream.state());
-      calls.emplace_back(part.stream, rank, size, call, part.inputs, part.outputs);
+    std::deque<NcclPart> parts;  // by rank, then by call
+    for (std::size_t rank = 0; rank < calls[0].parts.size(); ++rank) {
+      streams.push_back(&calls[0].parts[rank].stream.state());
+      for (const auto& [call, of_ranks] : calls) {
+        parts.emplace_back(Stream(*streams[rank]), static_cast<int>(rank),
+                           static_cast<int>(of_ranks.size()), call, of_ranks[rank].inputs,
+                           of_ranks[rank].outputs);
+      }
     }
-    make(streams,
-         [&](const Communicator& communicator, std::size_t rank, ncclComm_t comm,
-             cudaStream_t stream) { calls[rank].issue(comm, stream, communicator.devices()); });
-    for (const NcclPart& part : calls) part.finish();
+    make(streams, parts);
+    for (const NcclPart& part : parts) part.finish();
   }
 
  private:
+  using StreamState = lockstep::detail::StreamState;
+
   NcclCollectives() = default;
 
-  // Makes the calls of one collective as work of `named`: calls(communicator, rank, its ncclComm_t,
-  // NCCL's stream on its GPU), for each rank.
-  template <class Calls>
-  void make(std::span<StreamState* const> named, const Calls& calls) {
+  // Makes the calls of the ranks' parts, as many for each rank, as work of `named`.
+  void make(std::span<StreamState* const> named, const std::deque<NcclPart>& parts) {
     lockstep::detail::check_not_forked();
+    const std::size_t calls = parts.size() / named.size();
     const std::lock_guard lock(mutex_);
     Communicator& communicator = communicator_of(named);
     std::vector<CudaStream*> own;
@@ -120,7 +94,9 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
       Stream(*own.back()).wait_stream(Stream(*stream));
     }
     communicator.group([&](std::size_t rank, ncclComm_t comm) {
-      calls(communicator, rank, comm, own[rank]->handle());
+      for (std::size_t i = rank * calls; i < (rank + 1) * calls; ++i) {
+        parts[i].issue(comm, own[rank]->handle(), communicator.devices());
+      }
     });
     std::exception_ptr error;
     for (std::size_t rank = 0; rank < named.size(); ++rank) {

@@ -5,7 +5,6 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/non_copyable.hpp>
-#include <lockstep/tensor/dtype.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -21,6 +20,13 @@ struct GpuPart {
   std::span<void* const> outputs;
 };
 
+// A collective on GPUs: parts[r] is rank r's, with the inputs and outputs that are listed at
+// Carrier.
+struct GpuCall {
+  Call call;
+  std::vector<GpuPart> parts;
+};
+
 // A library that knows how the GPUs of a process are connected, and runs collectives on all of a
 // set at once: those of DataParallel, and of a world of threads. Where none serves a set, the
 // caller uses copies and additions.
@@ -32,35 +38,13 @@ struct GpuPart {
 // Threads: every member may be called from any thread. Objects live until the process ends.
 class GpuCollectives : lockstep::detail::NonCopyable {
  public:
-  using StreamState = lockstep::detail::StreamState;
-
-  // An address on each device. The bytes of the root are read, and written to all others.
-  struct Broadcast {
-    std::vector<void*> data;
-    std::size_t bytes;
-  };
-  // Elements added up over all devices: inputs[i] is device i's, `total` lies on the root.
-  struct Sum {
-    std::vector<const void*> inputs;
-    void* total;
-    std::size_t count;
-    Dtype dtype;
-  };
-
   virtual ~GpuCollectives() = default;
 
-  // True if the calls below take these devices, which exist, in this order.
+  // True if `run` takes these devices, which exist, in this order.
   virtual bool serves(std::span<const Device> devices) = 0;
 
-  // Several of one kind together: streams[i] is a stream of device i, `root` one of the devices.
-  virtual void broadcast(std::span<StreamState* const> streams, std::size_t root,
-                         std::span<const Broadcast> broadcasts) = 0;
-  virtual void sum(std::span<StreamState* const> streams, std::size_t root,
-                   std::span<const Sum> sums) = 0;
-
-  // Any collective of ranks: parts[r] is rank r's, with the inputs and outputs that are listed at
-  // Carrier.
-  virtual void run(const Call& call, std::span<const GpuPart> parts) = 0;
+  // Makes some collectives, at least one, together. They are of the same streams.
+  virtual void run(std::span<const GpuCall> calls) = 0;
 };
 
 // lockstep/nccl.hpp puts its collectives here before `main`.

@@ -85,8 +85,9 @@ class GpuMoves {
 
   void start() const {
     if (GpuCollectives* const all = serving()) {
-      if (own_ == 0) all->run(call_, parts());
-      return;
+      if (own_ != 0) return;
+      const GpuCall together{call_, parts()};
+      return all->run({&together, 1});
     }
     for (std::size_t r = 0; r < ranks_; ++r) {
       if (r != own_) wait_for(r, side(r).ready);

@@ -6,6 +6,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -43,7 +45,7 @@ class CollectiveSums {
     for (const Tensor& input : inputs) devices.push_back(input.device());
     const auto at = lockstep::detail::find(devices, total.device());
     const auto root = static_cast<std::size_t>(at - devices.begin());
-    if (sums_.empty()) {
+    if (calls_.empty()) {
       collectives_ = distributed::detail::collectives_for(devices);
       if (!collectives_) return false;
       devices_ = std::move(devices);
@@ -51,31 +53,33 @@ class CollectiveSums {
     } else if (devices != devices_ || root != root_) {
       return false;
     }
-    Collectives::Sum sum{
-        {}, total.impl()->data(), static_cast<std::size_t>(total.numel()), total.dtype()};
+    distributed::detail::GpuCall& call = calls_.emplace_back();
+    call.call = {.collective = distributed::detail::Collective::reduce,
+                 .dtype = total.dtype(),
+                 .root = static_cast<int>(root),
+                 .count = static_cast<std::size_t>(total.numel())};
     for (const Tensor& input : inputs) {
-      sum.inputs.push_back(inputs_.emplace_back(lockstep::detail::packed(input)).impl()->data());
+      const Tensor& summand = inputs_.emplace_back(lockstep::detail::packed(input));
+      void* const& from = memory_.emplace_back(summand.impl()->data());
+      call.parts.push_back({current_stream(input.device()), {&from, 1}, {}});
     }
-    sums_.push_back(std::move(sum));
+    void* const& to = memory_.emplace_back(total.impl()->data());
+    call.parts[root].outputs = {&to, 1};
     return true;
   }
 
   // Issues the collective; does nothing if no sum was added.
   void issue() const {
-    if (sums_.empty()) return;
-    std::vector<lockstep::detail::StreamState*> streams;
-    for (const Device& device : devices_) streams.push_back(&current_stream(device).state());
-    collectives_->sum(streams, root_, sums_);
+    if (!calls_.empty()) collectives_->run(calls_);
   }
 
  private:
-  using Collectives = distributed::detail::GpuCollectives;
-
-  Collectives* collectives_ = nullptr;
+  distributed::detail::GpuCollectives* collectives_ = nullptr;
   std::vector<Device> devices_;
   std::size_t root_ = 0;
   std::vector<Tensor> inputs_;  // contiguous; kept while this lives
-  std::vector<Collectives::Sum> sums_;
+  std::list<void*> memory_;     // to which the calls refer
+  std::vector<distributed::detail::GpuCall> calls_;
 };
 
 }  // namespace lockstep::comm::detail

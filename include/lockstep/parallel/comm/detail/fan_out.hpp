@@ -6,6 +6,7 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/thread/gpu_collectives.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/profile/record_function.hpp>
@@ -15,8 +16,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <list>
 #include <span>
-#include <utility>
 #include <vector>
 
 // Copies tensors of one device to several others, for broadcast and for the replicas' cache.
@@ -34,8 +35,6 @@ struct FanOutCopy {
 // together, as one collective. Each device is a rank, the source's is the root.
 class FanOutCollective {
  public:
-  using Collectives = distributed::detail::GpuCollectives;
-
   // `devices`: those of the broadcast, the source's own among them or not. `add` takes no copies
   // unless a collective serves all of them.
   FanOutCollective(Device source, const std::vector<Device>& devices) {
@@ -54,39 +53,41 @@ class FanOutCollective {
   bool add(const Tensor& source, std::span<const FanOutCopy> copies) {
     // A collective needs a copy for every rank but the root.
     if (!collectives_ || copies.size() + 1 != size_) return false;
-    Collectives::Broadcast broadcast{{}, whole_of(source).width};
-    if (broadcast.bytes == 0) return false;
-    const auto root = static_cast<std::ptrdiff_t>(root_);
-    if (streams_.empty()) {
-      for (const FanOutCopy& each : copies) streams_.push_back(&each.transfer->stream().state());
-      streams_.insert(streams_.begin() + root, &copy_stream(source.device()).state());
+    const std::size_t bytes = whole_of(source).width;
+    if (bytes == 0) return false;
+    distributed::detail::GpuCall& call = calls_.emplace_back();
+    call.call = {.collective = distributed::detail::Collective::broadcast,
+                 .root = static_cast<int>(root_),
+                 .count = bytes};
+    for (const FanOutCopy& each : copies) {
+      void* const& to = memory_.emplace_back(each.copy->impl()->data());
+      call.parts.push_back({each.transfer->stream(), {}, {&to, 1}});
     }
-    for (const FanOutCopy& each : copies) broadcast.data.push_back(each.copy->impl()->data());
-    broadcast.data.insert(broadcast.data.begin() + root, source.impl()->data());
+    void* const& from = memory_.emplace_back(source.impl()->data());
+    call.parts.insert(call.parts.begin() + static_cast<std::ptrdiff_t>(root_),
+                      {copy_stream(source.device()), {&from, 1}, {}});
     sources_.push_back(source);
-    broadcasts_.push_back(std::move(broadcast));
     return true;
   }
 
   // Issues the collective, if copies were added, as work of each device's copy stream. The root's
   // copy stream waits for its current stream before.
   void issue() const {
-    if (broadcasts_.empty()) return;
-    const Stream reader(*streams_[root_]);
+    if (calls_.empty()) return;
+    const Stream& reader = calls_[0].parts[root_].stream;
     reader.wait_stream(current_stream(reader.device()));
     for (const Tensor& source : sources_) source.record_stream(reader);
-    copies_issued().fetch_add(broadcasts_.size() * (streams_.size() - 1),
-                              std::memory_order_relaxed);
-    collectives_->broadcast(streams_, root_, broadcasts_);
+    copies_issued().fetch_add(calls_.size() * (size_ - 1), std::memory_order_relaxed);
+    collectives_->run(calls_);
   }
 
  private:
-  Collectives* collectives_ = nullptr;
+  distributed::detail::GpuCollectives* collectives_ = nullptr;
   std::size_t size_ = 0;
   std::size_t root_ = 0;
-  std::vector<lockstep::detail::StreamState*> streams_;
   std::vector<Tensor> sources_;
-  std::vector<Collectives::Broadcast> broadcasts_;
+  std::list<void*> memory_;  // to which the calls refer
+  std::vector<distributed::detail::GpuCall> calls_;
 };
 
 // Issues the copies of several tensors of one device to their Transfers' streams. `copies` lists
