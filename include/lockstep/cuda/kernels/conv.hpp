@@ -69,7 +69,7 @@ struct CudaCall<detail::ConvCall<T, pass>> {
     using Pass = LibraryPass<pass>;
     const ConvKey key = conv_key(call.g, cudnn_type<T>);
     const CudnnOnStream cudnn(on);
-    const ConvPlan<Pass>& plan = per_device<ConvPlans<Pass>>(on.device()).plan(cudnn, key);
+    const auto& plan = cudnn.plan<ConvPlan<Pass>>(key);
     const GpuScratch workspace(on, plan.workspace);
     const T alpha = 1;
     const T beta = 0;

@@ -50,18 +50,17 @@ struct CudaCall<detail::TakeCall<T>> : CheckedCall<TakeElements<T>> {};
 // that of the indices. What an index outside names is left out: forward has told the host.
 template <class T>
 struct AddTakenColumns {
-  View<const T> grad;
-  View<const std::int64_t> indices;
-  View<T> out;
-  detail::Taking taking;
+  detail::AddTakenCall<T> call;
+
   LOCKSTEP_HD void operator()(std::size_t column) const {
+    const detail::Taking& taking = call.taking;
     const Division at = divided(column, taking.inner);
     const std::size_t first = at.quotient * taking.taken * taking.inner + at.remainder;
-    T* const to = out.data + at.quotient * taking.count * taking.inner + at.remainder;
+    T* const to = call.out.data + at.quotient * taking.count * taking.inner + at.remainder;
     for (std::size_t k = 0; k < taking.taken; ++k) {
-      const std::int64_t index = indices[first + k * taking.inner];
+      const std::int64_t index = call.indices[first + k * taking.inner];
       if (index < 0 || static_cast<std::size_t>(index) >= taking.count) continue;
-      to[static_cast<std::size_t>(index) * taking.inner] += grad[first + k * taking.inner];
+      to[static_cast<std::size_t>(index) * taking.inner] += call.grad[first + k * taking.inner];
     }
   }
 };
@@ -71,8 +70,7 @@ struct CudaCall<detail::AddTakenCall<T>> {
   using kernels = Kernels<AddTakenColumns<T>>;
   static void run(detail::StreamState& stream, const detail::AddTakenCall<T>& call) {
     if (call.grad.size == 0) return;
-    launch_kernel(stream, call.grad.size / call.taking.taken,
-                  AddTakenColumns<T>{call.grad, call.indices, call.out, call.taking});
+    launch_kernel(stream, call.grad.size / call.taking.taken, AddTakenColumns<T>{call});
   }
 };
 

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <type_traits>
 
 // A recurrent layer in one direction by cuDNN.
 //
@@ -75,41 +76,25 @@ class ComputedOrder {
   std::optional<ScratchOf<T>> reversed_;
 };
 
-// Calls visit(parameter, place, bytes) for each run of the parameters and its place in the
-// library's weight space.
-template <class T, class Visit>
-void for_each_run(const RnnPlan& plan, const detail::RecurrentParameters<T>& parameters,
-                  std::byte* space, const Visit& visit) {
+// Copies the runs of a layer's parameters to their places in the library's weight space; those of
+// their gradients, which are not const, from there.
+template <class T>
+void copy_runs(const CudaStream& on, const RnnPlan& plan,
+               const detail::RecurrentParameters<T>& parameters, void* space) {
   const std::array<View<T>, 4> all{parameters.ih, parameters.hh, parameters.bias_ih,
                                    parameters.bias_hh};
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (const ParameterRun& run : plan.runs[i]) {
-      visit(all[i].data + run.from, space + run.to, run.size * sizeof(T));
+      T* const own = all[i].data + run.from;
+      std::byte* const place = static_cast<std::byte*>(space) + run.to;
+      if constexpr (std::is_const_v<T>) {
+        copy_direct(place, own, {run.size * sizeof(T)}, on);
+      } else {
+        copy_direct(own, place, {run.size * sizeof(T)}, on);
+      }
     }
   }
 }
-
-inline void copy_run(const CudaStream& on, void* to, const void* from, std::size_t bytes) {
-  copy_direct(to, from, {bytes}, on);
-}
-
-// A weight space that holds the parameters.
-template <class T>
-class PackedParameters {
- public:
-  PackedParameters(CudaStream& on, const RnnPlan& plan,
-                   const detail::RecurrentParameters<const T>& parameters)
-      : space_(on, plan.weights) {
-    for_each_run(plan, parameters, static_cast<std::byte*>(space_.data()),
-                 [&](const T* own, std::byte* place, std::size_t bytes) {
-                   copy_run(on, place, own, bytes);
-                 });
-  }
-  const void* data() const { return space_.data(); }
-
- private:
-  const GpuScratch space_;
-};
 
 template <class T, class Cell>
 struct CudaCall<detail::RecurrentReserve<T, Cell>> {
@@ -123,9 +108,8 @@ struct CudaCall<detail::RecurrentReserve<T, Cell>> {
     const CudnnOnStream cudnn(on);
     detail::RecurrentGeometry g = call.g;
     g.math = *call.math;
-    *call.bytes = per_device<RnnPlans>(on.device())
-                      .plan(cudnn, on, rnn_key<T, Cell>(g, call.has_bias_ih, call.has_bias_hh))
-                      .reserve;
+    *call.bytes =
+        cudnn.plan<RnnPlan>(rnn_key<T, Cell>(g, call.has_bias_ih, call.has_bias_hh)).reserve;
   }
 };
 
@@ -138,8 +122,9 @@ struct CudaCall<detail::RecurrentForward<T, Cell>> {
     const CudnnOnStream cudnn(on);
     const RnnKey key = rnn_key<T, Cell>(call.g, call.weights.bias_ih.data != nullptr,
                                         call.weights.bias_hh.data != nullptr);
-    const RnnPlan& plan = per_device<RnnPlans>(on.device()).plan(cudnn, on, key);
-    const PackedParameters<T> weights(on, plan, call.weights);
+    const auto& plan = cudnn.plan<RnnPlan>(key);
+    const GpuScratch weights(on, plan.weights);
+    copy_runs(on, plan, call.weights, weights.data());
     const GpuScratch workspace(on, plan.workspace);
     ComputedOrder<T> x(on, call.g);
     ComputedOrder<T> y(on, call.g);
@@ -163,10 +148,10 @@ struct CudaCall<detail::RecurrentBackward<T, Cell>> {
     const CudnnOnStream cudnn(on);
     const RnnKey key = rnn_key<T, Cell>(call.g, call.weights.bias_ih.data != nullptr,
                                         call.weights.bias_hh.data != nullptr);
-    const RnnPlan& plan = per_device<RnnPlans>(on.device()).plan(cudnn, on, key);
+    const auto& plan = cudnn.plan<RnnPlan>(key);
     const GpuScratch workspace(on, plan.workspace);
     const GpuScratch reserve(on, call.reserve.size);
-    copy_run(on, reserve.data(), call.reserve.data, call.reserve.size);
+    copy_direct(reserve.data(), call.reserve.data, {call.reserve.size}, on);
     ComputedOrder<T> y(on, call.g);
     const T* const y_data = y.input(call.y);
     give_data_gradients(on, cudnn, plan, call, y_data, workspace.data(), reserve.data());
@@ -181,10 +166,7 @@ struct CudaCall<detail::RecurrentBackward<T, Cell>> {
                                      plan.workspace, workspace.data(), call.reserve.size,
                                      reserve.data()),
           "cudnnRNNBackwardWeights_v8", on.device());
-    for_each_run(plan, call.grad_weights, reinterpret_cast<std::byte*>(space.view().data),
-                 [&](T* own, const std::byte* place, std::size_t bytes) {
-                   copy_run(on, own, place, bytes);
-                 });
+    copy_runs(on, plan, call.grad_weights, space.view().data);
   }
 
  private:
@@ -195,7 +177,8 @@ struct CudaCall<detail::RecurrentBackward<T, Cell>> {
   // Computes the gradients of all but the parameters. It comes before those of the parameters.
   static void give_data_gradients(CudaStream& on, const CudnnOnStream& cudnn, const RnnPlan& plan,
                                   const Call& call, const T* y, void* workspace, void* reserve) {
-    const PackedParameters<T> weights(on, plan, call.weights);
+    const GpuScratch weights(on, plan.weights);
+    copy_runs(on, plan, call.weights, weights.data());
     ComputedOrder<T> grad_y(on, call.g);
     ComputedOrder<T> grad_x(on, call.g);
     std::optional<ScratchOf<T>> none;      // the library takes no null for grad_y,

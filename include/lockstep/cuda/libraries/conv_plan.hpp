@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/libraries/bounded_cache.hpp>
 #include <lockstep/cuda/libraries/cudnn.hpp>
 #include <lockstep/cuda/libraries/precision.hpp>
 #include <lockstep/ops/kernels/conv_kernels.hpp>
@@ -175,22 +174,6 @@ struct ConvPlan {
                     ": none of cuDNN's deterministic algorithms takes this convolution"),
         CUDNN_STATUS_NOT_SUPPORTED);
   }
-};
-
-// The plans of one pass on one device. A plan's descriptors are used while the library is locked.
-template <class Pass>
-class ConvPlans {
- public:
-  explicit ConvPlans(Device) {}
-
-  // Valid until the next call.
-  const ConvPlan<Pass>& plan(const CudnnOnStream& cudnn, const ConvKey& key) {
-    return known_.find_or(key, [&] { return ConvPlan<Pass>(cudnn, key); });
-  }
-
- private:
-  static constexpr std::size_t kMostKnown = 512;
-  BoundedCache<ConvKey, ConvPlan<Pass>> known_{kMostKnown};
 };
 
 }  // namespace lockstep::cuda

@@ -130,8 +130,6 @@ class CublasLt {
   explicit CublasLt(Device device) : device_(device) {
     check(cublasLtCreate(&handle_), "cublasLtCreate", device);
   }
-  CublasLt(const CublasLt&) = delete;
-  CublasLt& operator=(const CublasLt&) = delete;
 
   cublasLtHandle_t handle() const { return handle_; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/cuda/libraries/bounded_cache.hpp>
 #include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/cuda/runtime/per_device.hpp>
@@ -63,8 +64,6 @@ using ConvolutionDescriptor =
 class Cudnn {
  public:
   explicit Cudnn(Device device) { check(cudnnCreate(&handle_), "cudnnCreate", device); }
-  Cudnn(const Cudnn&) = delete;
-  Cudnn& operator=(const Cudnn&) = delete;
 
  private:
   friend class CudnnOnStream;
@@ -72,23 +71,39 @@ class Cudnn {
   cudnnHandle_t handle_ = nullptr;
 };
 
+// What one device's library is told of the operations of one kind, by what that depends on.
+template <class Key, class Plan>
+struct CudnnPlans {
+  explicit CudnnPlans(Device) {}
+  BoundedCache<Key, Plan> known{512};
+};
+
 // Locks the library of a stream's device for the calling thread, has its calls go to the stream,
 // and makes the stream's GPU current.
 class CudnnOnStream {
  public:
-  explicit CudnnOnStream(const CudaStream& stream)
-      : device_(stream.device()),
-        guard_(device_),
-        library_(per_device<Cudnn>(device_)),
+  explicit CudnnOnStream(CudaStream& stream)
+      : stream_(stream),
+        guard_(device()),
+        library_(per_device<Cudnn>(device())),
         lock_(library_.mutex_) {
-    check(cudnnSetStream(handle(), stream.handle()), "cudnnSetStream", device_);
+    check(cudnnSetStream(handle(), stream.handle()), "cudnnSetStream", device());
   }
 
-  Device device() const { return device_; }
+  CudaStream& stream() const { return stream_; }
+  Device device() const { return stream_.device(); }
   cudnnHandle_t handle() const { return library_.handle_; }
 
+  // The plan for a key, made as Plan(*this, key) if it is not known. Valid until the next call;
+  // used, as its descriptors are, while the library is locked.
+  template <class Plan, class Key>
+  const Plan& plan(const Key& key) const {
+    return per_device<CudnnPlans<Key, Plan>>(device()).known.find_or(
+        key, [&] { return Plan(*this, key); });
+  }
+
  private:
-  const Device device_;
+  CudaStream& stream_;
   const DeviceGuard guard_;
   Cudnn& library_;
   const std::lock_guard<std::mutex> lock_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/cuda/libraries/bounded_cache.hpp>
 #include <lockstep/cuda/libraries/cudnn.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
@@ -79,7 +78,7 @@ struct RnnPlan {
   std::size_t reserve = 0;
   std::array<std::vector<ParameterRun>, 4> runs;  // of weight_ih, weight_hh, bias_ih, bias_hh
 
-  RnnPlan(const CudnnOnStream& cudnn, detail::StreamState& stream, const RnnKey& key)
+  RnnPlan(const CudnnOnStream& cudnn, const RnnKey& key)
       : no_dropout("cudnnCreateDropoutDescriptor", cudnn.device()),
         rnn("cudnnCreateRNNDescriptor", cudnn.device()),
         x("cudnnCreateRNNDataDescriptor", cudnn.device()),
@@ -92,7 +91,7 @@ struct RnnPlan {
           "cudnnGetRNNTempSpaceSizes", device);
     check(cudnnGetRNNWeightSpaceSize(cudnn.handle(), rnn.get(), &weights),
           "cudnnGetRNNWeightSpaceSize", device);
-    find_parameters(cudnn, stream, key);
+    find_parameters(cudnn, key);
   }
 
  private:
@@ -130,9 +129,9 @@ struct RnnPlan {
   }
 
   // The library gives addresses in a weight space, not offsets, so a weight space is lent to it.
-  void find_parameters(const CudnnOnStream& cudnn, detail::StreamState& stream, const RnnKey& key) {
+  void find_parameters(const CudnnOnStream& cudnn, const RnnKey& key) {
     const Device device = cudnn.device();
-    const GpuScratch space(stream, weights);
+    const GpuScratch space(cudnn.stream(), weights);
     const TensorDescriptor matrix("cudnnCreateTensorDescriptor", device);
     const TensorDescriptor bias("cudnnCreateTensorDescriptor", device);
     const auto width = static_cast<std::size_t>(key.width);
@@ -163,21 +162,6 @@ struct RnnPlan {
       runs_of.push_back({gate * size, to, size});
     }
   }
-};
-
-// The plans of one device. A plan's descriptors are used while the library is locked.
-class RnnPlans {
- public:
-  explicit RnnPlans(Device) {}
-
-  // Valid until the next call.
-  const RnnPlan& plan(const CudnnOnStream& cudnn, detail::StreamState& stream, const RnnKey& key) {
-    return known_.find_or(key, [&] { return RnnPlan(cudnn, stream, key); });
-  }
-
- private:
-  static constexpr std::size_t kMostKnown = 256;
-  BoundedCache<RnnKey, RnnPlan> known_{kMostKnown};
 };
 
 }  // namespace lockstep::cuda
