@@ -29,21 +29,6 @@
 
 namespace lockstep::libtorch::detail {
 
-class LentGradients;
-
-// Behind a parameter's AccumulateGrad: reports what that has done.
-class GradientHook final : public autograd::FunctionPostHook {
- public:
-  GradientHook(std::weak_ptr<LentGradients> owner, std::size_t i)
-      : owner_(std::move(owner)), i_(i) {}
-  autograd::variable_list operator()(const autograd::variable_list& outputs,
-                                     const autograd::variable_list& inputs) override;
-
- private:
-  const std::weak_ptr<LentGradients> owner_;
-  const std::size_t i_;
-};
-
 // A backward pass of LibTorch's as one of lockstep's.
 class LentPass final : public lockstep::detail::BackwardPass {
  public:
@@ -107,7 +92,7 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
       if (!original.requires_grad() || nodes_.contains(parameter.impl().get())) continue;
       const NodePtr node = autograd::impl::gradient_edge(original).function;
       for (const auto& hook : node->post_hooks()) {
-        lockstep::check<ModuleError>(!dynamic_cast<const GradientHook*>(hook.get()),
+        lockstep::check<ModuleError>(!dynamic_cast<const Hook*>(hook.get()),
                                      "DistributedDataParallel: parameter \"", originals[i].name,
                                      "\" belongs to another DistributedDataParallel already");
       }
@@ -123,31 +108,8 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
   void attach() {
     for (std::size_t i = 0; i < members_.size(); ++i) {
       members_[i].hook =
-          members_[i].node->add_post_hook(std::make_unique<GradientHook>(weak_from_this(), i));
+          members_[i].node->add_post_hook(std::make_unique<Hook>(weak_from_this(), i));
     }
-  }
-
-  void on_gradient(std::size_t i) {
-    // Backward of a graph that is to have derivatives, or not.
-    const GradModeGuard mode(at::GradMode::is_enabled());
-    std::shared_ptr<LentPass> pass = pass_.lock();
-    if (!pass) pass = begin();
-    pass->count();
-    const lockstep::detail::BackwardPassScope scope(*pass);
-    Member& member = members_[i];
-    if (!member.original.grad().defined() && member.original.requires_grad()) {
-      member.original.mutable_grad() = at::zeros_like(member.original);
-    }
-    member.take();
-    wait_for_libtorch(member.parameter.device());
-    lockstep::detail::TensorImpl& leaf = *member.parameter.impl();
-    std::shared_ptr<const lockstep::detail::GradHooks> hooks;
-    {
-      const std::lock_guard lock(leaf.mutex);
-      hooks = leaf.hooks;
-    }
-    if (!hooks) return;
-    for (const auto& hook : hooks->hooks) hook.function(member.parameter);
   }
 
   // Makes LibTorch's gradients those of lockstep's parameters.
@@ -158,6 +120,21 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
   }
 
  private:
+  // Behind a parameter's AccumulateGrad: reports what that has done.
+  class Hook final : public autograd::FunctionPostHook {
+   public:
+    Hook(std::weak_ptr<LentGradients> owner, std::size_t i) : owner_(std::move(owner)), i_(i) {}
+    autograd::variable_list operator()(const autograd::variable_list& outputs,
+                                       const autograd::variable_list& /*inputs*/) override {
+      if (const auto owner = owner_.lock()) owner->on_gradient(i_);
+      return outputs;
+    }
+
+   private:
+    const std::weak_ptr<LentGradients> owner_;
+    const std::size_t i_;
+  };
+
   struct Member {
     std::string name;
     at::Tensor original;
@@ -219,6 +196,29 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
     const std::weak_ptr<LentGradients> owner_;
   };
 
+  void on_gradient(std::size_t i) {
+    // Backward of a graph that is to have derivatives, or not.
+    const GradModeGuard mode(at::GradMode::is_enabled());
+    std::shared_ptr<LentPass> pass = pass_.lock();
+    if (!pass) pass = begin();
+    pass->count();
+    const lockstep::detail::BackwardPassScope scope(*pass);
+    Member& member = members_[i];
+    if (!member.original.grad().defined() && member.original.requires_grad()) {
+      member.original.mutable_grad() = at::zeros_like(member.original);
+    }
+    member.take();
+    wait_for_libtorch(member.parameter.device());
+    lockstep::detail::TensorImpl& leaf = *member.parameter.impl();
+    std::shared_ptr<const lockstep::detail::GradHooks> hooks;
+    {
+      const std::lock_guard lock(leaf.mutex);
+      hooks = leaf.hooks;
+    }
+    if (!hooks) return;
+    for (const auto& hook : hooks->hooks) hook.function(member.parameter);
+  }
+
   std::shared_ptr<LentPass> begin() {
     for (Member& member : members_) member.take();
     auto pass = std::make_shared<LentPass>(nodes_);
@@ -232,11 +232,5 @@ class LentGradients : public std::enable_shared_from_this<LentGradients>,
   LentPass::Nodes nodes_;
   std::weak_ptr<LentPass> pass_;  // the one that is running
 };
-
-inline autograd::variable_list GradientHook::operator()(const autograd::variable_list& outputs,
-                                                        const autograd::variable_list&) {
-  if (const auto owner = owner_.lock()) owner->on_gradient(i_);
-  return outputs;
-}
 
 }  // namespace lockstep::libtorch::detail

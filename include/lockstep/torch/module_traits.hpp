@@ -32,13 +32,6 @@ concept ModuleHolder = requires {
 
 namespace detail {
 
-// Where the module's first tensor is.
-inline std::optional<Device> device_of_module(const ::torch::nn::Module& module) {
-  const std::vector<ModuleTensor> tensors = tensors_of(module);
-  if (tensors.empty()) return std::nullopt;
-  return lockstep_device(tensors[0].tensor);
-}
-
 template <class Net>
 std::vector<std::shared_ptr<Net>> replicated(const std::shared_ptr<Net>& module,
                                              const std::vector<Device>& devices, bool detach) {
@@ -77,7 +70,9 @@ struct module_traits<std::shared_ptr<Net>> {
   { return module->forward(args...); }
 
   static std::optional<Device> device(const std::shared_ptr<Net>& module) {
-    return libtorch::detail::device_of_module(*module);
+    const auto tensors = libtorch::detail::tensors_of(*module);
+    if (tensors.empty()) return std::nullopt;
+    return libtorch::detail::lockstep_device(tensors[0].tensor);
   }
   static std::vector<std::shared_ptr<Net>> replicate(const std::shared_ptr<Net>& module,
                                                      const std::vector<Device>& devices,

@@ -20,6 +20,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -81,7 +82,7 @@ inline bool find_ends(std::vector<GraphPart>& parts, const GraphEnds& ends) {
     for (const autograd::Edge& root : part.roots) {
       if (ends.find(root) != GraphEnds::kInside || !visit(root)) return false;
     }
-    std::unordered_map<std::size_t, std::vector<autograd::Edge>> found;
+    std::unordered_set<autograd::Edge> found;
     while (!pending.empty()) {
       const autograd::Node* const node = pending.back();
       pending.pop_back();
@@ -93,11 +94,7 @@ inline bool find_ends(std::vector<GraphPart>& parts, const GraphEnds& ends) {
           if (!visit(edge)) return false;
           continue;
         }
-        std::vector<autograd::Edge>& known = found[output];
-        bool is_known = false;
-        for (const autograd::Edge& other : known) is_known = is_known || other == edge;
-        if (is_known) continue;
-        known.push_back(edge);
+        if (!found.insert(edge).second) continue;
         part.ends.push_back(edge);
         part.outputs.push_back(output);
       }
@@ -124,8 +121,7 @@ class HooksAside : lockstep::detail::NonCopyable {
     if constexpr (kThere) {
       for (const Edge& edge : edges) {
         if (edge.function->tensor_pre_hooks().empty()) continue;
-        Hooks& hooks = aside_.emplace_back(edge.function);
-        std::swap(hooks.hooks, edge.function->tensor_pre_hooks());
+        aside_.emplace_back(edge.function, std::move(edge.function->tensor_pre_hooks()));
       }
     }
   }
@@ -133,13 +129,8 @@ class HooksAside : lockstep::detail::NonCopyable {
  private:
   static constexpr bool kThere = requires(Edge edge) { edge.function->tensor_pre_hooks(); };
 
-  struct Hooks {
-    explicit Hooks(NodePtr of) : node(std::move(of)) {}
-
-    NodePtr node;
-    std::vector<std::unique_ptr<autograd::FunctionPreHook>> hooks;
-  };
-  std::vector<Hooks> aside_;
+  using Hooks = std::vector<std::unique_ptr<autograd::FunctionPreHook>>;
+  std::vector<std::pair<NodePtr, Hooks>> aside_;
 };
 
 // The node. It keeps the replicas' graphs as they are, and gives them up as a whole: the gradient
