@@ -29,6 +29,7 @@
 #include "cuda/lost_results.hpp"
 #include "cuda/schedules.hpp"
 #include "data/files.hpp"
+#include "support/allocation_faults.hpp"
 #include "support/environment_variable.hpp"
 #include "support/expect_error.hpp"
 
@@ -43,6 +44,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -729,6 +731,30 @@ TEST(NcclGroupErrors, ACallThatFailsEndsTheCommunicator) {
                                 "ncclAllReduce"));
   EXPECT_TRUE(throws<DeviceError>([&] { (void)group.blocking().all_reduce(value); }, "any more"));
   EXPECT_TRUE(throws<DeviceError>([&] { (void)group.new_group({0}); }, "any more"));
+}
+
+// Wherever the memory for it ends.
+TEST(NcclGroupErrors, AGroupThatIsNotMadeKeepsNoCommunicator) {
+  std::ptrdiff_t made = 0;
+  std::ptrdiff_t ended = 0;
+  bool failed = true;
+  for (std::uint64_t n = 0; failed; ++n) {
+    distributed::HashStore store;
+    cudasim::record_calls(true);
+    testing::fail_allocation(n);
+    try {
+      (void)nccl::process_group(0, 1, "cuda:5", store);
+    } catch (const std::bad_alloc&) {
+    }
+    failed = testing::end_allocation_faults();
+    for (const cudasim::Call& call : cudasim::take_calls()) {
+      made += call.function == "ncclCommInitRankConfig" ? 1 : 0;
+      ended += call.function == "ncclCommAbort" || call.function == "ncclCommDestroy" ? 1 : 0;
+    }
+    cudasim::record_calls(false);
+    EXPECT_EQ(ended, made) << "allocation " << n;
+  }
+  EXPECT_GT(made, 1);
 }
 
 // DataParallel's communicators are asked before each use, too.

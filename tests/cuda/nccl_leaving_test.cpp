@@ -37,6 +37,7 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 // A rank that leaves a group of NCCL's, and what is in flight then: nobody waits for it in vain,
@@ -162,8 +163,8 @@ TEST(NcclLeaving, BecauseOfWhateverTellsTheOthers) {
     const distributed::detail::GroupWatch watch = nccl::detail::watch_over(1, 2, own);
     const ncclUniqueId id = nccl::detail::share_id(1, kDevices[1], own);
     here.wait_for_all(distributed::detail::Deadline(own.timeout()), watch);
-    const ncclComm_t comm = cuda::connect_rank(1, 2, id, kDevices[1], [&] { watch.check(); });
-    cuda::NcclCarrier carrier(1, 2, kDevices[1], comm, watch, std::chrono::seconds(300));
+    auto comm = cuda::connect_rank(1, 2, id, kDevices[1], [&] { watch.check(); });
+    cuda::NcclCarrier carrier(1, 2, kDevices[1], std::move(comm), watch, std::chrono::seconds(300));
     connected.get_future().wait();
     carrier.leave(std::make_exception_ptr(42));
   });

@@ -26,6 +26,7 @@
 #include <exception>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <nccl.h>
@@ -140,9 +141,9 @@ TEST(CudaLibraries, ARankMakesNoContextOnAnotherGpu) {
   using distributed::detail::Collective;
   ncclUniqueId id{};
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  const ncclComm_t comm = cuda::connect_rank(0, 1, id, kGpus[0], [] {});
+  auto comm = cuda::connect_rank(0, 1, id, kGpus[0], [] {});
   auto rank = std::make_unique<cuda::NcclCarrier>(
-      0, 1, kGpus[0], comm, distributed::detail::GroupWatch(), std::chrono::minutes(1));
+      0, 1, kGpus[0], std::move(comm), distributed::detail::GroupWatch(), std::chrono::minutes(1));
   on_a_new_thread([&] { rank->run({.collective = Collective::barrier}, {}, {}); });
   on_a_new_thread([&] { rank.reset(); });
 }
@@ -160,9 +161,9 @@ TEST(CudaLibraries, ARankKnowsWhatIsInFlight) {
   };
   for_each_rank([&](int rank) {
     const Device gpu = kGpus[static_cast<std::size_t>(rank)];
-    const ncclComm_t comm = cuda::connect_rank(rank, 2, id, gpu, [] {});
+    auto comm = cuda::connect_rank(rank, 2, id, gpu, [] {});
     ranks[static_cast<std::size_t>(rank)] = std::make_unique<cuda::NcclCarrier>(
-        rank, 2, gpu, comm, distributed::detail::GroupWatch(), std::chrono::minutes(1));
+        rank, 2, gpu, std::move(comm), distributed::detail::GroupWatch(), std::chrono::minutes(1));
   });
 
   const std::array<Tensor, 2> values = {filled(300, 1, kGpus[0]), filled(300, 2, kGpus[1])};

@@ -55,20 +55,21 @@ class NcclCarrier final : public distributed::detail::Carrier {
 
   // Takes over the communicator, which is ready, on the GPU of `device`. `watch` watches these
   // ranks alone. `limit`: how long an operation may take.
-  NcclCarrier(int rank, int size, Device device, ncclComm_t comm,
+  NcclCarrier(int rank, int size, Device device, OwnedCommunicator comm,
               distributed::detail::GroupWatch watch, std::chrono::milliseconds limit)
       : Carrier(rank, size),
         device_(device),
         own_(device),
-        comm_(comm),
+        comm_(std::move(comm)),
         in_flight_(std::move(watch), limit) {}
   // Waits until what is in flight has ended, or aborts it.
   ~NcclCarrier() override {
-    if (!comm_ || lockstep::detail::forked()) return;
+    if (lockstep::detail::forked()) (void)comm_.release();
+    if (!comm_) return;
     try {
       const DeviceGuard guard(device_);
       await_all();
-      destroy(comm_, device_, still_waits());
+      destroy(std::move(comm_), device_, still_waits());
     } catch (...) {
       (void)abort([] { return "the end of the group"; },
                   std::current_exception());  // does nothing if it has been aborted already
@@ -103,9 +104,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
           const ncclDataType_t type = nccl_type(message.dtype);
           const cudaStream_t own = own_.get().handle();
           if (message.sends) {
-            check(ncclSend(data, message.count, type, message.peer, comm_, own), "ncclSend");
+            check(ncclSend(data, message.count, type, message.peer, comm_.get(), own), "ncclSend");
           } else {
-            check(ncclRecv(data, message.count, type, message.peer, comm_, own), "ncclRecv");
+            check(ncclRecv(data, message.count, type, message.peer, comm_.get(), own), "ncclRecv");
           }
         });
         in_flight_.push(*stream, {name(), {}, {}, !message.sends});
@@ -130,7 +131,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
       in_flight_.about_to_issue(call);
       if (call.count > 0) {
         part.emplace(stream, rank(), size(), call, inputs, outputs);
-        in_group([&] { part->issue(comm_, own_.get().handle(), {&device_, 1}); });
+        in_group([&] { part->issue(comm_.get(), own_.get().handle(), {&device_, 1}); });
         part->finish();
       }
       in_flight_.push(stream, {name(), call, failed, true});
@@ -158,31 +159,32 @@ class NcclCarrier final : public distributed::detail::Carrier {
   // called it.
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     const auto at = std::find(members.begin(), members.end(), rank());
-    ncclComm_t part = nullptr;
+    ncclComm_t made = nullptr;  // NCCL may set it until `comm_` is aborted
+    OwnedCommunicator part;
     Room room;
     issue([] { return std::string("new_group"); },
           [&] {
             // NCCL splits only a communicator that is idle.
             meet({.collective = Collective::new_group, .count = members.size()}, room);
-            check(ncclCommSplit(comm_, at == members.end() ? NCCL_SPLIT_NOCOLOR : members.front(),
-                                static_cast<int>(at - members.begin()), &part, nullptr),
+            check(ncclCommSplit(comm_.get(),
+                                at == members.end() ? NCCL_SPLIT_NOCOLOR : members.front(),
+                                static_cast<int>(at - members.begin()), &made, nullptr),
                   "ncclCommSplit");
-            settle(comm_, "ncclCommSplit", device_, still_waits());  // which sets `part`,
-            await_part(part);                                        // and this makes it ready
+            settle(comm_.get(), "ncclCommSplit", device_, still_waits());  // which sets `made`
+            OwnedCommunicator owned(made);
+            if (made) settle(made, "ncclCommSplit", device_, still_waits());  // it is ready then
+            part = std::move(owned);
           });
     if (!part) return nullptr;
-    std::unique_ptr<Carrier> result;
     try {
       auto watch = in_flight_.watch().part(std::vector<int>(members.begin(), members.end()));
-      result = std::make_unique<NcclCarrier>(static_cast<int>(at - members.begin()),
-                                             static_cast<int>(members.size()), device_, part,
-                                             std::move(watch), in_flight_.limit());
+      return std::make_unique<NcclCarrier>(static_cast<int>(at - members.begin()),
+                                           static_cast<int>(members.size()), device_,
+                                           std::move(part), std::move(watch), in_flight_.limit());
     } catch (...) {  // the other ranks have their carriers
       leave(std::current_exception());
-      (void)ncclCommAbort(part);
       throw;
     }
-    return result;
   }
 
  private:
@@ -191,7 +193,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
   static constexpr std::chrono::milliseconds kBetweenLooks{5};
 
   void check(ncclResult_t status, const char* call) const {
-    check_nccl(status, call, {&device_, 1}, comm_);
+    check_nccl(status, call, {&device_, 1}, comm_.get());
   }
 
   std::string expected() const {
@@ -213,7 +215,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     try {
       const DeviceGuard guard(device_);
       in_flight_.watch().check();
-      check_async(comm_, {&device_, 1});
+      check_async(comm_.get(), {&device_, 1});
       body();
     } catch (...) {
       const std::exception_ptr cause = std::current_exception();
@@ -226,10 +228,10 @@ class NcclCarrier final : public distributed::detail::Carrier {
   // Makes calls that start together, and returns when NCCL has issued them to its stream.
   template <class Body>
   void in_group(const Body& body) {
-    NcclGroup calls({&device_, 1}, comm_);
+    NcclGroup calls({&device_, 1}, comm_.get());
     body();
     calls.start();
-    settle(comm_, "ncclGroupEnd", device_, still_waits());
+    settle(comm_.get(), "ncclGroupEnd", device_, still_waits());
   }
 
   // Returns the check for a wait in NCCL that begins now: it throws if that wait may never end.
@@ -239,15 +241,6 @@ class NcclCarrier final : public distributed::detail::Carrier {
       in_flight_.check();
       in_flight_.check_since(since);
     };
-  }
-  void await_part(ncclComm_t part) {
-    if (!part) return;
-    try {
-      settle(part, "ncclCommSplit", device_, still_waits());
-    } catch (...) {
-      (void)ncclCommAbort(part);
-      throw;
-    }
   }
 
   // Returns when all ranks' GPUs have come to it.
@@ -262,7 +255,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     const Stream stream(own_.get());
     void* const one = room.emplace(stream.state(), 1).data();
     in_group([&] {
-      check(ncclAllReduce(one, one, 1, ncclUint8, ncclMax, comm_, own_.get().handle()),
+      check(ncclAllReduce(one, one, 1, ncclUint8, ncclMax, comm_.get(), own_.get().handle()),
             "ncclAllReduce");
     });
     in_flight_.push(stream, {lockstep::detail::str(call), call, {}, false});
@@ -290,7 +283,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     if (now - asked_ < kBetweenLooks) return;
     asked_ = now;
     in_flight_.check();
-    check_async(comm_, {&device_, 1});
+    check_async(comm_.get(), {&device_, 1});
   }
 
   template <class E>
@@ -364,7 +357,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     if (const InFlight::Operation* const lost = in_flight_.first_result()) {
       note_lost_results(device_, [&] { return failure_text([&] { return lost->name; }, cause); });
     }
-    (void)ncclCommAbort(std::exchange(comm_, nullptr));
+    comm_.reset();
     in_flight_.give_up([&](const InFlight::Operation& each) {
       if (each.failed) each.failed(failure([&] { return each.name; }, cause));
     });
@@ -378,8 +371,8 @@ class NcclCarrier final : public distributed::detail::Carrier {
 
   const Device device_;
   const OwnStream own_;
-  ncclComm_t comm_;      // null once it has failed
-  std::string failure_;  // why `comm_` is null
+  OwnedCommunicator comm_;  // null once it has failed
+  std::string failure_;     // why `comm_` is null
   InFlight in_flight_;
   std::chrono::steady_clock::time_point looked_{};  // when `progress` last looked
   std::chrono::steady_clock::time_point asked_{};   // when NCCL and the watchdog were last asked

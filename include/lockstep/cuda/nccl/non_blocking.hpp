@@ -6,6 +6,7 @@
 #include <lockstep/device/device.hpp>
 
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include <nccl.h>
@@ -14,6 +15,12 @@
 // rank's first collective), NCCL's own threads wait. The caller asks whether they are done, and may
 // abort the communicator meanwhile, which ends them.
 namespace lockstep::cuda {
+
+struct AbortCommunicator {
+  void operator()(ncclComm_t communicator) const noexcept { (void)ncclCommAbort(communicator); }
+};
+// Aborts its communicator at the end.
+using OwnedCommunicator = std::unique_ptr<ncclComm, AbortCommunicator>;
 
 // Waits until the communicator's last call has been done: a collective or a message has been issued
 // to its stream then. Follows every call of a non-blocking communicator, or the end of the calls'
@@ -41,37 +48,33 @@ void settle(ncclComm_t communicator, const char* call, Device device, const Chec
 // Makes one rank's communicator, on the GPU of `device`; returns when all ranks have called this
 // with the same id.
 template <class Check>
-ncclComm_t connect_rank(int rank, int size, const ncclUniqueId& id, Device device,
-                        const Check& check) {
+OwnedCommunicator connect_rank(int rank, int size, const ncclUniqueId& id, Device device,
+                               const Check& check) {
   constexpr const char* kCall = "ncclCommInitRankConfig, which takes one rank a GPU,";
   const DeviceGuard guard(device);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  ncclComm_t communicator = nullptr;
-  try {
-    const ncclResult_t begun = ncclCommInitRankConfig(&communicator, size, id, rank, &config);
-    check_nccl(begun, kCall, {&device, 1}, nullptr);
-    settle(communicator, kCall, device, check);
-  } catch (...) {
-    if (communicator) (void)ncclCommAbort(communicator);
-    throw;
-  }
+  ncclComm_t made = nullptr;
+  const ncclResult_t begun = ncclCommInitRankConfig(&made, size, id, rank, &config);
+  OwnedCommunicator communicator(made);
+  check_nccl(begun, kCall, {&device, 1}, nullptr);
+  settle(made, kCall, device, check);
   return communicator;
 }
 
 // Ends a communicator all of whose operations have run, and whose GPU is current. If `check`
 // throws, since a rank is gone for which that would wait, or NCCL fails, aborts the communicator.
 template <class Check>
-void destroy(ncclComm_t communicator, Device device, const Check& check) noexcept {
+void destroy(OwnedCommunicator communicator, Device device, const Check& check) noexcept {
+  ncclComm_t const comm = communicator.get();
   try {
     check();
-    check_nccl(ncclCommFinalize(communicator), "ncclCommFinalize", {&device, 1}, communicator);
-    settle(communicator, "ncclCommFinalize", device, check);
+    check_nccl(ncclCommFinalize(comm), "ncclCommFinalize", {&device, 1}, comm);
+    settle(comm, "ncclCommFinalize", device, check);
   } catch (...) {
-    (void)ncclCommAbort(communicator);
     return;
   }
-  (void)ncclCommDestroy(communicator);
+  (void)ncclCommDestroy(communicator.release());
 }
 
 }  // namespace lockstep::cuda

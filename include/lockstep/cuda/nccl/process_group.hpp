@@ -85,7 +85,7 @@ distributed::ProcessGroup connect(int rank, int size, Device device, const ncclU
   try {
     const std::chrono::milliseconds limit = time_limit(watch);
     (void)cuda::CudaDevice::at(device);
-    const ncclComm_t comm = cuda::connect_rank(rank, size, id, device, [&] {
+    cuda::OwnedCommunicator comm = cuda::connect_rank(rank, size, id, device, [&] {
       watch.check();
       if (!deadline.passed()) return;
       throw NcclError(
@@ -95,7 +95,7 @@ distributed::ProcessGroup connect(int rank, int size, Device device, const ncclU
           ncclRemoteError);
     });
     return distributed::ProcessGroup(std::make_shared<distributed::detail::GroupState>(
-        std::make_unique<cuda::NcclCarrier>(rank, size, device, comm, watch, limit),
+        std::make_unique<cuda::NcclCarrier>(rank, size, device, std::move(comm), watch, limit),
         std::make_shared<CommunicationThread>("communication", CommunicationThread::Waits::polling),
         device));
   } catch (const std::exception& error) {
