@@ -148,6 +148,16 @@ TEST(CudaLibraries, ARankMakesNoContextOnAnotherGpu) {
   on_a_new_thread([&] { rank.reset(); });
 }
 
+// Whichever thread finds that it has to end.
+TEST(CudaLibraries, AnAbortMakesNoContextOnAnotherGpu) {
+  ncclUniqueId id{};
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  auto comm = cuda::connect_rank(0, 1, id, kGpus[0], [] {});
+  cuda::NcclCarrier rank(0, 1, kGpus[0], std::move(comm), distributed::detail::GroupWatch(),
+                         std::chrono::minutes(1));
+  on_a_new_thread([&] { rank.leave(std::make_exception_ptr(42)); });
+}
+
 // Until the other rank has come to it, too; only a communicator's first collective waits for that.
 TEST(CudaLibraries, ARankKnowsWhatIsInFlight) {
   using distributed::detail::Collective;

@@ -348,7 +348,9 @@ class NcclCarrier final : public distributed::detail::Carrier {
     std::exception_ptr cause = known_cause(found);
     failure_ = text_of(failure(name, cause));
     if (!is_a<distributed::WatchdogError>(cause)) in_flight_.watch().abort(text_of(cause));
+    std::optional<DeviceGuard> guard;  // or another GPU, the thread's, has a context afterwards
     try {
+      guard.emplace(device_);
       in_flight_.take_ended();
     } catch (...) {
       (void)cudaGetLastError();  // the GPU has failed: nothing more has ended
