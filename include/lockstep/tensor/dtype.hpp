@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <ostream>
 #include <type_traits>
 
@@ -83,24 +84,16 @@ struct BFloat16 {
 };
 
 namespace detail {
-template <class T>
-struct DtypeOf;
-template <>
-struct DtypeOf<float> : std::integral_constant<Dtype, Dtype::f32> {};
-template <>
-struct DtypeOf<double> : std::integral_constant<Dtype, Dtype::f64> {};
-template <>
-struct DtypeOf<Half> : std::integral_constant<Dtype, Dtype::f16> {};
-template <>
-struct DtypeOf<BFloat16> : std::integral_constant<Dtype, Dtype::bf16> {};
-template <>
-struct DtypeOf<std::int64_t> : std::integral_constant<Dtype, Dtype::i64> {};
-template <>
-struct DtypeOf<std::int32_t> : std::integral_constant<Dtype, Dtype::i32> {};
-template <>
-struct DtypeOf<std::uint8_t> : std::integral_constant<Dtype, Dtype::u8> {};
-template <>
-struct DtypeOf<bool> : std::integral_constant<Dtype, Dtype::boolean> {};
+
+// The dtype of a C++ type.
+constexpr Dtype find_dtype(std::type_identity<float>) { return Dtype::f32; }
+constexpr Dtype find_dtype(std::type_identity<double>) { return Dtype::f64; }
+constexpr Dtype find_dtype(std::type_identity<Half>) { return Dtype::f16; }
+constexpr Dtype find_dtype(std::type_identity<BFloat16>) { return Dtype::bf16; }
+constexpr Dtype find_dtype(std::type_identity<std::int64_t>) { return Dtype::i64; }
+constexpr Dtype find_dtype(std::type_identity<std::int32_t>) { return Dtype::i32; }
+constexpr Dtype find_dtype(std::type_identity<std::uint8_t>) { return Dtype::u8; }
+constexpr Dtype find_dtype(std::type_identity<bool>) { return Dtype::boolean; }
 // std::complex and its like.
 template <class T>
 requires requires(const T& number) {
@@ -108,39 +101,30 @@ requires requires(const T& number) {
   number.real();
   number.imag();
 }
-struct DtypeOf<T> {
+constexpr Dtype find_dtype(std::type_identity<T>) {
   static_assert(!std::is_same_v<T, T>,
                 "lockstep: tensors of complex numbers are not supported: hold real and imaginary "
                 "parts in tensors of their own");
-  static constexpr Dtype value = Dtype::f32;
-};
+  return Dtype::f32;
+}
+
+// In the order of the enumeration.
+inline constexpr std::size_t kElementSizes[] = {4, 8, 2, 2, 8, 4, 1, 1};
+
 }  // namespace detail
 
 // A C++ type that tensors can hold.
 template <class T>
 concept Element = requires {
-  detail::DtypeOf<T>::value;
+  detail::find_dtype(std::type_identity<T>());
 };
 
 template <Element T>
-inline constexpr Dtype dtype_of = detail::DtypeOf<T>::value;
+inline constexpr Dtype dtype_of = detail::find_dtype(std::type_identity<T>());
 
 constexpr std::size_t element_size(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f64:
-    case Dtype::i64:
-      return 8;
-    case Dtype::f32:
-    case Dtype::i32:
-      return 4;
-    case Dtype::f16:
-    case Dtype::bf16:
-      return 2;
-    case Dtype::u8:
-    case Dtype::boolean:
-      return 1;
-  }
-  return 0;
+  const auto place = static_cast<unsigned char>(dtype);
+  return place < std::size(detail::kElementSizes) ? detail::kElementSizes[place] : 0;
 }
 
 // The dtypes that gradients can have.
@@ -176,54 +160,32 @@ constexpr bool is_half_precision(Dtype dtype) {
 // any other is a DtypeError that names the operation.
 template <class Body>
 decltype(auto) dispatch_floating(Dtype dtype, const char* operation, Body&& body) {
-  switch (dtype) {
-    case Dtype::f32:
-      return body(float{});
-    case Dtype::f64:
-      return body(double{});
-    default:
-      detail::fail_dtype(operation, "f32 or f64", dtype);
-  }
+  if (dtype == Dtype::f32) return body(float{});
+  if (dtype == Dtype::f64) return body(double{});
+  detail::fail_dtype(operation, "f32 or f64", dtype);
 }
 
 // As dispatch_floating, for f32, f64, i64 and i32.
 template <class Body>
 decltype(auto) dispatch_numeric(Dtype dtype, const char* operation, Body&& body) {
-  switch (dtype) {
-    case Dtype::f32:
-      return body(float{});
-    case Dtype::f64:
-      return body(double{});
-    case Dtype::i64:
-      return body(std::int64_t{});
-    case Dtype::i32:
-      return body(std::int32_t{});
-    default:
-      detail::fail_dtype(operation, "f32, f64, i64 or i32", dtype);
-  }
+  if (dtype == Dtype::f32) return body(float{});
+  if (dtype == Dtype::f64) return body(double{});
+  if (dtype == Dtype::i64) return body(std::int64_t{});
+  if (dtype == Dtype::i32) return body(std::int32_t{});
+  detail::fail_dtype(operation, "f32, f64, i64 or i32", dtype);
 }
 
 // As dispatch_floating, for every dtype.
 template <class Body>
 decltype(auto) dispatch_all(Dtype dtype, Body&& body) {
-  switch (dtype) {
-    case Dtype::f32:
-      return body(float{});
-    case Dtype::f64:
-      return body(double{});
-    case Dtype::f16:
-      return body(Half{});
-    case Dtype::bf16:
-      return body(BFloat16{});
-    case Dtype::i64:
-      return body(std::int64_t{});
-    case Dtype::i32:
-      return body(std::int32_t{});
-    case Dtype::u8:
-      return body(std::uint8_t{});
-    case Dtype::boolean:
-      return body(bool{});
-  }
+  if (dtype == Dtype::f32) return body(float{});
+  if (dtype == Dtype::f64) return body(double{});
+  if (dtype == Dtype::f16) return body(Half{});
+  if (dtype == Dtype::bf16) return body(BFloat16{});
+  if (dtype == Dtype::i64) return body(std::int64_t{});
+  if (dtype == Dtype::i32) return body(std::int32_t{});
+  if (dtype == Dtype::u8) return body(std::uint8_t{});
+  if (dtype == Dtype::boolean) return body(bool{});
   detail::fail_dtype();
 }
 
