@@ -15,28 +15,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 namespace lockstep::data::detail {
 
 inline Dtype idx_dtype(const GzipFile& file, unsigned code) {
-  switch (code) {
-    case 0x08:
-      return Dtype::u8;
-    case 0x0C:
-      return Dtype::i32;
-    case 0x0D:
-      return Dtype::f32;
-    case 0x0E:
-      return Dtype::f64;
-    case 0x09:
-    case 0x0B:
-      throw DataError(lockstep::detail::str(file.path().string(), ": holds numbers of ",
-                                            code == 0x09 ? "8" : "16",
-                                            " bits with sign, which tensors cannot hold"));
-    default:
-      throw DataError(lockstep::detail::str(file.path().string(), ": the idx type at byte 2 is ",
-                                            code, ", expected 8, 9, 11, 12, 13 or 14"));
-  }
+  if (code == 0x08) return Dtype::u8;
+  if (code == 0x0C) return Dtype::i32;
+  if (code == 0x0D) return Dtype::f32;
+  if (code == 0x0E) return Dtype::f64;
+  const std::string name = file.path().string();
+  check<DataError>(code != 0x09 && code != 0x0B, name, ": holds numbers of ",
+                   code == 0x09 ? "8" : "16", " bits with sign, which tensors cannot hold");
+  lockstep::detail::fail<DataError>(name, ": the idx type at byte 2 is ", code,
+                                    ", expected 8, 9, 11, 12, 13 or 14");
 }
 
 }  // namespace lockstep::data::detail
