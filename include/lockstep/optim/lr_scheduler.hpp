@@ -122,7 +122,7 @@ class LRScheduler {
   // Of the groups that there were at the last step.
   std::vector<double> base_lrs_;
   std::vector<double> last_lrs_;
-  std::int64_t epoch_ = 0;
+  std::int64_t epoch_ = -1;  // before the first step, which the constructor makes
 };
 
 }  // namespace lockstep::optim

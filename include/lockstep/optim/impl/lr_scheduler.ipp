@@ -99,11 +99,7 @@ LOCKSTEP_INLINE double SequentialLR::operator()(double lr, std::int64_t epoch) c
 LOCKSTEP_INLINE LRScheduler::LRScheduler(Optimizer& optimizer, LRSchedule schedule)
     : optimizer_(&optimizer), schedule_(std::move(schedule)) {
   check<ValueError>(schedule_ != nullptr, "LRScheduler: the schedule is empty");
-  for (std::size_t group = 0; group < optimizer.group_count(); ++group) {
-    base_lrs_.push_back(optimizer.initial_lr(group));
-    last_lrs_.push_back(detail::first_lr(schedule_, base_lrs_.back(), optimizer.lr(group), epoch_));
-  }
-  optimizer.set_lrs(last_lrs_);
+  step();
 }
 
 LOCKSTEP_INLINE void LRScheduler::step() {
