@@ -141,6 +141,10 @@ Tensor apart_from(const Tensor& target, const Tensor& source);
 // the source is recorded on the copy's stream.
 void copy_into(const Tensor& dst, const Tensor& src);
 
+// A new contiguous tensor that `options` describe, with the elements of `src` as copy_into brings
+// them there.
+Tensor copy_as(const Tensor& src, const TensorOptions& options);
+
 // A contiguous tensor in plain host memory with the elements of `tensor`: the tensor itself if it
 // is one. Not recorded for backward.
 Tensor contiguous_on_host(const Tensor& tensor);

@@ -75,9 +75,7 @@ Tensor from_values(std::span<const T> values, const Shape& shape, Device device 
     std::memcpy(host.template mutable_data_ptr<T>(), values.data(), values.size_bytes());
   }
   if (device.is_host_memory()) return host;
-  Tensor result = empty(shape, {.dtype = dtype_of<T>, .device = device});
-  detail::copy_into(result, host);
-  return result;
+  return detail::copy_as(host, {.dtype = dtype_of<T>, .device = device});
 }
 
 template <Element T>

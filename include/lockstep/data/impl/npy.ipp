@@ -9,7 +9,6 @@
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -57,10 +56,7 @@ inline Tensor from_fortran_order(const Tensor& stored) {
   std::reverse(strides.begin(), strides.end());
   strides = contiguous_strides(strides);
   std::reverse(strides.begin(), strides.end());
-  Tensor result = empty(stored.sizes(), {.dtype = stored.dtype()});
-  lockstep::detail::copy_into(result,
-                              lockstep::detail::make_view(stored, stored.sizes(), strides, 0));
-  return result;
+  return lockstep::detail::packed(lockstep::detail::make_view(stored, stored.sizes(), strides, 0));
 }
 
 }  // namespace lockstep::data::detail

@@ -144,9 +144,7 @@ LOCKSTEP_INLINE Tensor SafetensorsFile::read(const detail::TensorEntry& entry,
                      " is neither 0 nor 1");
   }
   if (device.is_host_memory()) return host;
-  const Tensor result = empty(entry.shape, {.dtype = entry.dtype, .device = device});
-  lockstep::detail::copy_into(result, host);
-  return result;
+  return lockstep::detail::copy_as(host, {.dtype = entry.dtype, .device = device});
 }
 
 LOCKSTEP_INLINE StateDict load_file(const std::filesystem::path& path, Device device) {

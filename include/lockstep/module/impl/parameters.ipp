@@ -8,7 +8,6 @@
 #include <lockstep/module/walk/path.hpp>
 #include <lockstep/module/walk/tensor_walk.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/sparse_sum.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/warning.hpp>
@@ -23,15 +22,12 @@
 
 namespace lockstep::detail {
 
-// A plain Tensor that requires grad and is a leaf: it was meant to be trained, and nothing does so.
-// A tensor that requires grad as the result of an operation, such as an activation that forward
-// keeps, is no leaf.
-inline bool is_plain_leaf(const Tensor& tensor, TensorKind kind) {
-  return kind == TensorKind::plain && tensor.defined() && tensor.requires_grad() &&
-         tensor.is_leaf();
-}
-
-[[noreturn]] inline void fail_plain_leaf(const nested::Path& path) {
+// Refuses a plain Tensor that requires grad and is a leaf: it was meant to be trained, and nothing
+// does so. A tensor that requires grad as the result of an operation, such as an activation that
+// forward keeps, is no leaf.
+inline void check_no_plain_leaf(const nested::Path& path, const Tensor& tensor, TensorKind kind) {
+  if (kind != TensorKind::plain || !tensor.defined()) return;
+  if (!tensor.requires_grad() || !tensor.is_leaf()) return;
   fail<ModuleError>("the member \"", path.name(),
                     "\" is a plain Tensor that requires grad, which is neither trained nor moved "
                     "nor replicated nor saved with the module: make it a Parameter (a Buffer, if "
@@ -40,14 +36,14 @@ inline bool is_plain_leaf(const Tensor& tensor, TensorKind kind) {
 
 LOCKSTEP_INLINE void check_no_plain_leaf(const TensorWalk& walk) {
   walk.for_each_and_plain([](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
-    if (is_plain_leaf(tensor, kind)) fail_plain_leaf(path);
+    check_no_plain_leaf(path, tensor, kind);
   });
 }
 
 LOCKSTEP_INLINE void check_initialized(const TensorWalk& walk, const char* user) {
   std::optional<std::string> uninitialized;  // the name of the first, "" where it is the module
   walk.for_each_and_plain([&](const nested::Path& path, const Tensor& tensor, TensorKind kind) {
-    if (is_plain_leaf(tensor, kind)) fail_plain_leaf(path);
+    check_no_plain_leaf(path, tensor, kind);
     if (kind == TensorKind::plain || !is_uninitialized(tensor)) return;
     if (!uninitialized) uninitialized = path.name();
   });
@@ -168,9 +164,7 @@ LOCKSTEP_INLINE void to(const detail::TensorWalk& module, Device device) {
       return detail::uninitialized_tensor({.dtype = tensor.dtype(), .device = device});
     }
     if (tensor.is_sparse()) return detail::concatenated({tensor}, device);
-    const Tensor result = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = device});
-    detail::copy_into(result, tensor);
-    return result;
+    return detail::copy_as(tensor, {.dtype = tensor.dtype(), .device = device});
   };
   std::vector<Move> moves;
   const auto plan = [&](const Tensor& tensor) {

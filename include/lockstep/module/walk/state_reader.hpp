@@ -41,17 +41,12 @@ class StateReader {
   template <Element T>
   T number(const std::string& name) {
     const Tensor tensor = take(name);
-    if (!tensor.defined()) {
-      missing(name);
-      return 0;
-    }
+    if (!tensor.defined()) return 0;
     if (is_uninitialized(tensor) || tensor.numel() != 1 || tensor.dtype() != dtype_of<T>) {
       misfit(name, str("has to be one number of ", dtype_of<T>));
       return 0;
     }
-    const Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
-    copy_into(host, tensor);
-    return *host.const_data_ptr<T>();
+    return *contiguous_on_host(tensor).const_data_ptr<T>();
   }
 
   // Whether an entry whose name begins with `prefix` has not been read yet.
@@ -70,8 +65,7 @@ class StateReader {
   void finish() const;
 
  private:
-  void missing(const std::string& name) { missing_.push_back(name); }
-
+  // The tensor of this name. If the dict has none, notes that and returns an undefined one.
   Tensor take(const std::string& name);
 
   std::string_view what_;

@@ -54,9 +54,7 @@ LOCKSTEP_INLINE void Optimizer::follow(Tensor& state, std::size_t i, const Tenso
                              " when its state was made, and has ", parameter.sizes(), " now");
   }
   if (state.device() != parameter.device() || state.dtype() != parameter.dtype()) {
-    const Tensor moved = empty_like(parameter);
-    detail::copy_into(moved, state);
-    state = moved;
+    state = detail::copy_as(state, parameter.options());
   }
   state.record_stream(stream);  // nobody else can, as nobody else has a handle
 }

@@ -132,11 +132,15 @@ LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
   if (to_host) stream.synchronize();
 }
 
+LOCKSTEP_INLINE Tensor copy_as(const Tensor& src, const TensorOptions& options) {
+  Tensor copy = empty(src.sizes(), options);
+  copy_into(copy, src);
+  return copy;
+}
+
 LOCKSTEP_INLINE Tensor contiguous_on_host(const Tensor& tensor) {
   if (tensor.device().is_host_memory()) return packed(tensor);
-  const Tensor host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
-  copy_into(host, tensor);
-  return host;
+  return copy_as(tensor, {.dtype = tensor.dtype()});
 }
 
 LOCKSTEP_INLINE std::span<const std::byte> host_bytes(const Tensor& host) {

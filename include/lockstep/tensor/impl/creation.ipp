@@ -21,10 +21,7 @@ LOCKSTEP_INLINE Tensor arange(std::int64_t count, const TensorOptions& options) 
   check<ValueError>(count >= 0, "arange: expected a count of at least 0, got ", count);
   std::vector<std::int64_t> values(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = i;
-  Tensor result = empty({count}, options);
-  detail::copy_into(result, from_values(values, {count}));
-  if (options.requires_grad) result.requires_grad_();
-  return result;
+  return detail::copy_as(from_values(values, {count}), options);
 }
 
 }  // namespace lockstep

@@ -10,7 +10,6 @@
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dlpack.hpp>
 #include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/from_blob.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/storage.hpp>
@@ -66,18 +65,14 @@ LOCKSTEP_INLINE Dtype dtype_of_dlpack(const dlpack::DLDataType& type) {
 
 // Where the memory is that a producer has.
 LOCKSTEP_INLINE Device device_of_dlpack(const dlpack::DLDevice& device) {
-  switch (device.device_type) {
-    case dlpack::kDLCPU:
-    case dlpack::kDLCUDAHost:
-      return {};
-    case dlpack::kDLCUDA: {
-      const Device cuda(DeviceType::cuda, device.device_id);
-      check_device(cuda);
-      return cuda;
-    }
-  }
-  fail<DeviceError>("from_dlpack: expected memory of kDLCPU (1), kDLCUDA (2) or kDLCUDAHost (3), ",
-                    "got device type ", static_cast<int>(device.device_type));
+  const dlpack::DLDeviceType type = device.device_type;
+  if (type == dlpack::kDLCPU || type == dlpack::kDLCUDAHost) return {};
+  check<DeviceError>(type == dlpack::kDLCUDA,
+                     "from_dlpack: expected memory of kDLCPU (1), kDLCUDA ",
+                     "(2) or kDLCUDAHost (3), got device type ", static_cast<int>(type));
+  const Device cuda(DeviceType::cuda, device.device_id);
+  check_device(cuda);
+  return cuda;
 }
 
 // Whether memory of `place` is memory of `device` as well.
@@ -185,8 +180,7 @@ LOCKSTEP_INLINE Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed,
                     read_only ? "" : device.str(), ", and none is allowed");
   blob.device = place;
   const Tensor source = detail::lend("from_dlpack", data, sizes, std::move(blob));
-  Tensor result = empty(sizes, {.dtype = source.dtype(), .device = device});
-  detail::copy_into(result, source);
+  const Tensor result = detail::copy_as(source, {.dtype = source.dtype(), .device = device});
   for (const Device end : {place, device}) current_stream(end).synchronize();
   if (managed->deleter) managed->deleter(managed);
   return result;

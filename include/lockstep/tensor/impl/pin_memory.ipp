@@ -7,7 +7,6 @@
 #include <lockstep/error.hpp>
 #include <lockstep/tensor/autograd_state.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/pin_memory.hpp>
 #include <lockstep/tensor/storage.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -28,9 +27,7 @@ LOCKSTEP_INLINE Tensor Tensor::pin_memory() const {
                        "pin_memory is not recorded for backward: detach the tensor first");
   if (is_pinned() || !detail::usable_pinned_memory()) return *this;
   const PinMemoryGuard guard;
-  Tensor result = empty(sizes(), {.dtype = dtype()});
-  detail::copy_into(result, *this);
-  return result;
+  return detail::copy_as(*this, {.dtype = dtype()});
 }
 
 }  // namespace lockstep

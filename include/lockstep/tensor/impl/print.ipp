@@ -3,7 +3,6 @@
 
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/print.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/sparse.hpp>
@@ -130,12 +129,7 @@ LOCKSTEP_INLINE std::ostream& operator<<(std::ostream& out, const Tensor& tensor
     return out << "sparse(indices=" << sparse.indices << ", values=" << sparse.values
                << ", size=" << tensor.sizes() << ')';
   }
-  Tensor host = detail::make_view(tensor);
-  if (!tensor.device().is_cpu()) {
-    host = empty(tensor.sizes(), {.dtype = tensor.dtype()});
-    detail::copy_into(host, tensor);
-  }
-  out << "tensor(" << detail::TensorPrinter(host).text();
+  out << "tensor(" << detail::TensorPrinter(detail::contiguous_on_host(tensor)).text();
   if (tensor.numel() == 0 && tensor.dim() != 1) out << ", size=" << tensor.sizes();
   const Dtype dtype = tensor.dtype();
   if (dtype != Dtype::f32 && dtype != Dtype::i64 && dtype != Dtype::boolean) {

@@ -59,9 +59,7 @@ template <class Draw>
 Tensor random_tensor(const Shape& shape, const TensorOptions& options, Draw draw) {
   std::vector<double> values(static_cast<std::size_t>(numel(shape)));
   for (double& value : values) value = draw();
-  Tensor result = empty(shape, options);
-  copy_into(result, from_values(values, shape));
-  return result;
+  return copy_as(from_values(values, shape), options);
 }
 
 }  // namespace lockstep::detail

@@ -154,11 +154,8 @@ LOCKSTEP_INLINE Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& va
     check<IndexError>(row >= 0 && row < size[0], kName, "the index ", row, " is outside the ",
                       size[0], " rows");
   }
-  const Tensor own_indices = empty(indices.sizes(), indices.options());
-  const Tensor own_values = empty(values.sizes(), values.options());
-  detail::copy_into(own_indices, indices);
-  detail::copy_into(own_values, values);
-  return detail::make_sparse(own_indices, own_values, size, false);
+  return detail::make_sparse(detail::copy_as(indices, indices.options()),
+                             detail::copy_as(values, values.options()), size, false);
 }
 
 LOCKSTEP_INLINE void expect_sparse_gradient(const Tensor& leaf, bool expected) {

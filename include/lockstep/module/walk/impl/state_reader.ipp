@@ -6,7 +6,6 @@
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/shape.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -36,10 +35,7 @@ LOCKSTEP_INLINE bool StateReader::has_any(const std::string& prefix) const {
 
 LOCKSTEP_INLINE Tensor StateReader::copy(const std::string& name, const Tensor& like) {
   const Tensor source = take(name);
-  if (!source.defined()) {
-    missing(name);
-    return {};
-  }
+  if (!source.defined()) return {};
   if (is_uninitialized(like)) {
     misfit(name, "belongs to an uninitialized parameter");
     return {};
@@ -50,14 +46,12 @@ LOCKSTEP_INLINE Tensor StateReader::copy(const std::string& name, const Tensor& 
                      : str("has shape ", source.sizes(), ", the parameter ", like.sizes()));
     return {};
   }
-  const Tensor result = empty_like(like);
-  copy_into(result, source);
-  return result;
+  return copy_as(source, like.options());
 }
 
 LOCKSTEP_INLINE void StateReader::expect_indices(const std::string& name, std::size_t count) {
   const Tensor tensor = take(name);
-  if (!tensor.defined()) return missing(name);
+  if (!tensor.defined()) return;
   if (is_uninitialized(tensor) || tensor.sizes() != Shape{static_cast<std::int64_t>(count)}) {
     misfit(name, str("has to list ", count, " parameters"));
   }
@@ -77,11 +71,10 @@ LOCKSTEP_INLINE void StateReader::finish() const {
 }
 
 LOCKSTEP_INLINE Tensor StateReader::take(const std::string& name) {
-  const auto found = left_.find(name);
-  if (found == left_.end()) return {};
-  Tensor tensor = found->second;
-  left_.erase(found);
-  return tensor;
+  const auto entry = left_.extract(name);
+  if (!entry.empty()) return entry.mapped();
+  missing_.push_back(name);
+  return {};
 }
 
 }  // namespace lockstep::detail
