@@ -14,18 +14,11 @@
 // The members of Tensor that move data to another device or dtype, or out to the program.
 namespace lockstep {
 
-namespace detail {
-
-// A contiguous tensor with the same elements that the host can read.
-Tensor on_host(const Tensor& x);
-
-}  // namespace detail
-
 template <class T>
 T Tensor::item() const {
   check<ShapeError>(numel() == 1, "item: a tensor of shape ", sizes(), " with ", numel(),
                     " elements cannot be converted to one number");
-  const Tensor host = detail::on_host(*this);
+  const Tensor host = detail::contiguous_on_host(*this);
   const void* const element = detail::read_on_host(host, dtype());
   return dispatch_all(dtype(), [element]<class Held>(Held) -> T {
     const Held held = *static_cast<const Held*>(element);
@@ -41,7 +34,7 @@ T Tensor::item() const {
 
 template <Element T>
 std::vector<T> Tensor::to_vector() const {
-  const Tensor host = detail::on_host(*this);
+  const Tensor host = detail::contiguous_on_host(*this);
   const T* const first = host.const_data_ptr<T>();
   return std::vector<T>(first, first + numel());
 }

@@ -145,7 +145,7 @@ void copy_into(const Tensor& dst, const Tensor& src);
 // them there.
 Tensor copy_as(const Tensor& src, const TensorOptions& options);
 
-// A contiguous tensor in plain host memory with the elements of `tensor`: the tensor itself if it
+// A contiguous tensor with the elements of `tensor` that the host can read: the tensor itself if it
 // is one. Not recorded for backward.
 Tensor contiguous_on_host(const Tensor& tensor);
 

@@ -7,7 +7,6 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -23,9 +22,7 @@ struct ToDeviceOp {
 
   Tensor forward(const Tensor& x) {
     from = x.device();
-    Tensor result = empty(x.sizes(), {.dtype = x.dtype(), .device = device});
-    copy_into(result, x);
-    return result;
+    return copy_as(x, {.dtype = x.dtype(), .device = device});
   }
   Tensor backward(const Backward&, const Tensor& grad) const { return grad.to(from); }
 };
@@ -44,20 +41,9 @@ struct ToDtypeOp {
 
 struct CloneOp {
   static constexpr const char* name = "clone";
-  Tensor forward(const Tensor& x) const {
-    Tensor result = empty(x.sizes(), x.options());
-    copy_into(result, x);
-    return result;
-  }
+  Tensor forward(const Tensor& x) const { return copy_as(x, x.options()); }
   Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
 };
-
-LOCKSTEP_INLINE Tensor on_host(const Tensor& x) {
-  if (x.device().is_cpu()) return packed(x);
-  Tensor host = empty(x.sizes(), {.dtype = x.dtype()});
-  copy_into(host, x);
-  return host;
-}
 
 }  // namespace lockstep::detail
 

@@ -139,7 +139,7 @@ LOCKSTEP_INLINE Tensor copy_as(const Tensor& src, const TensorOptions& options) 
 }
 
 LOCKSTEP_INLINE Tensor contiguous_on_host(const Tensor& tensor) {
-  if (tensor.device().is_host_memory()) return packed(tensor);
+  if (tensor.device().is_cpu()) return packed(tensor);
   return copy_as(tensor, {.dtype = tensor.dtype()});
 }
 
