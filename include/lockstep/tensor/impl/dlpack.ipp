@@ -28,11 +28,9 @@ namespace lockstep::detail {
 
 inline constexpr std::uint32_t kDlpackMajor = 1;
 
-// A tensor that a consumer has, and what its DLTensor points to.
+// A tensor that a consumer has.
 struct Exported {
-  Tensor tensor;  // a handle of its own: the variable may change
-  Shape sizes;
-  Shape strides;
+  Tensor tensor;  // a variable that nobody else has, so that its shape and strides stay as they are
   dlpack::DLManagedTensorVersioned managed;
 };
 
@@ -126,8 +124,8 @@ LOCKSTEP_INLINE dlpack::DLManagedTensorVersioned* to_dlpack(const Tensor& tensor
                     "cudaStream_t, got ",
                     consumer);
 
-  auto exported = std::make_unique<detail::Exported>(
-      detail::Exported{detail::make_view(tensor), tensor.sizes(), tensor.strides(), {}});
+  auto exported =
+      std::make_unique<detail::Exported>(detail::Exported{detail::make_view(tensor), {}});
   exported->managed = {
       .version = {detail::kDlpackMajor, 0},
       .manager_ctx = exported.get(),
@@ -140,8 +138,8 @@ LOCKSTEP_INLINE dlpack::DLManagedTensorVersioned* to_dlpack(const Tensor& tensor
                     .device = dlpack_device(tensor),
                     .ndim = static_cast<std::int32_t>(tensor.dim()),
                     .dtype = detail::kDlpackTypes[static_cast<std::size_t>(tensor.dtype())],
-                    .shape = exported->sizes.begin(),
-                    .strides = exported->strides.begin(),
+                    .shape = exported->tensor.impl()->shape.begin(),
+                    .strides = exported->tensor.impl()->strides.begin(),
                     .byte_offset = 0}};
 
   if (consumer != kNoOrder) {
