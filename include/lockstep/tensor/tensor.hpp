@@ -273,13 +273,8 @@ class Tensor {
 
 namespace detail {
 
-// A variable: where its elements lie, and its place in the autograd graph.
-//
-// Threads: one thread at a time uses a variable. Only `grad`, `accumulator` and `hooks`, which
-// concurrent backward passes reach through a shared leaf, are guarded by `mutex`.
-struct TensorImpl : NonCopyable {
-  ~TensorImpl() { release(std::move(grad_fn)); }
-
+// Where the elements of a variable lie.
+struct Elements {
   std::shared_ptr<Storage> storage;
   // Usually a non-owning pointer into `storage`: copy both together.
   std::shared_ptr<VersionCounter> version;
@@ -289,7 +284,16 @@ struct TensorImpl : NonCopyable {
   Dtype dtype = Dtype::f32;
   std::int64_t numel = 0;
   bool contiguous = true;
-  bool uninitialized = false;    // a parameter without a shape or elements (module/parameter.hpp)
+  bool uninitialized = false;  // a parameter without a shape or elements (module/parameter.hpp)
+};
+
+// A variable: where its elements lie, and its place in the autograd graph.
+//
+// Threads: one thread at a time uses a variable. Only `grad`, `accumulator` and `hooks`, which
+// concurrent backward passes reach through a shared leaf, are guarded by `mutex`.
+struct TensorImpl : NonCopyable, Elements {
+  ~TensorImpl() { release(std::move(grad_fn)); }
+
   bool sparse = false;           // a SparseImpl
   bool sparse_gradient = false;  // its gradients are expected to be sparse
 

@@ -131,15 +131,7 @@ LOCKSTEP_INLINE void Tensor::set_data(const Tensor& other) const {
                        "set_data: the tensor is the result of a recorded operation");
   check<ValueError>(!impl_->sparse && !from.sparse, "set_data: expected dense tensors");
   if (impl_->storage != from.storage) ++impl_->replaced;
-  impl_->storage = from.storage;
-  impl_->version = from.version;
-  impl_->offset = from.offset;
-  impl_->shape = from.shape;
-  impl_->strides = from.strides;
-  impl_->dtype = from.dtype;
-  impl_->numel = from.numel;
-  impl_->contiguous = from.contiguous;
-  impl_->uninitialized = from.uninitialized;
+  static_cast<detail::Elements&>(*impl_) = from;
 }
 
 // Defined here, and not in autograd/ with the other members that concern the graph, since `empty`
