@@ -79,12 +79,9 @@ class TensorPrinter {
     } else if constexpr (std::is_integral_v<T>) {
       return std::to_string(value);
     } else {
-      return format_real(static_cast<double>(convert<float_of<T>>(value)));
+      return format_real(convert<double>(value));
     }
   }
-
-  template <class T>
-  using float_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
   std::string format_real(double value) {
     if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
