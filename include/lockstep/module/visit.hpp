@@ -45,16 +45,6 @@ concept HasVisitMembers = std::is_class_v<T> && requires(T& self, const T& const
 template <class T>
 concept Reflectable = detail::is_reflectable<std::remove_const_t<T>>;
 
-namespace detail {
-
-template <class T, class Visitor, std::size_t... I>
-void visit_reflected(T& object, Visitor& visitor, std::index_sequence<I...> /*indices*/) {
-  [[maybe_unused]] const auto members = tie_members(object);
-  (static_cast<void>(visitor(member_name<T, I>, std::get<I>(members))), ...);
-}
-
-}  // namespace detail
-
 // Calls `visitor(std::string_view name, Member& member)` for every member of `object`, in the order
 // of declaration (or of the hook).
 //
@@ -70,7 +60,11 @@ void for_each_member(T& object, Visitor&& visitor) {
   } else {
     detail::require_reflectable<std::remove_cv_t<T>>();
     if constexpr (Reflectable<T>) {
-      detail::visit_reflected(object, visitor, std::make_index_sequence<detail::member_count<T>>{});
+      [&]<std::size_t... i>(std::index_sequence<i...>) {
+        [[maybe_unused]] const auto members = detail::tie_members(object);
+        (static_cast<void>(visitor(detail::member_name<T, i>, std::get<i>(members))), ...);
+      }
+      (std::make_index_sequence<detail::member_count<T>>());
     }
   }
 }
