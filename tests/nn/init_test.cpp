@@ -109,6 +109,7 @@ TEST_F(Init, Uniform) {
   EXPECT_TRUE(init::uniform_(tensor, -3, 1).is_same(tensor));
   expect_uniform(tensor, -3, 1);
   expect_uniform(init::uniform_(empty({4000})), 0, 1);
+  EXPECT_THROW(init::uniform_(tensor, 0, 1e300), DtypeError);
 }
 
 TEST_F(Init, Normal) {

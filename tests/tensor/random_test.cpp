@@ -94,6 +94,23 @@ TEST(Random, BoundsAreFiniteAndInOrder) {
   EXPECT_EQ(rand({2}, {}, 3, 3).to_vector<float>(), (std::vector<float>{3, 3}));
 }
 
+TEST(Random, TheDtypeReachesTheBounds) {
+  const auto draw = [](Dtype dtype, double low, double high) {
+    return rand({50}, {.dtype = dtype}, low, high).to(Dtype::f64).to_vector<double>();
+  };
+  EXPECT_THROW((void)draw(Dtype::i32, 0, 0x1p31 + 1), DtypeError);
+  EXPECT_THROW((void)draw(Dtype::i64, -0x1p64, 0), DtypeError);
+  EXPECT_THROW((void)draw(Dtype::u8, -3, 3), DtypeError);
+  EXPECT_THROW((void)draw(Dtype::u8, 0, 257), DtypeError);
+  EXPECT_THROW((void)draw(Dtype::f32, 0, 1e300), DtypeError);
+  EXPECT_THROW((void)draw(Dtype::f16, 0, 1e9), DtypeError);
+  for (const double x : draw(Dtype::u8, 255, 256)) EXPECT_EQ(x, 255);
+  for (const double x : draw(Dtype::i64, 0x1p62, 0x1p63)) EXPECT_GE(x, 0x1p62);
+  for (const double x : draw(Dtype::i32, -0x1p31, 0x1p31)) EXPECT_LT(x, 0x1p31);
+  for (const double x : draw(Dtype::f64, 0, 1e300)) EXPECT_GE(x, 0);
+  EXPECT_NO_THROW((void)draw(Dtype::boolean, 0, 9));
+}
+
 TEST(Random, BelowReachesEveryNumberAndNoOther) {
   Generator generator(3);
   std::array<int, 7> counts{};

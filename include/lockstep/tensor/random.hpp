@@ -71,8 +71,12 @@ std::shared_ptr<RandomNumbers>& random_override();
 RandomNumbers& random_numbers();
 inline DeviceRandom& device_random() { return random_numbers().devices; }
 
+// Throws unless numbers of `dtype` can be drawn from [low, high): a ValueError for bounds that are
+// not finite, or the greater one first, a DtypeError for such as the dtype does not reach.
+void check_uniform(const char* operation, double low, double high, Dtype dtype);
+
 // Uniform in [low, high), and so in `dtype`, to which it will be rounded; `low` if they are equal.
-// For integers it is the next one below.
+// For integers it is the next one below. The bounds have passed check_uniform.
 double uniform_in(double low, double high, Dtype dtype, Generator& generator);
 
 // A copy of this thread's numbers, which continues from where they are.
@@ -91,7 +95,7 @@ void manual_seed(std::uint64_t seed);
 
 // Uniform in [low, high); for an integer dtype the whole numbers that are. Drawn on the host, so
 // every device gets the same numbers. A ValueError for bounds that are not finite, or the greater
-// one first.
+// one first; a DtypeError for a dtype that does not reach as far.
 //
 // **Torch counterpart.** torch::rand.
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, double low = 0, double high = 1,

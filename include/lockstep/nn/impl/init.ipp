@@ -78,10 +78,7 @@ LOCKSTEP_INLINE double calculate_gain(Nonlinearity nonlinearity, double slope) {
 
 LOCKSTEP_INLINE const Tensor& uniform_(const Tensor& tensor, double a, double b,
                                        Generator& generator) {
-  check<ValueError>(std::isfinite(b - a) && a <= b,
-                    "uniform_: expected finite bounds, the lower "
-                    "one first, got ",
-                    a, " and ", b);
+  lockstep::detail::check_uniform("uniform_", a, b, tensor.dtype());
   return detail::fill_with("uniform_", tensor, [&] {
     return lockstep::detail::uniform_in(a, b, tensor.dtype(), generator);
   });

@@ -6,6 +6,7 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -19,6 +20,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -41,6 +43,22 @@ LOCKSTEP_INLINE std::shared_ptr<RandomNumbers> copy_random_numbers() {
   copy->generator.set_state(original.generator.state());
   copy->devices.set_state(original.devices.state());
   return copy;
+}
+
+LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double high, Dtype dtype) {
+  check<ValueError>(std::isfinite(high - low) && low <= high, operation,
+                    ": expected finite bounds, the lower one first, got ", low, " and ", high);
+  dispatch_all(dtype, [&]<class T>(T) {
+    for (const double number : {low, std::nextafter(high, low)}) {
+      bool fits = true;
+      if constexpr (is_half<T>) {
+        fits = std::isfinite(static_cast<float>(convert<T>(number)));
+      } else if constexpr (!std::is_same_v<T, bool>) {
+        fits = reaches<T>(number);
+      }
+      if (!fits) fail_number<T>(operation, number);
+    }
+  });
 }
 
 LOCKSTEP_INLINE double uniform_in(double low, double high, Dtype dtype, Generator& generator) {
@@ -126,8 +144,7 @@ LOCKSTEP_INLINE void manual_seed(std::uint64_t seed) {
 
 LOCKSTEP_INLINE Tensor rand(const Shape& shape, const TensorOptions& options, double low,
                             double high, Generator& generator) {
-  check<ValueError>(std::isfinite(high - low) && low <= high,
-                    "rand: expected finite bounds, the lower one first, got ", low, " and ", high);
+  detail::check_uniform("rand", low, high, options.dtype);
   return detail::random_tensor(
       shape, options, [&] { return detail::uniform_in(low, high, options.dtype, generator); });
 }
