@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/device/devices.hpp>
 #include <lockstep/module/parameters.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/sparse.hpp>
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -124,6 +127,18 @@ TEST(To, MovesEverythingInPlace) {
   EXPECT_EQ(module.attribute.device(), Device());
   to(module, Device());
   EXPECT_EQ(held[0].device(), Device());
+}
+
+TEST(To, ASparseBufferMovesNothing) {
+  struct {
+    Parameter weight{ones({2})};
+    Buffer table;
+  } module;
+  const Tensor rows = from_values<std::int64_t>({3, 1}, {1, 2});
+  module.table = Buffer(sparse_coo_tensor(rows, ones({2, 1}), {4, 1}));
+  EXPECT_THROW(to(module, "cpu:1"), ValueError);
+  EXPECT_EQ(module.weight.device(), Device());
+  EXPECT_NO_THROW(to(module, Device()));
 }
 
 TEST(To, LeavesWhatIsThereAlready) {

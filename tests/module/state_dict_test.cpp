@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/device/devices.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/tensor/creation.hpp>
+#include <lockstep/tensor/sparse.hpp>
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -196,6 +199,22 @@ TEST(LoadStateDict, RefusesElementsThatAreOneInMemory) {
   EXPECT_NE(load_error(Module{}, {{"weight", tensor({1.0F, 2.0F})}})
                 .find("weight (several of the module's elements are one in memory)"),
             std::string::npos);
+}
+
+TEST(LoadStateDict, RefusesSparseTensorsAndLoadsNothing) {
+  struct Module {
+    Parameter weight{zeros({2})};
+    Buffer table{zeros({4, 1})};
+    Tensor forward(const Tensor& x) const { return x; }
+  } module;
+  const Tensor rows = from_values<std::int64_t>({3, 1}, {1, 2});
+  const Tensor sparse = sparse_coo_tensor(rows, ones({2, 1}), {4, 1});
+  const StateDict dict = {{"weight", ones({2})}, {"table", sparse}};
+  const std::string expected = "table (the module's tensor or the dict's is sparse)";
+  EXPECT_NE(load_error(module, dict).find(expected), std::string::npos);
+  EXPECT_EQ(values_of(module.weight), (std::vector<float>{0, 0}));
+  module.table = Buffer(sparse);
+  EXPECT_NE(load_error(module, dict).find(expected), std::string::npos);
 }
 
 TEST(LoadStateDict, ATiedTensorNeedsOneOfItsNames) {

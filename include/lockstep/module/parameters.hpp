@@ -131,8 +131,9 @@ void zero_grad(const detail::TensorWalk& module);
 // **Torch counterpart.** Module.to(device).
 // **Devices and streams.** The copies are issued to the current streams (see copy_into).
 // **Backward.** Not recorded. A graph recorded before must not be used for backward any more.
-// **Threads and exceptions.** As named_parameters. All or nothing: if memory runs out, everything
-// is where it was.
+// **Threads and exceptions.** As named_parameters, and a ValueError for a sparse parameter or
+// buffer that is elsewhere. All or nothing: then, or if memory runs out, everything is where it
+// was.
 void to(const detail::TensorWalk& module, Device device);
 
 }  // namespace lockstep

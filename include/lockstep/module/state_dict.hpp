@@ -51,8 +51,8 @@ StateDict state_dict(const detail::TensorWalk& module);
 // **Devices and streams.** The copies are issued to the current streams (see copy_into).
 // **Backward.** Not recorded.
 // **Threads and exceptions.** A ModuleError that lists all names that are missing or unexpected (if
-// strict), given twice, of another shape, or of a tensor of the module whose elements are one in
-// memory; nothing has been copied then.
+// strict), given twice, of another shape, of a sparse tensor, or of a tensor of the module whose
+// elements are one in memory; nothing has been copied then.
 LoadResult load_state_dict(const detail::TensorWalk& module, const StateDict& dict,
                            bool strict = true);
 

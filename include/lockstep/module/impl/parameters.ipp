@@ -169,6 +169,11 @@ LOCKSTEP_INLINE void to(const detail::TensorWalk& module, Device device) {
   std::vector<Move> moves;
   const auto plan = [&](const Tensor& tensor) {
     if (tensor.device() == device) return;
+    if (tensor.is_sparse()) {
+      detail::fail<ValueError>(
+          "to: expected dense parameters and buffers, got a sparse one of shape ", tensor.sizes(),
+          " on ", tensor.device());
+    }
     const Tensor grad = tensor.grad();
     moves.push_back({tensor, copy(tensor), grad.defined() ? copy(grad) : Tensor()});
   };

@@ -122,11 +122,13 @@ LOCKSTEP_INLINE LoadResult load_state_dict(const detail::TensorWalk& module, con
       if (has_shape) {
         misfits.push_back(detail::str(target.name, " (the dict's tensor is uninitialized)"));
       }
+    } else if (target.tensor.is_sparse() || source->second.is_sparse()) {
+      misfits.push_back(detail::str(target.name, " (the module's tensor or the dict's is sparse)"));
     } else {
       const Shape& given_shape = source->second.sizes();
       const Shape& shape = has_shape ? target.tensor.sizes()
                                      : new_shapes.emplace(variable, given_shape).first->second;
-      if (has_shape && !target.tensor.is_sparse() && detail::repeats_elements(target.tensor)) {
+      if (has_shape && detail::repeats_elements(target.tensor)) {
         misfits.push_back(
             detail::str(target.name, " (several of the module's elements are one in memory)"));
       } else if (given_shape == shape) {
