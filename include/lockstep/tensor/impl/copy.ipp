@@ -97,11 +97,7 @@ inline bool shares_memory_elsewhere(const Tensor& a, const Tensor& b) {
 }
 
 LOCKSTEP_INLINE Tensor apart_from(const Tensor& target, const Tensor& source) {
-  if (!shares_memory_elsewhere(target, source)) return source;
-  const Stream stream = current_stream(source.device());
-  const Tensor copy = empty_on(stream, source.sizes(), source.dtype());
-  copy_strided(copy, source, stream);
-  return copy;
+  return shares_memory_elsewhere(target, source) ? copy_as(source, source.options()) : source;
 }
 
 LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
@@ -118,12 +114,8 @@ LOCKSTEP_INLINE void copy_into(const Tensor& dst, const Tensor& src) {
     }
     return;
   }
+  if (!dst.is_contiguous()) return copy_into(dst, copy_as(src, dst.options()));
   const Tensor from = packed(src);
-  if (!dst.is_contiguous()) {
-    const Tensor staged = empty_on(current_stream(dst.device()), dst.sizes(), dst.dtype());
-    copy_into(staged, from);
-    return copy_into(dst, staged);
-  }
   const bool to_host = dst.device().is_host_memory();
   const Stream stream = current_stream(to_host ? src.device() : dst.device());
   // What the other device's current stream still does with either tensor comes first.
