@@ -29,18 +29,12 @@ inline constexpr const char* kEpochKey = "lockstep.epoch";
 
 inline constexpr const char* kStepKey = "lockstep.step";
 
-using CheckpointMember = StateDict Checkpoint::*;
-
-struct CheckpointPart {
-  std::string_view prefix;  // of the names in the file
-  CheckpointMember dict;
-};
-
-inline constexpr std::array<CheckpointPart, 4> kCheckpointParts = {
-    {{"model.", &Checkpoint::model},
-     {"optimizer.", &Checkpoint::optimizer},
-     {"lr_scheduler.", &Checkpoint::lr_scheduler},
-     {"random.", &Checkpoint::random}}};
+// With the prefixes of their names in the file.
+inline constexpr std::array<std::pair<std::string_view, StateDict Checkpoint::*>, 4>
+    kCheckpointParts = {{{"model.", &Checkpoint::model},
+                         {"optimizer.", &Checkpoint::optimizer},
+                         {"lr_scheduler.", &Checkpoint::lr_scheduler},
+                         {"random.", &Checkpoint::random}}};
 
 // Takes a number that save_checkpoint has written out of the metadata.
 inline std::int64_t take_number(Metadata& metadata, const char* key, const std::string& where) {

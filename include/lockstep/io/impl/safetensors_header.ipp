@@ -20,24 +20,20 @@
 
 namespace lockstep::io::detail {
 
-struct DtypeName {
-  std::string_view text;
-  Dtype dtype;
-};
-
 // In the order of dtype_rank.
-inline constexpr std::array<DtypeName, 8> kDtypeNames = {{{"I64", Dtype::i64},
-                                                          {"F64", Dtype::f64},
-                                                          {"F32", Dtype::f32},
-                                                          {"I32", Dtype::i32},
-                                                          {"BF16", Dtype::bf16},
-                                                          {"F16", Dtype::f16},
-                                                          {"U8", Dtype::u8},
-                                                          {"BOOL", Dtype::boolean}}};
+inline constexpr std::array<std::pair<std::string_view, Dtype>, 8> kDtypeNames = {
+    {{"I64", Dtype::i64},
+     {"F64", Dtype::f64},
+     {"F32", Dtype::f32},
+     {"I32", Dtype::i32},
+     {"BF16", Dtype::bf16},
+     {"F16", Dtype::f16},
+     {"U8", Dtype::u8},
+     {"BOOL", Dtype::boolean}}};
 
 LOCKSTEP_INLINE std::size_t dtype_rank(Dtype dtype) {
   const auto found = std::find_if(kDtypeNames.begin(), kDtypeNames.end(),
-                                  [dtype](const DtypeName& name) { return name.dtype == dtype; });
+                                  [dtype](const auto& name) { return name.second == dtype; });
   return static_cast<std::size_t>(found - kDtypeNames.begin());
 }
 
@@ -57,7 +53,7 @@ LOCKSTEP_INLINE std::string format_header(const SafetensorsHeader& header) {
   for (const TensorEntry& entry : header.tensors) {
     separate(text, '{');
     text += json_string(entry.name) + ":{\"dtype\":\"";
-    text += kDtypeNames[dtype_rank(entry.dtype)].text;
+    text += kDtypeNames[dtype_rank(entry.dtype)].first;
     text += "\",\"shape\":[";
     for (const std::int64_t size : entry.shape) {
       separate(text, '[');
@@ -73,8 +69,8 @@ LOCKSTEP_INLINE std::string format_header(const SafetensorsHeader& header) {
 
 inline Dtype read_dtype(JsonReader& json, const std::string& tensor) {
   const std::string text = json.string();
-  for (const DtypeName& name : kDtypeNames) {
-    if (name.text == text) return name.dtype;
+  for (const auto& [name, dtype] : kDtypeNames) {
+    if (name == text) return dtype;
   }
   json.fail("tensor ", json_string(tensor), " is of dtype ", json_string(text),
             ": expected F64, F32, F16, BF16, I64, I32, U8 or BOOL");
