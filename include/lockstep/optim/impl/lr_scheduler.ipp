@@ -33,12 +33,6 @@ inline bool is_chainable(const optim::LRSchedule& schedule) {
          schedule.target<optim::CosineAnnealingLR>();
 }
 
-// The rate in `epoch` of a group that takes part from there on.
-inline double first_lr(const optim::LRSchedule& schedule, double base, double lr,
-                       std::int64_t epoch) {
-  return schedule(is_chainable(schedule) ? lr : base, epoch);
-}
-
 // The rate after `epoch` of a group that began with `base` and has `lr` now.
 inline double next_lr(const optim::LRSchedule& schedule, double base, double lr,
                       std::int64_t epoch) {
@@ -111,7 +105,8 @@ LOCKSTEP_INLINE void LRScheduler::step() {
       lrs.push_back(detail::next_lr(schedule_, base_lrs[group], lr, epoch_));
     } else {
       base_lrs.push_back(optimizer_->initial_lr(group));
-      lrs.push_back(detail::first_lr(schedule_, base_lrs.back(), lr, epoch_ + 1));
+      const double from = detail::is_chainable(schedule_) ? lr : base_lrs.back();
+      lrs.push_back(schedule_(from, epoch_ + 1));
     }
   }
   optimizer_->set_lrs(lrs);

@@ -92,23 +92,16 @@ LOCKSTEP_INLINE void Optimizer::append(const ParameterList& list, bool one_of_se
   std::vector<std::size_t> chosen;
   for (std::size_t i = 0; i < list.tensors().size(); ++i) {
     const Tensor& parameter = list.tensors()[i];
-    const auto what = [&] { return describe(list.names()[i], i, group, one_of_several); };
-    if (!parameter.defined()) detail::fail<ValueError>(name_, ": ", what(), " is undefined");
-    if (parameter.impl()->uninitialized) {
-      detail::fail<ModuleError>(name_, ": ", what(),
-                                " is an uninitialized parameter: call forward "
-                                "to initialize the module's parameters before it is optimised");
-    }
-    if (!parameter.is_leaf()) {
-      detail::fail<AutogradError>(
-          name_, ": ", what(), " of shape ", parameter.sizes(),
-          " is the result of a recorded operation: only leaves can be optimised");
-    }
+    const std::string what = describe(list.names()[i], i, group, one_of_several);
+    check<ValueError>(parameter.defined(), name_, ": ", what, " is undefined");
+    check<ModuleError>(!parameter.impl()->uninitialized, name_, ": ", what,
+                       " is an uninitialized parameter: call forward to initialize the module's "
+                       "parameters before it is optimised");
+    check<AutogradError>(parameter.is_leaf(), name_, ": ", what, " of shape ", parameter.sizes(),
+                         " is the result of a recorded operation: only leaves can be optimised");
     const auto [known, added] = group_of.emplace(parameter.impl().get(), group);
-    if (!added && known->second != group) {
-      detail::fail<ValueError>(name_, ": ", what(), " of shape ", parameter.sizes(),
-                               " is in group ", known->second, " already");
-    }
+    check<ValueError>(known->second == group, name_, ": ", what, " of shape ", parameter.sizes(),
+                      " is in group ", known->second, " already");
     if (added) chosen.push_back(i);
   }
   // From here on only memory can be short, and only before the first change.
