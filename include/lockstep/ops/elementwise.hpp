@@ -10,8 +10,8 @@
 #include <lockstep/ops/operands.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/element.hpp>
 #include <lockstep/tensor/empty.hpp>
-#include <lockstep/tensor/fill.hpp>
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>

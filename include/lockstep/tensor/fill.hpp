@@ -5,18 +5,13 @@
 #include <lockstep/config.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/element.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-#include <utility>
 
 namespace lockstep::detail {
 
@@ -26,47 +21,6 @@ struct FillKernel {
   T value;
   LOCKSTEP_HD void operator()(std::size_t i) const { out[i] = value; }
 };
-
-// Whether T reaches as far as a number. An integer type takes it without its fraction, and no NaN.
-template <class T, class Number>
-bool reaches(Number number) {
-  using Limits = std::numeric_limits<T>;
-  if constexpr (std::is_floating_point_v<T>) {
-    return !(std::abs(static_cast<double>(number)) > static_cast<double>(Limits::max())) ||
-           std::isinf(static_cast<double>(number));
-  } else if constexpr (std::is_floating_point_v<Number>) {
-    return std::trunc(number) >= static_cast<Number>(Limits::lowest()) &&
-           number < static_cast<Number>(Limits::max()) + 1;
-  } else {
-    return std::cmp_greater_equal(number, +Limits::lowest()) &&
-           std::cmp_less_equal(number, +Limits::max());
-  }
-}
-
-template <class T>
-[[noreturn, gnu::cold, gnu::noinline]] void fail_number(const char* operation, Scalar number) {
-  const char* type = "the type";
-  if constexpr (Element<T>) type = name(dtype_of<T>);
-  fail<DtypeError>(operation, ": the number ", number, " does not fit ", type);
-}
-
-// The number as an element, which it becomes by assignment: an integer type cuts its fraction off,
-// u8 takes -255 to -1 modulo 256, and bool asks whether it is 0. A DtypeError if T is an integer
-// type or float and does not reach as far.
-template <class T>
-T element_of(const char* operation, Scalar number) {
-  return number.visit([&]<class Number>(Number value) {
-    if constexpr (std::is_same_v<T, bool> || is_half<T>) {
-      return convert<T>(value);
-    } else if constexpr (std::is_same_v<T, std::uint8_t>) {
-      if (!reaches<T>(value) && !(value > -256 && value < 0)) fail_number<T>(operation, number);
-      return static_cast<T>(static_cast<std::int64_t>(value));
-    } else {
-      if (!reaches<T>(value)) fail_number<T>(operation, number);
-      return static_cast<T>(value);
-    }
-  });
-}
 
 // Sets every element of a contiguous tensor to `value`, on its device's current stream.
 inline void fill(const Tensor& tensor, Scalar value, const char* operation = "fill") {

@@ -7,7 +7,9 @@
 #include <lockstep/error.hpp>
 #include <lockstep/ops/to.hpp>
 #include <lockstep/tensor/copy.hpp>
-#include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/element.hpp>
+#include <lockstep/tensor/scalar.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cmath>
@@ -44,6 +46,21 @@ struct CloneOp {
   Tensor forward(const Tensor& x) const { return copy_as(x, x.options()); }
   Tensor backward(const Backward&, const Tensor& grad) const { return grad; }
 };
+
+LOCKSTEP_INLINE Scalar number_of(const Tensor& x) {
+  check<ShapeError>(x.numel() == 1, "item: a tensor of shape ", x.sizes(), " with ", x.numel(),
+                    " elements cannot be converted to one number");
+  const Tensor host = contiguous_on_host(x);
+  const void* const element = read_on_host(host, x.dtype());
+  return dispatch_all(x.dtype(), [element]<class T>(T) -> Scalar {
+    const T held = *static_cast<const T*>(element);
+    if constexpr (is_half<T>) {
+      return static_cast<float>(held);
+    } else {
+      return held;
+    }
+  });
+}
 
 }  // namespace lockstep::detail
 

@@ -6,7 +6,7 @@
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/device_random.hpp>
 #include <lockstep/tensor/dtype.hpp>
-#include <lockstep/tensor/fill.hpp>
+#include <lockstep/tensor/element.hpp>
 #include <lockstep/tensor/random.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
