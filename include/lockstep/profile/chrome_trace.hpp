@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/json_string.hpp>
-#include <lockstep/profile/timeline.hpp>
+#include <lockstep/profile/function_event.hpp>
 
 #include <errno.h>
 #include <unistd.h>

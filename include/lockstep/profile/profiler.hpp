@@ -3,9 +3,9 @@
 
 #include <lockstep/config.hpp>
 #include <lockstep/non_copyable.hpp>
+#include <lockstep/profile/function_event.hpp>
 #include <lockstep/profile/recording/name_thread.hpp>
 #include <lockstep/profile/recording/recording.hpp>
-#include <lockstep/profile/timeline.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,10 @@
 #include <vector>
 
 namespace lockstep::profile {
+
+namespace detail {
+class Timeline;
+}  // namespace detail
 
 struct ProfilerOptions {
   // How many ranges of each thread are kept, at 56 bytes each; further ones are only counted.

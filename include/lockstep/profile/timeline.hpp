@@ -1,32 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <lockstep/config.hpp>
+#include <lockstep/profile/function_event.hpp>
 #include <lockstep/profile/recording/row.hpp>
 
 #include <algorithm>
 #include <compare>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace lockstep::profile {
-
-// A range as it is drawn. Times are nanoseconds since the Profiler began.
-//
-// **Torch counterpart.** torch.autograd.profiler_util.FunctionEvent, what profile.events() has.
-struct FunctionEvent {
-  std::string name;
-  std::string row;  // "main", "cpu:0 compute", "cpu:0 copy", the name of a thread
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-  std::uint64_t bytes = 0;
-};
-
-namespace detail {
+namespace lockstep::profile::detail {
 
 // Orders rows: the main thread, other threads by name and number, host devices, GPUs; each device's
 // compute stream before its copy stream.
@@ -119,6 +105,4 @@ class Timeline {
   std::map<RowKey, std::vector<Part>> rows_;
 };
 
-}  // namespace detail
-
-}  // namespace lockstep::profile
+}  // namespace lockstep::profile::detail
