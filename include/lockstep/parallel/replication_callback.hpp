@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/module/walk/path.hpp>
@@ -56,20 +57,7 @@ struct ReplicationCallback {
 };
 
 // Makes the calls, which are listed by replica. The n-th calls of all replicas share a context.
-inline void execute(const std::vector<ReplicationCallback>& callbacks,
-                    const std::vector<Device>& devices) {
-  std::vector<std::shared_ptr<CallbackContext>> contexts;
-  std::size_t next = 0;
-  std::size_t copy_id = 0;
-  for (const ReplicationCallback& callback : callbacks) {
-    if (callback.copy_id != copy_id) next = 0;
-    copy_id = callback.copy_id;
-    if (next == contexts.size()) {
-      contexts.push_back(std::make_shared<CallbackContext>(CallbackContext{devices}));
-    }
-    callback.call(callback.module, contexts[next++], copy_id);
-  }
-}
+void execute(const std::vector<ReplicationCallback>& callbacks, const std::vector<Device>& devices);
 
 }  // namespace detail
 
@@ -94,3 +82,7 @@ void execute_replication_callbacks(std::vector<M>& replicas, const std::vector<D
 }
 
 }  // namespace lockstep
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/parallel/impl/replication_callback.ipp>
+#endif
