@@ -158,7 +158,7 @@ TEST(Memory, ABlockThatTwoGpusHaveUsedIsLeftForBoth) {
     used.record_stream(copy_stream("cuda:2"));
     used.record_stream(current_stream("cuda:3"));
     there = used.to("cuda:3") + 1;
-    cudasim::fail_next("cudaStreamQuery", cudaErrorLaunchOutOfResources);
+    cudasim::fail_next("cudaEventRecord", cudaErrorLaunchOutOfResources);
     used = Tensor();
     EXPECT_EQ(memory_stats("cuda:2").allocated_bytes, before + 1024);
     empty_cache("cuda:2");

@@ -240,7 +240,7 @@ TEST(DlpackCuda, ComesBackOntoItsDevice) {
 }
 
 TEST(DlpackCuda, NamesItsStreamToAProducer) {
-  const Stream stream = current_stream("cuda:1");
+  const Stream stream = pool_stream("cuda:1");
   const std::optional<std::intptr_t> handle = dlpack_stream(stream);
   ASSERT_TRUE(handle.has_value());
   EXPECT_EQ(reinterpret_cast<cudaStream_t>(*handle),

@@ -59,7 +59,7 @@ class CudaBackend final : public detail::Backend {
 
   void* allocate(std::size_t bytes, StreamState& owner) override {
     detail::check_not_forked();
-    return CudaDevice::at(owner.device()).memory.allocate(bytes, handle(owner));
+    return CudaDevice::at(owner.device()).memory.allocate(bytes, stream_of(owner).handle());
   }
 
   // Frees in the order of the owner, which waits for the other streams that were recorded. If it
@@ -71,15 +71,15 @@ class CudaBackend final : public detail::Backend {
     MemoryPool& memory = CudaDevice::at(owner.device()).memory;
     try {
       for (StreamState* stream : used_on.streams()) {
-        if (!stream->idle()) owner.wait(stream->record());
+        if (!stream->known_idle()) owner.wait(stream->record());
       }
     } catch (const CudaError& error) {
       if (is_sticky(static_cast<cudaError_t>(error.code()))) return;
-      return memory.leave(data, bytes, handle(owner), std::move(used_on));
+      return memory.leave(data, bytes, stream_of(owner).bare_handle(), std::move(used_on));
     } catch (...) {
-      return memory.leave(data, bytes, handle(owner), std::move(used_on));
+      return memory.leave(data, bytes, stream_of(owner).bare_handle(), std::move(used_on));
     }
-    memory.deallocate(data, bytes, handle(owner));
+    memory.deallocate(data, bytes, stream_of(owner).bare_handle());
   }
 
   MemoryStats memory_stats(Device device) override { return CudaDevice::at(device).memory.stats(); }
@@ -144,7 +144,7 @@ class CudaBackend final : public detail::Backend {
   int native_index(Device device) override { return gpu_of(device); }
 
   std::intptr_t native_handle(StreamState& stream) override {
-    return reinterpret_cast<std::intptr_t>(handle(stream));
+    return reinterpret_cast<std::intptr_t>(stream_of(stream).lend_handle());
   }
 
   void hand_over(StreamState& stream, std::intptr_t consumer) override {
@@ -165,9 +165,7 @@ class CudaBackend final : public detail::Backend {
     return {stream.device(), copies ? profile::Row::Kind::copy : profile::Row::Kind::compute};
   }
 
-  static cudaStream_t handle(StreamState& stream) {
-    return static_cast<CudaStream&>(stream).handle();
-  }
+  static CudaStream& stream_of(StreamState& stream) { return static_cast<CudaStream&>(stream); }
 };
 
 }  // namespace lockstep::cuda

@@ -86,8 +86,9 @@ class CudnnOnStream {
       : stream_(stream),
         guard_(device()),
         library_(per_device<Cudnn>(device())),
-        lock_(library_.mutex_) {
-    check(cudnnSetStream(handle(), stream.handle()), "cudnnSetStream", device());
+        lock_(library_.mutex_),
+        use_(stream) {
+    check(cudnnSetStream(handle(), use_), "cudnnSetStream", device());
   }
 
   CudaStream& stream() const { return stream_; }
@@ -107,6 +108,7 @@ class CudnnOnStream {
   const DeviceGuard guard_;
   Cudnn& library_;
   const std::lock_guard<std::mutex> lock_;
+  const CudaStream::Use use_;  // of the calls that are made while this lives
 };
 
 }  // namespace lockstep::cuda

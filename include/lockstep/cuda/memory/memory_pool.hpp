@@ -189,7 +189,7 @@ class MemoryPool {
       try {
         for (detail::StreamState* stream : used_on.streams()) {
           const auto* const gpus = dynamic_cast<const CudaStream*>(stream);
-          if (gpus ? cudaStreamSynchronize(gpus->handle()) != cudaSuccess : !stream->idle()) {
+          if (gpus ? cudaStreamSynchronize(gpus->bare_handle()) != cudaSuccess : !stream->idle()) {
             (void)cudaGetLastError();
             return false;
           }

@@ -108,7 +108,7 @@ class Staging {
     try {
       event = stream.record();
     } catch (...) {
-      const cudaError_t ended = cudaStreamSynchronize(stream.handle());
+      const cudaError_t ended = cudaStreamSynchronize(stream.bare_handle());
       if (ended != cudaSuccess) {
         (void)cudaGetLastError();
         if (!is_sticky(ended)) data = nullptr;

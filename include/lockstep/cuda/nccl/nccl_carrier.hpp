@@ -102,7 +102,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
       issue(name, [&] {
         in_group([&] {
           const ncclDataType_t type = nccl_type(message.dtype);
-          const cudaStream_t own = own_.get().handle();
+          const cudaStream_t own = own_.get().lend_handle();
           if (message.sends) {
             check(ncclSend(data, message.count, type, message.peer, comm_.get(), own), "ncclSend");
           } else {
@@ -131,7 +131,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
       in_flight_.about_to_issue(call);
       if (call.count > 0) {
         part.emplace(stream, rank(), size(), call, inputs, outputs);
-        in_group([&] { part->issue(comm_.get(), own_.get().handle(), {&device_, 1}); });
+        in_group([&] { part->issue(comm_.get(), own_.get().lend_handle(), {&device_, 1}); });
         part->finish();
       }
       in_flight_.push(stream, {name(), call, failed, true});
@@ -255,7 +255,7 @@ class NcclCarrier final : public distributed::detail::Carrier {
     const Stream stream(own_.get());
     void* const one = room.emplace(stream.state(), 1).data();
     in_group([&] {
-      check(ncclAllReduce(one, one, 1, ncclUint8, ncclMax, comm_.get(), own_.get().handle()),
+      check(ncclAllReduce(one, one, 1, ncclUint8, ncclMax, comm_.get(), own_.get().lend_handle()),
             "ncclAllReduce");
     });
     in_flight_.push(stream, {lockstep::detail::str(call), call, {}, false});

@@ -95,7 +95,7 @@ class NcclCollectives final : public distributed::detail::GpuCollectives {
     }
     communicator.group([&](std::size_t rank, ncclComm_t comm) {
       for (std::size_t i = rank * calls; i < (rank + 1) * calls; ++i) {
-        parts[i].issue(comm, own[rank]->handle(), communicator.devices());
+        parts[i].issue(comm, own[rank]->lend_handle(), communicator.devices());
       }
     });
     std::exception_ptr error;

@@ -9,10 +9,12 @@
 #include <lockstep/cuda/runtime/other_gpus.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/non_copyable.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 
 namespace lockstep::cuda {
@@ -27,16 +29,47 @@ inline constinit std::atomic<void (*)(const detail::StreamState&)> after_wait{nu
 // Threads: the handle never changes, and CUDA's calls take it from any thread.
 class CudaStream final : public detail::StreamState {
  public:
+  // The handle for calls that may issue work. From its end on, until somebody has asked the driver
+  // or waited, the stream is not known to be idle.
+  class Use : lockstep::detail::NonCopyable {
+   public:
+    explicit Use(const CudaStream& stream) : stream_(stream) {}
+    ~Use() { stream_.uses_.fetch_add(1, std::memory_order_release); }
+    operator cudaStream_t() const { return stream_.handle_; }
+
+   private:
+    const CudaStream& stream_;
+  };
+
   CudaStream(Device device, EventPool& events) : StreamState(device), events_(events) {
     const DeviceGuard guard(device);
     check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
           device);
   }
 
-  cudaStream_t handle() const { return handle_; }
+  // For one call, that in whose arguments it stands.
+  Use handle() const { return Use(*this); }
+
+  // The handle for calls that issue nothing that another stream would have to wait for.
+  cudaStream_t bare_handle() const { return handle_; }
+
+  // The handle for who issues work when it likes: only the driver knows from here on whether the
+  // stream is idle.
+  cudaStream_t lend_handle() const {
+    lent_.store(true, std::memory_order_release);
+    return handle_;
+  }
 
   bool idle() const override {
-    return is_done(cudaStreamQuery(handle_), "cudaStreamQuery", device());
+    const std::uint64_t uses = uses_.load(std::memory_order_acquire);
+    const bool idle = is_done(cudaStreamQuery(handle_), "cudaStreamQuery", device());
+    if (idle) idle_after_.store(uses, std::memory_order_release);
+    return idle;
+  }
+
+  bool known_idle() const override {
+    return idle_after_.load(std::memory_order_acquire) == uses_.load(std::memory_order_acquire) &&
+           !lent_.load(std::memory_order_acquire);
   }
 
   detail::EventPtr record() override {
@@ -50,7 +83,7 @@ class CudaStream final : public detail::StreamState {
     if (const auto* recorded = dynamic_cast<const CudaEvent*>(event.get())) {
       if (recorded->is_of(*this)) return;
       OtherGpus::rely(device(), recorded->point(event));
-      check(cudaStreamWaitEvent(handle_, recorded->handle(), 0), "cudaStreamWaitEvent", device());
+      check(cudaStreamWaitEvent(handle(), recorded->handle(), 0), "cudaStreamWaitEvent", device());
     } else {
       event->synchronize();
     }
@@ -58,7 +91,9 @@ class CudaStream final : public detail::StreamState {
 
   void synchronize() override {
     detail::check_not_forked();
+    const std::uint64_t uses = uses_.load(std::memory_order_acquire);
     check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize", device());
+    idle_after_.store(uses, std::memory_order_release);
     LostResults::check(device());
     OtherGpus::check(device());
     if (const auto look = after_wait.load(std::memory_order_acquire)) look(*this);
@@ -67,6 +102,12 @@ class CudaStream final : public detail::StreamState {
  private:
   EventPool& events_;
   cudaStream_t handle_ = nullptr;
+  // How many uses of the handle have ended, and how many had when it was last found that the stream
+  // is idle. A use is counted after its call: whoever comes behind the call in order comes behind
+  // the count, too, and a question to the driver that was answered before has another count.
+  mutable std::atomic<std::uint64_t> uses_{0};
+  mutable std::atomic<std::uint64_t> idle_after_{0};
+  mutable std::atomic<bool> lent_{false};
 };
 
 }  // namespace lockstep::cuda

@@ -45,7 +45,9 @@ class GpuClock {
 
     // The place that the stream has come to.
     Mark(GpuClock& of, const CudaStream& stream)
-        : clock(of), reference(of.recent_reference()), event(of.events_, stream, stream.handle()) {}
+        : clock(of),
+          reference(of.recent_reference()),
+          event(of.events_, stream, stream.bare_handle()) {}
   };
 
   explicit GpuClock(Device device) : events_(device, cudaEventDefault), own_(device, events_) {}
@@ -76,7 +78,7 @@ class GpuClock {
     std::int64_t shortest = INT64_MAX;
     for (int i = 0; i < 3; ++i) {
       const std::int64_t before = profile::detail::now();
-      const auto event = std::make_shared<const CudaEvent>(events_, own_, own_.handle());
+      const auto event = std::make_shared<const CudaEvent>(events_, own_, own_.bare_handle());
       event->wait();
       const std::int64_t after = profile::detail::now();
       if (after - before >= shortest) continue;
