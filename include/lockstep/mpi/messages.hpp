@@ -59,22 +59,20 @@ class Messages {
   // Tells those whose message has been taken, or never will be, as when the watchdog has found a
   // fault. True while there are other messages.
   bool progress() noexcept {
-    for (std::size_t i = 0; i < in_flight_.size(); ++i) {
-      // Of receives that are alike, the earlier one gets the earlier message.
-      if (!in_flight_[i]->awaited() || awaited_before(i)) continue;
-      in_flight_[i]->match(notice_->comm());
-    }
     for (std::size_t i = 0; i < in_flight_.size();) {
-      if (in_flight_[i]->advance()) {
-        const std::unique_ptr<MessageInFlight> ended = take(i);
-        if (ended->mpi_failed && !mpi_failed_) {
-          mpi_failed_ = true;
-          error_ = ended->error;
-        }
-        ended->done(std::move(ended->error));
-      } else {
+      MessageInFlight& pending = *in_flight_[i];
+      // Of receives that are alike, the earlier one gets the earlier message.
+      if (pending.awaited() && !awaited_before(i)) pending.match(notice_->comm());
+      if (!pending.advance()) {
         ++i;
+        continue;
       }
+      const std::unique_ptr<MessageInFlight> ended = take(i);
+      if (ended->mpi_failed && !mpi_failed_) {
+        mpi_failed_ = true;
+        error_ = ended->error;
+      }
+      ended->done(std::move(ended->error));
     }
     if (watchdog_ && watchdog_->faulted()) {
       fail_in_flight();

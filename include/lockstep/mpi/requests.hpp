@@ -7,6 +7,7 @@
 #include <lockstep/error.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/failure_notice.hpp>
+#include <lockstep/scoped_value.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -190,14 +191,12 @@ class Requests {
   // further then.
   void meet_to_block() {
     begin_to_meet();
-    meeting_ = true;
+    const lockstep::detail::ScopedValue meeting(meeting_, true);
     try {
       wait();
     } catch (...) {
-      meeting_ = false;
       if (!left_) throw;
     }
-    meeting_ = false;
   }
   // Makes another communicator of the same ranks, which returns errors. All of them come to it.
   void duplicate(MPI_Comm* copy) {
