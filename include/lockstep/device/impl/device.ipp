@@ -3,8 +3,8 @@
 
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/number_in_text.hpp>
 
-#include <charconv>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -24,9 +24,8 @@ LOCKSTEP_INLINE Device Device::parse(std::string_view text) {
   bool good = cuda || name == "cpu";
   if (good && colon != std::string_view::npos) {
     const std::string_view digits = text.substr(colon + 1);
-    const char* end = digits.data() + digits.size();
-    const auto [last, status] = std::from_chars(digits.data(), end, index);
-    good = status == std::errc{} && last == end && index >= 0 && digits[0] != '-';
+    index = detail::number_in<int>(digits).value_or(-1);
+    good = index >= 0 && digits[0] != '-';
   }
   check<DeviceError>(good, "unknown device string \"", text,
                      "\": expected cpu, cpu:<index>, cuda or cuda:<index>");

@@ -5,15 +5,14 @@
 #include <lockstep/device/device.hpp>
 #include <lockstep/device/devices.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/number_in_text.hpp>
 
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace lockstep::detail {
@@ -25,13 +24,9 @@ inline constinit std::atomic<int> known_host_count{0};
 LOCKSTEP_INLINE std::optional<int> count_in_environment(const char* variable, int least, int most) {
   const char* const text = std::getenv(variable);
   if (!text || !*text) return std::nullopt;
-  const std::string_view digits = text;
-  int count = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [last, status] = std::from_chars(digits.data(), end, count);
-  check<DeviceError>(status == std::errc{} && last == end && count >= least && count <= most,
-                     variable, " is \"", digits, "\": expected a number from ", least, " to ",
-                     most);
+  const auto count = number_in<int>(text);
+  check<DeviceError>(count && *count >= least && *count <= most, variable, " is \"", text,
+                     "\": expected a number from ", least, " to ", most);
   return count;
 }
 

@@ -3,13 +3,11 @@
 
 #include <lockstep/distributed/environment.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/number_in_text.hpp>
 
-#include <charconv>
 #include <cstdlib>
 #include <limits>
 #include <optional>
-#include <string_view>
-#include <system_error>
 
 namespace lockstep::distributed::detail {
 
@@ -18,13 +16,9 @@ inline std::optional<int> number_in_environment(const char* variable, int lowest
                                                 int highest = std::numeric_limits<int>::max()) {
   const char* text = std::getenv(variable);
   if (!text) return std::nullopt;
-  const std::string_view digits = text;
-  int number = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [last, status] = std::from_chars(digits.data(), end, number);
-  check<ValueError>(status == std::errc{} && last == end && number >= lowest && number <= highest,
-                    variable, " is \"", digits, "\": expected a number from ", lowest, " to ",
-                    highest);
+  const auto number = lockstep::detail::number_in<int>(text);
+  check<ValueError>(number && *number >= lowest && *number <= highest, variable, " is \"", text,
+                    "\": expected a number from ", lowest, " to ", highest);
   return number;
 }
 

@@ -9,14 +9,13 @@
 #include <lockstep/io/safetensors_header.hpp>
 #include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
+#include <lockstep/number_in_text.hpp>
 
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace lockstep::io::detail {
@@ -43,12 +42,10 @@ inline std::int64_t take_number(Metadata& metadata, const char* key, const std::
                    ": no checkpoint of lockstep's: its metadata has no ", json_string(key));
   const std::string text = std::move(found->second);
   metadata.erase(found);
-  std::int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  check<DataError>(error == std::errc() && stop == end, where, ": the metadata ", json_string(key),
-                   " is ", json_string(text), ": expected a number");
-  return value;
+  const auto value = lockstep::detail::number_in<std::int64_t>(text);
+  check<DataError>(value.has_value(), where, ": the metadata ", json_string(key), " is ",
+                   json_string(text), ": expected a number");
+  return *value;
 }
 
 }  // namespace lockstep::io::detail

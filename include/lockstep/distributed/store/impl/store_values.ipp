@@ -4,14 +4,13 @@
 #include <lockstep/distributed/socket/socket_frame.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/number_in_text.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <system_error>
 
 namespace lockstep::distributed::detail {
 
@@ -66,17 +65,14 @@ LOCKSTEP_INLINE StoreAnswer StoreValues::answer(const StoreCall& call) {
 }
 
 LOCKSTEP_INLINE std::int64_t StoreValues::sum(const std::string& key, std::int64_t amount) const {
-  std::int64_t number = 0;
-  if (const auto found = values_.find(key); found != values_.end()) {
-    const std::string& value = found->second;
-    const char* const end = value.data() + value.size();
-    const auto [rest, error] = std::from_chars(value.data(), end, number);
-    check<ValueError>(error == std::errc() && rest == end, "Store.add: the value of key '", key,
-                      "' is not a number: '", value.substr(0, 40), '\'');
-  }
+  const auto found = values_.find(key);
+  const std::string value = found == values_.end() ? "0" : found->second;
+  const auto number = lockstep::detail::number_in<std::int64_t>(value);
+  check<ValueError>(number.has_value(), "Store.add: the value of key '", key,
+                    "' is not a number: '", value.substr(0, 40), '\'');
   std::int64_t total = 0;
-  check<ValueError>(!__builtin_add_overflow(number, amount, &total), "Store.add: ", number, " and ",
-                    amount, " (key '", key, "') add up to more than 64 bits hold");
+  check<ValueError>(!__builtin_add_overflow(*number, amount, &total), "Store.add: ", *number,
+                    " and ", amount, " (key '", key, "') add up to more than 64 bits hold");
   return total;
 }
 

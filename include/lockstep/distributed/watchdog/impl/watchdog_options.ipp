@@ -4,8 +4,8 @@
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/watchdog/watchdog_options.hpp>
 #include <lockstep/error.hpp>
+#include <lockstep/number_in_text.hpp>
 
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -18,14 +18,11 @@ inline std::chrono::milliseconds seconds_from_environment(const char* variable,
                                                           std::chrono::milliseconds value) {
   const char* const set = std::getenv(variable);
   if (set == nullptr) return value;
-  const std::string_view text = set;
-  double seconds = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  const auto seconds = lockstep::detail::number_in<double>(set);
   constexpr double kMost = 1e9;
-  lockstep::check<ValueError>(error == std::errc() && rest == text.data() + text.size() &&
-                                  seconds >= 0.001 && seconds <= kMost,
-                              variable, " must be a number of seconds above 0, not '", text, '\'');
-  return std::chrono::milliseconds(std::llround(seconds * 1000));
+  lockstep::check<ValueError>(seconds && *seconds >= 0.001 && *seconds <= kMost, variable,
+                              " must be a number of seconds above 0, not '", set, '\'');
+  return std::chrono::milliseconds(std::llround(*seconds * 1000));
 }
 
 LOCKSTEP_INLINE bool watch_is_wanted() {

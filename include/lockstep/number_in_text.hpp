@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <lockstep/config.hpp>
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace lockstep::detail {
+
+// The number that the whole of `text` is, in the notation of C without a plus sign or blanks;
+// nothing if it is none, or is out of a Number's range.
+template <class Number>
+std::optional<Number> number_in(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+}  // namespace lockstep::detail
