@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/distributed/watchdog/watchdog.hpp>
 #include <lockstep/mpi/api.hpp>
 #include <lockstep/mpi/requests.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <numeric>
@@ -65,7 +65,7 @@ std::array<int, N> least_of_all(const std::array<int, N>& own, MPI_Comm comm,
 // meet before, in a wait that ends when one of them fails (Requests::meet_to_block). What is left
 // is a process that dies, or two ranks that fail, between that meeting and this.
 inline MPI_Comm part_of(MPI_Comm comm, std::span<const int> members, int rank) {
-  const auto at = std::find(members.begin(), members.end(), rank);
+  const auto at = lockstep::detail::find(members, rank);
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm, at == members.end() ? MPI_UNDEFINED : 0,
                            static_cast<int>(at - members.begin()), &part),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/carrier.hpp>
 #include <lockstep/distributed/thread/reduce_ranks.hpp>
@@ -110,7 +111,7 @@ class MpiCarrier final : public Carrier {
 
   std::unique_ptr<Carrier> split(std::span<const int> members) override {
     requests_.check_usable();
-    const auto at = std::find(members.begin(), members.end(), rank());
+    const auto at = lockstep::detail::find(members, rank());
     std::unique_ptr<MpiCarrier> part;
     alone([&] {
       if (at == members.end()) return;

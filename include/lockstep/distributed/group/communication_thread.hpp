@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/backend/host/task_queue.hpp>
 #include <lockstep/backend/threads/park.hpp>
@@ -13,7 +14,6 @@
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/profile/recording/recorder.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -102,7 +102,7 @@ class CommunicationThread : lockstep::detail::NonCopyable {
   // `start_polling` allocates nothing.
   void make_room() { polled_.reserve(polled_.size() + 1); }
   void start_polling(Carrier& carrier) {
-    if (std::find(polled_.begin(), polled_.end(), &carrier) == polled_.end()) {
+    if (lockstep::detail::find(polled_, &carrier) == polled_.end()) {
       polled_.push_back(&carrier);
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/autograd/variable.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/config.hpp>
@@ -13,7 +14,6 @@
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <new>
@@ -56,7 +56,7 @@ class Operands {
       : read_parts_(reads.count), write_parts_(writes.count) {
     std::vector<Stream> streams;
     const auto note = [&](const Stream& stream) {
-      if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+      if (lockstep::detail::find(streams, stream) == streams.end()) {
         streams.push_back(stream);
       }
     };

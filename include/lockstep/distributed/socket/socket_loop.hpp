@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
@@ -128,8 +129,8 @@ class SocketLoop {
 
   std::vector<Connection>& connections() { return connections_; }
   Connection* find(int id) {
-    const auto found = std::find_if(connections_.begin(), connections_.end(),
-                                    [id](const Connection& one) { return one.id() == id; });
+    const auto found = lockstep::detail::find_if(
+        connections_, [id](const Connection& one) { return one.id() == id; });
     return found == connections_.end() ? nullptr : &*found;
   }
 

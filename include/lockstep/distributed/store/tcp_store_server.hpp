@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
@@ -10,7 +11,6 @@
 #include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -58,8 +58,7 @@ class TCPStoreServer : lockstep::detail::NonCopyable {
   void on_frame(Connection& connection, std::string_view frame) {
     FrameReader reader(frame);
     const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
-    const bool greeted =
-        std::find(greeted_.begin(), greeted_.end(), connection.id()) != greeted_.end();
+    const bool greeted = lockstep::detail::find(greeted_, connection.id()) != greeted_.end();
     check<BadFrame>(greeted == (request != StoreRequest::hello), "no greeting");
     if (!greeted) {
       check<BadFrame>(reader.text() == kStoreGreeting, "another greeting");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
@@ -11,7 +12,6 @@
 #include <lockstep/distributed/thread/reduce_on_gpu.hpp>
 #include <lockstep/error.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -59,7 +59,7 @@ class Mailbox {
     Posted other{};
     {
       const std::lock_guard lock(mutex_);
-      const auto fits = std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) {
+      const auto fits = lockstep::detail::find_if(posted_, [&](const Posted& posted) {
         return posted.rank == message.peer && posted.message.peer == rank &&
                posted.message.sends != message.sends && posted.message.tag == message.tag;
       });
@@ -92,7 +92,7 @@ class Mailbox {
       Posted failed{};
       {
         const std::lock_guard lock(mutex_);
-        const auto found = std::find_if(posted_.begin(), posted_.end(), waits);
+        const auto found = lockstep::detail::find_if(posted_, waits);
         if (found == posted_.end()) return;
         failed = std::move(*found);
         posted_.erase(found);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/streams.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
@@ -71,7 +72,7 @@ class ThreadCarrier final : public Carrier {
   std::optional<Stream> stream_for(Device device) override {
     if (world_->gpus().empty()) return std::nullopt;
     const auto same = [device](const Stream& stream) { return stream.device() == device; };
-    const auto found = std::find_if(streams_.begin(), streams_.end(), same);
+    const auto found = lockstep::detail::find_if(streams_, same);
     return found != streams_.end() ? *found : streams_.emplace_back(pool_stream(device));
   }
 
@@ -95,7 +96,7 @@ class ThreadCarrier final : public Carrier {
     const Call call{.collective = Collective::new_group, .count = members.size()};
     ThreadWorld::Slot& mine = write_slot(call, {}, {}, false);
     mine.members = members;
-    const auto at = std::find(members.begin(), members.end(), rank());
+    const auto at = lockstep::detail::find(members, rank());
     alone([&] {
       if (at != members.begin()) return;
       mine.new_world = std::make_shared<ThreadWorld>(*world_, members);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/device/device.hpp>
@@ -13,7 +14,6 @@
 #include <lockstep/distributed/thread/rendezvous.hpp>
 #include <lockstep/error.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <exception>
@@ -125,7 +125,7 @@ class ThreadWorld {
         slots_(new std::array<Slot, 2>[ranks.size()]),
         ranks_(std::move(ranks)) {
     const auto on_gpu = [](const Departure& rank) { return rank.device && rank.device->is_cuda(); };
-    if (!std::all_of(ranks_.begin(), ranks_.end(), on_gpu)) return;
+    if (!lockstep::detail::all_of(ranks_, on_gpu)) return;
     for (const Departure& rank : ranks_) gpus_.push_back(*rank.device);
   }
 
@@ -133,8 +133,7 @@ class ThreadWorld {
     const std::lock_guard lock(mutex_);
     Departure& mine = ranks_[static_cast<std::size_t>(rank)];
     if (mine.gone) return;
-    const auto is_gone = [](const Departure& one) { return one.gone; };
-    if (std::none_of(ranks_.begin(), ranks_.end(), is_gone)) {
+    if (lockstep::detail::none_of(ranks_, [](const Departure& one) { return one.gone; })) {
       first_gone_ = static_cast<std::size_t>(rank);
     }
     mine.gone = true;
@@ -142,7 +141,7 @@ class ThreadWorld {
     meeting.break_off();
     mailbox.leave(rank, mine);
     for (const Part& part : parts_) {
-      const auto at = std::find(part.members.begin(), part.members.end(), rank);
+      const auto at = lockstep::detail::find(part.members, rank);
       const auto world = part.world.lock();
       if (world && at != part.members.end()) {
         world->set_gone(static_cast<int>(at - part.members.begin()), thrown);

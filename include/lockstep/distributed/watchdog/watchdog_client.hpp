@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
@@ -15,7 +16,6 @@
 #include <lockstep/non_copyable.hpp>
 #include <lockstep/warning.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -283,7 +283,7 @@ class WatchdogClient : lockstep::detail::NonCopyable {
         const std::vector<int>& ranks = watched.key.first;
         const auto known = of_rank_0_.find(watched.key);
         const std::uint64_t last_of_rank_0 = known == of_rank_0_.end() ? 0 : known->second;
-        if (std::find(ranks.begin(), ranks.end(), 0) != ranks.end() &&
+        if (lockstep::detail::find(ranks, 0) != ranks.end() &&
             watched.last.number > last_of_rank_0) {
           found = {Fault::Kind::left, 0, "rank 0 has ended" + after(last_of_rank_0)};
         } else if (now - watched.since > options_.collective_timeout) {

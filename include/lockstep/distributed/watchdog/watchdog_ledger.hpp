@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/group/fault.hpp>
@@ -204,8 +205,7 @@ class WatchdogLedger {
   const Rank& of(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
 
   static std::size_t index(const GroupKey& key, int rank) {
-    return static_cast<std::size_t>(std::find(key.first.begin(), key.first.end(), rank) -
-                                    key.first.begin());
+    return static_cast<std::size_t>(lockstep::detail::find(key.first, rank) - key.first.begin());
   }
   // True if a rank that is at `one` waits in its collective for the rank that is at `other`.
   static bool waits_for(const Position& one, const Position& other) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/backend/relayed_error.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/distributed/group/rank_failure.hpp>
 #include <lockstep/error.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <string>
@@ -34,9 +34,9 @@ inline bool is_rank_gone(const std::exception_ptr& error) {
 LOCKSTEP_INLINE void throw_first_failure(const std::vector<std::exception_ptr>& errors,
                                          const std::vector<Device>& devices) {
   const auto failed = [](const std::exception_ptr& error) { return error && !is_rank_gone(error); };
-  auto found = std::find_if(errors.begin(), errors.end(), failed);
+  auto found = lockstep::detail::find_if(errors, failed);
   if (found == errors.end()) {
-    found = std::find_if(errors.begin(), errors.end(), [](const auto& error) { return !!error; });
+    found = lockstep::detail::find_if(errors, [](const auto& error) { return !!error; });
   }
   if (found == errors.end()) return;
   const auto first = static_cast<std::size_t>(found - errors.begin());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/algorithm.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
 #include <lockstep/distributed/store/store_values.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/number_in_text.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -37,8 +37,8 @@ LOCKSTEP_INLINE StoreCall read_call(StoreRequest request, FrameReader& reader) {
 }
 
 LOCKSTEP_INLINE bool StoreValues::has_all(std::span<const std::string> keys) const {
-  return std::all_of(keys.begin(), keys.end(),
-                     [this](const std::string& key) { return values_.contains(key); });
+  return lockstep::detail::all_of(keys,
+                                  [this](const std::string& key) { return values_.contains(key); });
 }
 
 LOCKSTEP_INLINE StoreAnswer StoreValues::answer(const StoreCall& call) {
