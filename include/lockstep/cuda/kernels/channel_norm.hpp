@@ -115,8 +115,7 @@ struct CudaCall<detail::ChannelGradientCall<T>>
     : ElementCall<ChannelElements<detail::ChannelGradientCall<T>>> {};
 
 using ChannelCalls =
-    Join<ForFloating<detail::ChannelSumCall>::type, ForFloating<detail::ChannelMomentsCall>::type,
-         ForFloating<detail::ChannelDotCall>::type, ForFloating<detail::ChannelAffineCall>::type,
-         ForFloating<detail::ChannelGradientCall>::type>::type;
+    ForFloating<detail::ChannelSumCall, detail::ChannelMomentsCall, detail::ChannelDotCall,
+                detail::ChannelAffineCall, detail::ChannelGradientCall>::type;
 
 }  // namespace lockstep::cuda

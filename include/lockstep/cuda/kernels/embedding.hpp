@@ -145,7 +145,6 @@ struct CudaCall<detail::PutRowsCall<T>> {
 };
 
 using EmbeddingCalls =
-    Join<ForFloating<detail::EmbeddingCall>::type, ForFloating<detail::SumRowsCall>::type,
-         ForFloating<detail::PutRowsCall>::type>::type;
+    ForFloating<detail::EmbeddingCall, detail::SumRowsCall, detail::PutRowsCall>::type;
 
 }  // namespace lockstep::cuda

@@ -124,7 +124,6 @@ struct CudaCall<detail::LayerNormGradCall<T>> {
   }
 };
 
-using LayerNormCalls = Join<ForFloating<detail::LayerNormCall>::type,
-                            ForFloating<detail::LayerNormGradCall>::type>::type;
+using LayerNormCalls = ForFloating<detail::LayerNormCall, detail::LayerNormGradCall>::type;
 
 }  // namespace lockstep::cuda

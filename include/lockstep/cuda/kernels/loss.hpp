@@ -166,8 +166,7 @@ struct MseGradElements {
 template <class T>
 struct CudaCall<detail::MseGradCall<T>> : ElementCall<MseGradElements<T>> {};
 
-using LossCalls =
-    Join<ForFloating<detail::ClassLossCall>::type, ForFloating<detail::ClassGradCall>::type,
-         ForFloating<detail::MseLossCall>::type, ForFloating<detail::MseGradCall>::type>::type;
+using LossCalls = ForFloating<detail::ClassLossCall, detail::ClassGradCall, detail::MseLossCall,
+                              detail::MseGradCall>::type;
 
 }  // namespace lockstep::cuda

@@ -121,8 +121,7 @@ struct CudaCall<detail::MaxPoolCall<T>> : ElementCall<MaxPoolWindows<T>> {};
 template <class T>
 struct CudaCall<detail::PoolScatterCall<T>> : ElementCall<PoolScatterPixels<T>> {};
 
-using PoolingCalls =
-    Join<ForFloating<detail::MaxPoolCall>::type, ForFloating<detail::PoolScatterCall>::type,
-         ForFloating<detail::AvgPoolCall>::type, ForFloating<detail::AvgSpreadCall>::type>::type;
+using PoolingCalls = ForFloating<detail::MaxPoolCall, detail::PoolScatterCall, detail::AvgPoolCall,
+                                 detail::AvgSpreadCall>::type;
 
 }  // namespace lockstep::cuda

@@ -25,8 +25,8 @@ template <template <class> class F, class... T>
 struct ForEach {
   using type = Kernels<F<T>...>;
 };
-template <template <class> class F>
-struct ForFloating : ForEach<F, float, double> {};
+template <template <class> class... F>
+struct ForFloating : Join<typename ForEach<F, float, double>::type...> {};
 template <template <class> class F>
 struct ForNumeric : ForEach<F, float, double, std::int64_t, std::int32_t> {};
 

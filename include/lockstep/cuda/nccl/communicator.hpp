@@ -113,7 +113,6 @@ class Communicator : lockstep::detail::NonCopyable {
 
   // Aborts if what was in flight when a call was refused has met an error since.
   void check_after_failure() noexcept {
-    if (ranks_.empty()) return;
     try {
       check_earlier();
     } catch (...) {
