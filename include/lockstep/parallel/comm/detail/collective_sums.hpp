@@ -8,6 +8,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/thread/gpu_collectives.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -33,7 +34,7 @@ constexpr bool is_summed_together(Dtype dtype) {
 //
 // Devices and streams: the collective is work of each device's current stream. The summands are
 // made and the total is used on these streams, so nothing else has to be ordered.
-class CollectiveSums {
+class CollectiveSums : lockstep::detail::NonCopyable {
  public:
   // Adds total := the sum of the inputs and returns true; returns false if a collective cannot make
   // that sum, or not together with those added before, which have other devices. The inputs have

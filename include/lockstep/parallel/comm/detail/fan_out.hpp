@@ -8,6 +8,7 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/distributed/group/call.hpp>
 #include <lockstep/distributed/thread/gpu_collectives.hpp>
+#include <lockstep/non_copyable.hpp>
 #include <lockstep/parallel/comm/detail/transfer.hpp>
 #include <lockstep/profile/record_function.hpp>
 #include <lockstep/tensor/copy.hpp>
@@ -33,7 +34,7 @@ struct FanOutCopy {
 
 // Collects copies from one device to several others, which NCCL (lockstep/nccl.hpp) then makes
 // together, as one collective. Each device is a rank, the source's is the root.
-class FanOutCollective {
+class FanOutCollective : lockstep::detail::NonCopyable {
  public:
   // `devices`: those of the broadcast, the source's own among them or not. `add` takes no copies
   // unless a collective serves all of them.
