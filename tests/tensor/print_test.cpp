@@ -36,6 +36,8 @@ TEST(Print, WhatIsNotTheDefaultIsSaid) {
   EXPECT_EQ(detail::str(ones({1}, {.dtype = Dtype::bf16})), "tensor([1.], dtype=bf16)");
   EXPECT_EQ(detail::str(zeros({0})), "tensor([])");
   EXPECT_EQ(detail::str(zeros({0, 3})), "tensor([], size=[0, 3])");
+  EXPECT_EQ(detail::str(zeros({2, 0})), "tensor([], size=[2, 0])");
+  EXPECT_EQ(detail::str(zeros({INT64_MAX, 0})), "tensor([], size=[9223372036854775807, 0])");
 }
 
 TEST(Print, LargeTensorsAreShortened) {

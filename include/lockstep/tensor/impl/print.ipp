@@ -26,6 +26,7 @@ class TensorPrinter {
   explicit TensorPrinter(const Tensor& host) : host_(host) {}
 
   std::string text() {
+    if (host_.numel() == 0) return "[]";  // another dimension may be of any size
     // The format and width that suit all numbers shown are found by a first pass.
     write(0, 0);
     if (is_floating_point(host_.dtype())) {
@@ -126,7 +127,8 @@ LOCKSTEP_INLINE std::ostream& operator<<(std::ostream& out, const Tensor& tensor
     return out << "sparse(indices=" << sparse.indices << ", values=" << sparse.values
                << ", size=" << tensor.sizes() << ')';
   }
-  out << "tensor(" << detail::TensorPrinter(detail::contiguous_on_host(tensor)).text();
+  const std::string text = detail::TensorPrinter(detail::contiguous_on_host(tensor)).text();
+  out << "tensor(" << text;
   if (tensor.numel() == 0 && tensor.dim() != 1) out << ", size=" << tensor.sizes();
   const Dtype dtype = tensor.dtype();
   if (dtype != Dtype::f32 && dtype != Dtype::i64 && dtype != Dtype::boolean) {
