@@ -117,6 +117,7 @@ TEST(Random, BelowReachesEveryNumberAndNoOther) {
   for (int i = 0; i < 7000; ++i) ++counts.at(static_cast<std::size_t>(generator.below(7)));
   for (const int count : counts) EXPECT_NEAR(count, 1000, 200);
   EXPECT_EQ(generator.below(1), 0U);
+  EXPECT_THROW((void)generator.below(0), ValueError);
 }
 
 }  // namespace random_test

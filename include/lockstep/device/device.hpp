@@ -68,7 +68,7 @@ struct Device {
 template <>
 struct std::hash<lockstep::Device> {
   std::size_t operator()(const lockstep::Device& device) const noexcept {
-    return static_cast<std::size_t>(device.index + 1) * 2 + (device.is_cuda() ? 1u : 0u);
+    return (static_cast<std::size_t>(device.index) + 1) * 2 + (device.is_cuda() ? 1u : 0u);
   }
 };
 

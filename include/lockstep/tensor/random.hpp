@@ -36,7 +36,7 @@ class Generator : detail::NonCopyable {
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
   // Standard normal, by Box and Muller's transform of two uniform numbers.
   double normal();
-  // Uniform in [0, bound), without bias; `bound` is at least 1.
+  // Uniform in [0, bound), without bias. A ValueError for a bound of 0.
   std::uint64_t below(std::uint64_t bound);
 
   // The state of the engine, as text.

@@ -109,6 +109,7 @@ LOCKSTEP_INLINE double Generator::normal() {
 }
 
 LOCKSTEP_INLINE std::uint64_t Generator::below(std::uint64_t bound) {
+  check<ValueError>(bound > 0, "Generator: expected a bound of at least 1, got 0");
   const std::uint64_t limit = bound * (UINT64_MAX / bound);
   std::uint64_t draw = bits();
   while (draw >= limit) draw = bits();
