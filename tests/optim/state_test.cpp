@@ -138,6 +138,7 @@ TEST(OptimizerState, ReportsAllThatDoesNotFitAtOnceAndLoadsNothing) {
   set(dict, "param_groups.0.params", arange(3));
   set(dict, "state.0.exp_avg", zeros({5}));
   set(dict, "state.0.exp_avg_sq", Tensor());
+  set(dict, "state.0.step", scalar_tensor(INT64_MAX));
   set(dict, "state.1.step", scalar_tensor(std::int64_t{-1}));
   std::erase_if(dict, [](const auto& entry) { return entry.name == "state.1.exp_avg"; });
   dict.push_back({"state.2.exp_avg", zeros({1})});
@@ -148,6 +149,7 @@ TEST(OptimizerState, ReportsAllThatDoesNotFitAtOnceAndLoadsNothing) {
       "does not fit: param_groups.0.lr is given twice",
       "does not fit: param_groups.0.eps has to be one number of f64",
       "does not fit: param_groups.0.params has to list 2 parameters",
+      "does not fit: state.0.step is too large",
       "does not fit: state.0.exp_avg has shape [5], the parameter [2]",
       "does not fit: state.0.exp_avg_sq is undefined", "does not fit: state.1.step is negative"));
   EXPECT_EQ(adam.lr(), 1e-3);

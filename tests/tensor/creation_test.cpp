@@ -70,6 +70,7 @@ TEST(Creation, Arange) {
             (std::vector<float>{0, 1, 2}));
   EXPECT_EQ(arange(0).numel(), 0);
   EXPECT_THROW((void)arange(-1), ValueError);
+  EXPECT_THROW((void)arange(INT64_MAX), ShapeError);
 }
 
 TEST(Creation, ShapesThatNoMemoryHoldsAreErrors) {

@@ -13,6 +13,7 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -48,6 +49,10 @@ class StateReader {
     }
     return *contiguous_on_host(tensor).const_data_ptr<T>();
   }
+
+  // The number of this name, which counts what may go on: one that is negative, or that no other
+  // follows, does not fit.
+  std::int64_t count(const std::string& name);
 
   // Whether an entry whose name begins with `prefix` has not been read yet.
   bool has_any(const std::string& prefix) const;

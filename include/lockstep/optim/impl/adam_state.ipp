@@ -32,8 +32,7 @@ LOCKSTEP_INLINE void list_state(StateDict& dict, const std::string& prefix,
 LOCKSTEP_INLINE AdamState read_state(detail::StateReader& reader, const std::string& prefix,
                                      const Tensor& parameter, const AdamState& /*like*/) {
   AdamState state;
-  state.steps = reader.number<std::int64_t>(prefix + "step");
-  if (state.steps < 0) reader.misfit(prefix + "step", "is negative");
+  state.steps = reader.count(prefix + "step");
   state.mean = reader.copy(prefix + "exp_avg", parameter);
   state.square = reader.copy(prefix + "exp_avg_sq", parameter);
   return state;

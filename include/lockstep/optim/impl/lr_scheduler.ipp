@@ -133,7 +133,7 @@ LOCKSTEP_INLINE StateDict LRScheduler::state_dict() const {
 
 LOCKSTEP_INLINE void LRScheduler::load_state_dict(const StateDict& dict) {
   detail::StateReader reader("LRScheduler", dict);
-  const auto epoch = reader.number<std::int64_t>("last_epoch");
+  const std::int64_t epoch = reader.count("last_epoch");
   std::vector<double> base_lrs;
   std::vector<std::optional<double>> given;
   do {
@@ -142,7 +142,6 @@ LOCKSTEP_INLINE void LRScheduler::load_state_dict(const StateDict& dict) {
     given.push_back(reader.has_any(lr) ? std::optional(reader.number<double>(lr)) : std::nullopt);
   } while (reader.has_any(detail::lr_name("base_lr", base_lrs.size())) &&
            base_lrs.size() < optimizer_->group_count());
-  if (epoch < 0) reader.misfit("last_epoch", "is negative");
   reader.finish();
   std::vector<double> lrs;
   for (std::size_t group = 0; group < base_lrs.size(); ++group) {

@@ -19,7 +19,7 @@ LOCKSTEP_INLINE Tensor full(const Shape& shape, Scalar value, const TensorOption
 
 LOCKSTEP_INLINE Tensor arange(std::int64_t count, const TensorOptions& options) {
   check<ValueError>(count >= 0, "arange: expected a count of at least 0, got ", count);
-  std::vector<std::int64_t> values(static_cast<std::size_t>(count));
+  std::vector<std::int64_t> values(static_cast<std::size_t>(numel({count})));
   for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = i;
   return detail::copy_as(from_values(values, {count}), options);
 }

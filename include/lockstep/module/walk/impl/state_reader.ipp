@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,13 @@ LOCKSTEP_INLINE StateReader::StateReader(std::string_view what, const StateDict&
       misfit(entry.name, "is given twice");
     }
   }
+}
+
+LOCKSTEP_INLINE std::int64_t StateReader::count(const std::string& name) {
+  const auto counted = number<std::int64_t>(name);
+  if (counted < 0) misfit(name, "is negative");
+  if (counted == std::numeric_limits<std::int64_t>::max()) misfit(name, "is too large");
+  return counted;
 }
 
 LOCKSTEP_INLINE bool StateReader::has_any(const std::string& prefix) const {
