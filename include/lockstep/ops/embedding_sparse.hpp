@@ -5,8 +5,7 @@
 #include <lockstep/backend/launch.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/ops/call_floating.hpp>
-#include <lockstep/ops/kernels/embedding_kernels.hpp>
+#include <lockstep/ops/index.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
@@ -25,14 +24,6 @@
 namespace lockstep::detail {
 
 inline constexpr std::int64_t kNoPadding = -1;
-
-// Row indices[i] of a contiguous table of f32 or f64, for each i.
-inline Tensor take_rows(const Tensor& table, const Tensor& indices) {
-  const Shape shape = shape_of_rows(table.sizes(), static_cast<std::size_t>(indices.numel()));
-  return call_floating<EmbeddingCall>(
-      "take_rows", shape, table, indices, TheResult(), RowsOf::sparse_tensor,
-      static_cast<std::size_t>(table.size(0)), row_width(shape), kNoPadding);
-}
 
 // Sets row indices[i] of the contiguous table to values[i]. No index comes twice. An index outside
 // the table is the stream's IndexError, and nothing is written for it. (Such an index can come
@@ -75,7 +66,9 @@ inline Tensor embedding_sparse_grad(const Tensor& grad, const Tensor& at, std::i
     places.push_back(static_cast<std::int64_t>(i));
   }
   const auto left = static_cast<std::int64_t>(kept.size());
-  if (left < count) values = take_rows(values, from_values(places, {left}, grad.device()));
+  if (left < count) {
+    values = take(RowsOf::sparse_tensor, values, 0, from_values(places, {left}, grad.device()));
+  }
   return make_sparse(from_values(kept, {1, left}, grad.device()), values, {rows, width}, false);
 }
 

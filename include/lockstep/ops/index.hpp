@@ -4,6 +4,7 @@
 #include <lockstep/config.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 // Elements that indices along a dimension name, of tensors of any dtype; the indices are of i64 or
@@ -34,6 +35,16 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
 // **Torch counterpart.** torch.gather.
 // **Example.** `gather(log_probs, 1, unsqueeze(labels, 1))` has the one of each row's label.
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
+
+namespace detail {
+
+enum class RowsOf : unsigned;  // tensor/row_kernels.hpp
+
+// gather, if `of` says so, else index_select: for an index of i64 and of any shape, which takes the
+// place of the dimension. Not recorded.
+Tensor take(RowsOf of, const Tensor& x, std::size_t dim, const Tensor& index);
+
+}  // namespace detail
 
 }  // namespace lockstep
 

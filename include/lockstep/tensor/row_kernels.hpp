@@ -9,7 +9,7 @@
 #include <cstdint>
 
 // Kernels that add up and write the rows of a matrix that indices name. (Those in
-// ops/kernels/embedding_kernels.hpp read them.)
+// ops/kernels/index_kernels.hpp read them.)
 namespace lockstep::detail {
 
 // Whose indices name rows: those of an operation, or those of a sparse tensor. The labels of a loss

@@ -2,43 +2,18 @@
 #pragma once
 
 #include <lockstep/backend/launch.hpp>
-#include <lockstep/cuda/kernels/index.hpp>
 #include <lockstep/cuda/launch/index_fault.hpp>
 #include <lockstep/cuda/launch/kernel.hpp>
 #include <lockstep/cuda/launch/kernel_list.hpp>
 #include <lockstep/cuda/launch/strided_index.hpp>
 #include <lockstep/cuda/memory/scratch.hpp>
-#include <lockstep/ops/kernels/embedding_kernels.hpp>
 #include <lockstep/tensor/row_kernels.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 namespace lockstep::cuda {
-
-// An index outside the weight gives NaN, and the host is told.
-template <class T>
-struct EmbeddingElements {
-  detail::EmbeddingCall<T> call;
-  View<IndexFault> fault;
-
-  LOCKSTEP_HD void operator()(std::size_t i) const {
-    const Division at = divided(i, call.width);
-    const std::int64_t index = call.indices[at.quotient];
-    if (!in_range(fault, call.of, index, at.quotient, call.rows)) {
-      call.out[i] = static_cast<T>(NAN);
-    } else if (index == call.padding) {
-      call.out[i] = T(0);
-    } else {
-      call.out[i] = call.weight[static_cast<std::size_t>(index) * call.width + at.remainder];
-    }
-  }
-};
-
-template <class T>
-struct CudaCall<detail::EmbeddingCall<T>> : CheckedCall<EmbeddingElements<T>> {};
 
 // Adds up the gradients of one row of the weight in the order of the indices: each row looks
 // through all of them, or through those of one part. `out` is [parts, rows, width].
@@ -144,7 +119,6 @@ struct CudaCall<detail::PutRowsCall<T>> {
   }
 };
 
-using EmbeddingCalls =
-    ForFloating<detail::EmbeddingCall, detail::SumRowsCall, detail::PutRowsCall>::type;
+using EmbeddingCalls = ForFloating<detail::SumRowsCall, detail::PutRowsCall>::type;
 
 }  // namespace lockstep::cuda

@@ -14,15 +14,6 @@
 
 namespace lockstep::cuda {
 
-// As ElementCall, for a kernel of {call, fault} that checks indices.
-template <class Kernel>
-struct CheckedCall {
-  using kernels = Kernels<Kernel>;
-  static void run(detail::StreamState& stream, const decltype(Kernel::call)& call) {
-    launch_kernel(stream, call.out.size, Kernel{call, IndexFaults::instance().of(stream)});
-  }
-};
-
 // An index outside the dimension gives zeros, and the host is told.
 template <class T>
 struct TakeElements {
@@ -32,7 +23,8 @@ struct TakeElements {
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const detail::Taking& taking = call.taking;
     const Division row = divided(i, taking.inner);
-    const Division slice = divided(row.quotient, taking.taken);
+    const Division slice = row.quotient < taking.taken ? Division{0, row.quotient}
+                                                       : divided(row.quotient, taking.taken);
     const std::size_t place = taking.for_each ? i : slice.remainder;
     const std::int64_t index = call.indices[place];
     if (!in_range(fault, taking.of, index, place, taking.count)) {
@@ -44,7 +36,12 @@ struct TakeElements {
   }
 };
 template <class T>
-struct CudaCall<detail::TakeCall<T>> : CheckedCall<TakeElements<T>> {};
+struct CudaCall<detail::TakeCall<T>> {
+  using kernels = Kernels<TakeElements<T>>;
+  static void run(detail::StreamState& stream, const detail::TakeCall<T>& call) {
+    launch_kernel(stream, call.out.size, TakeElements<T>{call, IndexFaults::instance().of(stream)});
+  }
+};
 
 // One thread adds up all that comes for the elements with one o and one i, so that the order is
 // that of the indices. What an index outside names is left out: forward has told the host.

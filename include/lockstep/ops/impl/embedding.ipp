@@ -5,12 +5,14 @@
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/ops/call_floating.hpp>
+#include <lockstep/ops/compare.hpp>
 #include <lockstep/ops/embedding.hpp>
 #include <lockstep/ops/embedding_sparse.hpp>
-#include <lockstep/ops/kernels/embedding_kernels.hpp>
+#include <lockstep/ops/index.hpp>
 #include <lockstep/ops/operands.hpp>
+#include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/shape.hpp>
+#include <lockstep/ops/where.hpp>
 #include <lockstep/tensor/copy.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
@@ -61,12 +63,10 @@ struct EmbeddingGradOp {
   }
 };
 
-// Linear in the weight. With a padding its row is taken for zeros: that makes it EmbeddingGradOp's
-// transpose.
+// Linear in the weight.
 struct EmbeddingOp {
   static constexpr const char* name = "embedding";
-  std::int64_t padding_of_forward;
-  std::int64_t padding_of_backward;
+  std::int64_t padding;
   bool sparse = false;
   std::int64_t rows = 0;
   Saved indices = {};
@@ -74,25 +74,21 @@ struct EmbeddingOp {
   Tensor forward(const Tensor& weight, const Tensor& at) {
     indices = at;
     rows = weight.sizes()[0];
-    Shape shape = at.sizes();
-    shape.push_back(weight.sizes()[1]);
-    return call_wide<EmbeddingCall>(name, shape, weight, at, TheResult(), RowsOf::embedding,
-                                    static_cast<std::size_t>(rows),
-                                    static_cast<std::size_t>(shape.back()), padding_of_forward);
+    return take(RowsOf::embedding, weight, 0, at);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
-    if (sparse) {
-      return {embedding_sparse_grad(grad, saved(indices), rows, padding_of_backward), Tensor()};
-    }
+    if (sparse) return {embedding_sparse_grad(grad, saved(indices), rows, padding), Tensor()};
     const Tensor slot = saved.gradient_slot(0);
-    return {apply(EmbeddingGradOp{rows, padding_of_backward, &slot}, grad, saved(indices)),
-            Tensor()};
+    return {apply(EmbeddingGradOp{rows, padding, &slot}, grad, saved(indices)), Tensor()};
   }
 };
 
 LOCKSTEP_INLINE std::array<Tensor, 2> EmbeddingGradOp::backward(const Backward& saved,
                                                                 const Tensor& grad) const {
-  return {apply(EmbeddingOp{padding, padding}, grad, saved(indices)), Tensor()};
+  const Tensor at = saved(indices);
+  const Tensor taken = apply(EmbeddingOp{padding}, grad, at);
+  if (padding == kNoPadding) return {taken, Tensor()};
+  return {where(unsqueeze(ne(at, padding), -1), taken, 0), Tensor()};
 }
 
 LOCKSTEP_INLINE std::int64_t wrap_padding(const char* operation,
@@ -118,9 +114,11 @@ LOCKSTEP_INLINE Tensor embedding(const Tensor& indices, const Tensor& weight,
   check<DtypeError>(!sparse || weight.dtype() == Dtype::f32 || weight.dtype() == Dtype::f64,
                     "embedding: sparse gradients are there for weights of f32 and f64, not of ",
                     weight.dtype());
+  if (!is_floating_point(weight.dtype())) {
+    detail::fail_dtype("embedding", "f32 or f64", weight.dtype());
+  }
   const std::int64_t padding = detail::wrap_padding("embedding", padding_idx, weight.size(0));
-  return apply(detail::EmbeddingOp{detail::kNoPadding, padding, sparse}, weight,
-               detail::cast(indices, Dtype::i64));
+  return apply(detail::EmbeddingOp{padding, sparse}, weight, detail::cast(indices, Dtype::i64));
 }
 
 }  // namespace lockstep

@@ -36,6 +36,25 @@ inline Taking make_taking(RowsOf of, const Shape& shape, std::size_t dim, const 
   return {of, axis.count, axis.inner, static_cast<std::size_t>(taken), for_each};
 }
 
+LOCKSTEP_INLINE Tensor take(RowsOf of, const Tensor& x, std::size_t dim, const Tensor& index) {
+  const Taking taking = make_taking(of, x.sizes(), dim, index);
+  Shape shape = index.sizes();
+  if (!taking.for_each) {
+    shape = x.sizes();
+    shape.erase(dim);
+    for (std::size_t d = 0; d < index.sizes().size(); ++d) shape.insert(dim + d, index.sizes()[d]);
+  }
+  const Tensor from = packed(x);
+  const Tensor indices = packed(index);
+  const Stream stream = current_stream(x.device());
+  Tensor out = empty_on(stream, shape, x.dtype());
+  dispatch_moved(x.dtype(), [&]<class T>(T) {
+    launch_call(stream, TakeCall<T>{input<T>(from), input<std::int64_t>(indices),
+                                    output<T>(out, stream), taking});
+  });
+  return out;
+}
+
 // Adds up what comes for each of `count` elements along the dimension.
 struct AddTakenOp {
   static constexpr const char* name = "take_backward";
@@ -87,18 +106,7 @@ struct TakeOp {
   Tensor forward(const Tensor& x, const Tensor& at) {
     index = at;
     count = x.sizes()[dim];
-    const Taking taking = make_taking(of, x.sizes(), dim, at);
-    Shape shape = x.sizes();
-    shape[dim] = static_cast<std::int64_t>(taking.taken);
-    const Tensor from = packed(x);
-    const Tensor indices = packed(at);
-    const Stream stream = current_stream(x.device());
-    Tensor out = empty_on(stream, shape, x.dtype());
-    dispatch_moved(x.dtype(), [&]<class T>(T) {
-      launch_call(stream, TakeCall<T>{input<T>(from), input<std::int64_t>(indices),
-                                      output<T>(out, stream), taking});
-    });
-    return out;
+    return take(of, x, dim, at);
   }
   std::array<Tensor, 2> backward(const Backward& saved, const Tensor& grad) const {
     return {apply(AddTakenOp{of, dim, count}, grad, saved(index)), Tensor()};

@@ -29,7 +29,7 @@ struct TakeCall {
   Taking taking;
 
   void operator()() const {
-    const auto& [of, count, inner, taken, for_each] = taking;
+    const auto [of, count, inner, taken, for_each] = taking;
     T* to = out.data;
     const T* from = in.data;
     for (std::size_t next = 0; to != out.data + out.size; from += count * inner) {

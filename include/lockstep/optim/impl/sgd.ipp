@@ -5,10 +5,12 @@
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/ops/embedding_sparse.hpp>
+#include <lockstep/ops/index.hpp>
 #include <lockstep/optim/kernels.hpp>
 #include <lockstep/optim/launch_together.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/row_kernels.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -61,7 +63,8 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
                                  const Tensor& gradient, const Stream& stream,
                                  detail::LaunchTogether& together) {
   if (gradient.is_sparse() && options.momentum == 0) {
-    const Tensor rows = detail::take_rows(parameter, gradient.indices());
+    const Tensor rows =
+        detail::take(detail::RowsOf::sparse_tensor, parameter, 0, gradient.indices());
     descend(options, rows, gradient.values(), stream, together);
     together.launch();
     detail::put_rows(parameter, gradient.indices(), rows);

@@ -6,9 +6,11 @@
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/ops/embedding_sparse.hpp>
+#include <lockstep/ops/index.hpp>
 #include <lockstep/optim/kernels.hpp>
 #include <lockstep/optim/sparse_adam.hpp>
 #include <lockstep/tensor/dtype.hpp>
+#include <lockstep/tensor/row_kernels.hpp>
 #include <lockstep/tensor/sparse.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -63,9 +65,9 @@ LOCKSTEP_INLINE void SparseAdam::update(const SparseAdamOptions& options, const 
   const double step_size =
       options.lr * std::sqrt(1 - std::pow(beta2, steps)) / (1 - std::pow(beta1, steps));
   const Tensor indices = gradient.indices();
-  const Tensor rows = detail::take_rows(parameter, indices);
-  const Tensor means = detail::take_rows(state.mean, indices);
-  const Tensor squares = detail::take_rows(state.square, indices);
+  const Tensor rows = detail::take(detail::RowsOf::sparse_tensor, parameter, 0, indices);
+  const Tensor means = detail::take(detail::RowsOf::sparse_tensor, state.mean, 0, indices);
+  const Tensor squares = detail::take(detail::RowsOf::sparse_tensor, state.square, 0, indices);
   dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
     const auto number = [](double value) { return static_cast<T>(value); };
     launch_between_teams<sizeof(T)>(
