@@ -127,20 +127,15 @@ struct RecurrentOp {
 
   std::array<Tensor, A::count> backward(const Backward& saved,
                                         const std::vector<Tensor>& grads) const {
-    if (is_grad_enabled()) {
-      RecurrentArguments all;
-      for (std::size_t i = 0; i < A::count; ++i) all.tensors[i] = saved(arguments[i]);
-      return recurrent_composed_grads<Cell>(all, reverse, grads);
-    }
+    const bool recorded = is_grad_enabled();
     const Stream stream = current_stream(kept.device());
-    if (!stream.device().is_cpu()) {
-      RecurrentArguments all;
-      for (std::size_t i = 0; i < A::count; ++i) all.tensors[i] = saved(arguments[i]);
-      const RecurrentLibrary<Cell> library(all, reverse, true, stream);
-      return library.backward(saved(y), kept, math, grads,
-                              [&](std::size_t i) { return saved.needs(i); });
-    }
-    return backward_through_time(saved, grads, stream);
+    if (!recorded && stream.device().is_cpu()) return backward_through_time(saved, grads, stream);
+    RecurrentArguments all;
+    for (std::size_t i = 0; i < A::count; ++i) all.tensors[i] = saved(arguments[i]);
+    if (recorded) return recurrent_composed_grads<Cell>(all, reverse, grads);
+    const RecurrentLibrary<Cell> library(all, reverse, true, stream);
+    return library.backward(saved(y), kept, math, grads,
+                            [&](std::size_t i) { return saved.needs(i); });
   }
 
  private:

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <lockstep/autograd/autocast.hpp>
-#include <lockstep/config.hpp>
+#include <lockstep/ops/arithmetic.hpp>
 #include <lockstep/ops/cat.hpp>
 #include <lockstep/ops/composed_grads.hpp>
 #include <lockstep/ops/kernels/rnn_kernels.hpp>
 #include <lockstep/ops/linear.hpp>
+#include <lockstep/ops/pointwise.hpp>
 #include <lockstep/ops/reshape.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/ops/split.hpp>
@@ -35,14 +36,33 @@ struct RecurrentState {
   Tensor c;
 };
 
-RecurrentState composed_step(TanhCell, const Tensor& x, const Tensor& h,
-                             const RecurrentState& /*before*/);
-RecurrentState composed_step(ReluCell, const Tensor& x, const Tensor& h,
-                             const RecurrentState& /*before*/);
-RecurrentState composed_step(LstmCell, const Tensor& x, const Tensor& h,
-                             const RecurrentState& before);
-RecurrentState composed_step(GruCell, const Tensor& x, const Tensor& h,
-                             const RecurrentState& before);
+// h and c after a step, from what the input and the state before give to the gates.
+inline RecurrentState composed_step(TanhCell, const Tensor& x, const Tensor& h,
+                                    const RecurrentState& /*before*/) {
+  return {tanh(x + h), {}};
+}
+
+inline RecurrentState composed_step(ReluCell, const Tensor& x, const Tensor& h,
+                                    const RecurrentState& /*before*/) {
+  return {relu(x + h), {}};
+}
+
+inline RecurrentState composed_step(LstmCell, const Tensor& x, const Tensor& h,
+                                    const RecurrentState& before) {
+  const std::vector<Tensor> gates = chunk(x + h, LstmCell::kGates, 1);
+  const Tensor c = sigmoid(gates[1]) * before.c + sigmoid(gates[0]) * tanh(gates[2]);
+  return {sigmoid(gates[3]) * tanh(c), c};
+}
+
+inline RecurrentState composed_step(GruCell, const Tensor& x, const Tensor& h,
+                                    const RecurrentState& before) {
+  const std::vector<Tensor> from_x = chunk(x, GruCell::kGates, 1);
+  const std::vector<Tensor> from_h = chunk(h, GruCell::kGates, 1);
+  const Tensor r = sigmoid(from_x[0] + from_h[0]);
+  const Tensor z = sigmoid(from_x[1] + from_h[1]);
+  const Tensor n = tanh(from_x[2] + r * from_h[2]);
+  return {(1 - z) * n + z * before.h, {}};
+}
 
 // y [length, batch, width], and the last h and, if the cell has one, c.
 template <class Cell>
@@ -77,7 +97,3 @@ std::array<Tensor, RecurrentArguments::count> recurrent_composed_grads(
 }
 
 }  // namespace lockstep::detail
-
-#if defined(LOCKSTEP_DEFINITIONS)
-#include <lockstep/ops/rnn/impl/rnn_composed.ipp>
-#endif
