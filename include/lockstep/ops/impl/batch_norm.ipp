@@ -68,8 +68,8 @@ class MovingStatistics {
  public:
   // `moves` is false if mean and variance are to stay. Nothing is recorded while this lives.
   MovingStatistics(const RunningStatistics& running, const Device& device, bool moves)
-      : of_(running), moves_(moves && running.mean.defined()) {
-    if (moves_) {
+      : of_(running) {
+    if (moves && of_.mean.defined()) {
       mean_ = changeable(of_.mean);
       var_ = changeable(of_.var);
     }
@@ -82,25 +82,17 @@ class MovingStatistics {
 
   template <class T>
   RunningViews<T> views(const Stream& stream) const {
-    RunningViews<T> views{
-        {}, {}, {}, static_cast<T>(1 - of_.momentum), static_cast<T>(of_.momentum)};
-    if (moves_) {
-      views.mean = output<T>(mean_, stream);
-      views.var = output<T>(var_, stream);
-    }
-    if (batches_.defined()) views.batches = output<std::int64_t>(batches_, stream);
-    return views;
+    return {optional_output<T>(mean_, stream), optional_output<T>(var_, stream),
+            optional_output<std::int64_t>(batches_, stream), static_cast<T>(1 - of_.momentum),
+            static_cast<T>(of_.momentum)};
   }
 
   // After the kernel.
   void finish() const {
-    if (moves_) {
-      put_back(of_.mean, mean_);
-      put_back(of_.var, var_);
-    }
-    if (batches_.defined()) {
-      put_back(of_.batches, batches_);
-    } else if (of_.batches.defined()) {
+    put_back(of_.mean, mean_);
+    put_back(of_.var, var_);
+    put_back(of_.batches, batches_);
+    if (of_.batches.defined() && !batches_.defined()) {
       of_.batches.add_(ones({}, of_.batches.options()));
     }
   }
@@ -111,13 +103,12 @@ class MovingStatistics {
     return packed(tensor);
   }
   static void put_back(const Tensor& tensor, const Tensor& changed) {
-    if (!tensor.is_contiguous()) copy_into(tensor, changed);
+    if (changed.defined() && !tensor.is_contiguous()) copy_into(tensor, changed);
   }
 
   const NoGradGuard guard_;
   const RunningStatistics& of_;
-  const bool moves_;
-  Tensor mean_;
+  Tensor mean_;  // undefined if it is to stay, as the others
   Tensor var_;
   Tensor batches_;
 };
