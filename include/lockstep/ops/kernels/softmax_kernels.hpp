@@ -62,14 +62,16 @@ template <class T>
 void exponentials(const T* x, T greatest, std::size_t count, T* e) {
   constexpr bool kClips = std::is_same_v<T, double>;
   constexpr T kNothing = -746;
-  LOCKSTEP_INDEPENDENT
+  bool clipped = false;
   for (std::size_t i = 0; i < count; ++i) {
     const T below = x[i] - greatest;
-    e[i] = kClips && below < kNothing ? T{} : below;
+    const bool nothing = kClips && below < kNothing;
+    clipped |= nothing;
+    e[i] = nothing ? T{} : below;
   }
   vectorized::exp(e, e, count);
-  LOCKSTEP_INDEPENDENT
-  for (std::size_t i = 0; kClips && i < count; ++i) e[i] = x[i] - greatest < kNothing ? T{} : e[i];
+  if (!clipped) return;
+  for (std::size_t i = 0; i < count; ++i) e[i] = x[i] - greatest < kNothing ? T{} : e[i];
 }
 
 // The sum of a row's exponentials, from which the greatest was subtracted so that nothing
