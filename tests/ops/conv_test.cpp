@@ -347,6 +347,8 @@ TEST(Conv2d, NamesBothOperandsInItsErrors) {
                            {"bias", "[3]", "[4, 3, 5, 5]"});
   expect_error<ValueError>([&] { conv2d(x, weight, {}, 0); }, {"stride", "[0, 0]"});
   expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, {0, -1}); }, {"padding", "[0, -1]"});
+  expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, INT64_MAX); }, {"padding", "at most"});
+  expect_error<Error>([&] { conv2d(x, weight, {}, 1, INT64_MAX / 4); }, {});
   expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, 0, {1, 0}); }, {"dilation", "[1, 0]"});
   expect_error<ShapeError>(
       [&] {

@@ -101,8 +101,11 @@ LOCKSTEP_INLINE void check_conv_sizes(const char* name, Size2d stride, Size2d pa
                                       Size2d dilation) {
   check<ValueError>(stride.height >= 1 && stride.width >= 1, name,
                     ": expected a stride of at least 1, got ", stride);
-  check<ValueError>(padding.height >= 0 && padding.width >= 0, name,
-                    ": expected a padding of at least 0, got ", padding);
+  constexpr std::int64_t kMost = INT64_MAX / 4;  // twice of it and an image are no overflow
+  check<ValueError>(padding.height >= 0 && padding.width >= 0 && padding.height <= kMost &&
+                        padding.width <= kMost,
+                    name, ": expected a padding of at least 0 and at most ", kMost, ", got ",
+                    padding);
   check<ValueError>(dilation.height >= 1 && dilation.width >= 1, name,
                     ": expected a dilation of at least 1, got ", dilation);
 }
