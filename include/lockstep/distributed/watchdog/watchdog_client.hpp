@@ -56,9 +56,11 @@ class WatchdogClient : lockstep::detail::NonCopyable {
         loop_(kMaxWatchdogFrame) {
     loop_.add(greet(size, address, deadline));
     last_frame_ = clock_.now();
-    loop_.start(*this, options.interval);
   }
   ~WatchdogClient() { leave(); }
+
+  // Starts the thread, which may call `on_fault` at once.
+  void start() { loop_.start(*this, options_.interval); }
 
   // Says goodbye, and watches no more. Called by the thread that destroys it.
   void leave() { loop_.join(); }

@@ -57,7 +57,8 @@ inline WatchdogLedger::Position read_position(FrameReader& frame) {
   position.number = frame.number<std::uint64_t>();
   position.inside = frame.number<std::uint8_t>() != 0;
   position.age = std::chrono::milliseconds(frame.number<std::int64_t>());
-  check<BadFrame>(position.age.count() >= 0 && position.age <= kLongestAge, "an impossible age");
+  check<BadFrame>(position.age.count() >= 0 && position.age <= kLongestAge, "an impossible age, ",
+                  position.age.count(), " ms");
   position.call = frame.text();
   return position;
 }

@@ -64,6 +64,7 @@ LOCKSTEP_INLINE Watchdog::Watchdog(int rank, int size, Store& store, const Watch
   }
   client_ = std::make_unique<detail::WatchdogClient>(rank, size, address, deadline, options_,
                                                      std::move(on_fault), faulted_);
+  client_->start();
 }
 
 LOCKSTEP_INLINE Watchdog::~Watchdog() {

@@ -35,8 +35,11 @@ LOCKSTEP_INLINE bool watch_is_wanted() {
 namespace lockstep::distributed {
 
 LOCKSTEP_INLINE void WatchdogOptions::check() const {
-  lockstep::check<ValueError>(interval.count() > 0, "WatchdogOptions.interval is ",
-                              interval.count(), " ms, but must be more than 0");
+  // Clocks count nanoseconds, and may have to add two of them.
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 50);
+  lockstep::check<ValueError>(interval.count() > 0 && interval <= kLongest,
+                              "WatchdogOptions.interval is ", interval.count(),
+                              " ms, but must be more than 0 and at most ", kLongest.count());
   lockstep::check<ValueError>(heartbeat_timeout / 2 >= interval,
                               "WatchdogOptions.heartbeat_timeout is ", heartbeat_timeout.count(),
                               " ms, but must be at least twice the interval, which is ",
