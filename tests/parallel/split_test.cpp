@@ -119,7 +119,25 @@ TEST(Split, SizesAreTakenAsGiven) {
       [] {
         split_sizes(4, 3, ls::Split::sizes({kMost, kMost, 6}));  // 4 modulo 2^64
       },
-      "to sum to 4", "they sum to " + std::to_string(kMost)));
+      "to sum to 4", "they sum to more: after 0 rows comes " + std::to_string(kMost)));
+  EXPECT_TRUE(throws<ls::ValueError>(
+      [] {
+        split_sizes(kMost, 2, ls::Split::sizes({kMost, 7}));
+      },
+      "they sum to more", "7"));
+}
+
+TEST(Split, RowsMayBeAsManyAsANumberHolds) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const ls::Split& split :
+       {ls::Split::chunk, ls::Split::balanced, ls::Split::weights({1, 1, 1})}) {
+    std::int64_t left = kMost;
+    for (const std::int64_t size : split_sizes(kMost, 3, split)) {
+      EXPECT_GT(size, 0);
+      left -= size;
+    }
+    EXPECT_EQ(left, 0);
+  }
 }
 
 TEST(Split, ThereAreNoFewerThanNoRows) {

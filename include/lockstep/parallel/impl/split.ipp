@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -20,13 +19,16 @@ LOCKSTEP_INLINE void check_chunk_sizes(std::int64_t rows, std::size_t devices,
   check<ValueError>(sizes.size() == devices,
                     "Expected devices and chunk_sizes to be of same length, but got ", devices,
                     " devices and ", sizes.size(), " chunk sizes");
-  std::int64_t total = 0;
+  std::int64_t left = rows;
   for (const std::int64_t size : sizes) {
     check<ValueError>(size >= 0, "expected non-negative chunk sizes, got ", size);
-    total += std::min(size, std::numeric_limits<std::int64_t>::max() - total);
+    check<ValueError>(size <= left, "expected chunk sizes to sum to ", rows,
+                      ", the number of rows, but they sum to more: after ", rows - left,
+                      " rows comes ", size);
+    left -= size;
   }
-  check<ValueError>(total == rows, "expected chunk sizes to sum to ", rows,
-                    ", the number of rows, but they sum to ", total);
+  check<ValueError>(left == 0, "expected chunk sizes to sum to ", rows,
+                    ", the number of rows, but they sum to ", rows - left);
 }
 
 // Chunk i ends where the weights up to it say, rounded, but leaves a row for each chunk.
@@ -39,8 +41,11 @@ inline std::vector<std::int64_t> chunks_in_proportion(std::int64_t rows, std::in
   std::int64_t start = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     so_far += weights[static_cast<std::size_t>(i)];
-    const auto ideal = std::llround(static_cast<double>(rows) * (so_far / total));
-    const auto end = std::clamp<std::int64_t>(ideal, start + 1, rows - (count - 1 - i));
+    const double ideal = std::round(static_cast<double>(rows) * (so_far / total));
+    const std::int64_t most = rows - (count - 1 - i);
+    const std::int64_t end = i == count - 1 || ideal >= static_cast<double>(most)
+                                 ? most
+                                 : std::max(static_cast<std::int64_t>(ideal), start + 1);
     sizes.push_back(end - start);
     start = end;
   }
@@ -62,8 +67,9 @@ LOCKSTEP_INLINE Split Split::weights(std::vector<double> weights) {
     check<ValueError>(weight > 0 && std::isfinite(weight),
                       "Split::weights: expected positive numbers, got ", weight);
   }
-  check<ValueError>(std::isfinite(std::accumulate(weights.begin(), weights.end(), 0.0)),
-                    "Split::weights: expected weights whose sum is finite");
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  check<ValueError>(std::isfinite(sum),
+                    "Split::weights: expected weights whose sum is finite, got ", sum);
   Split split(Rule::weights);
   split.weights_ = std::move(weights);
   return split;
@@ -100,7 +106,7 @@ LOCKSTEP_INLINE std::vector<std::int64_t> Split::divide(std::int64_t rows,
       sizes.push_back(rows / count + (i < rows % count ? 1 : 0));
     }
   } else {
-    const std::int64_t size = (rows + devices - 1) / devices;
+    const std::int64_t size = rows / devices + (rows % devices == 0 ? 0 : 1);
     for (std::int64_t rest = rows; rest > 0; rest -= size) sizes.push_back(std::min(rest, size));
   }
   return sizes;
