@@ -27,7 +27,8 @@ namespace lockstep::distributed::detail {
 // What a group's operations use. Each of them holds it, so that it outlives the handles until the
 // last operation has ended.
 //
-// Threads: the communication thread, or one that runs an operation in its place.
+// Threads: the communication thread, or one that runs an operation in its place; `carrier` any,
+// which calls of it what Carrier allows.
 class GroupLink : lockstep::detail::NonCopyable {
  public:
   GroupLink(std::unique_ptr<Carrier> carrier, CommunicationThread& thread, GroupWatch watch)
@@ -165,7 +166,7 @@ class GroupState : lockstep::detail::NonCopyable {
     issuing([&] {
       Operands operands(reads, writes);
       const bool on_gpu = operands.gpu().has_value();
-      const Completion completion(work);
+      Completion completion(work);
       auto execute = [link = link_, call, operands = std::move(operands),
                       completion]() mutable noexcept { link->run(call, operands, completion); };
       // On a GPU the communication thread may have to poll the carrier afterwards.
@@ -189,7 +190,7 @@ class GroupState : lockstep::detail::NonCopyable {
       const Parts one{{&sent, 1}};
       const Parts none;
       auto operands = std::make_shared<Operands>(sends ? one : none, sends ? none : one);
-      const Completion completion(work);
+      Completion completion(work);
       Done done = [operands, completion](std::exception_ptr error) {
         const bool taken = !error;
         try {

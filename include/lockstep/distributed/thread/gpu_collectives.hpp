@@ -7,7 +7,6 @@
 #include <lockstep/non_copyable.hpp>
 
 #include <atomic>
-#include <cstddef>
 #include <span>
 #include <vector>
 

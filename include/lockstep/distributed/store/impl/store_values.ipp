@@ -66,7 +66,7 @@ LOCKSTEP_INLINE StoreAnswer StoreValues::answer(const StoreCall& call) {
 
 LOCKSTEP_INLINE std::int64_t StoreValues::sum(const std::string& key, std::int64_t amount) const {
   const auto found = values_.find(key);
-  const std::string value = found == values_.end() ? "0" : found->second;
+  const std::string_view value = found == values_.end() ? std::string_view("0") : found->second;
   const auto number = lockstep::detail::number_in<std::int64_t>(value);
   check<ValueError>(number.has_value(), "Store.add: the value of key '", key,
                     "' is not a number: '", value.substr(0, 40), '\'');
