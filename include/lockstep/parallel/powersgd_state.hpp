@@ -88,8 +88,8 @@ class PowerSGDState : lockstep::detail::NonCopyable {
   // **Devices and streams.** The copies are on the parameters' devices and issued to the current
   // streams.
   // **Threads and exceptions.** A ModuleError that lists all that is missing, unexpected or of
-  // another shape or dtype, or a ValueError for an option that the constructor would not take or a
-  // negative count; nothing has been changed then.
+  // another shape or dtype, and counts that are negative or too large, or a ValueError for an
+  // option that the constructor would not take; nothing has been changed then.
   template <std::derived_from<Tensor> T>
   void load_state_dict(const StateDict& dict, const std::vector<T>& parameters) {
     load_state(dict, {parameters.begin(), parameters.end()});

@@ -65,10 +65,10 @@ void execute(const std::vector<ReplicationCallback>& callbacks, const std::vecto
 // does this itself; it is for replicas that come from elsewhere.
 //
 // **Torch counterpart.** execute_replication_callbacks of PyTorch-Encoding.
-// **Threads and exceptions.** A ValueError unless there is a device for each replica.
+// **Threads and exceptions.** A ValueError for fewer devices than replicas.
 template <class M>
 void execute_replication_callbacks(std::vector<M>& replicas, const std::vector<Device>& devices) {
-  check<ValueError>(replicas.size() == devices.size(),
+  check<ValueError>(replicas.size() <= devices.size(),
                     "execute_replication_callbacks: ", devices.size(), " devices were given for ",
                     replicas.size(), " replicas");
   std::vector<detail::ReplicationCallback> callbacks;

@@ -4,12 +4,10 @@
 #include <lockstep/algorithm.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/error.hpp>
-#include <lockstep/module/parameters.hpp>
 #include <lockstep/module/state_dict.hpp>
 #include <lockstep/module/visit.hpp>
 #include <lockstep/module/walk/state_reader.hpp>
 #include <lockstep/parallel/powersgd_state.hpp>
-#include <lockstep/tensor/creation.hpp>
 #include <lockstep/tensor/dtype.hpp>
 #include <lockstep/tensor/empty.hpp>
 #include <lockstep/tensor/shape.hpp>
@@ -86,9 +84,9 @@ LOCKSTEP_INLINE StateDict PowerSGDState::state_of(const std::vector<Tensor>& par
 LOCKSTEP_INLINE void PowerSGDState::load_state(const StateDict& dict,
                                                const std::vector<Tensor>& parameters) {
   lockstep::detail::StateReader reader("PowerSGDState", dict);
-  const auto iter = reader.number<std::int64_t>("iter");
-  const auto before = reader.number<std::int64_t>("numel_before_compression");
-  const auto after = reader.number<std::int64_t>("numel_after_compression");
+  const std::int64_t iter = reader.count("iter");
+  const std::int64_t before = reader.count("numel_before_compression");
+  const std::int64_t after = reader.count("numel_after_compression");
   PowerSGDOptions options;
   for_each_member(options, [&reader]<class Option>(std::string_view name, Option& option) {
     option = static_cast<Option>(reader.number<detail::StoredAs<Option>>(std::string(name)));
@@ -134,9 +132,6 @@ LOCKSTEP_INLINE void PowerSGDState::load_state(const StateDict& dict,
   }
   reader.finish();
   const PowerSGDOptions taken = checked(options);
-  detail::at_least("iter", std::int64_t{0}, iter);
-  detail::at_least("numel_before_compression", std::int64_t{0}, before);
-  detail::at_least("numel_after_compression", std::int64_t{0}, after);
   const auto* const text = bytes.const_data_ptr<std::uint8_t>();
   random_.set_state(std::string(text, text + bytes.numel()));
   options_ = taken;

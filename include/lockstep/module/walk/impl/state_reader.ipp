@@ -32,7 +32,8 @@ LOCKSTEP_INLINE StateReader::StateReader(std::string_view what, const StateDict&
 LOCKSTEP_INLINE std::int64_t StateReader::count(const std::string& name) {
   const auto counted = number<std::int64_t>(name);
   if (counted < 0) misfit(name, "is negative");
-  if (counted == std::numeric_limits<std::int64_t>::max()) misfit(name, "is too large");
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;  // a double counts no further
+  if (counted > kMost) misfit(name, "is too large");
   return counted;
 }
 

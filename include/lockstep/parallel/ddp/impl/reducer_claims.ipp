@@ -38,9 +38,10 @@ LOCKSTEP_INLINE ReducerClaims::ReducerClaims(const std::vector<NamedParameter>& 
                        "DistributedDataParallel: parameter \"", name,
                        "\" belongs to another DistributedDataParallel already");
   }
+  mine_.reserve(parameters.size());
   for (const NamedParameter& parameter : parameters) {
-    mine_.push_back(parameter.tensor);
     table.claimed.insert(parameter.tensor.impl().get());
+    mine_.push_back(parameter.tensor);
   }
   std::sort(mine_.begin(), mine_.end(), Table::before);
 }
