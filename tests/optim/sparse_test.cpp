@@ -131,6 +131,23 @@ TEST(SparseAdam, ARowOutsideTheTableIsAnError) {
   expect_nothing_written_outside<optim::SparseAdam>();
 }
 
+TEST(SparseOptimizers, ParametersHaveAsManyDimensionsAsATensorMay) {
+  const auto trained = [](auto optimizer_of) {
+    Parameter table(ones({4, 1, 1, 1, 1, 1, 1, 2}));
+    auto optimizer = optimizer_of(std::vector<Parameter>{table});
+    table.set_grad(sparse_coo_tensor(from_values<std::int64_t>({1}, {1, 1}, table.device()),
+                                     ones({1, 1, 1, 1, 1, 1, 1, 2}, table.options()),
+                                     table.sizes()));
+    optimizer.step();
+    return table.to_vector<float>();
+  };
+  const auto moved = trained([](const auto& all) { return optim::SGD{all, {.lr = 0.5}}; });
+  EXPECT_EQ(moved, (std::vector<float>{1, 1, 0.5, 0.5, 1, 1, 1, 1}));
+  const auto adam = trained([](const auto& all) { return optim::SparseAdam{all, {.lr = 0.5}}; });
+  EXPECT_NE(adam[2], 1);
+  EXPECT_EQ(adam[4], 1);
+}
+
 // The indices of a gradient are memory that the program may write.
 template <class Optimizer>
 void expect_that_the_gradient_is_named() {

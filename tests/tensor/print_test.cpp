@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/tensor/print.hpp>
 
+#include <lockstep/ops/expand.hpp>
 #include <lockstep/ops/shape.hpp>
 #include <lockstep/tensor/creation.hpp>
 
@@ -45,6 +46,8 @@ TEST(Print, LargeTensorsAreShortened) {
   EXPECT_EQ(detail::str(arange(1000)).find("..."), std::string::npos);
   const std::string wide = detail::str(zeros({500, 4}));
   EXPECT_NE(wide.find("...,\n        [0."), std::string::npos);
+  const Tensor one = zeros({1}, {.dtype = Dtype::i64});  // read where it is, and not written out
+  EXPECT_EQ(detail::str(expand(one, {std::int64_t{1} << 50})), "tensor([0, 0, 0, ..., 0, 0, 0])");
 }
 
 }  // namespace print_test

@@ -100,6 +100,7 @@ TEST(Random, TheDtypeReachesTheBounds) {
   };
   EXPECT_THROW((void)draw(Dtype::i32, 0, 0x1p31 + 1), DtypeError);
   EXPECT_THROW((void)draw(Dtype::i64, -0x1p64, 0), DtypeError);
+  EXPECT_THROW((void)draw(Dtype::i32, 0x1p31 - 0.5, 0x1p31), DtypeError);
   EXPECT_THROW((void)draw(Dtype::u8, -3, 3), DtypeError);
   EXPECT_THROW((void)draw(Dtype::u8, 0, 257), DtypeError);
   EXPECT_THROW((void)draw(Dtype::f32, 0, 1e300), DtypeError);

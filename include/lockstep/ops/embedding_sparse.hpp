@@ -39,6 +39,13 @@ inline void put_rows(const Tensor& table, const Tensor& indices, const Tensor& v
   });
 }
 
+// The rows of a table that the indices [1, n] of a sparse gradient name: [n, …].
+inline Tensor rows_of(const Tensor& table, const Tensor& indices) {
+  const Tensor listed = packed(indices);
+  return take(RowsOf::sparse_tensor, table, 0,
+              make_view(listed, {listed.numel()}, {1}, listed.impl()->offset));
+}
+
 // The gradient of a weight [rows, width] of which the rows `at` were looked up; `grad` is the
 // gradient of the result. The indices are copied, as their owner may change them.
 inline Tensor embedding_sparse_grad(const Tensor& grad, const Tensor& at, std::int64_t rows,

@@ -116,7 +116,7 @@ inline constexpr std::size_t kElementSizes[] = {4, 8, 2, 2, 8, 4, 1, 1};
 // A C++ type that tensors can hold.
 template <class T>
 concept Element = requires {
-  detail::find_dtype(std::type_identity<T>());
+  typename std::integral_constant<Dtype, detail::find_dtype(std::type_identity<T>())>;
 };
 
 template <Element T>

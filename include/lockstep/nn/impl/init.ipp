@@ -78,7 +78,9 @@ LOCKSTEP_INLINE double calculate_gain(Nonlinearity nonlinearity, double slope) {
 
 LOCKSTEP_INLINE const Tensor& uniform_(const Tensor& tensor, double a, double b,
                                        Generator& generator) {
-  lockstep::detail::check_uniform("uniform_", a, b, tensor.dtype());
+  if (tensor.defined() && is_floating_point(tensor.dtype())) {
+    lockstep::detail::check_uniform("uniform_", a, b, tensor.dtype());
+  }
   return detail::fill_with("uniform_", tensor, [&] {
     return lockstep::detail::uniform_in(a, b, tensor.dtype(), generator);
   });

@@ -19,6 +19,7 @@
 #include <lockstep/tensor/half.hpp>
 #include <lockstep/tensor/shape.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -132,6 +133,10 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
                     "conv2d: a kernel of shape ", Shape{w[2], w[3]}, " (weight ", w,
                     ") and dilation ", dilation, " does not fit an input of shape ", in,
                     ", padded to ", Shape{height, width});
+  const std::int64_t out_height = (height - 1 - dilation.height * (w[2] - 1)) / stride.height + 1;
+  const std::int64_t out_width = (width - 1 - dilation.width * (w[3] - 1)) / stride.width + 1;
+  // Sizes that even an empty batch is computed with: a ShapeError if no number holds their product.
+  (void)numel({std::max(w[1], std::int64_t{1}), w[2], w[3], out_height, out_width});
   return {.batch = in[0],
           .in_channels = in[1],
           .in_height = in[2],
@@ -146,8 +151,8 @@ inline ConvGeometry conv_geometry(const Tensor& x, const Tensor& weight, Size2d 
           .dilation_height = dilation.height,
           .dilation_width = dilation.width,
           .groups = groups,
-          .out_height = (height - 1 - dilation.height * (w[2] - 1)) / stride.height + 1,
-          .out_width = (width - 1 - dilation.width * (w[3] - 1)) / stride.width + 1};
+          .out_height = out_height,
+          .out_width = out_width};
 }
 
 }  // namespace lockstep::detail

@@ -30,6 +30,10 @@ struct TakeCall {
 
   void operator()() const {
     const auto [of, count, inner, taken, for_each] = taking;
+    // Without elements to take their indices are still the caller's.
+    for (std::size_t k = 0; out.size == 0 && k < indices.size; ++k) {
+      (void)checked_row(of, indices[k], k, count);
+    }
     T* to = out.data;
     const T* from = in.data;
     for (std::size_t next = 0; to != out.data + out.size; from += count * inner) {

@@ -63,8 +63,7 @@ LOCKSTEP_INLINE void SGD::change(const SGDOptions& options, std::size_t i, const
                                  const Tensor& gradient, const Stream& stream,
                                  detail::LaunchTogether& together) {
   if (gradient.is_sparse() && options.momentum == 0) {
-    const Tensor rows =
-        detail::take(detail::RowsOf::sparse_tensor, parameter, 0, gradient.indices());
+    const Tensor rows = detail::rows_of(parameter, gradient.indices());
     descend(options, rows, gradient.values(), stream, together);
     together.launch();
     detail::put_rows(parameter, gradient.indices(), rows);

@@ -65,9 +65,9 @@ LOCKSTEP_INLINE void SparseAdam::update(const SparseAdamOptions& options, const 
   const double step_size =
       options.lr * std::sqrt(1 - std::pow(beta2, steps)) / (1 - std::pow(beta1, steps));
   const Tensor indices = gradient.indices();
-  const Tensor rows = detail::take(detail::RowsOf::sparse_tensor, parameter, 0, indices);
-  const Tensor means = detail::take(detail::RowsOf::sparse_tensor, state.mean, 0, indices);
-  const Tensor squares = detail::take(detail::RowsOf::sparse_tensor, state.square, 0, indices);
+  const Tensor rows = detail::rows_of(parameter, indices);
+  const Tensor means = detail::rows_of(state.mean, indices);
+  const Tensor squares = detail::rows_of(state.square, indices);
   dispatch_floating(parameter.dtype(), name(), [&]<class T>(T) {
     const auto number = [](double value) { return static_cast<T>(value); };
     launch_between_teams<sizeof(T)>(

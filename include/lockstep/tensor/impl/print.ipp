@@ -127,7 +127,10 @@ LOCKSTEP_INLINE std::ostream& operator<<(std::ostream& out, const Tensor& tensor
     return out << "sparse(indices=" << sparse.indices << ", values=" << sparse.values
                << ", size=" << tensor.sizes() << ')';
   }
-  const std::string text = detail::TensorPrinter(detail::contiguous_on_host(tensor)).text();
+  // Of a host's tensor the few numbers that are shown are read where they are.
+  const bool there = tensor.device().is_cpu();
+  const std::string text =
+      detail::TensorPrinter(there ? tensor : detail::contiguous_on_host(tensor)).text();
   out << "tensor(" << text;
   if (tensor.numel() == 0 && tensor.dim() != 1) out << ", size=" << tensor.sizes();
   const Dtype dtype = tensor.dtype();

@@ -49,7 +49,9 @@ LOCKSTEP_INLINE void check_uniform(const char* operation, double low, double hig
   check<ValueError>(std::isfinite(high - low) && low <= high, operation,
                     ": expected finite bounds, the lower one first, got ", low, " and ", high);
   dispatch_all(dtype, [&]<class T>(T) {
-    for (const double number : {low, std::nextafter(high, low)}) {
+    // A whole number is drawn from the first one on.
+    const double first = is_floating_point(dtype) ? low : std::ceil(low);
+    for (const double number : {first, std::nextafter(high, low)}) {
       bool fits = true;
       if constexpr (is_half<T>) {
         fits = std::isfinite(static_cast<float>(convert<T>(number)));
