@@ -255,7 +255,7 @@ TEST(Errors, AKernelThatCannotBeLaunchedIsNamed) {
 
 TEST(Errors, OfWorkThatFaultedSayThatTheyLast) {
   const Stream stream = pool_stream("cuda:4");
-  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream.state()).handle(),
+  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream.state()).bare_handle(),
                         cudaErrorIllegalAddress);
   EXPECT_TRUE(throws<CudaError>([&] { stream.synchronize(); }, "cuda:4", "cudaErrorIllegalAddress",
                                 "unusable in this process", "CUDA_LAUNCH_BLOCKING=1"));

@@ -29,7 +29,7 @@ inline std::vector<Device> gpus(std::size_t count) {
 }
 
 inline cudaStream_t handle(const Stream& stream) {
-  return static_cast<cuda::CudaStream&>(stream.state()).handle();
+  return static_cast<cuda::CudaStream&>(stream.state()).bare_handle();
 }
 
 // The calls that issue work or order, as "copy 0: cudaMemcpyAsync". An event has the name of the

@@ -228,7 +228,7 @@ void expect_overlap(const std::function<void(const Body&)>& with_ranks) {
       (void)group.blocking().barrier();
       if (step == 2 && group.rank() == 0) {
         const auto& stream = static_cast<cuda::CudaStream&>(default_stream(group.device()).state());
-        compute = cudasim::stream_number(stream.handle());
+        compute = cudasim::stream_number(stream.bare_handle());
         cudasim::record_calls(true);
       }
       (void)group.blocking().barrier();

@@ -47,7 +47,7 @@ constexpr std::int64_t kCount = 5000;
 
 void fail_the_gpu() {
   const Stream stream = pool_stream(kGpu);
-  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream.state()).handle(),
+  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream.state()).bare_handle(),
                         cudaErrorIllegalAddress);
   try {
     stream.synchronize();
@@ -107,7 +107,7 @@ bool host_goes_on(const void* lost) {
 // The next work of the device's current stream comes behind a kernel that faults.
 void fail_before_its_work(Device device) {
   const Stream stream = current_stream(device);
-  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream.state()).handle(),
+  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream.state()).bare_handle(),
                         cudaErrorIllegalAddress);
 }
 

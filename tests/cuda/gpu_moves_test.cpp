@@ -67,7 +67,7 @@ Stream stream_of(std::size_t rank) {
 
 // Once a kernel that faults has run on it.
 void break_gpu(std::size_t rank) {
-  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream_of(rank).state()).handle(),
+  cudasim::break_stream(static_cast<cuda::CudaStream&>(stream_of(rank).state()).bare_handle(),
                         cudaErrorIllegalAddress);
   EXPECT_THROW(stream_of(rank).synchronize(), CudaError);
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <lockstep/backend/streams.hpp>
+#include <lockstep/cuda/runtime/cuda_device.hpp>
+#include <lockstep/cuda/runtime/cuda_stream.hpp>
 #include <lockstep/cuda/runtime/device_guard.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
 #include <lockstep/ops/inplace.hpp>
@@ -240,11 +242,13 @@ TEST(DlpackCuda, ComesBackOntoItsDevice) {
 }
 
 TEST(DlpackCuda, NamesItsStreamToAProducer) {
-  const Stream stream = pool_stream("cuda:1");
+  // One of its own, since it is never known to be idle again. Streams are never destroyed.
+  const Device gpu = "cuda:1";
+  const Stream stream(*new cuda::CudaStream(gpu, cuda::CudaDevice::at(gpu).events));
   const std::optional<std::intptr_t> handle = dlpack_stream(stream);
   ASSERT_TRUE(handle.has_value());
   EXPECT_EQ(reinterpret_cast<cudaStream_t>(*handle),
-            static_cast<const cuda::CudaStream&>(stream.state()).handle());
+            static_cast<const cuda::CudaStream&>(stream.state()).bare_handle());
   EXPECT_EQ(dlpack_device(ones({2}, {.device = "cuda:1"})).device_id, 1);
 }
 

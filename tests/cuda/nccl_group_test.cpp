@@ -792,7 +792,7 @@ TEST(NcclCalls, AGroupThatAnExceptionLeavesStartsNothing) {
       void* const data = tensors[rank].impl()->data();
       const Stream stream = default_stream(devices[rank]);
       ASSERT_EQ(ncclBroadcast(data, data, 4, ncclFloat32, 0, comms[rank],
-                              static_cast<cuda::CudaStream&>(stream.state()).handle()),
+                              static_cast<cuda::CudaStream&>(stream.state()).bare_handle()),
                 ncclSuccess);
     };
     EXPECT_TRUE(throws<std::runtime_error>(
@@ -821,7 +821,7 @@ TEST(NcclCalls, ACommunicatorWhoseGroupAnExceptionLeavesIsNotUsedAgain) {
       if (rank == 1) throw std::runtime_error("no more calls");
       void* const data = tensor.impl()->data();
       cuda::check_nccl(ncclBroadcast(data, data, 4, ncclFloat32, 0, comm,
-                                     static_cast<cuda::CudaStream&>(stream.state()).handle()),
+                                     static_cast<cuda::CudaStream&>(stream.state()).bare_handle()),
                        "ncclBroadcast", communicator.devices(), comm);
     });
   };

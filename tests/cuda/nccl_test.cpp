@@ -268,7 +268,7 @@ class Recorder {
 
  private:
   static int number_of(const Stream& stream) {
-    return cudasim::stream_number(static_cast<cuda::CudaStream&>(stream.state()).handle());
+    return cudasim::stream_number(static_cast<cuda::CudaStream&>(stream.state()).bare_handle());
   }
 
   const std::map<std::string, std::string> issues_ = {

@@ -59,6 +59,7 @@ class CudaBackend final : public detail::Backend {
 
   void* allocate(std::size_t bytes, StreamState& owner) override {
     detail::check_not_forked();
+    // Counted as a use of the stream, whether the driver is asked or not: see CudaStream.
     return CudaDevice::at(owner.device()).memory.allocate(bytes, stream_of(owner).handle());
   }
 
@@ -71,7 +72,7 @@ class CudaBackend final : public detail::Backend {
     MemoryPool& memory = CudaDevice::at(owner.device()).memory;
     try {
       for (StreamState* stream : used_on.streams()) {
-        if (!stream->known_idle()) owner.wait(stream->record());
+        if (stream != &owner && !stream->known_idle()) owner.wait(stream->record());
       }
     } catch (const CudaError& error) {
       if (is_sticky(static_cast<cudaError_t>(error.code()))) return;

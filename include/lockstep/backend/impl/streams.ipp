@@ -8,6 +8,7 @@
 #include <lockstep/device/devices.hpp>
 #include <lockstep/device/stream.hpp>
 
+#include <exception>
 #include <vector>
 
 namespace lockstep::detail {
@@ -64,11 +65,18 @@ LOCKSTEP_INLINE Stream current_stream(Device device) {
   return Stream(detail::default_stream_state(device));
 }
 
-// The compute stream comes last: asking an idle one takes a GPU's host some time, which passes
-// while the other one works.
+// Waiting for an idle stream takes a GPU's host some time behind the wait for a busy one, and none
+// that anybody notices before it: the compute stream comes last. Both have ended where it throws.
 LOCKSTEP_INLINE void synchronize(Device device) {
-  copy_stream(device).synchronize();
-  default_stream(device).synchronize();
+  std::exception_ptr error;
+  for (const Stream& stream : {copy_stream(device), default_stream(device)}) {
+    try {
+      stream.synchronize();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace lockstep

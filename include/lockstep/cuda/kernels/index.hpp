@@ -23,6 +23,7 @@ struct TakeElements {
   LOCKSTEP_HD void operator()(std::size_t i) const {
     const detail::Taking& taking = call.taking;
     const Division row = divided(i, taking.inner);
+    // A division is spared where there is one slice.
     const Division slice = row.quotient < taking.taken ? Division{0, row.quotient}
                                                        : divided(row.quotient, taking.taken);
     const std::size_t place = taking.for_each ? i : slice.remainder;

@@ -48,7 +48,7 @@ class CudaStream final : public detail::StreamState {
   }
 
   // For one call, that in whose arguments it stands.
-  Use handle() const { return Use(*this); }
+  [[nodiscard]] Use handle() const { return Use(*this); }
 
   // The handle for calls that issue nothing that another stream would have to wait for.
   cudaStream_t bare_handle() const { return handle_; }
@@ -104,7 +104,9 @@ class CudaStream final : public detail::StreamState {
   cudaStream_t handle_ = nullptr;
   // How many uses of the handle have ended, and how many had when it was last found that the stream
   // is idle. A use is counted after its call: whoever comes behind the call in order comes behind
-  // the count, too, and a question to the driver that was answered before has another count.
+  // the count, too, and a question to the driver that was answered before has another count. (Who
+  // takes memory that a library call has given back, before that call's use has ended, counts a use
+  // by taking it: CudaBackend::allocate.)
   mutable std::atomic<std::uint64_t> uses_{0};
   mutable std::atomic<std::uint64_t> idle_after_{0};
   mutable std::atomic<bool> lent_{false};

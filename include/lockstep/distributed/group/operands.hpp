@@ -72,8 +72,7 @@ class Operands {
     }
     for (const Tensor& tensor : reads_) note(current_stream(tensor.device()));
     for (const Stream& stream : streams) {
-      const Event event = stream.record_event();
-      if (!event.query()) ready_.push_back(event);
+      if (const Event event = stream.record_event(); event.state()) ready_.push_back(event);
     }
   }
 

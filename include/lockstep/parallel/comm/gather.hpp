@@ -20,8 +20,9 @@ namespace lockstep::comm {
 // **Torch counterpart.** torch.nn.parallel.comm.gather, whose default is the current device; the
 // CPU is an ordinary source and target.
 // **Devices and streams.** Copied on the destination's copy stream after what is on each source's
-// current stream; the destination's current stream waits. A GPU that has one of the tensors copies
-// on its current stream. A result in plain host memory is complete when this returns.
+// current stream; the destination's current stream waits. A destination that is a GPU and has one
+// of the tensors copies on its current stream. A result in plain host memory is complete when this
+// returns.
 // **Backward.** None: see functions.hpp.
 // **Threads and exceptions.** Any thread. ValueError for no tensors or an undefined one,
 // DtypeError, and ShapeError for other sizes or numbers of dimensions; these name the tensor's

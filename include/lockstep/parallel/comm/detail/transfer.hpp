@@ -21,7 +21,7 @@
 #include <vector>
 
 // How scatter, gather and broadcast copy part of a tensor to another device, on that device's
-// background copy stream.
+// background copy stream or on one that is given.
 namespace lockstep::comm::detail {
 
 using lockstep::detail::copying_backend;

@@ -74,7 +74,9 @@ struct GatherPlan {
 // that is a GPU's and has one of the tensors. There the copies wait for it and it waits for them
 // anyway, and no copy of another batch is before them.
 inline Stream gather_stream(const std::vector<Tensor>& tensors, Device destination) {
-  const auto is_there = [&](const Tensor& tensor) { return tensor.device() == destination; };
+  const auto is_there = [&](const Tensor& tensor) {
+    return tensor.device() == destination && tensor.numel() > 0;
+  };
   const bool own = destination.is_cuda() && lockstep::detail::any_of(tensors, is_there);
   return own ? current_stream(destination) : copy_stream(destination);
 }
