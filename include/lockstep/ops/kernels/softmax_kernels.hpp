@@ -27,7 +27,8 @@ struct LogSum {
 };
 
 // Calls f(operands, to, first row, rows) for the rows of [outer, count, inner] as matrices of
-// [rows, count]: for all of them where they lie if inner is 1, else for copies of some at a time.
+// [rows, count]: for all of them where they lie if inner is 1, else for copies of some at a time,
+// which take the host's memory of a row at least.
 template <class T, std::size_t n, class F>
 void for_each_matrix(const Axis& axis, const std::array<const T*, n>& in, T* out, const F& f) {
   if (axis.inner == 1) return f(in, out, 0, axis.outer);

@@ -23,8 +23,8 @@ bool softmax(const float* in, float* out, std::size_t rows, std::size_t count,
 bool log_softmax(const float* in, float* out, std::size_t rows, std::size_t count,
                  Instructions by = best_instructions());
 
-// exp(x − greatest) of a row, into `out` if it is not null, and the sum of these. May be one row of
-// several: the order is as in softmax.
+// exp(x − greatest) of a row, into `out`, and the sum of these. May be one row of several: the
+// order is as in softmax.
 bool exponentials(const float* x, float* out, std::size_t count, float& greatest, double& sum,
                   Instructions by = best_instructions());
 

@@ -88,8 +88,7 @@ struct FilledUp {
   inline void exponentials(const float* x, float* out, std::size_t count, float& most,             \
                            double& sum) {                                                          \
     most = greatest_of(x, count);                                                                  \
-    sum = out == nullptr ? sum_of_exponentials<false>(x, out, most, count)                         \
-                         : sum_of_exponentials<true>(x, out, most, count);                         \
+    sum = sum_of_exponentials<true>(x, out, most, count);                                          \
   }                                                                                                \
                                                                                                    \
   template <bool logarithm>                                                                        \
