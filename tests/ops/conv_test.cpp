@@ -350,7 +350,7 @@ TEST(Conv2d, NamesBothOperandsInItsErrors) {
   expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, INT64_MAX); }, {"padding", "at most"});
   for (const std::int64_t padding : {std::int64_t{1} << 32, INT64_MAX / 4}) {
     expect_error<ShapeError>([&] { conv2d(x, weight, {}, 1, padding); }, {});
-    const Tensor none = zeros({0, x.size(1), x.size(2), x.size(3)});
+    const Tensor none = zeros({0, x.size(1), x.size(2), x.size(3)}, x.options());
     expect_error<ShapeError>([&] { conv2d(none, weight, {}, 1, padding); }, {});
   }
   expect_error<ValueError>([&] { conv2d(x, weight, {}, 1, 0, {1, 0}); }, {"dilation", "[1, 0]"});

@@ -518,8 +518,11 @@ TEST(PowerSGD, AStateThatDoesNotFitChangesNothing) {
                                    "matrix_approximation_rank to be at least 1, got -1"));
     for (const char* name : {"iter", "numel_before_compression", "numel_after_compression"}) {
       named(other = copy_of(before), name).fill_(-5);
-      EXPECT_TRUE(throws<ValueError>([&] { state->load_state_dict(other, model.parameters()); },
-                                     name, "at least 0, got -5"));
+      EXPECT_TRUE(throws<ModuleError>([&] { state->load_state_dict(other, model.parameters()); },
+                                      std::string(name) + " is negative"));
+      named(other = copy_of(before), name).fill_(INT64_MAX);
+      EXPECT_TRUE(throws<ModuleError>([&] { state->load_state_dict(other, model.parameters()); },
+                                      std::string(name) + " is too large"));
     }
     const StateDict after = state->state_dict(model.parameters());
     ASSERT_EQ(after.size(), before.size());

@@ -455,9 +455,11 @@ struct WrittenServer : Peer {
 
   std::unique_ptr<detail::WatchdogClient> welcome(const WatchdogOptions& options) {
     auto made = std::async(std::launch::async, [&] {
-      return std::make_unique<detail::WatchdogClient>(
+      auto client = std::make_unique<detail::WatchdogClient>(
           1, 2, detail::WatchdogAddress{"localhost", listener.port, 7}, patience(), options,
           std::function<void()>(), faulted);
+      client->start();
+      return client;
     });
     EXPECT_TRUE(detail::await(listener.socket, POLLIN, patience()));
     socket = detail::Descriptor(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -689,7 +691,12 @@ TEST(WatchdogOptions, AnIntervalIsMoreThanNothing) {
   WatchdogOptions options;
   options.interval = 0ms;
   EXPECT_TRUE(throws<ValueError>([&] { options.check(); }, "interval is 0 ms"));
-  options.interval = milliseconds::max();  // of which there are not two
+  options.heartbeat_timeout = milliseconds::max();
+  for (const milliseconds interval : {milliseconds(24h * 365 * 51), milliseconds::max()}) {
+    options.interval = interval;
+    EXPECT_TRUE(throws<ValueError>([&] { options.check(); }, "at most 1576800000000"));
+  }
+  options.heartbeat_timeout = options.interval = 1s;
   EXPECT_TRUE(throws<ValueError>([&] { options.check(); }, "at least twice the interval"));
 }
 

@@ -19,16 +19,16 @@ LOCKSTEP_INLINE void check_chunk_sizes(std::int64_t rows, std::size_t devices,
   check<ValueError>(sizes.size() == devices,
                     "Expected devices and chunk_sizes to be of same length, but got ", devices,
                     " devices and ", sizes.size(), " chunk sizes");
-  std::int64_t left = rows;
+  std::int64_t total = 0;
+  bool fits = true;
   for (const std::int64_t size : sizes) {
     check<ValueError>(size >= 0, "expected non-negative chunk sizes, got ", size);
-    check<ValueError>(size <= left, "expected chunk sizes to sum to ", rows,
-                      ", the number of rows, but they sum to more: after ", rows - left,
-                      " rows comes ", size);
-    left -= size;
+    fits = fits && !__builtin_add_overflow(total, size, &total);
   }
-  check<ValueError>(left == 0, "expected chunk sizes to sum to ", rows,
-                    ", the number of rows, but they sum to ", rows - left);
+  check<ValueError>(fits, "expected chunk sizes to sum to ", rows,
+                    ", the number of rows, but they sum to more than 64 bits hold");
+  check<ValueError>(total == rows, "expected chunk sizes to sum to ", rows,
+                    ", the number of rows, but they sum to ", total);
 }
 
 // Chunk i ends where the weights up to it say, rounded, but leaves a row for each chunk.
