@@ -128,15 +128,17 @@ TEST(Split, SizesAreTakenAsGiven) {
 }
 
 TEST(Split, RowsMayBeAsManyAsANumberHolds) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  for (const ls::Split& split :
-       {ls::Split::chunk, ls::Split::balanced, ls::Split::weights({1, 1, 1})}) {
-    std::int64_t left = kMost;
-    for (const std::int64_t size : split_sizes(kMost, 3, split)) {
-      EXPECT_GT(size, 0);
-      left -= size;
+  constexpr std::int64_t kUneven = (std::int64_t{1} << 53) + 1;  // no double is as much
+  for (const std::int64_t rows : {std::numeric_limits<std::int64_t>::max(), kUneven}) {
+    for (const ls::Split& split :
+         {ls::Split::chunk, ls::Split::balanced, ls::Split::weights({1, 1, 1})}) {
+      std::int64_t left = rows;
+      for (const std::int64_t size : split_sizes(rows, 3, split)) {
+        EXPECT_GT(size, 0);
+        left -= size;
+      }
+      EXPECT_EQ(left, 0);
     }
-    EXPECT_EQ(left, 0);
   }
 }
 
