@@ -244,7 +244,8 @@ TEST(DlpackCuda, ComesBackOntoItsDevice) {
 TEST(DlpackCuda, NamesItsStreamToAProducer) {
   // One of its own, since it is never known to be idle again. Streams are never destroyed.
   const Device gpu = "cuda:1";
-  const Stream stream(*new cuda::CudaStream(gpu, cuda::CudaDevice::at(gpu).events));
+  static auto& lent = *new cuda::CudaStream(gpu, cuda::CudaDevice::at(gpu).events);
+  const Stream stream(lent);
   const std::optional<std::intptr_t> handle = dlpack_stream(stream);
   ASSERT_TRUE(handle.has_value());
   EXPECT_EQ(reinterpret_cast<cudaStream_t>(*handle),

@@ -81,7 +81,8 @@ TEST(CudaStream, IsUsedUntilALibraryIsLet) {
 
 TEST(CudaStream, ThatIsLentIsKnownToTheDriverAlone) {
   // Not one of the pool's, which other tests expect to be known. Streams are never destroyed.
-  const Stream stream(*new CudaStream(kGpu, CudaDevice::at(kGpu).events));
+  static CudaStream& lent = *new CudaStream(kGpu, CudaDevice::at(kGpu).events);
+  const Stream stream(lent);
   stream.synchronize();
   (void)dlpack_stream(stream);
   stream.synchronize();
