@@ -43,7 +43,7 @@ inline std::vector<std::int64_t> chunks_in_proportion(std::int64_t rows, std::in
     so_far += weights[static_cast<std::size_t>(i)];
     const double ideal = std::round(static_cast<double>(rows) * (so_far / total));
     const std::int64_t most = rows - (count - 1 - i);
-    const std::int64_t end = i == count - 1 || ideal >= static_cast<double>(most)
+    const std::int64_t end = ideal >= static_cast<double>(most)
                                  ? most
                                  : std::max(static_cast<std::int64_t>(ideal), start + 1);
     sizes.push_back(end - start);
