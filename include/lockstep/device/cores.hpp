@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <lockstep/config.hpp>
 #include <lockstep/error.hpp>
 #include <lockstep/non_copyable.hpp>
 
@@ -9,9 +10,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <thread>
-#include <utility>
 
 namespace lockstep::detail {
 
@@ -89,23 +90,16 @@ class CoreBinding : NonCopyable {
 };
 
 // Starts a thread that shares its starter's CoreBinding, if there is one. In it, usable_cores and
-// start_detached ignore the binding, as they do in its starter.
-template <class F>
-std::thread start_thread(F run) {
-  return std::thread([unbound = unbound_affinity, run = std::move(run)]() mutable {
-    unbound_affinity = unbound;
-    run();
-  });
-}
+// start_detached ignore the binding, as they do in its starter. A std::system_error if the system
+// has no thread.
+std::thread start_thread(std::function<void()> run);
 
 // Starts a thread that outlives its starter's CoreBinding, if there is one, and is not bound by it.
-// Called after `stay_loaded`.
-template <class F>
-void start_detached(F run) {
-  std::thread([cores = unbound_affinity, run = std::move(run)]() mutable {
-    if (cores) (void)set_affinity(*cores);
-    run();
-  }).detach();
-}
+// Called after `stay_loaded`. A std::system_error if the system has no thread.
+void start_detached(std::function<void()> run);
 
 }  // namespace lockstep::detail
+
+#if defined(LOCKSTEP_DEFINITIONS)
+#include <lockstep/device/impl/cores.ipp>
+#endif

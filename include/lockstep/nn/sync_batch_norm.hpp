@@ -13,7 +13,6 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -21,17 +20,9 @@ namespace lockstep {
 
 namespace detail {
 
-// The statistics of the batch that the ranks of a group have together.
-class StatisticsOverRanks final : public StatisticsSource {
- public:
-  // An undefined group is the default group of the thread that calls forward.
-  explicit StatisticsOverRanks(distributed::ProcessGroup group) : group_(std::move(group)) {}
-
-  LOCKSTEP_INLINE std::optional<BatchStatistics> of(const Tensor& x) const override;
-
- private:
-  const distributed::ProcessGroup group_;
-};
+// Gives the statistics of the batch that the ranks of a group have together. An undefined group is
+// the default group of the thread that calls forward.
+std::shared_ptr<const StatisticsSource> statistics_over_ranks(distributed::ProcessGroup group);
 
 }  // namespace detail
 
@@ -78,7 +69,7 @@ struct SyncBatchNorm : detail::BatchNorm {
 // **Example.** nn::convert_sync_batchnorm(net);  // of the default group at the time of forward
 template <class M>
 void convert_sync_batchnorm(M& module, distributed::ProcessGroup process_group = {}) {
-  const auto source = std::make_shared<const detail::StatisticsOverRanks>(std::move(process_group));
+  const auto source = detail::statistics_over_ranks(std::move(process_group));
   detail::walk_module(module, [&source]<class Node>(const detail::nested::Path& path, Node& node) {
     if constexpr (std::derived_from<Node, detail::BatchNorm>) {
       if constexpr (std::is_const_v<Node>) {

@@ -3,11 +3,11 @@
 
 #include <lockstep/autograd/saved.hpp>
 #include <lockstep/config.hpp>
-#include <lockstep/non_copyable.hpp>
 #include <lockstep/ops/reduce.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include <array>
+#include <functional>
 #include <optional>
 
 namespace lockstep {
@@ -30,15 +30,9 @@ struct RunningStatistics {
   double momentum;
 };
 
-// The source of statistics for a batch of which only a part is at hand.
-class StatisticsSource : NonCopyable {
- public:
-  virtual ~StatisticsSource() = default;
-
-  // The differentiable statistics of the whole batch, of which x [batch, channels, …] of f32 or f64
-  // is a part, perhaps without elements. Nothing if x is the whole batch.
-  virtual std::optional<BatchStatistics> of(const Tensor& x) const = 0;
-};
+// Gives the differentiable statistics of a whole batch, of which x [batch, channels, …] of f32 or
+// f64 is a part, perhaps without elements. Nothing if x is the whole batch.
+using StatisticsSource = std::function<std::optional<BatchStatistics>(const Tensor& x)>;
 
 }  // namespace detail
 

@@ -32,7 +32,9 @@ namespace lockstep::distributed::detail {
 class GroupLink : lockstep::detail::NonCopyable {
  public:
   GroupLink(std::unique_ptr<Carrier> carrier, CommunicationThread& thread, GroupWatch watch)
-      : thread_(thread), watch_(std::move(watch)), carrier_(std::move(carrier)) {}
+      : thread_(thread),
+        watch_(std::move(watch)),
+        carrier_(carrier.release(), [](Carrier* mine) { delete mine; }) {}
   ~GroupLink() {
     if (carrier_) thread_.stop_polling(*carrier_);
   }
@@ -123,7 +125,9 @@ class GroupLink : lockstep::detail::NonCopyable {
 
   CommunicationThread& thread_;
   const GroupWatch watch_;
-  std::unique_ptr<Carrier> carrier_;  // set until `abandon`
+  // Set until `abandon`. Deleted by a pointer to a function: g++ compiles what a virtual destructor
+  // may run, here all of a carrier, for every program in which a shared_ptr ends.
+  std::unique_ptr<Carrier, void (*)(Carrier*)> carrier_;
 };
 
 // What the handles on a process group share.

@@ -4,6 +4,7 @@
 #include <lockstep/algorithm.hpp>
 #include <lockstep/backend/fork_guard.hpp>
 #include <lockstep/config.hpp>
+#include <lockstep/device/cores.hpp>
 #include <lockstep/distributed/group/deadline.hpp>
 #include <lockstep/distributed/socket/socket.hpp>
 #include <lockstep/distributed/socket/socket_frame.hpp>
@@ -160,7 +161,7 @@ class SocketLoop {
       }
     };
     try {
-      thread_ = std::thread(serve);
+      thread_ = lockstep::detail::start_thread(serve);
     } catch (const std::system_error& error) {
       lockstep::detail::fail<Error>("no thread for sockets: ", error.what());
     }

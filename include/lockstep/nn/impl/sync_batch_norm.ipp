@@ -93,8 +93,8 @@ struct MomentsOverRanks {
   }
 };
 
-LOCKSTEP_INLINE std::optional<BatchStatistics> StatisticsOverRanks::of(const Tensor& x) const {
-  const distributed::ProcessGroup group = group_ ? group_ : distributed::default_group();
+inline std::optional<BatchStatistics> statistics_of_ranks(const distributed::ProcessGroup& group,
+                                                          const Tensor& x) {
   if (group.size() == 1) return {};
   check<ValueError>(!current_replica.group,
                     "SyncBatchNorm: a replica of a DataParallel cannot be synchronised with "
@@ -109,6 +109,13 @@ LOCKSTEP_INLINE std::optional<BatchStatistics> StatisticsOverRanks::of(const Ten
   return BatchStatistics{moments[0], moments[1], unbiased, 1 - relu(1 - total)};
 }
 
+LOCKSTEP_INLINE std::shared_ptr<const StatisticsSource> statistics_over_ranks(
+    distributed::ProcessGroup group) {
+  return std::make_shared<const StatisticsSource>([group = std::move(group)](const Tensor& x) {
+    return statistics_of_ranks(group ? group : distributed::default_group(), x);
+  });
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep::nn {
@@ -116,7 +123,7 @@ namespace lockstep::nn {
 LOCKSTEP_INLINE SyncBatchNorm::SyncBatchNorm(std::int64_t features, const BatchNormOptions& options,
                                              distributed::ProcessGroup process_group)
     : BatchNorm("SyncBatchNorm", features, options) {
-  synchronized = std::make_shared<detail::StatisticsOverRanks>(std::move(process_group));
+  synchronized = detail::statistics_over_ranks(std::move(process_group));
 }
 
 LOCKSTEP_INLINE Tensor SyncBatchNorm::forward(const Tensor& x) const {

@@ -135,7 +135,7 @@ inline std::optional<BatchStatistics> shared_statistics(const Tensor& x,
                                                         const StatisticsSource* source) {
   const Axis axis(x.sizes(), 1);
   std::optional<BatchStatistics> batch;
-  if (source) batch = source->of(x);
+  if (source) batch = (*source)(x);
   if (!batch && axis.inner > 0 && current_replica.sum_of_batch) {
     const auto count = static_cast<double>(axis.outer * axis.inner);
     batch = statistics_of_all(x, channel_moments(x, 1), count, current_replica.sum_of_batch);
