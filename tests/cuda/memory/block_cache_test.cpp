@@ -3,11 +3,12 @@
 
 #include <cudasim/cudasim.hpp>
 
+#include "support/expect_error.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdlib>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -135,8 +136,11 @@ TEST_F(BlockCacheTest, TheEnvironmentGivesTheLimitInMib) {
   const std::string text = before != nullptr ? before : "0";
   ::setenv(kVariable, "3", 1);
   EXPECT_EQ(BlockCache::limit_of_environment(), 3 * kMib);
-  ::setenv(kVariable, "many", 1);
-  EXPECT_EQ(BlockCache::limit_of_environment(), std::nullopt);
+  for (const char* const wrong : {"many", "-1", "3 GiB"}) {
+    ::setenv(kVariable, wrong, 1);
+    EXPECT_TRUE(lockstep::testing::throws<DeviceError>(
+        [] { (void)BlockCache::limit_of_environment(); }, kVariable, std::string(wrong)));
+  }
   ::setenv(kVariable, text.c_str(), 1);
 }
 

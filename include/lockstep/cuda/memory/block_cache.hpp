@@ -4,14 +4,15 @@
 #include <lockstep/backend/backend.hpp>
 #include <lockstep/config.hpp>
 #include <lockstep/cuda/runtime/error.hpp>
+#include <lockstep/device/devices.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <array>
 #include <atomic>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -37,14 +38,13 @@ class BlockCache {
   // `limit` in bytes.
   explicit BlockCache(std::size_t limit) : limit_(limit) {}
 
-  // The limit that LOCKSTEP_CUDA_MEMORY_CACHE gives in MiB, if it does.
+  // The limit that LOCKSTEP_CUDA_MEMORY_CACHE gives in MiB, if it does. A DeviceError if that is no
+  // such number.
   static std::optional<std::size_t> limit_of_environment() {
-    const char* const text = std::getenv("LOCKSTEP_CUDA_MEMORY_CACHE");
-    if (text == nullptr) return {};
-    char* end = nullptr;
-    const auto mib = std::strtoull(text, &end, 10);
-    if (end == text) return {};
-    return static_cast<std::size_t>(mib) << 20U;
+    const auto mib =
+        lockstep::detail::count_in_environment("LOCKSTEP_CUDA_MEMORY_CACHE", 0, INT_MAX);
+    if (!mib) return {};
+    return static_cast<std::size_t>(*mib) << 20U;
   }
 
   // What blocks are rounded up to, so that those of nearly one size serve each other.
